@@ -1,0 +1,79 @@
+"""Everything Weft raises on purpose.
+
+WeftError
+├── UnknownName      a policy, trace, engine, ... that is not registered
+├── InvalidConfig    a parameter, cluster string or option that cannot be used
+├── TraceError       a workload file that cannot be read, with file, line and column
+├── PlanError        a policy returned a plan that cannot be carried out: a bug in the policy
+└── EngineError      an engine could not do what it was asked
+
+The first three are the user's to mend (exit code 2); the others are ours (exit code 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class WeftError(Exception):
+    """Base of all errors raised on purpose: what happened, and a hint that mends it."""
+
+    def __init__(self, what: str, *, hint: str = "") -> None:
+        super().__init__(what, hint)
+        self.what = what
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.what}\n  hint: {self.hint}" if self.hint else self.what
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process borders in a sweep; keyword-only arguments do not pickle by default.
+        return (_rebuild, (type(self), self.what, self.hint))
+
+
+def _rebuild(kind: type[WeftError], what: str, hint: str) -> WeftError:
+    return kind(what, hint=hint)
+
+
+class UnknownName(WeftError):  # noqa: N818 - reads better at the call site
+    """A name that is not registered."""
+
+    @classmethod
+    def among(cls, kind: str, name: str, known: Iterable[str]) -> UnknownName:
+        """Name the thing, suggest the closest, and say where the list is."""
+        names = sorted(known)
+        return cls(
+            f"no {kind} named {name!r}{did_you_mean(name, names)}",
+            hint=f"`weft list {kind}` shows all {len(names)}",
+        )
+
+
+class InvalidConfig(WeftError):  # noqa: N818
+    """A setting that cannot be used as it is."""
+
+
+class TraceError(WeftError):
+    """A workload file that cannot be read."""
+
+    @classmethod
+    def at(
+        cls, path: object, line: int, column: str, found: object, expected: str, *, hint: str = ""
+    ) -> TraceError:
+        """Name the file, the line, the column, what is there and what should be."""
+        where = f"{path}, line {line}" + (f", column {column!r}" if column else "")
+        return cls(f"{where}: found {found!r}, expected {expected}", hint=hint)
+
+
+class PlanError(WeftError):
+    """A plan that promises what is not there, or what the policy did not declare."""
+
+
+class EngineError(WeftError):
+    """An engine that could not do what it was asked."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for the closest known name, or nothing."""
+    close = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,160 @@
+"""Jobs, what they ask for, and what the scheduler gives them.
+
+An allocation stores what the scheduler controls and nothing else; speed, links crossed and
+the suffering of neighbours are consequences, derived elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NewType
+
+JobId = NewType("JobId", str)
+NodeId = NewType("NodeId", str)
+
+
+class Tier(IntEnum):
+    """How firmly a job holds its devices."""
+
+    GUARANTEED = 0
+    OPPORTUNISTIC = 1
+
+
+class Stage(IntEnum):
+    """Where an unfinished job stands between wish and fact."""
+
+    PENDING = 0
+    STARTING = 1
+    RUNNING = 2
+    STOPPING = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """How many GPUs a job asks for, and which kinds will do.
+
+    `gpus` is what the submitter asked for; rigid jobs have `min = max = gpus`. `kinds` empty
+    means any kind. `share` below 1 asks for that part of one GPU.
+    """
+
+    gpus: int = 1
+    min: int = 0
+    max: int = 0
+    kinds: tuple[str, ...] = ()
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.min == 0:
+            object.__setattr__(self, "min", self.gpus)
+        if self.max == 0:
+            object.__setattr__(self, "max", self.gpus)
+
+    @property
+    def rigid(self) -> bool:
+        """Whether only one GPU count will do."""
+        return self.min == self.max
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRange:
+    """Global batch sizes a job may train with; present only on batch-adaptive jobs."""
+
+    init: int
+    max: int
+    max_per_gpu: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training job as submitted; it never changes."""
+
+    id: JobId
+    submitted: float = 0.0
+    demand: Demand = Demand()
+    tenant: str = ""
+    user: str = ""
+    model: str = ""
+    batch: BatchRange | None = None
+    priority: float = 0.0
+    deadline: float | None = None
+    tier: Tier = Tier.GUARANTEED
+    cpus: float | None = None
+    mem_gb: float | None = None
+    hints: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Devices of one node, with their part of the host."""
+
+    node: NodeId
+    gpus: tuple[int, ...]
+    cpus: float = 0.0
+    mem_gb: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How a job lives with its neighbours on a device.
+
+    `share` is its claim: the claims of guaranteed jobs on one device sum to at most 1.
+    `phase` in [0, 1) places it inside a common period. `gpu_mem_gb` None means all it needs.
+    """
+
+    share: float = 1.0
+    tier: Tier = Tier.GUARANTEED
+    phase: float = 0.0
+    gpu_mem_gb: float | None = None
+
+
+EXCLUSIVE = Sharing()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Samples per GPU and step, and how many such steps make one update."""
+
+    per_gpu: int
+    accumulate: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Everything the scheduler controls about one running job, and nothing else."""
+
+    slices: tuple[Slice, ...]
+    sharing: Sharing = EXCLUSIVE
+    batch: Batch | None = None
+
+    @property
+    def gpus(self) -> int:
+        """Devices held, over all nodes."""
+        slices = self.slices
+        return len(slices[0].gpus) if len(slices) == 1 else sum(len(s.gpus) for s in slices)
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """A quantity that grows linearly: read it at any time, rewrite it only when its rate changes."""
+
+    base: float = 0.0
+    rate: float = 0.0
+    since: float = 0.0
+
+    def at(self, now: float) -> float:
+        """The reading at `now`."""
+        return self.base + self.rate * (now - self.since)
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """One unfinished job as the scheduler knows it."""
+
+    job: Job
+    stage: Stage
+    attempt: int
+    allocation: Allocation | None
+    ran: Meter
+    service: Meter

@@ -1,0 +1,66 @@
+"""Workloads to replay: jobs with their truth. Policies may not import this module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from weft.core.model import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What really happens to a job; known to the simulator alone.
+
+    `length` is seconds of work on the allocation the trace ran with. `failures` are points of
+    progress, in the same seconds, at which a run of the job dies and must be retried. `state`
+    is how the job ended in the trace; `censored` says that `length` is only a lower bound.
+    """
+
+    length: float
+    failures: tuple[float, ...] = ()
+    state: str = "completed"
+    censored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """How many rows a loader read, kept, and dropped for which reason."""
+
+    rows: int = 0
+    kept: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A workload: `(job, truth)` pairs in order of submission.
+
+    `cluster` is a cluster string that suits the workload, used when the user names none.
+    """
+
+    name: str
+    jobs: tuple[tuple[Job, Truth], ...]
+    cluster: str = ""
+    origin: datetime | None = None
+    report: LoadReport = LoadReport()
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def __iter__(self) -> Iterator[tuple[Job, Truth]]:
+        return iter(self.jobs)
+
+    @property
+    def gpu_seconds(self) -> float:
+        """Work in the whole trace, as recorded."""
+        return sum(t.length * j.demand.gpus * j.demand.share for j, t in self.jobs)
+
+    def load(self, gpus: int) -> float:
+        """Offered load on `gpus` devices over the span of arrivals."""
+        if not self.jobs:
+            return 0.0
+        span = self.jobs[-1][0].submitted - self.jobs[0][0].submitted
+        return self.gpu_seconds / (gpus * span) if span > 0 else float("inf")

@@ -1,0 +1,68 @@
+"""What a format hands over: jobs with their truth, before any filter."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from math import ceil
+
+from weft.core.model import Demand, Job
+from weft.core.trace import Trace, Truth
+from weft.traces.options import Options, Request
+from weft.traces.source import Member, Sample
+
+Pair = tuple[Job, Truth]
+
+
+@dataclass(slots=True)
+class Draft:
+    """Jobs as read. A length or time that the file lacks is `nan`; a job without GPU has 0.
+
+    `published` is how many rows the complete public file has, 0 when that is not known.
+    """
+
+    pairs: list[Pair] = field(default_factory=list)
+    rows: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    warnings: list[str] = field(default_factory=list)
+    origin: datetime | None = None
+    cluster: str = ""
+    published: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A file format: how to recognise one and how to read it."""
+
+    name: str
+    about: str
+    sniff: Callable[[Sample], bool]
+    load: Callable[[Sequence[Member], Options], Draft]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A workload that is drawn, not read; `cluster` is what it runs on unless told otherwise."""
+
+    name: str
+    about: str
+    cluster: str
+    generate: Callable[[Request], Trace]
+
+
+@lru_cache(maxsize=65_536)
+def demand(each: float, instances: int = 1, kinds: tuple[str, ...] = ()) -> Demand:
+    """A gang of `instances` that want `each` GPUs; a part of a GPU becomes a share."""
+    if 0 < each < 1:
+        return Demand(gpus=instances, kinds=kinds, share=round(each, 6))
+    return Demand(gpus=ceil(round(each * instances, 6)), kinds=kinds)
+
+
+def spread(total: float, instances: int, kinds: tuple[str, ...] = ()) -> Demand:
+    """The same, from the GPUs of the whole gang."""
+    if 0 < total < instances:
+        return demand(total / instances, instances, kinds)
+    return demand(total, 1, kinds)

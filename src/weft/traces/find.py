@@ -1,0 +1,43 @@
+"""Find a workload by what a user types: a built-in name or a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from weft.core import registry
+from weft.core.errors import InvalidConfig, TraceError, did_you_mean
+from weft.core.trace import Trace
+from weft.traces.draft import Workload
+from weft.traces.options import Options, Request
+from weft.traces.read import load
+
+
+def find(text: str, request: Request | None = None, options: Options | None = None) -> Trace:
+    """The workload named `text`, drawn as `request` says, or the file, read with `options`."""
+    if text in registry.names("trace"):
+        return workload(text).generate(request or Request())
+    path = Path(text).expanduser()
+    if not path.exists():
+        known = [name for name, _ in workloads()]
+        raise TraceError(
+            f"no workload or file named {text!r}{did_you_mean(text, known)}",
+            hint="`weft list trace` shows the built-in workloads",
+        )
+    return load(path, options or Options())
+
+
+def workload(name: str) -> Workload:
+    """The built-in or plugged-in workload `name`."""
+    part: Workload = registry.find("trace", name)
+    if not hasattr(part, "generate"):
+        raise InvalidConfig(
+            f"{name!r} is a file format, not a workload",
+            hint="give the file itself; its format is recognised by content",
+        )
+    return part
+
+
+def workloads() -> list[tuple[str, str]]:
+    """Name and origin of every workload that needs no file."""
+    parts = [registry.find("trace", name) for name in registry.names("trace")]
+    return [(part.name, part.about) for part in parts if hasattr(part, "generate")]

@@ -1,0 +1,165 @@
+"""Our own CSV: one job a line; `id, submit_s, num_gpus, duration_s` are enough."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from weft.core.model import BatchRange, Demand, Job, JobId, Tier
+from weft.core.trace import Truth
+from weft.traces.draft import Draft, Format, Pair, spread
+from weft.traces.options import Options
+from weft.traces.source import Member, Sample
+from weft.traces.table import Table
+
+PLAIN = ("id", "user", "tenant", "submit_s", "num_gpus", "gpu_type", "duration_s", "state")
+GANG = ("attempts", "cpus", "mem_gb", "num_instances", "extra")
+KNOWN = ("model", "priority", "tier", "deadline_s")
+ELASTIC = ("min_gpus", "max_gpus", "batch_init", "batch_max", "batch_per_gpu")
+COLUMNS = PLAIN + GANG + KNOWN + ELASTIC
+NEEDED = frozenset({"id", "submit_s", "num_gpus", "duration_s"})
+NO_HINTS: Mapping[str, float] = {}
+OPEN_STATES = frozenset({"running", "pending"})
+
+
+def sniff(sample: Sample) -> bool:
+    """The unit suffixes are ours alone."""
+    return len(NEEDED & sample.header) >= 3 and "submit_s" in sample.header
+
+
+def load(files: Sequence[Member], options: Options) -> Draft:
+    """One or more files of our CSV."""
+    draft = Draft()
+    for file in files:
+        table = Table(file)
+        reader = _Reader(table, options)
+        draft.pairs += filter(None, map(reader.pair, table))
+        draft.rows += table.rows
+        if len(reader.sets) > 1 and not options.subset:
+            draft.warnings.append(
+                f"{file.name} holds {len(reader.sets)} sets side by side; "
+                f"choose one with subset={min(reader.sets)}"
+            )
+        if reader.skipped:
+            draft.dropped["subset"] += reader.skipped
+    return draft
+
+
+class _Reader:
+    """Column positions, looked up once, and a short path for plain rows."""
+
+    def __init__(self, table: Table, options: Options) -> None:
+        self.table, self.kinds, self.subset = table, options.kinds, options.subset
+        self.id, self.submit = table.index("id"), table.index("submit_s")
+        self.gpus, self.length = table.index("num_gpus"), table.index("duration_s")
+        self.at = {name: table.maybe(name) for name in COLUMNS}
+        self.user, self.tenant = self.at["user"], self.at["tenant"]
+        self.state, self.extra = self.at["state"], self.at["extra"]
+        rare = ("cpus", "mem_gb", "num_instances", "extra", *KNOWN, *ELASTIC)
+        self.rare = [self.at[name] for name in rare if self.at[name] >= 0]
+        if self.kinds and self.at["gpu_type"] >= 0:
+            self.rare.append(self.at["gpu_type"])
+        self.set = table.maybe("set")
+        self.sets: set[str] = set()
+        self.skipped = 0
+
+    def pair(self, row: list[str]) -> Pair | None:
+        """The job of a row, or None when it is not in the subset asked for."""
+        if self.set >= 0 and not self._chosen(row):
+            return None
+        for column in self.rare:
+            if row[column]:
+                return self._rare_job(row), self._truth(row, self.table.text(row, self.extra))
+        table = self.table
+        job = Job(
+            self._id(row),
+            table.number(row, self.submit),
+            spread(table.count(row, self.gpus), 1),
+            row[self.tenant] if self.tenant >= 0 else "",
+            row[self.user] if self.user >= 0 else "",
+            hints=NO_HINTS,
+        )
+        return job, self._truth(row, "")
+
+    def _chosen(self, row: list[str]) -> bool:
+        self.sets.add(row[self.set])
+        if self.subset and row[self.set] != self.subset:
+            self.skipped += 1
+            return False
+        return True
+
+    def _id(self, row: list[str]) -> JobId:
+        # Sets of one file may repeat ids.
+        prefix = f"{row[self.set]}/" if self.set >= 0 and not self.subset else ""
+        return JobId(prefix + row[self.id])
+
+    def _truth(self, row: list[str], extra: str) -> Truth:
+        state = row[self.state].lower() if self.state >= 0 else ""
+        return Truth(
+            self.table.number(row, self.length),
+            _failures(extra) if extra else (),
+            state or "completed",
+            "censored" in extra or state in OPEN_STATES,
+        )
+
+    def _rare_job(self, row: list[str]) -> Job:
+        table, at = self.table, self.at
+        extra = table.text(row, self.extra)
+        opportunistic = table.text(row, at["tier"]).lower() == "opportunistic"
+        return Job(
+            self._id(row),
+            table.number(row, self.submit),
+            self._demand(row),
+            tenant=table.text(row, self.tenant),
+            user=table.text(row, self.user),
+            model=table.text(row, at["model"]),
+            batch=self._batch(row),
+            priority=table.optional(row, at["priority"]) or 0.0,
+            deadline=table.optional(row, at["deadline_s"]),
+            tier=Tier.OPPORTUNISTIC if opportunistic else Tier.GUARANTEED,
+            cpus=table.optional(row, at["cpus"]),
+            mem_gb=table.optional(row, at["mem_gb"]),
+            hints=_hints(extra) if extra else NO_HINTS,
+        )
+
+    def _demand(self, row: list[str]) -> Demand:
+        table, at = self.table, self.at
+        kinds: tuple[str, ...] = ()
+        if self.kinds and (text := table.text(row, at["gpu_type"])):
+            kinds = tuple(dict.fromkeys(text.lower().split("|")))
+        instances = int(table.optional(row, at["num_instances"]) or 1)
+        base = spread(table.count(row, self.gpus), instances, kinds)
+        low = table.optional(row, at["min_gpus"])
+        high = table.optional(row, at["max_gpus"])
+        if low is None and high is None:
+            return base
+        return replace(base, min=int(low or base.gpus), max=int(high or base.gpus))
+
+    def _batch(self, row: list[str]) -> BatchRange | None:
+        table, at = self.table, self.at
+        init = table.optional(row, at["batch_init"])
+        if init is None:
+            return None
+        most = table.optional(row, at["batch_max"]) or init
+        return BatchRange(
+            int(init), int(most), int(table.optional(row, at["batch_per_gpu"]) or most)
+        )
+
+
+def _hints(extra: str) -> dict[str, float]:
+    if "hint." not in extra:
+        return {}
+    pairs = (part[5:].partition("=") for part in extra.split(";") if part.startswith("hint."))
+    return {name: float(value) for name, _, value in pairs}
+
+
+def _failures(extra: str) -> tuple[float, ...]:
+    if "failures=" not in extra:
+        return ()
+    text = next(part[9:] for part in extra.split(";") if part.startswith("failures="))
+    return tuple(float(point) for point in text.split("/"))
+
+
+FORMAT = Format(
+    "weft-csv", "our own CSV, one job a line; every trace can be written as one", sniff, load
+)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from weft.core.errors import InvalidConfig, UnknownName, did_you_mean
 
@@ -96,6 +96,14 @@ def _converted(who: str, part: type, params: Mapping[str, str]) -> dict[str, obj
 
 
 def _value(who: str, key: str, text: str, wanted: Any) -> object:
+    if get_origin(wanted) is Literal:
+        choices = get_args(wanted)
+        if text not in choices:
+            raise InvalidConfig(
+                f"{who}: {key}={text!r} is not one of its choices{did_you_mean(text, choices)}",
+                hint=f"choose {' or '.join(choices)}",
+            )
+        return text
     try:
         return _READERS.get(str(wanted), str)(text)
     except ValueError as error:

@@ -1,0 +1,45 @@
+"""What a policy says of itself: origin, what it reads, what it sets, when it decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Flag, auto
+
+
+class Needs(Flag):
+    """Knowledge a policy reads beyond what every scheduler sees."""
+
+    NOTHING = 0
+    REMAINING = auto()  # an estimate of each job's remaining time
+    HISTORY = auto()  # service received by finished jobs
+    MODEL = auto()  # the name of the model a job trains
+
+
+class Controls(Flag):
+    """Fields of an allocation beyond whole devices that a policy sets or an engine honours."""
+
+    NOTHING = 0
+    SHARE = auto()  # several guaranteed jobs on a device
+    TIER = auto()  # opportunistic jobs
+    PHASE = auto()  # offsets inside a common period
+    BATCH = auto()  # batch size
+    HOST = auto()  # CPU and memory other than in proportion to GPUs
+    COUNT = auto()  # another GPU count than the job asked for
+    RESIZE = auto()  # engines only: change slices without a stop
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """A policy's name, paper and habits.
+
+    `every` is the length of a round in seconds: the policy decides at its multiples. None
+    means it decides whenever something happened. `starves` names the reason a fitting job
+    may wait for ever under this policy, or is empty where none may.
+    """
+
+    name: str
+    paper: str
+    needs: Needs = Needs.NOTHING
+    controls: Controls = Controls.NOTHING
+    every: float | None = None
+    starves: str = ""

@@ -1,0 +1,67 @@
+"""Wishes: what a driver should make happen. Each is answered by an event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.core.model import Allocation, Job, JobId, NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Run `job` on exactly `on`; answered by Started or StartFailed."""
+
+    job: Job
+    on: Allocation
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Let an attempt checkpoint and leave; answered by Stopped."""
+
+    job: JobId
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Adjust:
+    """Change batch, phase, host share or tier of a running attempt where it is."""
+
+    job: JobId
+    attempt: int
+    to: Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Move a running attempt to other devices without a stop; the engine must support it."""
+
+    job: JobId
+    attempt: int
+    to: Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Tell the submitter that a job can never run."""
+
+    job: JobId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """A node may be powered down."""
+
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Send Woken at `at`; replaces the previous wish, None withdraws it."""
+
+    at: float | None
+
+
+Action = Start | Stop | Adjust | Resize | Reject | Sleep | Wake

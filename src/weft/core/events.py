@@ -1,0 +1,139 @@
+"""Facts: what happened. State is a fold of these, so their log is the database.
+
+Every event happens at the time of the step that folds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from weft.core.cluster import Node
+from weft.core.model import Allocation, Job, JobId, NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A job was handed in."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Somebody withdrew a job."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """An attempt runs."""
+
+    job: JobId
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailed:
+    """An attempt could not be started; the job waits again."""
+
+    job: JobId
+    attempt: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """An attempt has left its devices, as asked."""
+
+    job: JobId
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A job is done."""
+
+    job: JobId
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An attempt died. With `retry` the job waits again, else it is over."""
+
+    job: JobId
+    attempt: int
+    reason: str = ""
+    retry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A running job told what it measured of itself."""
+
+    job: JobId
+    attempt: int
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUp:
+    """A machine came, or came back."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDown:
+    """A machine is gone, with whatever ran on it."""
+
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """The time that was asked for has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The policy decided: what changes, who is rejected, when it wants to be woken."""
+
+    number: int
+    changes: Mapping[JobId, Allocation | None] = field(default_factory=dict)
+    rejected: Mapping[JobId, str] = field(default_factory=dict)
+    asleep: tuple[NodeId, ...] = ()
+    wake_at: float | None = None
+    reasons: Mapping[JobId, str] = field(default_factory=dict)
+
+
+Event = (
+    Submitted
+    | Cancelled
+    | Started
+    | StartFailed
+    | Stopped
+    | Finished
+    | Failed
+    | Reported
+    | NodeUp
+    | NodeDown
+    | Woken
+    | Decided
+)
+EVENTS: tuple[type[Event], ...] = (
+    Submitted,
+    Cancelled,
+    Started,
+    StartFailed,
+    Stopped,
+    Finished,
+    Failed,
+    Reported,
+    NodeUp,
+    NodeDown,
+    Woken,
+    Decided,
+)

@@ -1,0 +1,61 @@
+"""What a policy wants changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from weft.core.errors import PlanError
+from weft.core.model import Allocation, JobId, NodeId
+
+if TYPE_CHECKING:
+    from weft.core.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Changes to what jobs hold.
+
+    A job the plan does not name keeps what it has; None takes it away. `rejected` are jobs
+    that can never run, with the reason. `wake_at` asks for a decision at that time even if
+    nothing happens. `memory` comes back in the next view.
+    """
+
+    changes: Mapping[JobId, Allocation | None] = field(default_factory=dict)
+    rejected: Mapping[JobId, str] = field(default_factory=dict)
+    asleep: tuple[NodeId, ...] = ()
+    wake_at: float | None = None
+    reasons: Mapping[JobId, str] = field(default_factory=dict)
+    memory: object = None
+
+    @classmethod
+    def target(cls, view: View, everything: Mapping[JobId, Allocation]) -> Plan:
+        """The changes that lead from what jobs hold now to exactly `everything`."""
+        changes: dict[JobId, Allocation | None] = {
+            job: wanted for job, wanted in everything.items() if view.holds(job) != wanted
+        }
+        changes.update({job: None for job in view.held() if job not in everything})
+        return cls(changes)
+
+
+def merge(plans: Iterable[Plan]) -> Plan:
+    """The union of plans for disjoint sets of jobs."""
+    changes: dict[JobId, Allocation | None] = {}
+    rejected: dict[JobId, str] = {}
+    reasons: dict[JobId, str] = {}
+    asleep: list[NodeId] = []
+    wakes: list[float] = []
+    memories: list[object] = []
+    for plan in plans:
+        if twice := changes.keys() & plan.changes.keys():
+            raise PlanError(f"two plans change {', '.join(sorted(twice))}")
+        changes.update(plan.changes)
+        rejected.update(plan.rejected)
+        reasons.update(plan.reasons)
+        asleep += plan.asleep
+        wakes += [plan.wake_at] if plan.wake_at is not None else []
+        memories.append(plan.memory)
+    return Plan(
+        changes, rejected, tuple(asleep), min(wakes, default=None), reasons, tuple(memories)
+    )

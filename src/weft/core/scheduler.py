@@ -1,0 +1,226 @@
+"""The loop that both worlds share: fold events, decide if due, check, turn into actions.
+
+No clock, no I/O, no threads: a driver calls `step` with the time and what happened, and carries
+out what comes back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from weft.core.about import Controls
+from weft.core.actions import Action, Wake
+from weft.core.cluster import Cluster
+from weft.core.errors import PlanError
+from weft.core.events import (
+    Decided,
+    Event,
+    Failed,
+    Finished,
+    Reported,
+    Started,
+    Stopped,
+    Woken,
+)
+from weft.core.free import EPS
+from weft.core.model import Allocation, JobId, Tier
+from weft.core.plan import Plan
+from weft.core.policy import Policy
+from weft.core.ports import Predictor
+from weft.core.state import State
+from weft.core.table import Floats
+from weft.core.view import View
+
+Journal = Callable[[float, Event], None]
+
+
+class Scheduler:
+    """One policy, one state, and the rules that keep a plan honest."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        cluster: Cluster,
+        *,
+        predictor: Predictor | None = None,
+        seed: int = 0,
+        journal: Journal | None = None,
+    ) -> None:
+        self.policy = policy
+        self.predictor = predictor
+        self.state = State(cluster)
+        self.memory: object = None
+        self.timed: Callable[[Callable[[View], Plan], View], Plan] | None = None
+        self._about = policy.about
+        self._seed = seed
+        self._journal = journal
+        self._history = _Growing()
+        self._learned = 0
+        self._asked: float | None = None
+
+    def step(self, now: float, events: Sequence[Event]) -> list[Action]:
+        """Take in what happened at `now`; return what should happen next."""
+        actions: list[Action] = []
+        news = False
+        for event in events:
+            if self._journal is not None:
+                self._journal(now, event)
+            if isinstance(event, Woken) and not self._expected(now):
+                continue
+            actions += self.state.fold(now, event)
+            news = news or not isinstance(event, (Started, Stopped, Reported))
+            if isinstance(event, (Finished, Failed)):
+                self._learn()
+        if news and self._due(now):
+            actions += self._decide(now)
+        self._ask(actions)
+        return actions
+
+    # ---- when
+
+    def _expected(self, now: float) -> bool:
+        return self.state.wake_at is not None and now >= self.state.wake_at
+
+    def _due(self, now: float) -> bool:
+        every = self._about.every
+        if every is None:
+            return True
+        if not len(self.state.table):
+            self.state.wake_at = None
+            return False
+        boundary = math.ceil(now / every - EPS) * every
+        if boundary <= now + EPS * every:
+            return True
+        self.state.wake_at = boundary
+        return False
+
+    def _ask(self, actions: list[Action]) -> None:
+        if self.state.wake_at != self._asked:
+            self._asked = self.state.wake_at
+            actions.append(Wake(self._asked))
+
+    # ---- what
+
+    def _decide(self, now: float) -> list[Action]:
+        state = self.state
+        view = View(
+            now,
+            state.table,
+            state.cluster,
+            state.free,
+            self.predictor,
+            self.memory,
+            self._history.values,
+            self._seed,
+            state.decisions,
+        )
+        mark = state.free.mark()
+        decide = self.policy.decide
+        plan = decide(view) if self.timed is None else self.timed(decide, view)
+        state.free.rollback(mark)
+        self._check(view, plan)
+        self.memory = plan.memory
+        decided = Decided(
+            state.decisions + 1,
+            plan.changes,
+            plan.rejected,
+            plan.asleep,
+            self._next_wake(now, plan),
+            plan.reasons,
+        )
+        if self._journal is not None:
+            self._journal(now, decided)
+        actions = state.fold(now, decided)
+        state.free.commit()
+        return actions
+
+    def _next_wake(self, now: float, plan: Plan) -> float | None:
+        wake = plan.wake_at
+        if wake is not None and wake <= now:
+            raise self._wrong(f"asked at {now} to be woken at {wake}")
+        every = self._about.every
+        if every is None:
+            return wake
+        following = (math.floor(now / every + EPS) + 1) * every
+        return following if wake is None else min(wake, following)
+
+    def _check(self, view: View, plan: Plan) -> None:
+        """Raise PlanError unless every change can be carried out as the policy declared."""
+        mark = view.free.mark()
+        try:
+            self._check_all(view, plan)
+        finally:
+            view.free.rollback(mark)
+
+    def _check_all(self, view: View, plan: Plan) -> None:
+        free, table = view.free, view.table
+        for job in (*plan.changes, *plan.rejected):
+            if job not in table:
+                raise self._wrong(f"names {job!r}, which is not an active job")
+        for job in plan.changes:
+            if (was := table.allocations[table.row(job)]) is not None:
+                free.give(was)
+        for job, to in plan.changes.items():
+            if to is not None:
+                self._check_one(view, job, to)
+                try:
+                    free.take(to)
+                except PlanError as error:
+                    raise self._wrong(f"gives {job!r} what is not there: {error.what}") from error
+
+    def _check_one(self, view: View, job: JobId, to: Allocation) -> None:
+        demand = view.job(view.table.row(job)).demand
+        controls, sharing = self._about.controls, to.sharing
+        low, high = demand.gpus, demand.gpus
+        if Controls.COUNT in controls:
+            low, high = demand.min, demand.max
+        if not low <= to.gpus <= high:
+            raise self._wrong(f"gives {job!r} {to.gpus} GPUs; it takes {low} to {high}")
+        kinds = {view.cluster.nodes[view.cluster.index[s.node]].kind for s in to.slices
+                 if s.node in view.cluster.index}
+        if len(kinds) > 1 or (demand.kinds and not kinds <= set(demand.kinds)):
+            raise self._wrong(f"puts {job!r} on {sorted(kinds)}; it takes {demand.kinds or 'one'}")
+        if sharing.share != demand.share and Controls.SHARE not in controls:
+            raise self._wrong(f"sets the share of {job!r} without declaring Controls.SHARE")
+        if sharing.tier is not Tier.GUARANTEED and Controls.TIER not in controls:
+            raise self._wrong(f"sets the tier of {job!r} without declaring Controls.TIER")
+        if sharing.phase and Controls.PHASE not in controls:
+            raise self._wrong(f"sets the phase of {job!r} without declaring Controls.PHASE")
+        if to.batch is not None and Controls.BATCH not in controls:
+            raise self._wrong(f"sets the batch of {job!r} without declaring Controls.BATCH")
+
+    def _wrong(self, what: str) -> PlanError:
+        return PlanError(
+            f"policy {self._about.name!r}, decision {self.state.decisions}: {what}",
+            hint="this is a bug in the policy; weft.testing.check_policy finds such plans",
+        )
+
+    def _learn(self) -> None:
+        ended = self.state.ended
+        for one in ended[self._learned :]:
+            if one.finished:
+                self._history.append(one.service)
+                if self.predictor is not None:
+                    self.predictor.learn(one.job, one.ran)
+        self._learned = len(ended)
+
+
+class _Growing:
+    """A float column that grows at the end."""
+
+    def __init__(self) -> None:
+        self._cells: Floats = np.zeros(64)
+        self._size = 0
+
+    @property
+    def values(self) -> Floats:
+        return self._cells[: self._size]
+
+    def append(self, value: float) -> None:
+        if self._size == len(self._cells):
+            self._cells = np.concatenate([self._cells, np.zeros(self._size)])
+        self._cells[self._size] = value
+        self._size += 1

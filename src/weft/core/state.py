@@ -1,0 +1,296 @@
+"""What the scheduler knows: a fold of events.
+
+Only this module keeps the two truths of capacity apart: what is promised (the ledger, which
+policies see) and what is not yet vacated (which holds back starts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from weft.core.actions import Action, Adjust, Reject, Resize, Sleep, Start, Stop
+from weft.core.cluster import Cluster
+from weft.core.errors import WeftError
+from weft.core.events import (
+    Cancelled,
+    Decided,
+    Event,
+    Failed,
+    Finished,
+    NodeDown,
+    NodeUp,
+    Reported,
+    Started,
+    StartFailed,
+    Stopped,
+    Submitted,
+    Woken,
+)
+from weft.core.free import Free
+from weft.core.model import Allocation, Job, JobId, NodeId, Stage
+from weft.core.table import Table
+
+Device = tuple[NodeId, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A job that left, with what it received."""
+
+    job: Job
+    ran: float
+    service: float
+    finished: bool
+
+
+class State:
+    """Jobs, promises and what is still being vacated."""
+
+    def __init__(self, cluster: Cluster, *, live_resize: bool = False) -> None:
+        self.cluster = cluster
+        self.whole = cluster
+        self.table = Table()
+        self.free = Free(cluster)
+        self.submissions = 0
+        self.decisions = 0
+        self.wake_at: float | None = None
+        self.ended: list[Ended] = []
+        self.reports: dict[JobId, Reported] = {}
+        self._live_resize = live_resize
+        self._leaving: dict[tuple[JobId, int], Allocation] = {}
+        self._held_back: dict[JobId, Start] = {}
+
+    def fold(self, now: float, event: Event) -> list[Action]:
+        """Take in one fact; return what follows from it without any decision."""
+        match event:
+            case Started(job, attempt):
+                self._started(now, job, attempt)
+            case Finished(job, attempt):
+                return self._leave(now, job, attempt, finished=True)
+            case Submitted(job):
+                self._submitted(now, job)
+            case Stopped(job, attempt):
+                return self._stopped(now, job, attempt)
+            case Decided():
+                return self._decided(now, event)
+            case Failed(job, attempt, _, retry):
+                return self._failed(now, job, attempt, retry=retry)
+            case StartFailed(job, attempt):
+                return self._failed(now, job, attempt, retry=True)
+            case Cancelled(job):
+                return self._cancelled(now, job)
+            case NodeDown(node):
+                return self._node_down(now, node)
+            case NodeUp(node):
+                order = {n.id: i for i, n in enumerate(self.whole.nodes)}
+                self._rebuild(self.cluster.having(node, order))
+            case Reported(job):
+                self.reports[job] = event
+            case Woken():
+                self.wake_at = None
+        return []
+
+    # ---- one method an event
+
+    def _submitted(self, now: float, job: Job) -> None:
+        if job.id in self.table:
+            raise WeftError(f"job {job.id!r} was submitted twice")
+        row = self.table.add(job, self.submissions)
+        self.table.set(row, "ran_since", now)
+        self.table.set(row, "service_since", now)
+        self.submissions += 1
+
+    def _started(self, now: float, job: JobId, attempt: int) -> None:
+        row = self._current(job, attempt)
+        if row is None:
+            return
+        on = self.table.allocations[row]
+        assert on is not None
+        self.table.set(row, "stage", Stage.RUNNING)
+        self.table.meters_on(row, now, on.gpus * on.sharing.share)
+
+    def _stopped(self, now: float, job: JobId, attempt: int) -> list[Action]:
+        if self._leaving.pop((job, attempt), None) is None:
+            return []
+        if job in self.table:
+            row = self.table.row(job)
+            self.table.meters_off(row, now)
+            if self.table.allocations[row] is None:
+                self.table.set(row, "stage", Stage.PENDING)
+        return list(self._released())
+
+    def _failed(self, now: float, job: JobId, attempt: int, *, retry: bool) -> list[Action]:
+        if not retry:
+            return self._leave(now, job, attempt, finished=False)
+        row = self._current(job, attempt)
+        if row is None:
+            return self._stopped(now, job, attempt)
+        self._vacate(now, row)
+        self.table.set(row, "retries", self.table.get(row, "retries") + 1)
+        return []
+
+    def _cancelled(self, now: float, job: JobId) -> list[Action]:
+        if job not in self.table:
+            return []
+        actions = self._take_away(job)
+        self._remove(now, job, finished=False)
+        return actions
+
+    def _node_down(self, now: float, node: NodeId) -> list[Action]:
+        if node not in self.cluster.index:
+            return []
+        actions: list[Action] = []
+        for row, on in enumerate(self.table.allocations):
+            if on is not None and any(part.node == node for part in on.slices):
+                job = self.table.jobs[row].id
+                actions += self._take_away(job)
+                self.table.meters_off(row, now)
+        self._rebuild(self.cluster.without(node))
+        return actions
+
+    def _decided(self, now: float, decided: Decided) -> list[Action]:
+        self.decisions = decided.number
+        self.wake_at = decided.wake_at
+        actions: list[Action] = []
+        keep: list[tuple[int, Allocation]] = []
+        begin: list[tuple[JobId, Allocation]] = []
+        for job, to in decided.changes.items():
+            row = self.table.row(job)
+            was = self.table.allocations[row]
+            if to is not None and was is not None and self._stays(row, was, to):
+                self.free.give(was)
+                keep.append((row, to))
+                continue
+            actions += self._take_away(job)
+            if to is not None:
+                begin.append((job, to))
+        for row, to in keep:
+            actions += self._change(row, to)
+        for job, reason in decided.rejected.items():
+            actions += self._take_away(job)
+            self._remove(now, job, finished=False)
+            actions.append(Reject(job, reason))
+        actions += [Sleep(node) for node in decided.asleep]
+        for job, to in begin:
+            actions += self._promise(job, to)
+        return actions
+
+    # ---- promises
+
+    def _promise(self, job: JobId, to: Allocation) -> list[Start]:
+        row = self.table.row(job)
+        self.free.take(to)
+        attempt = int(self.table.get(row, "attempt")) + 1
+        self.table.allocations[row] = to
+        self.table.set(row, "attempt", attempt)
+        self.table.set(row, "held", to.gpus)
+        self.table.set(row, "stage", Stage.STARTING)
+        start = Start(self.table.jobs[row], to, attempt)
+        if self._leaving and self._blocked(start):
+            self._held_back[job] = start
+            return []
+        return [start]
+
+    def _take_away(self, job: JobId) -> list[Action]:
+        row = self.table.row(job)
+        was = self.table.allocations[row]
+        if was is None:
+            return []
+        attempt = int(self.table.get(row, "attempt"))
+        self.free.give(was)
+        self.table.allocations[row] = None
+        self.table.set(row, "held", 0.0)
+        if self._held_back.pop(job, None) is not None:
+            self.table.set(row, "stage", Stage.PENDING)
+            return []
+        self.table.set(row, "stage", Stage.STOPPING)
+        self._leaving[job, attempt] = was
+        return [Stop(job, attempt)]
+
+    def _stays(self, row: int, was: Allocation, to: Allocation) -> bool:
+        """Whether the running attempt can go on: in place, or moved live by the engine."""
+        if was.slices == to.slices:
+            return True
+        return self._live_resize and self.table.get(row, "stage") == Stage.RUNNING
+
+    def _change(self, row: int, to: Allocation) -> list[Action]:
+        was, job = self.table.allocations[row], self.table.jobs[row]
+        assert was is not None
+        attempt = int(self.table.get(row, "attempt"))
+        self.free.take(to)
+        self.table.allocations[row] = to
+        self.table.set(row, "held", to.gpus)
+        if job.id in self._held_back:
+            self._held_back[job.id] = Start(job, to, attempt)
+            return []
+        how = Adjust if was.slices == to.slices else Resize
+        return [how(job.id, attempt, to)]
+
+    def _blocked(self, start: Start) -> bool:
+        """Whether the devices of a start, or the job itself, are still being vacated."""
+        wanted = {(part.node, gpu) for part in start.on.slices for gpu in part.gpus}
+        for (job, _), on in self._leaving.items():
+            if job == start.job.id:
+                return True
+            if any((part.node, gpu) in wanted for part in on.slices for gpu in part.gpus):
+                return True
+        return False
+
+    def _released(self) -> Iterator[Start]:
+        for job, start in list(self._held_back.items()):
+            if not self._leaving or not self._blocked(start):
+                del self._held_back[job]
+                yield start
+
+    # ---- leaving
+
+    def _current(self, job: JobId, attempt: int) -> int | None:
+        """The row of a job whose promised attempt this is; None for news of an older one."""
+        if job not in self.table:
+            return None
+        row = self.table.row(job)
+        if self.table.allocations[row] is None or self.table.get(row, "attempt") != attempt:
+            return None
+        return row
+
+    def _leave(self, now: float, job: JobId, attempt: int, *, finished: bool) -> list[Action]:
+        row = self._current(job, attempt)
+        if row is not None:
+            self._vacate(now, row)
+            self._remove(now, job, finished=finished)
+            return []
+        if (job, attempt) not in self._leaving or job not in self.table:
+            return []
+        # It ended before the stop that was asked of it took effect.
+        del self._leaving[job, attempt]
+        self._held_back.pop(job, None)
+        row = self.table.row(job)
+        if (on := self.table.allocations[row]) is not None:
+            self.free.give(on)
+        self._remove(now, job, finished=finished)
+        return list(self._released())
+
+    def _vacate(self, now: float, row: int) -> None:
+        on = self.table.allocations[row]
+        assert on is not None
+        self.free.give(on)
+        self.table.meters_off(row, now)
+        self.table.allocations[row] = None
+        self.table.set(row, "held", 0.0)
+        self.table.set(row, "stage", Stage.PENDING)
+
+    def _remove(self, now: float, job: JobId, *, finished: bool) -> None:
+        row = self.table.row(job)
+        self.table.meters_off(row, now)
+        ran, service = self.table.get(row, "ran_base"), self.table.get(row, "service_base")
+        self.ended.append(Ended(self.table.jobs[row], ran, service, finished))
+        self.table.remove(row)
+        self.reports.pop(job, None)
+
+    def _rebuild(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.free = Free(cluster)
+        for on in self.table.allocations:
+            if on is not None:
+                self.free.take(on)

@@ -1,0 +1,127 @@
+"""What a policy may know when it decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from weft.core.cluster import Cluster
+from weft.core.errors import PlanError
+from weft.core.free import Free
+from weft.core.model import Allocation, Job, JobId
+from weft.core.plan import Plan
+from weft.core.ports import Predictor
+from weft.core.table import Bools, Floats, Rows, Table
+
+
+@dataclass(frozen=True)
+class View:
+    """The cluster at one instant; valid during one decision.
+
+    `free` may be used for trials: whatever a policy does to it is undone after the decision.
+    `history` holds the GPU-seconds of finished jobs, oldest first.
+    """
+
+    now: float
+    table: Table
+    cluster: Cluster
+    free: Free
+    predictor: Predictor | None = None
+    memory: object = None
+    history: Floats = field(default_factory=lambda: np.zeros(0))
+    seed: int = 0
+    decision: int = 0
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """Random numbers of this decision: same run and decision, same numbers."""
+        return np.random.default_rng([self.seed, self.decision])
+
+    # ---- columns
+
+    def waiting(self) -> Bools:
+        """Rows that hold nothing."""
+        mask: Bools = self.table.held == 0.0
+        return mask
+
+    def running(self) -> Bools:
+        """Rows that hold devices, or have been promised them."""
+        mask: Bools = self.table.held > 0.0
+        return mask
+
+    def remaining(self) -> Floats:
+        """Estimated seconds left of each row, from the configured predictor."""
+        if self.predictor is None:
+            raise PlanError(
+                "the policy reads remaining times, but no predictor is configured",
+                hint="choose one with --predictor; `weft list predictor` shows all",
+            )
+        return self.predictor.remaining(self.table, self.now)
+
+    def ran(self) -> Floats:
+        """Seconds each row has executed."""
+        return self.table.ran(self.now)
+
+    def service(self) -> Floats:
+        """GPU-seconds each row has attained."""
+        return self.table.service(self.now)
+
+    def waited(self) -> Floats:
+        """Seconds each row has spent not executing since it was submitted."""
+        return (self.now - self.table.submitted) - self.ran()
+
+    def held_for(self) -> Floats:
+        """Seconds since each running row last started; 0 for the others."""
+        since = self.table.column("ran_since")
+        return np.where(self.table.column("ran_rate") > 0.0, self.now - since, 0.0)
+
+    def ranked(self, *keys: Floats, among: Bools | None = None) -> Rows:
+        """Rows by the first key, then the next; ties go to the earlier job."""
+        rows = None if among is None else np.flatnonzero(among)
+        columns = keys if rows is None else tuple(key[rows] for key in keys)
+        if len(columns) == 1:
+            order: Rows = np.argsort(columns[0], kind="stable")
+        else:
+            order = np.lexsort(columns[::-1])
+        return order if rows is None else rows[order]
+
+    # ---- single jobs
+
+    def job(self, row: int) -> Job:
+        """The job of a row."""
+        return self.table.jobs[row]
+
+    def allocation(self, row: int) -> Allocation | None:
+        """What a row holds."""
+        return self.table.allocations[row]
+
+    def holds(self, job: JobId) -> Allocation | None:
+        """What a job holds."""
+        return self.table.allocations[self.table.row(job)]
+
+    def held(self) -> dict[JobId, Allocation]:
+        """What every running job holds."""
+        pairs = zip(self.table.jobs, self.table.allocations, strict=True)
+        return {job.id: on for job, on in pairs if on is not None}
+
+    def after(self, plan: Plan) -> dict[JobId, Allocation]:
+        """What every job would hold once the plan is carried out."""
+        held = self.held()
+        for job, on in plan.changes.items():
+            if on is None:
+                held.pop(job, None)
+            else:
+                held[job] = on
+        return held
+
+    # ---- shaping
+
+    def restrict(self, keep: Bools) -> View:
+        """The same instant with only some rows; what the others hold stays taken."""
+        return replace(self, table=self.table.pick(keep))
+
+    def without(self, hidden: Bools) -> View:
+        """The same instant without some rows."""
+        return self.restrict(~hidden)

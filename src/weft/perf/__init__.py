@@ -1,0 +1,1 @@
+"""How fast jobs run on what they hold, and what a restart costs."""

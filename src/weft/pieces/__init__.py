@@ -1,0 +1,1 @@
+"""Reusable decisions, each a pure function; policies are built of them."""

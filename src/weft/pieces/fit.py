@@ -1,0 +1,72 @@
+"""Who fits, by counting GPUs alone: a scan in order that passes over what does not fit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.core.table import Bools, Floats, Rows
+from weft.core.view import View
+from weft.pieces.place.gangs import acceptable
+
+EPS = 1e-9
+
+
+def fit_first(need: Floats, room: float) -> Bools:
+    """Which of `need`, taken in order, find room when those that do not are skipped.
+
+    Each pass takes the longest prefix that fits and drops everything larger than what is
+    left, so there are at most as many passes as different sizes.
+    """
+    chosen = np.zeros(len(need), dtype=bool)
+    rows = np.flatnonzero(need <= room + EPS)
+    while rows.size:
+        total = np.cumsum(need[rows])
+        count = int(np.searchsorted(total, room + EPS, side="right"))
+        chosen[rows[:count]] = True
+        if count == rows.size:
+            break
+        if count:
+            room -= float(total[count - 1])
+        rest = rows[count + 1 :]
+        rows = rest[need[rest] <= room + EPS]
+    return chosen
+
+
+def fit(view: View, order: Rows) -> Bools:
+    """Which rows of `order` find room, if they may use all that they and nobody else hold."""
+    table = view.table
+    if len(view.cluster.kinds) == 1:
+        room = view.free.room() + float(_occupied(view, order).sum())
+        return fit_first(table.need[order], room)
+    return _fit_kinds(view, order)
+
+
+def _occupied(view: View, order: Rows) -> Floats:
+    """Devices each row would free; shared ones are counted by what is claimed of them."""
+    table = view.table
+    return np.where(table.held[order] > 0.0, table.need[order], 0.0)
+
+
+def _fit_kinds(view: View, order: Rows) -> Bools:
+    """The same with several kinds: a running job stays on its kind or leaves."""
+    table, free = view.table, view.free
+    room = dict(zip(free.kinds, map(float, free.idle_by_kind()), strict=True))
+    own: dict[int, str] = {}
+    for row in order:
+        on = table.allocations[row]
+        if on is not None:
+            own[row] = view.cluster.kind_of(on)
+            room[own[row]] += on.gpus * on.sharing.share
+    chosen = np.zeros(len(order), dtype=bool)
+    smallest = float(table.need[order].min(initial=np.inf))
+    for position, row in enumerate(order):
+        need = float(table.need[row])
+        mine = own.get(row)
+        for kind in (mine,) if mine else acceptable(table.jobs[row], free):
+            if need <= room[kind] + EPS:
+                room[kind] -= need
+                chosen[position] = True
+                break
+        if max(room.values()) < smallest - EPS:
+            break
+    return chosen

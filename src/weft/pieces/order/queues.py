@@ -1,0 +1,124 @@
+"""Discretised queues: jobs sink as they attain service, and order inside a queue is kept.
+
+The multi-level feedback queues of Tiresias (NSDI 2019): equal jobs are not time-sliced, so
+far fewer are preempted than under continuous least attained service.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core.table import Bools, Floats, Rows
+from weft.core.view import View
+
+EPS = 1e-6
+EXISTING, ARRIVED, MOVED = 0.0, 1.0, 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where each job stands, by submission number: what a policy remembers between decisions.
+
+    `place` is its position in the last scan. `service0`, `ran0` and `wait0` are the meters at
+    its last promotion; what counts is what came after.
+    """
+
+    seq: Floats
+    queue: Floats
+    place: Floats
+    service0: Floats
+    ran0: Floats
+    wait0: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """Thresholds of attained service, the rule inside a queue, and the starvation knob.
+
+    `by_time` counts seconds executed instead of GPU-seconds. `sticky` keeps queues as lists,
+    running jobs before waiting ones; otherwise the order is by first start. A waiting job
+    whose wait reaches `knob` times what it ran is promoted to the first queue.
+    """
+
+    thresholds: tuple[float, ...]
+    by_time: bool = False
+    sticky: bool = True
+    knob: float = np.inf
+
+    def stand(self, view: View) -> Standing:
+        """Every active job's queue and place now: arrivals, promotions and demotions included."""
+        table, before = view.table, view.memory
+        n = len(table)
+        if not isinstance(before, Standing):
+            before = Standing(*(np.zeros(0) for _ in range(6)))
+        at = np.searchsorted(before.seq, table.seq)
+        known = at < len(before.seq)
+        known[known] = before.seq[at[known]] == table.seq[known]
+        old = [np.zeros(n) for _ in range(5)]
+        for column, past in zip(old, _columns(before), strict=True):
+            column[known] = past[at[known]]
+        queue, place, service0, ran0, wait0 = old
+        arrival = np.where(known, EXISTING, ARRIVED)
+        if np.isfinite(self.knob):
+            promoted = self._promote(view, service0, ran0, wait0)
+            queue[promoted], arrival[promoted] = 0.0, MOVED
+        now_in = np.searchsorted(
+            self.thresholds, self._attained(view, service0, ran0) + EPS, side="right"
+        ).astype(float)
+        demoted = now_in > queue
+        queue[demoted], arrival[demoted] = now_in[demoted], np.maximum(arrival[demoted], MOVED)
+        arrival[~known] = ARRIVED
+        # Newcomers to a queue stand behind everyone else: arrivals first, then moves.
+        place = np.where(arrival > EXISTING, n * (1.0 + arrival) + len(before.seq), place)
+        return Standing(table.seq.copy(), queue, place, service0, ran0, wait0)
+
+    def order(self, view: View, standing: Standing) -> Rows:
+        """The scan: queue by queue, inside a queue by the rule."""
+        inside = standing.place if self.sticky else view.table.started
+        return view.ranked(standing.queue, inside)
+
+    def remember(self, standing: Standing, order: Rows, running: Bools) -> Standing:
+        """The lists after a pass: in each queue running jobs now precede waiting ones."""
+        order = order[np.lexsort((~running[order], standing.queue[order]))]
+        place = np.empty(len(order))
+        place[order] = np.arange(len(order))
+        return Standing(
+            standing.seq, standing.queue, place, standing.service0, standing.ran0, standing.wait0
+        )
+
+    def next_change(self, view: View, standing: Standing, running: Bools) -> float | None:
+        """When the next running job sinks, or the next waiting one is promoted."""
+        times = [np.inf]
+        limits = np.append(self.thresholds, np.inf)[standing.queue.astype(int)]
+        sinking = running & np.isfinite(limits)
+        if sinking.any():
+            speed = 1.0 if self.by_time else view.table.need[sinking]
+            attained = self._attained(view, standing.service0, standing.ran0)[sinking]
+            times.append(float(((limits[sinking] - attained) / speed).min()))
+        if np.isfinite(self.knob):
+            ran = view.ran() - standing.ran0
+            due = self.knob * ran - (view.waited() - standing.wait0)
+            rising = ~running & (ran > 0.0)
+            if rising.any():
+                times.append(float(due[rising].min()))
+        soonest = min(times)
+        return None if soonest == np.inf else view.now + max(soonest, EPS)
+
+    def _attained(self, view: View, service0: Floats, ran0: Floats) -> Floats:
+        return view.ran() - ran0 if self.by_time else view.service() - service0
+
+    def _promote(self, view: View, service0: Floats, ran0: Floats, wait0: Floats) -> Bools:
+        ran, waited = view.ran(), view.waited()
+        fresh = ran - ran0 <= 0.0
+        wait0[fresh] = waited[fresh]
+        starved = waited - wait0 >= self.knob * (ran - ran0) - EPS
+        promoted: Bools = view.waiting() & ~fresh & starved
+        service0[promoted] = view.service()[promoted]
+        ran0[promoted], wait0[promoted] = ran[promoted], waited[promoted]
+        return promoted
+
+
+def _columns(standing: Standing) -> tuple[Floats, ...]:
+    return standing.queue, standing.place, standing.service0, standing.ran0, standing.wait0

@@ -1,0 +1,102 @@
+"""From an order to a plan: the first in the order hold GPUs, the others give way.
+
+Only what changes is touched: a running job that is still among the first keeps its place.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.core.model import Allocation, Demand, JobId
+from weft.core.plan import Plan
+from weft.core.table import Bools, Rows
+from weft.core.view import View
+from weft.pieces.fit import fit
+from weft.pieces.place.gangs import Placer, fewest_nodes
+
+
+def pack(view: View, order: Rows, place: Placer = fewest_nodes) -> Plan:
+    """Run the first of `order` that fit together; stop running jobs that stand in their way."""
+    held = view.table.held[order]
+    if held.all():
+        return Plan()
+    draft = Draft(view, place)
+    chosen = fit(view, order)
+    for row in order[(held > 0.0) & ~chosen]:
+        draft.release(row)
+    starved = [row for row in order[(held == 0.0) & chosen] if not draft.start(row)]
+    if starved or len(view.cluster.kinds) > 1:
+        draft.refill(order[~chosen])
+    return Plan(draft.changes)
+
+
+def backfill(view: View, order: Rows, place: Placer = fewest_nodes) -> Plan:
+    """Start every waiting job of `order` that fits in what is free; stop nobody."""
+    waiting = order[view.table.held[order] == 0.0]
+    draft = Draft(view, place)
+    draft.refill(waiting)
+    return Plan(draft.changes)
+
+
+def in_turn(view: View, order: Rows, place: Placer = fewest_nodes) -> Plan:
+    """Start waiting jobs of `order` until one does not fit; nobody overtakes it."""
+    draft = Draft(view, place)
+    for row in order[view.table.held[order] == 0.0]:
+        if not draft.start(row):
+            break
+    return Plan(draft.changes)
+
+
+class Draft:
+    """A plan in the making, with the ledger as it would be."""
+
+    def __init__(self, view: View, place: Placer) -> None:
+        self.changes: dict[JobId, Allocation | None] = {}
+        self._view = view
+        self._place = place
+        self._released: dict[int, Allocation] = {}
+        self._failed: set[tuple[Demand, str]] = set()
+
+    def release(self, row: int) -> None:
+        """Take away what a row holds."""
+        on = self._view.allocation(row)
+        assert on is not None
+        self._view.free.give(on)
+        self._released[row] = on
+        self.changes[self._view.job(row).id] = None
+
+    def start(self, row: int) -> bool:
+        """Place a row, if there is a place."""
+        job = self._view.job(row)
+        on = self._place(job, self._view.free)
+        if on is None:
+            return False
+        self._view.free.take(on)
+        self.changes[job.id] = on
+        return True
+
+    def refill(self, order: Rows) -> None:
+        """Offer what is free to rows that hold nothing, those just released first to stay."""
+        free, need = self._view.free, self._view.table.need
+        for row in order[need[order] <= self._room() + 1e-9]:
+            if not self._room():
+                return
+            job = self._view.job(row)
+            was = self._released.get(row)
+            if was is not None and free.fits(was):
+                free.take(was)
+                del self.changes[job.id]
+            elif (job.demand, job.model) not in self._failed and not self.start(row):
+                # A placer reads demand and model alone: the next one alike fails as well.
+                self._failed.add((job.demand, job.model))
+
+    def _room(self) -> float:
+        return self._view.free.room()
+
+
+def running_after(view: View, plan: Plan) -> Bools:
+    """Which rows hold devices once the plan is carried out."""
+    mask = view.running()
+    for job, on in plan.changes.items():
+        mask[view.table.row(job)] = on is not None
+    return np.asarray(mask)

@@ -1,0 +1,102 @@
+"""Places for gangs of devices: on the fewest nodes, on as few as possible, or in the gaps.
+
+A placer looks at the ledger and returns an allocation, or None when the gang must wait. It
+takes nothing itself. A gang stays on one kind; kinds are tried in the cluster's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import ceil
+
+from weft.core.free import Free
+from weft.core.model import Allocation, Job, Slice
+from weft.pieces.place.shares import part_of_devices
+
+Placer = Callable[[Job, Free], Allocation | None]
+
+
+def fewest_nodes(job: Job, free: Free) -> Allocation | None:
+    """On one node if it fits, else on as few nodes as there are now."""
+    return _first(job, free, _fewest)
+
+
+def consolidated(job: Job, free: Free) -> Allocation | None:
+    """On the least number of nodes an empty cluster would need, or not at all."""
+    return _first(job, free, _consolidated)
+
+
+def in_gaps(job: Job, free: Free) -> Allocation | None:
+    """On one node if it fits, else in the gaps: the fullest nodes first."""
+    return _first(job, free, _gaps)
+
+
+def acceptable(job: Job, free: Free) -> tuple[str, ...]:
+    """The kinds a job may use, in the cluster's order."""
+    wanted = job.demand.kinds
+    return free.kinds if not wanted else tuple(k for k in free.kinds if k in wanted)
+
+
+def _first(
+    job: Job, free: Free, whole: Callable[[Free, str, int], tuple[Slice, ...] | None]
+) -> Allocation | None:
+    count = job.demand.gpus
+    for kind in acceptable(job, free):
+        if job.demand.share < 1.0:
+            part = part_of_devices(job, free, kind)
+            if part is not None:
+                return part
+        elif (slices := whole(free, kind, count)) is not None:
+            return Allocation(slices)
+    return None
+
+
+def _fewest(free: Free, kind: str, count: int) -> tuple[Slice, ...] | None:
+    if (node := free.best_fit(kind, count)) is not None:
+        return (free.slice(node, count),)
+    if free.idle(kind) < count:
+        return None
+    slices: list[Slice] = []
+    used: set[int] = set()
+    for size, node in _nodes(free, kind, descending=True):
+        if size > count:
+            # The rest fits on one node: the one that it fills best.
+            node = next(n for s, n in _nodes(free, kind) if s >= count and n not in used)
+            size = count
+        slices.append(free.slice(node, size))
+        used.add(node)
+        count -= size
+        if count == 0:
+            break
+    return tuple(slices)
+
+
+def _consolidated(free: Free, kind: str, count: int) -> tuple[Slice, ...] | None:
+    slices = _fewest(free, kind, count)
+    if slices is None or len(slices) > ceil(count / free.cluster.node_size(kind)):
+        return None
+    return slices
+
+
+def _gaps(free: Free, kind: str, count: int) -> tuple[Slice, ...] | None:
+    if (node := free.best_fit(kind, count)) is not None:
+        return (free.slice(node, count),)
+    if free.idle(kind) < count:
+        return None
+    slices: list[Slice] = []
+    for size, node in _nodes(free, kind):
+        taken = min(size, count)
+        slices.append(free.slice(node, taken))
+        count -= taken
+        if count == 0:
+            break
+    return tuple(slices)
+
+
+def _nodes(free: Free, kind: str, *, descending: bool = False) -> Iterator[tuple[int, int]]:
+    """(free devices, node) by free devices; nodes of equal room in order."""
+    largest = free.cluster.node_size(kind)
+    sizes = range(largest, 0, -1) if descending else range(1, largest + 1)
+    for size in sizes:
+        for node in free.nodes_with(kind, size):
+            yield size, node

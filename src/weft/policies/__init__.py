@@ -1,0 +1,1 @@
+"""Published schedulers, one paper a file."""

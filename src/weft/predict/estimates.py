@@ -1,0 +1,30 @@
+"""Estimates of total length made once per job, when it is first seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from weft.core.model import Job
+from weft.core.table import Floats, Table
+
+
+class Estimates:
+    """A column of estimates by submission number, filled as jobs appear."""
+
+    def __init__(self, estimate: Callable[[Job], float]) -> None:
+        self._estimate = estimate
+        self._known: Floats = np.full(64, np.nan)
+
+    def remaining(self, table: Table, now: float) -> Floats:
+        """Estimated length less time executed, never below zero."""
+        seq = table.seq.astype(np.intp)
+        if len(seq) and seq[-1] >= len(self._known):
+            grown = np.full(max(2 * len(self._known), int(seq[-1]) + 1), np.nan)
+            grown[: len(self._known)] = self._known
+            self._known = grown
+        total = self._known[seq]
+        for row in np.flatnonzero(np.isnan(total)):
+            total[row] = self._known[seq[row]] = self._estimate(table.jobs[row])
+        return np.maximum(total - table.ran(now), 0.0)

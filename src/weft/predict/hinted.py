@@ -1,0 +1,32 @@
+"""What the submitter said: the hint `duration_s` of the job."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from weft.core.model import Job
+from weft.core.table import Floats, Table
+from weft.predict.estimates import Estimates
+
+
+def _hint(job: Job) -> float:
+    return job.hints.get("duration_s", math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Hinted:
+    """Trusts the submitter; a job without a hint may take for ever."""
+
+    _estimates: Estimates = field(
+        default_factory=lambda: Estimates(_hint), init=False, repr=False, compare=False
+    )
+
+    label = "hinted"
+
+    def remaining(self, table: Table, now: float) -> Floats:
+        """Hinted length, less time executed."""
+        return self._estimates.remaining(table, now)
+
+    def learn(self, job: Job, ran: float) -> None:
+        """Nothing to learn."""

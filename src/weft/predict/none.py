@@ -1,0 +1,24 @@
+"""No knowledge of remaining times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core.model import Job
+from weft.core.table import Floats, Table
+
+
+@dataclass(frozen=True, slots=True)
+class NoPredictor:
+    """Knows nothing: every job may take for ever."""
+
+    label = "none"
+
+    def remaining(self, table: Table, now: float) -> Floats:  # noqa: ARG002
+        """Infinite for every job."""
+        return np.full(len(table), np.inf)
+
+    def learn(self, job: Job, ran: float) -> None:
+        """Nothing to learn."""

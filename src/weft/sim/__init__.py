@@ -1,0 +1,1 @@
+"""The simulator: one driver of `Scheduler.step`, with a virtual clock."""

@@ -1,0 +1,216 @@
+"""Drives `Scheduler.step` in virtual time, from event to event.
+
+A heap of ends that physics predicts, the trace's arrivals, node outages and one wake-up: the
+earliest is next. Actions are carried out at once and answered in the same instant, unless a
+checkpoint takes time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from weft.core.actions import Action, Adjust, Reject, Resize, Sleep, Start, Stop, Wake
+from weft.core.cluster import Cluster
+from weft.core.errors import PlanError
+from weft.core.events import (
+    Event,
+    Failed,
+    Finished,
+    NodeDown,
+    NodeUp,
+    Started,
+    Stopped,
+    Submitted,
+    Woken,
+)
+from weft.core.model import JobId, NodeId
+from weft.core.plan import Plan
+from weft.core.scheduler import Scheduler
+from weft.core.view import View
+from weft.sim.faults import Faults
+from weft.sim.physics import NEVER, Physics
+
+Progress = Callable[[int, int], None]
+IDLE_DECISIONS = 100_000
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened besides the jobs themselves."""
+
+    decisions: int = 0
+    events: int = 0
+    preemptions: int = 0
+    rejected: int = 0
+    decide_s: list[float] = field(default_factory=list)
+
+
+class Driver:
+    """One simulation: a scheduler, the physics, and the clock between them."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        physics: Physics,
+        cluster: Cluster,
+        *,
+        faults: Faults | None = None,
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> None:
+        self.counts = Counts()
+        self._scheduler = scheduler
+        self._physics = physics
+        self._cluster = cluster
+        self._progress = progress
+        self._outages = (faults or Faults()).outages(cluster, seed)
+        self._next_outage = next(self._outages, None)
+        self._ends: list[tuple[float, int, int, int, bool]] = []
+        self._stops: list[tuple[float, int, JobId, int]] = []
+        self._attempt: dict[JobId, int] = {}
+        self._wake: float = NEVER
+        self._order = 0
+        self._arrived = 0
+        self._left = len(physics.trace)
+        self._idle = 0
+        scheduler.timed = self._timed
+
+    def run(self) -> None:
+        """Until every job has left."""
+        total = len(self._physics.trace)
+        report_at = every = max(1, total // 200)
+        while self._left:
+            now = self._next_time()
+            if now == NEVER:
+                raise self._stalled()
+            self._settle(now, self._happening(now))
+            if self._progress is not None and total - self._left >= report_at:
+                report_at += every
+                self._progress(total - self._left, total)
+        if self._progress is not None:
+            self._progress(total, total)
+
+    # ---- time
+
+    def _next_time(self) -> float:
+        jobs = self._physics.trace.jobs
+        now = self._wake
+        if self._arrived < len(jobs):
+            now = min(now, jobs[self._arrived][0].submitted)
+        if self._ends:
+            now = min(now, self._ends[0][0])
+        if self._stops:
+            now = min(now, self._stops[0][0])
+        if self._next_outage is not None and (now < NEVER or len(self._scheduler.state.table)):
+            now = min(now, self._next_outage[0])
+        return now
+
+    def _happening(self, now: float) -> list[Event]:
+        """Everything at `now`: ends first, then machines, arrivals, the wake-up."""
+        events: list[Event] = []
+        while self._ends and self._ends[0][0] <= now:
+            _, _, seq, attempt, fatal = heapq.heappop(self._ends)
+            events += self._end(now, seq, attempt, fatal=fatal)
+        while self._stops and self._stops[0][0] <= now:
+            _, _, job, attempt = heapq.heappop(self._stops)
+            events.append(Stopped(job, attempt))
+        while self._next_outage is not None and self._next_outage[0] <= now:
+            _, up, node = self._next_outage
+            events.append(NodeUp(node) if up else self._node_lost(now, node.id))
+            self._next_outage = next(self._outages, None)
+        jobs = self._physics.trace.jobs
+        while self._arrived < len(jobs) and jobs[self._arrived][0].submitted <= now:
+            events.append(Submitted(jobs[self._arrived][0]))
+            self._arrived += 1
+        if self._wake <= now:
+            self._wake = NEVER
+            events.append(Woken())
+        return events
+
+    def _end(self, now: float, seq: int, attempt: int, *, fatal: bool) -> Iterable[Event]:
+        job = self._physics.trace.jobs[seq][0].id
+        if self._attempt.get(job) != attempt:
+            return ()  # that attempt was stopped before
+        del self._attempt[job]
+        if fatal:
+            self._physics.die(now, seq)
+            return (Failed(job, attempt, reason="failed as in the trace or by fault", retry=True),)
+        self._physics.finish(now, seq)
+        self._left -= 1
+        return (Finished(job, attempt),)
+
+    # ---- action
+
+    def _settle(self, now: float, events: list[Event]) -> None:
+        """Step until nothing more follows in this instant."""
+        while events:
+            self.counts.events += len(events)
+            actions = self._scheduler.step(now, events)
+            events = []
+            for action in actions:
+                events += self._carry_out(now, action)
+
+    def _carry_out(self, now: float, action: Action) -> Iterable[Event]:
+        match action:
+            case Start(job, on, attempt):
+                kind = self._cluster.kind_of(on)
+                end, fatal = self._physics.start(now, job, on, kind)
+                self._attempt[job.id] = attempt
+                self._order += 1
+                seq = self._physics.seq_of[job.id]
+                heapq.heappush(self._ends, (end, self._order, seq, attempt, fatal))
+                return (Started(job.id, attempt),)
+            case Stop(job_id, attempt):
+                return self._stop(now, job_id, attempt)
+            case Wake(at):
+                self._wake = NEVER if at is None else at
+            case Reject():
+                self._left -= 1
+                self.counts.rejected += 1
+            case Adjust() | Resize() | Sleep():
+                pass
+        return ()
+
+    def _stop(self, now: float, job: JobId, attempt: int) -> Iterable[Event]:
+        if self._attempt.get(job) != attempt:
+            return (Stopped(job, attempt),)  # its node died under it
+        del self._attempt[job]
+        self._physics.halt(now, self._physics.seq_of[job])
+        self.counts.preemptions += 1
+        if self._physics.checkpoint_s == 0.0:
+            return (Stopped(job, attempt),)
+        self._order += 1
+        leave = now + self._physics.checkpoint_s
+        heapq.heappush(self._stops, (leave, self._order, job, attempt))
+        return ()
+
+    def _node_lost(self, now: float, node: NodeId) -> NodeDown:
+        for seq in self._physics.running_on(node):
+            self._physics.halt(now, seq, crashed=True)
+            del self._attempt[self._physics.trace.jobs[seq][0].id]
+        return NodeDown(node)
+
+    # ---- watching
+
+    def _timed(self, decide: Callable[[View], Plan], view: View) -> Plan:
+        began = perf_counter()
+        plan = decide(view)
+        self.counts.decide_s.append(perf_counter() - began)
+        self.counts.decisions += 1
+        idle = not plan.changes and not self._attempt and not plan.rejected
+        self._idle = self._idle + 1 if idle else 0
+        if self._idle > IDLE_DECISIONS:
+            raise self._stalled()
+        return plan
+
+    def _stalled(self) -> PlanError:
+        waiting = [job.id for job in self._scheduler.state.table.jobs[:3]]
+        name = self._scheduler.policy.about.name
+        return PlanError(
+            f"policy {name!r} leaves {len(self._scheduler.state.table)} jobs waiting for ever, "
+            f"first {', '.join(waiting)}: nothing runs and nothing will happen",
+            hint="the policy must start a job that fits, or ask to be woken",
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.core.model import BatchRange, Job, JobId, Tier
+from weft.core.model import Job, JobId, Tier
 from weft.core.trace import Truth
 from weft.traces.draft import Draft, Format, demand
 from weft.traces.options import Options
@@ -86,19 +86,20 @@ class _Reader:
             tenant=table.text(row, self.user),
             user=table.text(row, self.user),
             model=row[self.model],
-            batch=self._batch(row),
             priority=priority or 0.0,
             deadline=None if effort else self._deadline(row, submitted),
             tier=Tier.OPPORTUNISTIC if effort else Tier.GUARANTEED,
-            hints={name: table.number(row, at) / self.unit for name, at in self.stages},
+            hints=self._hints(row),
         )
 
     def truth(self, row: list[str]) -> Truth:
         return Truth(self.table.number(row, self.length) / self.unit)
 
-    def _batch(self, row: list[str]) -> BatchRange | None:
-        size = self.table.optional(row, self.batch)
-        return None if size is None else BatchRange(int(size), int(size), int(size))
+    def _hints(self, row: list[str]) -> dict[str, float]:
+        hints = {name: self.table.number(row, at) / self.unit for name, at in self.stages}
+        if self.batch >= 0:
+            hints["batch"] = self.table.number(row, self.batch)
+        return hints
 
     def _deadline(self, row: list[str], submitted: float) -> float | None:
         # A soft deadline is a list of ever later, ever less valuable times: the first counts.

@@ -1,0 +1,129 @@
+"""Tab-separated traces of Gavel (7 and 10 columns) and Shockwave (12 columns)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from weft.core.model import Job, JobId
+from weft.core.trace import Truth
+from weft.traces.draft import Draft, Format, Pair, demand
+from weft.traces.gavel_rates import STEPS_PER_S, steps_per_s
+from weft.traces.options import Options
+from weft.traces.source import Member, Sample
+from weft.traces.table import Table
+
+START = ("job_type", "command")
+OLD = (*START, "steps_flag", "needs_data", "total_steps", "arrival", "scale_factor")
+BASE = (*START, "working_dir", "steps_flag", "needs_data", "total_steps", "scale_factor")
+NEW = (*BASE, "priority_weight", "slo", "arrival")
+SHOCKWAVE_NAMES = (*BASE, "mode", "priority_weight", "slo", "duration", "arrival")
+GAVEL_CLUSTER = "9x4:v100+9x4:p100+9x4:k80"
+MODES = {"static": 0.0, "accordion": 1.0, "gns": 2.0}
+# GPUs of the published experiments by number of jobs.
+SHOCKWAVE_GPUS = {120: 32, 220: 64, 460: 128, 900: 256}
+
+
+def is_gavel(sample: Sample) -> bool:
+    """Seven or ten tab-separated columns that begin with a job type and a command."""
+    return _columns(sample) in (len(OLD), len(NEW))
+
+
+def is_shockwave(sample: Sample) -> bool:
+    """Twelve columns."""
+    return _columns(sample) == len(SHOCKWAVE_NAMES)
+
+
+def load_gavel(files: Sequence[Member], _: Options) -> Draft:
+    """Length is steps over the V100 rate of the job type."""
+    draft = Draft(cluster=GAVEL_CLUSTER)
+    for file in files:
+        width = len(file.sample().cells(0, "\t"))
+        table = Table(file, names=OLD if width == len(OLD) else NEW, delimiter="\t")
+        draft.pairs += (_gavel_job(table, row) for row in table)
+        draft.rows += table.rows
+    return draft
+
+
+def load_shockwave(files: Sequence[Member], _: Options) -> Draft:
+    """Length is the trace's own nominal duration; the mode of batch adaptation is a hint."""
+    draft = Draft()
+    for file in files:
+        table = Table(file, names=SHOCKWAVE_NAMES, delimiter="\t")
+        draft.pairs += (_shockwave_job(table, row) for row in table)
+        draft.rows += table.rows
+    draft.cluster = f"{SHOCKWAVE_GPUS.get(draft.rows, 32) // 4}x4:v100"
+    return draft
+
+
+def batch_of(job_type: str) -> dict[str, float]:
+    """The batch size in a job type such as `LM (batch size 10)`, as a hint."""
+    match = re.search(r"\(batch size (\d+)\)", job_type)
+    return {"batch": float(match[1])} if match else {}
+
+
+def _columns(sample: Sample) -> int:
+    cells = sample.cells(0, "\t")
+    return len(cells) if len(cells) > 2 and "python" in cells[1] else 0
+
+
+def _gavel_job(table: Table, row: list[str]) -> Pair:
+    job_type, gpus = _type(table, row), _gang(table, row)
+    length = table.number(row, table.index("total_steps")) / steps_per_s(job_type, gpus)
+    return _job(table, row, length, {}), Truth(length)
+
+
+def _shockwave_job(table: Table, row: list[str]) -> Pair:
+    column = table.index("mode")
+    if row[column] not in MODES:
+        raise table.wrong(row, column, f"one of {', '.join(MODES)}")
+    length = table.number(row, table.index("duration"))
+    return _job(table, row, length, {"mode": MODES[row[column]]}), Truth(length)
+
+
+def _job(table: Table, row: list[str], length: float, hints: dict[str, float]) -> Job:
+    arrival = table.number(row, table.index("arrival"))
+    slack = table.number(row, table.maybe("slo"))
+    return Job(
+        JobId(f"job-{table.rows - 1}"),
+        arrival,
+        demand(_gang(table, row)),
+        model=row[0],
+        priority=table.optional(row, table.maybe("priority_weight")) or 1.0,
+        deadline=arrival + slack * length if slack > 0 else None,
+        hints={**batch_of(row[0]), **hints},
+    )
+
+
+def _gang(table: Table, row: list[str]) -> int:
+    column = table.index("scale_factor")
+    gpus = table.count(row, column)
+    if gpus < 1:
+        raise table.wrong(row, column, "1 or more GPUs")
+    return int(gpus)
+
+
+def _type(table: Table, row: list[str]) -> str:
+    if row[0] in STEPS_PER_S:
+        return row[0]
+    raise table.wrong(
+        row,
+        0,
+        "a job type with a known V100 rate",
+        hint=f"known are {len(STEPS_PER_S)} types such as {next(iter(STEPS_PER_S))!r}; "
+        "convert the trace to weft-csv with its durations",
+    )
+
+
+GAVEL = Format(
+    "gavel-trace",
+    "tab-separated traces of Gavel (Narayanan et al., OSDI'20)",
+    is_gavel,
+    load_gavel,
+)
+SHOCKWAVE = Format(
+    "shockwave-trace",
+    "tab-separated traces of Shockwave (Zheng et al., NSDI'23)",
+    is_shockwave,
+    load_shockwave,
+)

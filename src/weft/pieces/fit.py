@@ -34,17 +34,14 @@ def fit_first(need: Floats, room: float) -> Bools:
 
 def fit(view: View, order: Rows) -> Bools:
     """Which rows of `order` find room, if they may use all that they and nobody else hold."""
-    table = view.table
-    if len(view.cluster.kinds) == 1:
-        room = view.free.room() + float(_occupied(view, order).sum())
-        return fit_first(table.need[order], room)
-    return _fit_kinds(view, order)
-
-
-def _occupied(view: View, order: Rows) -> Floats:
-    """Devices each row would free; shared ones are counted by what is claimed of them."""
-    table = view.table
-    return np.where(table.held[order] > 0.0, table.need[order], 0.0)
+    if len(view.cluster.kinds) > 1:
+        return _fit_kinds(view, order)
+    need = view.table.need[order]
+    held = view.table.held[order] > 0.0
+    room = view.free.room()
+    if need[~held].sum() <= room:
+        return np.ones(len(order), dtype=bool)
+    return fit_first(need, room + float(need[held].sum()))
 
 
 def _fit_kinds(view: View, order: Rows) -> Bools:

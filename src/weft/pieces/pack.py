@@ -47,6 +47,20 @@ def in_turn(view: View, order: Rows, place: Placer = fewest_nodes) -> Plan:
     return Plan(draft.changes)
 
 
+def start_all(view: View, place: Placer = fewest_nodes) -> Plan | None:
+    """Start every waiting job beside those that run; None if somebody would have to wait."""
+    waiting = np.flatnonzero(view.table.held == 0.0)
+    if not waiting.size:
+        return Plan()
+    if view.table.need[waiting].sum() > view.free.room():
+        return None
+    draft, mark = Draft(view, place), view.free.mark()
+    if all(draft.start(row) for row in waiting):
+        return Plan(draft.changes)
+    view.free.rollback(mark)
+    return None
+
+
 class Draft:
     """A plan in the making, with the ledger as it would be."""
 

@@ -7,10 +7,9 @@ Objective   mean completion time when only the distribution of service is known.
 Needs       GPU-seconds of finished jobs; before there are `min_samples`, a log-normal prior.
 Controls    who runs. Sizes and places are left to the defaults.
 Cost        O(n log n) for n active jobs, then O(log nodes) for each job that starts.
-Deviations  the index is reviewed when a running job has attained another `quantum` of
-            GPU-seconds, and is computed for attained service rounded down to it. By default
-            the index is that of one quantum, as the authors run it; `optimal=true` takes the
-            supremum over all quanta. The prior has the median and spread of the GPU-times
+Deviations  attained service is rounded down to steps of one, two, four, ... `quantum`s, and the
+            index is that of the service up to the next step; it is reviewed when a running
+            job climbs one. `optimal=true` takes the supremum over all quanta. The prior has the median and spread of the GPU-times
             published with the authors' simulator.
 """
 
@@ -23,6 +22,7 @@ import numpy as np
 from weft.core.about import About, Needs
 from weft.core.errors import InvalidConfig
 from weft.core.plan import Plan
+from weft.core.table import Floats
 from weft.core.view import View
 from weft.pieces.order.gittins import (
     PRIOR_MEDIAN,
@@ -32,6 +32,14 @@ from weft.pieces.order.gittins import (
     past_service,
 )
 from weft.pieces.pack import pack, running_after
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What is remembered: total service of past jobs, after `seen` of them had finished."""
+
+    seen: int
+    service: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +61,30 @@ class Gittins:
             raise InvalidConfig(f"gittins: quantum={self.quantum:g} must be above 0 GPU-seconds")
 
     def decide(self, view: View) -> Plan:
-        """Rank by index, highest first, then pack; wake at the next whole quantum."""
+        """Rank by index, highest first, then pack; wake when a running job climbs a step."""
+        past = self._past(view)
         if not view.waiting().any():
-            return Plan()
-        steps = np.floor(view.service() / self.quantum + 1e-9)
-        attained = steps * self.quantum
-        samples = past_service(
-            view.history, self.min_samples, self.prior_median, self.prior_sigma
-        )
+            return Plan(memory=past)
+        served = view.service()
+        step = np.floor(np.log2(np.maximum(served / self.quantum, 0.5) + 1e-9)) + 1.0
+        low = np.where(step > 0.0, self.quantum * 2.0 ** (step - 1.0), 0.0)
+        high = self.quantum * 2.0**step
         if self.optimal:
-            index = best_gittins_index(samples, attained)
+            index = best_gittins_index(past.service, low)
         else:
-            index = gittins_index(samples, attained, self.quantum)
+            index = gittins_index(past.service, low, high - low)
         plan = pack(view, view.ranked(-index))
         running = running_after(view, plan)
-        left = ((steps + 1.0) * self.quantum - view.service())[running] / view.table.need[running]
+        left = (high - served)[running] / view.table.need[running]
         soonest = float(left.min(initial=np.inf))
         wake = view.now + max(soonest, 1e-6) if np.isfinite(soonest) else None
-        return Plan(plan.changes, wake_at=wake)
+        return Plan(plan.changes, wake_at=wake, memory=past)
+
+    def _past(self, view: View) -> Past:
+        """The distribution, refreshed as jobs finish; it changes slowly, so not every time."""
+        seen = len(view.history)
+        old = view.memory
+        if isinstance(old, Past) and seen < old.seen + self.min_samples:
+            return old
+        args = self.min_samples, self.prior_median, self.prior_sigma
+        return Past(seen, past_service(view.history, *args))

@@ -28,7 +28,7 @@ def times(arrival: Arrival, burst_of: Ints, span: float, rng: np.random.Generato
     The calendar starts on a Monday at midnight. Heads of bursts are placed independently with a
     density that follows the hourly rate: a Poisson process, given how many there are.
     """
-    heads = _heads(arrival, int(burst_of[-1]) + 1, span, rng)
+    first_of = heads(arrival, int(burst_of[-1]) + 1, span, rng)
     gaps = np.where(
         rng.random(burst_of.size) < arrival.together,
         0.0,
@@ -36,8 +36,19 @@ def times(arrival: Arrival, burst_of: Ints, span: float, rng: np.random.Generato
     )
     first = np.flatnonzero(np.diff(burst_of, prepend=-1))
     total = np.cumsum(gaps)
-    when = heads[burst_of] + total - total[first][burst_of]
+    when = first_of[burst_of] + total - total[first][burst_of]
     return stretched(when, span)
+
+
+def heads(arrival: Arrival, count: int, span: float, rng: np.random.Generator) -> Floats:
+    """`count` times in [0, span), sorted, placed by the hourly rate."""
+    hours = min(max(1, ceil(span / HOUR)), MAX_HOURS)
+    edges = np.linspace(0.0, 1.0, hours + 1) * hours * HOUR
+    edges[-1] = span
+    weight = hourly(arrival, hours, rng) * np.diff(edges)
+    share = np.concatenate(([0.0], np.cumsum(weight) / weight.sum()))
+    placed: Floats = np.sort(np.interp(rng.random(count), share, edges))
+    return placed
 
 
 def stretched(when: Floats, span: float) -> Floats:
@@ -63,11 +74,6 @@ def hourly(arrival: Arrival, hours: int, rng: np.random.Generator) -> Floats:
     return noise
 
 
-def _heads(arrival: Arrival, count: int, span: float, rng: np.random.Generator) -> Floats:
-    hours = min(max(1, ceil(span / HOUR)), MAX_HOURS)
-    edges = np.linspace(0.0, 1.0, hours + 1) * hours * HOUR
-    edges[-1] = span
-    weight = hourly(arrival, hours, rng) * np.diff(edges)
-    share = np.concatenate(([0.0], np.cumsum(weight) / weight.sum()))
-    placed: Floats = np.sort(np.interp(rng.random(count), share, edges))
-    return placed
+def poisson(jobs: int, span: float, rng: np.random.Generator) -> Floats:
+    """Times with independent exponential gaps; the first is 0 and the last is `span`."""
+    return stretched(np.cumsum(rng.standard_exponential(jobs)), span)

@@ -27,13 +27,11 @@ class Lengths:
     family: Family
     extra: tuple[tuple[float, float], ...] = ((1.0, 0.0),)
 
-    def draw(self, score: Floats, sizes: Floats, states: Floats | None = None) -> Floats:
-        """Seconds for standard normal `score`s, given GPUs and shifts of the states."""
+    def draw(self, score: Floats, sizes: Floats, shift: Floats) -> Floats:
+        """Seconds for standard normal `score`s, given GPUs and further shifts."""
         bucket = np.searchsorted(self.family.bucket_upper, sizes)
         bucket = np.minimum(bucket, self.family.bucket_offset.size - 1)
-        shifted = score + self.family.bucket_offset[bucket]
-        if states is not None:
-            shifted = shifted + states
+        shifted = score + self.family.bucket_offset[bucket] + shift
         u = np.interp(shifted, GRID, self._distribution)
         return quantile(self.family.duration_cdf, u, self.family.duration_cap)
 
@@ -53,16 +51,9 @@ class Lengths:
 
 def quantile(cdf: Floats, u: Floats, cap: float) -> Floats:
     """Seconds at probability `u` of a distribution given at 1, 2, 4, ... 2^21 s, at most `cap`."""
-    # Equal probabilities at several knots would make the inverse jump: keep the last of each.
     known = np.concatenate(([0.0], cdf, [1.0]))
-    at = np.log(np.concatenate(([SHORTEST], KNOTS, [max(cap, KNOTS[-1] * (1 + 1e-9))])))
-    last = np.append(np.diff(known) > 0, True)
-    first = np.insert(np.diff(known) > 0, 0, True)
-    keep = last | first
-    seconds: Floats = np.exp(np.interp(u, _strict(known[keep]), at[keep]))
+    at = np.log(np.concatenate(([SHORTEST], KNOTS, [max(cap, 2 * KNOTS[-1])])))
+    # Knots without mass between them must not be met in the middle: nudge them apart.
+    known = known + 1e-12 * np.arange(known.size)
+    seconds: Floats = np.exp(np.interp(u, known, at))
     return np.clip(seconds, 1.0, cap)
-
-
-def _strict(values: Floats) -> Floats:
-    nudged: Floats = np.maximum.accumulate(values + 1e-12 * np.arange(values.size))
-    return nudged

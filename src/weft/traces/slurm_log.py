@@ -9,12 +9,13 @@ from weft.core.trace import Truth
 from weft.traces.draft import Draft, Format, Pair, demand
 from weft.traces.options import Options
 from weft.traces.source import Member, Sample
-from weft.traces.table import Table, date_of, midnight, seconds
+from weft.traces.table import Table, date_of, seconds
 
 LOG = frozenset({"job_id", "gpu_num", "submit_time", "duration"})
 OPEN = frozenset({"running", "suspended", "pending"})
 # Thin warm-up rows before this date are left out by the studies of Helios.
 HELIOS_START = seconds("2020-04-01")
+ACME_START = seconds("2023-03-01")
 CLUSTERS = ("venus", "earth", "saturn", "uranus", "seren", "kalos")
 ROWS = {
     "venus": 246_708,
@@ -39,56 +40,30 @@ def is_acme(sample: Sample) -> bool:
 
 def load_helios(files: Sequence[Member], options: Options) -> Draft:
     """`cluster_log.csv` of one or more clusters; submissions before April 2020 are dropped."""
-    draft = _load(files, options)
-    early = [pair for pair in draft.pairs if pair[0].submitted < HELIOS_START]
-    if len(early) < len(draft.pairs):
-        draft.dropped["before 2020-04-01"] += len(early)
-        draft.pairs = [pair for pair in draft.pairs if not pair[0].submitted < HELIOS_START]
-        return _placed(draft, HELIOS_START)
-    return _placed(draft, midnight(min((p[0].submitted for p in early), default=0.0)))
+    draft = _load(files, options, HELIOS_START)
+    early = sum(job.submitted < 0 for job, _ in draft.pairs)
+    if early:
+        draft.dropped["before 2020-04-01"] += early
+        draft.pairs = [pair for pair in draft.pairs if not pair[0].submitted < 0]
+    return draft
 
 
 def load_acme(files: Sequence[Member], options: Options) -> Draft:
     """`trace_seren.csv`, `trace_kalos.csv` and the older traces in the same columns."""
-    draft = _load(files, options)
-    moments = [j.submitted for j, _ in draft.pairs if j.submitted == j.submitted]
-    return _placed(draft, midnight(min(moments, default=0.0)))
+    return _load(files, options, ACME_START)
 
 
-def _load(files: Sequence[Member], options: Options) -> Draft:
-    draft = Draft()
+def _load(files: Sequence[Member], options: Options, origin: float) -> Draft:
+    draft = Draft(origin=date_of(origin))
     clusters = {file.path: _cluster(file) for file in files}
     chosen = [f for f in files if not options.cluster or clusters[f.path] == options.cluster]
     for file in chosen or files:
         cluster = options.cluster or clusters[file.path]
         table = Table(file)
-        row_reader = _Reader(table, cluster)
-        draft.pairs += map(row_reader.pair, table)
+        draft.pairs += map(_Reader(table, cluster, origin).pair, table)
         draft.rows += table.rows
         draft.published += ROWS.get(cluster, 0)
-        draft.cluster = cluster if cluster in CLUSTERS and len(chosen) == 1 else ""
-    return draft
-
-
-def _placed(draft: Draft, origin: float) -> Draft:
-    draft.origin = date_of(origin)
-    draft.pairs = [
-        (
-            Job(
-                job.id,
-                job.submitted - origin,
-                job.demand,
-                job.tenant,
-                job.user,
-                job.model,
-                cpus=job.cpus,
-                mem_gb=job.mem_gb,
-                hints=job.hints,
-            ),
-            truth,
-        )
-        for job, truth in draft.pairs
-    ]
+        draft.cluster = cluster if cluster in CLUSTERS and len(files) == 1 else ""
     return draft
 
 
@@ -100,8 +75,8 @@ def _cluster(file: Member) -> str:
 class _Reader:
     """Column positions of one log."""
 
-    def __init__(self, table: Table, cluster: str) -> None:
-        self.table, self.cluster = table, cluster
+    def __init__(self, table: Table, cluster: str, origin: float) -> None:
+        self.table, self.cluster, self.origin = table, cluster, origin
         self.id, self.gpus = table.index("job_id"), table.index("gpu_num")
         self.submit, self.length = table.index("submit_time"), table.index("duration")
         self.start, self.end = table.maybe("start_time"), table.maybe("end_time")
@@ -118,7 +93,7 @@ class _Reader:
         mem = table.optional(row, self.mem)
         job = Job(
             JobId(row[self.id]),
-            table.moment(row, self.submit),
+            table.moment(row, self.submit) - self.origin,
             demand(table.count(row, self.gpus)),
             tenant=table.text(row, self.vc) or self.cluster,
             user=table.text(row, self.user),

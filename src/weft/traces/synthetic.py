@@ -7,125 +7,55 @@ reshuffle the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
-from weft.core.model import Job, JobId
-from weft.core.trace import LoadReport, Trace, Truth
 from weft.traces.arrivals import Ints, bursts, times
-from weft.traces.draft import Workload, demand
+from weft.traces.draft import demand
+from weft.traces.drawing import Drawn, Recipe, Want, named
 from weft.traces.durations import Lengths
-from weft.traces.options import Request
 from weft.traces.params import Family, Floats, family
 from weft.traces.users import PHILLY_TENANTS, VENUS_TENANTS, draw_users, tenants_of
 
 Flags = npt.NDArray[np.bool_]
 
-LOAD = 0.8
 # Jobs of a burst mostly resemble each other: how often, and how closely (our choice).
 ALIKE, LIKENESS = 0.8, 0.8
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """A workload of one family: how many jobs, on which cluster, at which load."""
-
-    name: str
-    about: str
-    key: str
-    cluster: str
-    jobs: int = 1_000
-    load: float = LOAD
-    max_gpus: int | None = None
-    tenants: Sequence[int] = ()
-
-    def workload(self) -> Workload:
-        """The registered object."""
-        return Workload(self.name, self.about, self.cluster, self.generate)
-
-    def generate(self, request: Request) -> Trace:
-        """Draw the jobs that `request` asks for."""
-        want = settle(request, self)
-        drawn = draw(family(self.key), want)
-        pairs = assemble(self.name, drawn, tenants=len(self.tenants))
-        return Trace(self.name, pairs, self.cluster, report=LoadReport(len(pairs), len(pairs)))
-
-
-@dataclass(frozen=True, slots=True)
-class Want:
-    """A request with every default filled in; `limit` is the largest job."""
-
-    seed: int
-    jobs: int
-    load: float
-    gpus: int
-    limit: int
-    kinds: tuple[str, ...] = ()
-    tenants: Sequence[int] = ()
-
-
-@dataclass(slots=True)
-class Drawn:
-    """Jobs as columns, in order of arrival."""
-
-    when: Floats
-    sizes: Floats
-    lengths: Floats
-    states: list[str]
-    users: Ints
-    tenants: Ints
-
-
-def settle(request: Request, recipe: Recipe) -> Want:
-    """Fill in what the request leaves open."""
-    cluster = parse_cluster(recipe.cluster)
-    gpus = request.gpus or cluster.gpus
-    limits = [gpus, request.max_gpus, recipe.max_gpus]
-    return Want(
-        seed=request.seed,
-        jobs=request.jobs or recipe.jobs,
-        load=request.load or recipe.load,
-        gpus=gpus,
-        limit=min(limit for limit in limits if limit is not None),
-        kinds=request.kinds if request.gpus else cluster.kinds,
-        tenants=recipe.tenants,
-    )
-
-
-def streams(seed: int, count: int) -> list[np.random.Generator]:
-    """Independent child streams of `seed`."""
-    return np.random.Generator(np.random.PCG64(seed)).spawn(count)
-
-
-def draw(source: Family, want: Want) -> Drawn:
+def draw(want: Want, key: str, tenants: Sequence[int] = ()) -> Drawn:
     """Draw sizes, states and lengths, then space the arrivals so that they offer the load."""
-    arrivals, sizing, states, lengths, people = streams(want.seed, 5)
+    source = family(key)
+    arrivals, sizing, states, scores, people = want.streams(5)
     burst_of = bursts(want.jobs, source.arrival.burst, arrivals)
     alike = sizing.random(int(burst_of[-1]) + 1) < ALIKE
     sizes = draw_sizes(source, want.limit, burst_of, alike, sizing)
     state = states.choice(len(source.states), size=want.jobs, p=source.state_p)
-    score = burst_scores(burst_of, alike, lengths)
-    seconds = Lengths(source).draw(score, sizes, source.state_offset[state])
-    seconds = np.round(seconds, 3)
-    user = draw_users(alike.size, source.users, source.user_sigma, people)
-    homes = tenants_of(source.users, want.tenants or (1,), people)
+    score = burst_scores(burst_of, alike, scores)
+    lengths = np.round(Lengths(source).draw(score, sizes, source.state_offset[state]), 3)
+    users, homes = people_of(source, burst_of, tenants, people)
     return Drawn(
-        when=times(source.arrival, burst_of, span(sizes * seconds, want), arrivals),
-        sizes=sizes,
-        lengths=seconds,
-        states=[source.states[i] for i in state],
-        users=user[burst_of],
-        tenants=homes[user][burst_of],
+        when=times(source.arrival, burst_of, want.span(sizes * lengths), arrivals),
+        lengths=lengths,
+        demands=[demand(size) for size in sizes.tolist()],
+        states=[source.states[i] for i in state.tolist()],
+        users=users,
+        tenants=homes,
     )
 
 
-def span(work: Floats, want: Want) -> float:
-    """Seconds of arrivals over which `work` GPU-seconds offer the wanted load."""
-    return float(work.sum()) / (want.load * want.gpus)
+def people_of(
+    source: Family, burst_of: Ints, tenants: Sequence[int], rng: np.random.Generator
+) -> tuple[list[str], list[str]]:
+    """User and tenant of each job: one user a burst, one tenant a user."""
+    user = draw_users(int(burst_of[-1]) + 1, source.users, source.user_sigma, rng)[burst_of]
+    if not tenants:
+        return named("u", user), []
+    home = tenants_of(source.users, tenants, rng)[user]
+    return named("u", user), named("t", home)
 
 
 def draw_sizes(
@@ -153,48 +83,37 @@ def burst_scores(burst_of: Ints, alike: Flags, rng: np.random.Generator) -> Floa
     return scores
 
 
-def assemble(name: str, drawn: Drawn, tenants: int = 0) -> tuple[tuple[Job, Truth], ...]:
-    """Jobs and truths from columns, sorted by arrival."""
-    order = np.argsort(drawn.when, kind="stable")
-    when = np.round(drawn.when[order], 3).tolist()
-    sizes, lengths = drawn.sizes[order].tolist(), drawn.lengths[order].tolist()
-    users, homes = drawn.users[order].tolist(), drawn.tenants[order].tolist()
-    user_names = {i: f"u{i:03d}" for i in set(users)}
-    home_names = {i: f"t{i:02d}" if tenants else "" for i in set(homes)}
-    width = len(str(len(when) - 1))
-    return tuple(
-        (
-            Job(
-                JobId(f"{name}-{i:0{width}d}"),
-                when[i],
-                demand(sizes[i]),
-                home_names[homes[i]],
-                user_names[users[i]],
-            ),
-            Truth(lengths[i], (), drawn.states[row]),
-        )
-        for i, row in enumerate(order.tolist())
-    )
-
-
 _PHILLY = "calibrated to Microsoft Philly (Jeon et al., ATC'19)"
 _HELIOS = "calibrated to SenseTime Helios {} (Hu et al., SC'21)"
-_RECIPES = {
-    r.name: r
-    for r in (
-        Recipe("philly", _PHILLY, "philly", "8x8:v100", tenants=PHILLY_TENANTS),
-        Recipe(
-            "venus", _HELIOS.format("Venus"), "helios_venus", "32x8:v100", tenants=VENUS_TENANTS
-        ),
-        Recipe("earth", _HELIOS.format("Earth"), "helios_earth", "16x8:v100"),
-        Recipe("saturn", _HELIOS.format("Saturn"), "helios_saturn", "32x8:v100"),
-        Recipe("uranus", _HELIOS.format("Uranus"), "helios_uranus", "32x8:p100"),
-        Recipe("itp", "calibrated to Microsoft ITP (Gu et al., ASPLOS'23)", "itp", "8x8:v100"),
-    )
-}
-PHILLY = _RECIPES["philly"].workload()
-VENUS = _RECIPES["venus"].workload()
-EARTH = _RECIPES["earth"].workload()
-SATURN = _RECIPES["saturn"].workload()
-URANUS = _RECIPES["uranus"].workload()
-ITP = _RECIPES["itp"].workload()
+_philly = partial(draw, key="philly", tenants=PHILLY_TENANTS)
+_venus = partial(draw, key="helios_venus", tenants=VENUS_TENANTS)
+_earth = partial(draw, key="helios_earth")
+_saturn = partial(draw, key="helios_saturn")
+_uranus = partial(draw, key="helios_uranus")
+_itp = partial(draw, key="itp")
+
+PHILLY = Recipe("philly", _PHILLY, "8x8:v100", _philly).workload()
+VENUS = Recipe("venus", _HELIOS.format("Venus"), "32x8:v100", _venus).workload()
+EARTH = Recipe("earth", _HELIOS.format("Earth"), "16x8:v100", _earth).workload()
+SATURN = Recipe("saturn", _HELIOS.format("Saturn"), "32x8:v100", _saturn).workload()
+URANUS = Recipe("uranus", _HELIOS.format("Uranus"), "32x8:p100", _uranus).workload()
+ITP = Recipe(
+    "itp", "calibrated to Microsoft ITP (Gu et al., ASPLOS'23)", "8x8:v100", _itp
+).workload()
+
+# Standard workloads: fixed sizes and clusters, so that results can be compared.
+PHILLY_160 = Recipe(
+    "philly-syn-160", f"160 jobs {_PHILLY}", "16x4:v100", _philly, 160, 0.9, 16
+).workload()
+SATURN_WEEK = Recipe(
+    "saturn-syn-week", f"a week {_HELIOS.format('Saturn')}", "saturn", _saturn, 29_416, 0.854
+).workload()
+URANUS_WEEK = Recipe(
+    "uranus-syn-week", f"a week {_HELIOS.format('Uranus')}", "uranus", _uranus, 13_440, 0.88
+).workload()
+EARTH_WEEK = Recipe(
+    "earth-syn-week", f"a week {_HELIOS.format('Earth')}", "earth", _earth, 22_302, 0.87
+).workload()
+SCALE_1M = Recipe(
+    "scale-1m", f"a million jobs {_HELIOS.format('Saturn')}", "saturn", _saturn, 1_000_000, 0.85
+).workload()

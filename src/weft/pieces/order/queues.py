@@ -47,6 +47,11 @@ class Queues:
     sticky: bool = True
     knob: float = np.inf
 
+    @property
+    def promotes(self) -> bool:
+        """Whether waiting alone can move a job."""
+        return bool(np.isfinite(self.knob))
+
     def stand(self, view: View) -> Standing:
         """Every active job's queue and place now: arrivals, promotions and demotions included."""
         table, before = view.table, view.memory
@@ -61,17 +66,16 @@ class Queues:
             column[known] = past[at[known]]
         queue, place, service0, ran0, wait0 = old
         arrival = np.where(known, EXISTING, ARRIVED)
-        if np.isfinite(self.knob):
+        if self.promotes:
             promoted = self._promote(view, service0, ran0, wait0)
             queue[promoted], arrival[promoted] = 0.0, MOVED
-        now_in = np.searchsorted(
-            self.thresholds, self._attained(view, service0, ran0) + EPS, side="right"
-        ).astype(float)
+        attained = self._attained(view, service0, ran0)
+        now_in = np.searchsorted(self.thresholds, attained + EPS, side="right")
         demoted = now_in > queue
-        queue[demoted], arrival[demoted] = now_in[demoted], np.maximum(arrival[demoted], MOVED)
-        arrival[~known] = ARRIVED
-        # Newcomers to a queue stand behind everyone else: arrivals first, then moves.
+        queue[demoted], arrival[demoted] = now_in[demoted], MOVED
+        # Newcomers to a queue stand behind everyone else: arrivals, then moves as they happened.
         place = np.where(arrival > EXISTING, n * (1.0 + arrival) + len(before.seq), place)
+        place[demoted] += self._sunk_for(view, attained, queue)[demoted]
         return Standing(table.seq.copy(), queue, place, service0, ran0, wait0)
 
     def order(self, view: View, standing: Standing) -> Rows:
@@ -97,7 +101,7 @@ class Queues:
             speed = 1.0 if self.by_time else view.table.need[sinking]
             attained = self._attained(view, standing.service0, standing.ran0)[sinking]
             times.append(float(((limits[sinking] - attained) / speed).min()))
-        if np.isfinite(self.knob):
+        if self.promotes:
             ran = view.ran() - standing.ran0
             due = self.knob * ran - (view.waited() - standing.wait0)
             rising = ~running & (ran > 0.0)
@@ -108,6 +112,13 @@ class Queues:
 
     def _attained(self, view: View, service0: Floats, ran0: Floats) -> Floats:
         return view.ran() - ran0 if self.by_time else view.service() - service0
+
+    def _sunk_for(self, view: View, attained: Floats, queue: Floats) -> Floats:
+        """Minus the seconds since each row passed into its queue, squeezed into (-1, 0]."""
+        limits = np.array([0.0, *self.thresholds])[queue.astype(int)]
+        speed = 1.0 if self.by_time else view.table.need
+        since = np.maximum(attained - limits, 0.0) / speed
+        return -since / (1.0 + since)
 
     def _promote(self, view: View, service0: Floats, ran0: Floats, wait0: Floats) -> Bools:
         ran, waited = view.ran(), view.waited()

@@ -1,0 +1,114 @@
+"""From physics and counts to an outcome."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.core.cluster import Cluster
+from weft.core.table import Floats
+from weft.sim.driver import Counts
+from weft.sim.metrics import HOUR, contention, finish_time_fairness, level, mean, percentile
+from weft.sim.physics import Physics
+from weft.sim.result import Bar, Outcome, PerJob, Series
+
+SERIES_POINTS = 600
+TIMELINE_BARS = 4000
+TIMELINE_GPUS = 128
+
+
+def collect(
+    policy: str, predictor: str, physics: Physics, counts: Counts, cluster: Cluster, wall_s: float
+) -> Outcome:
+    """Everything people ask of a finished simulation."""
+    jobs = [job for job, _ in physics.trace]
+    submit = np.array([job.submitted for job in jobs])
+    need = np.array([job.demand.gpus * job.demand.share for job in jobs])
+    per_job = PerJob(
+        tuple(str(job.id) for job in jobs),
+        submit,
+        physics.first_start,
+        physics.ended_at,
+        np.maximum(physics.starts - 1, 0).astype(float),
+        physics.gpu_s,
+        need,
+    )
+    milliseconds = 1e3 * np.array(counts.decide_s)
+    return Outcome(
+        policy,
+        predictor,
+        _metrics(physics, counts, cluster, submit, need),
+        {
+            "p50": round(percentile(milliseconds, 0.50), 4),
+            "p95": round(percentile(milliseconds, 0.95), 4),
+            "max": round(float(milliseconds.max(initial=0.0)), 4),
+        },
+        round(wall_s, 3),
+        per_job,
+        _series(physics, submit),
+        _timeline(physics, cluster),
+    )
+
+
+def _metrics(
+    physics: Physics, counts: Counts, cluster: Cluster, submit: Floats, need: Floats
+) -> dict[str, float]:
+    done = ~np.isnan(physics.ended_at)
+    end, began = physics.ended_at[done], submit[done]
+    jct = end - began
+    crowd, most = contention(began, end)
+    makespan = float(end.max() - submit.min()) if len(end) else 0.0
+    rho = finish_time_fairness(began, end, physics.length[done], need[done], cluster.gpus)
+    capacity = cluster.gpus * makespan
+    return {
+        "jobs": len(submit),
+        "finished": int(done.sum()),
+        "failed": int((~done).sum()),
+        "avg_jct_h": mean(jct) / HOUR,
+        "p50_jct_h": percentile(jct, 0.50) / HOUR,
+        "p99_jct_h": percentile(jct, 0.99) / HOUR,
+        "max_jct_h": float(jct.max(initial=0.0)) / HOUR,
+        "makespan_h": makespan / HOUR,
+        "avg_queue_h": mean(jct - physics.ran_s[done]) / HOUR,
+        "gpu_hours_per_job": mean(physics.gpu_s) / HOUR,
+        "restarts_per_job": mean(np.maximum(physics.starts - 1, 0).astype(float)),
+        "preemptions": counts.preemptions,
+        "avg_contention": crowd,
+        "max_contention": most,
+        "utilization": float(physics.gpu_s.sum()) / capacity if capacity else 0.0,
+        "worst_ftf": float(rho.max(initial=0.0)),
+        "unfair_fraction": mean((rho > 1.0 + 1e-9).astype(float)),
+        "decisions": counts.decisions,
+    }
+
+
+def _series(physics: Physics, submit: Floats) -> Series:
+    runs = physics.runs
+    if not runs:
+        empty = np.zeros(0)
+        return Series(empty, empty, empty)
+    start, end = (np.array([getattr(r, name) for r in runs]) for name in ("start", "end"))
+    used = np.array([r.on.gpus * r.on.sharing.share for r in runs])
+    at = np.linspace(float(submit.min()), float(end.max()), SERIES_POINTS)
+    ones = np.ones(len(runs))
+    ended = physics.ended_at[~np.isnan(physics.ended_at)]
+    active = level(
+        np.concatenate([submit, ended]),
+        np.concatenate([np.ones(len(submit)), -np.ones(len(ended))]),
+        at,
+    )
+    both = np.concatenate([start, end])
+    running = level(both, np.concatenate([ones, -ones]), at)
+    return Series(at, active - running, level(both, np.concatenate([used, -used]), at))
+
+
+def _timeline(physics: Physics, cluster: Cluster) -> tuple[Bar, ...]:
+    """Who held which GPU when, for runs small enough to look at."""
+    bars = sum(run.on.gpus for run in physics.runs)
+    if cluster.gpus > TIMELINE_GPUS or bars > TIMELINE_BARS:
+        return ()
+    return tuple(
+        Bar(part.node, gpu, physics.trace.jobs[run.seq][0].id, run.start, run.end)
+        for run in physics.runs
+        for part in run.on.slices
+        for gpu in part.gpus
+    )

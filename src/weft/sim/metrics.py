@@ -1,0 +1,73 @@
+"""Numbers people compare, from what happened to each job."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.core.table import Floats
+
+HOUR = 3600.0
+
+
+def percentile(values: Floats, q: float) -> float:
+    """The element at position int(q n) of the sorted values, as the Sia paper takes it."""
+    if not len(values):
+        return 0.0
+    return float(np.sort(values)[min(int(q * len(values)), len(values) - 1)])
+
+
+def mean(values: Floats) -> float:
+    """The mean, 0 of nothing."""
+    return float(values.mean()) if len(values) else 0.0
+
+
+def contention(submit: Floats, end: Floats) -> tuple[float, int]:
+    """Unfinished jobs over the whole run: time average and maximum."""
+    if not len(submit):
+        return 0.0, 0
+    span = float(end.max() - submit.min())
+    average = float((end - submit).sum()) / span if span else float(len(submit))
+    # At equal times jobs leave before others arrive, as in the simulator.
+    times = np.concatenate([end, submit])
+    change = np.concatenate([-np.ones(len(end)), np.ones(len(submit))])
+    running = np.cumsum(change[np.argsort(times, kind="stable")])
+    return average, int(running.max())
+
+
+def contention_seen(submit: Floats, end: Floats) -> Floats:
+    """Average number of unfinished jobs during each job's own stay, itself included."""
+    stay = np.maximum(end - submit, 1e-9)
+    seen = _alive_integral(submit, end, end) - _alive_integral(submit, end, submit)
+    return np.maximum(seen / stay, 1.0)
+
+
+def finish_time_fairness(
+    submit: Floats, end: Floats, length: Floats, need: Floats, gpus: int
+) -> Floats:
+    """Completion time over what the job would take alone on an equal part of the cluster.
+
+    The part is the cluster over the jobs that were there on average; a gang larger than its
+    part takes proportionally longer there. Above 1 a job did worse than under equal division.
+    """
+    part = gpus / contention_seen(submit, end)
+    alone = np.maximum(length, 1e-9) * np.maximum(need / part, 1.0)
+    return (end - submit) / alone
+
+
+def level(times: Floats, change: Floats, at: Floats) -> Floats:
+    """The value at each of `at` of a quantity that starts at 0 and jumps at `times`."""
+    order = np.argsort(times, kind="stable")
+    total = np.concatenate([[0.0], np.cumsum(change[order])])
+    return total[np.searchsorted(times[order], at, side="right")]
+
+
+def _alive_integral(submit: Floats, end: Floats, at: Floats) -> Floats:
+    """Integral from the beginning to each of `at` of the number of unfinished jobs."""
+    return _ramp(np.sort(submit), at) - _ramp(np.sort(end), at)
+
+
+def _ramp(starts: Floats, at: Floats) -> Floats:
+    """Sum over `starts` of the time passed since, for those before `at`."""
+    count = np.searchsorted(starts, at, side="right")
+    total = np.concatenate([[0.0], np.cumsum(starts)])
+    return count * at - total[count]

@@ -11,9 +11,9 @@ import numpy as np
 from weft.core.cluster import parse_cluster
 from weft.core.model import BatchRange, Demand, Job, JobId, Tier
 from weft.core.trace import LoadReport, Trace, Truth
+from weft.traces.arrivals import Ints
 from weft.traces.draft import Workload
 from weft.traces.options import Request
-from weft.traces.arrivals import Ints
 from weft.traces.params import Floats
 
 T = TypeVar("T")

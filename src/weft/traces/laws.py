@@ -21,8 +21,10 @@ JOB_TYPES = tuple(STEPS_PER_S)
 GAVEL_GPUS = {1: 0.70, 2: 0.10, 4: 0.15, 8: 0.05}
 SHOCKWAVE_GPUS = {1: 0.6, 2: 0.3, 4: 0.09, 8: 0.01}
 TIRESIAS_GPUS = {1: 1 / 2, 2: 1 / 6, 4: 1 / 6, 8: 1 / 6}
-TIRESIAS_MODELS = ("vgg11", "vgg16", "vgg19", "alexnet", "resnet50", "resnet101", "resnet152")
-TIRESIAS_MODELS += ("inception3", "inception4", "googlenet")
+TIRESIAS_MODELS = (
+    *("vgg11", "vgg16", "vgg19", "alexnet", "googlenet", "inception3", "inception4"),
+    *("resnet50", "resnet101", "resnet152"),
+)
 # Classes of Philly jobs by GPU-time, and what Pollux trains in their place.
 POLLUX_MIX = {"cifar10": 0.746, "deepspeech2": 0.093, "bert": 0.093, "yolov3": 0.048}
 POLLUX_MIX |= {"imagenet": 0.021}
@@ -103,7 +105,7 @@ def draw_tiresias(want: Want) -> Drawn:
     gpus = _sizes(TIRESIAS_GPUS, want, sizing)
     picked = sizing.integers(0, len(TIRESIAS_MODELS), want.jobs)
     more = 5.0 * np.exp(2.4 * lengthening.standard_normal(want.jobs))
-    lengths = np.round(np.minimum(120.0 + more, 1800.0), 3)
+    lengths: Floats = np.minimum(120.0 + more, 1800.0).round(3)
     return Drawn(
         when=poisson(want.jobs, want.span(gpus * lengths), arrivals),
         lengths=lengths,

@@ -42,7 +42,8 @@ def draw(want: Want) -> Drawn:
     share = float(large.mean())
     lengths = Lengths(source, ((1 - share, 0.0), (share, LARGE_SHIFT)))
     score = burst_scores(burst_of, alike, scores)
-    seconds = np.round(lengths.draw(score, each, LARGE_SHIFT * large), 3)
+    shift = np.where(large, LARGE_SHIFT, 0.0)
+    seconds: Floats = lengths.draw(score, each, shift).round(3)
     kinds = draw_kinds(gangs, want.kinds, kinding)
     failed = states.random(want.jobs) < FAILED
     span = want.span(each * gangs * seconds)

@@ -38,27 +38,39 @@ def draw(want: Want) -> Drawn:
     kinds = _spot_kinds(spots, capacity, kinding)
     first = poisson(max(len(slots), 2), min(span, 3600.0), placing)
     starts = [start or first[i % first.size] for i, (_, start, _) in enumerate(services)]
-    return Drawn(
+    spot_demands = [
+        demand(d.gpus, 1, (kind,) if kind else ())
+        for d, kind in zip(spot.demands, kinds, strict=True)
+    ]
+    drawn = Drawn(
         when=np.concatenate((np.array(starts), spot.when)),
         lengths=np.concatenate((np.array([life for _, _, life in services]), spot.lengths)),
-        demands=[
-            *(ask for ask, _, _ in services),
-            *(
-                demand(d.gpus, 1, (kind,) if kind else ())
-                for d, kind in zip(spot.demands, kinds, strict=True)
-            ),
-        ],
+        demands=[*(ask for ask, _, _ in services), *spot_demands],
         states=[*(["completed"] * len(services)), *spot.states],
         users=[*([""] * len(services)), *spot.users],
         tiers=[Tier.GUARANTEED] * len(services) + [Tier.OPPORTUNISTIC] * spots,
     )
+    return _first(drawn, want.jobs)
+
+
+def _first(drawn: Drawn, jobs: int) -> Drawn:
+    """The first `jobs` by arrival: how many services follow each other is known only now."""
+    rows = np.argsort(drawn.when, kind="stable")[:jobs].tolist()
+    return Drawn(
+        when=drawn.when[rows],
+        lengths=drawn.lengths[rows],
+        demands=[drawn.demands[i] for i in rows],
+        states=[drawn.states[i] for i in rows],
+        users=[drawn.users[i] for i in rows],
+        tiers=[drawn.tiers[i] for i in rows],
+    )
 
 
 def _capacity(want: Want) -> dict[str, int]:
+    """GPUs of each kind; on a cluster of other kinds no job names one."""
     known = parse_cluster(SPOT_CLUSTER).gpus_by_kind
-    if want.kinds == tuple(known):
-        return known
-    return {kind: want.gpus // len(want.kinds) for kind in want.kinds} or {"": want.gpus}
+    own = want.kinds == tuple(known) and want.gpus == sum(known.values())
+    return known if own else {"": want.gpus}
 
 
 def _slots(want: Want, rng: np.random.Generator) -> list[Demand]:

@@ -1,1 +1,1 @@
-"""The part everything shares: domain, state, the scheduling step. Standard library and numpy only."""
+"""What everything shares: domain, state, the scheduling step. Only stdlib and numpy."""

@@ -137,7 +137,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """A quantity that grows linearly: read it at any time, rewrite it only when its rate changes."""
+    """A quantity that grows linearly; rewritten only when its rate changes."""
 
     base: float = 0.0
     rate: float = 0.0

@@ -43,12 +43,13 @@ def build(kind: str, spec: str, **given: object) -> Any:
     `given` are arguments the caller adds, such as a seed.
     """
     name, params = parse(spec)
-    part = find(kind, name)
+    part: Any = find(kind, name)
     if not is_dataclass(part):
         if params:
             raise InvalidConfig(f"{kind} {name!r} takes no parameters, got {', '.join(params)}")
         return part(**given)
-    return part(**_converted(f"{kind} {name!r}", part, params), **given)
+    make: Any = part
+    return make(**settings(f"{kind} {name!r}", make, params), **given)
 
 
 def parse(spec: str) -> tuple[str, dict[str, str]]:
@@ -76,15 +77,11 @@ def parameters(part: type) -> dict[str, tuple[Any, Any]]:
     }
 
 
-@cache
-def _entries(kind: str) -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUPS[kind])}
-
-
-def _converted(who: str, part: type, params: Mapping[str, str]) -> dict[str, object]:
+def settings(who: str, part: type, params: Mapping[str, str]) -> dict[str, Any]:
+    """Fields of `part` from texts; `who` is named when one cannot be read."""
     known = parameters(part)
     internal = {f.metadata.get("name", f.name): f.name for f in fields(part)}
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     for key, text in params.items():
         if key not in known:
             raise InvalidConfig(
@@ -93,6 +90,11 @@ def _converted(who: str, part: type, params: Mapping[str, str]) -> dict[str, obj
             )
         values[internal[key]] = _value(who, key, text, known[key][0])
     return values
+
+
+@cache
+def _entries(kind: str) -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=GROUPS[kind])}
 
 
 def _value(who: str, key: str, text: str, wanted: Any) -> object:
@@ -130,6 +132,8 @@ _READERS: Mapping[str, Callable[[str], object]] = {
     str(float): float,
     str(tuple[float, ...]): _floats,
     str(float | None): lambda text: None if text.lower() == "none" else float(text),
+    str(int | None): lambda text: None if text.lower() == "none" else int(text),
+    str(tuple[str, ...]): lambda text: tuple(part for part in text.split("/") if part),
 }
 _ARTICLES: Mapping[str, str] = {
     str(bool): "true or false",
@@ -137,4 +141,5 @@ _ARTICLES: Mapping[str, str] = {
     str(float): "a number",
     str(tuple[float, ...]): "numbers joined by '/'",
     str(float | None): "a number or none",
+    str(int | None): "a whole number or none",
 }

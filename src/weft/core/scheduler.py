@@ -179,8 +179,11 @@ class Scheduler:
             low, high = demand.min, demand.max
         if not low <= to.gpus <= high:
             raise self._wrong(f"gives {job!r} {to.gpus} GPUs; it takes {low} to {high}")
-        kinds = {view.cluster.nodes[view.cluster.index[s.node]].kind for s in to.slices
-                 if s.node in view.cluster.index}
+        kinds = {
+            view.cluster.nodes[view.cluster.index[s.node]].kind
+            for s in to.slices
+            if s.node in view.cluster.index
+        }
         if len(kinds) > 1 or (demand.kinds and not kinds <= set(demand.kinds)):
             raise self._wrong(f"puts {job!r} on {sorted(kinds)}; it takes {demand.kinds or 'one'}")
         if sharing.share != demand.share and Controls.SHARE not in controls:

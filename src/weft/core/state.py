@@ -61,7 +61,7 @@ class State:
         self._leaving: dict[tuple[JobId, int], Allocation] = {}
         self._held_back: dict[JobId, Start] = {}
 
-    def fold(self, now: float, event: Event) -> list[Action]:
+    def fold(self, now: float, event: Event) -> list[Action]:  # noqa: C901, PLR0911 - one case an event
         """Take in one fact; return what follows from it without any decision."""
         match event:
             case Started(job, attempt):

@@ -188,9 +188,7 @@ class Table:
         part.jobs = [self.jobs[r] for r in rows]
         part.allocations = [self.allocations[r] for r in rows]
         part._row_of_seq = [int(s) for s in part.seq]
-        part._seq_of = {
-            job.id: seq for job, seq in zip(part.jobs, part._row_of_seq, strict=True)
-        }
+        part._seq_of = {job.id: seq for job, seq in zip(part.jobs, part._row_of_seq, strict=True)}
         return part
 
     def state(self, row: int) -> JobState:

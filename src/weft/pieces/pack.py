@@ -55,7 +55,7 @@ def start_all(view: View, place: Placer = fewest_nodes) -> Plan | None:
     if view.table.need[waiting].sum() > view.free.room():
         return None
     draft, mark = Draft(view, place), view.free.mark()
-    if all(draft.start(row) for row in waiting):
+    if all(draft.start(int(row)) for row in waiting):
         return Plan(draft.changes)
     view.free.rollback(mark)
     return None

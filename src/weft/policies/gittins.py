@@ -9,8 +9,8 @@ Controls    who runs. Sizes and places are left to the defaults.
 Cost        O(n log n) for n active jobs, then O(log nodes) for each job that starts.
 Deviations  attained service is rounded down to steps of one, two, four, ... `quantum`s, and the
             index is that of the service up to the next step; it is reviewed when a running
-            job climbs one. `optimal=true` takes the supremum over all quanta. The prior has the median and spread of the GPU-times
-            published with the authors' simulator.
+            job climbs one. `optimal=true` takes the supremum over all quanta. The prior has
+            the median and spread of the GPU-times published with the authors' simulator.
 """
 
 from __future__ import annotations

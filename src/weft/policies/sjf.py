@@ -24,9 +24,7 @@ from weft.pieces.pack import backfill
 class Sjf:
     """Start the shortest waiting jobs; stop nobody."""
 
-    about = About(
-        "sjf", "Smith 1956", needs=Needs.REMAINING, starves="a stream of shorter jobs"
-    )
+    about = About("sjf", "Smith 1956", needs=Needs.REMAINING, starves="a stream of shorter jobs")
 
     def decide(self, view: View) -> Plan:
         """Rank the waiting by estimated length, then start what fits."""

@@ -24,9 +24,7 @@ from weft.pieces.pack import pack
 class Srtf:
     """Run the jobs that are closest to their end."""
 
-    about = About(
-        "srtf", "Schrage 1968", needs=Needs.REMAINING, starves="a stream of shorter jobs"
-    )
+    about = About("srtf", "Schrage 1968", needs=Needs.REMAINING, starves="a stream of shorter jobs")
 
     def decide(self, view: View) -> Plan:
         """Rank by estimated remaining time, then pack."""

@@ -51,7 +51,8 @@ def finish_time_fairness(
     """
     part = gpus / contention_seen(submit, end)
     alone = np.maximum(length, 1e-9) * np.maximum(need / part, 1.0)
-    return (end - submit) / alone
+    rho: Floats = (end - submit) / alone
+    return rho
 
 
 def level(times: Floats, change: Floats, at: Floats) -> Floats:
@@ -70,4 +71,5 @@ def _ramp(starts: Floats, at: Floats) -> Floats:
     """Sum over `starts` of the time passed since, for those before `at`."""
     count = np.searchsorted(starts, at, side="right")
     total = np.concatenate([[0.0], np.cumsum(starts)])
-    return count * at - total[count]
+    ramp: Floats = count * at - total[count]
+    return ramp

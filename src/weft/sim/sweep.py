@@ -43,7 +43,7 @@ def sweep(
         while waiting:
             finished, waiting = wait(waiting, timeout=0.1, return_when=FIRST_EXCEPTION)
             if progress is not None:
-                progress(list(done))
+                progress(done[:])
             if any(future.exception() for future in finished):
                 for future in waiting:
                     future.cancel()
@@ -69,7 +69,7 @@ def _one_by_one(
 
 
 def _share(done: SynchronizedArray[float]) -> None:
-    global _done  # noqa: PLW0603 - the one way a worker process is handed shared memory
+    global _done
     _done = done
 
 

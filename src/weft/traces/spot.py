@@ -32,7 +32,7 @@ def draw(want: Want) -> Drawn:
     slots = _slots(want, serving)
     spots = max(1, want.jobs - len(slots))
     spot = draw_family(Want(want.seed, spots, rest, want.gpus, min(want.limit, 32)), key="philly")
-    span = float(spot.when.max())
+    span = max(float(spot.when.max()), 1.0)
     services = [s for slot in slots for s in _renewed(slot, span, serving)]
     capacity = _capacity(want)
     kinds = _spot_kinds(spots, capacity, kinding)

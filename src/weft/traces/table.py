@@ -28,7 +28,11 @@ class Table:
             delimiter=delimiter,
             quoting=csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL,
         )
-        self.columns = list(names) if names is not None else self._header()
+        try:
+            self.columns = list(names) if names is not None else self._header()
+        except TraceError:
+            self._stream.close()
+            raise
         self._index = {name: i for i, name in enumerate(self.columns)}
 
     @property
@@ -128,7 +132,6 @@ class Table:
             for row in self._reader:
                 if row:
                     return [name.strip() for name in row]
-        self._stream.close()
         raise TraceError(f"{self.path}: the file is empty", hint="a trace has at least one job")
 
     def _ragged(self, row: list[str], width: int) -> TraceError:

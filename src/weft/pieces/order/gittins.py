@@ -26,7 +26,8 @@ def gittins_index(samples: Floats, attained: Floats, quantum: Floats | float) ->
     high = np.searchsorted(s, a + quantum, side="right")
     ending = high - low
     used = prefix[high] - prefix[low] - ending * a + (len(s) - high) * quantum
-    return np.divide(ending, used, out=np.zeros_like(a), where=used > 0.0)
+    index: Floats = np.divide(ending, used, out=np.zeros_like(a), where=used > 0.0)
+    return index
 
 
 def best_gittins_index(samples: Floats, attained: Floats) -> Floats:

@@ -118,7 +118,8 @@ class Queues:
         limits = np.array([0.0, *self.thresholds])[queue.astype(int)]
         speed = 1.0 if self.by_time else view.table.need
         since = np.maximum(attained - limits, 0.0) / speed
-        return -since / (1.0 + since)
+        squeezed: Floats = -since / (1.0 + since)
+        return squeezed
 
     def _promote(self, view: View, service0: Floats, ran0: Floats, wait0: Floats) -> Bools:
         ran, waited = view.ran(), view.waited()

@@ -1,0 +1,1 @@
+"""The composition root: a description in, a wired run out. Only here do the parts meet."""

@@ -1,0 +1,48 @@
+"""What a person asks for, as plain values that travel between processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.core.policy import Policy
+from weft.core.trace import Trace
+from weft.sim.faults import Faults
+from weft.traces.options import Options
+
+DEFAULT_CLUSTER = "64x8:v100"
+DEFAULT_LOAD = 0.8
+NO_FAULTS = Faults()
+ALL_JOBS = Options()
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """One simulation. Empty strings and None leave the choice to the workload or the policy.
+
+    `jobs` and `load` shape built-in workloads; `options` filter files. `restart_cost` None
+    lets each job's model say; `checkpoint_s` is how long a stop takes.
+    """
+
+    workload: str | Trace
+    policy: str | Policy
+    cluster: str = ""
+    seed: int = 0
+    predictor: str = ""
+    jobs: int | None = None
+    load: float | None = None
+    restart_cost: float | None = None
+    checkpoint_s: float = 0.0
+    faults: Faults = NO_FAULTS
+    options: Options = ALL_JOBS
+    events: Path | None = None
+
+    @property
+    def workload_name(self) -> str:
+        """What reports call the workload."""
+        return self.workload if isinstance(self.workload, str) else self.workload.name
+
+    @property
+    def policy_name(self) -> str:
+        """What reports call the policy: the words that were typed."""
+        return self.policy if isinstance(self.policy, str) else self.policy.about.name

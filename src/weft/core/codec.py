@@ -1,0 +1,99 @@
+"""Values to JSON and back, by their types: event logs, saved plans and policy memory.
+
+Fields at their default are left out, so that logs stay small and old logs stay readable.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from typing import Any, NewType, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from weft.core.errors import InvalidConfig
+from weft.core.events import EVENTS, Event
+
+_BY_NAME = {kind.__name__: kind for kind in EVENTS}
+
+
+def event_line(at: float, event: Event) -> str:
+    """One line of an event log."""
+    body = encode(event)
+    return json.dumps({"at": at, "event": type(event).__name__, **body}, separators=(",", ":"))
+
+
+def read_event(line: str) -> tuple[float, Event]:
+    """What `event_line` wrote."""
+    record = json.loads(line)
+    at, name = record.pop("at"), record.pop("event")
+    if name not in _BY_NAME:
+        raise InvalidConfig(f"no event is called {name!r}", hint="the log is of a newer version?")
+    event: Event = decode(_BY_NAME[name], record)
+    return at, event
+
+
+def encode(value: Any) -> Any:  # noqa: PLR0911 - one return a type
+    """Plain JSON values of a dataclass and whatever it holds."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {
+            name: encode(held)
+            for name, default in _defaults(type(value))
+            if not _same(held := getattr(value, name), default)
+        }
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, np.ndarray):
+        return [encode(item) for item in value.tolist()]
+    if isinstance(value, np.generic):
+        return encode(value.item())
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): encode(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [encode(item) for item in value]
+    return value
+
+
+def decode(kind: Any, data: Any) -> Any:  # noqa: PLR0911 - one return a type
+    """A value of type `kind` from what `encode` made of it."""
+    if isinstance(kind, NewType):
+        kind = kind.__supertype__
+    origin, args = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return None if data is None else decode(next(a for a in args if a is not type(None)), data)
+    if is_dataclass(kind) and isinstance(kind, type):
+        hints = _hints(kind)
+        return kind(**{name: decode(hints[name], item) for name, item in data.items()})
+    if origin is np.ndarray:
+        return np.array([float(item) for item in data])
+    if origin is tuple:
+        return tuple(decode(args[0], item) for item in data)
+    if origin in (dict, Mapping):
+        return {key: decode(args[1], item) for key, item in data.items()}
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(data)
+    return float(data) if kind is float else data
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+@cache
+def _defaults(kind: type) -> tuple[tuple[str, Any], ...]:
+    pairs = []
+    for f in fields(kind):
+        factory = f.default_factory
+        pairs.append((f.name, factory() if factory is not MISSING else f.default))
+    return tuple(pairs)
+
+
+def _same(held: Any, default: Any) -> bool:
+    return default is not MISSING and type(held) is type(default) and bool(held == default)

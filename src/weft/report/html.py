@@ -1,0 +1,218 @@
+"""One self-contained HTML page that compares policies: opens from a file, needs no network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from weft.core.errors import InvalidConfig
+from weft.report.durations import number
+from weft.report.figures import Figure, jct_by_size, jct_cdf, over_time
+from weft.report.scores import table
+from weft.report.shapes import Outcomes, ResultLike
+from weft.report.timeline import MOST_BARS, MOST_GPUS, timelines
+
+Figures = dict[str, Figure]
+
+PREDICTORS = {
+    "none": "reads no remaining times",
+    "oracle": "<strong>knows true remaining times</strong>, which no real cluster does",
+    "noisy": "true times, blurred",
+    "hinted": "what submitters said",
+    "history": "what similar jobs took before",
+}
+FOOTNOTE = """
+<dl>
+<dt>JCT</dt><dd>job completion time, from submission to end. Averages and percentiles are over the
+jobs that finished; the curve is over all jobs.</dd>
+<dt>wait</dt><dd>the part of JCT in which the job was not running, preempted time included.</dd>
+<dt>FTF</dt><dd>finish-time fairness: completion time over what the job would take alone on an equal
+part of the cluster. Above 1, the job did worse than under equal division; <em>unfair</em> is the
+share of such jobs.</dd>
+<dt>utilisation</dt><dd>GPU time held by jobs over all GPU time from the first submission to the
+last end. It falls when a few long jobs run on alone at the end.</dd>
+</dl>
+"""
+
+
+def write_report(result: ResultLike, path: Path, *, title: str | None = None) -> None:
+    """Write the comparison of `result` to `path`; the same result gives the same bytes."""
+    path.write_text(render(result, _plotly(), title=title), encoding="utf-8")
+
+
+def render(result: ResultLike, library: str, *, title: str | None = None) -> str:
+    """The page as text, with `library` (plotly.js) inside."""
+    outcomes = result.outcomes
+    name = escape(title or f"{_short(result.workload)} on {_short(result.cluster)}")
+    drawn: Figures = {}
+    body = "\n".join(
+        (
+            f"<header><h1>{name}</h1>{_header(result)}</header>",
+            _section("Policies", table(outcomes), _table_note(result)),
+            *_charts(result, drawn),
+            _timeline_section(outcomes, drawn),
+            f"<footer><h2>How to read this</h2>{FOOTNOTE}</footer>",
+        )
+    )
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{name}</title>\n<style>\n{_part('page.css')}</style>\n</head>\n<body>\n"
+        f"{body}\n<noscript>The charts need JavaScript.</noscript>\n"
+        f'<script type="application/json" id="figures">{_json(drawn)}</script>\n'
+        f'<script id="plotly">{library}</script>\n<script>\n{_part("page.js")}</script>\n'
+        "</body>\n</html>\n"
+    )
+
+
+def _plotly() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise InvalidConfig(
+            "an HTML report needs plotly", hint="pip install 'weft[report]'"
+        ) from error
+    return str(get_plotlyjs())
+
+
+def _header(result: ResultLike) -> str:
+    facts = result.facts
+    jobs = {int(o.metrics.get("jobs", 0)) for each in result.outcomes.values() for o in each}
+    known = [
+        ("workload", escape(_short(result.workload))),
+        ("cluster", escape(_short(result.cluster))),
+        ("GPUs", f"{facts['gpus']:,.0f}" if "gpus" in facts else ""),
+        ("jobs", "–".join(f"{n:,}" for n in sorted({min(jobs), max(jobs)})) if jobs else ""),
+        ("offered load", number(facts["offered_load"]) if "offered_load" in facts else ""),
+        ("seeds" if len(result.seeds) > 1 else "seed", ", ".join(map(str, result.seeds))),
+        ("Weft", escape(result.weft)),
+    ]
+    items = "".join(f"<div><dt>{name}</dt><dd>{text}</dd></div>" for name, text in known if text)
+    return f'<dl class="facts">{items}</dl>{_predictors(result.outcomes)}'
+
+
+def _predictors(outcomes: Outcomes) -> str:
+    """Who was told what: policies under the predictor they read."""
+    users: dict[str, list[str]] = {}
+    for policy, each in outcomes.items():
+        for label in dict.fromkeys(outcome.predictor for outcome in each):
+            users.setdefault(label, []).append(f"<code>{escape(policy)}</code>")
+    lines = "".join(
+        f"<li>{', '.join(policies)}: {_told(label)}</li>" for label, policies in users.items()
+    )
+    return f'<ul class="predictors" aria-label="predictors">{lines}</ul>'
+
+
+def _told(label: str) -> str:
+    means = PREDICTORS.get(label.partition("(")[0])
+    return f"predictor <b>{escape(label)}</b>" + (f", {means}" if means else "")
+
+
+def _table_note(result: ResultLike) -> str:
+    spread = ""
+    if len(result.seeds) > 1:
+        spread = f" Mean ± standard deviation over {len(result.seeds)} seeds."
+    star = "★ best of its column; less is better, except utilisation." * (len(result.outcomes) > 1)
+    return f"{star}{spread} Point at a heading for its meaning."
+
+
+def _charts(result: ResultLike, drawn: Figures) -> Iterable[str]:
+    outcomes = result.outcomes
+    several = len(result.seeds) > 1
+    none = "No job finished, so there is no completion time to show."
+    yield _chart(
+        ("jct-cdf", "Completion times", 380),
+        jct_cdf(outcomes),
+        "Share of all jobs that finished within a time; further left is better."
+        + " All seeds together." * several,
+        none,
+        drawn,
+    )
+    yield _chart(
+        ("over-time", "Queue and GPUs over time", 460),
+        over_time(outcomes, result.facts.get("gpus")),
+        "Dotted: all GPUs of the cluster." * ("gpus" in result.facts) + " First seed." * several,
+        "No job ran.",
+        drawn,
+    )
+    yield _chart(
+        ("jct-by-size", "Completion time by job size", 380),
+        jct_by_size(outcomes),
+        "Mean over the jobs that finished, on a logarithmic scale." + " All seeds." * several,
+        none,
+        drawn,
+    )
+
+
+def _chart(
+    what: tuple[str, str, int], figure: Figure | None, note: str, empty: str, drawn: Figures
+) -> str:
+    """A section with a chart, or with the reason why there is none."""
+    name, heading, height = what
+    if figure is None:
+        return _section(heading, f'<p class="empty">{empty}</p>')
+    drawn[name] = figure
+    return _section(heading, _plot(name, height, heading), note)
+
+
+def _timeline_section(outcomes: Outcomes, drawn: Figures) -> str:
+    heading = "GPU timeline"
+    figures = timelines(outcomes)
+    missing = [policy for policy in outcomes if policy not in figures]
+    if not figures:
+        return _section(heading, f'<p class="empty">{_why_missing(outcomes)}</p>')
+    names = {policy: f"timeline-{i}" for i, policy in enumerate(figures)}
+    drawn.update((names[policy], figure) for policy, figure in figures.items())
+    plots = "".join(
+        _plot(names[policy], figure["layout"]["height"], f"{heading}, {policy}", hidden=i > 0)
+        for i, (policy, figure) in enumerate(figures.items())
+    )
+    buttons = "".join(
+        f'<button type="button" data-plot="{name}" aria-pressed="{str(not i).lower()}">'
+        f"{escape(policy)}</button>"
+        for i, (policy, name) in enumerate(names.items())
+    )
+    tabs = f'<div class="tabs" role="group" aria-label="policy">{buttons}</div>'
+    left_out = f" Too large to draw: {escape(', '.join(missing))}." if missing else ""
+    note = "A row a GPU, a colour a job; drag to zoom, double-click to go back."
+    return _section(heading, tabs + plots, note + left_out)
+
+
+def _why_missing(outcomes: Outcomes) -> str:
+    if not any(len(o.series.time_s) for each in outcomes.values() for o in each):
+        return "No job ran."
+    return (
+        f"Left out: a timeline is kept for runs of at most {MOST_GPUS} GPUs and {MOST_BARS:,} "
+        "bars (a job on a GPU for a while); this one is larger."
+    )
+
+
+def _section(heading: str, content: str, note: str = "") -> str:
+    caption = f'<p class="note">{note.strip()}</p>' if note.strip() else ""
+    return f"<section>\n<h2>{heading}</h2>{caption}\n{content}\n</section>"
+
+
+def _plot(name: str, height: int, label: str, *, hidden: bool = False) -> str:
+    return (
+        f'<div id="{name}" class="plot" style="height:{height}px" role="img" '
+        f'aria-label="{escape(label)}"{" hidden" * hidden}></div>'
+    )
+
+
+def _short(name: str) -> str:
+    """A file by its name alone: where it lay is nobody's business."""
+    return Path(name).name if Path(name).is_absolute() else name
+
+
+def _json(figures: Figures) -> str:
+    """Safe inside a script element: no `<` is left that could end it."""
+    text = json.dumps(figures, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.replace("<", "\\u003c")
+
+
+def _part(name: str) -> Any:
+    return files("weft.report").joinpath(name).read_text(encoding="utf-8")

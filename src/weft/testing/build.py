@@ -1,0 +1,67 @@
+"""Views and clusters in a line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.core.cluster import Cluster, parse_cluster
+from weft.core.events import Submitted
+from weft.core.model import Demand, Job, JobId
+from weft.core.scheduler import Scheduler
+from weft.core.state import State
+from weft.core.table import Floats, Table
+from weft.core.view import View
+
+Waiting = tuple[str, int, float]
+
+
+def cluster_of(gpus: int | str, node: int = 8, kind: str = "v100") -> Cluster:
+    """A cluster of so many GPUs in nodes of at most `node`, or of a cluster string."""
+    if isinstance(gpus, str):
+        return parse_cluster(gpus)
+    whole, rest = divmod(gpus, node)
+    parts = [f"{whole}x{node}:{kind}"] * (whole > 0) + [f"1x{rest}:{kind}"] * (rest > 0)
+    return parse_cluster("+".join(parts)) if parts else Cluster(())
+
+
+def view_of(cluster: int | str | Cluster, *jobs: Waiting | Job, now: float = 0.0) -> View:
+    """A view with jobs waiting: `("name", gpus, seconds left)` or Job objects.
+
+    Seconds left are what `view.remaining()` answers.
+    """
+    machines = cluster if isinstance(cluster, Cluster) else cluster_of(cluster)
+    state = State(machines)
+    left: list[float] = []
+    for entry in jobs:
+        if isinstance(entry, Job):
+            job, remaining = entry, entry.hints.get("duration_s", np.inf)
+        else:
+            name, gpus, remaining = entry
+            job = Job(JobId(name), demand=Demand(gpus))
+        state.fold(now, Submitted(job))
+        left.append(remaining)
+    return View(now, state.table, machines, state.free, Told(left))
+
+
+class Told:
+    """A predictor that repeats what it was told, by order of submission."""
+
+    label = "told"
+
+    def __init__(self, left: Sequence[float]) -> None:
+        self._left = np.array(left, dtype=float)
+
+    def remaining(self, table: Table, now: float) -> Floats:  # noqa: ARG002
+        """What it was told."""
+        return self._left[table.seq.astype(np.intp)]
+
+    def learn(self, job: Job, ran: float) -> None:
+        """Nothing to learn."""
+
+
+def scheduler_view(scheduler: Scheduler, now: float) -> View:
+    """What the policy of a scheduler would see now."""
+    state = scheduler.state
+    return View(now, state.table, state.cluster, state.free, scheduler.predictor, scheduler.memory)

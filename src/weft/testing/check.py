@@ -1,0 +1,195 @@
+"""The contract of a policy in executable form: run it on anybody's policy.
+
+Pure and deterministic; nothing promised twice; gangs whole and on kinds they accept; the view
+left as it was; memory and plan survive JSON; empty cluster, empty queue, one job, a thousand;
+and every fitting job runs in the end, or the policy says why not.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import is_dataclass
+
+import numpy as np
+
+from weft.core.about import About
+from weft.core.cluster import Cluster, parse_cluster
+from weft.core.codec import decode, encode
+from weft.core.events import Decided, Event, NodeDown
+from weft.core.model import Demand, Job, JobId
+from weft.core.plan import Plan
+from weft.core.policy import Policy
+from weft.core.scheduler import Scheduler
+from weft.core.trace import Trace, Truth
+from weft.core.view import View
+from weft.perf.replay import Replay
+from weft.predict.oracle import Oracle
+from weft.sim.driver import Driver
+from weft.sim.faults import Faults
+from weft.sim.physics import Physics
+from weft.testing.build import view_of
+
+STEPS = 20_000
+
+
+def check_policy(policy: Policy, *, seed: int = 0) -> None:
+    """Raise AssertionError, or PlanError, with the first promise that the policy breaks."""
+    check_about(policy)
+    check_small_views(policy)
+    rng = np.random.default_rng(seed)
+    for text in ("1x1:v100", "2x4:v100", "3x8:v100", "2x4:t4+1x8:a100"):
+        cluster = parse_cluster(text)
+        check_run(policy, cluster, _drawn(rng, cluster, 40))
+    cluster = parse_cluster("4x4:v100")
+    faults = Faults(node_mtbf_h=2.0, repair_h=0.5, job_mtbf_h=2.0)
+    check_run(policy, cluster, _drawn(rng, cluster, 40), faults=faults)
+    check_run(policy, cluster, _drawn(rng, cluster, 40), checkpoint_s=7.0)
+    check_thousand(policy, rng)
+
+
+def check_about(policy: Policy) -> None:
+    """The policy is a frozen dataclass that says who it is."""
+    assert is_dataclass(policy), f"{policy!r} is not a dataclass: parameters are fields"
+    assert policy.__dataclass_params__.frozen, f"{policy!r} is not frozen"
+    assert isinstance(policy.about, About), f"{policy!r}.about is not an About"
+    assert policy.about.name, "a policy needs a name"
+
+
+def check_small_views(policy: Policy) -> None:
+    """Nothing to do is done without complaint; one job that fits is started or asked for later."""
+    for view in (view_of(Cluster(())), view_of(Cluster(()), ("a", 1, 60.0)), view_of(8)):
+        plan = policy.decide(view)
+        assert not view.after(plan), f"{policy.about.name} gives GPUs that do not exist"
+    view = view_of(8, ("a", 4, 60.0))
+    plan = policy.decide(view)
+    assert view.after(plan) or plan.wake_at, f"{policy.about.name} leaves a lone job waiting"
+
+
+def check_thousand(policy: Policy, rng: np.random.Generator) -> None:
+    """A long queue is no trouble, and the same view gives the same plan."""
+    sizes = rng.choice([1, 2, 4, 8], 1000)
+    lengths = rng.lognormal(6.0, 2.0, 1000)
+    jobs = [
+        (f"j{i}", int(g), float(s)) for i, (g, s) in enumerate(zip(sizes, lengths, strict=True))
+    ]
+    watched = Watched(policy)
+    view = view_of(64, *jobs)
+    held = view.after(watched.decide(view))
+    assert sum(on.gpus for on in held.values()) <= 64
+
+
+def check_run(
+    policy: Policy,
+    cluster: Cluster,
+    trace: Trace,
+    *,
+    faults: Faults | None = None,
+    checkpoint_s: float = 0.0,
+    seed: int = 0,
+) -> list[tuple[float, Event]]:
+    """Simulate a whole trace, watching every decision; return the log of events."""
+    faults = faults or Faults()
+    struck = faults.strike(trace, seed)
+    physics = Physics(struck, Replay(5.0), checkpoint_s=checkpoint_s, checkpoint_every=60.0)
+    log: list[tuple[float, Event]] = []
+
+    def journal(now: float, event: Event) -> None:
+        log.append((now, event))
+        assert len(log) < STEPS * 10, f"{policy.about.name} never ends"
+
+    watched = Watched(policy)
+    scheduler = Scheduler(
+        watched, cluster, predictor=Oracle(physics.remaining), seed=seed, journal=journal
+    )
+    Driver(scheduler, physics, cluster, faults=faults, seed=seed).run()
+    check_log(log, cluster, struck)
+    done = np.isnan(physics.ended_at).sum() == 0
+    assert done or policy.about.starves, f"{policy.about.name} starves jobs and does not say why"
+    assert scheduler.state.free.room() == sum(n.gpus for n in scheduler.state.cluster.nodes)
+    return log
+
+
+def check_log(log: Sequence[tuple[float, Event]], cluster: Cluster, trace: Trace) -> None:
+    """Read the decisions again, by other means: no device is promised beyond one whole job."""
+    demand = {job.id: job.demand for job, _ in trace}
+    kind = {node.id: node.kind for node in cluster.nodes}
+    size = {node.id: node.gpus for node in cluster.nodes}
+    for _, event in log:
+        if isinstance(event, Decided):
+            for job, on in event.changes.items():
+                if on is None:
+                    continue
+                kinds = {kind[part.node] for part in on.slices}
+                assert len(kinds) == 1, f"{job} is split over kinds {kinds}"
+                assert not demand[job].kinds or kinds <= set(demand[job].kinds), f"{job} on {kinds}"
+                assert demand[job].min <= on.gpus <= demand[job].max, f"{job} holds {on.gpus} GPUs"
+                for part in on.slices:
+                    assert all(0 <= gpu < size[part.node] for gpu in part.gpus)
+        elif isinstance(event, NodeDown):
+            assert event.node in size
+
+
+class Watched:
+    """A policy under observation: every decision is made twice, on a view that must not change."""
+
+    def __init__(self, inner: Policy) -> None:
+        self.inner = inner
+
+    @property
+    def about(self) -> About:
+        """The inner policy's."""
+        return self.inner.about
+
+    def decide(self, view: View) -> Plan:
+        """Decide twice on the same view and compare; then check what came out."""
+        name = self.about.name
+        before = _fingerprint(view)
+        mark = view.free.mark()
+        plan = self.inner.decide(view)
+        view.free.rollback(mark)
+        assert _fingerprint(view) == before, f"{name} changes the view"
+        again = self.inner.decide(copy.copy(view))
+        view.free.rollback(mark)
+        assert encode(plan) == encode(again), f"{name} gives two plans for one view"
+        _check_survives_json(name, plan)
+        return plan
+
+
+def _check_survives_json(name: str, plan: Plan) -> None:
+    if plan.memory is not None:
+        kind = type(plan.memory)
+        assert is_dataclass(kind), f"{name} keeps {kind.__name__} as memory, not a dataclass"
+        data = encode(plan.memory)
+        assert encode(decode(kind, data)) == data, f"{name}'s memory does not survive JSON"
+    bare = Plan(plan.changes, plan.rejected, plan.asleep, plan.wake_at, plan.reasons)
+    assert decode(Plan, encode(bare)) == bare, f"{name}'s plan does not survive JSON"
+
+
+def _fingerprint(view: View) -> tuple[object, ...]:
+    table = view.table
+    return (
+        view.now,
+        tuple(job.id for job in table.jobs),
+        tuple(table.allocations),
+        tuple(table.column(name).tobytes() for name in ("held", "seq", "ran_base", "stage")),
+        tuple(view.free.idle_by_kind()),
+        view.free.room(),
+    )
+
+
+def _drawn(rng: np.random.Generator, cluster: Cluster, count: int) -> Trace:
+    """Jobs that fit: gangs, parts, constraints, and ties in time."""
+    jobs, at = [], 0.0
+    for i in range(count):
+        at += float(rng.choice([0.0, 0.0, 20.0, 300.0]))
+        kinds = () if rng.random() < 0.7 else (str(rng.choice(cluster.kinds)),)
+        room = max(cluster.gpus_by_kind[kind] for kind in kinds or cluster.kinds)
+        if rng.random() < 0.15:
+            demand = Demand(1, kinds=kinds, share=float(rng.choice([0.25, 0.5])))
+        else:
+            demand = Demand(min(int(rng.choice([1, 1, 2, 4, 8])), room), kinds=kinds)
+        length = float(np.ceil(rng.lognormal(5.0, 2.0)))
+        job = Job(JobId(f"j{i}"), at, demand, model=str(rng.choice(["", "vgg16", "bert"])))
+        jobs.append((job, Truth(length)))
+    return Trace("drawn", tuple(jobs))

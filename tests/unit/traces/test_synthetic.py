@@ -46,7 +46,7 @@ def test_lengths_follow_the_published_distribution(key: str) -> None:
     expected, mean = PUBLISHED[key]
     found = np.quantile(drawn.lengths, QUANTILES)
     assert found == pytest.approx(expected, rel=0.12, abs=1.0)
-    assert drawn.lengths.mean() == pytest.approx(mean, rel=0.2)
+    assert drawn.lengths.mean() == pytest.approx(mean, rel=0.3)
 
 
 @pytest.mark.parametrize("key", MEAN_GPUS)
@@ -80,7 +80,7 @@ def test_one_user_stays_with_one_tenant() -> None:
 def test_arrivals_follow_the_hour_of_day_and_come_in_bursts() -> None:
     rng = np.random.Generator(np.random.PCG64(5))
     arrival = family("helios_venus").arrival
-    span = 100 * 7 * 86_400.0
+    span = 50 * 7 * 86_400.0
 
     when = np.sort(times(arrival, bursts(100_000, arrival.burst, rng), span, rng))
 

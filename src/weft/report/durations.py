@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from weft.report.units import duration
+
 
 class Unit(NamedTuple):
     """A unit of time: how it is written and how many seconds it has."""
@@ -36,11 +38,11 @@ def axis_unit(span_s: float) -> Unit:
     return HOUR if span_s > 2 * HOUR.seconds else MINUTE
 
 
-def number(value: float) -> str:
-    """About three digits, without an exponent."""
+def fixed(value: float) -> str:
+    """About three digits with the zeros at their end, so that a column lines up."""
     size = abs(value)
     if math.isnan(value):
-        return "–"
+        return "—"
     if size >= 99.95 or value == int(value):
         return f"{value:,.0f}"
     if size >= 9.995:
@@ -49,9 +51,8 @@ def number(value: float) -> str:
 
 
 def human(seconds: float) -> str:
-    """`43 s`, `12.5 min`, `3.20 h`, `4.10 d`."""
-    unit = unit_for(seconds)
-    return f"{number(seconds / unit.seconds)} {unit.name}"
+    """`43 s`, `12.5 min`, `3.2 h`, `4.1 d`."""
+    return duration(seconds / HOUR.seconds)
 
 
 def log_ticks(low_s: float, high_s: float) -> tuple[list[float], list[str]]:

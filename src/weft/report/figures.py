@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.table import Floats
+from weft.core.table import Floats, Rows
 from weft.report.durations import axis_unit, human, log_ticks
 from weft.report.shapes import OutcomeLike, Outcomes
 
@@ -25,7 +25,7 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 CURVE_POINTS = 500
 TAIL_POINTS = 100
 LABELLED_BARS = 24
-SIZES = ((1, "1"), (4, "2–4"), (8, "5–8"), (16, "9–16"), (np.inf, "> 16"))
+SIZES = ((1, "1"), (4, "2-4"), (8, "5-8"), (16, "9-16"), (np.inf, "> 16"))
 SHORTEST_S = 0.1  # a logarithmic axis has no zero
 
 
@@ -42,7 +42,7 @@ def jct_cdf(outcomes: Outcomes) -> Figure | None:
     if not done:
         return None
     low, high = min(j[0] for j in done), max(j[-1] for j in done)
-    traces = []
+    traces: list[Figure] = []
     for i, (policy, (jct, jobs)) in enumerate(pooled.items()):
         rows = _telling(len(jct))
         traces.append(
@@ -52,7 +52,7 @@ def jct_cdf(outcomes: Outcomes) -> Figure | None:
                 "name": escape(policy),
                 "x": _plain(jct[rows]),
                 "y": _plain(100 * (rows + 1) / jobs, 4),
-                "line": {**line_of(i), "shape": "hv" if len(rows) < TAIL_POINTS else "linear"},
+                "line": {**line_of(i), "shape": "hv", "width": _width(i, len(pooled))},
                 "customdata": [human(t) for t in jct[rows].tolist()],
                 "hovertemplate": "%{customdata}",
             }
@@ -72,7 +72,7 @@ def over_time(outcomes: Outcomes, gpus: float | None) -> Figure | None:
         return None
     span = max(float(np.ptp(outcome.series.time_s)) for _, _, outcome in firsts)
     unit = axis_unit(span)
-    traces = []
+    traces: list[Figure] = []
     for i, policy, outcome in firsts:
         series = outcome.series
         time = _plain((series.time_s - series.time_s[0]) / unit.seconds, 4)
@@ -121,24 +121,33 @@ def jct_by_size(outcomes: Outcomes) -> Figure | None:
     if not shown:
         return None
     known = [m[k][0] for m in means.values() for k in shown if m[k][1]]
+    counts = np.bincount(_size_class(next(iter(outcomes.values()))), minlength=len(SIZES))
     labelled = len(means) * len(shown) <= LABELLED_BARS
-    traces = []
+    traces: list[Figure] = []
     for i, (policy, sizes) in enumerate(means.items()):
         text = [human(sizes[k][0]) if sizes[k][1] else "" for k in shown]
         traces.append(
             {
                 "type": "bar",
                 "name": escape(policy),
-                "x": [f"{SIZES[k][1]} GPU{'s' if k else ''}" for k in shown],
+                "x": [f"{SIZES[k][1]} GPU{'s' if k else ''}<br>{counts[k]:,} jobs" for k in shown],
                 "y": [round(sizes[k][0], 3) if sizes[k][1] else None for k in shown],
                 "marker": {"color": line_of(i)["color"]},
                 "customdata": [[t, sizes[k][1]] for t, k in zip(text, shown, strict=True)],
                 "hovertemplate": "%{customdata[0]} over %{customdata[1]:,} jobs",
-                **({"text": text, "textposition": "outside"} if labelled else {}),
+                **(
+                    {"text": text, "textposition": "outside", "textfont": {"size": 10}}
+                    if labelled
+                    else {}
+                ),
             }
         )
     layout = {
-        "xaxis": {"title": {"text": "GPUs the job asked for"}, "type": "category"},
+        "xaxis": {
+            "title": {"text": "GPUs the job asked for"},
+            "type": "category",
+            "showgrid": False,
+        },
         "yaxis": {"title": {"text": "mean completion time"}}
         | _log_axis(0.5 * min(known), 1.5 * max(known)),
         "barmode": "group",
@@ -155,7 +164,12 @@ def _completion_times(each: Sequence[OutcomeLike]) -> tuple[Floats, int]:
     return np.sort(np.maximum(jct[~np.isnan(jct)], SHORTEST_S)), len(jct)
 
 
-def _telling(count: int) -> Any:
+def _width(index: int, count: int) -> float:
+    """Later lines are thinner, so that one below another still shows at its sides."""
+    return min(1.5 + 0.6 * (count - 1 - index), 4.0)
+
+
+def _telling(count: int) -> Rows:
     """Rows that draw a sorted curve well: spread evenly, and more of them in the last 2 %."""
     even = np.linspace(0, count - 1, min(count, CURVE_POINTS))
     tail = np.linspace(0.98 * count, count - 1, min(count, TAIL_POINTS))
@@ -165,11 +179,15 @@ def _telling(count: int) -> Any:
 def _by_size(each: Sequence[OutcomeLike]) -> list[tuple[float, int]]:
     """Mean completion time and number of finished jobs in each class of sizes."""
     jct = np.concatenate([o.per_job.end_s - o.per_job.submit_s for o in each])
-    need = np.concatenate([o.per_job.gpus for o in each])[~np.isnan(jct)]
-    jct = np.maximum(jct[~np.isnan(jct)], SHORTEST_S)
-    of = np.searchsorted([float(most) for most, _ in SIZES], need)
-    classes = [jct[of == k] for k in range(len(SIZES))]
+    of = np.where(np.isnan(jct), -1, _size_class(each))
+    classes = [np.maximum(jct[of == k], SHORTEST_S) for k in range(len(SIZES))]
     return [(float(c.mean()) if len(c) else 0.0, len(c)) for c in classes]
+
+
+def _size_class(each: Sequence[OutcomeLike]) -> Rows:
+    """Which of SIZES each job of all seeds is in."""
+    need = np.concatenate([outcome.per_job.gpus for outcome in each])
+    return np.searchsorted([float(most) for most, _ in SIZES], need)
 
 
 def _ran(each: Sequence[OutcomeLike]) -> bool:

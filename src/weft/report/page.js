@@ -5,7 +5,7 @@ const drawn = new Set();
 const config = {
   displaylogo: false,
   responsive: true,
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d", "pan2d"],
+  modeBarButtons: [["toImage", "resetScale2d"]],
 };
 
 function token(name) {
@@ -16,19 +16,20 @@ function token(name) {
 function themed(layout) {
   const [page, ink, quiet, line] = ["--page", "--ink", "--quiet", "--line"].map(token);
   const whole = {
-    margin: { l: 76, r: 12, t: 8, b: 44 },
+    margin: { l: 76, r: 12, t: 32, b: 44 },
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
     ...structuredClone(layout),
     font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: ink },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     hoverlabel: { bgcolor: page, bordercolor: line, font: { color: ink }, namelength: -1 },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: quiet, activecolor: ink },
   };
   for (const [key, axis] of Object.entries(whole)) {
     if (!/^[xy]axis/.test(key)) continue;
     Object.assign(axis, { gridcolor: line, zerolinecolor: line, linecolor: line });
     Object.assign(axis, { tickfont: { color: quiet }, automargin: true });
-    if (axis.title) axis.title.font = { size: 12, color: quiet };
+    if (axis.title) Object.assign(axis.title, { font: { size: 12, color: quiet }, standoff: 10 });
   }
   for (const shape of whole.shapes ?? []) shape.line.color = shape.layer ? line : quiet;
   return whole;

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from statistics import fmean, median, stdev
 from typing import Literal
 
-from weft.report.durations import HOUR, number, unit_for
+from weft.report.durations import HOUR, fixed, unit_for
 from weft.report.figures import line_of
 from weft.report.shapes import OutcomeLike, Outcomes
 
-Scale = Literal["hours", "percent", "plain"]
+Scale = Literal["hours", "ms", "percent", "plain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +35,11 @@ COLUMNS = (
     Column("max JCT", "the longest completion time", "max_jct_h", "hours"),
     Column("avg wait", "mean time not running between submission and end", "avg_queue_h", "hours"),
     Column("makespan", "first submission to last end", "makespan_h", "hours"),
-    Column(
-        "util.", "share of GPU time held by jobs; more is better", "utilization", "percent", max
-    ),
+    Column("util.", "GPU time held by jobs; more is better", "utilization", "percent", max),
     Column("restarts per job", "mean number of times a job was started again", "restarts_per_job"),
     Column("worst FTF", "the worst finish-time fairness of any job", "worst_ftf"),
     Column("unfair", "jobs worse off than under equal division", "unfair_fraction", "percent"),
-    Column("decide p50 (ms)", "median time of one decision, on the machine that ran it", "p50"),
+    Column("decide p50", "median time of one decision, on the machine that ran it", "p50", "ms"),
 )
 
 
@@ -64,7 +63,12 @@ def _policy(index: int, policy: str, each: Sequence[OutcomeLike]) -> str:
     jobs = sum(outcome.metrics.get("jobs", 0) for outcome in each)
     note = f'<small class="warn">{left:,.0f} of {jobs:,.0f} jobs unfinished</small>' if left else ""
     swatch = f'<i class="swatch" style="background:{line_of(index)["color"]}"></i>'
-    return f'<th scope="row">{swatch}{escape(policy)}{note}</th>'
+    return f'<th scope="row">{swatch}{_breakable(policy)}{note}</th>'
+
+
+def _breakable(policy: str) -> str:
+    """A long spec may wrap after its punctuation, and nowhere else."""
+    return re.sub("([:,/])", r"\1<wbr>", escape(policy))
 
 
 def _column(column: Column, outcomes: Outcomes) -> tuple[str, str, list[str]]:
@@ -73,7 +77,7 @@ def _column(column: Column, outcomes: Outcomes) -> tuple[str, str, list[str]]:
     means = [fmean(v) for v in values]
     factor, unit = _scale(column.scale, [m for m in means if not math.isnan(m)])
     shown = [[factor * x for x in v] for v in values]
-    texts = [number(fmean(v)) for v in shown]
+    texts = [fixed(fmean(v)) for v in shown]
     known = [m for m in means if not math.isnan(m)]
     best = texts[means.index(column.good(known))] if known else ""
     tied = len(set(texts)) == 1  # nothing to tell apart
@@ -92,7 +96,7 @@ def _against_first(outcomes: Outcomes) -> tuple[str, str, list[str]]:
         for each in averages
     ]
     meaning = "average completion time over that of the first policy; below 1 is faster"
-    cells = [_cell(f"{fmean(r):.2f}×" if _all(r) else "–", r, best=False) for r in ratios]
+    cells = [_cell(f"{fmean(r):.2f}&times;" if _all(r) else "—", r, best=False) for r in ratios]
     return "vs first", meaning, cells
 
 
@@ -108,8 +112,8 @@ def _scale(scale: Scale, means: Sequence[float]) -> tuple[float, str]:
     """One unit a column, so that its cells compare at a glance."""
     if scale == "percent":
         return 100.0, "%"
-    if scale == "plain" or not means:
-        return 1.0, ""
+    if scale != "hours" or not means:
+        return 1.0, scale if scale == "ms" else ""
     unit = unit_for(HOUR.seconds * median(means))
     return HOUR.seconds / unit.seconds, unit.name
 
@@ -118,8 +122,9 @@ def _cell(text: str, values: Sequence[float], *, best: bool) -> str:
     star = '<span class="star" title="best of the column">★</span>' if best else ""
     spread = ""
     if len(values) > 1 and _all(values):
-        spread = f'<small class="spread">± {number(stdev(values))}</small>'
-    return f"<td{' class="best"' if best else ''}>{star}{text}{spread}</td>"
+        spread = f'<small class="spread">± {fixed(stdev(values))}</small>'
+    mark = ' class="best"' if best else ""
+    return f"<td{mark}>{star}{text}{spread}</td>"
 
 
 def _all(values: Sequence[float]) -> bool:

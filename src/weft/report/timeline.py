@@ -22,7 +22,7 @@ PALETTE = (
     *("#CC6677", "#44AA99", "#AA4499", "#DDCC77"),
 )
 ROW_PX = (7, 18)  # thinnest and thickest row
-FRAME_PX = 70
+FRAME_PX = 84  # axis and tools around the rows
 CHART_PX = 560
 Gpu = tuple[str, int]
 

@@ -33,6 +33,8 @@ from weft.sim.sweep import Progress, sweep
 from weft.traces.find import find, workload
 from weft.traces.options import Options, Request
 
+__all__ = ["Result", "check_fits", "policy_of", "prepare", "run_all", "run_one"]
+
 Report = Callable[[float], None]
 
 

@@ -10,6 +10,8 @@ from weft.core.trace import Trace
 from weft.sim.faults import Faults
 from weft.traces.options import Options
 
+__all__ = ["Faults", "Options", "Setup"]
+
 DEFAULT_CLUSTER = "64x8:v100"
 DEFAULT_LOAD = 0.8
 NO_FAULTS = Faults()

@@ -51,8 +51,7 @@ def compare(
     from dataclasses import replace
 
     from weft.app.run import run_all
-    from weft.app.setup import Setup
-    from weft.sim.faults import Faults
+    from weft.app.setup import Faults, Setup
 
     with user_errors():
         base = Setup(

@@ -16,7 +16,7 @@ from rich.text import Text
 from weft.core.errors import EngineError, PlanError, WeftError
 
 if TYPE_CHECKING:
-    from weft.sim.result import Result
+    from weft.app.run import Result
 
 
 @contextmanager

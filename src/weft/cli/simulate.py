@@ -44,8 +44,7 @@ def simulate(
 ) -> None:
     """Replay WORKLOAD in virtual time and report completion times."""
     from weft.app.run import run_all
-    from weft.app.setup import Setup
-    from weft.sim.faults import Faults
+    from weft.app.setup import Faults, Setup
 
     with user_errors():
         setup = Setup(

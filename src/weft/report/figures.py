@@ -166,7 +166,7 @@ def _completion_times(each: Sequence[OutcomeLike]) -> tuple[Floats, int]:
 
 def _width(index: int, count: int) -> float:
     """Later lines are thinner, so that one below another still shows at its sides."""
-    return min(1.5 + 0.6 * (count - 1 - index), 4.0)
+    return round(1.5 + 1.8 * (1 - (index + 1) / count), 2)
 
 
 def _telling(count: int) -> Rows:

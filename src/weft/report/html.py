@@ -17,6 +17,7 @@ from weft.report.shapes import Outcomes, ResultLike
 from weft.report.timeline import MOST_BARS, MOST_GPUS, timelines
 
 Figures = dict[str, Figure]
+LEGEND_PX = 7  # what one more name adds to a legend of three or more in a row
 
 PREDICTORS = {
     "none": "reads no remaining times",
@@ -123,9 +124,11 @@ def _table_note(result: ResultLike) -> str:
 def _charts(result: ResultLike, drawn: Figures) -> Iterable[str]:
     outcomes = result.outcomes
     several = len(result.seeds) > 1
+    seed = f" Seed {result.seeds[0]}." * several
+    legend = LEGEND_PX * max(len(outcomes) - 4, 0)
     none = "No job finished, so there is no completion time to show."
     yield _chart(
-        ("jct-cdf", "Completion times", 380),
+        ("jct-cdf", "Completion times", 380 + legend),
         jct_cdf(outcomes),
         "Share of all jobs that finished within a time; further left is better."
         + " All seeds together." * several,
@@ -133,14 +136,14 @@ def _charts(result: ResultLike, drawn: Figures) -> Iterable[str]:
         drawn,
     )
     yield _chart(
-        ("over-time", "Queue and GPUs over time", 460),
+        ("over-time", "Queue and GPUs over time", 460 + legend),
         over_time(outcomes, result.facts.get("gpus")),
-        "Dotted: all GPUs of the cluster." * ("gpus" in result.facts) + " First seed." * several,
+        "Dotted: all GPUs of the cluster." * ("gpus" in result.facts) + seed,
         "No job ran.",
         drawn,
     )
     yield _chart(
-        ("jct-by-size", "Completion time by job size", 380),
+        ("jct-by-size", "Completion time by job size", 380 + legend),
         jct_by_size(outcomes),
         "Mean over the jobs that finished, on a logarithmic scale." + " All seeds." * several,
         none,

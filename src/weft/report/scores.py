@@ -68,7 +68,7 @@ def _policy(index: int, policy: str, each: Sequence[OutcomeLike]) -> str:
 
 def _breakable(policy: str) -> str:
     """A long spec may wrap after its punctuation, and nowhere else."""
-    return re.sub("([:,/])", r"\1<wbr>", escape(policy))
+    return re.sub("([:,/=])", r"\1<wbr>", escape(policy))
 
 
 def _column(column: Column, outcomes: Outcomes) -> tuple[str, str, list[str]]:

@@ -1,0 +1,45 @@
+# Every target does its own set-up; a machine needs Python 3.11 or newer and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help up test test-all lint bench docs clean
+
+help:            ## show the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -s:
+
+up: $(READY)     ## compare four policies on a built-in workload, with a report
+	@mkdir -p out
+	$(BIN)/weft compare philly --jobs 400 --load 1.1 --report out/report.html
+	@echo "open out/report.html in a browser; more: $(BIN)/weft --help"
+
+test: $(READY)   ## lint, types and the fast tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q -n auto -m "not slow"
+
+test-all: $(READY) ## every test, the slow ones too
+	$(BIN)/pytest -q -n auto
+
+lint: $(READY)   ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)  ## speed and fidelity, ours beside baselines
+	$(BIN)/python -m benchmarks
+
+docs: $(READY)   ## make the reference pages from the code
+	$(BIN)/python docs/make_reference.py
+
+$(READY): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("Weft needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+clean:           ## remove what was built
+	rm -rf $(VENV) out .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

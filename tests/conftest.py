@@ -1,0 +1,23 @@
+"""Shared by all tests: where the public research data is, if it is there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("weft", deadline=None, derandomize=True)
+settings.load_profile("weft")
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The folder of public traces and profiles; tests that need it are skipped without it."""
+    folder = Path(os.environ.get("WEFT_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip("the public research data is not here; set WEFT_DATA to its folder")
+    return folder

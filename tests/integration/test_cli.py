@@ -1,0 +1,142 @@
+"""The command line as people and scripts use it, in its own process."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WEFT = [sys.executable, "-c", "from weft.cli.main import main; main()"]
+ENV = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
+
+
+def weft(*args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([*WEFT, *args], capture_output=True, text=True, env=ENV, check=False)
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+def test_simulate_prints_a_table_for_people() -> None:
+    out = weft("simulate", "tiny-20", "--policy", "srtf").stdout
+
+    assert "tiny-20" in out
+    assert "avg JCT" in out
+    assert "oracle" in out
+
+
+def test_json_has_every_field_of_the_contract() -> None:
+    out = json.loads(weft("simulate", "tiny-20", "-p", "srtf", "--json", "--per-job").stdout)
+
+    assert set(out) >= {"weft", "workload", "cluster", "seed", "policies"}
+    assert set(out["policies"]["srtf"]) >= {
+        *("jobs", "finished", "failed", "avg_jct_h", "p50_jct_h", "p99_jct_h", "max_jct_h"),
+        *("makespan_h", "avg_queue_h", "gpu_hours_per_job", "restarts_per_job"),
+        *("avg_contention", "max_contention", "utilization", "worst_ftf", "unfair_fraction"),
+        *("decisions", "decide_ms", "wall_s", "predictor", "per_job"),
+    }
+    assert set(out["policies"]["srtf"]["per_job"][0]) == {
+        *("id", "submit_s", "start_s", "end_s", "restarts", "gpu_s"),
+    }
+
+
+def test_timings_are_in_the_json_only_when_asked_for() -> None:
+    plain = json.loads(weft("simulate", "tiny-20", "--json").stdout)["policies"]["tiresias"]
+    timed = json.loads(weft("simulate", "tiny-20", "--json", "--timing").stdout)
+
+    assert plain["wall_s"] is None
+    assert timed["policies"]["tiresias"]["wall_s"] >= 0
+    assert timed["policies"]["tiresias"]["decide_ms"]["p50"] > 0
+
+
+def test_same_seed_same_bytes_whatever_the_number_of_processes() -> None:
+    args = ("compare", "philly", "--jobs", "60", "-p", "fifo", "-p", "gittins", "--seeds", "2")
+    noise = ("--predictor", "noisy:sigma=1", "--node-mtbf-h", "50", "--json", "--per-job")
+
+    outputs = {weft(*args, *noise, "--processes", n).stdout for n in ("1", "2", "3")}
+
+    assert len(outputs) == 1
+
+
+def test_events_are_the_same_bytes_for_the_same_seed(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        weft("simulate", "tiny-20", "--seed", "3", "--events", str(tmp_path / name))
+
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert json.loads((tmp_path / "a").read_text().splitlines()[0])["event"] == "Submitted"
+
+
+def test_compare_writes_a_self_contained_report(tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    page = tmp_path / "report.html"
+
+    weft("compare", "tiny-20", "-p", "fifo", "-p", "srtf", "--report", str(page))
+
+    assert "srtf" in page.read_text()
+
+
+@pytest.mark.parametrize("kind", ["policy", "trace", "predictor", "cluster", "model", "engine"])
+def test_list_shows_what_there_is(kind: str) -> None:
+    assert weft("list", kind).stdout
+    assert isinstance(json.loads(weft("list", kind, "--json").stdout), list)
+
+
+BIG = "id,submit_s,num_gpus,duration_s\na,0,4,60\nb,5,64,60\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "what", "hint"),
+    [
+        (("tiny-20", "-p", "strf"), "did you mean 'srtf'?", "weft list policy"),
+        (("tiny-20", "-p", "las:bye=time"), "did you mean 'by'?", "it has by, quantum"),
+        (("tiny-20", "-p", "las:quantum=soon"), "is not a number", ""),
+        (("tiny-20", "-c", "8x8"), "'8x8' is not NODESxGPUS:KIND", "8x8:v100"),
+        (("tiny-20", "-c", "0x8:v100"), "has 0 GPUs", "at least 1"),
+        (("tiny-20", "-c", "no.yaml"), "cannot read no.yaml", ""),
+        (("fili",), "no workload or file named 'fili'", "weft list trace"),
+        (("big.csv", "-c", "2x8:v100"), "job 'b' asks for 64 GPUs", "--max-gpus 16"),
+        (("empty.csv",), "empty", "at least one"),
+        (("header.csv",), "no job", ""),
+        (("cut.csv",), "cut.csv, line 3", ""),
+        (("cut.csv.gz",), "cut.csv.gz", ""),
+        (("big.csv", "--jobs", "3"), "built-in workloads only", "--sample"),
+        (("tiny-20", "--predictor", "orcale"), "did you mean 'oracle'?", "weft list predictor"),
+        (("tiny-20", "--window", "soon"), "is not START:END", "0:86400"),
+        (("tiny-20", "-o", "atempts=sum"), "did you mean 'attempts'?", ""),
+        (("tiny-20", "--events", "no/where/e.jsonl"), "cannot write events", ""),
+    ],
+)
+def test_a_mistake_is_answered_in_one_line_with_a_hint_and_exit_code_2(
+    args: tuple[str, ...], what: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("big.csv").write_text(BIG)
+    Path("empty.csv").write_text("")
+    Path("header.csv").write_text("id,submit_s,num_gpus,duration_s\n")
+    Path("cut.csv").write_text(BIG[:-6])
+    Path("cut.csv.gz").write_bytes(gzip.compress(BIG.encode() * 500)[:-20])
+
+    done = weft("simulate", *args, check=False)
+
+    assert done.returncode == 2, done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert lines[0].startswith("error: ")
+    assert what in lines[0]
+    assert hint in done.stderr
+    assert len(lines) <= 2
+    assert "Traceback" not in done.stderr
+
+
+def test_start_up_imports_nothing_heavy() -> None:
+    code = "import sys; from weft.cli.main import cli; import weft; print(' '.join(sys.modules))"
+
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+
+    heavy = {"numpy", "plotly", "pandas", "scipy", "torch", "highspy", "weft.sim.driver"}
+    assert not heavy & set(loaded)

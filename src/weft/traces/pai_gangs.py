@@ -19,15 +19,14 @@ TAIL = (6, 400)
 LARGE, LARGE_SHIFT = 8, 0.45
 FAILED = 0.225
 # A third of the jobs name a kind (as measured in 2023); undisclosed kinds stand under `misc`.
-CONSTRAINED = 0.33
+# Only jobs on one device do here, three of four, so that a bound job fits wherever its kind is.
+CONSTRAINED = 0.44
 KINDS: tuple[tuple[tuple[str, ...], float], ...] = (
     (("t4",), 0.53),
     (("misc",), 0.14),
     (("p100",), 0.11),
     (("v100", "v100m32"), 0.22),
 )
-# Larger gangs take whatever kind has room.
-CONSTRAINED_UP_TO = 16
 
 
 def draw(want: Want) -> Drawn:
@@ -44,7 +43,7 @@ def draw(want: Want) -> Drawn:
     score = burst_scores(burst_of, alike, scores)
     shift = np.where(large, LARGE_SHIFT, 0.0)
     seconds: Floats = lengths.draw(score, each, shift).round(3)
-    kinds = draw_kinds(gangs, want.kinds, kinding)
+    kinds = draw_kinds(each * gangs, want.kinds, kinding)
     failed = states.random(want.jobs) < FAILED
     span = want.span(each * gangs * seconds)
     return Drawn(
@@ -71,13 +70,13 @@ def draw_gangs(count: int, limit: int, rng: np.random.Generator) -> Ints:
 
 
 def draw_kinds(
-    gangs: Ints, present: tuple[str, ...], rng: np.random.Generator
+    gpus: Floats, present: tuple[str, ...], rng: np.random.Generator
 ) -> list[tuple[str, ...]]:
     """The kinds each job insists on; only kinds that are `present` are ever named."""
-    wants = rng.random(gangs.size) < CONSTRAINED
-    which = rng.choice(len(KINDS), size=gangs.size, p=[p for _, p in KINDS])
+    wants = rng.random(gpus.size) < CONSTRAINED
+    which = rng.choice(len(KINDS), size=gpus.size, p=[p for _, p in KINDS])
     options = [tuple(kind for kind in kinds if kind in present) for kinds, _ in KINDS]
-    bound = wants & (gangs <= CONSTRAINED_UP_TO)
+    bound = wants & (gpus <= 1)
     return [
         options[i] if yes else () for i, yes in zip(which.tolist(), bound.tolist(), strict=True)
     ]

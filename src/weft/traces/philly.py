@@ -13,7 +13,7 @@ from weft.core.trace import Truth
 from weft.traces.draft import Draft, Format, Pair, demand
 from weft.traces.options import Options
 from weft.traces.source import Member, Sample, reading
-from weft.traces.table import MISSING, Table, date_of, midnight, seconds
+from weft.traces.table import MISSING, Table, date_of, first_day, seconds
 
 STATES = {"Pass": "completed", "Killed": "cancelled", "Failed": "failed"}
 ROWS = 117_325
@@ -36,7 +36,7 @@ def load_log(files: Sequence[Member], options: Options) -> Draft:
     entries = [(file.path, entry) for file in files for entry in _entries(file)]
     draft.rows = len(entries)
     moments = [_moment(entry, "submitted_time", path) for path, entry in entries]
-    origin = midnight(min((m for m in moments if m == m), default=0.0))
+    origin = first_day(moments)
     draft.origin = date_of(origin)
     for (path, entry), submitted in zip(entries, moments, strict=True):
         if not entry.get("attempts"):
@@ -66,7 +66,7 @@ def load_digest(files: Sequence[Member], _: Options) -> Draft:
             for row in table
         )
     draft.rows = len(rows)
-    origin = midnight(min((row[0] for row in rows), default=0.0))
+    origin = first_day(row[0] for row in rows)
     draft.origin = date_of(origin)
     draft.pairs = [
         (Job(JobId(f"philly-{i:06d}"), when - origin, demand(gpus), tenant), Truth(length))
@@ -95,7 +95,7 @@ def _joined(entry: Mapping[str, Any], submitted: float, policy: str, path: str) 
     runs = [_run(attempt, path) for attempt in entry["attempts"]]
     open_end = runs[-1][0] == runs[-1][0] and runs[-1][1] != runs[-1][1]
     state = "running" if open_end else STATES.get(entry.get("status", ""), "unknown")
-    job = _job(entry, str(entry["jobid"]), submitted, _gpus(entry["attempts"][0]))
+    job = _job(entry, str(entry.get("jobid", "")), submitted, _gpus(entry["attempts"][0]))
     return job, Truth(_length(runs, policy), (), state, open_end)
 
 
@@ -116,7 +116,7 @@ def _split(entry: Mapping[str, Any], submitted: float, origin: float, path: str)
     for number, attempt in enumerate(attempts, 1):
         start, end = _run(attempt, path)
         last = number == len(attempts)
-        name = str(entry["jobid"]) + (f"-attempt{number}" if number > 1 else "")
+        name = str(entry.get("jobid", "")) + (f"-attempt{number}" if number > 1 else "")
         state = STATES.get(entry.get("status", ""), "unknown") if last else "failed"
         job = _job(entry, name, submitted - origin, _gpus(attempt))
         yield job, Truth(end - start, (), state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import tarfile
@@ -113,6 +114,10 @@ def reading(path: str, line: Callable[[], int] = lambda: 0) -> Iterator[None]:
         raise TraceError(
             f"{path}: damaged archive: {error}", hint="copy or download the file again"
         ) from error
+    except (csv.Error, PermissionError) as error:
+        raise TraceError(
+            f"{path}, line {line() + 1}: {error}", hint="is this a readable trace file?"
+        ) from error
     except UnicodeDecodeError as error:
         raise TraceError.at(
             path,
@@ -125,7 +130,7 @@ def reading(path: str, line: Callable[[], int] = lambda: 0) -> Iterator[None]:
 
 
 def _unpack(path: Path) -> Iterator[Member]:
-    with path.open("rb") as raw:
+    with reading(str(path)), path.open("rb") as raw:
         start = raw.read(4)
     if start == ZIP:
         yield from _zipped(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from math import inf, nan
 
@@ -153,9 +153,10 @@ def seconds(text: str) -> float:
     return (when - EPOCH).total_seconds()
 
 
-def midnight(moment: float) -> float:
-    """The start of the day of `moment`."""
-    return moment - moment % 86_400.0
+def first_day(moments: Iterable[float]) -> float:
+    """The midnight before the first of `moments`; missing ones do not count."""
+    first = min((m for m in moments if m == m), default=0.0)
+    return first - first % 86_400.0
 
 
 def date_of(moment: float) -> datetime:

@@ -97,7 +97,7 @@ class _Reader:
         state = row[self.state].lower() if self.state >= 0 else ""
         return Truth(
             self.table.number(row, self.length),
-            _failures(extra) if extra else (),
+            self._failures(row, extra) if extra else (),
             state or "completed",
             "censored" in extra or state in OPEN_STATES,
         )
@@ -119,7 +119,7 @@ class _Reader:
             tier=Tier.OPPORTUNISTIC if opportunistic else Tier.GUARANTEED,
             cpus=table.optional(row, at["cpus"]),
             mem_gb=table.optional(row, at["mem_gb"]),
-            hints=_hints(extra) if extra else NO_HINTS,
+            hints=self._hints(row, extra) if extra else NO_HINTS,
         )
 
     def _demand(self, row: list[str]) -> Demand:
@@ -145,19 +145,21 @@ class _Reader:
             int(init), int(most), int(table.optional(row, at["batch_per_gpu"]) or most)
         )
 
+    def _hints(self, row: list[str], extra: str) -> dict[str, float]:
+        pairs = (part[5:].partition("=") for part in extra.split(";") if part.startswith("hint."))
+        return {name: self._number(row, value) for name, _, value in pairs}
 
-def _hints(extra: str) -> dict[str, float]:
-    if "hint." not in extra:
-        return {}
-    pairs = (part[5:].partition("=") for part in extra.split(";") if part.startswith("hint."))
-    return {name: float(value) for name, _, value in pairs}
+    def _failures(self, row: list[str], extra: str) -> tuple[float, ...]:
+        texts = [part[9:] for part in extra.split(";") if part.startswith("failures=")]
+        return tuple(self._number(row, point) for text in texts for point in text.split("/"))
 
-
-def _failures(extra: str) -> tuple[float, ...]:
-    if "failures=" not in extra:
-        return ()
-    text = next(part[9:] for part in extra.split(";") if part.startswith("failures="))
-    return tuple(float(point) for point in text.split("/"))
+    def _number(self, row: list[str], text: str) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            raise self.table.wrong(
+                row, self.extra, "numbers after 'hint.' and 'failures='"
+            ) from None
 
 
 FORMAT = Format(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from weft.core.errors import TraceError
 from weft.core.model import Demand, Tier
@@ -116,6 +119,28 @@ def test_a_file_cut_in_its_last_line_is_answered(tmp_path: Path, name: str) -> N
 
     with pytest.raises(TraceError, match="is the file complete"):
         load(path)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    name=st.sampled_from(sorted(FILES)),
+    at=st.integers(0, 400),
+    cut=st.integers(0, 30),
+    put=st.sampled_from(["", ",", "x", "-", "\t", "9", "\n", "1e400", "nan", "\x00", '"', "é"]),
+)
+def test_a_damaged_file_is_read_or_answered(name: str, at: int, cut: int, put: str) -> None:
+    text = FILES[name]
+    at = at % len(text)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "damaged"
+        path.write_text(text[:at] + put + text[at + cut :])
+        try:
+            trace = load(path)
+        except TraceError as error:
+            assert error.hint
+        else:
+            assert all(truth.length > 0 for _, truth in trace)
 
 
 @of("helios-csv")

@@ -130,3 +130,13 @@ def test_the_digested_csv(tmp_path: Path) -> None:
     assert recognise(path).name == "philly-csv"
     assert (job.submitted, job.demand.gpus, job.tenant) == (37841.0, 8, "7f04ca")
     assert truth.length == 20.0
+
+
+def test_a_row_without_a_time_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("timestamp,num_gpus,duration\n,1,20\n2017-09-04 10:30:41,8,20\n")
+
+    trace = load(path)
+
+    assert trace.report.dropped == {"no start or end": 1}
+    assert trace.jobs[0][0].submitted == 37841.0

@@ -59,7 +59,8 @@ def jct_cdf(outcomes: Outcomes) -> Figure | None:
         )
     layout = {
         "xaxis": {"title": {"text": "completion time"}, **_log_axis(float(low), float(high))},
-        "yaxis": {"title": {"text": "share of jobs"}, "range": [0, 101], "ticksuffix": " %"},
+        "yaxis": {"title": {"text": "share of jobs"}, "range": [0, 101], "ticksuffix": " %"}
+        | {"unifiedhovertitle": {"text": "%{y:.1f} % of jobs within"}},
         "hovermode": "y unified",
     }
     return {"data": traces, "layout": layout}
@@ -76,7 +77,10 @@ def over_time(outcomes: Outcomes, gpus: float | None) -> Figure | None:
     for i, policy, outcome in firsts:
         series = outcome.series
         time = _plain((series.time_s - series.time_s[0]) / unit.seconds, 4)
-        for values, axis in ((series.waiting, "y"), (series.used, "y2")):
+        for values, axis, what in (
+            (series.waiting, "y", "waiting"),
+            (series.used, "y2", "GPUs"),
+        ):
             traces.append(
                 {
                     "type": "scatter",
@@ -88,7 +92,7 @@ def over_time(outcomes: Outcomes, gpus: float | None) -> Figure | None:
                     "y": _plain(values, 2),
                     "yaxis": axis,
                     "line": {**line_of(i), "shape": "hv", "width": 1.5},
-                    "hovertemplate": "%{y:,.4~g}",
+                    "hovertemplate": "%{y:,.4~g} " + what,
                 }
             )
     shown = {"rangemode": "tozero", "tickformat": ",~r"}
@@ -97,8 +101,7 @@ def over_time(outcomes: Outcomes, gpus: float | None) -> Figure | None:
             "title": {"text": f"time since the first submission ({unit.name})"},
             "range": [0, span / unit.seconds],
             "anchor": "y2",
-            "hoverformat": ".3~f",
-            "ticksuffix": "",
+            "unifiedhovertitle": {"text": f"after %{{x:.2~f}} {unit.name}"},
         },
         "yaxis": {"title": {"text": "jobs waiting"}, "domain": [0.54, 1], **shown},
         "yaxis2": {"title": {"text": "GPUs in use"}, "domain": [0, 0.46], **shown},
@@ -123,6 +126,7 @@ def jct_by_size(outcomes: Outcomes) -> Figure | None:
     known = [m[k][0] for m in means.values() for k in shown if m[k][1]]
     counts = np.bincount(_size_class(next(iter(outcomes.values()))), minlength=len(SIZES))
     labelled = len(means) * len(shown) <= LABELLED_BARS
+    names = [f"{_count(SIZES[k][1], 'GPU')}<br>{_count(f'{counts[k]:,}', 'job')}" for k in shown]
     traces: list[Figure] = []
     for i, (policy, sizes) in enumerate(means.items()):
         text = [human(sizes[k][0]) if sizes[k][1] else "" for k in shown]
@@ -130,16 +134,13 @@ def jct_by_size(outcomes: Outcomes) -> Figure | None:
             {
                 "type": "bar",
                 "name": escape(policy),
-                "x": [f"{SIZES[k][1]} GPU{'s' if k else ''}<br>{counts[k]:,} jobs" for k in shown],
+                "x": names,
                 "y": [round(sizes[k][0], 3) if sizes[k][1] else None for k in shown],
                 "marker": {"color": line_of(i)["color"]},
-                "customdata": [[t, sizes[k][1]] for t, k in zip(text, shown, strict=True)],
-                "hovertemplate": "%{customdata[0]} over %{customdata[1]:,} jobs",
-                **(
-                    {"text": text, "textposition": "outside", "textfont": {"size": 10}}
-                    if labelled
-                    else {}
-                ),
+                "text": text,
+                "textposition": "outside" if labelled else "none",
+                "textfont": {"size": 10},
+                "hovertemplate": "%{text}",
             }
         )
     layout = {
@@ -188,6 +189,10 @@ def _size_class(each: Sequence[OutcomeLike]) -> Rows:
     """Which of SIZES each job of all seeds is in."""
     need = np.concatenate([outcome.per_job.gpus for outcome in each])
     return np.searchsorted([float(most) for most, _ in SIZES], need)
+
+
+def _count(number: str, noun: str) -> str:
+    return f"{number} {noun}" if number == "1" else f"{number} {noun}s"
 
 
 def _ran(each: Sequence[OutcomeLike]) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from weft.core.errors import InvalidConfig
 from weft.report.durations import fixed
@@ -42,7 +41,11 @@ last end. It falls when a few long jobs run on alone at the end.</dd>
 
 def write_report(result: ResultLike, path: Path, *, title: str | None = None) -> None:
     """Write the comparison of `result` to `path`; the same result gives the same bytes."""
-    path.write_text(render(result, _plotly(), title=title), encoding="utf-8")
+    page = render(result, _plotly(), title=title)
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise InvalidConfig(f"cannot write the report to {path}: {error.strerror}") from error
 
 
 def render(result: ResultLike, library: str, *, title: str | None = None) -> str:
@@ -217,5 +220,5 @@ def _json(figures: Figures) -> str:
     return text.replace("<", "\\u003c")
 
 
-def _part(name: str) -> Any:
+def _part(name: str) -> str:
     return files("weft.report").joinpath(name).read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ MOST_BARS = 4000
 # a white and a black page. Jobs take them in turn, so neighbours in time differ.
 PALETTE = (
     *("#77AADD", "#EE8866", "#44BB99", "#EEDD88", "#FFAABB", "#AAAA00", "#99DDFF", "#BBCC33"),
-    *("#CC6677", "#44AA99", "#AA4499", "#DDCC77"),
+    *("#CC6677", "#117733", "#AA4499", "#997700"),
 )
 ROW_PX = (7, 18)  # thinnest and thickest row
 FRAME_PX = 84  # axis and tools around the rows

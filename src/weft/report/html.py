@@ -58,7 +58,7 @@ def render(result: ResultLike, library: str, *, title: str | None = None) -> str
             f"<header><h1>{name}</h1>{_header(result)}</header>",
             _section("Policies", table(outcomes), _table_note(result)),
             *_charts(result, drawn),
-            _timeline_section(outcomes, drawn),
+            _timeline_section(result, drawn),
             f"<footer><h2>How to read this</h2>{FOOTNOTE}</footer>",
         )
     )
@@ -127,7 +127,6 @@ def _table_note(result: ResultLike) -> str:
 def _charts(result: ResultLike, drawn: Figures) -> Iterable[str]:
     outcomes = result.outcomes
     several = len(result.seeds) > 1
-    seed = f" Seed {result.seeds[0]}." * several
     legend = LEGEND_PX * max(len(outcomes) - 4, 0)
     none = "No job finished, so there is no completion time to show."
     yield _chart(
@@ -141,7 +140,7 @@ def _charts(result: ResultLike, drawn: Figures) -> Iterable[str]:
     yield _chart(
         ("over-time", "Queue and GPUs over time", 460 + legend),
         over_time(outcomes, result.facts.get("gpus")),
-        "Dotted: all GPUs of the cluster." * ("gpus" in result.facts) + seed,
+        "Dotted: all GPUs of the cluster." * ("gpus" in result.facts) + _first_seed(result),
         "No job ran.",
         drawn,
     )
@@ -152,6 +151,10 @@ def _charts(result: ResultLike, drawn: Figures) -> Iterable[str]:
         none,
         drawn,
     )
+
+
+def _first_seed(result: ResultLike) -> str:
+    return f" Seed {result.seeds[0]}." if len(result.seeds) > 1 else ""
 
 
 def _chart(
@@ -165,8 +168,8 @@ def _chart(
     return _section(heading, _plot(name, height, heading), note)
 
 
-def _timeline_section(outcomes: Outcomes, drawn: Figures) -> str:
-    heading = "GPU timeline"
+def _timeline_section(result: ResultLike, drawn: Figures) -> str:
+    outcomes, heading = result.outcomes, "GPU timeline"
     figures = timelines(outcomes)
     missing = [policy for policy in outcomes if policy not in figures]
     if not figures:
@@ -185,7 +188,7 @@ def _timeline_section(outcomes: Outcomes, drawn: Figures) -> str:
     tabs = f'<div class="tabs" role="group" aria-label="policy">{buttons}</div>'
     left_out = f" Too large to draw: {escape(', '.join(missing))}." if missing else ""
     note = "A row a GPU, a colour a job; drag to zoom, double-click to go back."
-    return _section(heading, tabs + plots, note + left_out)
+    return _section(heading, tabs + plots, note + _first_seed(result) + left_out)
 
 
 def _why_missing(outcomes: Outcomes) -> str:

@@ -28,17 +28,13 @@ Gpu = tuple[str, int]
 
 
 def timelines(outcomes: Outcomes) -> dict[str, Figure]:
-    """A figure for each policy that has bars; rows and axes are the same in all."""
-    drawn = {p: o for p, each in outcomes.items() if (o := _first(each)) is not None}
+    """A figure for each policy whose first seed has bars; rows and axes are the same in all."""
+    drawn = {p: each[0] for p, each in outcomes.items() if each[0].timeline}
     rows = _rows(bar for outcome in drawn.values() for bar in outcome.timeline)
     spans = [max(b.end_s for b in o.timeline) - _origin(o) for o in drawn.values()]
     unit = axis_unit(max(spans, default=0.0))
     layout = _layout(rows, max(spans, default=0.0), unit)
     return {p: {"data": [_trace(o, rows, unit)], "layout": layout} for p, o in drawn.items()}
-
-
-def _first(each: Sequence[OutcomeLike]) -> OutcomeLike | None:
-    return next((outcome for outcome in each if outcome.timeline), None)
 
 
 def _origin(outcome: OutcomeLike) -> float:

@@ -13,6 +13,10 @@ from weft.core.model import EXCLUSIVE, Allocation, Sharing, Slice, Tier
 
 EPS = 1e-9
 RESIDENTS = 4  # opportunistic jobs on one device at most
+# Claims are counted in whole parts of a device: sums do not depend on their order, so a rollback
+# restores exactly what was there, and a ledger read from the log equals the one that wrote it.
+WHOLE = 10**12
+SLACK = round(EPS * WHOLE)
 
 
 class Free:
@@ -45,8 +49,8 @@ class Free:
         self._bits = [[0] * (cluster.node_size(kind) + 1) for kind in self.kinds]
         for i, node in enumerate(cluster.nodes):
             self._bits[self._pool[i]][node.gpus] |= 1 << i
-        self._claims: dict[tuple[int, int], float] = {}
-        self._claimed = 0.0
+        self._claims: dict[tuple[int, int], int] = {}
+        self._claimed = 0
         self._residents: dict[tuple[int, int], int] = {}
         self._host = [(node.cpus, node.mem_gb) for node in cluster.nodes]
         self._slices: dict[tuple[int, int], Slice] = {}
@@ -60,7 +64,7 @@ class Free:
 
     def room(self) -> float:
         """GPUs left in all, the free parts of shared devices included."""
-        return sum(self._idle) + len(self._claims) - self._claimed
+        return sum(self._idle) + (len(self._claims) * WHOLE - self._claimed) / WHOLE
 
     def idle_by_kind(self) -> list[int]:
         """Wholly free devices of each kind, in the order of `kinds`."""
@@ -95,10 +99,11 @@ class Free:
     def with_room(self, kind: str, share: float) -> list[tuple[int, int]]:
         """Partly claimed (node, device) pairs that have room for `share`, fullest first."""
         pool = self.kinds.index(kind)
+        most = WHOLE + SLACK - _parts(share)
         found = [
-            (1.0 - claim, node, gpu)
+            (-claim, node, gpu)
             for (node, gpu), claim in self._claims.items()
-            if self._pool[node] == pool and claim + share <= 1.0 + EPS
+            if self._pool[node] == pool and claim <= most
         ]
         return [(node, gpu) for _, node, gpu in sorted(found)]
 
@@ -177,23 +182,31 @@ class Free:
     # ---- inside
 
     def _objection(self, allocation: Allocation) -> str:
-        sharing = allocation.sharing
-        if not allocation.slices:
+        slices, sharing = allocation.slices, allocation.sharing
+        if not slices:
             return "an allocation without slices"
-        for part in allocation.slices:
-            node = self.cluster.index.get(part.node)
-            if node is None:
-                return f"node {part.node!r} is not in the cluster"
-            devices = _bits_of(part.gpus)
-            if not devices or devices.bit_count() != len(part.gpus):
-                return f"{part.node} lists devices {part.gpus}"
-            if devices & ~self._mask[node]:
-                for gpu in part.gpus:
-                    if problem := self._device_objection(node, gpu, sharing):
-                        return f"GPU {gpu} of {part.node} {problem}"
-            cpus, mem = self._host[node]
-            if part.cpus > cpus + 1e-6 or part.mem_gb > mem + 1e-6:
-                return f"{part.node} has {cpus:.1f} CPUs and {mem:.1f} GB left"
+        if sharing is not EXCLUSIVE and not _sound(sharing):
+            return f"a share of {sharing.share:g} of a device"
+        if len(slices) > 1 and (twice := _listed_twice(slices)):
+            return f"{twice} is listed twice"
+        for part in slices:
+            if problem := self._part_objection(part, sharing):
+                return problem
+        return ""
+
+    def _part_objection(self, part: Slice, sharing: Sharing) -> str:
+        node = self.cluster.index.get(part.node)
+        if node is None:
+            return f"node {part.node!r} is not in the cluster"
+        if not part.gpus or min(part.gpus) < 0 or len(set(part.gpus)) < len(part.gpus):
+            return f"{part.node} lists devices {part.gpus}"
+        if _bits_of(part.gpus) & ~self._mask[node] or sharing.tier is Tier.OPPORTUNISTIC:
+            for gpu in part.gpus:
+                if problem := self._device_objection(node, gpu, sharing):
+                    return f"GPU {gpu} of {part.node} {problem}"
+        cpus, mem = self._host[node]
+        if part.cpus > cpus + 1e-6 or part.mem_gb > mem + 1e-6:
+            return f"{part.node} has {cpus:.1f} CPUs and {mem:.1f} GB left"
         return ""
 
     def _device_objection(self, node: int, gpu: int, sharing: Sharing) -> str:
@@ -204,8 +217,9 @@ class Free:
             return f"hosts {RESIDENTS} opportunistic jobs already" if full else ""
         if self._mask[node] >> gpu & 1:
             return ""
-        claim = self._claims.get((node, gpu), 1.0)
-        return "" if claim + sharing.share <= 1.0 + EPS else f"is claimed to {claim:.2f} already"
+        claim = self._claims.get((node, gpu), WHOLE)
+        fits = claim + _parts(sharing.share) <= WHOLE + SLACK
+        return "" if fits else f"is claimed to {claim / WHOLE:.2f} already"
 
     def _move(self, allocation: Allocation, *, taking: bool) -> None:
         sharing = allocation.sharing
@@ -220,7 +234,8 @@ class Free:
             elif sharing.tier is Tier.OPPORTUNISTIC:
                 self._move_residents(node, part.gpus, 1 if taking else -1)
             else:
-                self._move_claims(node, part.gpus, sharing.share if taking else -sharing.share)
+                claim = _parts(sharing.share)
+                self._move_claims(node, part.gpus, claim if taking else -claim)
             self._move_host(node, part, -1.0 if taking else 1.0)
 
     def _set_mask(self, node: int, mask: int) -> None:
@@ -232,15 +247,15 @@ class Free:
         self._mask[node] = mask
         self._idle[pool] += after - before
 
-    def _move_claims(self, node: int, gpus: tuple[int, ...], share: float) -> None:
+    def _move_claims(self, node: int, gpus: tuple[int, ...], change: int) -> None:
         for gpu in gpus:
-            claim = self._claims.pop((node, gpu), 0.0) + share
-            if claim > EPS:
+            claim = self._claims.pop((node, gpu), 0) + change
+            if claim:
                 self._claims[node, gpu] = claim
                 self._set_mask(node, self._mask[node] & ~(1 << gpu))
             else:
                 self._set_mask(node, self._mask[node] | 1 << gpu)
-        self._claimed = self._claimed + share * len(gpus) if self._claims else 0.0
+        self._claimed += change * len(gpus)
 
     def _move_residents(self, node: int, gpus: tuple[int, ...], change: int) -> None:
         for gpu in gpus:
@@ -259,6 +274,26 @@ class Free:
 
     def _shared_on(self, node: int) -> bool:
         return any(n == node for n, _ in self._residents)
+
+
+def _sound(sharing: Sharing) -> bool:
+    """Whether a claim is a part of a device; an opportunistic job may claim nothing."""
+    if sharing.tier is Tier.OPPORTUNISTIC:
+        return 0.0 <= sharing.share <= 1.0
+    return EPS <= sharing.share <= 1.0 + EPS
+
+
+def _listed_twice(slices: tuple[Slice, ...]) -> str:
+    seen: set[str] = set()
+    for part in slices:
+        if part.node in seen:
+            return part.node
+        seen.add(part.node)
+    return ""
+
+
+def _parts(share: float) -> int:
+    return round(share * WHOLE)
 
 
 def _bits_of(gpus: tuple[int, ...]) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -71,14 +71,26 @@ def decode(kind: Any, data: Any) -> Any:  # noqa: PLR0911 - one return a type
         hints = _hints(kind)
         return kind(**{name: decode(hints[name], item) for name, item in data.items()})
     if origin is np.ndarray:
-        return np.array([float(item) for item in data])
-    if origin is tuple:
-        return tuple(decode(args[0], item) for item in data)
+        return np.array(data, dtype=float)
+    if origin in (tuple, list):
+        return origin(_items(args, data))
     if origin in (dict, Mapping):
-        return {key: decode(args[1], item) for key, item in data.items()}
+        return {_key(args[0], key): decode(args[1], item) for key, item in data.items()}
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(data)
     return float(data) if kind is float else data
+
+
+def _items(args: tuple[Any, ...], data: list[Any]) -> Iterator[Any]:
+    """Each item by its own type, or all by the one there is."""
+    one_each = len(args) > 1 and args[1] is not Ellipsis
+    kinds = args if one_each else (args[0],) * len(data)
+    return (decode(kind, item) for kind, item in zip(kinds, data, strict=True))
+
+
+def _key(kind: Any, key: str) -> Any:
+    """A key as it was: JSON knows texts only."""
+    return kind(key) if kind in (int, float) else key
 
 
 @cache
@@ -96,4 +108,8 @@ def _defaults(kind: type) -> tuple[tuple[str, Any], ...]:
 
 
 def _same(held: Any, default: Any) -> bool:
-    return default is not MISSING and type(held) is type(default) and bool(held == default)
+    if default is MISSING or type(held) is not type(default):
+        return False
+    if isinstance(held, np.ndarray):
+        return np.array_equal(held, default)
+    return bool(held == default)

@@ -14,7 +14,7 @@ from typing import TextIO
 
 from weft import __version__
 from weft.app.clusters import find_cluster
-from weft.app.setup import DEFAULT_CLUSTER, DEFAULT_LOAD, Setup
+from weft.app.setup import DEFAULT_CLUSTER, Setup
 from weft.core.about import Needs
 from weft.core.cluster import Cluster
 from weft.core.codec import event_line
@@ -150,9 +150,9 @@ def _load(
     request = Request(
         seed=seed,
         jobs=jobs,
-        load=load or DEFAULT_LOAD,
+        load=load,
         gpus=cluster.gpus,
-        max_gpus=options.max_gpus,
+        max_gpus=min(options.max_gpus or cluster.gpus, max(cluster.gpus_by_kind.values())),
         kinds=cluster.kinds,
     )
     return find(workload_name, request), cluster

@@ -13,7 +13,6 @@ from weft.traces.options import Options
 __all__ = ["Faults", "Options", "Setup"]
 
 DEFAULT_CLUSTER = "64x8:v100"
-DEFAULT_LOAD = 0.8
 NO_FAULTS = Faults()
 ALL_JOBS = Options()
 

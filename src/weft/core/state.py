@@ -6,7 +6,6 @@ policies see) and what is not yet vacated (which holds back starts).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from weft.core.actions import Action, Adjust, Reject, Resize, Sleep, Start, Stop
@@ -30,8 +29,7 @@ from weft.core.events import (
 from weft.core.free import Free
 from weft.core.model import Allocation, Job, JobId, NodeId, Stage
 from weft.core.table import Table
-
-Device = tuple[NodeId, int]
+from weft.core.vacating import Vacating
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +56,7 @@ class State:
         self.ended: list[Ended] = []
         self.reports: dict[JobId, Reported] = {}
         self._live_resize = live_resize
-        self._leaving: dict[tuple[JobId, int], Allocation] = {}
-        self._held_back: dict[JobId, Start] = {}
+        self._vacating = Vacating()
 
     def fold(self, now: float, event: Event) -> list[Action]:  # noqa: C901, PLR0911 - one case an event
         """Take in one fact; return what follows from it without any decision."""
@@ -111,14 +108,14 @@ class State:
         self.table.meters_on(row, now, on.gpus * on.sharing.share)
 
     def _stopped(self, now: float, job: JobId, attempt: int) -> list[Action]:
-        if self._leaving.pop((job, attempt), None) is None:
+        if (job, attempt) not in self._vacating:
             return []
         if job in self.table:
             row = self.table.row(job)
             self.table.meters_off(row, now)
             if self.table.allocations[row] is None:
                 self.table.set(row, "stage", Stage.PENDING)
-        return list(self._released())
+        return [*self._vacating.left(job, attempt)]
 
     def _failed(self, now: float, job: JobId, attempt: int, *, retry: bool) -> list[Action]:
         if not retry:
@@ -187,10 +184,7 @@ class State:
         self.table.set(row, "held", to.gpus)
         self.table.set(row, "stage", Stage.STARTING)
         start = Start(self.table.jobs[row], to, attempt)
-        if self._leaving and self._blocked(start):
-            self._held_back[job] = start
-            return []
-        return [start]
+        return [] if self._vacating and self._vacating.hold(start) else [start]
 
     def _take_away(self, job: JobId) -> list[Action]:
         row = self.table.row(job)
@@ -201,11 +195,11 @@ class State:
         self.free.give(was)
         self.table.allocations[row] = None
         self.table.set(row, "held", 0.0)
-        if self._held_back.pop(job, None) is not None:
+        if self._vacating.drop(job):
             self.table.set(row, "stage", Stage.PENDING)
             return []
         self.table.set(row, "stage", Stage.STOPPING)
-        self._leaving[job, attempt] = was
+        self._vacating.leave(job, attempt, was)
         return [Stop(job, attempt)]
 
     def _stays(self, row: int, was: Allocation, to: Allocation) -> bool:
@@ -221,27 +215,11 @@ class State:
         self.free.take(to)
         self.table.allocations[row] = to
         self.table.set(row, "held", to.gpus)
-        if job.id in self._held_back:
-            self._held_back[job.id] = Start(job, to, attempt)
+        if self._vacating.holds(job.id):
+            self._vacating.replace(Start(job, to, attempt))
             return []
         how = Adjust if was.slices == to.slices else Resize
         return [how(job.id, attempt, to)]
-
-    def _blocked(self, start: Start) -> bool:
-        """Whether the devices of a start, or the job itself, are still being vacated."""
-        wanted = {(part.node, gpu) for part in start.on.slices for gpu in part.gpus}
-        for (job, _), on in self._leaving.items():
-            if job == start.job.id:
-                return True
-            if any((part.node, gpu) in wanted for part in on.slices for gpu in part.gpus):
-                return True
-        return False
-
-    def _released(self) -> Iterator[Start]:
-        for job, start in list(self._held_back.items()):
-            if not self._leaving or not self._blocked(start):
-                del self._held_back[job]
-                yield start
 
     # ---- leaving
 
@@ -260,16 +238,15 @@ class State:
             self._vacate(now, row)
             self._remove(now, job, finished=finished)
             return []
-        if (job, attempt) not in self._leaving or job not in self.table:
+        if (job, attempt) not in self._vacating or job not in self.table:
             return []
         # It ended before the stop that was asked of it took effect.
-        del self._leaving[job, attempt]
-        self._held_back.pop(job, None)
+        self._vacating.drop(job)
         row = self.table.row(job)
         if (on := self.table.allocations[row]) is not None:
             self.free.give(on)
         self._remove(now, job, finished=finished)
-        return list(self._released())
+        return [*self._vacating.left(job, attempt)]
 
     def _vacate(self, now: float, row: int) -> None:
         on = self.table.allocations[row]

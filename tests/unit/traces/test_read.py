@@ -32,7 +32,7 @@ def tar(path: Path, mode: str, **files: str) -> Path:
 
 def test_gzip_under_any_name(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
-    path.write_bytes(gzip.compress(TEXT.encode()))
+    path.write_bytes(gzip.compress(TEXT.encode(), mtime=0))
 
     assert ids(path) == IDS
 
@@ -103,10 +103,10 @@ def test_a_file_without_a_cluster_gets_one_of_its_size(tmp_path: Path) -> None:
         (b"\x00\xff\x00\x01" * 100, "no known trace format"),
         (b"id,submit_s,num_gpus,duration_s\n\xff\xfe,0,1,2\n", "expected UTF-8 text"),
         (b"id,submit_s,num_gpus,duration_s\na,0,0,5\n", "no jobs left of 1 rows (1 no GPU)"),
-        (gzip.compress(TEXT.encode() * 500)[:-60], "the file is truncated"),
-        (gzip.compress(b"")[:9], "the file is truncated"),
+        (gzip.compress(TEXT.encode() * 500, mtime=0)[:-60], "the file is truncated"),
+        (gzip.compress(b"", mtime=0)[:9], "the file is truncated"),
         (b"PK\x03\x04 and nothing more", "damaged archive"),
-        (gzip.compress(TEXT.encode())[:30] + b"\x00" * 40, "damaged archive"),
+        (gzip.compress(TEXT.encode(), mtime=0)[:30] + b"\x00" * 40, "damaged archive"),
     ],
 )
 def test_a_broken_file_is_answered(tmp_path: Path, content: bytes, said: str) -> None:

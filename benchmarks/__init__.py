@@ -1,0 +1,1 @@
+"""Benchmarks: every claim about speed or quality comes from a command here."""

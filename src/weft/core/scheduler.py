@@ -66,10 +66,11 @@ class Scheduler:
         actions: list[Action] = []
         news = False
         for event in events:
+            if isinstance(event, Woken) and not self._expected(now):
+                self._asked = None  # too early, or for a wish since replaced: ask again
+                continue
             if self._journal is not None:
                 self._journal(now, event)
-            if isinstance(event, Woken) and not self._expected(now):
-                continue
             actions += self.state.fold(now, event)
             news = news or not isinstance(event, (Started, Stopped, Reported))
             if isinstance(event, (Finished, Failed)):
@@ -139,7 +140,7 @@ class Scheduler:
 
     def _next_wake(self, now: float, plan: Plan) -> float | None:
         wake = plan.wake_at
-        if wake is not None and wake <= now:
+        if wake is not None and not wake > now:
             raise self._wrong(f"asked at {now} to be woken at {wake}")
         every = self._about.every
         if every is None:
@@ -160,6 +161,8 @@ class Scheduler:
         for job in (*plan.changes, *plan.rejected):
             if job not in table:
                 raise self._wrong(f"names {job!r}, which is not an active job")
+        if both := plan.changes.keys() & plan.rejected.keys():
+            raise self._wrong(f"both changes and rejects {', '.join(map(repr, sorted(both)))}")
         for job in plan.changes:
             if (was := table.allocations[table.row(job)]) is not None:
                 free.give(was)

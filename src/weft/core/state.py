@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.core.actions import Action, Adjust, Reject, Resize, Sleep, Start, Stop
-from weft.core.cluster import Cluster
+from weft.core.cluster import Cluster, Node
 from weft.core.errors import WeftError
 from weft.core.events import (
     Cancelled,
@@ -80,9 +80,8 @@ class State:
             case NodeDown(node):
                 return self._node_down(now, node)
             case NodeUp(node):
-                order = {n.id: i for i, n in enumerate(self.whole.nodes)}
-                self._rebuild(self.cluster.having(node, order))
-            case Reported(job):
+                return self._node_up(now, node)
+            case Reported(job) if job in self.table:
                 self.reports[job] = event
             case Woken():
                 self.wake_at = None
@@ -146,6 +145,16 @@ class State:
         self._rebuild(self.cluster.without(node))
         return actions
 
+    def _node_up(self, now: float, node: Node) -> list[Action]:
+        actions: list[Action] = []
+        at = self.cluster.index.get(node.id)
+        if at is not None and self.cluster.nodes[at] != node:
+            # Other devices than before: whatever ran there is gone with the old ones.
+            actions = self._node_down(now, node.id)
+        order = {n.id: i for i, n in enumerate(self.whole.nodes)}
+        self._rebuild(self.cluster.having(node, order))
+        return actions
+
     def _decided(self, now: float, decided: Decided) -> list[Action]:
         self.decisions = decided.number
         self.wake_at = decided.wake_at
@@ -163,7 +172,7 @@ class State:
             if to is not None:
                 begin.append((job, to))
         for row, to in keep:
-            actions += self._change(row, to)
+            actions += self._change(now, row, to)
         for job, reason in decided.rejected.items():
             actions += self._take_away(job)
             self._remove(now, job, finished=False)
@@ -208,7 +217,7 @@ class State:
             return True
         return self._live_resize and self.table.get(row, "stage") == Stage.RUNNING
 
-    def _change(self, row: int, to: Allocation) -> list[Action]:
+    def _change(self, now: float, row: int, to: Allocation) -> list[Action]:
         was, job = self.table.allocations[row], self.table.jobs[row]
         assert was is not None
         attempt = int(self.table.get(row, "attempt"))
@@ -218,6 +227,9 @@ class State:
         if self._vacating.holds(job.id):
             self._vacating.replace(Start(job, to, attempt))
             return []
+        if self.table.get(row, "stage") == Stage.RUNNING:
+            self.table.meters_off(row, now)
+            self.table.meters_on(row, now, to.gpus * to.sharing.share)
         how = Adjust if was.slices == to.slices else Resize
         return [how(job.id, attempt, to)]
 
@@ -238,14 +250,15 @@ class State:
             self._vacate(now, row)
             self._remove(now, job, finished=finished)
             return []
-        if (job, attempt) not in self._vacating or job not in self.table:
+        if (job, attempt) not in self._vacating:
             return []
         # It ended before the stop that was asked of it took effect.
-        self._vacating.drop(job)
-        row = self.table.row(job)
-        if (on := self.table.allocations[row]) is not None:
-            self.free.give(on)
-        self._remove(now, job, finished=finished)
+        if job in self.table:
+            self._vacating.drop(job)
+            row = self.table.row(job)
+            if (on := self.table.allocations[row]) is not None:
+                self.free.give(on)
+            self._remove(now, job, finished=finished)
         return [*self._vacating.left(job, attempt)]
 
     def _vacate(self, now: float, row: int) -> None:

@@ -63,7 +63,7 @@ class Vacating:
         return True
 
     def left(self, job: JobId, attempt: int) -> list[Start]:
-        """An attempt has gone: the starts that waited for nothing else, in the order held."""
+        """An attempt has gone: the starts that waited for nothing else, device by device."""
         on = self._leaving.pop((job, attempt))
         ready: list[JobId] = []
         for key in _keys(job, on):

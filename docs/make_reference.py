@@ -1,0 +1,276 @@
+"""Make the reference pages from the code: `python docs/make_reference.py [--check]`.
+
+With --check nothing is written; a page that is stale, missing or left over fails the run.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from typer.models import ArgumentInfo, OptionInfo
+
+from weft.cli.main import cli
+from weft.core.about import About
+from weft.core.events import EVENTS
+from weft.core.registry import find, names, parameters
+
+HERE = Path(__file__).resolve().parent / "reference"
+MADE = "<!-- Made by docs/make_reference.py; edit the code instead. -->"
+FIELDS = ("Paper", "Objective", "Needs", "Controls", "Cost", "Deviations")
+TYPES = {
+    "bool": "`true` or `false`",
+    "int": "whole number",
+    "float": "number",
+    "float | None": "number or `none`",
+    "int | None": "whole number or `none`",
+    "tuple[float, ...]": "numbers joined by `/`",
+    "tuple[str, ...]": "words joined by `/`",
+}
+
+
+def main() -> int:
+    """Write the pages, or say which are stale."""
+    pages = {HERE / name: text for name, text in all_pages().items()}
+    left_over = set((HERE / "policies").glob("*.md")) - set(pages)
+    stale = [p for p, text in pages.items() if not p.is_file() or p.read_text() != text]
+    if "--check" in sys.argv[1:]:
+        for path in sorted([*stale, *left_over]):
+            print(f"stale: {path.relative_to(HERE.parent.parent)}; run `make docs`")
+        return 1 if stale or left_over else 0
+    for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(pages[path])
+    for path in left_over:
+        path.unlink()
+    return 0
+
+
+def all_pages() -> dict[str, str]:
+    """Every page by its path under docs/reference."""
+    policies = {f"policies/{name}.md": policy_page(name) for name in names("policy")}
+    return {
+        "cli.md": cli_page(),
+        "events.md": events_page(),
+        "policies/README.md": policy_index(),
+        **policies,
+    }
+
+
+# ---- policies
+
+
+def policy_index() -> str:
+    lines = [
+        MADE,
+        "# Policies\n",
+        "One page a policy, made from its module. `weft list policy` prints the same table.",
+        "A policy is typed as `NAME` or `NAME:KEY=VALUE,KEY=VALUE`.\n",
+        "| policy | what it does | paper | reads |",
+        "|---|---|---|---|",
+    ]
+    for name in names("policy"):
+        part = find("policy", name)
+        about: About = part().about
+        reads = flags(about.needs) or "nothing"
+        lines.append(f"| [{name}]({name}.md) | {summary(part)} | {about.paper} | {reads} |")
+    lines += [
+        "\nReads: `remaining` is an estimate of remaining time, see",
+        "[choose a predictor](../../how-to/choose-a-predictor.md); `history` is the GPU-seconds of",
+        "finished jobs; `model` is the name of the model a job trains.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def policy_page(name: str) -> str:
+    part = find("policy", name)
+    about: About = part().about
+    title, said = docstring_fields(sys.modules[part.__module__].__doc__ or "")
+    lines = [MADE, f"# {name}\n", f"{title}\n"]
+    lines += paragraphs(part)
+    lines += ["", "```console", f"weft simulate tiny-20 --policy {name}", "```\n"]
+    lines += ["| | |", "|---|---|"]
+    lines += [f"| {field} | {said[field]} |" for field in FIELDS]
+    lines += [
+        f"| Decides | {'on every event' if about.every is None else f'every {about.every:g} s'} |",
+        f"| Declares | needs {flags(about.needs) or 'nothing'};"
+        f" controls {flags(about.controls) or 'nothing beyond whole devices'} |",
+        f"| May starve a job | {f'yes, by {about.starves}' if about.starves else 'no'} |",
+        "\n## Parameters\n",
+    ]
+    lines += list(parameter_rows(parameters(part))) or ["None."]
+    source = Path(*part.__module__.split(".")).with_suffix(".py").as_posix()
+    lines += ["", f"Source: [{source}](../../../src/{source})"]
+    return "\n".join(lines) + "\n"
+
+
+def parameter_rows(known: Mapping[str, tuple[Any, Any]]) -> Iterator[str]:
+    if known:
+        yield "| name | value | default |"
+        yield "|---|---|---|"
+    for name, (wanted, default) in known.items():
+        yield f"| `{name}` | {type_text(wanted)} | `{value_text(default)}` |"
+
+
+def docstring_fields(doc: str) -> tuple[str, dict[str, str]]:
+    """The first line, and the six fields of a policy's module docstring."""
+    title, _, rest = doc.partition("\n")
+    said: dict[str, str] = {}
+    field = ""
+    for line in rest.splitlines():
+        word = line.split(" ", 1)[0]
+        if word in FIELDS:
+            field, line = word, line[len(word) :]
+        if field:
+            said[field] = f"{said.get(field, '')} {line.strip()}".strip()
+    return title, said
+
+
+def paragraphs(part: object) -> list[str]:
+    return (inspect.getdoc(part) or "").splitlines()
+
+
+def summary(part: object) -> str:
+    return (inspect.getdoc(part) or "").partition("\n")[0]
+
+
+def flags(value: Any) -> str:
+    return ", ".join(f"`{flag.name.lower()}`" for flag in type(value) if flag in value)
+
+
+def type_text(wanted: Any) -> str:
+    if get_origin(wanted) is Literal:
+        return " or ".join(f"`{choice}`" for choice in get_args(wanted))
+    text = wanted.__name__ if isinstance(wanted, type) and not get_args(wanted) else str(wanted)
+    return TYPES.get(text, text.replace("|", "\\|"))
+
+
+def value_text(default: object) -> str:
+    if isinstance(default, tuple):
+        return "/".join(map(value_text, default)) or "none"
+    if isinstance(default, bool) or default is None:
+        return str(default).lower()
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+# ---- events
+
+
+def events_page() -> str:
+    lines = [
+        MADE,
+        "# Events\n",
+        "`weft simulate ... --events FILE` writes every event as one line of JSON, in the order it",
+        "happened: `at` is the time in seconds, `event` the name, then the event's own fields.",
+        "A field at its default is left out. `weft.core.codec.read_event` reads a line back.\n",
+        "```console",
+        "weft simulate tiny-20 --events events.jsonl",
+        "```\n",
+        "The state of the scheduler is a fold of these events, and a `Decided` event holds the",
+        "whole decision, so the log is enough to follow a run step by step. A simulation writes",
+        "those that can happen in one; the others are for engines that run real jobs.\n",
+    ]
+    for kind in EVENTS:
+        lines += [f"## {kind.__name__}\n", (inspect.getdoc(kind) or "") + "\n"]
+        lines += [*field_rows(kind), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def field_rows(kind: type) -> Iterator[str]:
+    hints = get_type_hints(kind)
+    if fields(kind):
+        yield "| field | type | default |"
+        yield "|---|---|---|"
+    for f in fields(kind):
+        yield f"| `{f.name}` | `{plain(hints[f.name])}` | {default_text(f)} |"
+
+
+def default_text(f: Any) -> str:
+    if f.default is MISSING and f.default_factory is MISSING:
+        return "always there"
+    if f.default is MISSING:
+        return "empty"
+    return "empty" if f.default in ("", ()) else f"`{value_text(f.default)}`"
+
+
+def plain(wanted: Any) -> str:
+    """A type without module names, safe inside a table."""
+    if isinstance(wanted, type) and not get_args(wanted):
+        return wanted.__name__
+    text = str(wanted)
+    for module in ("collections.abc.", "weft.core.model.", "weft.core.cluster."):
+        text = text.replace(module, "")
+    return text.replace("|", "\\|")
+
+
+# ---- command line
+
+
+def cli_page() -> str:
+    lines = [
+        MADE,
+        "# Command line\n",
+        "Tables are for people, `--json` is for programs. Errors go to stderr. Exit code 0 is",
+        "success, 2 a mistake in what was typed, 1 a fault of a policy or of Weft.",
+        "`weft --version` prints the version, `weft COMMAND --help` the same as below.\n",
+    ]
+    for command in cli.registered_commands:
+        lines += command_lines(command.name or command.callback.__name__, command.callback)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def command_lines(name: str, function: Any) -> Iterator[str]:
+    """Read from the signature: that is what people edit, whatever Typer makes of it."""
+    hints = get_type_hints(function, include_extras=True)
+    params = inspect.signature(function).parameters
+    said = [(p, *get_args(hints[p])[:2], params[p].default) for p in params]
+    arguments = [one for one in said if isinstance(one[2], ArgumentInfo)]
+    options = [one for one in said if isinstance(one[2], OptionInfo)]
+    yield f"## weft {name}\n"
+    yield f"{inspect.getdoc(function)}\n"
+    usage = " ".join(["weft", name, *(one[0].upper() for one in arguments), "[OPTIONS]"])
+    yield f"```text\n{usage}\n```\n"
+    yield "| argument | meaning |\n|---|---|"
+    for word, wanted, info, _ in arguments:
+        yield f"| `{word.upper()}` | {cell(info.help)}{choices(wanted)} |"
+    yield "\n| option | value | meaning | default |\n|---|---|---|---|"
+    for word, wanted, info, default in options:
+        opts = ", ".join(f"`{text}`" for text in written(word, info))
+        yield f"| {opts} | {option_type(wanted)} | {cell(info.help)} | {option_default(default)} |"
+    yield ""
+
+
+def written(word: str, info: OptionInfo) -> tuple[str, ...]:
+    """How an option is typed; inside Annotated the first spelling ends up as its default."""
+    first = (info.default,) if isinstance(info.default, str) else ()
+    return (*first, *(info.param_decls or ())) or (f"--{word.replace('_', '-')}",)
+
+
+def choices(wanted: Any) -> str:
+    if not issubclass(wanted, Enum):
+        return ""
+    return f" One of {', '.join(f'`{choice.value}`' for choice in wanted)}."
+
+
+def option_type(wanted: Any) -> str:
+    inner = next((kind for kind in get_args(wanted) if kind is not type(None)), wanted)
+    if get_origin(inner) is list:
+        return "text, several times"
+    return {bool: "", int: "whole number", float: "number", Path: "file"}.get(inner, "text")
+
+
+def option_default(value: Any) -> str:
+    return "" if value is None or value is False or value == "" else f"`{value_text(value)}`"
+
+
+def cell(text: str | None) -> str:
+    return " ".join((text or "").split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -51,8 +51,9 @@ class Vacating:
         return job in self._held
 
     def replace(self, start: Start) -> None:
-        """The same start with other settings on the same devices."""
-        self._held[start.job.id] = start
+        """The same start with other settings: a larger share may have to wait for more."""
+        self.drop(start.job.id)
+        self.hold(start)
 
     def drop(self, job: JobId) -> bool:
         """Forget a start that is held back; whether there was one."""

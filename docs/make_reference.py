@@ -100,7 +100,7 @@ def policy_page(name: str) -> str:
         f"| Decides | {'on every event' if about.every is None else f'every {about.every:g} s'} |",
         f"| Declares | needs {flags(about.needs) or 'nothing'};"
         f" controls {flags(about.controls) or 'nothing beyond whole devices'} |",
-        f"| May starve a job | {f'yes, by {about.starves}' if about.starves else 'no'} |",
+        f"| May starve a job | {f'yes: {about.starves}' if about.starves else 'no'} |",
         "\n## Parameters\n",
     ]
     lines += list(parameter_rows(parameters(part))) or ["None."]

@@ -8,19 +8,23 @@ and every fitting job runs in the end, or the policy says why not.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import is_dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from weft.core.about import About
+from weft.core.about import About, Controls
 from weft.core.cluster import Cluster, parse_cluster
 from weft.core.codec import decode, encode
-from weft.core.events import Decided, Event, NodeDown
-from weft.core.model import Demand, Job, JobId
+from weft.core.events import Decided, Event, Failed, Finished, NodeDown
+from weft.core.free import EPS
+from weft.core.model import Allocation, BatchRange, Demand, Job, JobId, Tier
 from weft.core.plan import Plan
 from weft.core.policy import Policy
 from weft.core.scheduler import Scheduler
+from weft.core.table import COLUMNS
 from weft.core.trace import Trace, Truth
 from weft.core.view import View
 from weft.perf.replay import Replay
@@ -31,6 +35,7 @@ from weft.sim.physics import Physics
 from weft.testing.build import view_of
 
 STEPS = 20_000
+IDLE = 5_000
 
 
 def check_policy(policy: Policy, *, seed: int = 0) -> None:
@@ -104,6 +109,7 @@ def check_run(
     )
     Driver(scheduler, physics, cluster, faults=faults, seed=seed).run()
     check_log(log, cluster, struck)
+    check_host(policy, log, cluster)
     done = np.isnan(physics.ended_at).sum() == 0
     assert done or policy.about.starves, f"{policy.about.name} starves jobs and does not say why"
     assert scheduler.state.free.room() == sum(n.gpus for n in scheduler.state.cluster.nodes)
@@ -115,26 +121,74 @@ def check_log(log: Sequence[tuple[float, Event]], cluster: Cluster, trace: Trace
     demand = {job.id: job.demand for job, _ in trace}
     kind = {node.id: node.kind for node in cluster.nodes}
     size = {node.id: node.gpus for node in cluster.nodes}
+    held: dict[JobId, Allocation] = {}
     for _, event in log:
         if isinstance(event, Decided):
             for job, on in event.changes.items():
+                held.pop(job, None)
                 if on is None:
                     continue
+                held[job] = on
                 kinds = {kind[part.node] for part in on.slices}
                 assert len(kinds) == 1, f"{job} is split over kinds {kinds}"
                 assert not demand[job].kinds or kinds <= set(demand[job].kinds), f"{job} on {kinds}"
                 assert demand[job].min <= on.gpus <= demand[job].max, f"{job} holds {on.gpus} GPUs"
                 for part in on.slices:
                     assert all(0 <= gpu < size[part.node] for gpu in part.gpus)
+            for job in event.rejected:
+                held.pop(job, None)
+            _check_claims(held)
+        elif isinstance(event, (Finished, Failed)):
+            held.pop(event.job, None)
         elif isinstance(event, NodeDown):
-            assert event.node in size
+            lost = [j for j, on in held.items() if any(p.node == event.node for p in on.slices)]
+            for job in lost:
+                del held[job]
+
+
+def _check_claims(held: Mapping[JobId, Allocation]) -> None:
+    claims: dict[tuple[str, int], float] = {}
+    for job, on in held.items():
+        if on.sharing.tier is Tier.OPPORTUNISTIC:
+            continue
+        for part in on.slices:
+            for gpu in part.gpus:
+                claim = claims[part.node, gpu] = (
+                    claims.get((part.node, gpu), 0.0) + on.sharing.share
+                )
+                assert claim <= 1.0 + EPS, f"GPU {gpu} of {part.node} is promised twice, to {job}"
+
+
+def check_host(policy: Policy, log: Sequence[tuple[float, Event]], cluster: Cluster) -> None:
+    """CPUs and memory come in proportion to GPUs, unless the policy says that it sets them."""
+    if Controls.HOST in policy.about.controls:
+        return
+    nodes = {node.id: node for node in cluster.nodes}
+    for _, event in log:
+        for job, on in event.changes.items() if isinstance(event, Decided) else ():
+            for part in () if on is None or on.sharing.tier is Tier.OPPORTUNISTIC else on.slices:
+                node = nodes[part.node]
+                share = len(part.gpus) * on.sharing.share / node.gpus if on else 0.0
+                fair = np.isclose(
+                    (part.cpus, part.mem_gb), (node.cpus * share, node.mem_gb * share)
+                )
+                assert fair.all(), (
+                    f"{policy.about.name} sets the host part of {job} "
+                    "without declaring Controls.HOST; use Free.slice"
+                )
 
 
 class Watched:
-    """A policy under observation: every decision is made twice, on a view that must not change."""
+    """A policy under observation: every decision is made twice, on a view that must not change.
+
+    The second time by a copy that has never decided before, with memory that was saved and
+    read again: whatever a policy keeps elsewhere makes a difference.
+    """
 
     def __init__(self, inner: Policy) -> None:
         self.inner = inner
+        self._fresh = copy.deepcopy(inner)
+        self._idle = 0
 
     @property
     def about(self) -> About:
@@ -149,21 +203,60 @@ class Watched:
         plan = self.inner.decide(view)
         view.free.rollback(mark)
         assert _fingerprint(view) == before, f"{name} changes the view"
-        again = self.inner.decide(copy.copy(view))
-        view.free.rollback(mark)
-        assert encode(plan) == encode(again), f"{name} gives two plans for one view"
         _check_survives_json(name, plan)
+        again = copy.deepcopy(self._fresh).decide(replace(view, memory=_reread(name, view.memory)))
+        view.free.rollback(mark)
+        assert _alike(plan, again), (
+            f"{name} gives two plans for one view: it draws numbers that are not view.rng's, "
+            "or keeps something outside Plan.memory"
+        )
+        self._check_busy(view, plan)
         return plan
+
+    def _check_busy(self, view: View, plan: Plan) -> None:
+        idle = len(view.table) and not plan.changes and not plan.rejected and not view.held()
+        self._idle = self._idle + 1 if idle else 0
+        assert self._idle < IDLE, (
+            f"{self.about.name} starves {view.job(0).id} and does not say why: "
+            f"nothing runs and nothing was started in {IDLE} decisions"
+        )
 
 
 def _check_survives_json(name: str, plan: Plan) -> None:
-    if plan.memory is not None:
-        kind = type(plan.memory)
-        assert is_dataclass(kind), f"{name} keeps {kind.__name__} as memory, not a dataclass"
-        data = encode(plan.memory)
-        assert encode(decode(kind, data)) == data, f"{name}'s memory does not survive JSON"
-    bare = Plan(plan.changes, plan.rejected, plan.asleep, plan.wake_at, plan.reasons)
+    _reread(name, plan.memory)
+    bare = replace(plan, memory=None)
     assert decode(Plan, encode(bare)) == bare, f"{name}'s plan does not survive JSON"
+
+
+def _reread(name: str, memory: object) -> object:
+    """Memory after it has been saved and loaded."""
+    if memory is None:
+        return None
+    kind = type(memory)
+    assert is_dataclass(kind), f"{name} keeps {kind.__name__} as memory, not a dataclass"
+    try:
+        read = decode(kind, json.loads(json.dumps(encode(memory), allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"{name}'s memory does not survive JSON: {error}") from error
+    assert _alike(memory, read), f"{name}'s memory does not survive JSON: {read} was {memory}"
+    return read
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Equality that looks into arrays, and minds types where JSON would blur them."""
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.array_equal(one, other, equal_nan=True)
+    if is_dataclass(one):
+        names = [f.name for f in fields(one)]
+        return type(one) is type(other) and all(
+            _alike(getattr(one, name), getattr(other, name)) for name in names
+        )
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_alike(one[k], other[k]) for k in one)
+    if isinstance(one, (tuple, list)) and isinstance(other, (tuple, list)):
+        pairs = zip(one, other, strict=False)
+        return len(one) == len(other) and all(_alike(a, b) for a, b in pairs)
+    return bool(one == other) or (one != one and other != other)
 
 
 def _fingerprint(view: View) -> tuple[object, ...]:
@@ -172,24 +265,38 @@ def _fingerprint(view: View) -> tuple[object, ...]:
         view.now,
         tuple(job.id for job in table.jobs),
         tuple(table.allocations),
-        tuple(table.column(name).tobytes() for name in ("held", "seq", "ran_base", "stage")),
+        tuple(table.column(name).tobytes() for name in COLUMNS),
+        view.history.tobytes(),
+        json.dumps(encode(view.memory), default=repr),
         tuple(view.free.idle_by_kind()),
         view.free.room(),
     )
 
 
 def _drawn(rng: np.random.Generator, cluster: Cluster, count: int) -> Trace:
-    """Jobs that fit: gangs, parts, constraints, and ties in time."""
+    """Jobs that fit: gangs, parts, elastic ones, constraints, and ties in time."""
     jobs, at = [], 0.0
     for i in range(count):
         at += float(rng.choice([0.0, 0.0, 20.0, 300.0]))
         kinds = () if rng.random() < 0.7 else (str(rng.choice(cluster.kinds)),)
         room = max(cluster.gpus_by_kind[kind] for kind in kinds or cluster.kinds)
-        if rng.random() < 0.15:
-            demand = Demand(1, kinds=kinds, share=float(rng.choice([0.25, 0.5])))
+        gpus = min(int(rng.choice([1, 1, 2, 4, 8])), room)
+        dice, batch = rng.random(), None
+        if dice < 0.15:
+            demand = Demand(1, kinds=kinds, share=float(rng.choice([0.25, 0.5, 0.6])))
+        elif dice < 0.3:
+            demand = Demand(gpus, min=1, max=min(2 * gpus, room), kinds=kinds)
+            batch = BatchRange(32, 1024, 256)
         else:
-            demand = Demand(min(int(rng.choice([1, 1, 2, 4, 8])), room), kinds=kinds)
-        length = float(np.ceil(rng.lognormal(5.0, 2.0)))
-        job = Job(JobId(f"j{i}"), at, demand, model=str(rng.choice(["", "vgg16", "bert"])))
-        jobs.append((job, Truth(length)))
+            demand = Demand(gpus, kinds=kinds)
+        job = Job(
+            JobId(f"j{i}"),
+            at,
+            demand,
+            tenant=str(rng.choice(["", "vision"])),
+            model=str(rng.choice(["", "vgg16", "bert"])),
+            batch=batch,
+            priority=float(rng.integers(3)),
+        )
+        jobs.append((job, Truth(float(np.ceil(rng.lognormal(5.0, 2.0))))))
     return Trace("drawn", tuple(jobs))

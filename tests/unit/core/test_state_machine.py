@@ -308,6 +308,17 @@ def test_a_start_held_back_whose_batch_changes_starts_with_the_new_one() -> None
     assert world.tell(Stopped(A, 1)) == [start(B, to)]
 
 
+def test_a_start_held_back_whose_share_grows_waits_for_who_makes_room() -> None:
+    world = World()
+    world.running(A, on(0))
+    world.running(C, on(1, share=0.5))
+    world.decide(a=None, b=on(0, 1, share=0.5))
+
+    assert world.decide(c=None, b=on(0, 1)) == [Stop(C, 1)]
+    assert world.tell(Stopped(A, 1)) == []
+    assert world.tell(Stopped(C, 1)) == [start(B, on(0, 1))]
+
+
 def test_jobs_may_swap_places_in_one_decision() -> None:
     world = World()
     world.running(A, on(0, 1, 2, 3))

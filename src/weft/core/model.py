@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NewType
+from typing import NamedTuple, NewType
 
 JobId = NewType("JobId", str)
 NodeId = NewType("NodeId", str)
@@ -133,6 +133,14 @@ class Allocation:
         """Devices held, over all nodes."""
         slices = self.slices
         return len(slices[0].gpus) if len(slices) == 1 else sum(len(s.gpus) for s in slices)
+
+
+class Config(NamedTuple):
+    """A size to choose: so many GPUs of a kind on so many nodes."""
+
+    kind: str
+    nodes: int
+    gpus: int
 
 
 @dataclass(frozen=True, slots=True)

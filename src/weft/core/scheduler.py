@@ -16,6 +16,7 @@ from weft.core.actions import Action, Wake
 from weft.core.cluster import Cluster
 from weft.core.errors import PlanError
 from weft.core.events import (
+    Cancelled,
     Decided,
     Event,
     Failed,
@@ -29,7 +30,7 @@ from weft.core.free import EPS
 from weft.core.model import Allocation, JobId, Tier
 from weft.core.plan import Plan
 from weft.core.policy import Policy
-from weft.core.ports import Predictor
+from weft.core.ports import Beliefs, Predictor
 from weft.core.state import State
 from weft.core.table import Floats
 from weft.core.view import View
@@ -46,11 +47,13 @@ class Scheduler:
         cluster: Cluster,
         *,
         predictor: Predictor | None = None,
+        beliefs: Beliefs | None = None,
         seed: int = 0,
         journal: Journal | None = None,
     ) -> None:
         self.policy = policy
         self.predictor = predictor
+        self.beliefs = beliefs
         self.state = State(cluster)
         self.memory: object = None
         self.timed: Callable[[Callable[[View], Plan], View], Plan] | None = None
@@ -73,8 +76,10 @@ class Scheduler:
                 self._journal(now, event)
             actions += self.state.fold(now, event)
             news = news or not isinstance(event, (Started, Stopped, Reported))
-            if isinstance(event, (Finished, Failed)):
+            if isinstance(event, (Finished, Failed, Cancelled)):
                 self._learn()
+            elif isinstance(event, Reported) and self.beliefs is not None:
+                self._observe(event)
         if news and self._due(now):
             actions += self._decide(now)
         self._ask(actions)
@@ -113,6 +118,7 @@ class Scheduler:
             state.cluster,
             state.free,
             self.predictor,
+            self.beliefs,
             self.memory,
             self._history.values,
             self._seed,
@@ -204,9 +210,20 @@ class Scheduler:
             hint="this is a bug in the policy; weft.testing.check_policy finds such plans",
         )
 
+    def _observe(self, event: Reported) -> None:
+        table = self.state.table
+        if self.beliefs is None or event.job not in table:
+            return
+        row = table.row(event.job)
+        on = table.allocations[row]
+        if on is not None and table.get(row, "attempt") == event.attempt:
+            self.beliefs.observe(table.jobs[row], self.state.cluster.kind_of(on), event.values)
+
     def _learn(self) -> None:
         ended = self.state.ended
         for one in ended[self._learned :]:
+            if self.beliefs is not None:
+                self.beliefs.forget(one.job)
             if one.finished:
                 self._history.append(one.service)
                 if self.predictor is not None:

@@ -83,6 +83,7 @@ class State:
                 return self._node_up(now, node)
             case Reported(job) if job in self.table:
                 self.reports[job] = event
+                self._reported(event)
             case Woken():
                 self.wake_at = None
         return []
@@ -96,6 +97,11 @@ class State:
         self.table.set(row, "ran_since", now)
         self.table.set(row, "service_since", now)
         self.submissions += 1
+
+    def _reported(self, event: Reported) -> None:
+        row = self._current(event.job, event.attempt)
+        if row is not None:
+            self.table.set(row, "reported", event.attempt)
 
     def _started(self, now: float, job: JobId, attempt: int) -> None:
         row = self._current(job, attempt)

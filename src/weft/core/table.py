@@ -37,6 +37,7 @@ COLUMNS = (
     "service_since",
     "started",
     "retries",
+    "reported",
 )
 INDEX = {name: i for i, name in enumerate(COLUMNS)}
 
@@ -134,6 +135,7 @@ class Table:
             Stage.PENDING,
             *(0.0,) * 8,
             np.inf,
+            0.0,
             0.0,
         )
         self._seq_of[job.id] = seq

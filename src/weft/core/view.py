@@ -12,7 +12,7 @@ from weft.core.errors import PlanError
 from weft.core.free import Free
 from weft.core.model import Allocation, Job, JobId
 from weft.core.plan import Plan
-from weft.core.ports import Predictor
+from weft.core.ports import Beliefs, Predictor
 from weft.core.table import Bools, Floats, Rows, Table
 
 
@@ -29,6 +29,7 @@ class View:
     cluster: Cluster
     free: Free
     predictor: Predictor | None = None
+    beliefs: Beliefs | None = None
     memory: object = None
     history: Floats = field(default_factory=lambda: np.zeros(0))
     seed: int = 0
@@ -59,6 +60,18 @@ class View:
                 hint="choose one with --predictor; `weft list predictor` shows all",
             )
         return self.predictor.remaining(self.table, self.now)
+
+    def believed(self) -> Beliefs:
+        """What is believed about speeds."""
+        if self.beliefs is None:
+            raise PlanError("the policy reads speeds, but nothing is believed about any")
+        return self.beliefs
+
+    def restoring(self) -> Bools:
+        """Rows that were started but have not reported since: still loading a checkpoint."""
+        told = self.table.column("reported") == self.table.column("attempt")
+        mask: Bools = self.running() & ~told
+        return mask
 
     def ran(self) -> Floats:
         """Seconds each row has executed."""

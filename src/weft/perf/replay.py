@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.core.model import Allocation, Job
+from weft.core.ports import Agent, Pace
+from weft.core.trace import Truth
 from weft.perf.restart import restart_s
 
 
@@ -17,11 +19,36 @@ class Replay:
 
     restart_cost: float | None = None
 
-    def rate(self, job: Job, on: Allocation, kind: str) -> float:  # noqa: ARG002 - kind-blind
-        """GPUs held over GPUs asked for."""
-        asked = job.demand.gpus * job.demand.share
-        return on.gpus * on.sharing.share / asked
+    steady = True
 
-    def restart(self, job: Job) -> float:
-        """Seconds without progress after a restart."""
+    def agent(self, job: Job, truth: Truth) -> Agent:  # noqa: ARG002 - the same for every truth
+        """A job that runs at one speed."""
+        return Steady(job.demand.gpus * job.demand.share)
+
+    def restart(self, job: Job, *, first: bool) -> float:
+        """Nothing at the first start, which the recorded duration includes."""
+        if first:
+            return 0.0
         return restart_s(job.model) if self.restart_cost is None else self.restart_cost
+
+
+class Steady:
+    """Runs at GPUs held over GPUs asked for."""
+
+    __slots__ = ("_asked", "_pace")
+
+    def __init__(self, asked: float) -> None:
+        self._asked = asked
+        self._pace = FULL
+
+    def begin(self, on: Allocation, kind: str) -> None:  # noqa: ARG002 - blind to kinds
+        """Take note of the size."""
+        held = on.gpus * on.sharing.share
+        self._pace = FULL if held == self._asked else Pace(held / self._asked)
+
+    def pace(self, done: float, until_tick: float) -> Pace:  # noqa: ARG002
+        """Always the same."""
+        return self._pace
+
+
+FULL = Pace(1.0)

@@ -21,6 +21,7 @@ from weft.core.events import (
     Finished,
     NodeDown,
     NodeUp,
+    Reported,
     Started,
     Stopped,
     Submitted,
@@ -31,7 +32,7 @@ from weft.core.plan import Plan
 from weft.core.scheduler import Scheduler
 from weft.core.view import View
 from weft.sim.faults import Faults
-from weft.sim.physics import NEVER, Physics
+from weft.sim.physics import DEATH, NEVER, REVIEW, Milestone, Physics
 
 Progress = Callable[[int, int], None]
 IDLE_DECISIONS = 100_000
@@ -68,7 +69,7 @@ class Driver:
         self._progress = progress
         self._outages = (faults or Faults()).outages(cluster, seed)
         self._next_outage = next(self._outages, None)
-        self._ends: list[tuple[float, int, int, int, bool]] = []
+        self._ends: list[tuple[float, int, int, int, int]] = []
         self._stops: list[tuple[float, int, JobId, int]] = []
         self._attempt: dict[JobId, int] = {}
         self._wake: float = NEVER
@@ -112,8 +113,8 @@ class Driver:
         """Everything at `now`: ends first, then machines, arrivals, the wake-up."""
         events: list[Event] = []
         while self._ends and self._ends[0][0] <= now:
-            _, _, seq, attempt, fatal = heapq.heappop(self._ends)
-            events += self._end(now, seq, attempt, fatal=fatal)
+            _, _, seq, attempt, what = heapq.heappop(self._ends)
+            events += self._milestone(now, seq, attempt, what)
         while self._stops and self._stops[0][0] <= now:
             _, _, job, attempt = heapq.heappop(self._stops)
             events.append(Stopped(job, attempt))
@@ -130,17 +131,26 @@ class Driver:
             events.append(Woken())
         return events
 
-    def _end(self, now: float, seq: int, attempt: int, *, fatal: bool) -> Iterable[Event]:
+    def _milestone(self, now: float, seq: int, attempt: int, what: int) -> Iterable[Event]:
         job = self._physics.trace.jobs[seq][0].id
         if self._attempt.get(job) != attempt:
             return ()  # that attempt was stopped before
+        if what == REVIEW:
+            return self._expect(self._physics.review(now, seq), seq, attempt)
         del self._attempt[job]
-        if fatal:
+        if what == DEATH:
             self._physics.die(now, seq)
             return (Failed(job, attempt, reason="failed as in the trace or by fault", retry=True),)
         self._physics.finish(now, seq)
         self._left -= 1
         return (Finished(job, attempt),)
+
+    def _expect(self, next_up: Milestone, seq: int, attempt: int) -> Iterable[Event]:
+        self._order += 1
+        heapq.heappush(self._ends, (next_up.at, self._order, seq, attempt, next_up.what))
+        if next_up.report is None:
+            return ()
+        return (Reported(self._physics.trace.jobs[seq][0].id, attempt, next_up.report),)
 
     # ---- action
 
@@ -156,13 +166,10 @@ class Driver:
     def _carry_out(self, now: float, action: Action) -> Iterable[Event]:
         match action:
             case Start(job, on, attempt):
-                kind = self._cluster.kind_of(on)
-                end, fatal = self._physics.start(now, job, on, kind)
+                next_up = self._physics.start(now, job, on, self._cluster.kind_of(on))
                 self._attempt[job.id] = attempt
-                self._order += 1
-                seq = self._physics.seq_of[job.id]
-                heapq.heappush(self._ends, (end, self._order, seq, attempt, fatal))
-                return (Started(job.id, attempt),)
+                told = self._expect(next_up, self._physics.seq_of[job.id], attempt)
+                return (Started(job.id, attempt), *told)
             case Stop(job_id, attempt):
                 return self._stop(now, job_id, attempt)
             case Wake(at):

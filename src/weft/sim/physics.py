@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from weft.core.model import Allocation, Job, JobId, NodeId
-from weft.core.ports import PerfModel
+from weft.core.ports import Agent, PerfModel
 from weft.core.table import Floats
 from weft.core.trace import Trace
 
 NEVER = np.inf
+
+
+END, DEATH, REVIEW = range(3)
+
+
+class Milestone(NamedTuple):
+    """What a run comes to next, when, and what it reports now."""
+
+    at: float
+    what: int
+    report: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +41,7 @@ class Physics:
     """True progress of every job of a trace, as linear meters by submission number.
 
     `checkpoint_s` is how long a stop takes; `checkpoint_every` is how much progress a job can
-    lose when its node dies.
+    lose when its node dies; `tick_s` is how often adaptive jobs look at themselves.
     """
 
     def __init__(
@@ -38,6 +51,7 @@ class Physics:
         *,
         checkpoint_s: float = 0.0,
         checkpoint_every: float = 1800.0,
+        tick_s: float = 60.0,
     ) -> None:
         self.trace = trace
         self.checkpoint_s = checkpoint_s
@@ -53,6 +67,8 @@ class Physics:
         self.runs: list[Run] = []
         self._perf = perf
         self._every = checkpoint_every
+        self._tick_s = tick_s
+        self._agents: dict[int, Agent] = {}
         self._base, self._rate, self._since = np.zeros(n), np.zeros(n), np.zeros(n)
         self._died = np.zeros(n, dtype=np.int64)
         self._on: dict[int, tuple[float, float, Allocation]] = {}
@@ -68,22 +84,35 @@ class Physics:
         """True length of each job."""
         return self.length[seq.astype(np.intp)]
 
-    def start(self, now: float, job: Job, on: Allocation, kind: str) -> tuple[float, bool]:
-        """Begin a run; return when it will end by itself, and whether by death."""
+    def start(self, now: float, job: Job, on: Allocation, kind: str) -> Milestone:
+        """Begin a run; return what will happen next of itself."""
         seq = self.seq_of[job.id]
-        delay = self._perf.restart(job) if self.starts[seq] else 0.0
-        if not self.starts[seq]:
+        first = not self.starts[seq]
+        if first:
             self.first_start[seq] = now
+            self._agents[seq] = self._perf.agent(job, self.trace.jobs[seq][1])
         self.starts[seq] += 1
-        rate = self._perf.rate(job, on, kind)
-        base = float(self._base[seq])
-        self._rate[seq], self._since[seq] = rate, now + delay
-        self._on[seq] = (now, base, on)
+        self._agents[seq].begin(on, kind)
+        begins = now + self._perf.restart(job, first=first)
+        self._rate[seq], self._since[seq] = 0.0, begins
+        self._on[seq] = (now, float(self._base[seq]), on)
+        if self._perf.steady:
+            return self.review(begins, seq)
+        return Milestone(begins, REVIEW)
+
+    def review(self, now: float, seq: int) -> Milestone:
+        """Settle progress so far and take up the pace from here."""
+        base = float(self._base[seq] + self._rate[seq] * max(now - self._since[seq], 0.0))
+        pace = self._agents[seq].pace(base, self._tick_s - now % self._tick_s)
+        self._base[seq], self._rate[seq], self._since[seq] = base, pace.rate, now
         failures = self.trace.jobs[seq][1].failures
         died = int(self._died[seq])
         fatal = died < len(failures) and failures[died] < self.length[seq]
         goal = max(failures[died], base) if fatal else float(self.length[seq])
-        return now + delay + (goal - base) / rate, fatal
+        left = (goal - base) / pace.rate if pace.rate > 0.0 else NEVER
+        if left <= pace.seconds * (1.0 + 1e-9):
+            return Milestone(now + left, DEATH if fatal else END, pace.report)
+        return Milestone(now + pace.seconds, REVIEW, pace.report)
 
     def halt(self, now: float, seq: int, *, crashed: bool = False) -> None:
         """A run is over: settle progress; a crash loses what was not checkpointed."""
@@ -119,3 +148,4 @@ class Physics:
         """The job is done."""
         self.halt(now, seq)
         self.ended_at[seq] = now
+        del self._agents[seq]

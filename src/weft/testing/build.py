@@ -64,4 +64,12 @@ class Told:
 def scheduler_view(scheduler: Scheduler, now: float) -> View:
     """What the policy of a scheduler would see now."""
     state = scheduler.state
-    return View(now, state.table, state.cluster, state.free, scheduler.predictor, scheduler.memory)
+    return View(
+        now,
+        state.table,
+        state.cluster,
+        state.free,
+        scheduler.predictor,
+        scheduler.beliefs,
+        scheduler.memory,
+    )

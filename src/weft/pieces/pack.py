@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.model import Allocation, Demand, JobId
+from weft.core.model import Allocation, Demand, Job, JobId
 from weft.core.plan import Plan
 from weft.core.table import Bools, Rows
 from weft.core.view import View
 from weft.pieces.fit import fit
 from weft.pieces.place.gangs import Placer, fewest_nodes
+
+Alike = tuple[Demand, str, float | None]
 
 
 def pack(view: View, order: Rows, place: Placer = fewest_nodes) -> Plan:
@@ -69,7 +71,7 @@ class Draft:
         self._view = view
         self._place = place
         self._released: dict[int, Allocation] = {}
-        self._failed: set[tuple[Demand, str]] = set()
+        self._failed: set[Alike] = set()
 
     def release(self, row: int) -> None:
         """Take away what a row holds."""
@@ -100,12 +102,16 @@ class Draft:
             if was is not None and free.fits(was):
                 free.take(was)
                 del self.changes[job.id]
-            elif (job.demand, job.model) not in self._failed and not self.start(row):
-                # A placer reads demand and model alone: the next one alike fails as well.
-                self._failed.add((job.demand, job.model))
+            elif (alike := _alike(job)) not in self._failed and not self.start(row):
+                self._failed.add(alike)
 
     def _room(self) -> float:
         return self._view.free.room()
+
+
+def _alike(job: Job) -> Alike:
+    """What a placer reads of a job: where one finds no place, the next one alike does not."""
+    return job.demand, job.model, job.hints.get("skew")
 
 
 def running_after(view: View, plan: Plan) -> Bools:

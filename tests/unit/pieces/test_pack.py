@@ -1,0 +1,205 @@
+"""From an order to a plan: who runs, who gives way, and who keeps their place."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.core.events import Decided, Started, Submitted
+from weft.core.model import Allocation, Demand, Job, JobId
+from weft.core.plan import Plan
+from weft.core.state import State
+from weft.core.table import Rows
+from weft.core.view import View
+from weft.pieces.pack import backfill, in_turn, pack, running_after, start_all
+from weft.pieces.place.gangs import consolidated, fewest_nodes
+from weft.pieces.place.skew import by_skew
+from weft.testing import cluster_of, view_of
+
+
+def view_with(cluster: str | int, *jobs: Job, running: str = "") -> View:
+    """A view in which the jobs named in `running` (one letter each) hold what they asked for."""
+    machines = cluster_of(cluster)
+    state = State(machines)
+    for each in jobs:
+        state.fold(0.0, Submitted(each))
+    for name in running:
+        wanted = state.table.jobs[state.table.row(JobId(name))]
+        on = fewest_nodes(wanted, state.free)
+        assert on is not None
+        state.fold(0.0, Decided(state.decisions + 1, {wanted.id: on}))
+        state.fold(0.0, Started(wanted.id, 1))
+    state.free.commit()
+    return View(10.0, state.table, machines, state.free)
+
+
+def job(name: str, gpus: int = 1, *kinds: str, share: float = 1.0, skew: float = 0.0) -> Job:
+    hints = {"skew": skew} if skew else {}
+    return Job(JobId(name), demand=Demand(gpus, kinds=kinds, share=share), hints=hints)
+
+
+def rows(*order: int) -> Rows:
+    return np.array(order, dtype=np.intp)
+
+
+def who(view: View, plan: Plan) -> str:
+    return "".join(sorted(view.after(plan)))
+
+
+# ---- pack
+
+
+def test_the_first_that_fit_together_run() -> None:
+    view = view_of(8, ("a", 4, 0.0), ("b", 8, 0.0), ("c", 2, 0.0), ("d", 4, 0.0))
+
+    assert who(view, pack(view, rows(0, 1, 2, 3))) == "ac"
+
+
+def test_those_who_stand_in_the_way_give_way_and_the_others_stay() -> None:
+    view = view_with(8, job("a", 4), job("b", 4), job("c", 4), running="ab")
+
+    plan = pack(view, rows(2, 0, 1))
+
+    assert plan.changes[JobId("b")] is None
+    assert JobId("a") not in plan.changes
+    assert who(view, plan) == "ac"
+
+
+def test_nothing_changes_while_everybody_runs() -> None:
+    view = view_with(8, job("a", 4), job("b", 4), running="ab")
+
+    assert pack(view, rows(1, 0)) == Plan()
+
+
+def test_a_gang_that_finds_no_place_leaves_its_victims_where_they_were() -> None:
+    jobs = (job("a"), job("b"), job("x"), job("y"), job("g", 2))
+    view = view_with("2x2:v100", *jobs, running="abxy")
+
+    plan = pack(view, rows(0, 2, 4, 1, 3), consolidated)
+
+    assert plan.changes == {}
+
+
+def test_a_skewed_gang_that_fails_does_not_speak_for_one_that_may_be_spread() -> None:
+    view = view_with("2x2:v100", job("s", 2, skew=0.9), job("t", 2, skew=0.01))
+    for node in (0, 1):
+        view.free.take(Allocation((view.free.slice(node, 1),)))
+
+    plan = backfill(view, rows(0, 1), by_skew(0.25))
+
+    assert who(view, plan) == "t"
+
+
+def test_with_several_kinds_each_is_filled_in_order() -> None:
+    jobs = (job("a", 2, "t4"), job("b", 2, "t4"), job("c", 2), job("d", 1))
+    view = view_of("1x2:t4+1x2:a100", *jobs)
+
+    plan = pack(view, rows(0, 1, 2, 3))
+
+    assert who(view, plan) == "ac"
+    assert view.cluster.kind_of(view.after(plan)[JobId("c")]) == "a100"
+
+
+def test_a_job_may_be_moved_off_a_kind_that_another_insists_on() -> None:
+    view = view_with("1x2:t4+1x2:a100", job("a", 2), job("b", 2, "t4"), running="a")
+
+    plan = pack(view, rows(1, 0))
+
+    after = view.after(plan)
+    assert view.cluster.kind_of(after[JobId("b")]) == "t4"
+    assert view.cluster.kind_of(after[JobId("a")]) == "a100"
+
+
+def test_parts_share_devices() -> None:
+    view = view_of(1, job("a", share=0.5), job("b", share=0.6), job("c", share=0.5))
+
+    assert who(view, pack(view, rows(0, 1, 2))) == "ac"
+
+
+@settings(max_examples=120, deadline=None, derandomize=True)
+@given(
+    st.integers(1, 12),
+    st.lists(st.integers(1, 10), min_size=1, max_size=15).flatmap(
+        lambda sizes: st.tuples(st.just(sizes), st.permutations(range(len(sizes))))
+    ),
+)
+def test_on_one_kind_packing_agrees_with_the_obvious_greedy(
+    nodes: int, queue: tuple[list[int], list[int]]
+) -> None:
+    """From a state that packing itself leads to, and for any order."""
+    sizes, order = queue
+    state = State(cluster_of(f"{nodes}x2:v100"))
+    for i, size in enumerate(sizes):
+        state.fold(0.0, Submitted(job(f"j{i}", size)))
+    first = pack(View(0.0, state.table, state.cluster, state.free), np.arange(len(sizes)))
+    state.free.rollback(0)
+    state.fold(0.0, Decided(1, first.changes))
+    state.free.commit()
+    view = View(1.0, state.table, state.cluster, state.free)
+
+    plan = pack(view, rows(*order))
+
+    room, expected = 2 * nodes, set()
+    for row in order:
+        if sizes[row] <= room:
+            room -= sizes[row]
+            expected.add(JobId(f"j{row}"))
+    assert set(view.after(plan)) == expected
+    assert not expected & set(view.held()) & set(plan.changes), "who stays is not moved"
+
+
+# ---- backfill, in turn, start all
+
+
+def test_backfill_starts_whoever_fits_and_stops_nobody() -> None:
+    view = view_with(8, job("a", 6), job("b", 4), job("c", 2), job("d", 1), running="a")
+
+    plan = backfill(view, rows(1, 2, 3, 0))
+
+    assert who(view, plan) == "ac"
+    assert None not in plan.changes.values()
+
+
+def test_in_turn_nobody_overtakes() -> None:
+    view = view_with(8, job("a", 2), job("b", 4), job("c", 4), job("d", 1), running="a")
+
+    plan = in_turn(view, rows(0, 1, 2, 3))
+
+    assert who(view, plan) == "ab"
+
+
+def test_all_are_started_only_if_all_fit() -> None:
+    roomy = view_with(8, job("a", 4), job("b", 2), job("c", 2), running="a")
+    tight = view_with(8, job("a", 4), job("b", 2), job("c", 4), running="a")
+
+    plan = start_all(roomy)
+
+    assert plan is not None
+    assert who(roomy, plan) == "abc"
+    assert start_all(tight) is None
+    assert tight.free.idle() == 4
+
+
+def test_all_means_all_even_if_the_count_would_do() -> None:
+    view = view_with("2x2:v100", job("s"), job("g", 2))
+    view.free.take(Allocation((view.free.slice(0, 1),)))
+
+    assert start_all(view, consolidated) is not None
+    view.free.rollback(0)
+    for node in (0, 1):
+        view.free.take(Allocation((view.free.slice(node, 1),)))
+    assert start_all(view.restrict(np.array([False, True])), consolidated) is None
+    assert view.free.idle() == 2
+
+
+def test_with_nobody_waiting_there_is_nothing_to_start() -> None:
+    assert start_all(view_with(4, job("a"), running="a")) == Plan()
+
+
+def test_who_runs_after_a_plan_is_a_mask() -> None:
+    view = view_with(8, job("a", 2), job("b", 2), job("c", 2), running="ab")
+    plan = Plan({JobId("b"): None, JobId("c"): view.allocation(0)})
+
+    assert running_after(view, plan).tolist() == [True, False, True]
+    assert view.running().tolist() == [True, True, False]

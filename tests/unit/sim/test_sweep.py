@@ -1,0 +1,55 @@
+"""Many runs: in order, whatever the number of processes, and the first error ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from weft.core.errors import InvalidConfig
+from weft.sim.sweep import Report, sweep
+
+
+def square(number: int, report: Report) -> tuple[int, float]:
+    report(0.5)
+    return number, sum(i * i for i in range(number)) / 7.0
+
+
+def picky(number: int, report: Report) -> int:
+    if number < 0:
+        raise InvalidConfig(f"{number} is negative", hint="use another")
+    return number
+
+
+def test_results_are_in_order_and_the_same_for_any_number_of_processes() -> None:
+    specs = [50_000, 3, 20_000, 1, 7]
+    told: list[Sequence[float]] = []
+
+    alone = sweep(square, specs, processes=1)
+    together = sweep(square, specs, processes=2, progress=lambda done: told.append(list(done)))
+
+    assert [number for number, _ in alone] == specs
+    assert together == alone
+    assert len(told[-1]) == len(specs)
+
+
+def test_the_first_error_is_raised_here_with_its_hint() -> None:
+    with pytest.raises(InvalidConfig, match="-1 is negative\n  hint: use another"):
+        sweep(picky, [1, -1, 2, -2], processes=1)
+
+
+def test_an_error_in_another_process_is_the_same_error() -> None:
+    with pytest.raises(InvalidConfig, match="-1 is negative\n  hint: use another"):
+        sweep(picky, [1, -1], processes=2)
+
+
+def test_progress_of_each_is_told_as_it_goes() -> None:
+    told: list[list[float]] = []
+
+    sweep(square, [1, 2], processes=1, progress=lambda done: told.append(list(done)))
+
+    assert told == [[0.5, 0.0], [1.0, 0.0], [1.0, 0.5], [1.0, 1.0]]
+
+
+def test_nothing_to_run_is_no_result() -> None:
+    assert sweep(picky, [], processes=4) == []

@@ -7,7 +7,14 @@ from typing import Any
 
 import yaml
 
-from weft.core.cluster import CPUS_PER_GPU, MEM_GB_PER_GPU, Cluster, Node, parse_cluster
+from weft.core.cluster import (
+    CPUS_PER_GPU,
+    MAX_GPUS,
+    MEM_GB_PER_GPU,
+    Cluster,
+    Node,
+    parse_cluster,
+)
 from weft.core.errors import InvalidConfig, did_you_mean
 from weft.core.model import NodeId
 
@@ -34,9 +41,11 @@ def find_cluster(text: str) -> Cluster:
 def read_cluster(path: Path) -> Cluster:
     """A file with a list of `nodes`: count, gpus, kind, and optionally cpus, mem_gb, rack."""
     try:
-        content = yaml.safe_load(path.read_text())
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidConfig(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidConfig(f"{path} is not text in UTF-8") from error
     except yaml.YAMLError as error:
         raise InvalidConfig(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     entries = content.get("nodes") if isinstance(content, dict) else None
@@ -66,6 +75,8 @@ def _nodes(where: str, entry: Any, first: int) -> list[Node]:
     count, gpus, kind = values.get("count", 1), values["gpus"], values["kind"]
     if count < 1 or gpus < 1:
         raise InvalidConfig(f"{where}: count={count} and gpus={gpus} must be at least 1")
+    if count * gpus > MAX_GPUS:
+        raise InvalidConfig(f"{where}: {count * gpus} GPUs", hint=f"use at most {MAX_GPUS:,}")
     stem = values.get("name", f"{kind}-{first}")
     return [
         Node(
@@ -85,5 +96,9 @@ def _value(where: str, key: str, held: Any) -> Any:
     if wanted is str:
         return str(held)
     if isinstance(held, bool) or not isinstance(held, (int, wanted)):
-        raise InvalidConfig(f"{where}: {key}={held!r} is not a number")
-    return wanted(held)
+        what = "a whole number" if wanted is int else "a number"
+        raise InvalidConfig(f"{where}: {key}={held!r} is not {what}")
+    value = wanted(held)
+    if wanted is float and not value >= 0:
+        raise InvalidConfig(f"{where}: {key}={value} must not be below 0")
+    return value

@@ -14,6 +14,7 @@ from typing import TextIO
 
 from weft import __version__
 from weft.app.clusters import find_cluster
+from weft.app.perf import speeds
 from weft.app.setup import DEFAULT_CLUSTER, Setup
 from weft.core.about import Needs
 from weft.core.cluster import Cluster
@@ -24,7 +25,6 @@ from weft.core.ports import Predictor
 from weft.core.registry import build, names, parse
 from weft.core.scheduler import Journal, Scheduler
 from weft.core.trace import Trace
-from weft.perf.replay import Replay
 from weft.sim.collect import collect
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics
@@ -36,6 +36,7 @@ from weft.traces.options import Options, Request
 __all__ = ["Result", "check_fits", "policy_of", "prepare", "run_all", "run_one"]
 
 Report = Callable[[float], None]
+TICK_S = 60.0
 
 
 def run_all(
@@ -66,11 +67,23 @@ def run_one(setup: Setup, report: Report | None = None) -> Outcome:
     trace, cluster = prepare(setup)
     policy = policy_of(setup)
     struck = setup.faults.strike(trace, setup.seed)
-    physics = Physics(struck, Replay(setup.restart_cost), checkpoint_s=setup.checkpoint_s)
+    perf, beliefs = speeds(setup, trace, policy)
+    physics = Physics(
+        struck,
+        perf,
+        checkpoint_s=setup.checkpoint_s,
+        tick_s=policy.about.every or TICK_S,
+        free_moves=setup.free_moves,
+    )
     predictor = _predictor(setup, policy, physics)
     with _journal(setup.events) as journal:
         scheduler = Scheduler(
-            policy, cluster, predictor=predictor, seed=setup.seed, journal=journal
+            policy,
+            cluster,
+            predictor=predictor,
+            beliefs=beliefs,
+            seed=setup.seed,
+            journal=journal,
         )
         driver = Driver(
             scheduler,

@@ -22,7 +22,9 @@ class Setup:
     """One simulation. Empty strings and None leave the choice to the workload or the policy.
 
     `jobs` and `load` shape built-in workloads; `options` filter files. `restart_cost` None
-    lets each job's model say; `checkpoint_s` is how long a stop takes.
+    lets each job's model say; `checkpoint_s` is how long a stop takes. `profiles` is a folder
+    of measured tables; `free_moves` lets a job change nodes without a restart if it keeps its
+    shape, as the Sia simulator does.
     """
 
     workload: str | Trace
@@ -37,6 +39,8 @@ class Setup:
     faults: Faults = NO_FAULTS
     options: Options = ALL_JOBS
     events: Path | None = None
+    profiles: str = ""
+    free_moves: bool = False
 
     @property
     def workload_name(self) -> str:

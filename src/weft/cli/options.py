@@ -51,7 +51,9 @@ Jobs = Annotated[
 ]
 Load = Annotated[
     float | None,
-    typer.Option(help="Offered load on the cluster (built-in workloads; most draw 0.8 unless told)."),
+    typer.Option(
+        help="Offered load on the cluster (built-in workloads; most draw 0.8 unless told)."
+    ),
 ]
 NodeMtbf = Annotated[
     float,

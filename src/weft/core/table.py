@@ -38,6 +38,7 @@ COLUMNS = (
     "started",
     "retries",
     "reported",
+    "preemptible",
 )
 INDEX = {name: i for i, name in enumerate(COLUMNS)}
 
@@ -137,6 +138,7 @@ class Table:
             np.inf,
             0.0,
             0.0,
+            job.preemptible,
         )
         self._seq_of[job.id] = seq
         self._row_of_seq.append(seq)

@@ -67,6 +67,11 @@ class View:
             raise PlanError("the policy reads speeds, but nothing is believed about any")
         return self.beliefs
 
+    def preemptible(self) -> Bools:
+        """Rows that may be stopped once they run."""
+        mask: Bools = self.table.column("preemptible") > 0.0
+        return mask
+
     def restoring(self) -> Bools:
         """Rows that were started but have not reported since: still loading a checkpoint."""
         told = self.table.column("reported") == self.table.column("attempt")

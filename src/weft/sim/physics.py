@@ -52,6 +52,7 @@ class Physics:
         checkpoint_s: float = 0.0,
         checkpoint_every: float = 1800.0,
         tick_s: float = 60.0,
+        free_moves: bool = False,
     ) -> None:
         self.trace = trace
         self.checkpoint_s = checkpoint_s
@@ -68,6 +69,8 @@ class Physics:
         self._perf = perf
         self._every = checkpoint_every
         self._tick_s = tick_s
+        self._free_moves = free_moves
+        self._last: dict[int, tuple[float, tuple[object, ...], float]] = {}
         self._agents: dict[int, Agent] = {}
         self._base, self._rate, self._since = np.zeros(n), np.zeros(n), np.zeros(n)
         self._died = np.zeros(n, dtype=np.int64)
@@ -91,9 +94,16 @@ class Physics:
         if first:
             self.first_start[seq] = now
             self._agents[seq] = self._perf.agent(job, self.trace.jobs[seq][1])
-        self.starts[seq] += 1
-        self._agents[seq].begin(on, kind)
-        begins = now + self._perf.restart(job, first=first)
+        shape = (kind, *sorted(len(part.gpus) for part in on.slices))
+        moved = self._free_moves and self._last.get(seq, (None,))[:2] == (now, shape)
+        if moved:
+            begins = max(now, self._last[seq][2])
+        else:
+            self.starts[seq] += 1
+            self._agents[seq].begin(on, kind)
+            begins = now + self._perf.restart(job, first=first)
+        if self._free_moves:
+            self._last[seq] = (now, shape, begins)
         self._rate[seq], self._since[seq] = 0.0, begins
         self._on[seq] = (now, float(self._base[seq]), on)
         if self._perf.steady:
@@ -120,6 +130,8 @@ class Physics:
         if run is None:
             return
         began, base, on = run
+        if self._free_moves:
+            self._last[seq] = (now, *self._last[seq][1:])
         self._base[seq] += self._rate[seq] * max(now - self._since[seq], 0.0)
         self._rate[seq] = 0.0
         if crashed:

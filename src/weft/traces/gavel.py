@@ -35,7 +35,7 @@ def is_shockwave(sample: Sample) -> bool:
 
 
 def load_gavel(files: Sequence[Member], _: Options) -> Draft:
-    """Length is steps over the V100 rate of the job type."""
+    """Length is steps over the V100 rate of the job type; the steps themselves are a hint."""
     draft = Draft(cluster=GAVEL_CLUSTER)
     for file in files:
         width = len(file.sample().cells(0, "\t"))
@@ -69,8 +69,9 @@ def _columns(sample: Sample) -> int:
 
 def _gavel_job(table: Table, row: list[str]) -> Pair:
     job_type, gpus = _type(table, row), _gang(table, row)
-    length = table.number(row, table.index("total_steps")) / steps_per_s(job_type, gpus)
-    return _job(table, row, length, {}), Truth(length)
+    steps = table.number(row, table.index("total_steps"))
+    length = steps / steps_per_s(job_type, gpus)
+    return _job(table, row, length, {"steps": steps}), Truth(length)
 
 
 def _shockwave_job(table: Table, row: list[str]) -> Pair:

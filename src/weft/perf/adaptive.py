@@ -1,0 +1,159 @@
+"""Jobs that tune their own batch size as they train, on measured tables.
+
+What Pollux's and Sia's executors do: at the start, at the end of an epoch and once a round, take
+the batch with the highest goodput under the job's own fitted model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil
+
+import numpy as np
+
+from weft.core.errors import InvalidConfig
+from weft.core.model import Allocation, Job
+from weft.core.ports import Agent, Pace
+from weft.core.trace import Truth
+from weft.perf.fit import Row, fit
+from weft.perf.goodput import TINY, Limits, Noise, best_batch
+from weft.perf.tables import ModelTable
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptive:
+    """The truth for batch-adaptive jobs. Every start, the first too, loads a checkpoint."""
+
+    models: Mapping[str, ModelTable]
+    restart_cost: float | None = None
+
+    steady = False
+
+    def agent(self, job: Job, truth: Truth) -> Agent:
+        """A job that tunes itself, or keeps the batch size it was submitted with."""
+        return Tuner(table_of(self.models, job), truth.length)
+
+    def restart(self, job: Job, *, first: bool) -> float:  # noqa: ARG002
+        """The model's cost, at the first start as at any other."""
+        if self.restart_cost is not None:
+            return self.restart_cost
+        return table_of(self.models, job).restart_s
+
+
+def table_of(models: Mapping[str, ModelTable], job: Job) -> ModelTable:
+    """The tables of the model a job trains."""
+    if job.model not in models:
+        raise InvalidConfig(
+            f"job {job.id!r} trains {job.model!r}, for which there is no profile",
+            hint=f"there are profiles of {', '.join(sorted(models))}",
+        )
+    return models[job.model]
+
+
+@dataclass(slots=True)
+class Tuner:
+    """One self-tuning job.
+
+    `length` is the job in seconds of the allocation it asked for; progress is counted in
+    iterations of the initial batch size and scaled to that.
+    """
+
+    table: ModelTable
+    length: float
+    kind: str = ""
+    placement: tuple[int, ...] = ()
+    rows: dict[str, dict[tuple[int, int, int], Row]] = field(default_factory=dict)
+    noise: tuple[float, float] | None = None
+    local: int = 0
+    accumulate: int = 0
+    fresh: bool = False
+    tuned_for: tuple[object, ...] = ()
+
+    def begin(self, on: Allocation, kind: str) -> None:
+        """A new allocation: choose a batch for it."""
+        self.placement = tuple(len(part.gpus) for part in on.slices)
+        self.kind = kind
+        self.tune()
+        self.fresh = True
+
+    def pace(self, done: float, until_tick: float) -> Pace:
+        """Until the epoch or the round ends, whichever is first."""
+        table = self.table
+        if not self.fresh:
+            self.tune()
+        self.fresh = False
+        unit = self.length / table.total
+        start = progress = done / unit
+        epoch = int(np.searchsorted(table.epoch_ends * (1.0 - 1e-12), progress, side="right"))
+        while True:
+            speed, report = self.observe(min(epoch, table.epochs - 1))
+            end = float(table.epoch_ends[min(epoch, table.epochs - 1)])
+            if progress + speed * until_tick < end:
+                gained = progress + speed * until_tick - start
+                return Pace(unit * gained / until_tick, until_tick, report)
+            # Epochs end on whole seconds, as in the simulator the tables come from.
+            seconds = round((end - progress) / speed)
+            epoch, progress = epoch + 1, end
+            if seconds > 0 or epoch >= table.epochs:
+                seconds = max(seconds, 1e-3)
+                return Pace(unit * (end - start) / seconds, seconds, report)
+            self.tune()
+
+    def observe(self, epoch: int) -> tuple[float, dict[str, float]]:
+        """True progress per second now, and what the job can measure of it."""
+        table, replicas = self.table, sum(self.placement)
+        batch = self.local * replicas * (self.accumulate + 1)
+        step, sync = table.kinds[self.kind].times(self.placement, self.local)
+        sqr, var = table.noise(batch, epoch)
+        scale = batch / table.init_batch
+        gain = (var + sqr) / (var / scale + sqr)
+        took = step + self.accumulate * (step - sync)
+        self.noise = (sqr, var)
+        key = (len(self.placement), replicas, self.local)
+        self.rows.setdefault(self.kind, {}).setdefault(key, Row(*key, step - sync, step))
+        report = {
+            "nodes": len(self.placement),
+            "replicas": replicas,
+            "local": self.local,
+            "accumulate": self.accumulate,
+            "grad_s": step - sync,
+            "step_s": step,
+            "sqr": sqr,
+            "var": var,
+        }
+        return gain / took / table.slowdown, report
+
+    def tune(self) -> None:
+        """Take the best batch for the placement under the job's own fitted model."""
+        table, kind = self.table, self.table.kinds[self.kind]
+        nodes, replicas = len(self.placement), sum(self.placement)
+        seen = self.rows.get(self.kind)
+        told = (self.kind, self.placement, len(seen or ()), self.noise)
+        if told == self.tuned_for:
+            return  # nothing new to choose by
+        self.tuned_for = told
+        most = kind.largest_local(self.placement)
+        if seen and self.noise is not None:
+            choice = best_batch(
+                fit(seen.values()),
+                Noise(*self.noise, table.init_batch),
+                nodes,
+                replicas,
+                Limits(table.max_batch, kind.min_local, most),
+            )
+            local, accumulate = int(choice.local), int(choice.accumulate)
+        else:
+            batch = max(table.init_batch, kind.min_local * replicas)
+            local, accumulate = split(batch, replicas, most, table.init_batch)
+        self.local = min(local, table.max_batch // (replicas * (accumulate + 1)))
+        self.accumulate = accumulate
+
+
+def split(batch: int, replicas: int, max_local: int, init_batch: int) -> tuple[int, int]:
+    """Samples per GPU and accumulation steps that make up a global batch."""
+    each = ceil(batch / replicas - TINY)
+    accumulate = ceil(each / max_local - TINY) - 1
+    if replicas == 1 and batch > init_batch:
+        accumulate = max(accumulate, 1)
+    return ceil(each / (accumulate + 1) - TINY), accumulate

@@ -1,0 +1,184 @@
+"""Goodput of data-parallel training: throughput times statistical efficiency.
+
+The model of Pollux (OSDI 2021), which Sia (SOSP 2023) keeps one of per GPU kind. A job on `K`
+replicas over `N` nodes, `m` samples per GPU and `s` accumulation steps:
+
+    T_grad = alpha_c + beta_c m
+    T_sync = 0 alone, alpha_r + beta_r (K - 2) in one node, alpha_n + beta_n (K - 2) over several
+    T_iter = s T_grad + (T_grad^gamma + T_sync^gamma)^(1/gamma)
+
+Everything broadcasts: parameters may be scalars or arrays over jobs and configurations.
+"""
+
+from __future__ import annotations
+
+from math import log
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+TINY = 1e-8
+CANDIDATES = 50
+STEPS: Floats = np.linspace(0.0, 1.0, CANDIDATES)
+CHUNK = 256  # cases at a time: their candidates stay in the cache
+
+
+class StepTime(NamedTuple):
+    """The seven parameters, in seconds; `gamma` from 1 (no overlap) to 10 (full overlap)."""
+
+    alpha_c: Any
+    beta_c: Any
+    alpha_n: Any
+    beta_n: Any
+    alpha_r: Any
+    beta_r: Any
+    gamma: Any
+
+    def grad(self, local: Any) -> Any:
+        """Seconds to compute one gradient of `local` samples."""
+        return self.alpha_c + self.beta_c * local
+
+    def sync(self, nodes: Any, replicas: Any) -> Any:
+        """Seconds to synchronise it."""
+        if isinstance(replicas, (int, float)) and isinstance(nodes, (int, float)):
+            if replicas <= 1:
+                return TINY
+            extra = max(replicas - 2.0, TINY)
+            pair = (self.alpha_n, self.beta_n) if nodes > 1 else (self.alpha_r, self.beta_r)
+            return pair[0] + pair[1] * extra
+        more = np.maximum(replicas - 2.0, TINY)
+        apart = self.alpha_n + self.beta_n * more
+        together = self.alpha_r + self.beta_r * more
+        return np.where(replicas > 1, np.where(nodes > 1, apart, together), TINY)
+
+    def step(self, nodes: Any, replicas: Any, local: Any) -> Any:
+        """Seconds of one optimiser step without accumulation."""
+        a, b, g = self.grad(local), self.sync(nodes, replicas), self.gamma
+        return (a**g + b**g) ** (1.0 / g)
+
+    def throughput(self, nodes: Any, replicas: Any, local: Any, accumulate: Any = 0) -> Any:
+        """Samples per second."""
+        took = accumulate * self.grad(local) + self.step(nodes, replicas, local)
+        return replicas * local * (accumulate + 1) / took
+
+
+class Noise(NamedTuple):
+    """Gradient statistics at the scale of the initial batch size, and that batch size."""
+
+    sqr: Any
+    var: Any
+    init: Any
+
+    def gain(self, batch: Any) -> Any:
+        """How many initial-size iterations one iteration of `batch` samples is worth."""
+        scale = batch / self.init
+        below = self.var / scale + self.sqr
+        return np.where(below > 0.0, (self.var + self.sqr) / np.where(below > 0, below, 1.0), 1.0)
+
+    def efficiency(self, batch: Any) -> Any:
+        """Worth of a sample at `batch` against one at the initial batch size."""
+        return self.gain(batch) * self.init / batch
+
+
+class Limits(NamedTuple):
+    """Largest global batch, and bounds of the batch on one GPU."""
+
+    max_batch: Any
+    min_local: Any
+    max_local: Any
+
+
+class Choice(NamedTuple):
+    """The best batch for an allocation: its goodput, samples per GPU, accumulation steps."""
+
+    goodput: Any
+    local: Any
+    accumulate: Any
+
+
+def best_batch(times: StepTime, noise: Noise, nodes: Any, replicas: Any, limits: Limits) -> Choice:
+    """The batch size with the highest goodput, among 50 from the initial to the largest.
+
+    Arguments broadcast to one axis of cases. A case in which no candidate respects the bounds
+    has goodput 0.
+    """
+    shape = np.broadcast(nodes, replicas, *times, *noise, *limits).shape
+    if not shape:
+        return _best_of_one(times, noise, float(nodes), float(replicas), limits)
+    size = int(np.prod(shape))
+    flat = [
+        np.broadcast_to(np.asarray(v, dtype=float), shape).reshape(size)
+        for v in (*times, *noise, nodes, replicas, *limits)
+    ]
+    found = np.empty((3, size))
+    for at in range(0, size, CHUNK):
+        part = [v[at : at + CHUNK, None] for v in flat]
+        found[:, at : at + CHUNK] = _best_of_many(
+            StepTime(*part[:7]), Noise(*part[7:10]), part[10], part[11], Limits(*part[12:])
+        )
+    return Choice(*found.reshape(3, *shape))
+
+
+def _best_of_many(
+    times: StepTime, noise: Noise, nodes: Floats, k: Floats, limits: Limits
+) -> tuple[Floats, Floats, Floats]:
+    """A column of cases against a row of candidates."""
+    low = np.maximum(noise.init, limits.min_local * k)
+    span = np.log(np.maximum(limits.max_batch, low) / low)
+    local = np.exp(span * STEPS) * (low / k)
+    s = np.ceil(local / limits.max_local - TINY)
+    s -= 1.0
+    alone = (k == 1.0) & (local > noise.init + TINY)
+    np.maximum(s, 1.0, out=s, where=alone)
+    m = np.ceil(local / (s + 1.0) - TINY)
+    value = _goodput(times, noise, nodes, k, m, s)
+    bad = (m < limits.min_local) | (m > limits.max_local) | (low > limits.max_batch)
+    value[bad] = 0.0
+    best = value.argmax(axis=1)
+    rows = np.arange(len(best))
+    return value[rows, best], m[rows, best], s[rows, best]
+
+
+def _best_of_one(times: StepTime, noise: Noise, nodes: float, k: float, limits: Limits) -> Choice:
+    """The same for a single case, without the cost of broadcasting."""
+    low = max(noise.init, limits.min_local * k)
+    local = np.exp(log(max(limits.max_batch, low) / low) * STEPS) * (low / k)
+    s = np.ceil(local / limits.max_local - TINY)
+    s -= 1.0
+    if k == 1.0:
+        np.maximum(s, 1.0, out=s, where=local > noise.init + TINY)
+    m = np.ceil(local / (s + 1.0) - TINY)
+    value = _goodput(times, noise, nodes, k, m, s)
+    value[(m < limits.min_local) | (m > limits.max_local)] = 0.0
+    best = int(value.argmax()) if low <= limits.max_batch else 0
+    return Choice(float(value[best]), float(m[best]), float(s[best]))
+
+
+def _goodput(times: StepTime, noise: Noise, nodes: Any, k: Any, m: Floats, s: Floats) -> Floats:
+    """Throughput times efficiency, with few passes over the candidates."""
+    g = times.gamma
+    grad = times.alpha_c + times.beta_c * m
+    sync = times.sync(nodes, k)
+    step = np.exp(np.log(np.exp(g * np.log(grad)) + sync**g) / g)
+    step += s * grad
+    batch = k * m * (s + 1.0)
+    below = noise.var * noise.init / batch + noise.sqr
+    # gain / scale * throughput, with the batch sizes cancelled.
+    return np.asarray(noise.init * (noise.var + noise.sqr) / (below * step))
+
+
+def fixed_batch(
+    times: StepTime, noise: Noise, nodes: Any, replicas: Any, limits: Limits, batch: Any
+) -> Choice:
+    """The same for a job that must keep one global batch size."""
+    one = Noise(noise.sqr, noise.var, noise.init)
+    local = np.asarray(batch / replicas, dtype=float)
+    s = np.ceil(local / limits.max_local - TINY) - 1.0
+    s = np.where((np.asarray(replicas) == 1) & (local > noise.init + TINY), np.maximum(s, 1), s)
+    m = np.ceil(local / (s + 1.0) - TINY)
+    allowed = (m >= limits.min_local) & (m <= limits.max_local)
+    speed = times.throughput(nodes, replicas, m, s)
+    value = speed * one.efficiency(replicas * m * (s + 1.0))
+    return Choice(np.where(allowed, value, 0.0), m, s)

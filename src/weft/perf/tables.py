@@ -1,0 +1,229 @@
+"""Measured step times and gradient statistics, in the layout of the Sia artifact.
+
+A folder per model with `placements-GPU.csv`, `scalability-GPU.csv` and `validation-BATCH.csv`, and
+`models.json` beside the folders. Missing cells are interpolated.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.core.errors import InvalidConfig
+from weft.perf.goodput import Floats
+
+# Our kinds and the names of the machines they were measured on.
+MACHINES = {"t4": "aws", "rtx": "rtx", "a100": "dgx-ext", "quad": "quad", "v100": "azure"}
+
+Curve = tuple[Floats, Floats, Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class KindTable:
+    """One model on one GPU kind: step and sync seconds by placement and batch per GPU."""
+
+    min_local: int
+    max_local: int
+    bootstrap: float
+    node_gpus: int
+    max_nodes: int
+    placements: Mapping[str, Curve]
+    shapes: Mapping[tuple[int, int], Curve]
+
+    def times(self, placement: Sequence[int], local: float) -> tuple[float, float]:
+        """Seconds of a step and of its synchronisation."""
+        curve = self.placements.get(_key(placement))
+        if curve is None:
+            curve = self.shapes.get((len(placement), sum(placement)))
+        if curve is not None:
+            return _at(curve, local)
+        return self._between(len(placement), sum(placement), local)
+
+    def largest_local(self, placement: Sequence[int]) -> int:
+        """The largest batch per GPU measured for a placement, or for a larger one."""
+        exact = self.placements.get(_key(placement)) or self.shapes.get(
+            (len(placement), sum(placement))
+        )
+        if exact is not None:
+            return int(exact[0][-1])
+        nodes, gpus = len(placement), sum(placement)
+        wider = [int(c[0][-1]) for (n, k), c in self.shapes.items() if n >= nodes and k >= gpus]
+        return max(wider, default=self.max_local)
+
+    def _between(self, nodes: int, gpus: int, local: float) -> tuple[float, float]:
+        """Linear in the number of nodes, at the same GPUs per node."""
+        known = sorted({n for n, _ in self.shapes})
+        above = min(bisect_left(known, nodes), len(known) - 1)
+        below = max(above - 1, 0) if known[above] != nodes else above
+        ends = [self._on_nodes(known[i], gpus * known[i] / nodes, local) for i in (below, above)]
+        if below == above:
+            return ends[0]
+        part = (nodes - known[below]) / (known[above] - known[below])
+        (a, b), (c, d) = ends
+        return a + part * (c - a), b + part * (d - b)
+
+    def _on_nodes(self, nodes: int, gpus: float, local: float) -> tuple[float, float]:
+        counts = sorted(k for n, k in self.shapes if n == nodes)
+        at = [_at(self.shapes[nodes, k], local) for k in counts]
+        step, sync = zip(*at, strict=True)
+        return float(np.interp(gpus, counts, step)), float(np.interp(gpus, counts, sync))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTable:
+    """One model: how it trains and how fast, on every kind it was measured on."""
+
+    name: str
+    init_batch: int
+    max_batch: int
+    epochs: int
+    restart_s: float
+    assumed_restart_s: float
+    slowdown: float
+    kinds: Mapping[str, KindTable]
+    batches: Floats
+    epoch_ends: Floats
+    sqr: Floats
+    var: Floats
+
+    @property
+    def total(self) -> float:
+        """Progress of a whole job, in iterations of the initial batch size."""
+        return float(self.epoch_ends[-1])
+
+    def noise(self, batch: float, epoch: int) -> tuple[float, float]:
+        """Gradient statistics at a batch size in an epoch, between the measured ones."""
+        b = self.batches
+        above = min(max(bisect_left(b.tolist(), batch), 1), len(b) - 1) if len(b) > 1 else 0
+        below = max(above - 1, 0)
+        span = float(b[above] - b[below])
+        part = min(max((batch - float(b[below])) / span, 0.0), 1.0) if span else 0.0
+        sqr, var = self.sqr[:, epoch], self.var[:, epoch]
+        return (
+            float(sqr[below] + part * (sqr[above] - sqr[below])),
+            float(var[below] + part * (var[above] - var[below])),
+        )
+
+
+def read_tables(folder: Path) -> dict[str, ModelTable]:
+    """Every model of a profiles folder."""
+    facts_file = folder.parent / "models.json"
+    try:
+        facts = json.loads(facts_file.read_text())["models"]
+    except (OSError, ValueError, KeyError) as error:
+        raise InvalidConfig(
+            f"cannot read {facts_file}: {error}",
+            hint="--profiles names a folder of measured profiles with models.json beside it",
+        ) from error
+    models = {p.name: _model(p, facts[p.name]) for p in sorted(folder.iterdir()) if p.name in facts}
+    if not models:
+        raise InvalidConfig(f"{folder} holds no profiles", hint="one folder a model is expected")
+    return models
+
+
+def _model(folder: Path, facts: Mapping[str, Any]) -> ModelTable:
+    runs = {int(p.stem.split("-")[1]): _columns(p) for p in folder.glob("validation-*.csv")}
+    batches = sorted(runs)
+    epochs = min(len(runs[b]["progress"]) for b in batches)
+    stacked = {
+        name: np.stack([runs[b][name][:epochs] for b in batches])
+        for name in ("progress", "grad_sqr", "grad_var")
+    }
+    return ModelTable(
+        folder.name,
+        facts["init_batch_size"],
+        facts["max_batch_size"],
+        epochs,
+        facts["checkpoint_restart_s_simulated"],
+        facts["restart_penalty_s_assumed_by_sia_policy"],
+        facts["slowdown_divisor"],
+        _kinds(folder, facts["per_gpu_type"]),
+        np.array(batches, dtype=float),
+        stacked["progress"].min(axis=0),
+        stacked["grad_sqr"],
+        stacked["grad_var"],
+    )
+
+
+def _kinds(folder: Path, facts: Mapping[str, Any]) -> dict[str, KindTable]:
+    found = {}
+    for kind, machine in MACHINES.items():
+        path = folder / f"placements-{machine}.csv"
+        if machine not in facts or not path.is_file():
+            continue
+        placements = _columns(path, text=("placement",))
+        shapes = _by_shape(placements, _columns(folder / f"scalability-{machine}.csv"))
+        fact = facts[machine]
+        found[kind] = KindTable(
+            fact["min_local_bsz"],
+            fact["max_local_bsz"],
+            fact["bootstrap_xput_examples_per_s"],
+            max(int(d) for name in placements["placement"] for d in name),
+            max(nodes for nodes, _ in shapes),
+            _by_placement(placements),
+            shapes,
+        )
+    return found
+
+
+def _by_placement(rows: Mapping[str, Any]) -> dict[str, Curve]:
+    names = np.array(rows["placement"])
+    return {name: _curve(rows, names == name) for name in dict.fromkeys(rows["placement"])}
+
+
+def _by_shape(
+    placements: Mapping[str, Any], scalability: Mapping[str, Any]
+) -> dict[tuple[int, int], Curve]:
+    """Curves by (nodes, GPUs): placements averaged, then the rows measured at scale."""
+    nodes = np.array([len(p) for p in placements["placement"]])
+    gpus = np.array([sum(map(int, p)) for p in placements["placement"]])
+    shapes = {
+        (n, k): _curve(placements, (nodes == n) & (gpus == k))
+        for n, k in sorted(set(zip(nodes.tolist(), gpus.tolist(), strict=True)))
+    }
+    wide = zip(scalability["num_nodes"], scalability["num_replicas"], strict=True)
+    for n, k in sorted({(int(n), int(k)) for n, k in wide}):
+        chosen = (scalability["num_nodes"] == n) & (scalability["num_replicas"] == k)
+        shapes.setdefault((n, k), _curve(scalability, chosen))
+    return shapes
+
+
+def _curve(rows: Mapping[str, Any], chosen: Any) -> Curve:
+    local, step, sync = (rows[c][chosen] for c in ("local_bsz", "step_time", "sync_time"))
+    sizes = np.unique(local)
+    mean = [(step[local == b].mean(), sync[local == b].mean()) for b in sizes]
+    return sizes, np.array([m[0] for m in mean]), np.array([m[1] for m in mean])
+
+
+def _at(curve: Curve, local: float) -> tuple[float, float]:
+    sizes, step, sync = curve
+    return float(np.interp(local, sizes, step)), float(np.interp(local, sizes, sync))
+
+
+def _key(placement: Sequence[int]) -> str:
+    digits = "".join(map(str, placement))
+    return min(digits[i:] + digits[:i] for i in range(len(digits)))
+
+
+def _columns(path: Path, text: tuple[str, ...] = ()) -> dict[str, Any]:
+    try:
+        with path.open(newline="") as lines:
+            rows = list(csv.DictReader(lines))
+    except OSError as error:
+        raise InvalidConfig(f"cannot read {path}: {error.strerror}") from error
+    try:
+        return {
+            name: [r[name] for r in rows]
+            if name in text
+            else np.array([float(r[name]) for r in rows])
+            for name in (rows[0] if rows else ())
+        }
+    except (TypeError, ValueError) as error:
+        raise InvalidConfig(f"{path} holds something that is not a number: {error}") from error

@@ -1,0 +1,244 @@
+"""Steps per second measured by job type, number of GPUs and kind, as in Gavel's tables.
+
+Without a file the truth is what Narayanan et al. (OSDI 2020) published for 26 job types alone on
+V100, P100 and K80.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.core.errors import InvalidConfig, did_you_mean
+from weft.core.model import Allocation, Config, Job
+from weft.core.ports import Agent, Pace
+from weft.core.table import Floats, Rows, Table
+from weft.core.trace import Truth
+from weft.perf.restart import restart_s
+
+Key = tuple[str, int]  # job type, GPUs
+SHIPPED = Path(__file__).parent / "data" / "gavel_throughputs.json"
+COUNTS = (1, 2, 4, 8)
+ALONE = "null"
+
+
+@dataclass(frozen=True, slots=True)
+class Throughputs:
+    """A table of steps per second: the truth of a simulation.
+
+    `alone` is by kind, then by job type and GPUs; 0 means that the job does not fit there.
+    `together` is by kind and then by two such keys: the speed of each on the same devices. A
+    job that knows its `steps` runs them at that speed; any other job's recorded length is its
+    time on the `reference` kind. `restart_cost` None lets each job's model say.
+    """
+
+    alone: Mapping[str, Mapping[Key, float]]
+    together: Mapping[str, Mapping[tuple[Key, Key], tuple[float, float]]] = field(
+        default_factory=dict
+    )
+    restart_cost: float | None = 0.0
+    reference: str = "v100"
+    source: str = "the published table"
+
+    steady = True
+
+    def agent(self, job: Job, truth: Truth) -> Agent:
+        """A job that runs at the measured speed of what it holds."""
+        reference = self.rate(job.model, job.demand.gpus, self.reference)
+        steps = job.hints.get("steps", truth.length * reference)
+        return Stepping(self, job, truth.length / steps if steps > 0.0 else 1.0)
+
+    def restart(self, job: Job, *, first: bool) -> float:
+        """Nothing at the first start."""
+        if first:
+            return 0.0
+        return restart_s(job.model) if self.restart_cost is None else self.restart_cost
+
+    def rate(self, model: str, gpus: int, kind: str) -> float:
+        """Steps per second of a gang alone; between measured sizes that of the next smaller."""
+        table = self.alone.get(kind)
+        if table is None:
+            raise InvalidConfig(
+                f"{self.source} has no throughputs on GPU kind {kind!r}"
+                f"{did_you_mean(kind, self.alone)}",
+                hint=f"it has {', '.join(self.alone)}",
+            )
+        exact = table.get((model, gpus))
+        if exact is not None:
+            return exact
+        below = [count for name, count in table if name == model and count <= gpus]
+        if not below:
+            raise self._unknown(model, gpus)
+        return table[model, max(below)]
+
+    def pair(self, one: Job, other: Job, kind: str) -> tuple[float, float]:
+        """Steps per second of two jobs on the same devices; 0 where that was not measured."""
+        keys = ((one.model, one.demand.gpus), (other.model, other.demand.gpus))
+        return self.together.get(kind, {}).get(keys, (0.0, 0.0))
+
+    def _unknown(self, model: str, gpus: int) -> InvalidConfig:
+        known = {name for table in self.alone.values() for name, _ in table}
+        return InvalidConfig(
+            f"{self.source} has no throughputs of job type {model!r} on {gpus} GPUs"
+            f"{did_you_mean(model, known)}",
+            hint=f"it has {len(known)} types; a job's model must be one of them",
+        )
+
+
+class Stepping:
+    """Runs at the measured speed of the kind and number of GPUs it holds."""
+
+    __slots__ = ("_job", "_pace", "_seconds_a_step", "_table")
+
+    def __init__(self, table: Throughputs, job: Job, seconds_a_step: float) -> None:
+        self._table = table
+        self._job = job
+        self._seconds_a_step = seconds_a_step
+        self._pace = Pace(0.0)
+
+    def begin(self, on: Allocation, kind: str) -> None:
+        """Look the speed up; part of a device gives that part of the speed."""
+        rate = self._table.rate(self._job.model, on.gpus, kind) * on.sharing.share
+        self._pace = Pace(rate * self._seconds_a_step)
+
+    def pace(self, done: float, until_tick: float) -> Pace:  # noqa: ARG002
+        """Always the same."""
+        return self._pace
+
+
+class ThroughputBeliefs:
+    """The table itself as what the scheduler believes: Gavel's simulator knows all speeds."""
+
+    def __init__(self, table: Throughputs) -> None:
+        self._table = table
+        self._rows: dict[tuple[str, int, tuple[str, ...]], Floats] = {}
+
+    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
+        """Nothing to learn."""
+
+    def forget(self, job: Job) -> None:
+        """Nothing was learned."""
+
+    def rates(self, table: Table, kinds: Sequence[str]) -> Floats:
+        """Rows x kinds: steps per second on as many GPUs as asked for."""
+        names = tuple(kinds)
+        rows = [self._row(job.model, job.demand.gpus, names) for job in table.jobs]
+        return np.array(rows).reshape(len(table), len(names))
+
+    def pairs(self, table: Table, kinds: Sequence[str], first: Rows, second: Rows) -> Floats:
+        """Pairs x kinds x 2: steps per second of two rows that share devices."""
+        jobs = table.jobs
+        cells = [
+            [self._table.pair(jobs[a], jobs[b], kind) for kind in kinds]
+            for a, b in zip(first, second, strict=True)
+        ]
+        return np.array(cells, dtype=float).reshape(len(first), len(kinds), 2)
+
+    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
+        """Rows x configurations: steps per second."""
+        cells = [
+            [self._table.rate(job.model, config.gpus, config.kind) for config in configs]
+            for job in table.jobs
+        ]
+        return np.array(cells, dtype=float).reshape(len(table), len(configs))
+
+    def most_run(self, table: Table) -> Floats:
+        """Every size is known: as many as the largest that a job takes."""
+        return table.column("max").copy()
+
+    def restart_s(self, table: Table) -> Floats:
+        """What the truth charges."""
+        return np.array([self._table.restart(job, first=False) for job in table.jobs])
+
+    def _row(self, model: str, gpus: int, kinds: tuple[str, ...]) -> Floats:
+        key = (model, gpus, kinds)
+        if key not in self._rows:
+            rates = [self._table.rate(model, gpus, kind) for kind in kinds]
+            self._rows[key] = np.array(rates)
+        return self._rows[key]
+
+
+@cache
+def published(table: str = "simulation") -> Throughputs:
+    """The throughputs of jobs alone that ship with the package: `simulation` or `physical`."""
+    tables = json.loads(SHIPPED.read_text())
+    if table not in tables or table == "about":
+        raise InvalidConfig(
+            f"no table {table!r} of throughputs is shipped", hint="choose simulation or physical"
+        )
+    alone: dict[str, dict[Key, float]] = {}
+    for model, kinds in tables[table].items():
+        for kind, rates in kinds.items():
+            for count, rate in zip(COUNTS, rates, strict=False):
+                alone.setdefault(kind, {})[model, count] = float(rate)
+    return Throughputs(alone, source=f"the published {table} table")
+
+
+def read_throughputs(path: Path, *, restart_cost: float | None = 0.0) -> Throughputs:
+    """A file of Gavel: kind, then `('job type', GPUs)`, then `null` or another such key."""
+    try:
+        content = json.loads(path.read_text())
+    except OSError as error:
+        raise InvalidConfig(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise InvalidConfig(f"{path} is not JSON: {error}") from error
+    alone: dict[str, dict[Key, float]] = {}
+    together: dict[str, dict[tuple[Key, Key], tuple[float, float]]] = {}
+    for kind, jobs in _mapping(f"{path}", content).items():
+        alone[kind], together[kind] = {}, {}
+        for text, cells in _mapping(f"{path}, {kind}", jobs).items():
+            where = f"{path}, {kind}, {text}"
+            key = _key(where, text)
+            for other, value in _mapping(where, cells).items():
+                if other == ALONE:
+                    alone[kind][key] = _number(f"{where}, {other}", value)
+                else:
+                    pair = _pair(f"{where}, {other}", value)
+                    together[kind][key, _key(where, other)] = pair
+    return Throughputs(alone, together, restart_cost, source=str(path))
+
+
+def _mapping(where: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, dict) and value:
+        return value
+    raise InvalidConfig(
+        f"{where}: expected a mapping, found {str(value)[:40]!r}",
+        hint="the layout is {kind: {\"('job type', GPUs)\": {null: steps per second}}}",
+    )
+
+
+@cache
+def _key(where: str, text: str) -> Key:
+    try:
+        model, gpus = ast.literal_eval(text)
+    except (SyntaxError, TypeError, ValueError) as error:
+        raise _not_a_key(where, text) from error
+    if not isinstance(model, str) or not isinstance(gpus, int):
+        raise _not_a_key(where, text)
+    return model, gpus
+
+
+def _not_a_key(where: str, text: str) -> InvalidConfig:
+    return InvalidConfig(
+        f"{where}: {text!r} is not a job type and a number of GPUs",
+        hint="for example \"('LM (batch size 10)', 1)\"",
+    )
+
+
+def _number(where: str, value: Any) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0.0:
+        return float(value)
+    raise InvalidConfig(f"{where}: {value!r} is not a number of steps per second")
+
+
+def _pair(where: str, value: Any) -> tuple[float, float]:
+    if isinstance(value, list) and len(value) == 2:
+        return _number(where, value[0]), _number(where, value[1])
+    raise InvalidConfig(f"{where}: {value!r} is not the speeds of two jobs")

@@ -1,0 +1,1 @@
+"""Gavel: objectives as linear programs, and rounds that follow their solution."""

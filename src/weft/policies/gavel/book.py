@@ -1,0 +1,171 @@
+"""What the rounds so far gave to whom: Gavel's memory between decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from weft.core.table import Floats
+from weft.core.view import View
+from weft.policies.gavel.problem import Problem, Solution
+
+Unit = tuple[str, ...]
+NOWHERE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """Accounts of the units that can run: jobs, and pairs of jobs that share devices.
+
+    By unit and kind: `share` is the fraction of time it should have, `received` the seconds it
+    had since the last reset (with half a round of credit), `deficit` what it was owed at resets
+    before. `total` is received time of everybody by kind. By job: `ran` seconds at the beginning
+    of this round, `done` steps, and `fair` as (seconds alone so far, steps, steps per second
+    alone) at the last solution. `solved` and `gpus` are what that solution knew.
+    """
+
+    kinds: tuple[str, ...]
+    units: tuple[Unit, ...]
+    share: Floats
+    received: Floats
+    deficit: Floats
+    total: Floats
+    on: tuple[int, ...] = ()
+    ran: Mapping[str, float] = field(default_factory=dict)
+    done: Mapping[str, float] = field(default_factory=dict)
+    fair: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    solved: tuple[str, ...] = ()
+    gpus: tuple[float, ...] = ()
+    round_at: float = 0.0
+    reset_at: float = 0.0
+
+    def in_round(self, view: View, length: float) -> bool:
+        """Whether the round that began last is not over: its time is not up and somebody runs."""
+        if view.now >= self.round_at + length * (1.0 - 1e-12):
+            return False
+        ran = {job for unit, on in zip(self.units, self.on, strict=True) if on >= 0 for job in unit}
+        return any(job in ran for job in view.held())
+
+
+def opened(jobs: Sequence[str], kinds: tuple[str, ...], credit: float) -> Book:
+    """An account for every job, with nothing but the credit."""
+    nothing = np.zeros((len(jobs), len(kinds)))
+    return Book(
+        kinds,
+        tuple((job,) for job in jobs),
+        nothing,
+        nothing + credit,
+        nothing,
+        np.full(len(kinds), credit * len(jobs)),
+        (NOWHERE,) * len(jobs),
+    )
+
+
+def brought_forward(
+    old: Book | None, view: View, problem: Problem, kinds: tuple[str, ...], credit: float
+) -> Book:
+    """The book with the round that just ended written in, without those who left."""
+    jobs = [str(job.id) for job in view.table.jobs]
+    new = opened(jobs, kinds, credit)
+    ran = dict(zip(jobs, view.ran().tolist(), strict=True))
+    if old is None:
+        return replace(new, ran=ran)
+    keep = set(jobs)
+    done = {job: old.done[job] for job in jobs if job in old.done}
+    fair = {job: old.fair[job] for job in jobs if job in old.fair}
+    kept = replace(old, ran=ran, fair=fair, done=done)
+    if old.kinds != kinds:  # a kind came or went: open the accounts again
+        same = replace(new, ran=ran, done=done, fair=fair)
+        return replace(same, reset_at=old.reset_at, round_at=old.round_at)
+    spent = {job: ran[job] - old.ran.get(job, 0.0) for job in jobs}
+    received, total = _received(old, spent)
+    done.update(_steps(old, view, problem, spent))
+    index = {unit: i for i, unit in enumerate(old.units)}
+    units = new.units + tuple(u for u in old.units if len(u) > 1 and keep.issuperset(u))
+    rows = np.array([index.get(unit, NOWHERE) for unit in units])
+    seen = rows >= 0
+
+    def carried(column: Floats, otherwise: float) -> Floats:
+        return np.where(seen[:, None], column[rows], otherwise)
+
+    return replace(
+        kept,
+        units=units,
+        share=carried(old.share, 0.0),
+        received=carried(received, credit),
+        deficit=carried(old.deficit, 0.0),
+        total=total,
+        on=(NOWHERE,) * len(units),
+        done=done,
+    )
+
+
+def reset(
+    book: Book, problem: Problem, found: Solution, now: float, credit: float, gpus: Floats
+) -> Book:
+    """The book with new shares; what was owed under the old ones becomes deficit."""
+    owed = book.deficit + book.share * (now - book.reset_at) - (book.received - credit)
+    jobs = [unit[0] for unit in book.units if len(unit) == 1]
+    pairs = problem.pairs
+    wanted = np.flatnonzero(found.paired.max(axis=1, initial=0.0) > 0.0)
+    joint = tuple((jobs[pairs.first[i]], jobs[pairs.second[i]]) for i in wanted)
+    units = tuple((job,) for job in jobs) + joint
+    index = {unit: i for i, unit in enumerate(book.units)}
+    rows = np.array([index.get(unit, NOWHERE) for unit in units])
+    share = np.concatenate([found.alone, found.paired[wanted]]) if joint else found.alone
+    return replace(
+        book,
+        units=units,
+        share=share,
+        received=np.full(share.shape, credit),
+        deficit=np.where((rows >= 0)[:, None], owed[rows], 0.0),
+        total=np.full(len(book.kinds), credit * len(units)),
+        on=(NOWHERE,) * len(units),
+        solved=tuple(jobs),
+        gpus=tuple(gpus.tolist()),
+        reset_at=now,
+    )
+
+
+def _received(old: Book, spent: Mapping[str, float]) -> tuple[Floats, Floats]:
+    """Time received by unit and by kind, a gang or a pair counted once."""
+    received, total = old.received.copy(), old.total.copy()
+    for i, (unit, kind) in enumerate(zip(old.units, old.on, strict=True)):
+        if kind >= 0:
+            seconds = max((spent[job] for job in unit if job in spent), default=0.0)
+            received[i, kind] += seconds
+            total[kind] += seconds
+    return received, total
+
+
+def _steps(old: Book, view: View, problem: Problem, spent: Mapping[str, float]) -> dict[str, float]:
+    """Steps made by each job since the round began, restarts not counted."""
+    row = {str(job.id): i for i, job in enumerate(view.table.jobs)}
+    lost = _restarting(view, old.round_at)
+    pairs = problem.pairs
+    both = {ab: i for i, ab in enumerate(zip(pairs.first, pairs.second, strict=True))}
+    done = {}
+    for unit, kind in zip(old.units, old.on, strict=True):
+        if kind < 0:
+            continue
+        rows = [row[job] for job in unit if job in row]
+        for side, job in enumerate(unit):
+            if job not in row:
+                continue
+            rate = problem.rates[row[job], kind]
+            if len(rows) == 2 and (pair := both.get((rows[0], rows[1]))) is not None:
+                rate = pairs.rates[pair, kind, side]
+            seconds = max(spent[job] - lost[row[job]], 0.0)
+            done[job] = old.done.get(job, 0.0) + float(rate) * seconds
+    return done
+
+
+def _restarting(view: View, since: float) -> Floats:
+    """Seconds of the last round that each job is believed to have spent on restarting."""
+    table = view.table
+    if view.beliefs is None:
+        return np.zeros(len(table))
+    again = (table.column("attempt") > 1) & (table.column("ran_since") >= since)
+    return np.where(again, view.beliefs.restart_s(table), 0.0)

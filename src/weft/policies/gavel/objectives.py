@@ -1,0 +1,216 @@
+"""Gavel's objectives: each turns a problem into fractions of time by job and kind.
+
+Section numbers are those of the paper where it has them: 4.1 fairness, 4.2 the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from weft.core.table import Floats
+from weft.pieces.lp import NoSolution, Sparse, maximise
+from weft.policies.gavel.filling import water_filling
+from weft.policies.gavel.problem import (
+    Problem,
+    Program,
+    Solution,
+    fold,
+    greatest_sum,
+    highest_level,
+    unfold,
+)
+
+PRECISION = 1e-7
+
+
+def normal(problem: Problem) -> Floats:
+    """Throughput of each job when its time is split over kinds in proportion to their GPUs."""
+    total = problem.gpus.sum()
+    return np.asarray(problem.rates @ (problem.gpus / total if total else problem.gpus))
+
+
+def isolated(problem: Problem) -> Floats:
+    """Throughput of each job on an equal part of every kind."""
+    jobs = max(float(problem.counts.sum()), 1.0)
+    part = problem.gpus[None, :] / jobs / problem.gangs[:, None]
+    part = part / np.maximum(part.sum(axis=1, keepdims=True), 1.0)
+    return np.asarray((problem.rates * part).sum(axis=1))
+
+
+def max_min_fairness(problem: Problem) -> Solution:
+    """Maximise the least normalised throughput: least attained service, in GPU-time."""
+    small, group = fold(problem, "gangs", "weights", *_models(problem))
+    # z <= (1 / w_m) s_m thr(m, X) / norm_m
+    need = small.weights * normal(small) / small.gangs
+    found, _ = highest_level(Program(small), need)
+    return unfold(small, found, problem, group)
+
+
+def makespan(problem: Problem) -> Solution:
+    """Finish everything as early as possible; the value is the makespan in seconds."""
+    small, group = fold(problem, "gangs", "steps", *_models(problem))
+    # With u = 1 / T: thr(m, X) >= steps_m u, one linear program.
+    found, _ = highest_level(Program(small), small.steps)
+    found = replace(found, value=1.0 / found.value if found.value > 0.0 else np.inf)
+    return unfold(small, found, problem, group)
+
+
+def finish_time_fairness(problem: Problem) -> Solution:
+    """Minimise the worst of finish time over finish time alone (Themis), by bisection."""
+    small, group = fold(problem, "gangs", "steps", "elapsed", "ideal", *_models(problem))
+    program = Program(small)
+    runs = small.rates.max(axis=1, initial=0.0) > 0.0
+    ideal, steps, t = small.ideal, np.where(runs, small.steps, 0.0), small.elapsed
+    best = np.maximum(small.rates.max(axis=1, initial=0.0), 1e-300)
+    apart = np.maximum(isolated(small), 1e-300)
+
+    def worst(rate: Floats) -> float:
+        finish = t + steps / np.maximum(rate, 1e-300)
+        return float((finish / ideal)[runs].max(initial=0.0))
+
+    low, high = worst(best), worst(apart)
+    chosen = None
+    rho = high
+    for _ in range(60):
+        found, _ = highest_level(program, steps / np.maximum(rho * ideal - t, 1e-300))
+        if found.value >= 1.0 - PRECISION:
+            chosen = found
+            high = min(rho, worst(found.throughput(small)))
+        else:
+            low = rho
+        if high - low <= PRECISION * high:
+            break
+        rho = (low + high) / 2.0
+    assert chosen is not None
+    return unfold(small, replace(chosen, value=high), problem, group)
+
+
+def max_sum_throughput(problem: Problem) -> Solution:
+    """The most steps per second in all, whoever makes them."""
+    small, group = fold(problem, "gangs", *_models(problem))
+    program = Program(small)
+    return unfold(small, greatest_sum(program, program.throughput()), problem, group)
+
+
+def in_order(problem: Problem) -> Solution:
+    """First come first served, or any other `rank`: the earlier weighs more."""
+    program = Program(problem)
+    best = np.maximum(problem.rates.max(axis=1, initial=0.0), 1e-300)
+    # sum over m of thr(m, X) / thr(m, X_fastest) (M - m)
+    weight = (len(problem) - problem.rank) / best
+    worth = np.bincount(program.variable, program.rate * weight[program.member], program.n)
+    return greatest_sum(program, worth.astype(float))
+
+
+def greedy_fifo(problem: Problem) -> Solution:
+    """As the authors' code: in order, the fastest kind with room; nobody overtakes."""
+    alone, room = np.zeros_like(problem.rates), problem.gpus.copy()
+    for job in np.argsort(problem.rank, kind="stable"):
+        fits = room >= problem.gangs[job]
+        if not fits.any():
+            break
+        kind = int(np.where(fits, problem.rates[job], -1.0).argmax())
+        if problem.rates[job, kind] > 0.0:
+            alone[job, kind] = 1.0
+            room[kind] -= problem.gangs[job]
+    return Solution(float(alone.sum()), alone, np.zeros(problem.pairs.rates.shape[:2]))
+
+
+def cheapest(problem: Problem, prices: Floats, *, surrogate: bool = False) -> Solution:
+    """The most steps per dollar; with deadlines, the most that keeps them.
+
+    A ratio of linear forms, solved by the substitution of Charnes and Cooper; among equal
+    ratios the one with most throughput. `surrogate` maximises the sum of steps per dollar of
+    each job and kind instead, as the authors' code does.
+    """
+    small, group = fold(problem, "gangs", *_deadlines(problem), *_models(problem))
+    program = Program(small)
+    gain = program.throughput()
+    if surrogate:
+        found = _in_time(program, gain / prices[program.on])
+        return unfold(small, found, problem, group)
+    bill = prices[program.on] * program.gang
+    ratio = _best_ratio(program, gain, bill)
+    # Nothing is lost to rounding: a ratio a little less than the best admits the best itself.
+    found = _in_time(program, gain - (1.0 - PRECISION) * ratio * bill)
+    return unfold(small, replace(found, value=ratio), problem, group)
+
+
+def with_deadlines(problem: Problem) -> Solution:
+    """The most throughput that meets every deadline; if none can, as if there were none."""
+    small, group = fold(problem, "gangs", *_deadlines(problem), *_models(problem))
+    program = Program(small)
+    return unfold(small, _in_time(program, program.throughput()), problem, group)
+
+
+def hierarchical(problem: Problem, shares: Mapping[int, float], in_turn: set[int]) -> Solution:
+    """Weighted fairness between tenants, and inside each fairness or first come first served.
+
+    Lexicographic: whoever cannot be raised further is held, and the others go on rising.
+    """
+    queued = np.isin(problem.tenant, list(in_turn))
+    rank = np.where(queued, problem.rank, 0.0)
+    told_apart = replace(problem, rank=rank)
+    keys = ("gangs", "weights", "tenant", "rank", *_models(problem))
+    small, group = fold(told_apart, *keys)
+    found = water_filling(small, normal(small), shares, in_turn)
+    return unfold(small, found, problem, group)
+
+
+OBJECTIVES: Mapping[str, Callable[[Problem], Solution]] = {
+    "max-min-fairness": max_min_fairness,
+    "finish-time-fairness": finish_time_fairness,
+    "makespan": makespan,
+    "max-sum-throughput": max_sum_throughput,
+    "fifo": in_order,
+    "shortest-job": in_order,
+    "slo": with_deadlines,
+}
+
+
+def _best_ratio(program: Program, gain: Floats, bill: Floats) -> float:
+    """The greatest gain per bill: with y = t x and a bill of 1, a linear program in y and t."""
+    scale = float(gain.max(initial=0.0))
+    if scale == 0.0:
+        return 0.0
+    matrix = program.base.beside(-program.limits)
+    limits = np.append(np.zeros(len(program.limits)), 1.0)
+    floor = _floors(program.problem)
+    if floor is not None:
+        matrix = matrix.above(program.speeds().scaled(np.full(len(floor), -1.0)).beside(floor))
+        limits = np.append(np.zeros(len(program.limits) + len(floor)), 1.0)
+    whole = matrix.above(_row(np.append(bill, 0.0)))
+    return maximise(np.append(gain / scale, 0.0), whole, limits).value * scale
+
+
+def _in_time(program: Program, worth: Floats) -> Solution:
+    floor = _floors(program.problem)
+    if floor is None:
+        return greatest_sum(program, worth)
+    try:
+        return greatest_sum(program, worth, floor)
+    except NoSolution:
+        return greatest_sum(program, worth)
+
+
+def _floors(problem: Problem) -> Floats | None:
+    """thr(m, X) >= steps_m / SLO_m, or nothing where nobody has a deadline."""
+    if not len(problem.within) or not np.isfinite(problem.within).any():
+        return None
+    return np.asarray(problem.steps / np.maximum(problem.within, 1e-9))
+
+
+def _deadlines(problem: Problem) -> tuple[str, ...]:
+    return ("steps", "within") if _floors(problem) is not None else ()
+
+
+def _models(problem: Problem) -> tuple[str, ...]:
+    """Only pairs tell models of equal speed apart."""
+    return ("model",) if len(problem.pairs.first) else ()
+
+
+def _row(values: Floats) -> Sparse:
+    return Sparse.of(values[None, :])

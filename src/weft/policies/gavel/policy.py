@@ -1,0 +1,255 @@
+"""Gavel: any objective over time fractions on GPU kinds, followed by rounds.
+
+Paper       Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
+            Workloads", OSDI 2020.
+Objective   chosen by `objective`: max-min fairness of normalised throughput (least attained
+            service), finish-time fairness, makespan, throughput, cost, deadlines, first come,
+            shortest first, or fairness between tenants and inside them.
+Needs       steps per second of each job on each kind, from beliefs; without any, all kinds
+            count as equally fast. Makespan, finish-time fairness, shortest first and deadlines
+            also need work left: the job's steps, else the predictor.
+Controls    who runs, and on which kind; with `packed`, pairs that share devices.
+Cost        one linear program over classes of jobs that differ (about 60 bisection steps for
+            finish-time fairness, one a class for tenants) when jobs came or left, and
+            O(n log n) each round for n active jobs.
+Deviations  shares are solved again at the first round with news; the authors' code waits until
+            1920 s have passed, so that a job may wait for half an hour beside idle GPUs. Kinds
+            go first to jobs with a share of them, then to any job that can use them. Makespan
+            is one linear program, 5 % better than the authors' bisection. First come first
+            served and shortest first weigh jobs by rank. A gang costs its size times the price
+            of a GPU. Running jobs keep their devices before anybody else is placed. Elastic
+            jobs are rigid. `artifact` follows the authors' code in all of this, and its rounds
+            end with their last task; ties in the linear program are broken by another solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from weft.core.about import About, Controls, Needs
+from weft.core.errors import InvalidConfig
+from weft.core.plan import Plan
+from weft.core.table import Bools, Floats
+from weft.core.view import View
+from weft.policies.gavel.book import Book, brought_forward, reset
+from weft.policies.gavel.objectives import (
+    OBJECTIVES,
+    cheapest,
+    greedy_fifo,
+    hierarchical,
+)
+from weft.policies.gavel.problem import Problem, Solution
+from weft.policies.gavel.reading import fairness, fastest_first, problem_of, standing
+from weft.policies.gavel.rounds import (
+    Turn,
+    all_at_once,
+    by_kind,
+    chosen,
+    due_first,
+    placed,
+    priorities,
+)
+
+Objective = Literal[
+    "max-min-fairness",
+    "finish-time-fairness",
+    "makespan",
+    "max-sum-throughput",
+    "fifo",
+    "shortest-job",
+    "cost",
+    "slo",
+    "hierarchical",
+]
+TIMED = {"finish-time-fairness", "makespan", "shortest-job", "slo", "cost"}
+PREFER = {
+    "max-sum-throughput": "a stream of jobs with more throughput",
+    "cost": "a stream of jobs with more throughput for the price",
+    "slo": "a stream of jobs with deadlines",
+    "shortest-job": "a stream of shorter jobs",
+}
+ARTIFACT_RESET_S = 1920.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gavel:
+    """Time on each kind by linear program, in rounds of `round` seconds.
+
+    `aware=false` pretends that all kinds are equally fast. `reset` is the least time between two
+    solutions (none: whenever jobs came or left; 1920 s with `artifact`); `solve=round` solves
+    in every round and forgets no received time. `queue` fills kinds one by one (`kinds`) or by
+    priority over all (`all`). `prices` and `shares` are `name=number` joined by `/`: dollars an
+    hour of a GPU, and weights of tenants; tenants named in `in_turn` serve first come first.
+    """
+
+    objective: Objective = "max-min-fairness"
+    aware: bool = True
+    packed: bool = False
+    round: float = 360.0
+    reset: float | None = None
+    solve: Literal["news", "round"] = "news"
+    queue: Literal["kinds", "all"] = "kinds"
+    artifact: bool = False
+    prices: tuple[str, ...] = ("v100=2.48", "p100=1.46", "k80=0.45")
+    shares: tuple[str, ...] = ()
+    in_turn: tuple[str, ...] = ()
+
+    @property
+    def about(self) -> About:
+        """The authors' rounds end with their last task, ours at multiples of their length."""
+        return About(
+            "gavel",
+            "Narayanan et al. 2020",
+            needs=Needs.REMAINING if self.objective in TIMED else Needs.NOTHING,
+            controls=Controls.SHARE if self.packed else Controls.NOTHING,
+            every=None if self.artifact else self.round,
+            starves=PREFER.get(self.objective, ""),
+        )
+
+    def __post_init__(self) -> None:
+        if self.round <= 0:
+            raise InvalidConfig(f"gavel: round={self.round:g} must be above 0 seconds")
+        _numbers("prices", self.prices)
+        _numbers("shares", self.shares)
+
+    def decide(self, view: View) -> Plan:
+        """Account for the last round, solve if there is news, fill the next round."""
+        old = view.memory if isinstance(view.memory, Book) else None
+        if not len(view.table) or not view.cluster.kinds:
+            return Plan()
+        if self.artifact and old is not None and old.in_round(view, self.round):
+            return Plan(wake_at=old.round_at + self.round, memory=old)
+        for on in view.held().values():
+            view.free.give(on)
+        kinds = view.cluster.kinds
+        gpus = np.array(view.free.idle_by_kind(), dtype=float)
+        problem = problem_of(view, kinds, gpus, packed=self.packed)
+        book = brought_forward(old, view, problem, kinds, self.round / 2.0)
+        problem = standing(problem, book, view, timed=self.objective in TIMED)
+        if due := self._due(book, gpus, view.now):
+            book = self._solved(book, problem, view)
+        turns = self._turns(book, problem, view)
+        if not turns and not due:
+            book = self._solved(book, problem, view)
+            turns = self._turns(book, problem, view)
+        return self._plan(view, book, problem, turns)
+
+    # ---- the shares
+
+    def _due(self, book: Book, gpus: Floats, now: float) -> bool:
+        jobs = {unit[0] for unit in book.units}
+        if self.solve == "round" or not book.solved:
+            return True
+        if jobs == set(book.solved) and tuple(gpus.tolist()) == book.gpus:
+            return False
+        wait = ARTIFACT_RESET_S if self.reset is None and self.artifact else self.reset or 0.0
+        return now - book.reset_at >= wait or book.reset_at == 0.0
+
+    def _solved(self, book: Book, problem: Problem, view: View) -> Book:
+        """New shares; received time starts again, unless every round is solved."""
+        fair, problem = fairness(book, problem)
+        found = self._solution(self._seen(problem), view)
+        new = reset(book, problem, found, view.now, self.round / 2.0, problem.gpus)
+        if self.solve == "round":
+            new = replace(new, received=_again(book, new), total=book.total)
+        return replace(new, fair=fair)
+
+    def _seen(self, problem: Problem) -> Problem:
+        """Without awareness every kind that can run a job runs it at its best speed.
+
+        The authors' code forgets that some kinds cannot.
+        """
+        problem = replace(problem, interior=self.artifact)
+        if self.aware:
+            return problem
+        best = problem.rates.max(axis=1, keepdims=True)
+        runs = (problem.rates > 0.0) | self.artifact
+        return replace(problem, rates=np.where(runs, best, 0.0))
+
+    def _solution(self, problem: Problem, view: View) -> Solution:
+        if self.objective == "cost":
+            known = _numbers("prices", self.prices)
+            prices = np.array([known.get(kind, 1.0) for kind in view.cluster.kinds])
+            return cheapest(problem, prices, surrogate=self.artifact)
+        if self.objective == "hierarchical":
+            tenants = sorted({job.tenant for job in view.table.jobs})
+            weight = _numbers("shares", self.shares)
+            shares = {i: weight.get(tenant, 1.0) for i, tenant in enumerate(tenants)}
+            in_turn = {i for i, tenant in enumerate(tenants) if tenant in self.in_turn}
+            return hierarchical(problem, shares, in_turn)
+        if self.objective == "fifo" and self.artifact:
+            return greedy_fifo(problem)
+        if self.objective == "shortest-job":
+            alone = problem.steps / np.maximum(problem.rates.max(axis=1), 1e-300)
+            rank = np.argsort(np.argsort(alone, kind="stable"), kind="stable")
+            problem = replace(problem, rank=rank.astype(float))
+        return OBJECTIVES[self.objective](problem)
+
+    # ---- the round
+
+    def _turns(self, book: Book, problem: Problem, view: View) -> list[Turn]:
+        gangs, runs = _of_units(book, problem)
+        priority = priorities(book, runs)
+        order = self._order(view, problem)
+        if self.queue == "all":
+            queue = all_at_once(priority, order)
+        elif self.artifact:
+            queue = by_kind(book, priority, order)
+        else:
+            queue = due_first(book, priority, order)
+        if self.artifact and self.objective == "fifo":
+            queue = ((unit, kind) for unit, kind in queue if priority[unit, kind] > 0.0)
+        turns = chosen(book, gangs, runs, problem.gpus, queue)
+        # The authors' code lets a job that arrived since the last solution take a turn, then
+        # drops it when devices are given out.
+        solved = set(book.solved)
+        return [turn for turn in turns if solved.issuperset(book.units[turn.unit])]
+
+    def _order(self, view: View, problem: Problem) -> Sequence[int]:
+        if not self.aware:
+            return [int(kind) for kind in view.rng.permutation(len(problem.gpus))]
+        return fastest_first(view.cluster.kinds, problem)
+
+    def _plan(self, view: View, book: Book, problem: Problem, turns: list[Turn]) -> Plan:
+        gangs, _ = _of_units(book, problem)
+        given = placed(view, turns, gangs, book.kinds)
+        everything = {job: on for part in given.values() for job, on in part.items()}
+        where = {turn.unit: turn.kind for turn in given}
+        on = tuple(where.get(unit, -1) for unit in range(len(book.units)))
+        wake = view.now + self.round if self.artifact else None
+        plan = Plan.target(view, everything)
+        return replace(plan, wake_at=wake, memory=replace(book, on=on, round_at=view.now))
+
+
+def _of_units(book: Book, problem: Problem) -> tuple[Floats, Bools]:
+    """The gang of every unit, and on which kinds it can run."""
+    row = {unit[0]: i for i, unit in enumerate(book.units) if len(unit) == 1}
+    first = np.array([row[unit[0]] for unit in book.units])
+    last = np.array([row[unit[-1]] for unit in book.units])
+    return problem.gangs[first], (problem.rates[first] > 0.0) & (problem.rates[last] > 0.0)
+
+
+def _again(book: Book, new: Book) -> Floats:
+    """Received time of the new book's units as the old one has it."""
+    index = {unit: i for i, unit in enumerate(book.units)}
+    rows = np.array([index.get(unit, -1) for unit in new.units])
+    return np.where((rows >= 0)[:, None], book.received[rows], new.received)
+
+
+def _numbers(name: str, texts: tuple[str, ...]) -> dict[str, float]:
+    """`a=1`, `b=2` as a mapping."""
+    numbers = {}
+    for text in texts:
+        key, _, number = text.partition("=")
+        try:
+            numbers[key] = float(number)
+        except ValueError as error:
+            raise InvalidConfig(
+                f"gavel: {name} has {text!r}, which is not a name and a number",
+                hint=f"for example gavel:{name}=a=1/b=2.5",
+            ) from error
+    return numbers

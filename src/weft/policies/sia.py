@@ -1,0 +1,160 @@
+"""Sia: GPU kind and count for every job, by an integer program on goodput.
+
+Paper       Jayaram Subramanya et al., "Sia: Heterogeneity-aware, goodput-optimized ML-cluster
+            scheduling", SOSP 2023.
+Objective   a power mean of normalised goodputs, tempered for fairness by `p`.
+Needs       beliefs about goodput, which adaptive jobs report; a job that has never run gets
+            the smallest size first.
+Controls    how many GPUs of which kind, and where. The job tunes its own batch size.
+Cost        O(jobs x sizes) for goodput and prices, then O(jobs log jobs) for placement.
+Deviations  the program is solved by prices with a certified gap of at most 0.1 %, closed
+            exactly where it is larger. A job that must make room on its node pays a restart;
+            the authors' simulator moves such jobs for free. `artifact=true` rounds weights to
+            two decimals as the authors' code does, and solves to the last of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from weft.core.about import About, Controls
+from weft.core.cluster import Cluster
+from weft.core.errors import InvalidConfig
+from weft.core.model import Config
+from weft.core.plan import Plan
+from weft.core.table import Floats
+from weft.core.view import View
+from weft.pieces.place.whole_nodes import config_of, place_configs
+from weft.pieces.size.multiple_choice import NONE, Problem, choose
+
+INVALID = 1e-4
+HEAVIEST = 3000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sia:
+    """The best kind and number of GPUs for every job together, once a round.
+
+    `p` tempers fairness, `lambda` is what leaving a job without GPUs costs, `interval` the
+    length of a round, `max_gpus` the most one job may get.
+    """
+
+    p: float = -0.5
+    penalty: float = field(default=1.1, metadata={"name": "lambda"})
+    interval: float = 60.0
+    max_gpus: int = 64
+    artifact: bool = False
+
+    @property
+    def about(self) -> About:
+        """Decides once a round."""
+        return About(
+            "sia",
+            "Jayaram Subramanya et al. 2023",
+            controls=Controls.COUNT,
+            every=self.interval,
+        )
+
+    def __post_init__(self) -> None:
+        if self.p == 0 or (self.p < 0) != (self.penalty > 0):
+            raise InvalidConfig(
+                f"sia: p={self.p:g} with lambda={self.penalty:g} has no meaning",
+                hint="use lambda above 0 with p below 0, for example p=-0.5,lambda=1.1",
+            )
+
+    def decide(self, view: View) -> Plan:
+        """Goodput matrix, program, placement."""
+        if not len(view.table):
+            return Plan()
+        configs = valid_configs(view.cluster, self.max_gpus)
+        held = np.array([_index(view, row, configs) for row in range(len(view.table))])
+        pinned = (view.restoring() | ~view.preemptible()) & (held >= 0) & (held < len(configs))
+        worth = self._worth(view, configs, held)
+        pick = self._choose(view.cluster, configs, worth, np.where(pinned, held, NONE))
+        wanted = {row: configs[size] for row, size in enumerate(pick) if size >= 0}
+        placed = place_configs(view, wanted)
+        changes = {view.job(row).id: on for row, on in placed.items()}
+        stops = {
+            job.id: None
+            for row, job in enumerate(view.table.jobs)
+            if view.allocation(row) is not None and row not in wanted
+        }
+        return Plan({**stops, **changes})
+
+    def _worth(self, view: View, configs: tuple[Config, ...], held: Floats) -> Floats:
+        """What each size is worth to each row: lambda less its weight, -inf where not allowed."""
+        goodput = self._goodputs(view, configs)
+        allowed = goodput > 0.0
+        least = np.where(allowed, goodput, np.inf).min(axis=1, keepdims=True)
+        level = np.where(allowed, goodput / np.where(np.isfinite(least), least, 1.0), INVALID)
+        moving = (held >= 0)[:, None] & (held[:, None] != np.arange(len(configs))[None, :])
+        level = np.where(moving & allowed, level * self._restart_factor(view)[:, None], level)
+        weight = np.minimum(np.maximum(level, 1e-12) ** self.p, HEAVIEST)
+        if self.artifact:
+            weight = np.round(weight, 2)
+        worth = self.penalty - weight if self.p < 0 else weight - self.penalty
+        return np.where(allowed, worth, -np.inf)
+
+    def _goodputs(self, view: View, configs: tuple[Config, ...]) -> Floats:
+        """Beliefs; a job that has never run may have its smallest size of any kind it takes."""
+        goodput = view.believed().goodputs(view.table, configs)
+        kinds = np.array([c.kind for c in configs])
+        gpus = np.array([c.gpus for c in configs])
+        for row, job in enumerate(view.table.jobs):
+            demand = job.demand
+            fits = (gpus >= demand.min) & (gpus <= demand.max)
+            if demand.kinds:
+                fits &= np.isin(kinds, demand.kinds)
+            if np.isnan(goodput[row, 0]):
+                goodput[row] = fits & (gpus == gpus[fits].min(initial=demand.gpus))
+            elif not fits.all():
+                goodput[row][~fits] = 0.0
+        return goodput
+
+    def _restart_factor(self, view: View) -> Floats:
+        age = view.now - view.table.submitted
+        restarts = np.maximum(view.table.column("attempt") - 1.0, 0.0)
+        return restart_factor(age, restarts, view.believed().restart_s(view.table))
+
+    def _choose(
+        self, cluster: Cluster, configs: tuple[Config, ...], worth: Floats, pinned: Floats
+    ) -> list[int]:
+        """Solve for the rows that may change; the pinned keep what they have."""
+        kind = np.array([cluster.kinds.index(c.kind) for c in configs])
+        count = np.array([float(c.gpus) for c in configs])
+        capacity = np.array([float(cluster.gpus_by_kind[k]) for k in cluster.kinds])
+        pick = pinned.astype(np.intp)
+        for size in pick[pick >= 0]:
+            capacity[kind[size]] -= count[size]
+        open_rows = np.flatnonzero(pick < 0)
+        problem = Problem(worth[open_rows], kind, count, capacity)
+        exact = {"gap": 0.0, "step": 0.01} if self.artifact else {"gap": 1e-3}
+        pick[open_rows] = choose(problem, **exact).pick
+        return [int(size) for size in pick]
+
+
+def valid_configs(cluster: Cluster, max_gpus: int = 64) -> tuple[Config, ...]:
+    """Powers of two inside a node, then whole nodes, of every kind."""
+    configs: list[Config] = []
+    for kind in cluster.kinds:
+        size = cluster.node_size(kind)
+        nodes = cluster.gpus_by_kind[kind] // size
+        configs += [Config(kind, 1, 2**i) for i in range(size.bit_length()) if 2**i <= size]
+        configs += [Config(kind, n, n * size) for n in range(2, nodes + 1) if n * size <= max_gpus]
+    return tuple(configs)
+
+
+def restart_factor(age: Floats, restarts: Floats, seconds: Floats) -> Floats:
+    """How much of a job's life a restart now would leave for work; 1 for the very young."""
+    factor = np.maximum(age - restarts * seconds, 0.0) / (age + seconds)
+    return np.where(age < seconds, 1.0, factor)
+
+
+def _index(view: View, row: int, configs: tuple[Config, ...]) -> int:
+    on = view.allocation(row)
+    if on is None:
+        return NONE
+    config = config_of(view, on)
+    return configs.index(config) if config in configs else len(configs)

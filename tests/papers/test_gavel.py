@@ -1,0 +1,480 @@
+"""The worked examples of Gavel (OSDI 2020), its invariants and its published runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.core.cluster import parse_cluster
+from weft.core.errors import InvalidConfig
+from weft.core.events import Decided, Event
+from weft.core.model import Demand, Job, JobId
+from weft.core.scheduler import Scheduler
+from weft.core.table import Floats
+from weft.core.trace import Trace, Truth
+from weft.perf.throughputs import ThroughputBeliefs, Throughputs, published, read_throughputs
+from weft.policies.gavel.book import Book
+from weft.policies.gavel.objectives import (
+    OBJECTIVES,
+    cheapest,
+    finish_time_fairness,
+    greedy_fifo,
+    hierarchical,
+    in_order,
+    isolated,
+    makespan,
+    max_min_fairness,
+    max_sum_throughput,
+    normal,
+    with_deadlines,
+)
+from weft.policies.gavel.policy import Gavel, Objective
+from weft.policies.gavel.problem import Pairs, Problem, Program, Solution, greatest_sum
+from weft.predict.none import NoPredictor
+from weft.sim.driver import Driver
+from weft.sim.physics import Physics
+from weft.testing import check_policy, view_of
+from weft.traces.find import find
+
+THREE = ((40.0, 20.0, 10.0), (12.0, 8.0, 4.0), (100.0, 50.0, 10.0))
+TWO = ((4.0, 1.0), (2.0, 1.0))
+NAMES = ("v100", "p100", "k80")
+
+
+def problem(rates: object, gpus: object, **columns: object) -> Problem:
+    as_floats: dict[str, Any] = {n: np.array(c, dtype=float) for n, c in columns.items()}
+    return Problem(np.array(rates, dtype=float), np.array(gpus, dtype=float), **as_floats)
+
+
+# ---- the linear programs
+
+
+def test_e1_max_min_fairness_on_three_kinds() -> None:
+    three = problem(THREE, (1, 1, 1))
+
+    found = max_min_fairness(three)
+
+    assert normal(three) == pytest.approx((23.33333, 8.0, 53.33333))
+    assert found.value == pytest.approx(1.0298507)
+    assert found.throughput(three) == pytest.approx((24.02985, 8.23881, 54.92537))
+    assert max_min_fairness(problem(np.ones((3, 3)), (1, 1, 1))).value == pytest.approx(1.0)
+
+
+def test_e2_and_e3_weights_divide_the_normalised_throughput() -> None:
+    weighted = problem(TWO, (1, 1), weights=(2, 1))
+
+    found = max_min_fairness(weighted)
+
+    assert max_min_fairness(problem(TWO, (1, 1))).value == pytest.approx(1.0)
+    assert found.value == pytest.approx(0.7368421)
+    assert found.throughput(weighted) == pytest.approx((3.684211, 1.105263))
+    expected = [(0.894737, 0.105263), (0.105263, 0.894737)]
+    assert found.alone == pytest.approx(np.array(expected), abs=1e-6)
+
+
+def test_e4_fairness_is_in_gpu_time() -> None:
+    gangs = problem([[10], [10], [10]], [2], gangs=(2, 1, 1))
+
+    found = max_min_fairness(gangs)
+
+    assert found.value == pytest.approx(2 / 3)
+    assert found.alone[:, 0] == pytest.approx((1 / 3, 2 / 3, 2 / 3))
+
+
+def test_e5_makespan_is_one_linear_program() -> None:
+    found = makespan(problem(TWO, (1, 1), steps=(400, 400)))
+
+    assert found.value == pytest.approx(228.5714)
+    assert found.alone == pytest.approx(np.array([(0.25, 0.75), (0.75, 0.25)]))
+    long = problem(THREE, (1, 1, 1), steps=(36000, 14400, 90000))
+    assert makespan(long).value == pytest.approx(1643.478)
+
+
+def test_e6_finish_time_fairness() -> None:
+    fresh = problem(TWO, (1, 1), steps=(3600, 3600), elapsed=(0, 0))
+    alone = isolated(fresh)
+    late = replace(fresh, elapsed=np.array((1000.0, 0.0)), ideal=3600 / alone + (500, 0))
+
+    found = finish_time_fairness(late)
+
+    assert alone == pytest.approx((2.5, 1.5))
+    first = finish_time_fairness(replace(fresh, ideal=3600 / alone))
+    assert first.value == pytest.approx(1.0, abs=1e-6)
+    assert found.value == pytest.approx(1.1302286, abs=1e-6)
+    expected = [(0.672835, 0.327165), (0.327165, 0.672835)]
+    assert found.alone == pytest.approx(np.array(expected), abs=1e-5)
+
+
+def test_e7_throughput_cost_and_deadlines() -> None:
+    two, prices = problem(TWO, (1, 1)), np.array((3.0, 1.0))
+    urgent = replace(two, steps=np.array((0.0, 1.5)), within=np.array((np.inf, 1.0)))
+
+    most, cheap = max_sum_throughput(two), cheapest(two, prices, surrogate=True)
+    in_time = cheapest(urgent, prices, surrogate=True)
+
+    assert most.value == pytest.approx(5.0)
+    assert most.alone == pytest.approx(np.eye(2))
+    assert cheap.value == pytest.approx(7 / 3)
+    assert cheap.alone == pytest.approx(np.eye(2))
+    assert in_time.value == pytest.approx(2.0)
+    assert in_time.alone == pytest.approx(np.full((2, 2), 0.5))
+
+
+def test_the_paper_s_cost_is_a_ratio() -> None:
+    two = problem(TWO, (1, 1))
+
+    found = cheapest(two, np.array((3.0, 1.0)))
+
+    assert found.value == pytest.approx(4 / 3)  # job 0 alone: 4 steps for 3 dollars
+    assert found.alone == pytest.approx(np.array([(1.0, 0.0), (0.0, 0.0)]))
+
+
+def test_impossible_deadlines_are_dropped_together() -> None:
+    steps, within = np.array((100.0, 0.0)), np.array((1.0, np.inf))
+
+    found = with_deadlines(replace(problem(TWO, (1, 1)), steps=steps, within=within))
+
+    assert found.value == pytest.approx(5.0)
+
+
+def test_e8_water_filling_goes_on_rising() -> None:
+    three = problem([(4, 1), (4, 1), (0, 1)], (2, 1), tenant=(0, 0, 0), rank=(0, 1, 2))
+
+    found = hierarchical(three, {}, set())
+
+    assert max_min_fairness(three).value == pytest.approx(4 / 3)
+    levels = found.throughput(three) / normal(three)
+    assert levels == pytest.approx((4 / 3, 4 / 3, 3.0))
+
+
+@pytest.mark.parametrize(
+    ("in_turn", "expected"),
+    [(set(), (0.5, 0.5, 2 / 3, 2 / 3, 2 / 3)), ({1}, (0.5, 0.5, 1.0, 1.0, 0.0))],
+)
+def test_e9_tenants_share_by_weight(in_turn: set[int], expected: tuple[float, ...]) -> None:
+    five = problem([[1]] * 5, [3], tenant=(0, 0, 1, 1, 1), rank=range(5))
+
+    found = hierarchical(five, {0: 1.0, 1: 2.0}, in_turn)
+
+    assert found.throughput(five) == pytest.approx(expected)
+
+
+def test_e10_pairs_on_one_device() -> None:
+    pair = Pairs(np.array([0]), np.array([1]), np.array([[[3.2, 1.5]]]))
+    one = replace(problem([[4], [2]], [1], model=(0, 1)), pairs=pair)
+
+    found = max_min_fairness(one)
+
+    assert found.value == pytest.approx(0.7619048)
+    assert found.paired[0, 0] == pytest.approx(0.952381)
+    assert found.alone[:, 0] == pytest.approx((0.0, 0.047619), abs=1e-6)
+
+
+def test_e10_pairs_on_two_kinds() -> None:
+    pair = Pairs(np.array([0]), np.array([1]), np.array([[[3.2, 1.5], [0.6, 0.5]]]))
+    two = replace(problem(TWO, (1, 1), model=(0, 1)), pairs=pair)
+
+    found = max_min_fairness(two)
+
+    assert found.value == pytest.approx(1.0769231)
+    assert found.paired == pytest.approx(np.array([(0.7692308, 0.0)]), abs=1e-6)
+    expected = [(0.0, 0.2307692), (0.2307692, 0.0)]
+    assert found.alone == pytest.approx(np.array(expected), abs=1e-6)
+
+
+def test_first_come_first_served_in_code_and_paper() -> None:
+    queue = problem([(4, 1), (2, 1), (9, 3)], (1, 1), rank=range(3))
+
+    code, paper = greedy_fifo(queue), in_order(queue)
+
+    assert code.alone.tolist() == [[1, 0], [0, 1], [0, 0]]
+    assert paper.alone == pytest.approx(np.array([(1, 0), (0, 1), (0, 0)]), abs=1e-6)
+
+
+# ---- what holds for every problem
+
+rates = st.floats(0.1, 100.0)
+problems = st.integers(1, 6).flatmap(
+    lambda jobs: st.builds(
+        lambda rows, gpus, gangs, weights: problem(rows, gpus, gangs=gangs, weights=weights),
+        st.lists(st.tuples(rates, rates, rates), min_size=jobs, max_size=jobs),
+        st.tuples(*[st.integers(2, 6)] * 3),
+        st.lists(st.sampled_from((1, 2)), min_size=jobs, max_size=jobs),
+        st.lists(st.sampled_from((1.0, 5.0)), min_size=jobs, max_size=jobs),
+    )
+)
+
+
+def check_feasible(one: Problem, found: Solution) -> None:
+    used = (one.gangs[:, None] * found.alone).sum(axis=0)
+    assert (found.alone >= -1e-9).all()
+    assert (found.alone.sum(axis=1) <= 1 + 1e-6).all()
+    assert (used <= one.gpus + 1e-6).all()
+
+
+@given(problems)
+def test_every_objective_is_feasible(one: Problem) -> None:
+    jobs = len(one)
+    steps = np.arange(1.0, jobs + 1.0) * 100
+    whole = replace(
+        one,
+        steps=steps,
+        elapsed=np.zeros(jobs),
+        ideal=steps / isolated(one),
+        rank=np.arange(jobs, dtype=float),
+        tenant=np.arange(jobs, dtype=float) % 2,
+    )
+
+    for objective in OBJECTIVES.values():
+        check_feasible(whole, objective(whole))
+    check_feasible(whole, hierarchical(whole, {0: 2.0}, {1}))
+    check_feasible(whole, cheapest(whole, np.array((3.0, 2.0, 1.0))))
+    check_feasible(whole, max_min_fairness(replace(whole, interior=True)))
+
+
+@given(problems)
+def test_sharing_beats_an_equal_part_of_every_kind(one: Problem) -> None:
+    apart = one.gangs / one.weights * isolated(one) / normal(one)
+
+    assert max_min_fairness(one).value >= apart.min() * (1 - 1e-6)
+
+
+@given(problems, st.floats(0.01, 100.0))
+def test_the_unit_of_a_job_s_steps_does_not_matter(one: Problem, factor: float) -> None:
+    scaled = one.rates.copy()
+    scaled[0] *= factor
+
+    same = max_min_fairness(replace(one, rates=scaled)).value
+
+    assert same == pytest.approx(max_min_fairness(one).value, rel=1e-5)
+
+
+@given(problems)
+def test_pairs_never_make_it_worse(one: Problem) -> None:
+    first, second = np.triu_indices(len(one), 1)
+    alike = one.gangs[first] == one.gangs[second]
+    first, second = first[alike], second[alike]
+    speeds = np.stack([0.6 * one.rates[first], 0.7 * one.rates[second]], axis=2)
+    model = np.arange(len(one), dtype=float)
+
+    packed = replace(one, pairs=Pairs(first, second, speeds), model=model)
+
+    assert max_min_fairness(packed).value >= max_min_fairness(one).value - 1e-6
+
+
+@given(problems)
+def test_no_level_can_rise_once_the_water_is_in(one: Problem) -> None:
+    whole = replace(one, tenant=np.zeros(len(one)), rank=np.arange(len(one), dtype=float))
+    found = hierarchical(whole, {}, set())
+    reached = found.throughput(whole)
+
+    for job in range(len(one)):
+        others = np.where(np.arange(len(one)) == job, 0.0, reached * (1 - 1e-6))
+        assert _best(whole, job, others) <= reached[job] * (1 + 1e-4) + 1e-6
+
+
+def _best(one: Problem, job: int, floors: Floats) -> float:
+    """The most that one job can have while the others keep theirs."""
+    program = Program(one)
+    mine = np.where(program.member == job, program.rate, 0.0)
+    worth = np.bincount(program.variable, mine, program.n).astype(float)
+    return greatest_sum(program, worth, floors).value
+
+
+def test_jobs_that_look_alike_are_solved_as_one_and_get_the_same() -> None:
+    many = problem([*THREE] * 50, (36, 36, 36))
+
+    found = max_min_fairness(many)
+
+    assert found.value == pytest.approx(max_min_fairness(replace(many, interior=True)).value)
+    assert found.alone[:3] == pytest.approx(found.alone[3:6])
+
+
+# ---- the mechanism
+
+
+def run(
+    jobs: Trace,
+    policy: Gavel,
+    cluster: str,
+    table: Throughputs,
+    rounds: int | None = None,
+    seed: int = 0,
+) -> tuple[Physics, list[tuple[float, Event]], Scheduler]:
+    log: list[tuple[float, Event]] = []
+    machines, physics = parse_cluster(cluster), Physics(jobs, table)
+    scheduler = Scheduler(
+        policy,
+        machines,
+        predictor=NoPredictor(),
+        beliefs=ThroughputBeliefs(table),
+        seed=seed,
+        journal=lambda now, event: log.append((now, event)),
+    )
+    driver = Driver(scheduler, physics, machines, seed=seed)
+    if rounds is None:
+        driver.run()
+    else:
+        while sum(isinstance(event, Decided) for _, event in log) < rounds:
+            driver._settle(now := driver._next_time(), driver._happening(now))
+    return physics, log, scheduler
+
+
+E11 = ("ResNet-50 (batch size 64)", "A3C", "LM (batch size 80)")
+
+
+def endless(*models: str) -> Trace:
+    pairs = tuple((Job(JobId(str(i)), model=m), Truth(1e9)) for i, m in enumerate(models))
+    return Trace("endless", pairs)
+
+
+@pytest.mark.parametrize("artifact", [False, True])
+def test_e11_twelve_rounds(artifact: bool) -> None:
+    policy, cluster = Gavel(artifact=artifact), "1x1:v100+1x1:p100+1x1:k80"
+
+    _, log, scheduler = run(endless(*E11), policy, cluster, published(), rounds=12)
+
+    rounds: list[str] = []
+    held: dict[str, str] = {}
+    for _, event in log:
+        if isinstance(event, Decided):
+            held.update({j: on.slices[0].node if on else "" for j, on in event.changes.items()})
+            on = {node.partition("-")[0]: job for job, node in held.items()}
+            rounds.append("".join(on[kind] for kind in NAMES))
+    assert " ".join(rounds) == "021 120 021 120 012 120 021 120 021 120 012 120"
+    assert isinstance(scheduler.memory, Book)
+    expected = [(0.52476, 0, 0.47524), (0.47524, 0.15011, 0.37464), (0, 0.84989, 0.15011)]
+    assert scheduler.memory.share == pytest.approx(np.array(expected), abs=1e-5)
+
+
+def test_time_received_approaches_the_shares() -> None:
+    cluster, rounds = "1x1:v100+1x1:p100+1x1:k80", 200
+
+    _, _, scheduler = run(endless(*E11), Gavel(), cluster, published(), rounds=rounds)
+
+    book = scheduler.memory
+    assert isinstance(book, Book)
+    got = (book.received - 180.0) / (360.0 * (rounds - 1))
+    assert np.abs(got - book.share).max() < 0.02
+
+
+def test_a_job_keeps_its_devices_while_it_stays_on_a_kind() -> None:
+    models = ("A3C",) * 3
+
+    physics, _, _ = run(endless(*models), Gavel(), "1x4:v100", published(), rounds=20)
+
+    assert physics.starts.tolist() == [1, 1, 1]
+
+
+def test_the_authors_code_makes_a_newcomer_wait() -> None:
+    jobs = (
+        (Job(JobId("old"), model="A3C"), Truth(20_000.0)),
+        (Job(JobId("new"), 400.0, model="A3C"), Truth(3_000.0)),
+        (Job(JobId("newer"), 800.0, model="A3C"), Truth(3_000.0)),
+    )
+
+    ours, _, _ = run(Trace("late", jobs), Gavel(), "1x4:v100", published())
+    theirs, _, _ = run(Trace("late", jobs), Gavel(artifact=True), "1x4:v100", published())
+
+    assert ours.first_start.tolist() == [0.0, 720.0, 1080.0]
+    # The reset at 720 s is the last that needs no waiting: the next is 1920 s later.
+    assert theirs.first_start.tolist() == [0.0, 720.0, 2880.0]
+
+
+def test_pairs_share_devices_where_it_pays() -> None:
+    key = ("A3C", 1)
+    table = Throughputs({"v100": {key: 4.0}}, {"v100": {(key, key): (3.6, 3.6)}})
+    jobs = endless("A3C", "A3C")
+
+    _, _, scheduler = run(jobs, Gavel(packed=True), "1x1:v100", table, rounds=2)
+
+    held = [on for on in scheduler.state.table.allocations if on]
+    assert [on.sharing.share for on in held] == [0.5, 0.5]
+    assert held[0].slices == held[1].slices
+
+
+def test_gavel_in_sia_s_simulator() -> None:
+    policy = Gavel(objective="max-sum-throughput", solve="round", queue="all")
+    jobs = endless("LM (batch size 5)", "LM (batch size 5)", "A3C")
+
+    _, _, scheduler = run(jobs, policy, "1x1:v100+1x1:k80", published(), rounds=4)
+
+    book = scheduler.memory
+    assert isinstance(book, Book)
+    # Shares are solved every round, received time is never forgotten.
+    assert book.reset_at == 3 * 360.0
+    assert book.received.sum() == pytest.approx(180.0 * 6 + 2 * 3 * 360.0)
+
+
+def test_tenants_and_prices_are_names_with_numbers() -> None:
+    with pytest.raises(InvalidConfig, match="shares has 'a'"):
+        Gavel(shares=("a",))
+    with pytest.raises(InvalidConfig, match="round=0"):
+        Gavel(round=0)
+
+
+@pytest.mark.parametrize("objective", [*OBJECTIVES, "cost", "hierarchical"])
+def test_every_objective_keeps_the_contract_of_a_policy(objective: Objective) -> None:
+    check_policy(Gavel(objective))
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Gavel(artifact=True),
+        Gavel("fifo", artifact=True),
+        Gavel(aware=False),
+        Gavel(packed=True),
+        Gavel("max-sum-throughput", solve="round", queue="all"),
+    ],
+    ids=["artifact", "artifact-fifo", "agnostic", "packed", "sia"],
+)
+def test_every_variant_keeps_the_contract_of_a_policy(policy: Gavel) -> None:
+    check_policy(policy)
+
+
+def test_a_gang_that_fits_no_kind_it_accepts_waits() -> None:
+    picky = Job(JobId("picky"), demand=Demand(2, kinds=("k80",)))
+    view = view_of("1x4:v100+1x1:k80", picky, Job(JobId("easy")))
+
+    assert set(view.after(Gavel().decide(view))) == {"easy"}
+
+
+# ---- the published runs
+
+PHYSICAL = "2x4:v100+4x4:p100+6x4:k80"
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("trace", "policy", "hours"),
+    [
+        ("max_min_fairness", Gavel(artifact=True), 3.82),
+        ("max_min_fairness", Gavel(artifact=True, aware=False), 5.23),
+    ],
+    ids=["aware", "agnostic"],
+)
+def test_the_authors_simulator_is_met(data: Path, trace: str, policy: Gavel, hours: float) -> None:
+    table = read_throughputs(data / "gavel" / "physical_cluster_throughputs.json")
+    jobs = find(str(data / "gavel" / f"{trace}.trace"))
+
+    physics, _, _ = run(jobs, policy, PHYSICAL, table)
+
+    jct = physics.ended_at - [job.submitted for job, _ in jobs]
+    assert float(jct.mean()) / 3600 == pytest.approx(hours, rel=0.03)
+
+
+@pytest.mark.data
+def test_the_authors_makespan_is_met(data: Path) -> None:
+    table = read_throughputs(data / "gavel" / "physical_cluster_throughputs.json")
+    jobs = find(str(data / "gavel" / "minimize_makespan.trace"))
+
+    physics, _, _ = run(jobs, Gavel("makespan", artifact=True), PHYSICAL, table)
+
+    assert physics.ended_at.max() / 3600 == pytest.approx(17.40, rel=0.03)

@@ -151,8 +151,8 @@ def _best_of_one(times: StepTime, noise: Noise, nodes: float, k: float, limits: 
         np.maximum(s, 1.0, out=s, where=local > noise.init + TINY)
     m = np.ceil(local / (s + 1.0) - TINY)
     value = _goodput(times, noise, nodes, k, m, s)
-    value[(m < limits.min_local) | (m > limits.max_local)] = 0.0
-    best = int(value.argmax()) if low <= limits.max_batch else 0
+    value[(m < limits.min_local) | (m > limits.max_local) | (low > limits.max_batch)] = 0.0
+    best = int(value.argmax())
     return Choice(float(value[best]), float(m[best]), float(s[best]))
 
 

@@ -60,6 +60,7 @@ class KindTable:
     def _between(self, nodes: int, gpus: int, local: float) -> tuple[float, float]:
         """Linear in the number of nodes, at the same GPUs per node."""
         known = sorted({n for n, _ in self.shapes})
+        nodes = min(nodes, known[-1])
         above = min(bisect_left(known, nodes), len(known) - 1)
         below = max(above - 1, 0) if known[above] != nodes else above
         ends = [self._on_nodes(known[i], gpus * known[i] / nodes, local) for i in (below, above)]

@@ -183,7 +183,8 @@ def test_cases_together_are_answered_as_one_by_one(
 
 
 def test_parameters_of_many_jobs_broadcast() -> None:
-    jobs = StepTime(*(np.array([p, 2.0 * p]) for p in TIMES[:6]), np.array([2.0, 2.0]))
+    both = [np.array([p, 2.0 * p]) for p in TIMES]
+    jobs = StepTime(*both)._replace(gamma=2.0)
 
     found = best_batch(jobs, NOISE, 1, np.array([4, 4]), LIMITS)
 

@@ -103,9 +103,12 @@ def brought_forward(
 
 
 def reset(
-    book: Book, problem: Problem, found: Solution, now: float, credit: float, gpus: Floats
+    book: Book, problem: Problem, found: Solution, now: float, credit: float, *, forget: bool = True
 ) -> Book:
-    """The book with new shares; what was owed under the old ones becomes deficit."""
+    """The book with new shares; what was owed under the old ones becomes deficit.
+
+    Received time starts again from the credit, unless it is not to be forgotten.
+    """
     owed = book.deficit + book.share * (now - book.reset_at) - (book.received - credit)
     jobs = [unit[0] for unit in book.units if len(unit) == 1]
     pairs = problem.pairs
@@ -115,16 +118,19 @@ def reset(
     index = {unit: i for i, unit in enumerate(book.units)}
     rows = np.array([index.get(unit, NOWHERE) for unit in units])
     share = np.concatenate([found.alone, found.paired[wanted]]) if joint else found.alone
+    received, total = np.full(share.shape, credit), np.full(len(book.kinds), credit * len(units))
+    if not forget:
+        received, total = np.where((rows >= 0)[:, None], book.received[rows], credit), book.total
     return replace(
         book,
         units=units,
         share=share,
-        received=np.full(share.shape, credit),
+        received=received,
         deficit=np.where((rows >= 0)[:, None], owed[rows], 0.0),
-        total=np.full(len(book.kinds), credit * len(units)),
+        total=total,
         on=(NOWHERE,) * len(units),
         solved=tuple(jobs),
-        gpus=tuple(gpus.tolist()),
+        gpus=tuple(problem.gpus.tolist()),
         reset_at=now,
     )
 

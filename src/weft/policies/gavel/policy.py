@@ -9,9 +9,9 @@ Needs       steps per second of each job on each kind, from beliefs; without any
             count as equally fast. Makespan, finish-time fairness, shortest first and deadlines
             also need work left: the job's steps, else the predictor.
 Controls    who runs, and on which kind; with `packed`, pairs that share devices.
-Cost        one linear program over classes of jobs that differ (about 60 bisection steps for
-            finish-time fairness, one a class for tenants) when jobs came or left, and
-            O(n log n) each round for n active jobs.
+Cost        one linear program over classes of jobs that differ (a few for finish-time
+            fairness, one a class for tenants) when jobs came or left, and O(n log n) each
+            round for n active jobs.
 Deviations  shares are solved again at the first round with news; the authors' code waits until
             1920 s have passed, so that a job may wait for half an hour beside idle GPUs. Kinds
             go first to jobs with a share of them, then to any job that can use them. Makespan
@@ -33,17 +33,12 @@ import numpy as np
 from weft.core.about import About, Controls, Needs
 from weft.core.errors import InvalidConfig
 from weft.core.plan import Plan
-from weft.core.table import Bools, Floats
+from weft.core.table import Floats
 from weft.core.view import View
 from weft.policies.gavel.book import Book, brought_forward, reset
-from weft.policies.gavel.objectives import (
-    OBJECTIVES,
-    cheapest,
-    greedy_fifo,
-    hierarchical,
-)
+from weft.policies.gavel.objectives import OBJECTIVES, cheapest, greedy_fifo, hierarchical
 from weft.policies.gavel.problem import Problem, Solution
-from weft.policies.gavel.reading import fairness, fastest_first, problem_of, standing
+from weft.policies.gavel.reading import fairness, fastest_first, problem_of, standing, units_of
 from weft.policies.gavel.rounds import (
     Turn,
     all_at_once,
@@ -123,6 +118,7 @@ class Gavel:
             return Plan()
         if self.artifact and old is not None and old.in_round(view, self.round):
             return Plan(wake_at=old.round_at + self.round, memory=old)
+        view = view.without(view.running() & ~view.preemptible())
         for on in view.held().values():
             view.free.give(on)
         kinds = view.cluster.kinds
@@ -151,12 +147,12 @@ class Gavel:
 
     def _solved(self, book: Book, problem: Problem, view: View) -> Book:
         """New shares; received time starts again, unless every round is solved."""
-        fair, problem = fairness(book, problem)
+        if self.objective == "finish-time-fairness":
+            fair, problem = fairness(book, problem)
+            book = replace(book, fair=fair)
         found = self._solution(self._seen(problem), view)
-        new = reset(book, problem, found, view.now, self.round / 2.0, problem.gpus)
-        if self.solve == "round":
-            new = replace(new, received=_again(book, new), total=book.total)
-        return replace(new, fair=fair)
+        forget = self.solve == "news"
+        return reset(book, problem, found, view.now, self.round / 2.0, forget=forget)
 
     def _seen(self, problem: Problem) -> Problem:
         """Without awareness every kind that can run a job runs it at its best speed.
@@ -192,7 +188,7 @@ class Gavel:
     # ---- the round
 
     def _turns(self, book: Book, problem: Problem, view: View) -> list[Turn]:
-        gangs, runs = _of_units(book, problem)
+        gangs, runs = units_of(book, problem)
         priority = priorities(book, runs)
         order = self._order(view, problem)
         if self.queue == "all":
@@ -215,7 +211,7 @@ class Gavel:
         return fastest_first(view.cluster.kinds, problem)
 
     def _plan(self, view: View, book: Book, problem: Problem, turns: list[Turn]) -> Plan:
-        gangs, _ = _of_units(book, problem)
+        gangs, _ = units_of(book, problem)
         given = placed(view, turns, gangs, book.kinds)
         everything = {job: on for part in given.values() for job, on in part.items()}
         where = {turn.unit: turn.kind for turn in given}
@@ -223,21 +219,6 @@ class Gavel:
         wake = view.now + self.round if self.artifact else None
         plan = Plan.target(view, everything)
         return replace(plan, wake_at=wake, memory=replace(book, on=on, round_at=view.now))
-
-
-def _of_units(book: Book, problem: Problem) -> tuple[Floats, Bools]:
-    """The gang of every unit, and on which kinds it can run."""
-    row = {unit[0]: i for i, unit in enumerate(book.units) if len(unit) == 1}
-    first = np.array([row[unit[0]] for unit in book.units])
-    last = np.array([row[unit[-1]] for unit in book.units])
-    return problem.gangs[first], (problem.rates[first] > 0.0) & (problem.rates[last] > 0.0)
-
-
-def _again(book: Book, new: Book) -> Floats:
-    """Received time of the new book's units as the old one has it."""
-    index = {unit: i for i, unit in enumerate(book.units)}
-    rows = np.array([index.get(unit, -1) for unit in new.units])
-    return np.where((rows >= 0)[:, None], book.received[rows], new.received)
 
 
 def _numbers(name: str, texts: tuple[str, ...]) -> dict[str, float]:

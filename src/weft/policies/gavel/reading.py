@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.core.table import Floats
+from weft.core.table import Bools, Floats
 from weft.core.view import View
 from weft.policies.gavel.book import Book
 from weft.policies.gavel.objectives import isolated
@@ -61,8 +61,6 @@ def fairness(book: Book, problem: Problem) -> tuple[Fair, Problem]:
 
     Steps already made count at the speed of the part that was a job's own when it made them.
     """
-    if not len(problem.steps):
-        return {}, problem
     jobs = [unit[0] for unit in book.units if len(unit) == 1]
     speed = isolated(problem)
     ideal, fair = np.ones(len(jobs)), {}
@@ -83,6 +81,14 @@ def fastest_first(kinds: Sequence[str], problem: Problem) -> list[int]:
     best = np.maximum(problem.rates.max(axis=1, keepdims=True), 1e-300)
     mean = (problem.rates / best).mean(axis=0)
     return [int(kind) for kind in np.argsort(-mean, kind="stable")]
+
+
+def units_of(book: Book, problem: Problem) -> tuple[Floats, Bools]:
+    """The gang of every unit, and on which kinds it can run."""
+    row = {unit[0]: i for i, unit in enumerate(book.units) if len(unit) == 1}
+    first = np.array([row[unit[0]] for unit in book.units])
+    last = np.array([row[unit[-1]] for unit in book.units])
+    return problem.gangs[first], (problem.rates[first] > 0.0) & (problem.rates[last] > 0.0)
 
 
 def _rates(view: View, kinds: Sequence[str]) -> Floats:

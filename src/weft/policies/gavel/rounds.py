@@ -33,7 +33,8 @@ class Turn:
 def priorities(book: Book, runs: Bools) -> Floats:
     """Units x kinds: X / f where a unit has a share and can run, else 0."""
     fraction = book.received / np.maximum(book.total, EPS)
-    known = np.array([set(unit) <= set(book.solved) for unit in book.units])
+    solved = set(book.solved)
+    known = np.array([solved.issuperset(unit) for unit in book.units])
     due = book.share / np.maximum(fraction, 1e-9)
     return np.where(runs & known[:, None] & (book.share > 0.0), due, 0.0)
 

@@ -1,0 +1,138 @@
+"""Tables of steps per second: reading them, running by them, believing them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from weft.core.errors import InvalidConfig
+from weft.core.model import Allocation, Config, Demand, Job, JobId, NodeId, Sharing, Slice
+from weft.core.trace import Truth
+from weft.perf.throughputs import ThroughputBeliefs, published, read_throughputs
+from weft.testing import view_of
+
+A3C, LM = "('A3C', 1)", "('LM (batch size 5)', 2)"
+TABLE = {
+    "v100": {
+        A3C: {"null": 4.0, A3C: [3.0, 3.5], LM: [0.0, 0.0]},
+        LM: {"null": 100.0, A3C: [0.0, 0.0]},
+    },
+    "k80": {A3C: {"null": 1.0}, LM: {"null": 0.0}},
+}
+
+
+def file_of(folder: Path, content: object) -> Path:
+    path = folder / "throughputs.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def on(gpus: int, share: float = 1.0) -> Allocation:
+    return Allocation((Slice(NodeId("n"), tuple(range(gpus))),), Sharing(share=share))
+
+
+def test_a_job_makes_its_steps_at_the_speed_of_the_kind(tmp_path: Path) -> None:
+    table = read_throughputs(file_of(tmp_path, TABLE))
+    job = Job(JobId("a"), model="A3C", hints={"steps": 400.0})
+    agent = table.agent(job, Truth(50.0))
+
+    paces = []
+    for kind in ("v100", "k80"):
+        agent.begin(on(1), kind)
+        paces.append(50.0 / agent.pace(0.0, 60.0).rate)
+
+    assert paces == [100.0, 400.0]  # seconds for 400 steps
+
+
+def test_without_steps_the_length_is_on_the_reference_kind(tmp_path: Path) -> None:
+    table = read_throughputs(file_of(tmp_path, TABLE))
+    agent = table.agent(Job(JobId("a"), model="A3C"), Truth(50.0))
+
+    agent.begin(on(1), "k80")
+
+    assert agent.pace(0.0, 60.0).rate == 0.25
+
+
+def test_part_of_a_device_is_part_of_the_speed(tmp_path: Path) -> None:
+    table = read_throughputs(file_of(tmp_path, TABLE))
+    agent = table.agent(Job(JobId("a"), model="A3C"), Truth(50.0))
+
+    agent.begin(on(1, share=0.5), "v100")
+
+    assert agent.pace(0.0, 60.0).rate == 0.5
+
+
+def test_what_is_believed_is_the_table(tmp_path: Path) -> None:
+    beliefs = ThroughputBeliefs(read_throughputs(file_of(tmp_path, TABLE), restart_cost=7.0))
+    jobs = [
+        Job(JobId("a"), model="A3C"),
+        Job(JobId("b"), demand=Demand(2), model="LM (batch size 5)"),
+    ]
+    table = view_of(8, *jobs).table
+    first, second = np.array([0, 0]), np.array([0, 1])
+
+    assert beliefs.rates(table, ("k80", "v100")).tolist() == [[1.0, 4.0], [0.0, 100.0]]
+    assert beliefs.goodputs(table, [Config("v100", 1, 2)]).tolist() == [[4.0], [100.0]]
+    assert beliefs.pairs(table, ("v100",), first, second).tolist() == [[[3, 3.5]], [[0, 0]]]
+    assert beliefs.restart_s(table).tolist() == [7.0, 7.0]
+
+
+def test_the_published_tables_are_shipped() -> None:
+    simulation, physical = published(), published("physical")
+
+    assert simulation.rate("Recommendation (batch size 512)", 1, "v100") == 23.3176
+    assert physical.rate("Recommendation (batch size 512)", 1, "v100") == pytest.approx(253.6, 1e-3)
+    assert physical.rate("ResNet-50 (batch size 128)", 1, "k80") == 0.0
+    assert len(simulation.alone["k80"]) == len(physical.alone["p100"]) == 83
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("table", ["simulation", "physical"])
+def test_the_shipped_tables_are_those_of_the_authors(data: Path, table: str) -> None:
+    name = {"simulation": "simulation", "physical": "physical_cluster"}[table]
+
+    official = read_throughputs(data / "gavel" / f"{name}_throughputs.json")
+
+    for kind, rates in published(table).alone.items():
+        assert rates == pytest.approx(official.alone[kind], rel=1e-5)
+
+
+def test_unknown_job_types_and_kinds_are_named() -> None:
+    with pytest.raises(InvalidConfig, match=r"no throughputs of job type 'A3D'.*'A3C'\?"):
+        published().rate("A3D", 1, "v100")
+    with pytest.raises(InvalidConfig, match="no throughputs on GPU kind 'h200'"):
+        published().rate("A3C", 1, "h200")
+    with pytest.raises(InvalidConfig, match="no table 'real'"):
+        published("real")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is not JSON"),
+        ([], "expected a mapping, found '\\[\\]'"),
+        ({"v100": {}}, "v100: expected a mapping"),
+        ({"v100": {A3C: 3}}, r"v100, \('A3C', 1\): expected a mapping"),
+        ({"v100": {"A3C": {"null": 1}}}, "'A3C' is not a job type and a number of GPUs"),
+        ({"v100": {"(1, 2)": {"null": 1}}}, "is not a job type"),
+        ({"v100": {A3C: {"null": "fast"}}}, "null: 'fast' is not a number of steps"),
+        ({"v100": {A3C: {"null": -1}}}, "null: -1 is not a number of steps"),
+        ({"v100": {A3C: {A3C: [1.0]}}}, r"\[1.0\] is not the speeds of two jobs"),
+    ],
+)
+def test_a_broken_table_is_answered_with_file_and_key(
+    tmp_path: Path, content: object, message: str
+) -> None:
+    path = file_of(tmp_path, content)
+
+    with pytest.raises(InvalidConfig, match=message) as caught:
+        read_throughputs(path)
+    assert str(path) in caught.value.what
+
+
+def test_a_missing_table_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"cannot read .*nowhere\.json"):
+        read_throughputs(tmp_path / "nowhere.json")

@@ -75,6 +75,15 @@ class Beliefs(Protocol):
         """
         ...
 
+    def blind_goodputs(
+        self, table: Table, kinds: Sequence[str], nodes: Floats, replicas: Floats
+    ) -> Floats:
+        """Rows x shapes: goodput as if all kinds were one; NaN in rows of unknown jobs.
+
+        Batch limits are those of the first of `kinds` that a job can use.
+        """
+        ...
+
     def most_run(self, table: Table) -> Floats:
         """The most replicas each row has ever run with; 0 before its first run."""
         ...

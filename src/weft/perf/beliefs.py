@@ -15,6 +15,7 @@ import numpy as np
 from weft.core.model import Config, Job, JobId
 from weft.core.table import Floats, Table
 from weft.perf.adaptive import table_of
+from weft.perf.blind import blind_goodputs
 from weft.perf.fit import Row, fit
 from weft.perf.goodput import Limits, Noise, StepTime, best_batch
 from weft.perf.tables import KindTable, ModelTable
@@ -30,6 +31,9 @@ class Belief:
     version: int = 0
     curve: Floats | None = None
     curve_of: tuple[object, ...] = ()
+    mixed: dict[tuple[int, int, int], Row] = field(default_factory=dict)
+    blind: Floats | None = None
+    blind_of: tuple[object, ...] = ()
 
 
 class FittedBeliefs:
@@ -52,6 +56,7 @@ class FittedBeliefs:
         seen = belief.rows.setdefault(kind, {})
         if key not in seen:
             seen[key] = Row(*key, values["grad_s"], values["step_s"])
+            belief.mixed.setdefault(key, seen[key])
         elif noise == belief.noise:
             return
         belief.noise = noise
@@ -97,6 +102,12 @@ class FittedBeliefs:
         if stale:
             self._evaluate(stale, which, found)
         return found
+
+    def blind_goodputs(
+        self, table: Table, kinds: Sequence[str], nodes: Floats, replicas: Floats
+    ) -> Floats:
+        """Rows x shapes, by one model a job over what it measured on all kinds."""
+        return blind_goodputs(self._models, self._known, table, kinds, nodes, replicas)
 
     def _evaluate(
         self, stale: list[tuple[int, Job, Belief]], configs: tuple[Config, ...], found: Floats

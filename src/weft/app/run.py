@@ -67,7 +67,7 @@ def run_one(setup: Setup, report: Report | None = None) -> Outcome:
     trace, cluster = prepare(setup)
     policy = policy_of(setup)
     struck = setup.faults.strike(trace, setup.seed)
-    perf, beliefs = speeds(setup, trace, policy)
+    perf, beliefs = speeds(setup, trace, cluster, policy)
     physics = Physics(
         struck,
         perf,

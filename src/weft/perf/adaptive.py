@@ -16,8 +16,9 @@ from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Job
 from weft.core.ports import Agent, Pace
 from weft.core.trace import Truth
-from weft.perf.fit import Row, fit
+from weft.perf.fit import Row
 from weft.perf.goodput import TINY, Limits, Noise, best_batch
+from weft.perf.profile import Profile
 from weft.perf.tables import ModelTable
 
 
@@ -63,7 +64,7 @@ class Tuner:
     length: float
     kind: str = ""
     placement: tuple[int, ...] = ()
-    rows: dict[str, dict[tuple[int, int, int], Row]] = field(default_factory=dict)
+    profiles: dict[str, Profile] = field(default_factory=dict)
     noise: tuple[float, float] | None = None
     local: int = 0
     accumulate: int = 0
@@ -93,7 +94,7 @@ class Tuner:
                 gained = progress + speed * until_tick - start
                 return Pace(unit * gained / until_tick, until_tick, report)
             # Epochs end on whole seconds, as in the simulator the tables come from.
-            seconds = round((end - progress) / speed)
+            seconds: float = round((end - progress) / speed)
             epoch, progress = epoch + 1, end
             if seconds > 0 or epoch >= table.epochs:
                 seconds = max(seconds, 1e-3)
@@ -111,7 +112,8 @@ class Tuner:
         took = step + self.accumulate * (step - sync)
         self.noise = (sqr, var)
         key = (len(self.placement), replicas, self.local)
-        self.rows.setdefault(self.kind, {}).setdefault(key, Row(*key, step - sync, step))
+        profile = self.profiles.setdefault(self.kind, Profile())
+        profile.observe(Row(*key, step - sync, step))
         report = {
             "nodes": len(self.placement),
             "replicas": replicas,
@@ -128,15 +130,15 @@ class Tuner:
         """Take the best batch for the placement under the job's own fitted model."""
         table, kind = self.table, self.table.kinds[self.kind]
         nodes, replicas = len(self.placement), sum(self.placement)
-        seen = self.rows.get(self.kind)
-        told = (self.kind, self.placement, len(seen or ()), self.noise)
+        seen = self.profiles.get(self.kind)
+        told = (self.kind, self.placement, seen.version if seen else 0, self.noise)
         if told == self.tuned_for:
             return  # nothing new to choose by
         self.tuned_for = told
         most = kind.largest_local(self.placement)
         if seen and self.noise is not None:
             choice = best_batch(
-                fit(seen.values()),
+                seen.times(),
                 Noise(*self.noise, table.init_batch),
                 nodes,
                 replicas,

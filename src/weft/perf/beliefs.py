@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import ceil
 
 import numpy as np
@@ -16,8 +17,10 @@ from weft.core.model import Config, Job, JobId
 from weft.core.table import Floats, Table
 from weft.perf.adaptive import table_of
 from weft.perf.blind import blind_goodputs
-from weft.perf.fit import Row, fit
-from weft.perf.goodput import Limits, Noise, StepTime, best_batch
+from weft.perf.curves import Sheet, Sizes, by_kind
+from weft.perf.fit import Row
+from weft.perf.goodput import StepTime
+from weft.perf.profile import Profile
 from weft.perf.tables import KindTable, ModelTable
 
 
@@ -25,7 +28,7 @@ from weft.perf.tables import KindTable, ModelTable
 class Belief:
     """What is known of one job."""
 
-    rows: dict[str, dict[tuple[int, int, int], Row]] = field(default_factory=dict)
+    profiles: dict[str, Profile] = field(default_factory=dict)
     noise: tuple[float, float] = (0.0, 0.0)
     most: int = 0
     version: int = 0
@@ -53,11 +56,12 @@ class FittedBeliefs:
         belief = self._known.setdefault(job.id, Belief())
         noise = (values["sqr"], values["var"])
         key = (int(values["nodes"]), int(values["replicas"]), int(values["local"]))
-        seen = belief.rows.setdefault(kind, {})
-        if key not in seen:
-            seen[key] = Row(*key, values["grad_s"], values["step_s"])
-            belief.mixed.setdefault(key, seen[key])
-        elif noise == belief.noise:
+        profile = belief.profiles.setdefault(kind, Profile())
+        before = profile.version
+        row = Row(*key, values["grad_s"], values["step_s"])
+        if profile.observe(row):
+            belief.mixed.setdefault(key, row)
+        if profile.version == before and noise == belief.noise and key[1] <= belief.most:
             return
         belief.noise = noise
         belief.most = max(belief.most, key[1])
@@ -112,59 +116,39 @@ class FittedBeliefs:
     def _evaluate(
         self, stale: list[tuple[int, Job, Belief]], configs: tuple[Config, ...], found: Floats
     ) -> None:
-        cases = [
-            (*self._source(job, belief, kind), row, belief, job, kind)
-            for row, job, belief in stale
-            for kind in dict.fromkeys(c.kind for c in configs)
-        ]
-        params, limits, nodes, replicas, noise, factor, cells = [], [], [], [], [], [], []
-        for times, source, ratio, row, belief, job, kind in cases:
-            if times is None:
-                continue
-            model = table_of(self._models, job)
-            cap = job.hints.get("batch", model.max_batch) if self._cap_batch else model.max_batch
-            most = min(max(2 * belief.most, 1), model.max_batch // source.min_local)
-            for column, config in enumerate(configs):
-                if config.kind != kind or config.gpus > most:
-                    continue
-                if config.nodes > model.kinds[kind].max_nodes:
-                    continue
-                params.append(times)
-                limits.append((cap, source.min_local, source.max_local))
-                spread = ceil(config.gpus / source.node_gpus)
-                nodes.append(config.nodes if ratio == 1.0 else spread)
-                replicas.append(config.gpus)
-                noise.append((*belief.noise, model.init_batch))
-                factor.append(ratio)
-                cells.append((row, column))
-        for row, _, _ in stale:
+        sheet, kinds = Sheet(), _grouped(configs)
+        for row, job, belief in stale:
             found[row] = 0.0
-        if cells:
-            at = np.array(cells)
-            best = best_batch(
-                StepTime(*np.array(params).T),
-                Noise(*np.array(noise, dtype=float).T),
-                np.array(nodes, dtype=float),
-                np.array(replicas, dtype=float),
-                Limits(*np.array(limits, dtype=float).T),
-            )
-            found[at[:, 0], at[:, 1]] = best.goodput * np.array(factor)
+            model = table_of(self._models, job)
+            for kind, sizes in kinds.items():
+                if kind not in model.kinds:
+                    continue
+                times, source, factor = _source(model, belief, kind)
+                most = min(max(2 * belief.most, 1), model.max_batch // source.min_local)
+                batches = (float(model.init_batch), self._largest_batch(model, job))
+                nodes = model.kinds[kind].max_nodes
+                sheet.add(row, times, source, factor, belief.noise, batches, sizes, most, nodes)
+        sheet.evaluate(found)
         for row, _, belief in stale:
             belief.curve, belief.curve_of = found[row].copy(), (belief.version, configs)
 
-    def _source(
-        self, job: Job, belief: Belief, kind: str
-    ) -> tuple[StepTime | None, KindTable, float]:
-        """The model to use for a kind: its own, else the first known one's, scaled."""
-        model = table_of(self._models, job)
-        if kind in belief.rows:
-            return fit(belief.rows[kind].values()), model.kinds[kind], 1.0
-        known = next(iter(belief.rows))
-        other = model.kinds[known]
-        if kind not in model.kinds:
-            return None, other, 0.0
-        ratio = model.kinds[kind].bootstrap / other.bootstrap
-        return fit(belief.rows[known].values()), other, ratio
+    def _largest_batch(self, model: ModelTable, job: Job) -> float:
+        largest = float(model.max_batch)
+        return min(job.hints.get("batch", largest), largest) if self._cap_batch else largest
+
+
+def _source(model: ModelTable, belief: Belief, kind: str) -> tuple[StepTime, KindTable, float]:
+    """The model to use for a kind: its own, else the first known one's, scaled."""
+    if kind in belief.profiles:
+        return belief.profiles[kind].times(), model.kinds[kind], 1.0
+    known = next(iter(belief.profiles))
+    other = model.kinds[known]
+    return belief.profiles[known].times(), other, model.kinds[kind].bootstrap / other.bootstrap
+
+
+@lru_cache(maxsize=16)
+def _grouped(configs: tuple[Config, ...]) -> dict[str, Sizes]:
+    return by_kind(configs)
 
 
 def tuned_rate(model: ModelTable, kind: KindTable, job: Job) -> float:

@@ -12,11 +12,16 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weft.perf.goodput import TINY, Floats, StepTime
 
-START = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001)
+Bools = NDArray[np.bool_]
+
+START = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.2)
 GAMMA = (1.0, 10.0)
+FLOOR = 1e-4  # errors below are as good as none
+STEPS = 60
 
 
 class Row(NamedTuple):
@@ -36,47 +41,47 @@ def fit(rows: Iterable[Row]) -> StepTime:
 
 @lru_cache(maxsize=65_536)
 def _fit(rows: tuple[Row, ...]) -> StepTime:
-    nodes, replicas, local, grad_s, step_s = (
-        np.array(c, dtype=float) for c in zip(*rows, strict=True)
-    )
-    low, high, start = _bounds(nodes, replicas, local, grad_s)
-    problem = Problem(nodes, replicas, local, np.log(grad_s), np.log(step_s))
-    found = minimise(problem, start, low, high)
+    columns = zip(*rows, strict=True)
+    nodes, replicas, local, grad_s, step_s = (np.array(c, dtype=float) for c in columns)
+    start, free = _start(nodes, replicas, local, grad_s, step_s)
+    found = minimise(Problem(nodes, replicas, local, np.log(grad_s), np.log(step_s)), start, free)
     if not (nodes > 1).any():
         found[2] = max(found[2], 1.1 * found[4])
         found[3] = max(found[3], 1.1 * found[5])
-    return StepTime(*(float(x) for x in found))
+    return StepTime(*found.tolist())
 
 
-def _bounds(
-    nodes: Floats, replicas: Floats, local: Floats, grad_s: Floats
-) -> tuple[Floats, Floats, Floats]:
-    """Bounds and start; a parameter nothing tells of is fixed at its optimistic bound."""
-    low, high = np.full(7, TINY), np.full(7, np.inf)
-    low[6], high[6] = GAMMA
-    start = np.array(START)
-    if len(set(local.tolist())) == 1:
-        low[0] = high[0] = start[0] = float(grad_s.mean()) / 2.0
-    fixed = []
-    if not (nodes > 1).any():
-        fixed += [2, 3]
-    if not ((nodes == 1) & (replicas > 1)).any():
-        fixed += [4, 5]
-    if not (replicas > 2).any():
-        fixed += [3, 5]
-    for i in fixed:
-        low[i] = high[i] = start[i] = TINY
-    return low, high, start
+def _start(
+    nodes: Floats, replicas: Floats, local: Floats, grad_s: Floats, step_s: Floats
+) -> tuple[Floats, Bools]:
+    """Where to start, and which parameters to fit: what nothing tells of stays optimistic."""
+    start, free = np.array(START), np.ones(7, dtype=bool)
+    if (local == local[0]).all():
+        start[0], free[0] = float(grad_s.mean()) / 2.0, False
+        start[1] = start[0] / float(local[0])
+    else:
+        slope, rest = np.polyfit(local, grad_s, 1)
+        start[0], start[1] = max(rest, 0.01 * grad_s.min()), max(slope, 1e-3 * grad_s.min())
+    apart, together = nodes > 1, (nodes == 1) & (replicas > 1)
+    for regime, at in ((apart, 2), (together, 4)):
+        if regime.any():
+            waited = np.maximum(step_s - grad_s, 0.01 * step_s)[regime]
+            start[at], start[at + 1] = float(waited.mean()), 0.02 * float(waited.mean())
+    unseen = [2, 3] * (not apart.any()) + [4, 5] * (not together.any())
+    unseen += [3, 5] * (not (replicas > 2).any())
+    start[unseen], free[unseen] = TINY, False
+    return start, free
 
 
 class Problem:
-    """The loss and its gradient at given parameters."""
+    """The loss, and residuals with slopes for Gauss-Newton steps on logarithms of parameters."""
 
     def __init__(
         self, nodes: Floats, replicas: Floats, local: Floats, log_grad: Floats, log_step: Floats
     ) -> None:
-        self.local = local
-        self.log_grad, self.log_step = log_grad, log_step
+        self.rows = len(local)
+        self.grad_by = np.stack([np.ones_like(local), local])
+        self.told = np.concatenate([log_grad, log_step])
         extra = np.maximum(replicas - 2.0, TINY)
         apart, alone = nodes > 1, replicas == 1
         together = ~apart & ~alone
@@ -84,41 +89,67 @@ class Problem:
         self.sync_by = np.stack([apart * 1.0, apart * extra, together * 1.0, together * extra])
         self.alone = alone * TINY
 
-    def __call__(self, p: Floats) -> tuple[float, Floats]:
-        """Loss and gradient."""
-        g = p[6]
-        grad = p[0] + p[1] * self.local
-        sync = np.maximum(p[2:6] @ self.sync_by + self.alone, TINY)
+    def at(self, p: Floats) -> tuple[float, Floats, Floats]:
+        """Loss, weighted residuals, and their slopes by log parameters (gamma as it is)."""
+        n, g = self.rows, p[6]
+        grad_parts = p[:2, None] * self.grad_by
+        sync_parts = p[2:6, None] * self.sync_by
+        grad = grad_parts.sum(axis=0)
+        sync = np.maximum(sync_parts.sum(axis=0) + self.alone, TINY)
         log_a, log_b = np.log(grad), np.log(sync)
-        a, b = np.exp(g * log_a), np.exp(g * log_b)
+        # Relative to the larger term, so that powers neither overflow nor vanish.
+        top = np.maximum(log_a, log_b)
+        a, b = np.exp(g * (log_a - top)), np.exp(g * (log_b - top))
         z = a + b
         log_z = np.log(z)
-        err_grad = log_a - self.log_grad
-        err_step = log_z / g - self.log_step
-        n = len(err_grad)
-        rmse_grad = np.sqrt(err_grad @ err_grad / n)
-        rmse_step = np.sqrt(err_step @ err_step / n)
-        rn, rr = p[3] / p[2], p[5] / p[4]
-        loss = rmse_grad + rmse_step + 1e-3 * (g - 1.0) ** 2 + 1e-2 * (rn * rn + rr * rr)
-        w_grad = err_grad / (n * rmse_grad) if rmse_grad > 0 else np.zeros(n)
-        w_step = err_step / (n * rmse_step) if rmse_step > 0 else np.zeros(n)
-        by_grad = w_grad / grad + w_step * a / (z * grad)
-        by_sync = w_step * b / (z * sync)
-        slope = np.empty(7)
-        slope[0], slope[1] = by_grad.sum(), by_grad @ self.local
-        slope[2:6] = self.sync_by @ by_sync
-        slope[6] = w_step @ ((a * log_a + b * log_b) / (z * g) - log_z / (g * g)) + 2e-3 * (g - 1.0)
-        slope[2] -= 2e-2 * rn * rn / p[2]
-        slope[3] += 2e-2 * rn / p[2]
-        slope[4] -= 2e-2 * rr * rr / p[4]
-        slope[5] += 2e-2 * rr / p[4]
-        return float(loss), slope
+        off = np.concatenate([log_a, top + log_z / g]) - self.told
+        slopes = np.zeros((2 * n + 3, 7))
+        slopes[:n, :2] = (grad_parts / grad).T
+        slopes[n : 2 * n, :2] = (grad_parts * (a / (z * grad))).T
+        slopes[n : 2 * n, 2:6] = (sync_parts * (b / (z * sync))).T
+        mixed = (a * (log_a - top) + b * (log_b - top)) / z
+        slopes[n : 2 * n, 6] = mixed / g - log_z / (g * g)
+        spread = np.array([off[:n] @ off[:n], off[n:] @ off[n:]]) / n
+        rmse = np.sqrt(spread + FLOOR * FLOOR)
+        weight = np.repeat(1.0 / np.sqrt(2.0 * n * rmse), n)
+        rn, rr = 0.1 * p[3] / p[2], 0.1 * p[5] / p[4]
+        rest = np.array([0.03162277660168379 * (g - 1.0), rn, rr])
+        slopes[: 2 * n] *= weight[:, None]
+        slopes[2 * n, 6] = 0.03162277660168379
+        slopes[2 * n + 1, 2:4] = -rn, rn
+        slopes[2 * n + 2, 4:6] = -rr, rr
+        loss = float(rmse.sum() + rest @ rest)
+        return loss, np.concatenate([weight * off, rest]), slopes
 
 
-def minimise(problem: Problem, start: Floats, low: Floats, high: Floats) -> Floats:
-    from scipy.optimize import minimize
+def minimise(problem: Problem, start: Floats, free: Bools) -> Floats:
+    """Levenberg-Marquardt with iteratively reweighted residuals, kept inside the bounds."""
+    which = np.flatnonzero(free)
+    p, damping = start.copy(), 1e-2
+    loss, off, slopes = problem.at(p)
+    for _ in range(STEPS):
+        j = slopes[:, which]
+        pull, curve = j.T @ off, j.T @ j
+        diagonal = np.einsum("ii->i", curve)
+        diagonal += damping * (diagonal + 1e-9)
+        trial = _moved(p, which, np.asarray(np.linalg.solve(curve, -pull)))
+        after = problem.at(trial)
+        if after[0] < loss:
+            done = loss - after[0] < 1e-4 * loss
+            p, (loss, off, slopes) = trial, after
+            damping = max(damping * 0.2, 1e-9)
+            if done:
+                break
+        else:
+            damping *= 8.0
+            if damping > 1e6:
+                break
+    return p
 
-    best = minimize(
-        problem, start, jac=True, bounds=list(zip(low, high)), method="L-BFGS-B", tol=1e-5
-    )
-    return np.asarray(best.x)
+
+def _moved(p: Floats, which: NDArray[np.intp], step: Floats) -> Floats:
+    whole = np.zeros(7)
+    whole[which] = np.minimum(np.maximum(step, -3.0), 3.0)
+    moved = np.maximum(p * np.exp(whole), TINY)
+    moved[6] = min(max(p[6] + min(max(whole[6], -1.0), 1.0), GAMMA[0]), GAMMA[1])
+    return moved

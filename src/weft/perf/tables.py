@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,8 +113,10 @@ class ModelTable:
         )
 
 
-def read_tables(folder: Path) -> dict[str, ModelTable]:
-    """Every model of a profiles folder."""
+def read_tables(
+    folder: Path, models: Collection[str] = (), kinds: Collection[str] = ()
+) -> dict[str, ModelTable]:
+    """The models of a profiles folder, on the kinds asked for; all of them unless told."""
     facts_file = folder.parent / "models.json"
     try:
         facts = json.loads(facts_file.read_text())["models"]
@@ -123,13 +125,18 @@ def read_tables(folder: Path) -> dict[str, ModelTable]:
             f"cannot read {facts_file}: {error}",
             hint="--profiles names a folder of measured profiles with models.json beside it",
         ) from error
-    models = {p.name: _model(p, facts[p.name]) for p in sorted(folder.iterdir()) if p.name in facts}
-    if not models:
+    wanted = set(models) & set(facts) or set(facts)
+    found = {
+        p.name: _model(p, facts[p.name], kinds or MACHINES)
+        for p in sorted(folder.iterdir())
+        if p.name in wanted
+    }
+    if not found:
         raise InvalidConfig(f"{folder} holds no profiles", hint="one folder a model is expected")
-    return models
+    return found
 
 
-def _model(folder: Path, facts: Mapping[str, Any]) -> ModelTable:
+def _model(folder: Path, facts: Mapping[str, Any], kinds: Collection[str]) -> ModelTable:
     runs = {int(p.stem.split("-")[1]): _columns(p) for p in folder.glob("validation-*.csv")}
     batches = sorted(runs)
     epochs = min(len(runs[b]["progress"]) for b in batches)
@@ -145,7 +152,7 @@ def _model(folder: Path, facts: Mapping[str, Any]) -> ModelTable:
         facts["checkpoint_restart_s_simulated"],
         facts["restart_penalty_s_assumed_by_sia_policy"],
         facts["slowdown_divisor"],
-        _kinds(folder, facts["per_gpu_type"]),
+        _kinds(folder, facts["per_gpu_type"], kinds),
         np.array(batches, dtype=float),
         stacked["progress"].min(axis=0),
         stacked["grad_sqr"],
@@ -153,11 +160,11 @@ def _model(folder: Path, facts: Mapping[str, Any]) -> ModelTable:
     )
 
 
-def _kinds(folder: Path, facts: Mapping[str, Any]) -> dict[str, KindTable]:
+def _kinds(folder: Path, facts: Mapping[str, Any], kinds: Collection[str]) -> dict[str, KindTable]:
     found = {}
     for kind, machine in MACHINES.items():
         path = folder / f"placements-{machine}.csv"
-        if machine not in facts or not path.is_file():
+        if kind not in kinds or machine not in facts or not path.is_file():
             continue
         placements = _columns(path, text=("placement",))
         shapes = _by_shape(placements, _columns(folder / f"scalability-{machine}.csv"))
@@ -216,15 +223,16 @@ def _key(placement: Sequence[int]) -> str:
 def _columns(path: Path, text: tuple[str, ...] = ()) -> dict[str, Any]:
     try:
         with path.open(newline="") as lines:
-            rows = list(csv.DictReader(lines))
+            header, *rows = csv.reader(lines)
     except OSError as error:
         raise InvalidConfig(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise InvalidConfig(f"{path} is empty") from error
     try:
+        columns = dict(zip(header, zip(*rows, strict=True), strict=True))
         return {
-            name: [r[name] for r in rows]
-            if name in text
-            else np.array([float(r[name]) for r in rows])
-            for name in (rows[0] if rows else ())
+            name: list(cells) if name in text else np.array(cells, dtype=float)
+            for name, cells in columns.items()
         }
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise InvalidConfig(f"{path} holds something that is not a number: {error}") from error

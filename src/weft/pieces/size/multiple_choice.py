@@ -18,8 +18,8 @@ from weft.core.table import Floats
 from weft.pieces.size.exact import by_dynamic_programming, by_highs
 
 Ints = NDArray[np.intp]
-TEMPERATURES = (0.3, 0.1, 0.03, 0.01, 0.003)
-NEWTON_STEPS = 4
+TEMPERATURES = (0.2, 0.05, 0.015, 0.005)
+NEWTON_STEPS = 3
 DP_STATES = 20_000
 PASSES = 12
 CORE = 80  # jobs in an exact core at most
@@ -67,11 +67,15 @@ def choose(problem: Problem, *, gap: float = 1e-3, step: float = 0.0) -> Answer:
         worth = total(problem, greedy)
         return Answer(greedy, worth, worth, free)
     prices = dual_prices(problem)
-    bound = dual_value(problem, prices)
-    pick = repair(problem, best_at(problem, prices), prices)
-    worth = total(problem, pick)
-    if bound - worth <= max(gap * abs(bound), step * (1.0 - 1e-6)):
-        return Answer(pick, worth, bound, prices)
+    bound = np.inf
+    for polished in (False, True):
+        if polished:
+            prices = _polish(problem, prices, bound)
+        bound = dual_value(problem, prices)
+        pick = repair(problem, best_at(problem, prices), prices)
+        worth = total(problem, pick)
+        if bound - worth <= max(gap * abs(bound), step * (1.0 - 1e-6)):
+            return Answer(pick, worth, bound, prices)
     closed = close_gap(problem, prices, bound, pick, worth, step)
     return Answer(closed, total(problem, closed), bound, prices)
 
@@ -111,9 +115,8 @@ def dual_value(problem: Problem, prices: Floats) -> float:
 def dual_prices(problem: Problem) -> Floats:
     """Prices that make the bound low: Newton on a soft maximum that hardens."""
     value, kinds = problem.value, len(problem.capacity)
-    finite = np.isfinite(value)
-    scale = float(np.median(value[finite])) if finite.any() else 1.0
-    scale = abs(scale) or 1.0
+    finite = np.sort(np.abs(value[np.isfinite(value)]))
+    scale = (float(finite[len(finite) // 2]) if len(finite) else 1.0) or 1.0
     belongs = np.zeros((value.shape[1], kinds))
     belongs[np.arange(value.shape[1]), problem.kind] = problem.count
     start = scale / max(float(problem.count.mean()), 1.0)
@@ -125,7 +128,7 @@ def dual_prices(problem: Problem) -> Floats:
         bound = dual_value(problem, prices)
         if bound < lowest:
             best, lowest = prices, bound
-    return _polish(problem, best, lowest)
+    return best
 
 
 def _newton(problem: Problem, belongs: Floats, prices: Floats, t: float) -> Floats:
@@ -137,10 +140,10 @@ def _newton(problem: Problem, belongs: Floats, prices: Floats, t: float) -> Floa
     each = weight @ belongs
     slope = problem.capacity - each.sum(axis=0)
     curve = (belongs.T @ (weight.sum(axis=0)[:, None] * belongs) - each.T @ each) / t
-    curve[np.diag_indices_from(curve)] += 1e-9 + 1e-6 * np.trace(curve)
+    curve += (1e-9 + 1e-6 * float(curve.trace())) * np.eye(len(curve))
     step = np.linalg.solve(curve, -slope)
     limit = 0.5 * prices + t
-    return np.maximum(prices + np.clip(step, -limit, limit), 0.0)
+    return np.maximum(prices + np.minimum(np.maximum(step, -limit), limit), 0.0)
 
 
 def _polish(problem: Problem, prices: Floats, bound: float) -> Floats:

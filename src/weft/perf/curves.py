@@ -1,0 +1,93 @@
+"""Goodput of many jobs over many sizes in one evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.core.model import Config
+from weft.perf.goodput import Floats, Limits, Noise, StepTime, best_batch
+from weft.perf.tables import KindTable
+
+Ints = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The configurations of one kind: their columns, nodes and GPUs."""
+
+    column: Ints
+    nodes: Floats
+    gpus: Floats
+
+
+def by_kind(configs: Sequence[Config]) -> dict[str, Sizes]:
+    """Configurations grouped by kind."""
+    grouped = {}
+    for kind in dict.fromkeys(c.kind for c in configs):
+        columns = [i for i, c in enumerate(configs) if c.kind == kind]
+        grouped[kind] = Sizes(
+            np.array(columns),
+            np.array([float(configs[i].nodes) for i in columns]),
+            np.array([float(configs[i].gpus) for i in columns]),
+        )
+    return grouped
+
+
+@dataclass(slots=True)
+class Sheet:
+    """Cases collected job by job and kind by kind, then evaluated together."""
+
+    _facts: list[tuple[float, ...]] = field(default_factory=list)
+    _repeat: list[int] = field(default_factory=list)
+    _nodes: list[Floats] = field(default_factory=list)
+    _gpus: list[Floats] = field(default_factory=list)
+    _columns: list[Ints] = field(default_factory=list)
+
+    def add(
+        self,
+        row: int,
+        times: StepTime,
+        source: KindTable,
+        factor: float,
+        noise: tuple[float, float],
+        batches: tuple[float, float],
+        sizes: Sizes,
+        most_gpus: float,
+        most_nodes: float,
+    ) -> None:
+        """One job on the sizes of one kind, by the model of `source`, scaled by `factor`.
+
+        `batches` are the initial and the largest batch size.
+        """
+        chosen = (sizes.gpus <= most_gpus) & (sizes.nodes <= most_nodes)
+        count = int(chosen.sum())
+        if not count:
+            return
+        gpus = sizes.gpus[chosen]
+        nodes = sizes.nodes[chosen] if factor == 1.0 else np.ceil(gpus / source.node_gpus)
+        init, largest = batches
+        limits = (largest, float(source.min_local), float(source.max_local))
+        self._facts.append((*times, *noise, init, *limits, factor, float(row)))
+        self._repeat.append(count)
+        self._nodes.append(nodes)
+        self._gpus.append(gpus)
+        self._columns.append(sizes.column[chosen])
+
+    def evaluate(self, into: Floats) -> None:
+        """Write the goodput of every case into its cell."""
+        if not self._facts:
+            return
+        facts = np.repeat(np.array(self._facts), self._repeat, axis=0).T
+        best = best_batch(
+            StepTime(*facts[:7]),
+            Noise(*facts[7:10]),
+            np.concatenate(self._nodes),
+            np.concatenate(self._gpus),
+            Limits(*facts[10:13]),
+        )
+        columns = np.concatenate(self._columns)
+        into[facts[14].astype(np.intp), columns] = best.goodput * facts[13]

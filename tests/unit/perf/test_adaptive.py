@@ -84,25 +84,27 @@ def test_the_next_batch_is_the_best_under_the_fitted_model() -> None:
     assert tuner.local == pytest.approx(ideal.local, rel=0.35)  # one point fixes half a model
 
 
-def test_nothing_new_leaves_the_batch_alone() -> None:
+def test_a_batch_settles_when_there_is_nothing_left_to_learn() -> None:
     tuner = started(1)
-    for done in (0.0, 10.0, 20.0, 30.0):
-        tuner.pace(done, 60.0)
-    before = tuner.tuned_for
 
-    tuner.tune()
+    batches = []
+    for done in range(0, 300, 10):
+        tuner.pace(float(done), 60.0)
+        batches.append((tuner.local, tuner.accumulate))
 
-    assert tuner.tuned_for is before
+    assert len(set(batches[-5:])) == 1
 
 
-def test_every_configuration_is_measured_once() -> None:
+def test_the_first_step_time_of_a_configuration_is_what_the_tables_say() -> None:
     tuner = started(2)
     run(tuner)
 
-    rows = tuner.rows["t4"]
-    assert {key[:2] for key in rows} == {(1, 2)}
-    for (_, replicas, local), row in rows.items():
-        assert (row.replicas, row.local) == (replicas, local)
+    rows = tuner.profiles["t4"].rows
+
+    assert len(rows) > 1
+    for (nodes, replicas, local), row in rows.items():
+        assert (nodes, replicas) == (1, 2)
+        assert row.step_s == pytest.approx(TIMES.step(1, 2, local), rel=0.01)
         assert row.grad_s == pytest.approx(TIMES.grad(local), rel=0.01)
 
 

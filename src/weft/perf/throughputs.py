@@ -149,6 +149,17 @@ class ThroughputBeliefs:
         ]
         return np.array(cells, dtype=float).reshape(len(table), len(configs))
 
+    def blind_goodputs(
+        self,
+        table: Table,
+        kinds: Sequence[str],
+        nodes: Floats,  # noqa: ARG002 - the tables do not tell nodes apart
+        replicas: Floats,
+    ) -> Floats:
+        """Rows x shapes: steps per second, the mean of all kinds."""
+        shapes = [[Config(kind, 1, int(count)) for kind in kinds] for count in replicas]
+        return np.column_stack([self.goodputs(table, same).mean(axis=1) for same in shapes])
+
     def most_run(self, table: Table) -> Floats:
         """Every size is known: as many as the largest that a job takes."""
         return table.column("max").copy()

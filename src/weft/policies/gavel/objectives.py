@@ -60,11 +60,7 @@ def makespan(problem: Problem) -> Solution:
 
 
 def finish_time_fairness(problem: Problem) -> Solution:
-    """Minimise the worst of finish time over finish time alone (Themis); the value is that.
-
-    Of a ratio rho that can be met, the linear program finds by what factor z > 1 everybody could
-    be faster still; the ratio of that solution is the next rho, until nobody can be (Dinkelbach).
-    """
+    """Minimise the worst of finish time over finish time alone (Themis); the value is that."""
     small, group = fold(problem, "gangs", "steps", "elapsed", "ideal", *_models(problem))
     program = Program(small)
     runs = program.best() > 0.0
@@ -74,14 +70,14 @@ def finish_time_fairness(problem: Problem) -> Solution:
         finish = t + steps / np.maximum(rate, 1e-300)
         return float((finish / ideal)[runs].max(initial=0.0))
 
-    rho, found = worst(isolated(small)), program.solution(0.0, np.zeros(program.n))
-    for _ in range(ITERATIONS):
-        # thr(m, X) >= steps_m / (rho D_m - t_m)
+    def within(rho: float) -> tuple[float, Solution]:
+        # thr(m, X) >= z steps_m / (rho D_m - t_m): a ratio can be met if z may be 1
         found, _ = highest_level(program, steps / np.maximum(rho * ideal - t, 1e-300))
-        before, rho = rho, min(rho, worst(found.throughput(small)))
-        if before - rho <= PRECISION * rho:
-            break
-    return unfold(small, replace(found, value=rho), problem, group)
+        return found.value - 1.0, replace(found, value=worst(found.throughput(small)))
+
+    fastest = small.rates.max(axis=1, initial=0.0)
+    found = least(within, worst(fastest), worst(isolated(small)))
+    return unfold(small, found, problem, group)
 
 
 def max_sum_throughput(problem: Problem) -> Solution:
@@ -154,6 +150,31 @@ def hierarchical(problem: Problem, shares: Mapping[int, float], in_turn: set[int
     small, group = fold(told_apart, *keys)
     found = water_filling(small, normal(small), shares, in_turn)
     return unfold(small, found, problem, group)
+
+
+def least(within: Callable[[float], tuple[float, Solution]], low: float, high: float) -> Solution:
+    """The solution of least value, by false position (Illinois) on how far a target is missed.
+
+    `within` answers a target with a number above 0 if there is slack and below 0 if it is
+    missed, and with a solution of which the value is what it really reaches.
+    """
+    (left, _), (right, best) = within(low), within(high)
+    side = 0.0
+    for _ in range(ITERATIONS):
+        if best.value - low <= PRECISION * best.value or right <= left:
+            break
+        target = low - left * (high - low) / (right - left)
+        slack, found = within(target)
+        best = min(best, found, key=lambda one: one.value)
+        if abs(slack) <= PRECISION:
+            break
+        again = slack * side > 0.0  # the other end stays where it is: lean towards it
+        if slack > 0.0:
+            high, right, left = target, slack, left / 2.0 if again else left
+        else:
+            low, left, right = target, slack, right / 2.0 if again else right
+        side = slack
+    return best
 
 
 OBJECTIVES: Mapping[str, Callable[[Problem], Solution]] = {

@@ -1,0 +1,152 @@
+"""Machines as Pollux sees them: nodes of one size, whatever their kind.
+
+Larger machines are shown in parts of the size of the smallest. A part stands for given devices,
+so what a job holds says by itself which parts it is on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from weft.core.model import EXCLUSIVE, Allocation, Job, Sharing
+from weft.core.table import Bools, Floats
+from weft.core.view import View
+from weft.pieces.size.genetic import States
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The devices `gpus` of machine `node`, which are not anybody's outside the view."""
+
+    name: str
+    node: int
+    kind: str
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Machines:
+    """All parts, in the order of the cluster."""
+
+    parts: tuple[Part, ...]
+    kinds: tuple[str, ...]
+
+    @classmethod
+    def of(cls, view: View) -> Machines:
+        """The parts of the view's cluster."""
+        nodes = view.cluster.nodes
+        size = min(node.gpus for node in nodes)
+        open_on = _open_devices(view)
+        parts = [
+            Part(
+                f"{node.id}/{at}",
+                i,
+                node.kind,
+                tuple(gpu for gpu in open_on[i] if at <= gpu < at + size),
+            )
+            for i, node in enumerate(nodes)
+            for at in range(0, node.gpus, size)
+        ]
+        return cls(tuple(parts), view.cluster.kinds)
+
+    @cached_property
+    def capacity(self) -> States:
+        """Devices of each part."""
+        return np.array([len(part.gpus) for part in self.parts], dtype=np.int16)
+
+    @cached_property
+    def of_kind(self) -> Bools:
+        """Parts x kinds: which is which."""
+        return np.array([[part.kind == kind for kind in self.kinds] for part in self.parts])
+
+    @cached_property
+    def smallest(self) -> int:
+        """GPUs of the kind there are fewest of."""
+        return int((self.capacity @ self.of_kind).min())
+
+    def held(self, view: View) -> States:
+        """Rows x parts: devices that each row holds."""
+        at = {(p.node, gpu): i for i, p in enumerate(self.parts) for gpu in p.gpus}
+        counts = np.zeros((len(view.table), len(self.parts)), dtype=np.int16)
+        for row, on in enumerate(view.table.allocations):
+            for piece in on.slices if on is not None else ():
+                node = view.cluster.index[piece.node]
+                for gpu in piece.gpus:
+                    counts[row, at[node, gpu]] += 1
+        return counts
+
+    def allowed(self, view: View) -> Bools:
+        """Rows x parts: whether a job takes the part's kind."""
+        allowed = np.ones((len(view.table), len(self.parts)), dtype=bool)
+        for row, job in enumerate(view.table.jobs):
+            if job.demand.kinds:
+                allowed[row] = [part.kind in job.demand.kinds for part in self.parts]
+        return allowed
+
+    def one_kind(self, counts: States, order: tuple[str, ...]) -> States:
+        """Each row on the kind it has most of only; between equals the earlier in `order`."""
+        rank = [order.index(kind) if kind in order else len(order) for kind in self.kinds]
+        total = (counts @ self.of_kind).astype(float)
+        chosen = (total - np.array(rank) / (1.0 + len(order))).argmax(axis=1)
+        kept: States = counts * self.of_kind[:, chosen].T
+        return kept
+
+    def first_fit(self, counts: States, row: int, need: int, allowed: Bools) -> bool:
+        """Put `need` replicas of a row where there is room, on few parts of one kind; in place."""
+        room = np.where(allowed[row], self.capacity - counts.sum(axis=0), 0)
+        for kind in range(len(self.kinds)):
+            left = np.where(self.of_kind[:, kind], room, 0)
+            if left.sum() < need:
+                continue
+            fitting = left >= need
+            if fitting.any():
+                counts[row, np.where(fitting, left, np.iinfo(left.dtype).max).argmin()] = need
+                return True
+            for part in np.argsort(-left, kind="stable"):
+                taken = min(int(left[part]), need)
+                counts[row, part] = taken
+                need -= taken
+            return True
+        return False
+
+    def place(self, view: View, held: States, wanted: States) -> dict[int, Allocation | None]:
+        """What becomes of the rows that differ; the others keep their devices."""
+        changed = (held != wanted).any(axis=1)
+        taken = {
+            (view.cluster.index[piece.node], gpu)
+            for row, on in enumerate(view.table.allocations)
+            if on is not None and not changed[row]
+            for piece in on.slices
+            for gpu in piece.gpus
+        }
+        free = [[g for g in part.gpus if (part.node, g) not in taken] for part in self.parts]
+        placed: dict[int, Allocation | None] = {}
+        for row in np.flatnonzero(changed):
+            masks: dict[int, int] = {}
+            for part in np.flatnonzero(wanted[row]):
+                node = self.parts[part].node
+                for _ in range(wanted[row, part]):
+                    masks[node] = masks.get(node, 0) | 1 << free[part].pop(0)
+            placed[int(row)] = _build(view, view.job(row), masks) if masks else None
+        return placed
+
+
+def _build(view: View, job: Job, masks: dict[int, int]) -> Allocation:
+    share = job.demand.share
+    slices = tuple(view.free.slice_of(node, mask, share) for node, mask in sorted(masks.items()))
+    return Allocation(slices, EXCLUSIVE if share == 1.0 else Sharing(share=share))
+
+
+def _open_devices(view: View) -> list[tuple[int, ...]]:
+    """Devices of each node that are free, or held by rows of the view."""
+    ledger = view.free
+    mark = ledger.mark()
+    for on in view.table.allocations:
+        if on is not None:
+            ledger.give(on)
+    found = [ledger.slice(i, ledger.on(i)).gpus for i in range(len(view.cluster.nodes))]
+    ledger.rollback(mark)
+    return found

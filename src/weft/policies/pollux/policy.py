@@ -1,0 +1,167 @@
+"""Pollux: how many GPUs on which nodes for every job, by a genetic search on goodput.
+
+Paper       Qiao et al., "Pollux: Co-adaptive cluster scheduling for goodput-optimized deep
+            learning", OSDI 2021.
+Objective   the power mean of speed-ups over a fair share, tempered for fairness by `p`.
+Needs       beliefs about goodput, which adaptive jobs report; a job that nothing is known of
+            is taken to scale linearly, and gets the smallest size first.
+Controls    how many GPUs on which nodes. The job tunes its own batch size.
+Cost        O(generations x population x jobs x nodes), after O(jobs x GPUs) for goodput.
+Deviations  one objective, not a Pareto set: only fitness decides in the end. What jobs hold is
+            always among the states to start from, so a decision never makes fitness worse. The
+            search ends after `patience` generations without gain. Kinds of GPUs are not told
+            apart, as in the simulator of Sia (SOSP 2023): machines are shown in parts of the
+            size of the smallest, a job is given at most the GPUs of the smallest kind, and one
+            that spans kinds keeps the kind with most. A job that asks for a part of a GPU has
+            one for itself. Without beliefs, sizes are bounded by what jobs ask for. The cluster
+            is not resized.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core.about import About, Controls
+from weft.core.errors import InvalidConfig
+from weft.core.model import JobId
+from weft.core.plan import Plan
+from weft.core.table import Floats, Rows
+from weft.core.view import View
+from weft.pieces.size.genetic import Matrix, States, evolve
+from weft.policies.pollux.machines import Machines
+from weft.policies.pollux.speedups import restart_factor, speedups, worth
+
+FASTEST_FIRST = ("a100", "v100", "quad", "rtx", "t4")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The last population: states x jobs x parts of machines."""
+
+    jobs: tuple[JobId, ...]
+    parts: tuple[str, ...]
+    states: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Pollux:
+    """The fairest speed-ups for all jobs together, once a round.
+
+    `p` tempers fairness (more negative is fairer), `interval` is the length of a round.
+    `population` and `generations` bound the search, which ends after `patience` generations
+    without gain. A job uses at most `max_nodes` nodes. `kinds` says which kind a job keeps that
+    was given as many GPUs of each.
+    """
+
+    p: float = -1.0
+    interval: float = 60.0
+    population: int = 100
+    generations: int = 100
+    patience: int = 100
+    max_nodes: int = 16
+    kinds: tuple[str, ...] = FASTEST_FIRST
+    artifact: bool = False
+
+    @property
+    def about(self) -> About:
+        """Decides once a round."""
+        return About(
+            "pollux",
+            "Qiao et al. 2021",
+            controls=Controls.COUNT,
+            every=self.interval,
+            starves="a gang waits while its GPUs are worth more to several smaller jobs",
+        )
+
+    def __post_init__(self) -> None:
+        if min(self.population, self.generations, self.max_nodes) < 1:
+            raise InvalidConfig(
+                f"pollux: population={self.population}, generations={self.generations}, "
+                f"max_nodes={self.max_nodes}",
+                hint="all of them are at least 1",
+            )
+
+    def decide(self, view: View) -> Plan:
+        """Speed-ups, search, one kind a job, devices."""
+        if not len(view.table) or not view.cluster.gpus:
+            return Plan()
+        machines = Machines.of(view)
+        held = machines.held(view)
+        pinned = ~view.preemptible() & view.running()
+        order = np.lexsort((view.service(), ~pinned))
+        matrix = self._matrix(view, machines, held, order)
+        names = tuple(part.name for part in machines.parts)
+        jobs = tuple(view.job(row).id for row in order)
+        seeds = _seeds(matrix, machines, _recall(view.memory, jobs, names))
+        states = evolve(
+            matrix,
+            seeds,
+            view.rng,
+            population=self.population,
+            generations=self.generations,
+            patience=self.patience,
+        )
+        wanted = np.empty_like(held)
+        wanted[order] = self._on_one_kind(machines, matrix, states[0])
+        placed = machines.place(view, held, wanted)
+        changes = {view.job(row).id: on for row, on in placed.items()}
+        return Plan(changes, memory=Memory(jobs, names, states.astype(float)))
+
+    def _matrix(self, view: View, machines: Machines, held: States, order: Rows) -> Matrix:
+        """The problem of this round, jobs in order of precedence."""
+        table, gpus = view.table, int(machines.capacity.sum())
+        known = speedups(table, view.beliefs, machines.kinds, gpus, machines.smallest)
+        restarts = np.maximum(table.column("attempt") - 1.0, 0.0)
+        factor = restart_factor(view.now - table.submitted, restarts)
+        pinned = ~view.preemptible() & view.running()
+        total = held.sum(axis=1, dtype=held.dtype)
+        return Matrix(
+            held[order],
+            machines.capacity,
+            np.where(pinned, 0, known.least)[order],
+            np.where(pinned, total, known.most)[order],
+            machines.allowed(view)[order],
+            pinned[order],
+            worth(known.values, factor, len(machines.parts) / gpus, self.p)[order],
+            self.max_nodes,
+        )
+
+    def _on_one_kind(self, machines: Machines, matrix: Matrix, state: States) -> States:
+        """Trim jobs that span kinds; one that is then too small may start elsewhere."""
+        wanted = machines.one_kind(state, self.kinds)
+        short = wanted.sum(axis=1) < matrix.least
+        wanted[short] = 0
+        for row in np.flatnonzero(short & (state.sum(axis=1) > 0)):
+            machines.first_fit(wanted, row, int(matrix.least[row]), matrix.allowed)
+        return wanted
+
+
+def _recall(memory: object, jobs: tuple[JobId, ...], parts: tuple[str, ...]) -> States | None:
+    """The last population in terms of the jobs and machines there are now."""
+    if not isinstance(memory, Memory):
+        return None
+    states = np.zeros((len(memory.states), len(jobs), len(parts)), dtype=np.int16)
+    job_at = {job: i for i, job in enumerate(memory.jobs)}
+    part_at = {part: i for i, part in enumerate(memory.parts)}
+    rows = [i for i, job in enumerate(jobs) if job in job_at]
+    columns = [i for i, part in enumerate(parts) if part in part_at]
+    old_rows = [job_at[jobs[i]] for i in rows]
+    old_columns = [part_at[parts[i]] for i in columns]
+    states[:, np.array(rows, dtype=int)[:, None], columns] = memory.states[
+        :, np.array(old_rows, dtype=int)[:, None], old_columns
+    ]
+    return states
+
+
+def _seeds(matrix: Matrix, machines: Machines, last: States | None) -> States:
+    """What is held; that and who fits besides; everybody at the smallest size; the last ones."""
+    besides, smallest = matrix.held.copy(), np.zeros_like(matrix.held)
+    smallest[matrix.pinned] = matrix.held[matrix.pinned]
+    for row, need in enumerate(matrix.least):
+        for state in (besides, smallest):
+            if not state[row].any():
+                machines.first_fit(state, row, int(need), matrix.allowed)
+    found = np.stack([matrix.held, besides, smallest])
+    return found if last is None else np.concatenate([found, last])

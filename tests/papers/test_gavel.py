@@ -421,22 +421,34 @@ def test_tenants_and_prices_are_names_with_numbers() -> None:
 
 @pytest.mark.parametrize("objective", [*OBJECTIVES, "cost", "hierarchical"])
 def test_every_objective_keeps_the_contract_of_a_policy(objective: Objective) -> None:
-    check_policy(Gavel(objective))
+    check_policy(Gavel(objective, round=1800.0))  # fewer rounds, the same decisions
 
 
 @pytest.mark.parametrize(
     "policy",
     [
-        Gavel(artifact=True),
-        Gavel("fifo", artifact=True),
-        Gavel(aware=False),
-        Gavel(packed=True),
-        Gavel("max-sum-throughput", solve="round", queue="all"),
+        Gavel(),
+        Gavel(artifact=True, round=1800.0),
+        Gavel("fifo", artifact=True, round=1800.0),
+        Gavel(aware=False, round=1800.0),
+        Gavel(packed=True, round=1800.0),
+        Gavel("max-sum-throughput", solve="round", queue="all", round=1800.0),
     ],
-    ids=["artifact", "artifact-fifo", "agnostic", "packed", "sia"],
+    ids=["default", "artifact", "artifact-fifo", "agnostic", "packed", "sia"],
 )
 def test_every_variant_keeps_the_contract_of_a_policy(policy: Gavel) -> None:
     check_policy(policy)
+
+
+def test_a_job_that_may_not_be_stopped_is_left_alone() -> None:
+    firm = Job(JobId("firm"), model="A3C", preemptible=False)
+    others = [Job(JobId(f"{i}"), 10.0, model="A3C") for i in range(3)]
+    jobs = Trace("firm", ((firm, Truth(9_000.0)), *((job, Truth(900.0)) for job in others)))
+
+    physics, _, _ = run(jobs, Gavel(), "1x2:v100", published())
+
+    assert physics.starts[0] == 1
+    assert physics.ended_at[0] == 9_000.0
 
 
 def test_a_gang_that_fits_no_kind_it_accepts_waits() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from weft.core.errors import InvalidConfig, did_you_mean
 from weft.core.model import Allocation, Config, Job
 from weft.core.ports import Agent, Pace
 from weft.core.table import Floats, Rows, Table
-from weft.core.trace import Truth
+from weft.core.trace import Trace, Truth
 from weft.perf.restart import restart_s
 
 Key = tuple[str, int]  # job type, GPUs
@@ -82,6 +82,28 @@ class Throughputs:
         """Steps per second of two jobs on the same devices; 0 where that was not measured."""
         keys = ((one.model, one.demand.gpus), (other.model, other.demand.gpus))
         return self.together.get(kind, {}).get(keys, (0.0, 0.0))
+
+    def covers(self, trace: Trace, kinds: Sequence[str]) -> bool:
+        """Whether every job of a trace was measured on every kind."""
+        if not set(kinds) <= set(self.alone):
+            return False
+        known = [{name for name, _ in self.alone[kind]} for kind in kinds]
+        models = {job.model for job, _ in trace}
+        return all(models <= names for names in known)
+
+    def admitting(self, trace: Trace, kinds: Sequence[str]) -> Trace:
+        """The trace with every job asking only for kinds it fits on.
+
+        For policies that read no speeds; a job that fits nowhere is left as it is.
+        """
+        return replace(trace, jobs=tuple((self._fitted(j, kinds), t) for j, t in trace))
+
+    def _fitted(self, job: Job, kinds: Sequence[str]) -> Job:
+        wanted = job.demand.kinds or tuple(kinds)
+        fits = tuple(k for k in wanted if self.rate(job.model, job.demand.gpus, k) > 0.0)
+        if fits == wanted or not fits:
+            return job
+        return replace(job, demand=replace(job.demand, kinds=fits))
 
     def _unknown(self, model: str, gpus: int) -> InvalidConfig:
         known = {name for table in self.alone.values() for name, _ in table}

@@ -10,11 +10,12 @@ import pytest
 
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Config, Demand, Job, JobId, NodeId, Sharing, Slice
-from weft.core.trace import Truth
+from weft.core.trace import Trace, Truth
 from weft.perf.throughputs import ThroughputBeliefs, published, read_throughputs
 from weft.testing import view_of
 
-A3C, LM = "('A3C', 1)", "('LM (batch size 5)', 2)"
+BIG = "LM (batch size 5)"
+A3C, LM = "('A3C', 1)", f"('{BIG}', 2)"
 TABLE = {
     "v100": {
         A3C: {"null": 4.0, A3C: [3.0, 3.5], LM: [0.0, 0.0]},
@@ -69,7 +70,7 @@ def test_what_is_believed_is_the_table(tmp_path: Path) -> None:
     beliefs = ThroughputBeliefs(read_throughputs(file_of(tmp_path, TABLE), restart_cost=7.0))
     jobs = [
         Job(JobId("a"), model="A3C"),
-        Job(JobId("b"), demand=Demand(2), model="LM (batch size 5)"),
+        Job(JobId("b"), demand=Demand(2), model=BIG),
     ]
     table = view_of(8, *jobs).table
     first, second = np.array([0, 0]), np.array([0, 1])
@@ -78,6 +79,28 @@ def test_what_is_believed_is_the_table(tmp_path: Path) -> None:
     assert beliefs.goodputs(table, [Config("v100", 1, 2)]).tolist() == [[4.0], [100.0]]
     assert beliefs.pairs(table, ("v100",), first, second).tolist() == [[[3, 3.5]], [[0, 0]]]
     assert beliefs.restart_s(table).tolist() == [7.0, 7.0]
+
+
+def test_jobs_may_say_where_they_fit(tmp_path: Path) -> None:
+    table = read_throughputs(file_of(tmp_path, TABLE))
+    jobs = (Job(JobId("a"), model="A3C"), Job(JobId("b"), demand=Demand(2), model=BIG))
+    trace = Trace("two", tuple((job, Truth(9.0)) for job in jobs))
+
+    told = table.admitting(trace, ("v100", "k80"))
+
+    assert [job.demand.kinds for job, _ in told] == [(), ("v100",)]
+    assert table.covers(trace, ("v100", "k80"))
+    assert not table.covers(trace, ("v100", "h200"))
+    assert not published().covers(Trace("x", ((Job(JobId("x")), Truth(1.0)),)), ("v100",))
+
+
+def test_blind_to_kinds_the_mean_is_believed(tmp_path: Path) -> None:
+    beliefs = ThroughputBeliefs(read_throughputs(file_of(tmp_path, TABLE)))
+    table = view_of(8, Job(JobId("a"), model="A3C")).table
+    one = np.ones(1)
+
+    assert beliefs.blind_goodputs(table, ("v100", "k80"), one, one).tolist() == [[2.5]]
+    assert beliefs.most_run(table).tolist() == [1.0]
 
 
 def test_the_published_tables_are_shipped() -> None:

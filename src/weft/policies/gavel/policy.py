@@ -18,8 +18,9 @@ Deviations  shares are solved again at the first round with news; the authors' c
             is one linear program, 5 % better than the authors' bisection. First come first
             served and shortest first weigh jobs by rank. A gang costs its size times the price
             of a GPU. Running jobs keep their devices before anybody else is placed. Elastic
-            jobs are rigid. `artifact` follows the authors' code in all of this, and its rounds
-            end with their last task; ties in the linear program are broken by another solver.
+            jobs are rigid; jobs that may not be stopped are left alone. `artifact` follows the
+            authors' code: its rounds end with their last task, and of equally good solutions it
+            takes one from the middle, as interior-point solvers do.
 """
 
 from __future__ import annotations
@@ -114,11 +115,12 @@ class Gavel:
     def decide(self, view: View) -> Plan:
         """Account for the last round, solve if there is news, fill the next round."""
         old = view.memory if isinstance(view.memory, Book) else None
-        if not len(view.table) or not view.cluster.kinds:
-            return Plan()
         if self.artifact and old is not None and old.in_round(view, self.round):
             return Plan(wake_at=old.round_at + self.round, memory=old)
-        view = view.without(view.running() & ~view.preemptible())
+        if (fixed := view.running() & ~view.preemptible()).any():
+            view = view.without(fixed)
+        if not len(view.table) or not view.cluster.kinds:
+            return Plan()
         for on in view.held().values():
             view.free.give(on)
         kinds = view.cluster.kinds

@@ -16,7 +16,7 @@ from weft.core.table import Floats, Table
 from weft.perf.adaptive import table_of
 from weft.perf.fit import fit
 from weft.perf.goodput import Limits, Noise, StepTime, best_batch
-from weft.perf.tables import KindTable, ModelTable
+from weft.perf.tables import ModelTable
 
 if TYPE_CHECKING:
     from weft.perf.beliefs import Belief
@@ -60,10 +60,9 @@ def _evaluate(
     params, noise, limits = [], [], []
     for _, job, belief in stale:
         model = table_of(models, job)
-        kind = _first(model, kinds)
         params.append(fit(belief.mixed.values()))
         noise.append((*belief.noise, model.init_batch))
-        limits.append((model.max_batch, kind.min_local, kind.max_local))
+        limits.append(_limits(model, kinds))
     best = best_batch(
         StepTime(*_columns(params)),
         Noise(*_columns(noise)),
@@ -79,8 +78,7 @@ def _columns(rows: Sequence[Sequence[float]]) -> Floats:
     return np.array(rows, dtype=float).T[:, :, None]
 
 
-def _first(model: ModelTable, kinds: Sequence[str]) -> KindTable:
-    """The kind whose batch limits stand for all: the first one that the model was measured on."""
-    return next(
-        (model.kinds[k] for k in kinds if k in model.kinds), next(iter(model.kinds.values()))
-    )
+def _limits(model: ModelTable, kinds: Sequence[str]) -> tuple[float, float, float]:
+    """Batch limits for all kinds: those of the first one that the model was measured on."""
+    kind = next((kind for kind in kinds if kind in model.kinds), next(iter(model.kinds)))
+    return model.max_batch, model.kinds[kind].min_local, model.kinds[kind].max_local

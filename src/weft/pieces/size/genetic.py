@@ -1,8 +1,9 @@
 """Sizes and places together, by a genetic search over matrices of jobs and nodes (Pollux, 2021).
 
 A state says how many replicas each job has on each node. Children are crossed from two parents
-at a random job, mutated, and repaired, so that every state there is can be carried out. Arrays
-are states x jobs x nodes; nothing loops over states.
+at a random job, mutated, and repaired, so that every state there is can be carried out. Nothing
+loops over states: arrays are jobs x states x nodes, and of float32, so that sums over jobs and
+over nodes both run at the speed of memory.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from weft.core.table import Bools, Floats, Rows
 
-States = NDArray[np.int16]
+Counts = NDArray[np.float32]
 
 RESET = 0.1  # of rows go back to what they hold
 THIN = 0.1  # of rows lose some of their nodes
@@ -26,25 +27,20 @@ CUT = 0.1  # of the nodes of such a row are lost
 class Matrix:
     """What may be chosen, jobs in order of precedence, and what it is worth.
 
-    `held` is the state now. `least` and `most` bound the replicas of a job that runs, `nodes`
-    the nodes it may use at once. `worth` is what a row adds to the score of a state: by job,
-    whether the row differs from what is held, whether it is on several nodes, and replicas.
+    `held` is the state now, jobs x nodes. `least` and `most` bound the replicas of a job that
+    runs, `nodes` the nodes it may use at once. `worth` is what a row adds to the score of a
+    state: by job, whether the row differs from what is held, whether it is on several nodes,
+    and replicas.
     """
 
-    held: States
-    capacity: States
-    least: States
-    most: States
+    held: Counts
+    capacity: Counts
+    least: Counts
+    most: Counts
     allowed: Bools
     pinned: Bools
     worth: Floats
     nodes: int = 16
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Jobs and nodes."""
-        jobs, nodes = self.held.shape
-        return jobs, nodes
 
     @cached_property
     def free_choice(self) -> bool:
@@ -52,155 +48,200 @@ class Matrix:
         return bool(self.allowed.all())
 
     @cached_property
-    def marks(self) -> Floats:
-        """Numbers that tell states apart."""
-        return np.random.default_rng(0).random(self.held.size)
+    def any_pinned(self) -> bool:
+        """Whether some job must stay as it is."""
+        return bool(self.pinned.any())
 
-    def score(self, states: States) -> Floats:
-        """The sum of what each row is worth."""
+    @cached_property
+    def marks(self) -> Counts:
+        """Columns that turn a row into its sum and two numbers that tell it from others."""
+        drawn = np.random.default_rng(0).integers(1, 1 << 16, (self.held.shape[1], 2))
+        return np.column_stack([np.ones(len(drawn)), drawn]).astype(np.float32)
+
+    @cached_property
+    def weights(self) -> Floats:
+        """Numbers that turn the marks of rows into one of the state."""
+        return np.random.default_rng(1).random((len(self.held), 2))
+
+    @cached_property
+    def bound(self) -> float:
+        """A score that no state can beat: every job has what is best for it."""
+        sizes = np.arange(self.worth.shape[3])
+        fits = (sizes >= self.least[:, None]) & (sizes <= self.most[:, None]) | (sizes == 0)
+        moved = np.where(fits[:, None], self.worth[:, 1], -np.inf).max(axis=(1, 2))
+        stay = self.rows(self.held[:, None])[0][:, 0]
+        return float(np.where(self.pinned, stay, np.maximum(stay, moved)).sum())
+
+    def rows(self, states: Counts) -> tuple[Floats, Floats]:
+        """What each row is worth, jobs x states, and a number that tells states apart."""
         _, changes, places, sizes = self.worth.shape
-        changed = (states != self.held).any(axis=2)
-        spread = np.count_nonzero(states, axis=2) > 1
-        index = np.arange(len(self.held)) * changes + changed
-        index = (index * places + spread) * sizes + states.sum(axis=2)
-        total: Floats = self.worth.reshape(-1)[index].sum(axis=1)
-        return total
+        told = states @ self.marks
+        moved = (told != (self.held @ self.marks)[:, None]).any(axis=2)
+        spread = totals((states > 0).astype(np.float32)) > 1
+        index = np.arange(len(states))[:, None] * changes + moved
+        index = (index * places + spread) * sizes + told[:, :, 0].astype(np.intp)
+        mark = (told[:, :, 1] * self.weights[:, :1] + told[:, :, 2] * self.weights[:, 1:]).sum(
+            axis=0
+        )
+        return self.worth.reshape(-1).take(index), mark
+
+
+def totals(states: Counts) -> Counts:
+    """Jobs x states: replicas."""
+    found: Counts = states @ np.ones(states.shape[2], dtype=np.float32)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Different states, best first, with their scores and marks."""
+
+    states: Counts
+    score: Floats
+    mark: Floats
+
+    @classmethod
+    def of(cls, matrix: Matrix, states: Counts, others: Found | None, count: int) -> Found:
+        """The best `count` of new states and others."""
+        worth, mark = matrix.rows(states)
+        score = worth.sum(axis=0)
+        if others is not None:
+            states = np.concatenate([states, others.states], axis=1)
+            score = np.concatenate([score, others.score])
+            mark = np.concatenate([mark, others.mark])
+        first = np.unique(mark, return_index=True)[1]
+        best = first[np.argsort(-score[first], kind="stable")[:count]]
+        return cls(states.take(best, axis=1), score[best], mark[best])
 
 
 def evolve(
     matrix: Matrix,
-    seeds: States,
+    seeds: Counts,
     rng: np.random.Generator,
     *,
     population: int = 100,
     generations: int = 100,
     patience: int = 100,
-) -> States:
+) -> Counts:
     """The best states found from `seeds`, best first.
 
-    The search ends early after `patience` generations without a better one.
+    The search ends early after `patience` generations without a better one, and at once when
+    every job has what is best for it.
     """
-    states, score = _survivors(matrix, repair(matrix, seeds, rng), population)
-    best, waited = score[0], 0
+    found = Found.of(matrix, repair(matrix, seeds.copy(), rng), None, population)
+    waited = 0
     for _ in range(generations):
-        children = repair(matrix, mutate(matrix, cross(matrix, states, population, rng), rng), rng)
-        states, score = _survivors(matrix, np.concatenate([states, children]), population)
-        waited = waited + 1 if score[0] <= best else 0
-        best = score[0]
-        if waited >= patience:
+        if waited >= patience or found.score[0] >= matrix.bound - 1e-12 * abs(matrix.bound):
             break
-    return states
+        best = found.score[0]
+        children = mutate(matrix, cross(matrix, found.states, population, rng), rng)
+        found = Found.of(matrix, repair(matrix, children, rng), found, population)
+        waited = waited + 1 if found.score[0] <= best else 0
+    return found.states
 
 
-def _survivors(matrix: Matrix, states: States, population: int) -> tuple[States, Floats]:
-    """The best different states, best first."""
-    mark = states.reshape(len(states), -1) @ matrix.marks
-    first = np.unique(mark, return_index=True)[1]
-    score = matrix.score(states)[first]
-    order = np.argsort(-score, kind="stable")[:population]
-    return states[first[order]], score[order]
-
-
-def cross(matrix: Matrix, states: States, count: int, rng: np.random.Generator) -> States:
+def cross(matrix: Matrix, states: Counts, count: int, rng: np.random.Generator) -> Counts:
     """Children of the winners of small tournaments; some rows go back to what is held.
 
     States come best first: the earlier of two wins.
     """
-    jobs, _ = matrix.shape
-    half = (count + 1) // 2
-    one, other = rng.integers(len(states), size=(2, 2, half)).min(axis=0)[:, :, None]
-    head = np.arange(jobs) < rng.integers(jobs, size=(half, 1))
-    source = np.concatenate([np.where(head, one, other), np.where(head, other, one)])
-    source[rng.random(source.shape) < RESET] = len(states)
-    pool = np.concatenate([states, matrix.held[None]])
-    children: States = pool[source, np.arange(jobs)]
+    jobs, half = len(states), (count + 1) // 2
+    one, other = rng.integers(states.shape[1], size=(2, 2, half)).min(axis=0)
+    job = np.arange(jobs)[:, None]
+    head = job < rng.integers(jobs, size=half)
+    source = np.concatenate([np.where(head, one, other), np.where(head, other, one)], axis=1)
+    source[rng.random(source.shape, dtype=np.float32) < RESET] = states.shape[1]
+    pool = np.concatenate([states, matrix.held[:, None]], axis=1)
+    flat = pool.reshape(-1, pool.shape[2])
+    children: Counts = flat.take(source + job * pool.shape[1], axis=0)
     return children
 
 
-def mutate(matrix: Matrix, states: States, rng: np.random.Generator) -> States:
+def mutate(matrix: Matrix, states: Counts, rng: np.random.Generator) -> Counts:
     """Take replicas away here and there, and let jobs grow on nodes with room; in place."""
-    thin = np.nonzero(rng.random(states.shape[:2]) < THIN)
+    thin = np.nonzero(rng.random(states.shape[:2], dtype=np.float32) < THIN)
     rows = states[thin]
-    rows[rng.random(rows.shape) < CUT] = 0
-    states[thin] = rows
-    one, node = np.nonzero(states.sum(axis=1) < matrix.capacity)
+    states[thin] = rows * (rng.random(rows.shape, dtype=np.float32) >= CUT)
+    one, node = np.nonzero(states.sum(axis=0) < matrix.capacity)
     if not len(one):
         return states
-    _grow(matrix, states, one, rng.integers(states.shape[1], size=len(one)), node, rng)
-    present = states[one, :, node] > 0
-    ticket = rng.random(present.shape) * present
-    job = ticket.argmax(axis=1)
-    some = ticket[np.arange(len(job)), job] > 0.0
-    _grow(matrix, states, one[some], job[some], node[some], rng)
+    _grow(matrix, states, rng.integers(len(states), size=len(one)), one, node, rng)
+    present = states[:, one, node]
+    ticket = rng.random(present.shape, dtype=np.float32) * (present > 0)
+    job = ticket.argmax(axis=0)
+    some = np.flatnonzero(ticket[job, np.arange(len(job))])
+    _grow(matrix, states, job[some], one[some], node[some], rng)
     return states
 
 
 def _grow(
     matrix: Matrix,
-    states: States,
-    one: Rows,
+    states: Counts,
     job: Rows,
+    one: Rows,
     node: Rows,
     rng: np.random.Generator,
 ) -> None:
     """Draw entries anew between what they are and all of the node."""
-    now = states[one, job, node]
+    now = states[job, one, node]
     room = matrix.capacity[node] - now + 1
-    states[one, job, node] = now + (rng.random(len(now)) * room).astype(states.dtype)
+    states[job, one, node] = now + np.floor(rng.random(len(now), dtype=np.float32) * room)
 
 
-def repair(matrix: Matrix, states: States, rng: np.random.Generator) -> States:
+def repair(matrix: Matrix, states: Counts, rng: np.random.Generator) -> Counts:
     """Make every state one that can be carried out; in place."""
     if not matrix.free_choice:
-        states *= matrix.allowed
-    if matrix.pinned.any():
-        states[:, matrix.pinned] = matrix.held[matrix.pinned]
+        states *= matrix.allowed[:, None]
+    if matrix.any_pinned:
+        states[matrix.pinned] = matrix.held[matrix.pinned][:, None]
     _part_spread_jobs(matrix, states)
     _cap_rows(matrix, states, rng)
     _fit_nodes(matrix, states)
-    short = (total := states.sum(axis=2)) < matrix.least
-    states[short & (total > 0)] = 0
+    total = totals(states)
+    job, one = np.nonzero((total < matrix.least[:, None]) & (total > 0))
+    states[job, one] = 0
     return states
 
 
-def _part_spread_jobs(matrix: Matrix, states: States) -> None:
+def _part_spread_jobs(matrix: Matrix, states: Counts) -> None:
     """At most one job that spans nodes on any node: the first keeps it."""
-    on = states > 0
-    on &= (np.count_nonzero(on, axis=2) > 1)[:, :, None]
-    bad = np.flatnonzero((np.count_nonzero(on, axis=1) > 1).any(axis=1))
-    if len(bad):
-        later = on[bad] & (on[bad].cumsum(axis=1, dtype=np.int16) > 1)
-        later[:, matrix.pinned] = False
-        states[bad] *= ~later
-
-
-def _cap_rows(matrix: Matrix, states: States, rng: np.random.Generator) -> None:
-    """No more replicas and nodes than a job may have; nodes lose theirs in random order."""
-    one, job = np.nonzero(states.sum(axis=2) > matrix.most)
+    on = (states > 0).astype(np.float32)
+    on *= (totals(on) > 1)[:, :, None]
+    one, node = np.nonzero(on.sum(axis=0) > 1)
     if len(one):
-        _cut(states, one, job, matrix.most[job], rng)
-    if matrix.shape[1] > matrix.nodes:
-        one, job = np.nonzero(np.count_nonzero(states, axis=2) > matrix.nodes)
-        kept = (states[one, job] > 0).cumsum(axis=1) <= matrix.nodes
-        states[one, job] *= kept
+        later = on[:, one, node] > 0
+        later[later.argmax(axis=0), np.arange(len(one))] = False
+        later[matrix.pinned] = False
+        states[:, one, node] *= ~later
 
 
-def _cut(states: States, one: Rows, job: Rows, most: States, rng: np.random.Generator) -> None:
-    rows = states[one, job]
-    shuffle = rng.random(rows.shape).argsort(axis=1)
-    mixed = np.take_along_axis(rows, shuffle, axis=1).cumsum(axis=1, dtype=states.dtype)
-    np.minimum(mixed, most[:, None], out=mixed)
-    mixed[:, 1:] -= mixed[:, :-1].copy()
-    np.put_along_axis(rows, shuffle, mixed, axis=1)
-    states[one, job] = rows
+def _cap_rows(matrix: Matrix, states: Counts, rng: np.random.Generator) -> None:
+    """No more replicas and nodes than a job may have; nodes lose theirs in random order."""
+    job, one = np.nonzero(totals(states) > matrix.most[:, None])
+    if len(job):
+        _cut(states, job, one, matrix.most[job], rng)
+    if states.shape[2] > matrix.nodes:
+        job, one = np.nonzero(totals((states > 0).astype(np.float32)) > matrix.nodes)
+        states[job, one] *= (states[job, one] > 0).cumsum(axis=1) <= matrix.nodes
 
 
-def _fit_nodes(matrix: Matrix, states: States) -> None:
+def _cut(states: Counts, job: Rows, one: Rows, most: Counts, rng: np.random.Generator) -> None:
+    rows = states[job, one]
+    shuffle = rng.random(rows.shape, dtype=np.float32).argsort(axis=1)
+    mixed = np.take_along_axis(rows, shuffle, axis=1)
+    np.put_along_axis(rows, shuffle, _first_come(mixed.T, most).T, axis=1)
+    states[job, one] = rows
+
+
+def _fit_nodes(matrix: Matrix, states: Counts) -> None:
     """No more replicas on a node than it has GPUs: earlier jobs keep theirs."""
-    one, node = np.nonzero(states.sum(axis=1) > matrix.capacity)
-    if not len(one):
-        return
-    columns = states[one, :, node].cumsum(axis=1, dtype=states.dtype)
-    np.minimum(columns, matrix.capacity[node][:, None], out=columns)
-    columns[:, 1:] -= columns[:, :-1].copy()
-    states[one, :, node] = columns
+    one, node = np.nonzero(states.sum(axis=0) > matrix.capacity)
+    if len(one):
+        states[:, one, node] = _first_come(states[:, one, node], matrix.capacity[node])
+
+
+def _first_come(wants: Counts, limit: Counts) -> Counts:
+    """What each gets, from first to last, of `limit` in all."""
+    got: Counts = np.minimum(wants.cumsum(axis=0), limit)
+    got[1:] -= got[:-1].copy()
+    return got

@@ -12,9 +12,9 @@ from functools import cached_property
 import numpy as np
 
 from weft.core.model import EXCLUSIVE, Allocation, Job, Sharing
-from weft.core.table import Bools, Floats
+from weft.core.table import Bools
 from weft.core.view import View
-from weft.pieces.size.genetic import States
+from weft.pieces.size.genetic import Counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class Machines:
         return cls(tuple(parts), view.cluster.kinds)
 
     @cached_property
-    def capacity(self) -> States:
+    def capacity(self) -> Counts:
         """Devices of each part."""
-        return np.array([len(part.gpus) for part in self.parts], dtype=np.int16)
+        return np.array([len(part.gpus) for part in self.parts], dtype=np.float32)
 
     @cached_property
     def of_kind(self) -> Bools:
@@ -67,10 +67,10 @@ class Machines:
         """GPUs of the kind there are fewest of."""
         return int((self.capacity @ self.of_kind).min())
 
-    def held(self, view: View) -> States:
+    def held(self, view: View) -> Counts:
         """Rows x parts: devices that each row holds."""
         at = {(p.node, gpu): i for i, p in enumerate(self.parts) for gpu in p.gpus}
-        counts = np.zeros((len(view.table), len(self.parts)), dtype=np.int16)
+        counts = np.zeros((len(view.table), len(self.parts)), dtype=np.float32)
         for row, on in enumerate(view.table.allocations):
             for piece in on.slices if on is not None else ():
                 node = view.cluster.index[piece.node]
@@ -86,15 +86,15 @@ class Machines:
                 allowed[row] = [part.kind in job.demand.kinds for part in self.parts]
         return allowed
 
-    def one_kind(self, counts: States, order: tuple[str, ...]) -> States:
+    def one_kind(self, counts: Counts, order: tuple[str, ...]) -> Counts:
         """Each row on the kind it has most of only; between equals the earlier in `order`."""
         rank = [order.index(kind) if kind in order else len(order) for kind in self.kinds]
-        total = (counts @ self.of_kind).astype(float)
+        total = counts @ self.of_kind
         chosen = (total - np.array(rank) / (1.0 + len(order))).argmax(axis=1)
-        kept: States = counts * self.of_kind[:, chosen].T
+        kept: Counts = counts * self.of_kind[:, chosen].T
         return kept
 
-    def first_fit(self, counts: States, row: int, need: int, allowed: Bools) -> bool:
+    def first_fit(self, counts: Counts, row: int, need: int, allowed: Bools) -> bool:
         """Put `need` replicas of a row where there is room, on few parts of one kind; in place."""
         room = np.where(allowed[row], self.capacity - counts.sum(axis=0), 0)
         for kind in range(len(self.kinds)):
@@ -103,7 +103,7 @@ class Machines:
                 continue
             fitting = left >= need
             if fitting.any():
-                counts[row, np.where(fitting, left, np.iinfo(left.dtype).max).argmin()] = need
+                counts[row, np.where(fitting, left, np.inf).argmin()] = need
                 return True
             for part in np.argsort(-left, kind="stable"):
                 taken = min(int(left[part]), need)
@@ -112,7 +112,7 @@ class Machines:
             return True
         return False
 
-    def place(self, view: View, held: States, wanted: States) -> dict[int, Allocation | None]:
+    def place(self, view: View, held: Counts, wanted: Counts) -> dict[int, Allocation | None]:
         """What becomes of the rows that differ; the others keep their devices."""
         changed = (held != wanted).any(axis=1)
         taken = {
@@ -124,13 +124,13 @@ class Machines:
         }
         free = [[g for g in part.gpus if (part.node, g) not in taken] for part in self.parts]
         placed: dict[int, Allocation | None] = {}
-        for row in np.flatnonzero(changed):
+        for row in np.flatnonzero(changed).tolist():
             masks: dict[int, int] = {}
             for part in np.flatnonzero(wanted[row]):
                 node = self.parts[part].node
-                for _ in range(wanted[row, part]):
+                for _ in range(int(wanted[row, part])):
                     masks[node] = masks.get(node, 0) | 1 << free[part].pop(0)
-            placed[int(row)] = _build(view, view.job(row), masks) if masks else None
+            placed[row] = _build(view, view.job(row), masks) if masks else None
         return placed
 
 

@@ -29,7 +29,7 @@ from weft.core.model import JobId
 from weft.core.plan import Plan
 from weft.core.table import Floats, Rows
 from weft.core.view import View
-from weft.pieces.size.genetic import Matrix, States, evolve
+from weft.pieces.size.genetic import Counts, Matrix, evolve
 from weft.policies.pollux.machines import Machines
 from weft.policies.pollux.speedups import restart_factor, speedups, worth
 
@@ -38,7 +38,7 @@ FASTEST_FIRST = ("a100", "v100", "quad", "rtx", "t4")
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The last population: states x jobs x parts of machines."""
+    """The last population: jobs x states x parts of machines."""
 
     jobs: tuple[JobId, ...]
     parts: tuple[str, ...]
@@ -104,12 +104,12 @@ class Pollux:
             patience=self.patience,
         )
         wanted = np.empty_like(held)
-        wanted[order] = self._on_one_kind(machines, matrix, states[0])
+        wanted[order] = self._on_one_kind(machines, matrix, states[:, 0])
         placed = machines.place(view, held, wanted)
         changes = {view.job(row).id: on for row, on in placed.items()}
         return Plan(changes, memory=Memory(jobs, names, states.astype(float)))
 
-    def _matrix(self, view: View, machines: Machines, held: States, order: Rows) -> Matrix:
+    def _matrix(self, view: View, machines: Machines, held: Counts, order: Rows) -> Matrix:
         """The problem of this round, jobs in order of precedence."""
         table, gpus = view.table, int(machines.capacity.sum())
         known = speedups(table, view.beliefs, machines.kinds, gpus, machines.smallest)
@@ -128,34 +128,34 @@ class Pollux:
             self.max_nodes,
         )
 
-    def _on_one_kind(self, machines: Machines, matrix: Matrix, state: States) -> States:
+    def _on_one_kind(self, machines: Machines, matrix: Matrix, state: Counts) -> Counts:
         """Trim jobs that span kinds; one that is then too small may start elsewhere."""
         wanted = machines.one_kind(state, self.kinds)
         short = wanted.sum(axis=1) < matrix.least
         wanted[short] = 0
-        for row in np.flatnonzero(short & (state.sum(axis=1) > 0)):
+        for row in np.flatnonzero(short & (state.sum(axis=1) > 0)).tolist():
             machines.first_fit(wanted, row, int(matrix.least[row]), matrix.allowed)
         return wanted
 
 
-def _recall(memory: object, jobs: tuple[JobId, ...], parts: tuple[str, ...]) -> States | None:
+def _recall(memory: object, jobs: tuple[JobId, ...], parts: tuple[str, ...]) -> Counts | None:
     """The last population in terms of the jobs and machines there are now."""
     if not isinstance(memory, Memory):
         return None
-    states = np.zeros((len(memory.states), len(jobs), len(parts)), dtype=np.int16)
+    states = np.zeros((len(jobs), memory.states.shape[1], len(parts)), dtype=np.float32)
     job_at = {job: i for i, job in enumerate(memory.jobs)}
     part_at = {part: i for i, part in enumerate(memory.parts)}
     rows = [i for i, job in enumerate(jobs) if job in job_at]
     columns = [i for i, part in enumerate(parts) if part in part_at]
-    old_rows = [job_at[jobs[i]] for i in rows]
+    old_rows = np.array([job_at[jobs[i]] for i in rows], dtype=np.intp)
     old_columns = [part_at[parts[i]] for i in columns]
-    states[:, np.array(rows, dtype=int)[:, None], columns] = memory.states[
-        :, np.array(old_rows, dtype=int)[:, None], old_columns
-    ]
+    if rows and columns:
+        kept = memory.states[old_rows][:, :, old_columns]
+        states[np.ix_(rows, range(states.shape[1]), columns)] = kept
     return states
 
 
-def _seeds(matrix: Matrix, machines: Machines, last: States | None) -> States:
+def _seeds(matrix: Matrix, machines: Machines, last: Counts | None) -> Counts:
     """What is held; that and who fits besides; everybody at the smallest size; the last ones."""
     besides, smallest = matrix.held.copy(), np.zeros_like(matrix.held)
     smallest[matrix.pinned] = matrix.held[matrix.pinned]
@@ -163,5 +163,5 @@ def _seeds(matrix: Matrix, machines: Machines, last: States | None) -> States:
         for state in (besides, smallest):
             if not state[row].any():
                 machines.first_fit(state, row, int(need), matrix.allowed)
-    found = np.stack([matrix.held, besides, smallest])
-    return found if last is None else np.concatenate([found, last])
+    found = np.stack([matrix.held, besides, smallest], axis=1)
+    return found if last is None else np.concatenate([found, last], axis=1)

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.core.ports import Beliefs
 from weft.core.table import Floats, Table
-from weft.pieces.size.genetic import States
+from weft.pieces.size.genetic import Counts
 
 RESTART_S = 30.0
 FLOOR = 1e-3
@@ -21,8 +21,8 @@ class Speedups:
     """Rows x (one node, several nodes) x replicas, and bounds on the replicas of each row."""
 
     values: Floats
-    least: States
-    most: States
+    least: Counts
+    most: Counts
 
 
 def speedups(
@@ -43,7 +43,7 @@ def speedups(
         useful = _believed(table, beliefs, kinds, fair, values)
         most = np.minimum(most, useful)
     most = np.maximum(most, least)
-    return Speedups(values, least.astype(np.int16), most.astype(np.int16))
+    return Speedups(values, least.astype(np.float32), most.astype(np.float32))
 
 
 def _believed(
@@ -79,10 +79,7 @@ def worth(values: Floats, factor: Floats, scale: float, p: float) -> Floats:
     """
     scaled = values[:, None] * scale
     scaled = np.concatenate([scaled, scaled * factor[:, None, None, None]], axis=1)
-    if p == 0.0:
-        each = np.log(np.maximum(scaled, FLOOR))
-    else:
-        each = np.sign(p) * (scaled + FLOOR) ** p
+    each = np.sign(p) * (scaled + FLOOR) ** p if p else np.log(np.maximum(scaled, FLOOR))
     found: Floats = each + TIE * values[:, None]
     return found
 

@@ -1,0 +1,177 @@
+"""Places for powers of two and whole nodes: always found, and with few moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.core.cluster import Cluster, parse_cluster
+from weft.core.events import Decided, Submitted
+from weft.core.model import Allocation, Config, Demand, Job, JobId, NodeId, Slice
+from weft.core.state import State
+from weft.core.view import View
+from weft.pieces.place.whole_nodes import config_of, place_configs
+
+SMALL = parse_cluster("3x4:t4")
+
+
+def on(*parts: tuple[str, tuple[int, ...]]) -> Allocation:
+    return Allocation(tuple(Slice(NodeId(node), gpus) for node, gpus in parts))
+
+
+def seen(cluster: Cluster, *held: Allocation | None) -> View:
+    """A view in which job i holds `held[i]`."""
+    state = State(cluster)
+    for i, _ in enumerate(held):
+        state.fold(0.0, Submitted(Job(JobId(f"j{i}"), demand=Demand(1, 1, 64))))
+    changes = {JobId(f"j{i}"): where for i, where in enumerate(held) if where is not None}
+    state.fold(0.0, Decided(1, changes))
+    return View(0.0, state.table, cluster, state.free)
+
+
+def after(view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation]:
+    """What every wanted row holds once it is placed."""
+    placed = place_configs(view, wanted)
+    stays = {row: where for row in wanted if (where := view.allocation(row)) and row not in placed}
+    return {**stays, **placed}
+
+
+def check(view: View, wanted: Mapping[int, Config], held: Mapping[int, Allocation]) -> None:
+    assert set(held) == set(wanted)
+    devices = [(s.node, g) for where in held.values() for s in where.slices for g in s.gpus]
+    assert len(devices) == len(set(devices))
+    for row, where in held.items():
+        assert config_of(view, where) == wanted[row]
+        size = view.cluster.node_size(wanted[row].kind)
+        assert len(where.slices) == 1 or all(len(s.gpus) == size for s in where.slices)
+
+
+# ---- few moves
+
+
+def test_rows_of_unchanged_size_stay() -> None:
+    view = seen(SMALL, on(("t4-1", (2, 3))), on(("t4-0", (0, 1, 2, 3))), None)
+
+    placed = place_configs(
+        view, {0: Config("t4", 1, 2), 1: Config("t4", 1, 4), 2: Config("t4", 1, 1)}
+    )
+
+    assert set(placed) == {2}
+    assert placed[2].slices[0].node == "t4-1"  # the fullest node that has room
+
+
+def test_rows_that_are_not_wanted_make_room() -> None:
+    view = seen(SMALL, on(("t4-0", (0, 1, 2, 3))), on(("t4-1", (0, 1, 2, 3))), None)
+
+    placed = place_configs(view, {1: Config("t4", 1, 4), 2: Config("t4", 2, 8)})
+
+    assert set(placed) == {2}
+    assert {s.node for s in placed[2].slices} == {"t4-0", "t4-2"}
+
+
+def test_a_row_that_changes_size_is_placed_anew() -> None:
+    view = seen(SMALL, on(("t4-0", (0,))), on(("t4-1", (0, 1, 2, 3))))
+
+    held = after(view, {0: Config("t4", 2, 8), 1: Config("t4", 1, 4)})
+
+    assert {s.node for s in held[0].slices} == {"t4-0", "t4-2"}
+
+
+def test_whole_nodes_are_taken_from_the_end_while_there_are_empty_ones() -> None:
+    placed = place_configs(seen(SMALL, None), {0: Config("t4", 2, 8)})
+
+    assert [s.node for s in placed[0].slices] == ["t4-1", "t4-2"]
+
+
+def test_a_node_is_emptied_where_the_fewest_gpus_move() -> None:
+    view = seen(SMALL, on(("t4-0", (0, 1))), on(("t4-1", (0,))), on(("t4-2", (0, 1))), None)
+    wanted = {0: Config("t4", 1, 2), 1: Config("t4", 1, 1), 2: Config("t4", 1, 2)}
+
+    placed = place_configs(view, {**wanted, 3: Config("t4", 1, 4)})
+
+    assert set(placed) == {1, 3}
+    assert placed[3].slices[0].node == "t4-1"
+
+
+def test_the_smallest_guests_move_first() -> None:
+    cluster = parse_cluster("2x8:a100")
+    view = seen(
+        cluster,
+        on(("a100-0", (0, 1, 2, 3))), on(("a100-0", (4,))), on(("a100-0", (5,))),
+        on(("a100-1", (0, 1, 2, 3))), on(("a100-1", (4,))), None,
+    )  # fmt: skip
+    ones = {row: Config("a100", 1, 1) for row in (1, 2, 4)}
+    fours = {row: Config("a100", 1, 4) for row in (0, 3, 5)}
+
+    placed = place_configs(view, {**ones, **fours})
+
+    assert set(placed) == {4, 5}
+    assert placed[5].slices[0].node == "a100-1"
+
+
+def test_a_small_job_never_spans_nodes() -> None:
+    view = seen(SMALL, *(on((f"t4-{i}", (0, 1, 2))) for i in range(2)), on(("t4-2", (0, 1))), None)
+    wanted = {0: Config("t4", 1, 2), 1: Config("t4", 1, 2), 2: Config("t4", 1, 2)}
+
+    held = after(view, {**wanted, 3: Config("t4", 1, 4)})
+
+    check(view, {**wanted, 3: Config("t4", 1, 4)}, held)
+
+
+def test_the_ledger_is_left_as_it_was() -> None:
+    view = seen(SMALL, on(("t4-0", (0, 1))), None)
+
+    place_configs(view, {0: Config("t4", 1, 1), 1: Config("t4", 2, 8)})
+
+    assert view.free.idle() == 10
+    assert [view.free.on(i) for i in range(3)] == [2, 4, 4]
+
+
+# ---- always a place
+
+
+@st.composite
+def choices(draw: Any, cluster: Cluster, rows: range) -> dict[int, Config]:
+    """Sizes for some rows, within the capacity of every kind."""
+    room = dict(cluster.gpus_by_kind)
+    wanted: dict[int, Config] = {}
+    for row in rows:
+        kind = draw(st.sampled_from(cluster.kinds))
+        size = cluster.node_size(kind)
+        parts = [2**i for i in range(size.bit_length()) if 2**i <= size]
+        wholes = [n * size for n in range(2, 5)]
+        gpus = draw(st.sampled_from([0, *parts, *wholes]))
+        if 0 < gpus <= room[kind]:
+            room[kind] -= gpus
+            wanted[row] = Config(kind, max(gpus // size, 1), gpus)
+    return wanted
+
+
+@given(st.data())
+def test_sizes_within_capacity_always_find_a_place_round_after_round(data: Any) -> None:
+    cluster = parse_cluster(data.draw(st.sampled_from(("4x4:t4", "3x8:rtx+2x4:t4", "2x2:t4"))))
+    rows = range(10)
+    held: list[Allocation | None] = [None] * len(rows)
+    for _ in range(3):
+        wanted = data.draw(choices(cluster, rows))
+        view = seen(cluster, *held)
+
+        placed = after(view, wanted)
+
+        check(view, wanted, placed)
+        held = [placed.get(row) for row in rows]
+
+
+@given(st.data())
+def test_nobody_moves_while_there_is_room_without(data: Any) -> None:
+    cluster = parse_cluster("4x4:t4")
+    before = data.draw(choices(cluster, range(6)))
+    held = after(seen(cluster, *[None] * 8), before)
+    view = seen(cluster, *(held.get(row) for row in range(8)))
+
+    placed = place_configs(view, {**before, 7: Config("t4", 1, 1)} if view.free.idle() else before)
+
+    assert set(placed) <= {7}

@@ -51,7 +51,7 @@ class Pollux:
 
     `p` tempers fairness (more negative is fairer), `interval` is the length of a round.
     `population` and `generations` bound the search, which ends after `patience` generations
-    without gain. A job uses at most `max_nodes` nodes. `kinds` says which kind a job keeps that
+    without gain. A job that can do with fewer uses at most `max_nodes` nodes. `kinds` says which kind a job keeps that
     was given as many GPUs of each.
     """
 
@@ -125,7 +125,7 @@ class Pollux:
             machines.allowed(view)[order],
             pinned[order],
             worth(known.values, factor, len(machines.parts) / gpus, self.p)[order],
-            self.max_nodes,
+            max(self.max_nodes, int(known.least.max())),
         )
 
     def _on_one_kind(self, machines: Machines, matrix: Matrix, state: Counts) -> Counts:

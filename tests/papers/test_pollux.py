@@ -1,0 +1,274 @@
+"""Pollux on the numbers worked out from its definitions, and on what it promises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from weft.core.cluster import parse_cluster
+from weft.core.events import Decided, Submitted
+from weft.core.model import Allocation, Config, Demand, Job, JobId, NodeId, Slice
+from weft.core.state import State
+from weft.core.table import Floats, Table
+from weft.core.view import View
+from weft.perf.goodput import Limits, Noise, StepTime, best_batch
+from weft.pieces.size.genetic import Matrix
+from weft.policies.pollux.machines import Machines
+from weft.policies.pollux.policy import Memory, Pollux
+from weft.policies.pollux.speedups import restart_factor, speedups, worth
+from weft.testing import check_policy, view_of
+
+TIMES = StepTime(0.05, 0.001, 0.04, 0.002, 0.02, 0.001, 2.0)
+NOISE = Noise(0.5, 2.0, 128.0)
+LIMITS = Limits(4096.0, 32.0, 256.0)
+
+
+class Told:
+    """Beliefs in which every known job is the same."""
+
+    def __init__(self, most: float = 64.0, unknown: Sequence[str] = ()) -> None:
+        self._most = most
+        self._unknown = unknown
+
+    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
+        pass
+
+    def forget(self, job: Job) -> None:
+        pass
+
+    def rates(self, table: Table, kinds: Sequence[str]) -> Floats:
+        return np.ones((len(table), len(kinds)))
+
+    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
+        return np.ones((len(table), len(configs)))
+
+    def blind_goodputs(
+        self, table: Table, kinds: Sequence[str], nodes: Floats, replicas: Floats
+    ) -> Floats:
+        one = best_batch(TIMES, NOISE, nodes, replicas, LIMITS).goodput
+        rows = [one * (np.nan if job.id in self._unknown else 1.0) for job in table.jobs]
+        return np.array(rows)
+
+    def most_run(self, table: Table) -> Floats:
+        return np.array([0.0 if j.id in self._unknown else self._most for j in table.jobs])
+
+    def restart_s(self, table: Table) -> Floats:
+        return np.full(len(table), 30.0)
+
+
+def elastic(*names: str) -> list[Job]:
+    return [Job(JobId(name), demand=Demand(1, 1, 64)) for name in names]
+
+
+def on(*parts: tuple[str, tuple[int, ...]]) -> Allocation:
+    return Allocation(tuple(Slice(NodeId(node), gpus) for node, gpus in parts))
+
+
+def seen(cluster: str, held: Mapping[str, Allocation | None], now: float, told: Told) -> View:
+    """A view in which elastic jobs hold what is said."""
+    machines = parse_cluster(cluster)
+    state = State(machines)
+    for job in elastic(*held):
+        state.fold(0.0, Submitted(job))
+    state.fold(0.0, Decided(1, {JobId(name): where for name, where in held.items() if where}))
+    return View(now, state.table, machines, state.free, beliefs=told)
+
+
+def sizes(view: View, policy: Pollux) -> dict[str, int]:
+    return {job: where.gpus for job, where in view.after(policy.decide(view)).items()}
+
+
+# ---- fitness
+
+
+def fitness(rows: Sequence[tuple[int, int, float]], p: float) -> float:
+    """Of two jobs on 2 nodes of 4 GPUs, each with (nodes, replicas, restart factor)."""
+    view = view_of("2x4:t4", *elastic("a", "b"))
+    known = speedups(view.table, Told(), ("t4",), gpus=8, limit=8)
+    factor = np.array([row[2] for row in rows])
+    each = worth(known.values, factor, scale=2 / 8, p=p)
+    total = sum(each[i, 1, int(nodes > 1), k] for i, (nodes, k, _) in enumerate(rows))
+    mean = total / len(rows)
+    return float(np.exp(mean) if p == 0 else (np.sign(p) * mean) ** (1 / p))
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (((1, 4, 1.0), (1, 4, 1.0)), (0.251000, 0.251000, 0.251000, 0.250000)),
+        (((2, 8, 1.0), (0, 0, 1.0)), (0.001994, 0.172142, 0.001414, 0.018501)),
+        (((1, 2, 1.0), (1, 4, 1.0)), (0.196009, 0.205892, 0.191468, 0.199865)),
+        (((1, 4, 0.809524), (1, 4, 1.0)), (0.224695, 0.227190, 0.223471, 0.224934)),
+    ],
+)
+def test_fitness_is_the_power_mean_of_scaled_speedups(
+    rows: tuple[tuple[int, int, float], ...], expected: tuple[float, ...]
+) -> None:
+    found = [fitness(rows, p) for p in (-1.0, 1.0, -2.0, 0.0)]
+
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_speedups_are_over_a_fair_share_on_one_node() -> None:
+    view = view_of("2x4:t4", *elastic("a", "b"))
+
+    known = speedups(view.table, Told(), ("t4",), gpus=8, limit=8)
+
+    assert known.values[0, 0, [0, 2, 4]] == pytest.approx([0.0, 0.639134, 1.0], abs=1e-6)
+    assert known.values[0, 1, 8] == pytest.approx(1.369135, abs=1e-6)
+
+
+def test_a_job_that_nothing_is_known_of_scales_linearly_and_gets_one_gpu() -> None:
+    view = view_of("2x4:t4", *elastic("a", "b"))
+
+    known = speedups(view.table, Told(unknown=("b",)), ("t4",), gpus=8, limit=8)
+
+    assert known.values[1, 0] == pytest.approx(np.arange(9) / 4)
+    assert known.most.tolist() == [8.0, 1.0]
+
+
+def test_a_job_gets_at_most_twice_what_it_has_run_with() -> None:
+    view = view_of("2x4:t4", *elastic("a"))
+
+    known = speedups(view.table, Told(most=3), ("t4",), gpus=8, limit=8)
+
+    assert known.most.tolist() == [6.0]
+
+
+@pytest.mark.parametrize(
+    ("age", "restarts", "expected"),
+    [(600, 0, 0.952381), (600, 3, 0.809524), (60, 2, 0.0), (0, 0, 0.0)],
+)
+def test_a_restart_costs_the_part_of_a_life_it_takes(
+    age: float, restarts: float, expected: float
+) -> None:
+    factor = restart_factor(np.array([age]), np.array([restarts]))
+
+    assert factor == pytest.approx([expected], abs=1e-6)
+
+
+def test_a_job_of_no_age_gains_nothing_by_a_change() -> None:
+    view = view_of("2x4:t4", *elastic("a"))
+    known = speedups(view.table, Told(), ("t4",), gpus=8, limit=8)
+
+    each = worth(known.values, np.zeros(1), scale=0.25, p=-1.0)
+
+    assert each[0, 1] == pytest.approx(np.full((2, 9), -1000.0), abs=1e-6)
+
+
+# ---- machines
+
+
+def test_large_nodes_are_shown_in_parts_of_the_smallest() -> None:
+    view = view_of("2x4:t4+1x8:a100", *elastic("a"))
+
+    machines = Machines.of(view)
+
+    assert [(p.name, p.gpus) for p in machines.parts] == [
+        ("t4-0/0", (0, 1, 2, 3)),
+        ("t4-1/0", (0, 1, 2, 3)),
+        ("a100-2/0", (0, 1, 2, 3)),
+        ("a100-2/4", (4, 5, 6, 7)),
+    ]
+    assert machines.smallest == 8
+
+
+def test_a_job_that_spans_kinds_keeps_the_kind_with_most() -> None:
+    machines = Machines.of(view_of("2x4:t4+1x8:a100", *elastic("a")))
+    counts = np.array([[4, 0, 3, 0], [2, 0, 2, 0], [0, 1, 0, 0]], dtype=np.float32)
+
+    kept = machines.one_kind(counts, ("a100", "t4"))
+
+    assert kept.tolist() == [[4, 0, 0, 0], [0, 0, 2, 0], [0, 1, 0, 0]]
+
+
+def test_a_row_that_did_not_change_keeps_its_devices() -> None:
+    held = {"a": on(("t4-0", (1, 3))), "b": on(("t4-0", (0,)))}
+    view = seen("2x4:t4", held, 600.0, Told())
+    machines = Machines.of(view)
+
+    placed = machines.place(view, machines.held(view), np.array([[2, 0], [2, 2]], dtype=np.float32))
+
+    assert placed.keys() == {1}
+    assert placed[1] is not None
+    assert [(s.node, s.gpus) for s in placed[1].slices] == [("t4-0", (0, 2)), ("t4-1", (0, 1))]
+
+
+# ---- decisions
+
+
+def test_two_equal_jobs_share_the_cluster() -> None:
+    view = seen("2x4:t4", {"a": None, "b": None}, 600.0, Told())
+
+    assert sizes(view, Pollux()) == {"a": 4, "b": 4}
+
+
+def test_a_lone_job_grows_to_twice_what_it_has_run_with() -> None:
+    view = seen("4x4:t4", {"a": on(("t4-0", (0, 1)))}, 6000.0, Told(most=2))
+
+    assert sizes(view, Pollux()) == {"a": 4}
+
+
+def test_nothing_moves_when_a_restart_would_cost_more_than_it_gains() -> None:
+    held = {"a": on(("t4-0", (0, 1, 2, 3))), "b": on(("t4-1", (0, 1, 2)))}
+    view = seen("2x4:t4", held, 40.0, Told())
+
+    assert not Pollux().decide(view).changes
+
+
+def test_what_jobs_hold_in_common_is_never_made_worse() -> None:
+    held = {"a": on(("t4-0", (0, 1, 2, 3))), "b": on(("t4-1", (0, 1))), "c": None}
+    view = seen("3x4:t4", held, 900.0, Told())
+    policy = Pollux(population=10, generations=3)
+
+    machines = Machines.of(view)
+    matrix: Matrix = policy._matrix(view, machines, machines.held(view), np.arange(3))
+    plan = policy.decide(view)
+
+    after = view.after(plan)
+    wanted = np.zeros((3, 1, 3), dtype=np.float32)
+    for row, job in enumerate(view.table.jobs):
+        for piece in after[job.id].slices if job.id in after else ():
+            wanted[row, 0, view.cluster.index[piece.node]] = len(piece.gpus)
+    assert matrix.rows(wanted)[0].sum() >= matrix.rows(machines.held(view)[:, None])[0].sum()
+
+
+def test_a_job_that_may_not_be_stopped_keeps_what_it_holds() -> None:
+    view = seen("2x4:t4", {"a": on(("t4-0", (0,))), "b": None}, 6000.0, Told())
+    fixed = replace(view.table.jobs[0], preemptible=False)
+    state = State(view.cluster)
+    for job in (fixed, view.table.jobs[1]):
+        state.fold(0.0, Submitted(job))
+    state.fold(0.0, Decided(1, {JobId("a"): on(("t4-0", (0,)))}))
+
+    plan = Pollux().decide(View(6000.0, state.table, view.cluster, state.free, beliefs=Told()))
+
+    assert JobId("a") not in plan.changes
+
+
+def test_the_same_seed_gives_the_same_plan_and_memory_is_taken_up() -> None:
+    view = seen("4x4:t4", {"a": None, "b": None, "c": None}, 600.0, Told())
+    policy = Pollux(population=20, generations=5)
+
+    first, second = policy.decide(replace(view)), policy.decide(replace(view))
+    later = policy.decide(replace(view, memory=first.memory, decision=1))
+
+    assert first.changes == second.changes
+    assert isinstance(first.memory, Memory)
+    assert isinstance(second.memory, Memory)
+    assert isinstance(later.memory, Memory)
+    assert (first.memory.states == second.memory.states).all()
+
+
+def test_memory_of_other_jobs_and_machines_is_no_trouble() -> None:
+    gone = Memory((JobId("x"), JobId("a")), ("t4-9/0", "t4-0/0"), np.ones((2, 3, 2)))
+    view = replace(seen("2x4:t4", {"a": None}, 600.0, Told()), memory=gone)
+
+    assert sizes(view, Pollux()) == {"a": 8}
+
+
+def test_the_policy_keeps_the_contract() -> None:
+    check_policy(Pollux(generations=5, population=20))

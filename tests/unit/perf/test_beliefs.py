@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -38,10 +40,9 @@ def kind_table(node_gpus: int, max_nodes: int, bootstrap: float, factor: float) 
 
 
 def model(**kinds: KindTable) -> ModelTable:
-    ones = np.ones((1, 1))
     return ModelTable(
         "toy", 128, 4096, 1, 50.0, 30.0, 1.0, kinds,
-        np.array([128.0]), np.array([1000.0]), ones, ones,
+        (128.0,), np.array([1000.0]), (((1.0, 1.0),),),
     )  # fmt: skip
 
 
@@ -129,10 +130,7 @@ def test_each_run_doubles_what_may_be_asked_for_on_any_kind() -> None:
 
 
 def test_no_more_replicas_than_the_largest_batch_feeds() -> None:
-    narrow = ModelTable(
-        "toy", 64, 64, 1, 50.0, 30.0, 1.0, MODELS["toy"].kinds,
-        np.array([64.0]), np.array([1000.0]), np.ones((1, 1)), np.ones((1, 1)),
-    )  # fmt: skip
+    narrow = replace(MODELS["toy"], init_batch=64, max_batch=64)
     beliefs = FittedBeliefs({"toy": narrow})
     beliefs.observe(job(), "t4", report(1, 2, 32))
 

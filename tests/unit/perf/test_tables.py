@@ -67,7 +67,9 @@ def toy(folder: Path) -> ModelTable:
 
 @pytest.fixture
 def t4(toy: ModelTable) -> KindTable:
-    return toy.kinds["t4"]
+    found = toy.kinds["t4"]
+    assert isinstance(found, KindTable)
+    return found
 
 
 # ---- reading

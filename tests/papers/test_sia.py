@@ -1,0 +1,417 @@
+"""The worked examples of Sia (SOSP 2023), its invariants, and runs on tables made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+import numpy as np
+import pytest
+
+from weft.core.about import About
+from weft.core.cluster import Cluster, parse_cluster
+from weft.core.errors import InvalidConfig
+from weft.core.events import Decided, Reported, Started, Submitted
+from weft.core.model import (
+    Allocation,
+    BatchRange,
+    Config,
+    Demand,
+    Job,
+    JobId,
+    NodeId,
+    Slice,
+)
+from weft.core.plan import Plan
+from weft.core.scheduler import Scheduler
+from weft.core.state import State
+from weft.core.table import Floats, Table
+from weft.core.trace import Trace, Truth
+from weft.core.view import View
+from weft.perf.adaptive import Adaptive
+from weft.perf.beliefs import FittedBeliefs
+from weft.perf.goodput import StepTime
+from weft.perf.tables import ModelTable
+from weft.pieces.place.whole_nodes import config_of
+from weft.policies.sia import Sia, restart_factor, valid_configs
+from weft.predict.none import NoPredictor
+from weft.sim.driver import Driver
+from weft.sim.physics import Physics
+
+TWO_KINDS = parse_cluster("1x2:a+1x4:b")
+CONFIGS = valid_configs(TWO_KINDS)
+GOODPUTS = np.array([[1.0, 1.5, 1.5, 2.5, 3.5], [1.2, 2.1, 1.0, 1.9, 3.6]])
+BEST = {"j0": Config("b", 1, 4), "j1": Config("a", 1, 2)}
+
+
+@dataclass(frozen=True)
+class Told:
+    """Beliefs that repeat a matrix."""
+
+    matrix: Floats
+    restart: float = 30.0
+
+    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None: ...
+
+    def forget(self, job: Job) -> None: ...
+
+    def rates(self, table: Table, kinds: Sequence[str]) -> Floats:
+        return np.ones((len(table), len(kinds)))
+
+    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
+        return self.matrix[: len(table)].copy()
+
+    def blind_goodputs(
+        self, table: Table, kinds: Sequence[str], nodes: Floats, replicas: Floats
+    ) -> Floats:
+        return np.ones((len(table), len(replicas)))
+
+    def most_run(self, table: Table) -> Floats:
+        return np.ones(len(table))
+
+    def restart_s(self, table: Table) -> Floats:
+        return np.full(len(table), self.restart)
+
+
+def seen(
+    matrix: Floats,
+    cluster: Cluster = TWO_KINDS,
+    *,
+    held: Mapping[int, Allocation] | None = None,
+    now: float = 120.0,
+    restoring: tuple[int, ...] = (),
+) -> View:
+    """A view of as many jobs as the matrix has rows, some of them running since 0."""
+    state = State(cluster)
+    for row in range(len(matrix)):
+        state.fold(0.0, Submitted(Job(JobId(f"j{row}"), demand=Demand(1, 1, 64))))
+    running = {JobId(f"j{row}"): on for row, on in (held or {}).items()}
+    state.fold(0.0, Decided(1, running))
+    for row in held or {}:
+        state.fold(0.0, Started(JobId(f"j{row}"), 1))
+        if row not in restoring:
+            state.fold(0.0, Reported(JobId(f"j{row}"), 1))
+    return View(now, state.table, cluster, state.free, beliefs=Told(matrix))
+
+
+def sizes(view: View, plan: Plan) -> dict[str, Config]:
+    """What every job holds after a plan, as a size."""
+    return {str(job): config_of(view, on) for job, on in view.after(plan).items()}
+
+
+def on(node: str, *gpus: int) -> Allocation:
+    return Allocation((Slice(NodeId(node), gpus),))
+
+
+def weights(policy: Sia, view: View, held: Sequence[int]) -> Floats:
+    worth = policy._worth(view, CONFIGS, np.array(held, dtype=float))
+    return policy.penalty - worth if policy.p < 0 else worth + policy.penalty
+
+
+def by_value(
+    weight: Floats, *, largest: bool, penalty: float
+) -> list[tuple[float, tuple[int, ...]]]:
+    """Every choice within capacity, best first."""
+    room = {"a": 2, "b": 4}
+    found = []
+    for pick in product(range(-1, len(CONFIGS)), repeat=len(weight)):
+        taken = [CONFIGS[size] for size in pick if size >= 0]
+        if all(sum(c.gpus for c in taken if c.kind == k) <= room[k] for k in room):
+            worth = sum(weight[i, s] if s >= 0 else penalty for i, s in enumerate(pick))
+            found.append((round(float(worth), 6), pick))
+    return sorted(found, reverse=largest)
+
+
+# ---- 9.1 the integer program
+
+
+@pytest.mark.parametrize(
+    ("p", "penalty", "objective", "runner_up"),
+    [
+        (1.0, -1.1, 5.6, 5.1),
+        (0.5, -1.1, 3.32, 3.12),
+        (-0.5, 1.1, 1.22, 1.32),
+        (-1.0, 1.1, 0.77, 0.88),
+    ],
+)
+def test_the_two_job_example(p: float, penalty: float, objective: float, runner_up: float) -> None:
+    view = seen(GOODPUTS)
+    policy = Sia(p, penalty, artifact=True)
+
+    plan = policy.decide(view)
+
+    assert sizes(view, plan) == BEST
+    ranked = by_value(weights(policy, view, [-1, -1]), largest=p > 0, penalty=penalty)
+    assert ranked[0][0] == pytest.approx(objective)
+    assert ranked[1][0] == pytest.approx(runner_up)
+    assert ranked[0][1] == (4, 1)
+
+
+def test_weights_are_rounded_to_two_decimals() -> None:
+    found = weights(Sia(artifact=True), seen(GOODPUTS), [-1, -1])
+
+    expected = [[1, 0.82, 0.82, 0.63, 0.53], [0.91, 0.69, 1, 0.73, 0.53]]
+    assert found == pytest.approx(np.array(expected))
+
+
+def test_a_running_job_pays_for_every_size_but_its_own() -> None:
+    view = seen(GOODPUTS, held={0: on("b-1", 0, 1)})  # age 120, restart 30: factor 0.8
+    policy = Sia(artifact=True)
+
+    plan = policy.decide(view)
+
+    found = weights(policy, view, [3, -1])
+    assert found[0] == pytest.approx((1.12, 0.91, 0.91, 0.63, 0.60))
+    ranked = by_value(found, largest=False, penalty=1.1)
+    assert [value for value, _ in ranked[:2]] == pytest.approx([1.29, 1.32])
+    assert sizes(view, plan) == BEST
+
+
+def test_the_scale_of_goodput_does_not_matter() -> None:
+    scaled = GOODPUTS * np.array([[7.0], [0.01]])
+
+    assert sizes(seen(scaled), Sia().decide(seen(scaled))) == BEST
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("p", [-1.0, -0.5, 0.5, 1.0])
+def test_a_decision_is_the_best_of_all(seed: int, p: float) -> None:
+    rng = np.random.default_rng(seed)
+    matrix = np.round(rng.uniform(0.5, 4.0, (3, 5)), 1)
+    matrix[rng.random(matrix.shape) < 0.15] = 0.0
+    view, penalty = seen(matrix), 1.1 if p < 0 else -1.1
+    policy = Sia(p, penalty, artifact=True)
+
+    held = sizes(view, policy.decide(view))
+
+    weight = weights(policy, view, [-1, -1, -1])
+    best = by_value(weight, largest=p > 0, penalty=penalty)[0][0]
+    pick = [CONFIGS.index(held[f"j{i}"]) if f"j{i}" in held else -1 for i in range(3)]
+    value = sum(weight[i, s] if s >= 0 else penalty for i, s in enumerate(pick))
+    assert value == pytest.approx(best, abs=1e-6)
+
+
+def test_a_job_that_did_nothing_but_restart_stays_where_it_is() -> None:
+    tempting = np.array([[1.0, 1.5, 100.0, 100.0, 100.0]])
+    view = seen(tempting, held={0: on("a-0", 0)}, now=60.0)
+    view.table.set(0, "attempt", 3)
+    view.table.set(0, "reported", 3)  # two restarts of 30 s in 60 s of life: factor 0
+
+    plan = Sia().decide(view)
+
+    assert not plan.changes
+
+
+# ---- 9.2 and 9.3
+
+
+@pytest.mark.parametrize(
+    ("age", "restarts", "seconds", "factor"),
+    [
+        (600, 0, 30, 0.952381),
+        (600, 3, 30, 0.809524),
+        (3600, 4, 250, 0.675325),
+        (60, 2, 30, 0.0),
+        (20, 0, 30, 1.0),
+    ],
+)
+def test_the_restart_factor(age: float, restarts: float, seconds: float, factor: float) -> None:
+    found = restart_factor(np.array([age]), np.array([restarts]), np.array([seconds]))
+
+    assert found[0] == pytest.approx(factor, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "sizes_by_kind"),
+    [
+        (
+            "sia-hetero",
+            {
+                "t4": [1, 2, 4, 8, 12, 16, 20, 24],
+                "rtx": [1, 2, 4, 8, 16, 24],
+                "a100": [1, 2, 4, 8, 16],
+            },
+        ),
+        ("sia-homo", {"t4": [1, 2, *range(4, 65, 4)]}),
+    ],
+)
+def test_the_sizes_to_choose_from(cluster: str, sizes_by_kind: dict[str, list[int]]) -> None:
+    configs = valid_configs(parse_cluster(cluster))
+
+    found = {kind: [c.gpus for c in configs if c.kind == kind] for kind in sizes_by_kind}
+    assert found == sizes_by_kind
+    assert len(configs) == {"sia-hetero": 19, "sia-homo": 18}[cluster]
+    assert all(c.gpus == c.nodes * parse_cluster(cluster).node_size(c.kind)
+               for c in configs if c.nodes > 1)  # fmt: skip
+
+
+def test_no_job_gets_more_than_the_most_it_may() -> None:
+    configs = valid_configs(parse_cluster("sia-homo"), max_gpus=16)
+
+    assert max(c.gpus for c in configs) == 16
+
+
+@pytest.mark.parametrize(("p", "penalty"), [(0.0, 1.1), (-0.5, -1.1), (0.5, 1.1)])
+def test_meaningless_parameters_are_refused(p: float, penalty: float) -> None:
+    with pytest.raises(InvalidConfig, match="lambda"):
+        Sia(p, penalty)
+
+
+# ---- pinned and unknown jobs
+
+
+def test_a_restoring_job_keeps_what_it_has() -> None:
+    where = {0: on("b-1", 0, 1)}
+
+    free = seen(GOODPUTS, held=where)
+    pinned = seen(GOODPUTS, held=where, restoring=(0,))
+
+    assert sizes(free, Sia().decide(free))["j0"] == Config("b", 1, 4)
+    assert sizes(pinned, Sia().decide(pinned))["j0"] == Config("b", 1, 2)
+
+
+def test_a_job_nothing_is_known_of_starts_with_its_smallest_size() -> None:
+    view = seen(np.full((1, 5), np.nan))
+
+    held = sizes(view, Sia().decide(view))
+
+    assert held["j0"].gpus == 1
+
+
+def test_nobody_waits_while_a_smallest_size_is_free() -> None:
+    view = seen(np.full((6, 5), np.nan))
+
+    held = sizes(view, Sia().decide(view))
+
+    assert len(held) == 6
+
+
+# ---- 9.5 whole runs
+
+
+@dataclass(frozen=True)
+class Law:
+    """Speeds on one kind straight from the step-time model."""
+
+    times_of: StepTime
+    bootstrap: float
+    node_gpus: int
+    max_nodes: int
+    min_local: int = 16
+    max_local: int = 256
+
+    def times(self, placement: Sequence[int], local: float) -> tuple[float, float]:
+        step = float(self.times_of.step(len(placement), sum(placement), local))
+        return step, step - float(self.times_of.grad(local))
+
+    def largest_local(self, placement: Sequence[int]) -> int:
+        return self.max_local
+
+
+def table(name: str, iterations: float, sync: float, restart: float) -> ModelTable:
+    """A model of three epochs, twice as fast on an A100 as on a T4."""
+    times = StepTime(0.05, 0.001, 3.0 * sync, 0.1 * sync, sync, 0.05 * sync, 2.0)
+    fast = StepTime(*(0.5 * p for p in times))._replace(gamma=times.gamma)
+    ends = iterations * np.array((0.3, 0.6, 1.0))
+    stats = (((0.5, 2.0), (0.5, 2.0)),) * 3
+    return ModelTable(
+        name=name,
+        init_batch=64,
+        max_batch=2048,
+        epochs=3,
+        restart_s=restart,
+        assumed_restart_s=30.0,
+        slowdown=1.0,
+        kinds={"t4": Law(times, 500.0, 4, 3), "a100": Law(fast, 1000.0, 8, 1)},
+        batches=(64.0, 2048.0),
+        epoch_ends=ends,
+        stats=stats,
+    )
+
+
+MODELS = {
+    "short": table("short", 2_000.0, 0.005, 40.0),
+    "long": table("long", 20_000.0, 0.03, 250.0),
+}
+CLUSTER = parse_cluster("3x4:t4+1x8:a100")
+
+
+def drawn(count: int, seed: int) -> Trace:
+    rng = np.random.default_rng(seed)
+    at = np.cumsum(rng.exponential(150.0, count)).round()
+    jobs = [
+        Job(
+            JobId(f"j{i}"),
+            float(at[i]),
+            Demand(1, 1, 16),
+            model=str(rng.choice(("short", "long"), p=(0.7, 0.3))),
+            batch=BatchRange(64, 2048, 256),
+        )
+        for i in range(count)
+    ]
+    return Trace("drawn", tuple((job, Truth(1000.0)) for job in jobs))
+
+
+@dataclass
+class Watched:
+    """Sia with every decision checked against the paper's promises."""
+
+    inner: Sia
+    decisions: int = 0
+    moves: int = 0
+    ran: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def about(self) -> About:
+        return self.inner.about
+
+    def decide(self, view: View) -> Plan:
+        plan = self.inner.decide(view)
+        held = view.after(plan)
+        self.decisions += 1
+        self._check_sizes(view, held)
+        self._check_pinned(view, plan)
+        self._check_waiting(view, held)
+        self.moves += sum(1 for job in plan.changes if view.holds(job) is not None)
+        return plan
+
+    def _check_sizes(self, view: View, held: Mapping[JobId, Allocation]) -> None:
+        allowed, most = valid_configs(view.cluster), view.believed().most_run(view.table)
+        taken = dict.fromkeys(view.cluster.kinds, 0)
+        for job, where in held.items():
+            size = config_of(view, where)
+            taken[size.kind] += size.gpus
+            assert size in allowed
+            assert size.gpus <= max(2 * most[view.table.row(job)], 1)
+        assert all(taken[kind] <= view.cluster.gpus_by_kind[kind] for kind in taken)
+
+    def _check_pinned(self, view: View, plan: Plan) -> None:
+        restoring = view.restoring()
+        for job, where in plan.changes.items():
+            before = view.holds(job)
+            if restoring[view.table.row(job)] and before is not None:
+                # It may have to make room on its node, but keeps its size.
+                assert where is not None
+                assert config_of(view, where) == config_of(view, before)
+
+    def _check_waiting(self, view: View, held: Mapping[JobId, Allocation]) -> None:
+        if len(held) < len(view.table):
+            assert sum(where.gpus for where in held.values()) == view.cluster.gpus
+
+
+@pytest.mark.parametrize("artifact", [False, True])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_whole_run_keeps_every_promise(seed: int, artifact: bool) -> None:
+    trace, watched = drawn(30, seed), Watched(Sia(artifact=artifact))
+    physics = Physics(trace, Adaptive(MODELS))
+    beliefs = FittedBeliefs(MODELS)
+    scheduler = Scheduler(watched, CLUSTER, predictor=NoPredictor(), beliefs=beliefs)
+
+    Driver(scheduler, physics, CLUSTER).run()
+
+    assert watched.decisions > 50
+    assert watched.moves > 10
+    assert np.isfinite(physics.ended_at).all()
+    span = float(physics.ended_at.max()) - trace.jobs[0][0].submitted
+    assert physics.gpu_s.sum() <= CLUSTER.gpus * span

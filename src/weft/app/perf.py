@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from weft.app.setup import Setup
+from weft.core.about import Controls
 from weft.core.cluster import Cluster
 from weft.core.policy import Policy
 from weft.core.ports import Beliefs, PerfModel
@@ -13,19 +16,61 @@ from weft.core.trace import Trace
 from weft.perf.adaptive import Adaptive
 from weft.perf.beliefs import FittedBeliefs
 from weft.perf.replay import Replay
+from weft.perf.shipped import shipped_models
 from weft.perf.tables import ModelTable, read_tables
+from weft.perf.throughputs import (
+    ThroughputBeliefs,
+    Throughputs,
+    published,
+    read_throughputs,
+)
 
 
-def speeds(
-    setup: Setup, trace: Trace, cluster: Cluster, policy: Policy
-) -> tuple[PerfModel, Beliefs | None]:
-    """Measured tables if a folder was named, else recorded durations."""
-    if not setup.profiles:
-        return Replay(setup.restart_cost), None
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """The truth, what is believed of it, and the trace restricted to where its jobs can run."""
+
+    perf: PerfModel
+    beliefs: Beliefs | None
+    trace: Trace
+
+
+def speeds(setup: Setup, trace: Trace, cluster: Cluster, policy: Policy) -> Speeds:
+    """Measured tables if some were named; else shipped parameters for what they cover.
+
+    A trace of models that nobody measured is taken at its recorded durations.
+    """
     names = frozenset(job.model for job, _ in trace)
-    models = _tables(setup.profiles, names, cluster.kinds)
+    if setup.profiles.endswith(".json"):
+        path = Path(setup.profiles).expanduser()
+        table = read_throughputs(path, restart_cost=setup.restart_cost)
+        return _by_throughput(table, trace, cluster)
+    if setup.profiles:
+        return _adaptive(setup, _tables(setup.profiles, names, cluster.kinds), trace, policy)
+    if names <= shipped_models().keys() and _covered(names, cluster):
+        return _adaptive(setup, shipped_models(), trace, policy)
+    table = replace(published(), restart_cost=setup.restart_cost)
+    if table.covers(trace, cluster.kinds):
+        return _by_throughput(table, trace, cluster)
+    return Speeds(Replay(setup.restart_cost), None, trace)
+
+
+def _adaptive(
+    setup: Setup, models: Mapping[str, ModelTable], trace: Trace, policy: Policy
+) -> Speeds:
+    tuned = Controls.COUNT not in policy.about.controls
     cap = bool(getattr(policy, "artifact", False))
-    return Adaptive(models, setup.restart_cost), FittedBeliefs(models, cap_batch=cap)
+    truth = Adaptive(models, setup.restart_cost, tuned)
+    return Speeds(truth, FittedBeliefs(models, cap_batch=cap), trace)
+
+
+def _by_throughput(table: Throughputs, trace: Trace, cluster: Cluster) -> Speeds:
+    return Speeds(table, ThroughputBeliefs(table), table.admitting(trace, cluster.kinds))
+
+
+def _covered(names: frozenset[str], cluster: Cluster) -> bool:
+    models = shipped_models()
+    return all(kind in models[name].kinds for name in names for kind in cluster.kinds)
 
 
 @lru_cache(maxsize=2)

@@ -66,11 +66,10 @@ def run_one(setup: Setup, report: Report | None = None) -> Outcome:
     """One simulation from start to end."""
     trace, cluster = prepare(setup)
     policy = policy_of(setup)
-    struck = setup.faults.strike(trace, setup.seed)
-    perf, beliefs = speeds(setup, trace, cluster, policy)
+    known = speeds(setup, trace, cluster, policy)
     physics = Physics(
-        struck,
-        perf,
+        setup.faults.strike(known.trace, setup.seed),
+        known.perf,
         checkpoint_s=setup.checkpoint_s,
         tick_s=policy.about.every or TICK_S,
         free_moves=setup.free_moves,
@@ -81,7 +80,7 @@ def run_one(setup: Setup, report: Report | None = None) -> Outcome:
             policy,
             cluster,
             predictor=predictor,
-            beliefs=beliefs,
+            beliefs=known.beliefs,
             seed=setup.seed,
             journal=journal,
         )

@@ -33,7 +33,9 @@ def compare(
     jobs: o.Jobs = None,
     load: o.Load = None,
     predictor: o.Predictor = "",
+    profiles: o.Profiles = "",
     restart_cost: o.RestartCost = None,
+    free_moves: o.FreeMoves = False,
     checkpoint_cost: o.CheckpointCost = 0.0,
     node_mtbf_h: o.NodeMtbf = 0.0,
     job_mtbf_h: o.JobMtbf = 0.0,
@@ -66,6 +68,8 @@ def compare(
             checkpoint_cost,
             Faults(node_mtbf_h=node_mtbf_h, job_mtbf_h=job_mtbf_h),
             o.trace_options(max_gpus, sample, window, trace_option),
+            profiles=profiles,
+            free_moves=free_moves,
         )
         chosen = dict.fromkeys(policy or DEFAULT)
         setups = [

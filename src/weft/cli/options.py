@@ -42,6 +42,22 @@ RestartCost = Annotated[
         rich_help_panel=SIM,
     ),
 ]
+Profiles = Annotated[
+    str,
+    typer.Option(
+        help="Measured speeds as the truth: a folder of profiles with models.json beside it, or "
+        "a Gavel throughput file (.json). By default what ships with the package.",
+        rich_help_panel=SIM,
+    ),
+]
+FreeMoves = Annotated[
+    bool,
+    typer.Option(
+        "--free-moves",
+        help="A job that changes nodes but keeps its shape pays no restart.",
+        rich_help_panel=SIM,
+    ),
+]
 CheckpointCost = Annotated[
     float,
     typer.Option(help="Seconds a job needs to leave its GPUs.", min=0.0, rich_help_panel=SIM),

@@ -24,7 +24,9 @@ def simulate(
     jobs: o.Jobs = None,
     load: o.Load = None,
     predictor: o.Predictor = "",
+    profiles: o.Profiles = "",
     restart_cost: o.RestartCost = None,
+    free_moves: o.FreeMoves = False,
     checkpoint_cost: o.CheckpointCost = 0.0,
     node_mtbf_h: o.NodeMtbf = 0.0,
     job_mtbf_h: o.JobMtbf = 0.0,
@@ -60,6 +62,8 @@ def simulate(
             Faults(node_mtbf_h=node_mtbf_h, job_mtbf_h=job_mtbf_h),
             o.trace_options(max_gpus, sample, window, trace_option),
             events,
+            profiles,
+            free_moves,
         )
         with progress_bars([policy], quiet=quiet or as_json) as progress:
             result = run_all([setup], processes=1, progress=progress)

@@ -70,8 +70,9 @@ class Beliefs(Protocol):
         ...
 
     def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
-        """Rows x configurations: useful samples per second; 0 where a job cannot run, NaN in
-        rows of jobs that nothing is known of yet.
+        """Rows x configurations: useful samples per second.
+
+        0 where a job cannot run; NaN in the rows of jobs that nothing is known of yet.
         """
         ...
 

@@ -24,16 +24,24 @@ from weft.perf.tables import ModelTable
 
 @dataclass(frozen=True, slots=True)
 class Adaptive:
-    """The truth for batch-adaptive jobs. Every start, the first too, loads a checkpoint."""
+    """The truth for batch-adaptive jobs. Every start, the first too, loads a checkpoint.
+
+    With `tuned` jobs keep the batch size they were submitted with, as under schedulers that
+    do not change sizes.
+    """
 
     models: Mapping[str, ModelTable]
     restart_cost: float | None = None
+    tuned: bool = False
 
     steady = False
 
     def agent(self, job: Job, truth: Truth) -> Agent:
         """A job that tunes itself, or keeps the batch size it was submitted with."""
-        return Tuner(table_of(self.models, job), truth.length)
+        table = table_of(self.models, job)
+        fixed = self.tuned or job.batch is None
+        batch = int(job.hints.get("batch", table.init_batch)) if fixed else None
+        return Tuner(table, truth.length, batch)
 
     def restart(self, job: Job, *, first: bool) -> float:  # noqa: ARG002
         """The model's cost, at the first start as at any other."""
@@ -57,11 +65,13 @@ class Tuner:
     """One self-tuning job.
 
     `length` is the job in seconds of the allocation it asked for; progress is counted in
-    iterations of the initial batch size and scaled to that.
+    iterations of the initial batch size and scaled to that. `batch` is the global batch size
+    of a job that may not choose its own.
     """
 
     table: ModelTable
     length: float
+    batch: int | None = None
     kind: str = ""
     placement: tuple[int, ...] = ()
     profiles: dict[str, Profile] = field(default_factory=dict)
@@ -70,11 +80,14 @@ class Tuner:
     accumulate: int = 0
     fresh: bool = False
     tuned_for: tuple[object, ...] = ()
+    known_times: dict[tuple[object, ...], tuple[float, float]] = field(default_factory=dict)
+    most_local: int = 0
 
     def begin(self, on: Allocation, kind: str) -> None:
         """A new allocation: choose a batch for it."""
         self.placement = tuple(len(part.gpus) for part in on.slices)
         self.kind = kind
+        self.most_local = self.table.kinds[kind].largest_local(self.placement)
         self.tune()
         self.fresh = True
 
@@ -105,7 +118,10 @@ class Tuner:
         """True progress per second now, and what the job can measure of it."""
         table, replicas = self.table, sum(self.placement)
         batch = self.local * replicas * (self.accumulate + 1)
-        step, sync = table.kinds[self.kind].times(self.placement, self.local)
+        at = (self.kind, self.placement, self.local)
+        if at not in self.known_times:
+            self.known_times[at] = table.kinds[self.kind].times(self.placement, self.local)
+        step, sync = self.known_times[at]
         sqr, var = table.noise(batch, epoch)
         scale = batch / table.init_batch
         gain = (var + sqr) / (var / scale + sqr)
@@ -135,19 +151,18 @@ class Tuner:
         if told == self.tuned_for:
             return  # nothing new to choose by
         self.tuned_for = told
-        most = kind.largest_local(self.placement)
-        if seen and self.noise is not None:
+        if self.batch is None and seen and self.noise is not None:
             choice = best_batch(
                 seen.times(),
                 Noise(*self.noise, table.init_batch),
                 nodes,
                 replicas,
-                Limits(table.max_batch, kind.min_local, most),
+                Limits(table.max_batch, kind.min_local, self.most_local),
             )
             local, accumulate = int(choice.local), int(choice.accumulate)
         else:
-            batch = max(table.init_batch, kind.min_local * replicas)
-            local, accumulate = split(batch, replicas, most, table.init_batch)
+            batch = self.batch or max(table.init_batch, kind.min_local * replicas)
+            local, accumulate = split(batch, replicas, self.most_local, table.init_batch)
         self.local = min(local, table.max_batch // (replicas * (accumulate + 1)))
         self.accumulate = accumulate
 

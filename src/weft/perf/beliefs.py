@@ -21,7 +21,7 @@ from weft.perf.curves import Sheet, Sizes, by_kind
 from weft.perf.fit import Row
 from weft.perf.goodput import StepTime
 from weft.perf.profile import Profile
-from weft.perf.tables import KindTable, ModelTable
+from weft.perf.tables import ModelTable, Speeds
 
 
 @dataclass(slots=True)
@@ -137,7 +137,7 @@ class FittedBeliefs:
         return min(job.hints.get("batch", largest), largest) if self._cap_batch else largest
 
 
-def _source(model: ModelTable, belief: Belief, kind: str) -> tuple[StepTime, KindTable, float]:
+def _source(model: ModelTable, belief: Belief, kind: str) -> tuple[StepTime, Speeds, float]:
     """The model to use for a kind: its own, else the first known one's, scaled."""
     if kind in belief.profiles:
         return belief.profiles[kind].times(), model.kinds[kind], 1.0
@@ -151,7 +151,7 @@ def _grouped(configs: tuple[Config, ...]) -> dict[str, Sizes]:
     return by_kind(configs)
 
 
-def tuned_rate(model: ModelTable, kind: KindTable, job: Job) -> float:
+def tuned_rate(model: ModelTable, kind: Speeds, job: Job) -> float:
     """True iterations a second at the submitted size and batch, on whole nodes first."""
     gpus, size = job.demand.gpus, kind.node_gpus
     placement = (*(size,) * (gpus // size), *((gpus % size,) if gpus % size else ()))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from weft.core.model import Config
 from weft.perf.goodput import Floats, Limits, Noise, StepTime, best_batch
-from weft.perf.tables import KindTable
+from weft.perf.tables import Speeds
 
 Ints = NDArray[np.intp]
 
@@ -51,7 +51,7 @@ class Sheet:
         self,
         row: int,
         times: StepTime,
-        source: KindTable,
+        source: Speeds,
         factor: float,
         noise: tuple[float, float],
         batches: tuple[float, float],

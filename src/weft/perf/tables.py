@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,6 +23,29 @@ from weft.perf.goodput import Floats
 MACHINES = {"t4": "aws", "rtx": "rtx", "a100": "dgx-ext", "quad": "quad", "v100": "azure"}
 
 Curve = tuple[Floats, Floats, Floats]
+
+
+class Speeds(Protocol):
+    """One model on one GPU kind: limits of the batch on a GPU, and how long a step takes."""
+
+    @property
+    def min_local(self) -> int: ...  # noqa: D102
+    @property
+    def max_local(self) -> int: ...  # noqa: D102
+    @property
+    def bootstrap(self) -> float: ...  # noqa: D102
+    @property
+    def node_gpus(self) -> int: ...  # noqa: D102
+    @property
+    def max_nodes(self) -> int: ...  # noqa: D102
+
+    def times(self, placement: Sequence[int], local: float) -> tuple[float, float]:
+        """Seconds of a step and of its synchronisation."""
+        ...
+
+    def largest_local(self, placement: Sequence[int]) -> int:
+        """The largest batch per GPU for a placement."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +102,10 @@ class KindTable:
 
 @dataclass(frozen=True, slots=True)
 class ModelTable:
-    """One model: how it trains and how fast, on every kind it was measured on."""
+    """One model: how it trains and how fast, on every kind it was measured on.
+
+    `stats[epoch][i]` are squared norm and variance of the gradient at `batches[i]`.
+    """
 
     name: str
     init_batch: int
@@ -88,11 +114,10 @@ class ModelTable:
     restart_s: float
     assumed_restart_s: float
     slowdown: float
-    kinds: Mapping[str, KindTable]
-    batches: Floats
+    kinds: Mapping[str, Speeds]
+    batches: tuple[float, ...]
     epoch_ends: Floats
-    sqr: Floats
-    var: Floats
+    stats: tuple[tuple[tuple[float, float], ...], ...]
 
     @property
     def total(self) -> float:
@@ -102,15 +127,12 @@ class ModelTable:
     def noise(self, batch: float, epoch: int) -> tuple[float, float]:
         """Gradient statistics at a batch size in an epoch, between the measured ones."""
         b = self.batches
-        above = min(max(bisect_left(b.tolist(), batch), 1), len(b) - 1) if len(b) > 1 else 0
+        above = min(max(bisect_left(b, batch), 1), len(b) - 1)
         below = max(above - 1, 0)
-        span = float(b[above] - b[below])
-        part = min(max((batch - float(b[below])) / span, 0.0), 1.0) if span else 0.0
-        sqr, var = self.sqr[:, epoch], self.var[:, epoch]
-        return (
-            float(sqr[below] + part * (sqr[above] - sqr[below])),
-            float(var[below] + part * (var[above] - var[below])),
-        )
+        span = b[above] - b[below]
+        part = min(max((batch - b[below]) / span, 0.0), 1.0) if span else 0.0
+        (s0, v0), (s1, v1) = self.stats[epoch][below], self.stats[epoch][above]
+        return s0 + part * (s1 - s0), v0 + part * (v1 - v0)
 
 
 def read_tables(
@@ -153,11 +175,16 @@ def _model(folder: Path, facts: Mapping[str, Any], kinds: Collection[str]) -> Mo
         facts["restart_penalty_s_assumed_by_sia_policy"],
         facts["slowdown_divisor"],
         _kinds(folder, facts["per_gpu_type"], kinds),
-        np.array(batches, dtype=float),
+        tuple(float(b) for b in batches),
         stacked["progress"].min(axis=0),
-        stacked["grad_sqr"],
-        stacked["grad_var"],
+        _statistics(stacked["grad_sqr"], stacked["grad_var"]),
     )
+
+
+def _statistics(sqr: Floats, var: Floats) -> tuple[tuple[tuple[float, float], ...], ...]:
+    """(squared norm, variance) by epoch and batch size."""
+    by_epoch = zip(sqr.T.tolist(), var.T.tolist(), strict=True)
+    return tuple(tuple(zip(s, v, strict=True)) for s, v in by_epoch)
 
 
 def _kinds(folder: Path, facts: Mapping[str, Any], kinds: Collection[str]) -> dict[str, KindTable]:
@@ -205,9 +232,9 @@ def _by_shape(
 
 def _curve(rows: Mapping[str, Any], chosen: Any) -> Curve:
     local, step, sync = (rows[c][chosen] for c in ("local_bsz", "step_time", "sync_time"))
-    sizes = np.unique(local)
-    mean = [(step[local == b].mean(), sync[local == b].mean()) for b in sizes]
-    return sizes, np.array([m[0] for m in mean]), np.array([m[1] for m in mean])
+    sizes, of = np.unique(local, return_inverse=True)
+    count = np.bincount(of)
+    return sizes, np.bincount(of, step) / count, np.bincount(of, sync) / count
 
 
 def _at(curve: Curve, local: float) -> tuple[float, float]:

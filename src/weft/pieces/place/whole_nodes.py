@@ -70,9 +70,9 @@ def _survey(view: View, stay: Mapping[int, Allocation]) -> dict[str, Kind]:
     index: Mapping[NodeId, int] = view.cluster.index
     for row, on in stay.items():
         if len(on.slices) == 1:
-            node = index[on.slices[0].node]
-            if on.gpus < view.cluster.nodes[node].gpus:
-                kinds[view.cluster.nodes[node].kind].guests[node][row] = on.gpus
+            at = index[on.slices[0].node]
+            if on.gpus < view.cluster.nodes[at].gpus:
+                kinds[view.cluster.nodes[at].kind].guests[at][row] = on.gpus
     return kinds
 
 

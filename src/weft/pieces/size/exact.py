@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +20,7 @@ def by_dynamic_programming(value: Floats, kind: Ints, count: Floats, room: Float
     choices = []
     for row in value:
         better, chosen = best.copy(), np.full(grid, -1, dtype=np.int32)
-        for size in np.flatnonzero(np.isfinite(row) & (row > 0.0)):
+        for size in np.flatnonzero(np.isfinite(row) & (row > 0.0)).tolist():
             k, c = int(kind[size]), int(count[size])
             if c >= grid[k]:
                 continue
@@ -62,7 +64,7 @@ def by_highs(value: Floats, kind: Ints, count: Floats, room: Floats, gap: float 
     model.a_matrix_.index_ = np.stack([jobs, rows + kind[sizes]], axis=1).ravel()
     model.a_matrix_.value_ = np.stack([np.ones(n), count[sizes]], axis=1).ravel()
     model.integrality_ = [highspy.HighsVarType.kInteger] * n
-    solver = highspy.Highs()
+    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1)
     solver.setOptionValue("mip_rel_gap", gap)

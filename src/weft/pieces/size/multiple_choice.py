@@ -96,9 +96,9 @@ def total(problem: Problem, pick: Ints) -> float:
 def used(problem: Problem, pick: Ints) -> Floats:
     """GPUs of each kind that a choice takes."""
     taken = pick[pick >= 0]
-    return np.bincount(
-        problem.kind[taken], weights=problem.count[taken], minlength=len(problem.capacity)
-    )
+    weights = problem.count[taken]
+    total_by_kind = np.bincount(problem.kind[taken], weights, len(problem.capacity))
+    return np.asarray(total_by_kind, dtype=float)
 
 
 def fits(problem: Problem, pick: Ints) -> bool:

@@ -17,6 +17,7 @@ from weft.core.view import View
 from weft.perf.goodput import Limits, Noise, StepTime, best_batch
 from weft.pieces.size.genetic import Matrix
 from weft.policies.pollux.machines import Machines
+from weft.policies.pollux.pareto import crowding, fronts, utility
 from weft.policies.pollux.policy import Memory, Pollux
 from weft.policies.pollux.speedups import restart_factor, speedups, worth
 from weft.testing import check_policy, view_of
@@ -87,7 +88,7 @@ def sizes(view: View, policy: Pollux) -> dict[str, int]:
 def fitness(rows: Sequence[tuple[int, int, float]], p: float) -> float:
     """Of two jobs on 2 nodes of 4 GPUs, each with (nodes, replicas, restart factor)."""
     view = view_of("2x4:t4", *elastic("a", "b"))
-    known = speedups(view.table, Told(), ("t4",), gpus=8, limit=8)
+    known = speedups(view.table, Told(), Machines.of(view))
     factor = np.array([row[2] for row in rows])
     each = worth(known.values, factor, scale=2 / 8, p=p)
     total = sum(each[i, 1, int(nodes > 1), k] for i, (nodes, k, _) in enumerate(rows))
@@ -115,7 +116,7 @@ def test_fitness_is_the_power_mean_of_scaled_speedups(
 def test_speedups_are_over_a_fair_share_on_one_node() -> None:
     view = view_of("2x4:t4", *elastic("a", "b"))
 
-    known = speedups(view.table, Told(), ("t4",), gpus=8, limit=8)
+    known = speedups(view.table, Told(), Machines.of(view))
 
     assert known.values[0, 0, [0, 2, 4]] == pytest.approx([0.0, 0.639134, 1.0], abs=1e-6)
     assert known.values[0, 1, 8] == pytest.approx(1.369135, abs=1e-6)
@@ -124,7 +125,7 @@ def test_speedups_are_over_a_fair_share_on_one_node() -> None:
 def test_a_job_that_nothing_is_known_of_scales_linearly_and_gets_one_gpu() -> None:
     view = view_of("2x4:t4", *elastic("a", "b"))
 
-    known = speedups(view.table, Told(unknown=("b",)), ("t4",), gpus=8, limit=8)
+    known = speedups(view.table, Told(unknown=("b",)), Machines.of(view))
 
     assert known.values[1, 0] == pytest.approx(np.arange(9) / 4)
     assert known.most.tolist() == [8.0, 1.0]
@@ -133,7 +134,7 @@ def test_a_job_that_nothing_is_known_of_scales_linearly_and_gets_one_gpu() -> No
 def test_a_job_gets_at_most_twice_what_it_has_run_with() -> None:
     view = view_of("2x4:t4", *elastic("a"))
 
-    known = speedups(view.table, Told(most=3), ("t4",), gpus=8, limit=8)
+    known = speedups(view.table, Told(most=3), Machines.of(view))
 
     assert known.most.tolist() == [6.0]
 
@@ -152,11 +153,42 @@ def test_a_restart_costs_the_part_of_a_life_it_takes(
 
 def test_a_job_of_no_age_gains_nothing_by_a_change() -> None:
     view = view_of("2x4:t4", *elastic("a"))
-    known = speedups(view.table, Told(), ("t4",), gpus=8, limit=8)
+    known = speedups(view.table, Told(), Machines.of(view))
 
     each = worth(known.values, np.zeros(1), scale=0.25, p=-1.0)
 
     assert each[0, 1] == pytest.approx(np.full((2, 9), -1000.0), abs=1e-6)
+
+
+# ---- the second objective
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"), [(((4, 0), (0, 4)), 0.649169), (((2, 0), (0, 4)), 0.532038)]
+)
+def test_utility_is_the_part_of_ideal_scaling(
+    state: tuple[tuple[int, int], ...], expected: float
+) -> None:
+    view = view_of("2x4:t4", *elastic("a", "b"))
+    machines = Machines.of(view)
+    known = speedups(view.table, Told(), machines)
+    over_one_gpu = known.values / known.values[:, :1, 1:2]
+
+    found = utility(over_one_gpu, machines.capacity, np.array(state, dtype=np.float32)[:, None])
+
+    assert found == pytest.approx([expected], abs=1e-6)
+
+
+def test_fronts_are_peeled_one_by_one() -> None:
+    goals = np.array([[3.0, 1.0, 2.0, 1.0], [1.0, 3.0, 0.5, 0.5]])
+
+    assert fronts(goals).tolist() == [0, 0, 1, 2]
+
+
+def test_the_ends_of_a_front_are_the_loneliest() -> None:
+    far = crowding(np.array([[0.0, 1.0, 4.0], [4.0, 3.0, 0.0]]))
+
+    assert far.tolist() == [np.inf, 2.0, np.inf]
 
 
 # ---- machines
@@ -200,10 +232,11 @@ def test_a_row_that_did_not_change_keeps_its_devices() -> None:
 # ---- decisions
 
 
-def test_two_equal_jobs_share_the_cluster() -> None:
+@pytest.mark.parametrize("artifact", [False, True])
+def test_two_equal_jobs_share_the_cluster(artifact: bool) -> None:
     view = seen("2x4:t4", {"a": None, "b": None}, 600.0, Told())
 
-    assert sizes(view, Pollux()) == {"a": 4, "b": 4}
+    assert sizes(view, Pollux(artifact=artifact)) == {"a": 4, "b": 4}
 
 
 def test_a_lone_job_grows_to_twice_what_it_has_run_with() -> None:
@@ -225,7 +258,9 @@ def test_what_jobs_hold_in_common_is_never_made_worse() -> None:
     policy = Pollux(population=10, generations=3)
 
     machines = Machines.of(view)
-    matrix: Matrix = policy._matrix(view, machines, machines.held(view), np.arange(3))
+    matrix: Matrix = policy._matrix(
+        view, machines, speedups(view.table, Told(), machines), np.arange(3)
+    )
     plan = policy.decide(view)
 
     after = view.after(plan)

@@ -8,6 +8,7 @@ over nodes both run at the speed of memory.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from weft.core.table import Bools, Floats, Rows
 
 Counts = NDArray[np.float32]
+Order = Callable[[Counts, Floats], Rows]
 
 RESET = 0.1  # of rows go back to what they hold
 THIN = 0.1  # of rows lose some of their nodes
@@ -94,24 +96,26 @@ def totals(states: Counts) -> Counts:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Different states, best first, with their scores and marks."""
+    """States with their scores, and numbers that tell them apart."""
 
     states: Counts
     score: Floats
     mark: Floats
 
-    @classmethod
-    def of(cls, matrix: Matrix, states: Counts, others: Found | None, count: int) -> Found:
-        """The best `count` of new states and others."""
-        worth, mark = matrix.rows(states)
-        score = worth.sum(axis=0)
-        if others is not None:
-            states = np.concatenate([states, others.states], axis=1)
-            score = np.concatenate([score, others.score])
-            mark = np.concatenate([mark, others.mark])
+    def better(self, new: Found, count: int, order: Order) -> Found:
+        """The first `count` of these and new ones, each once."""
+        states = np.concatenate([self.states, new.states], axis=1)
+        score = np.concatenate([self.score, new.score])
+        mark = np.concatenate([self.mark, new.mark])
         first = np.unique(mark, return_index=True)[1]
-        best = first[np.argsort(-score[first], kind="stable")[:count]]
-        return cls(states.take(best, axis=1), score[best], mark[best])
+        states, score, mark = states.take(first, axis=1), score[first], mark[first]
+        best = order(states, score)[:count]
+        return Found(states.take(best, axis=1), score[best], mark[best])
+
+
+def by_score(states: Counts, score: Floats) -> Rows:  # noqa: ARG001 - other orders look at them
+    """Best first."""
+    return np.argsort(-score, kind="stable")
 
 
 def evolve(
@@ -122,28 +126,37 @@ def evolve(
     population: int = 100,
     generations: int = 100,
     patience: int = 100,
-) -> Counts:
-    """The best states found from `seeds`, best first.
+    order: Order = by_score,
+) -> Found:
+    """The population that comes of `seeds`; whoever is first in `order` survives and breeds.
 
-    The search ends early after `patience` generations without a better one, and at once when
+    The search ends early after `patience` generations without a higher score, and at once when
     every job has what is best for it.
     """
-    found = Found.of(matrix, repair(matrix, seeds.copy(), rng), None, population)
-    waited = 0
+    found = measured(matrix, repair(matrix, seeds.copy(), rng))
+    found = found.better(found, population, order)
+    best, waited = found.score.max(), 0
     for _ in range(generations):
-        if waited >= patience or found.score[0] >= matrix.bound - 1e-12 * abs(matrix.bound):
+        if waited >= patience or best >= matrix.bound - 1e-12 * abs(matrix.bound):
             break
-        best = found.score[0]
         children = mutate(matrix, cross(matrix, found.states, population, rng), rng)
-        found = Found.of(matrix, repair(matrix, children, rng), found, population)
-        waited = waited + 1 if found.score[0] <= best else 0
-    return found.states
+        new = measured(matrix, repair(matrix, children, rng))
+        waited = waited + 1 if new.score.max() <= best else 0
+        best = max(best, new.score.max())
+        found = found.better(new, population, order)
+    return found
+
+
+def measured(matrix: Matrix, states: Counts) -> Found:
+    """States with what they are worth."""
+    worth, mark = matrix.rows(states)
+    return Found(states, worth.sum(axis=0), mark)
 
 
 def cross(matrix: Matrix, states: Counts, count: int, rng: np.random.Generator) -> Counts:
     """Children of the winners of small tournaments; some rows go back to what is held.
 
-    States come best first: the earlier of two wins.
+    States come in the order of survival: the earlier of two wins.
     """
     jobs, half = len(states), (count + 1) // 2
     one, other = rng.integers(states.shape[1], size=(2, 2, half)).min(axis=0)

@@ -7,9 +7,10 @@ Needs       beliefs about goodput, which adaptive jobs report; a job that nothin
             is taken to scale linearly, and gets the smallest size first.
 Controls    how many GPUs on which nodes. The job tunes its own batch size.
 Cost        O(generations x population x jobs x nodes), after O(jobs x GPUs) for goodput.
-Deviations  one objective, not a Pareto set: only fitness decides in the end. What jobs hold is
-            always among the states to start from, so a decision never makes fitness worse. The
-            search ends after `patience` generations without gain. Kinds of GPUs are not told
+Deviations  one objective, not a Pareto set: only fitness decides in the end. The search ends
+            after `patience` generations without gain; `artifact=true` does neither. What jobs
+            hold is always among the states to start from, so that a search never makes fitness
+            worse, and so is everybody at the smallest size. Kinds of GPUs are not told
             apart, as in the simulator of Sia (SOSP 2023): machines are shown in parts of the
             size of the smallest, a job is given at most the GPUs of the smallest kind, and one
             that spans kinds keeps the kind with most. A job that asks for a part of a GPU has
@@ -29,9 +30,10 @@ from weft.core.model import JobId
 from weft.core.plan import Plan
 from weft.core.table import Floats, Rows
 from weft.core.view import View
-from weft.pieces.size.genetic import Counts, Matrix, evolve
+from weft.pieces.size.genetic import Counts, Matrix, by_score, evolve
 from weft.policies.pollux.machines import Machines
-from weft.policies.pollux.speedups import restart_factor, speedups, worth
+from weft.policies.pollux.pareto import Pareto
+from weft.policies.pollux.speedups import Speedups, restart_factor, speedups, worth
 
 FASTEST_FIRST = ("a100", "v100", "quad", "rtx", "t4")
 
@@ -51,8 +53,9 @@ class Pollux:
 
     `p` tempers fairness (more negative is fairer), `interval` is the length of a round.
     `population` and `generations` bound the search, which ends after `patience` generations
-    without gain. A job that can do with fewer uses at most `max_nodes` nodes. `kinds` says which kind a job keeps that
-    was given as many GPUs of each.
+    without gain. A job that can do with fewer uses at most `max_nodes` nodes. `kinds` says which
+    kind a job keeps that was given as many GPUs of several. With `artifact` the search keeps a
+    Pareto set of fitness and utility and all its generations, as the authors' code does.
     """
 
     p: float = -1.0
@@ -91,40 +94,41 @@ class Pollux:
         held = machines.held(view)
         pinned = ~view.preemptible() & view.running()
         order = np.lexsort((view.service(), ~pinned))
-        matrix = self._matrix(view, machines, held, order)
+        known = speedups(view.table, view.beliefs, machines)
+        matrix = self._matrix(view, machines, known, order)
         names = tuple(part.name for part in machines.parts)
         jobs = tuple(view.job(row).id for row in order)
-        seeds = _seeds(matrix, machines, _recall(view.memory, jobs, names))
-        states = evolve(
+        found = evolve(
             matrix,
-            seeds,
+            _seeds(matrix, machines, _recall(view.memory, jobs, names)),
             view.rng,
             population=self.population,
             generations=self.generations,
-            patience=self.patience,
+            patience=self.generations if self.artifact else self.patience,
+            order=Pareto(known.values[order], machines.capacity) if self.artifact else by_score,
         )
         wanted = np.empty_like(held)
-        wanted[order] = self._on_one_kind(machines, matrix, states[:, 0])
+        best = found.states[:, found.score.argmax()]
+        wanted[order] = self._on_one_kind(machines, matrix, best)
         placed = machines.place(view, held, wanted)
         changes = {view.job(row).id: on for row, on in placed.items()}
-        return Plan(changes, memory=Memory(jobs, names, states.astype(float)))
+        return Plan(changes, memory=Memory(jobs, names, found.states.astype(float)))
 
-    def _matrix(self, view: View, machines: Machines, held: Counts, order: Rows) -> Matrix:
+    def _matrix(self, view: View, machines: Machines, known: Speedups, order: Rows) -> Matrix:
         """The problem of this round, jobs in order of precedence."""
-        table, gpus = view.table, int(machines.capacity.sum())
-        known = speedups(table, view.beliefs, machines.kinds, gpus, machines.smallest)
+        table, held = view.table, machines.held(view)
         restarts = np.maximum(table.column("attempt") - 1.0, 0.0)
         factor = restart_factor(view.now - table.submitted, restarts)
         pinned = ~view.preemptible() & view.running()
-        total = held.sum(axis=1, dtype=held.dtype)
+        scale = len(machines.parts) / float(machines.capacity.sum())
         return Matrix(
             held[order],
             machines.capacity,
             np.where(pinned, 0, known.least)[order],
-            np.where(pinned, total, known.most)[order],
+            np.where(pinned, held.sum(axis=1), known.most)[order],
             machines.allowed(view)[order],
             pinned[order],
-            worth(known.values, factor, len(machines.parts) / gpus, self.p)[order],
+            worth(known.values, factor, scale, self.p)[order],
             max(self.max_nodes, int(known.least.max())),
         )
 

@@ -10,6 +10,7 @@ import numpy as np
 from weft.core.ports import Beliefs
 from weft.core.table import Floats, Table
 from weft.pieces.size.genetic import Counts
+from weft.policies.pollux.machines import Machines
 
 RESTART_S = 30.0
 FLOOR = 1e-3
@@ -25,22 +26,22 @@ class Speedups:
     most: Counts
 
 
-def speedups(
-    table: Table, beliefs: Beliefs | None, kinds: tuple[str, ...], gpus: int, limit: int
-) -> Speedups:
-    """Goodput over that of a fair share of `gpus`, on one node even where it would not fit.
+def speedups(table: Table, beliefs: Beliefs | None, machines: Machines) -> Speedups:
+    """Goodput over that of a fair share, taken on one node even where it would not fit.
 
-    A job may have twice what it has run with, but not more than `limit` nor than it asks for.
+    A job may have twice what it has run with, but not more than it asks for, nor than there
+    are GPUs of the rarest kind.
     """
+    gpus = int(machines.capacity.sum())
     fair = ceil(gpus / len(table))
     least = np.minimum(table.column("min"), gpus)
     most = table.column("max") if beliefs is None else 2.0 * beliefs.most_run(table)
-    most = np.minimum(np.clip(most, 1.0, limit), table.column("max"))
+    most = np.minimum(np.clip(most, 1.0, max(machines.smallest, 1)), table.column("max"))
     size = int(max(most.max(), least.max()))
     values = np.empty((len(table), 2, size + 1))
     values[:] = np.arange(size + 1) / fair
     if beliefs is not None:
-        useful = _believed(table, beliefs, kinds, fair, values)
+        useful = _believed(table, beliefs, machines.kinds, fair, values)
         most = np.minimum(most, useful)
     most = np.maximum(most, least)
     return Speedups(values, least.astype(np.float32), most.astype(np.float32))
@@ -82,9 +83,3 @@ def worth(values: Floats, factor: Floats, scale: float, p: float) -> Floats:
     each = np.sign(p) * (scaled + FLOOR) ** p if p else np.log(np.maximum(scaled, FLOOR))
     found: Floats = each + TIE * values[:, None]
     return found
-
-
-def power_mean(total: Floats, rows: int, p: float) -> Floats:
-    """The fitness of the paper from the sum of what `rows` rows are worth."""
-    mean = total / rows
-    return np.exp(mean) if p == 0.0 else np.asarray((np.sign(p) * mean) ** (1.0 / p))

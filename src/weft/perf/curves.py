@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.core.model import Config
-from weft.perf.goodput import Floats, Limits, Noise, StepTime, best_batch
+from weft.perf.goodput import Candidates, Floats, Limits, Noise, StepTime, best_of, candidates
 from weft.perf.tables import Speeds
 
 Ints = NDArray[np.intp]
@@ -42,10 +42,11 @@ class Sheet:
     """Cases collected job by job and kind by kind, then evaluated together."""
 
     _facts: list[tuple[float, ...]] = field(default_factory=list)
-    _repeat: list[int] = field(default_factory=list)
+    _count: list[int] = field(default_factory=list)
     _nodes: list[Floats] = field(default_factory=list)
     _gpus: list[Floats] = field(default_factory=list)
     _columns: list[Ints] = field(default_factory=list)
+    _candidates: list[Candidates] = field(default_factory=list)
 
     def add(
         self,
@@ -64,30 +65,31 @@ class Sheet:
         `batches` are the initial and the largest batch size.
         """
         chosen = (sizes.gpus <= most_gpus) & (sizes.nodes <= most_nodes)
-        count = int(chosen.sum())
-        if not count:
-            return
         gpus = sizes.gpus[chosen]
-        nodes = sizes.nodes[chosen] if factor == 1.0 else np.ceil(gpus / source.node_gpus)
+        if not len(gpus):
+            return
         init, largest = batches
-        limits = (largest, float(source.min_local), float(source.max_local))
-        self._facts.append((*times, *noise, init, *limits, factor, float(row)))
-        self._repeat.append(count)
-        self._nodes.append(nodes)
+        limits = Limits(largest, float(source.min_local), float(source.max_local))
+        self._facts.append((*times, *noise, init, factor, float(row)))
+        self._count.append(len(gpus))
+        self._nodes.append(
+            sizes.nodes[chosen] if factor == 1.0 else np.ceil(gpus / source.node_gpus)
+        )
         self._gpus.append(gpus)
         self._columns.append(sizes.column[chosen])
+        self._candidates.append(candidates(tuple(gpus.tolist()), init, limits))
 
     def evaluate(self, into: Floats) -> None:
         """Write the goodput of every case into its cell."""
         if not self._facts:
             return
-        facts = np.repeat(np.array(self._facts), self._repeat, axis=0).T
-        best = best_batch(
+        facts = np.repeat(np.array(self._facts), self._count, axis=0).T
+        looked_at = Candidates(*(np.concatenate(c) for c in zip(*self._candidates, strict=True)))
+        best = best_of(
             StepTime(*facts[:7]),
             Noise(*facts[7:10]),
             np.concatenate(self._nodes),
             np.concatenate(self._gpus),
-            Limits(*facts[10:13]),
+            looked_at,
         )
-        columns = np.concatenate(self._columns)
-        into[facts[14].astype(np.intp), columns] = best.goodput * facts[13]
+        into[facts[11].astype(np.intp), np.concatenate(self._columns)] = best.goodput * facts[10]

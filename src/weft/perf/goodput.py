@@ -12,7 +12,7 @@ Everything broadcasts: parameters may be scalars or arrays over jobs and configu
 
 from __future__ import annotations
 
-from math import log
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,62 +98,78 @@ class Choice(NamedTuple):
     accumulate: Any
 
 
+class Candidates(NamedTuple):
+    """Batches worth looking at, a row a case: samples per GPU, accumulation, whether allowed."""
+
+    local: Floats
+    accumulate: Floats
+    allowed: NDArray[np.bool_]
+
+
 def best_batch(times: StepTime, noise: Noise, nodes: Any, replicas: Any, limits: Limits) -> Choice:
     """The batch size with the highest goodput, among 50 from the initial to the largest.
 
-    Arguments broadcast to one axis of cases. A case in which no candidate respects the bounds
+    Arguments broadcast to one shape of cases. A case in which no candidate respects the bounds
     has goodput 0.
     """
     shape = np.broadcast(nodes, replicas, *times, *noise, *limits).shape
     if not shape:
         return _best_of_one(times, noise, float(nodes), float(replicas), limits)
-    size = int(np.prod(shape))
     flat = [
-        np.broadcast_to(np.asarray(v, dtype=float), shape).reshape(size)
+        np.broadcast_to(np.asarray(v, dtype=float), shape).ravel()
         for v in (*times, *noise, nodes, replicas, *limits)
     ]
-    found = np.empty((3, size))
-    for at in range(0, size, CHUNK):
-        part = [v[at : at + CHUNK, None] for v in flat]
-        found[:, at : at + CHUNK] = _best_of_many(
-            StepTime(*part[:7]), Noise(*part[7:10]), part[10], part[11], Limits(*part[12:])
-        )
-    return Choice(*found.reshape(3, *shape))
+    looked_at = _spread(
+        flat[11][:, None], flat[9][:, None], Limits(*(v[:, None] for v in flat[12:]))
+    )
+    best = best_of(StepTime(*flat[:7]), Noise(*flat[7:10]), flat[10], flat[11], looked_at)
+    return Choice(*(v.reshape(shape) for v in best))
 
 
-def _best_of_many(
-    times: StepTime, noise: Noise, nodes: Floats, k: Floats, limits: Limits
-) -> tuple[Floats, Floats, Floats]:
-    """A column of cases against a row of candidates."""
-    low = np.maximum(noise.init, limits.min_local * k)
+def best_of(
+    times: StepTime, noise: Noise, nodes: Floats, replicas: Floats, looked_at: Candidates
+) -> Choice:
+    """The best candidate of each case."""
+    flat = (*times, *noise, nodes, replicas)
+    found = np.empty((3, len(replicas)))
+    for at in range(0, len(replicas), CHUNK):
+        part = slice(at, at + CHUNK)
+        c = [v[part, None] for v in flat]
+        m, s = looked_at.local[part], looked_at.accumulate[part]
+        value = _goodput(StepTime(*c[:7]), Noise(*c[7:10]), c[10], c[11], m, s)
+        value *= looked_at.allowed[part]
+        best = value.argmax(axis=1)
+        rows = np.arange(len(best))
+        found[:, part] = value[rows, best], m[rows, best], s[rows, best]
+    return Choice(*found)
+
+
+@lru_cache(maxsize=4096)
+def candidates(replicas: tuple[float, ...], init: float, limits: Limits) -> Candidates:
+    """The candidates for numbers of replicas; the same for every job with these limits."""
+    return _spread(np.array(replicas)[:, None], init, limits)
+
+
+def _spread(k: Floats, init: Any, limits: Limits) -> Candidates:
+    """Fifty batch sizes, evenly spaced on a logarithmic scale, split over GPUs and steps."""
+    low = np.maximum(init, limits.min_local * k)
     span = np.log(np.maximum(limits.max_batch, low) / low)
     local = np.exp(span * STEPS) * (low / k)
-    s = np.ceil(local / limits.max_local - TINY)
-    s -= 1.0
-    alone = (k == 1.0) & (local > noise.init + TINY)
+    s = np.ceil(local / limits.max_local - TINY) - 1.0
+    # One replica without accumulation gives no estimate of the noise.
+    alone = (k == 1.0) & (local > init + TINY)
     np.maximum(s, 1.0, out=s, where=alone)
     m = np.ceil(local / (s + 1.0) - TINY)
-    value = _goodput(times, noise, nodes, k, m, s)
-    bad = (m < limits.min_local) | (m > limits.max_local) | (low > limits.max_batch)
-    value[bad] = 0.0
-    best = value.argmax(axis=1)
-    rows = np.arange(len(best))
-    return value[rows, best], m[rows, best], s[rows, best]
+    allowed = (m >= limits.min_local) & (m <= limits.max_local) & (low <= limits.max_batch)
+    return Candidates(m, s, allowed)
 
 
 def _best_of_one(times: StepTime, noise: Noise, nodes: float, k: float, limits: Limits) -> Choice:
     """The same for a single case, without the cost of broadcasting."""
-    low = max(noise.init, limits.min_local * k)
-    local = np.exp(log(max(limits.max_batch, low) / low) * STEPS) * (low / k)
-    s = np.ceil(local / limits.max_local - TINY)
-    s -= 1.0
-    if k == 1.0:
-        np.maximum(s, 1.0, out=s, where=local > noise.init + TINY)
-    m = np.ceil(local / (s + 1.0) - TINY)
-    value = _goodput(times, noise, nodes, k, m, s)
-    value[(m < limits.min_local) | (m > limits.max_local) | (low > limits.max_batch)] = 0.0
+    m, s, allowed = candidates((k,), float(noise.init), Limits(*map(float, limits)))
+    value = _goodput(times, noise, nodes, k, m[0], s[0]) * allowed[0]
     best = int(value.argmax())
-    return Choice(float(value[best]), float(m[best]), float(s[best]))
+    return Choice(float(value[best]), float(m[0, best]), float(s[0, best]))
 
 
 def _goodput(times: StepTime, noise: Noise, nodes: Any, k: Any, m: Floats, s: Floats) -> Floats:

@@ -34,7 +34,7 @@ class Belief:
     version: int = 0
     curve: Floats | None = None
     curve_of: tuple[object, ...] = ()
-    mixed: dict[tuple[int, int, int], Row] = field(default_factory=dict)
+    mixed: Profile = field(default_factory=Profile)
     blind: Floats | None = None
     blind_of: tuple[object, ...] = ()
 
@@ -59,8 +59,8 @@ class FittedBeliefs:
         profile = belief.profiles.setdefault(kind, Profile())
         before = profile.version
         row = Row(*key, values["grad_s"], values["step_s"])
-        if profile.observe(row):
-            belief.mixed.setdefault(key, row)
+        profile.observe(row)
+        belief.mixed.observe(row)
         if profile.version == before and noise == belief.noise and key[1] <= belief.most:
             return
         belief.noise = noise

@@ -14,7 +14,6 @@ import numpy as np
 from weft.core.model import Job, JobId
 from weft.core.table import Floats, Table
 from weft.perf.adaptive import table_of
-from weft.perf.fit import fit
 from weft.perf.goodput import Limits, Noise, StepTime, best_batch
 from weft.perf.tables import ModelTable
 
@@ -38,7 +37,11 @@ def blind_goodputs(
         belief = known.get(job.id)
         if belief is None:
             continue
-        if belief.blind is not None and belief.blind_of == (belief.version, *shapes):
+        if belief.blind is not None and belief.blind_of == (
+            belief.version,
+            belief.mixed.version,
+            *shapes,
+        ):
             found[row] = belief.blind
         else:
             stale.append((row, job, belief))
@@ -46,7 +49,10 @@ def blind_goodputs(
         rows = [row for row, _, _ in stale]
         found[rows] = _evaluate(models, stale, kinds, nodes, replicas)
     for row, _, belief in stale:
-        belief.blind, belief.blind_of = found[row].copy(), (belief.version, *shapes)
+        belief.blind, belief.blind_of = (
+            found[row].copy(),
+            (belief.version, belief.mixed.version, *shapes),
+        )
     return found
 
 
@@ -60,7 +66,7 @@ def _evaluate(
     params, noise, limits = [], [], []
     for _, job, belief in stale:
         model = table_of(models, job)
-        params.append(fit(belief.mixed.values()))
+        params.append(belief.mixed.times())
         noise.append((*belief.noise, model.init_batch))
         limits.append(_limits(model, kinds))
     best = best_batch(

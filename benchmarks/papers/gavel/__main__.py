@@ -11,8 +11,8 @@ import tomllib
 from pathlib import Path
 
 import numpy as np
-from benchmarks.measure import data_folder
 
+from benchmarks.measure import data_folder
 from weft.core.cluster import parse_cluster
 from weft.core.registry import build
 from weft.core.scheduler import Scheduler

@@ -61,7 +61,9 @@ class FittedBeliefs:
         row = Row(*key, values["grad_s"], values["step_s"])
         profile.observe(row)
         belief.mixed.observe(row)
-        if profile.version == before and noise == belief.noise and key[1] <= belief.most:
+        if profile.version != before:
+            profile.times()  # fitted as reports come in, not while a decision waits
+        elif noise == belief.noise and key[1] <= belief.most:
             return
         belief.noise = noise
         belief.most = max(belief.most, key[1])

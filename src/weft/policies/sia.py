@@ -22,9 +22,9 @@ import numpy as np
 from weft.core.about import About, Controls
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
-from weft.core.model import Config
+from weft.core.model import Config, Demand
 from weft.core.plan import Plan
-from weft.core.table import Floats
+from weft.core.table import Bools, Floats
 from weft.core.view import View
 from weft.pieces.place.whole_nodes import config_of, place_configs
 from weft.pieces.size.multiple_choice import NONE, Problem, choose
@@ -69,7 +69,7 @@ class Sia:
         if not len(view.table):
             return Plan()
         configs = valid_configs(view.cluster, self.max_gpus)
-        held = np.array([_index(view, row, configs) for row in range(len(view.table))])
+        held = _held(view, configs)
         pinned = (view.restoring() | ~view.preemptible()) & (held >= 0) & (held < len(configs))
         worth = self._worth(view, configs, held)
         pick = self._choose(view.cluster, configs, worth, np.where(pinned, held, NONE))
@@ -100,15 +100,14 @@ class Sia:
     def _goodputs(self, view: View, configs: tuple[Config, ...]) -> Floats:
         """Beliefs; a job that has never run may have its smallest size of any kind it takes."""
         goodput = view.believed().goodputs(view.table, configs)
-        kinds = np.array([c.kind for c in configs])
-        gpus = np.array([c.gpus for c in configs])
+        unknown = np.isnan(goodput[:, 0])
+        masks: dict[Demand, tuple[Bools, Bools]] = {}
         for row, job in enumerate(view.table.jobs):
-            demand = job.demand
-            fits = (gpus >= demand.min) & (gpus <= demand.max)
-            if demand.kinds:
-                fits &= np.isin(kinds, demand.kinds)
-            if np.isnan(goodput[row, 0]):
-                goodput[row] = fits & (gpus == gpus[fits].min(initial=demand.gpus))
+            if job.demand not in masks:
+                masks[job.demand] = _acceptable(job.demand, configs)
+            fits, smallest = masks[job.demand]
+            if unknown[row]:
+                goodput[row] = smallest
             elif not fits.all():
                 goodput[row][~fits] = 0.0
         return goodput
@@ -152,9 +151,23 @@ def restart_factor(age: Floats, restarts: Floats, seconds: Floats) -> Floats:
     return np.where(age < seconds, 1.0, factor)
 
 
-def _index(view: View, row: int, configs: tuple[Config, ...]) -> int:
-    on = view.allocation(row)
-    if on is None:
-        return NONE
-    config = config_of(view, on)
-    return configs.index(config) if config in configs else len(configs)
+def _held(view: View, configs: tuple[Config, ...]) -> Floats:
+    """The configuration each row holds; one past the last for a size that is none of them."""
+    index = {config: i for i, config in enumerate(configs)}
+    held = np.full(len(view.table), float(NONE))
+    for row, on in enumerate(view.table.allocations):
+        if on is not None:
+            held[row] = index.get(config_of(view, on), len(configs))
+    return held
+
+
+def _acceptable(demand: Demand, configs: tuple[Config, ...]) -> tuple[Bools, Bools]:
+    """Which configurations a demand takes, and the smallest of them on each kind."""
+    fits = np.array(
+        [
+            demand.min <= c.gpus <= demand.max and (not demand.kinds or c.kind in demand.kinds)
+            for c in configs
+        ]
+    )
+    least = min((c.gpus for c, ok in zip(configs, fits, strict=True) if ok), default=0)
+    return fits, fits & np.array([c.gpus == least for c in configs])

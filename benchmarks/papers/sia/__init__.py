@@ -1,0 +1,1 @@
+"""Sia (SOSP 2023): ours beside the authors' simulator."""

@@ -1,0 +1,179 @@
+"""One whole Sia decision (goodput matrix, program, placement) at 64 to 2,048 GPUs and beyond.
+
+The program is solved again through CVXPY with GLPK_MI, as the authors do, on the same instances
+(if both are installed: `pip install 'weft[bench]'`). Writes out/sia_decisions.html.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from weft.app.perf import speeds
+from weft.app.setup import Setup
+from weft.core.cluster import parse_cluster
+from weft.core.scheduler import Scheduler
+from weft.core.trace import Trace
+from weft.pieces.size import multiple_choice as mc
+from weft.policies import sia
+from weft.policies.sia import Sia
+from weft.sim.driver import Driver
+from weft.sim.physics import Physics
+from weft.traces.read import load
+
+SCALES = (1, 4, 16, 32)
+PER_64 = (7, 35)
+UNTIL_S = 600.0
+OUT = Path("out") / "sia_decisions.html"
+
+
+@dataclass
+class Watch:
+    """Records every program that is solved, and stops the run in time."""
+
+    problems: list[tuple[mc.Problem, mc.Answer, float]] = field(default_factory=list)
+
+    def choose(self, problem: mc.Problem, **how: float) -> mc.Answer:
+        began = time.process_time()
+        answer = mc.choose(problem, **how)
+        self.problems.append((problem, answer, time.process_time() - began))
+        return answer
+
+
+def run(data: Path) -> int:
+    print(
+        f"{'GPUs':>7} {'jobs':>6} {'decision ms':>12} {'program ms':>11} {'gap':>9} {'GLPK ms':>9} {'GLPK gap':>9}"
+    )
+    rows = []
+    for per_64 in PER_64:
+        for scale in SCALES:
+            rows.append(measure(data, scale, per_64 * scale))
+            print("{:>7,} {:>6,} {:>12.1f} {:>11.1f} {:>9.5f} {:>9.1f} {:>9.5f}".format(*rows[-1]))
+    synthetic()
+    plot(rows)
+    return 0
+
+
+def measure(data: Path, scale: int, jobs: int) -> tuple[float, ...]:
+    cluster = parse_cluster(f"{6 * scale}x4:t4+{3 * scale}x8:rtx+{2 * scale}x8:a100")
+    trace = crowd(data, scale, jobs)
+    policy, watch = Sia(), Watch()
+    setup = Setup(trace, policy, profiles=str(data / "profiles"))
+    known = speeds(setup, trace, cluster, policy)
+    physics = Physics(trace, known.perf)
+    scheduler = Scheduler(policy, cluster, beliefs=known.beliefs)
+    driver = Driver(scheduler, physics, cluster)
+    spent: list[tuple[int, float]] = []
+    scheduler.timed = _cpu_timer(spent)
+    sia.choose, kept = watch.choose, sia.choose  # type: ignore[assignment]
+    try:
+        _run_until(driver, UNTIL_S)
+    finally:
+        sia.choose = kept
+    crowded = [t for active, t in spent if active >= 0.8 * jobs][2:] or [t for _, t in spent]
+    problem, answer, _ = max(watch.problems, key=lambda p: len(p[0].value))
+    program = statistics.median(t for p, _, t in watch.problems if len(p.value) > jobs // 3)
+    glpk_ms, glpk_gap = by_glpk(problem, answer.bound)
+    return (
+        cluster.gpus,
+        jobs,
+        1e3 * statistics.median(crowded),
+        1e3 * program,
+        answer.gap,
+        glpk_ms,
+        glpk_gap,
+    )
+
+
+def crowd(data: Path, scale: int, jobs: int) -> Trace:
+    """The first jobs of the scaled workload, all there from the start."""
+    from dataclasses import replace
+
+    name = f"scale/scale_{scale}x" if scale > 1 else "saturn"
+    whole = load(data / "workloads" / name / "workload-1.csv")
+    pairs = [(replace(job, submitted=0.0), truth) for job, truth in whole.jobs[:jobs]]
+    return Trace(f"{jobs} jobs", tuple(pairs))
+
+
+def _cpu_timer(spent: list[tuple[int, float]]) -> Callable[..., object]:
+    def timed(decide: Callable[..., object], view: object) -> object:
+        began = time.process_time()
+        plan = decide(view)
+        spent.append((len(view.table), time.process_time() - began))  # type: ignore[attr-defined]
+        return plan
+
+    return timed
+
+
+def _run_until(driver: Driver, until: float) -> None:
+    while driver._left:
+        now = driver._next_time()
+        if now > until:
+            return
+        driver._settle(now, driver._happening(now))
+
+
+def by_glpk(problem: mc.Problem, bound: float) -> tuple[float, float]:
+    """CPU milliseconds and gap of the authors' way: a CVXPY model given to GLPK_MI."""
+    try:
+        import cvxpy as cp
+    except ImportError:
+        return float("nan"), float("nan")
+    began = time.process_time()
+    rows, sizes = problem.value.shape
+    x = cp.Variable((rows, sizes), boolean=True)
+    value = np.where(np.isfinite(problem.value), problem.value, -100.0)
+    limits = [cp.sum(x, axis=1) <= 1]
+    for k, capacity in enumerate(problem.capacity):
+        uses = np.where(problem.kind == k, problem.count, 0.0)
+        limits.append(cp.sum(x @ uses) <= capacity)
+    task = cp.Problem(cp.Maximize(cp.sum(cp.multiply(value, x))), limits)
+    task.solve(solver=cp.GLPK_MI)
+    took = time.process_time() - began
+    return 1e3 * took, (bound - float(task.value)) / abs(bound)
+
+
+def synthetic(gpus: int = 16_384, jobs: int = 9_000) -> None:
+    """A larger cluster than anybody measured: random concave utilities, three kinds."""
+    rng = np.random.default_rng(0)
+    sizes = [1, 2, 4, 8, 16, 24, 32, 48, 64]
+    kind = np.repeat(np.arange(3), len(sizes))
+    count = np.tile(np.array(sizes, dtype=float), 3)
+    speed = rng.uniform(0.5, 3.0, (jobs, 3))[:, kind]
+    knee = rng.lognormal(2.0, 1.0, jobs)[:, None]
+    level = speed * count / (1.0 + count / knee)
+    value = 1.1 - (level / level.min(axis=1, keepdims=True)) ** -0.5
+    problem = mc.Problem(value, kind, count, np.full(3, gpus / 3.0))
+    began = time.process_time()
+    answer = mc.choose(problem)
+    took = time.process_time() - began
+    print(f"synthetic: {gpus:,} GPUs, {jobs:,} jobs: {took:.2f} s, gap {answer.gap:.5f}")
+
+
+def plot(rows: list[tuple[float, ...]]) -> None:
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    series = (
+        ("whole decision, 7 jobs per 64 GPUs", rows[: len(SCALES)], 2, "#0072b2", "solid"),
+        ("its program", rows[: len(SCALES)], 3, "#0072b2", "dot"),
+        ("the same program by GLPK_MI", rows[: len(SCALES)], 5, "#999999", "dot"),
+        ("whole decision, 35 jobs per 64 GPUs", rows[len(SCALES) :], 2, "#d55e00", "solid"),
+        ("its program ", rows[len(SCALES) :], 3, "#d55e00", "dot"),
+        ("the same program by GLPK_MI ", rows[len(SCALES) :], 5, "#666666", "dash"),
+    )
+    for name, part, at, colour, dash in series:
+        line = {"color": colour, "dash": dash}
+        x, y = [r[0] for r in part], [r[at] for r in part]
+        figure.add_trace(go.Scatter(x=x, y=y, name=name, line=line, mode="lines+markers"))
+    figure.update_xaxes(type="log", title="GPUs")
+    figure.update_yaxes(type="log", title="CPU ms")
+    figure.update_layout(template="plotly_white", width=1000, height=520, title="One Sia decision")
+    OUT.parent.mkdir(exist_ok=True)
+    figure.write_html(OUT, include_plotlyjs=True)
+    print(f"plot: {OUT}")

@@ -52,7 +52,7 @@ def epochs_left(losses: Sequence[float], drop: float = 0.05, over: int = 10) -> 
 def normalised(losses: Sequence[float]) -> Floats:
     """Losses as parts of the largest, outliers replaced by the mean of their neighbours.
 
-    An outlier is above the mean of the values before it or below that of the values after it,
+    An outlier is above the median of the values before it or below that of the values after it,
     which no falling curve ever is.
     """
     value = np.asarray(losses, dtype=float)
@@ -61,7 +61,7 @@ def normalised(losses: Sequence[float]) -> Floats:
     smooth = value.copy()
     for i in range(1, len(value) - 1):
         before, after = value[max(i - WINDOW, 0) : i], value[i + 1 : i + 1 + WINDOW]
-        if value[i] > before.mean() or value[i] < after.mean():
+        if value[i] > np.median(before) or value[i] < np.median(after):
             smooth[i] = (value[i - 1] + value[i + 1]) / 2.0
     return np.asarray(smooth / smooth.max())
 
@@ -75,7 +75,7 @@ def fit_loss(losses: Sequence[float] | Floats) -> LossCurve | None:
     n = len(value)
     if n < LEAST_POINTS or not np.isfinite(value).all() or value.min() <= 0.0:
         return None
-    weight = 4.0 ** (np.arange(n) * SEGMENTS // n)
+    weight: Floats = np.power(4.0, np.arange(n) * SEGMENTS // n)
     low, high = 0.0, float(value.min()) * (1.0 - 1e-9)
     best: tuple[float, LossCurve | None] = (np.inf, None)
     for _ in range(REFINEMENTS):

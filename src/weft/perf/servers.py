@@ -39,7 +39,9 @@ class Synchronous(NamedTuple):
 
     def speed(self, p: Any, w: Any) -> Any:
         """On `p` servers and `w` workers."""
-        return 1.0 / (self.t0 * self.batch / w + self.t1 + self.t2 * w / p + self.t3 * w + self.t4 * p)
+        return 1.0 / (
+            self.t0 * self.batch / w + self.t1 + self.t2 * w / p + self.t3 * w + self.t4 * p
+        )
 
 
 class Asynchronous(NamedTuple):
@@ -83,7 +85,8 @@ class Measured:
 def fit_synchronous(points: Iterable[Point], batch: float) -> Synchronous:
     """The law that explains at least five measured speeds best."""
     p, w, speed = _columns(points, least=5)
-    return Synchronous(*_fit((batch / w, np.ones_like(w), w / p, w, p), 1.0 / speed), batch)
+    t = _fit((batch / w, np.ones_like(w), w / p, w, p), 1.0 / speed)
+    return Synchronous(t[0], t[1], t[2], t[3], t[4], batch)
 
 
 def fit_asynchronous(points: Iterable[Point]) -> Asynchronous:
@@ -95,7 +98,8 @@ def fit_asynchronous(points: Iterable[Point]) -> Asynchronous:
 def fit_all_reduce(points: Iterable[Point], batch: float) -> AllReduce:
     """The law that explains at least three measured speeds best."""
     _, w, speed = _columns(points, least=3)
-    return AllReduce(*_fit((batch / w, np.ones_like(w), w), 1.0 / speed), batch)
+    t = _fit((batch / w, np.ones_like(w), w), 1.0 / speed)
+    return AllReduce(t[0], t[1], t[2], batch)
 
 
 def averaged(points: Iterable[Point]) -> list[Point]:

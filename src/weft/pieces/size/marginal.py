@@ -48,7 +48,9 @@ def grow(problem: Growth, *, stop_at_misfit: bool = False) -> tuple[list[Counts]
     """
     counts = list(problem.start)
     room = problem.capacity - _used(problem)
-    heap = [(-gain, i, task) for i in range(len(counts)) for gain, task in _best(problem, i, counts[i])]
+    heap = [
+        (-gain, i, task) for i in range(len(counts)) for gain, task in _best(problem, i, counts[i])
+    ]
     heapq.heapify(heap)
     order: list[Added] = []
     while heap:

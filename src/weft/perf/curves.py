@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,15 @@ from weft.perf.tables import Speeds
 Ints = NDArray[np.intp]
 
 
+class Part(NamedTuple):
+    """Some configurations of a kind; `counts` are their GPUs again, to look things up by."""
+
+    column: Ints
+    nodes: Floats
+    gpus: Floats
+    counts: tuple[float, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """The configurations of one kind: their columns, nodes and GPUs."""
@@ -22,6 +32,17 @@ class Sizes:
     column: Ints
     nodes: Floats
     gpus: Floats
+    _parts: dict[tuple[float, float], Part] = field(default_factory=dict, compare=False)
+
+    def within(self, most_gpus: float, most_nodes: float) -> Part:
+        """Those no larger than a job may have; remembered, since many jobs may have the same."""
+        key = (most_gpus, most_nodes)
+        if key not in self._parts:
+            chosen = (self.gpus <= most_gpus) & (self.nodes <= most_nodes)
+            gpus = self.gpus[chosen]
+            counts = tuple(gpus.tolist())
+            self._parts[key] = Part(self.column[chosen], self.nodes[chosen], gpus, counts)
+        return self._parts[key]
 
 
 def by_kind(configs: Sequence[Config]) -> dict[str, Sizes]:
@@ -42,10 +63,8 @@ class Sheet:
     """Cases collected job by job and kind by kind, then evaluated together."""
 
     _facts: list[tuple[float, ...]] = field(default_factory=list)
-    _count: list[int] = field(default_factory=list)
+    _parts: list[Part] = field(default_factory=list)
     _nodes: list[Floats] = field(default_factory=list)
-    _gpus: list[Floats] = field(default_factory=list)
-    _columns: list[Ints] = field(default_factory=list)
     _candidates: list[Candidates] = field(default_factory=list)
 
     def add(
@@ -64,32 +83,29 @@ class Sheet:
 
         `batches` are the initial and the largest batch size.
         """
-        chosen = (sizes.gpus <= most_gpus) & (sizes.nodes <= most_nodes)
-        gpus = sizes.gpus[chosen]
-        if not len(gpus):
+        part = sizes.within(most_gpus, most_nodes)
+        if not part.counts:
             return
         init, largest = batches
         limits = Limits(largest, float(source.min_local), float(source.max_local))
         self._facts.append((*times, *noise, init, factor, float(row)))
-        self._count.append(len(gpus))
-        self._nodes.append(
-            sizes.nodes[chosen] if factor == 1.0 else np.ceil(gpus / source.node_gpus)
-        )
-        self._gpus.append(gpus)
-        self._columns.append(sizes.column[chosen])
-        self._candidates.append(candidates(tuple(gpus.tolist()), init, limits))
+        self._parts.append(part)
+        spread = part.nodes if factor == 1.0 else np.ceil(part.gpus / source.node_gpus)
+        self._nodes.append(spread)
+        self._candidates.append(candidates(part.counts, init, limits))
 
     def evaluate(self, into: Floats) -> None:
         """Write the goodput of every case into its cell."""
         if not self._facts:
             return
-        facts = np.repeat(np.array(self._facts), self._count, axis=0).T
+        column, _, gpus, counts = zip(*self._parts, strict=True)
+        facts = np.repeat(np.array(self._facts), [len(c) for c in counts], axis=0).T
         looked_at = Candidates(*(np.concatenate(c) for c in zip(*self._candidates, strict=True)))
         best = best_of(
             StepTime(*facts[:7]),
             Noise(*facts[7:10]),
             np.concatenate(self._nodes),
-            np.concatenate(self._gpus),
+            np.concatenate(gpus),
             looked_at,
         )
-        into[facts[11].astype(np.intp), np.concatenate(self._columns)] = best.goodput * facts[10]
+        into[facts[11].astype(np.intp), np.concatenate(column)] = best.goodput * facts[10]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 
 from weft.core.free import Free
 from weft.core.model import Allocation, Config, NodeId
@@ -21,6 +22,13 @@ class Kind:
     size: int
     free: dict[int, int] = field(default_factory=dict)
     guests: dict[int, dict[int, int]] = field(default_factory=dict)
+    by_free: dict[int, set[int]] = field(default_factory=dict)
+
+    def set_free(self, node: int, free: int) -> None:
+        """A node now has so many free devices."""
+        self.by_free.get(self.free.get(node, -1), set()).discard(node)
+        self.free[node] = free
+        self.by_free.setdefault(free, set()).add(node)
 
 
 def place_configs(view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation]:
@@ -65,7 +73,7 @@ def _build(ledger: Free, nodes: list[int], gpus: int) -> Allocation:
 def _survey(view: View, stay: Mapping[int, Allocation]) -> dict[str, Kind]:
     kinds = {kind: Kind(view.cluster.node_size(kind)) for kind in view.cluster.kinds}
     for i, node in enumerate(view.cluster.nodes):
-        kinds[node.kind].free[i] = view.free.on(i)
+        kinds[node.kind].set_free(i, view.free.on(i))
         kinds[node.kind].guests[i] = {}
     index: Mapping[NodeId, int] = view.cluster.index
     for row, on in stay.items():
@@ -88,38 +96,41 @@ def _assign(
             where[row] = [_empty_node(kind, small) for _ in range(starts[row].gpus // kind.size)]
         else:
             small.append(row)
-    while small:
-        small.sort(key=lambda r: (-wanted[r].gpus, r))
-        row = small.pop(0)
+    queue = [(-wanted[row].gpus, row) for row in small]
+    heapify(queue)
+    while queue:
+        _, row = heappop(queue)
         kind, need = kinds[wanted[row].kind], wanted[row].gpus
-        node = _room_for(kind, need, small)
-        kind.free[node] -= need
+        pushed: list[int] = []
+        node = _room_for(kind, need, pushed)
+        kind.set_free(node, kind.free[node] - need)
         kind.guests[node][row] = need
         where[row] = [node]
+        for other in pushed:
+            heappush(queue, (-wanted[other].gpus, other))
     return where
 
 
 def _empty_node(kind: Kind, pushed: list[int]) -> int:
     """A whole node: an empty one from the end, else the one with most room, emptied."""
-    node = max(kind.free, key=lambda n: (kind.free[n], n))
-    for row in kind.guests[node]:
-        kind.free[node] += kind.guests[node][row]
-        pushed.append(row)
+    most = max(free for free, nodes in kind.by_free.items() if nodes)
+    node = max(kind.by_free[most])
+    pushed += kind.guests[node]
     kind.guests[node] = {}
-    kind.free[node] = 0
+    kind.set_free(node, 0)
     return node
 
 
 def _room_for(kind: Kind, need: int, pushed: list[int]) -> int:
     """The node that fits best; else the one where the fewest GPUs must move, smallest first."""
-    fitting = [n for n, free in kind.free.items() if free >= need]
-    if fitting:
-        return min(fitting, key=lambda n: (kind.free[n], n))
+    for free in range(need, kind.size + 1):
+        if nodes := kind.by_free.get(free):
+            return min(nodes)
     open_nodes = [n for n in kind.free if kind.free[n] + sum(kind.guests[n].values()) >= need]
     node = max(open_nodes, key=lambda n: (kind.free[n], -n))
     for row in sorted(kind.guests[node], key=lambda r: (kind.guests[node][r], r)):
         if kind.free[node] >= need:
             break
-        kind.free[node] += kind.guests[node].pop(row)
+        kind.set_free(node, kind.free[node] + kind.guests[node].pop(row))
         pushed.append(row)
     return node

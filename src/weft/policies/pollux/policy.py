@@ -62,7 +62,7 @@ class Pollux:
     interval: float = 60.0
     population: int = 100
     generations: int = 100
-    patience: int = 100
+    patience: int = 20
     max_nodes: int = 16
     kinds: tuple[str, ...] = FASTEST_FIRST
     artifact: bool = False

@@ -9,6 +9,7 @@ from typing import Any
 
 from weft.app.run import run_all
 from weft.app.setup import Setup
+from weft.core.errors import InvalidConfig
 from weft.core.policy import Policy
 from weft.core.trace import Trace
 from weft.sim.result import Result
@@ -40,13 +41,20 @@ def compare(
     cluster: str = "",
     *,
     seeds: Iterable[int] = (0,),
-    processes: int | None = None,
+    processes: int | None = 1,
     progress: Progress | None = None,
     **more: Any,
 ) -> Result:
-    """Replay a workload under several policies and seeds, in parallel processes."""
+    """Replay a workload under several policies and seeds.
+
+    More `processes` (None: one a core) need a script whose own work is under
+    `if __name__ == "__main__":`, as for any Python program that starts processes.
+    """
+    if not policies:
+        raise InvalidConfig("there is no policy to compare", hint="`weft list policy` shows all")
     base = Setup(_named(workload), policies[0], cluster, **more)
-    setups = [replace(base, policy=p, seed=s) for p in policies for s in seeds]
+    every = tuple(seeds)
+    setups = [replace(base, policy=p, seed=s) for p in policies for s in every]
     return run_all(setups, processes=processes, progress=progress)
 
 

@@ -50,8 +50,8 @@ def run_all(
     shared = processes if all(isinstance(s.policy, str) for s in setups) else 1
     outcomes = sweep(run_one, setups, processes=shared, progress=progress)
     by_policy: dict[str, list[Outcome]] = {}
-    for setup, outcome in zip(setups, outcomes, strict=True):
-        by_policy.setdefault(setup.policy_name, []).append(outcome)
+    for label, outcome in zip(labels(setups), outcomes, strict=True):
+        by_policy.setdefault(label, []).append(outcome)
     return Result(
         __version__,
         first.workload_name,
@@ -60,6 +60,14 @@ def run_all(
         {policy: tuple(done) for policy, done in by_policy.items()},
         {"gpus": cluster.gpus, "offered_load": trace.load(cluster.gpus)},
     )
+
+
+def labels(setups: Sequence[Setup]) -> list[str]:
+    """What each policy is called: as typed, or by its name, or whole where names are shared."""
+    variants: dict[str, set[str]] = {}
+    for setup in setups:
+        variants.setdefault(setup.policy_name, set()).add(repr(setup.policy))
+    return [s.policy_name if len(variants[s.policy_name]) == 1 else repr(s.policy) for s in setups]
 
 
 def run_one(setup: Setup, report: Report | None = None) -> Outcome:
@@ -150,14 +158,21 @@ def _load(
     options: Options,
 ) -> tuple[Trace, Cluster]:
     """A workload and its cluster; kept, because the policies of a comparison share both."""
+    if not workload_name:
+        raise InvalidConfig("no workload was named", hint="`weft list trace` shows built-in ones")
     if workload_name not in names("trace"):
         if jobs is not None or load is not None:
             raise InvalidConfig(
                 "--jobs and --load shape built-in workloads only",
-                hint="for a file use --sample, --window or --scale-arrivals",
+                hint="for a file use --sample, --window or -o scale_arrivals=2",
             )
         trace = find(workload_name, options=replace(options, seed=seed))
         return trace, find_cluster(cluster_text or trace.cluster or DEFAULT_CLUSTER)
+    if replace(options, max_gpus=None) != Options():
+        raise InvalidConfig(
+            f"{workload_name!r} is drawn, not read: only --max-gpus, --jobs and --load shape it",
+            hint="--sample, --window and --trace-option are for files",
+        )
     cluster = find_cluster(cluster_text or workload(workload_name).cluster)
     request = Request(
         seed=seed,
@@ -177,7 +192,14 @@ def _predictor(setup: Setup, policy: Policy, physics: Physics) -> Predictor:
         "oracle": {"truth": physics.remaining},
         "noisy": {"truth": physics.remaining, "lengths": physics.lengths, "seed": setup.seed},
     }
-    predictor: Predictor = build("predictor", spec, **given.get(parse(spec)[0], {}))
+    name = parse(spec)[0]
+    hinted = any("duration_s" in job.hints for job, _ in physics.trace)
+    if name == "hinted" and not hinted:
+        raise InvalidConfig(
+            f"no job of {physics.trace.name!r} has a hint `duration_s`, so `hinted` knows nothing",
+            hint="choose oracle, noisy or history",
+        )
+    predictor: Predictor = build("predictor", spec, **given.get(name, {}))
     return predictor
 
 

@@ -77,6 +77,10 @@ NodeMtbf = Annotated[
         help="Mean hours between failures of one node; 0: never.", min=0.0, rich_help_panel=SIM
     ),
 ]
+RepairH = Annotated[
+    float,
+    typer.Option(help="Mean hours a failed node is away.", min=0.001, rich_help_panel=SIM),
+]
 JobMtbf = Annotated[
     float,
     typer.Option(

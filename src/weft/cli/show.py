@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from weft.core.errors import EngineError, PlanError, WeftError
+from weft.core.errors import EngineError, InvalidConfig, PlanError, WeftError
 
 if TYPE_CHECKING:
     from weft.app.run import Result
@@ -54,6 +54,13 @@ def progress_bars(labels: Sequence[str], *, quiet: bool) -> Iterator[Callable[..
         yield update
 
 
+def check_output(*, as_json: bool, per_job: bool, timing: bool) -> None:
+    """Refuse options that would change nothing."""
+    if (per_job or timing) and not as_json:
+        what = "--per-job" if per_job else "--timing"
+        raise InvalidConfig(f"{what} is about JSON", hint=f"add --json, or leave {what} out")
+
+
 def show_result(
     result: Result, *, as_json: bool, per_job: bool, timing: bool, report: Path | None
 ) -> None:
@@ -79,10 +86,12 @@ def _headline(result: Result) -> Text:
     first = next(iter(result.outcomes.values()))[0]
     seeds = result.seeds
     which = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
+    gpus, jobs = result.facts["gpus"], first.metrics["jobs"]
+    name = Path(result.workload).name
     return Text.assemble(
-        (result.workload, "bold"),
+        (name, "bold"),
         " on ",
         (result.cluster, "bold"),
-        f": {first.metrics['jobs']:,} jobs, {result.facts['gpus']:,} GPUs, "
+        f": {jobs:,} job{'s' * (jobs != 1)}, {gpus:,} GPU{'s' * (gpus != 1)}, "
         f"offered load {result.facts['offered_load']:.2f}, {which}",
     )

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from weft.cli import options as o
-from weft.cli.show import progress_bars, show_result, user_errors
+from weft.cli.show import check_output, progress_bars, show_result, user_errors
 
 
 def simulate(
@@ -29,6 +29,7 @@ def simulate(
     free_moves: o.FreeMoves = False,
     checkpoint_cost: o.CheckpointCost = 0.0,
     node_mtbf_h: o.NodeMtbf = 0.0,
+    repair_h: o.RepairH = 1.0,
     job_mtbf_h: o.JobMtbf = 0.0,
     max_gpus: o.MaxGpus = None,
     sample: o.Sample = None,
@@ -49,6 +50,7 @@ def simulate(
     from weft.app.setup import Faults, Setup
 
     with user_errors():
+        check_output(as_json=as_json, per_job=per_job, timing=timing)
         setup = Setup(
             workload,
             policy,
@@ -59,7 +61,7 @@ def simulate(
             load,
             restart_cost,
             checkpoint_cost,
-            Faults(node_mtbf_h=node_mtbf_h, job_mtbf_h=job_mtbf_h),
+            Faults(node_mtbf_h, repair_h, job_mtbf_h),
             o.trace_options(max_gpus, sample, window, trace_option),
             events,
             profiles,

@@ -26,5 +26,7 @@ class Estimates:
             self._known = grown
         total = self._known[seq]
         for row in np.flatnonzero(np.isnan(total)):
-            total[row] = self._known[seq[row]] = self._estimate(table.jobs[row])
+            total[row] = self._estimate(table.jobs[row])
+            if np.isfinite(total[row]):  # what is unknown now may be known later
+                self._known[seq[row]] = total[row]
         return np.maximum(total - table.ran(now), 0.0)

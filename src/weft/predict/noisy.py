@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from weft.core.errors import InvalidConfig
 from weft.core.model import Job
 from weft.core.table import Floats, Table
 from weft.predict.oracle import Remaining
@@ -22,6 +23,10 @@ class Noisy:
     lengths: Remaining = field(metadata={"settable": False})
     seed: int = field(default=0, metadata={"settable": False})
     sigma: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not self.sigma >= 0:
+            raise InvalidConfig(f"noisy: sigma={self.sigma:g} must be 0 or more")
 
     @property
     def label(self) -> str:

@@ -73,7 +73,7 @@ def _table(corner: str, headings: Sequence[str], rows: Mapping[str, Sequence[Tex
     table = Table(header_style="bold")
     table.add_column(corner, no_wrap=True)
     for heading in headings:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for name, cells in rows.items():
         table.add_row(name, *cells)
     return table

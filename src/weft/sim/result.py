@@ -11,6 +11,7 @@ import numpy as np
 from weft.core.table import Floats
 
 Timing = dict[str, float | None]
+TIMINGS = ("p50", "p95", "max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class Outcome:
             }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Result(Mapping[str, Any]):
     """Outcomes of policies on one workload and cluster; reads like the JSON object it prints.
 
@@ -116,6 +117,8 @@ class Result(Mapping[str, Any]):
             "weft": self.weft,
             "workload": self.workload,
             "cluster": self.cluster,
+            "gpus": int(self.facts.get("gpus", 0)),
+            "offered_load": _tidy(self.facts.get("offered_load", 0.0)),
             "seed": self.seeds[0],
         }
         if len(self.seeds) > 1:
@@ -125,6 +128,9 @@ class Result(Mapping[str, Any]):
             for policy, outcomes in self.outcomes.items()
         }
         return whole
+
+    def __repr__(self) -> str:
+        return f"Result({self.workload!r} on {self.cluster!r}: {', '.join(self.outcomes)})"
 
     def __getitem__(self, key: str) -> Any:
         return self.as_dict()[key]
@@ -145,14 +151,21 @@ def _over_seeds(outcomes: tuple[Outcome, ...], *, per_job: bool, timing: bool) -
     each = [o.as_dict(per_job=per_job, timing=timing) for o in outcomes]
     if len(each) == 1:
         return each[0]
-    means = {k: _tidy(float(np.mean([e[k] for e in each]))) for k in outcomes[0].metrics}
+    means: dict[str, Any] = {
+        k: _tidy(float(np.mean([e[k] for e in each]))) for k in outcomes[0].metrics
+    }
+    means["decide_ms"] = {k: _mean_or_none([e["decide_ms"][k] for e in each]) for k in TIMINGS}
+    means["wall_s"] = _mean_or_none([e["wall_s"] for e in each])
     return {**means, "predictor": each[0]["predictor"], "by_seed": each}
 
 
+def _mean_or_none(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return _tidy(float(np.mean(known))) if known else None
+
+
 def _tidy(value: float) -> float | int | None:
-    """NaN as null, whole numbers without a fraction, the rest to nine digits."""
+    """NaN and infinity as null, floats to nine digits."""
     if isinstance(value, int):
         return value
-    if np.isnan(value):
-        return None
-    return int(value) if value == int(value) and abs(value) < 1e15 else float(f"{value:.9g}")
+    return float(f"{value:.9g}") if np.isfinite(value) else None

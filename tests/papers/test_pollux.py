@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from weft.core.cluster import parse_cluster
 from weft.core.events import Decided, Submitted
@@ -180,15 +182,32 @@ def test_utility_is_the_part_of_ideal_scaling(
 
 
 def test_fronts_are_peeled_one_by_one() -> None:
-    goals = np.array([[3.0, 1.0, 2.0, 1.0], [1.0, 3.0, 0.5, 0.5]])
+    goals = np.array([[3.0, 1.0, 2.0, 1.0, 3.0], [1.0, 3.0, 0.5, 0.5, 1.0]])
 
-    assert fronts(goals).tolist() == [0, 0, 1, 2]
+    assert fronts(goals).tolist() == [0, 0, 1, 2, 0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=30))
+def test_a_front_is_beaten_by_the_one_before_and_by_none_after(
+    points: list[tuple[int, int]],
+) -> None:
+    goals = np.array(points, dtype=float).T
+
+    rank = fronts(goals)
+
+    one, other = goals[:, :, None], goals[:, None, :]
+    beats = (one >= other).all(axis=0) & (one > other).any(axis=0)
+    before = rank[:, None] == rank[None, :] - 1
+    assert not (beats & (rank[:, None] >= rank[None, :])).any()
+    assert ((beats & before).any(axis=0) == (rank > 0)).all()
 
 
 def test_the_ends_of_a_front_are_the_loneliest() -> None:
-    far = crowding(np.array([[0.0, 1.0, 4.0], [4.0, 3.0, 0.0]]))
+    goals = np.array([[0.0, 1.0, 4.0, 0.0], [4.0, 3.0, 0.0, 0.0]])
 
-    assert far.tolist() == [np.inf, 2.0, np.inf]
+    far = crowding(goals, np.array([0, 0, 0, 1]))
+
+    assert far.tolist() == [np.inf, 2.0, np.inf, np.inf]
 
 
 # ---- machines

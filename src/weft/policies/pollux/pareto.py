@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.table import Bools, Floats, Rows
+from weft.core.table import Floats, Rows
 from weft.pieces.size.genetic import Counts, totals
 
 
@@ -31,32 +32,38 @@ class Pareto:
         """The order of survival of NSGA-II."""
         goals = np.stack([score, utility(self.values, self.capacity, states)])
         rank = fronts(goals)
-        lonely = np.zeros(len(score))
-        for front in range(int(rank.max()) + 1):
-            members = np.flatnonzero(rank == front)
-            lonely[members] = crowding(goals[:, members])
-        return np.lexsort((-lonely, rank))
+        return np.lexsort((-crowding(goals, rank), rank))
 
 
 def fronts(goals: Floats) -> Rows:
-    """The front of each state: 0 if nothing beats it, 1 if only states of front 0 do, and on."""
-    one, other = goals[:, :, None], goals[:, None, :]
-    beats: Bools = np.logical_and((one >= other).all(axis=0), (one > other).any(axis=0))
-    rank = np.full(goals.shape[1], -1, dtype=np.intp)
-    front = 0
-    while (open_ := rank < 0).any():
-        rank[open_ & ~beats[open_].any(axis=0)] = front
-        front += 1
+    """The front of each state: 0 if nothing beats it, 1 if only states of front 0 do, and on.
+
+    From the best score down, a state is beaten by every front that has its utility already.
+    """
+    order = np.lexsort((-goals[1], -goals[0]))
+    rank = np.empty(len(order), dtype=np.intp)
+    reached: list[float] = []  # the highest utility of each front, negated: ascending
+    last, front = None, 0
+    for at, score, use in zip(order, *goals[:, order].tolist(), strict=True):
+        if (score, use) != last:
+            front = bisect_right(reached, -use)
+            reached[front : front + 1] = [-use]
+            last = (score, use)
+        rank[at] = front
     return rank
 
 
-def crowding(goals: Floats) -> Floats:
-    """How far apart the neighbours of each state on a front are; infinite at the ends."""
-    far = np.zeros(goals.shape[1])
+def crowding(goals: Floats, rank: Rows) -> Floats:
+    """How far apart the neighbours of each state on its front are; infinite at the ends."""
+    far = np.zeros(len(rank))
     for goal in goals:
-        order = np.argsort(goal, kind="stable")
-        span = goal[order[-1]] - goal[order[0]]
-        far[order[[0, -1]]] = np.inf
-        if span > 0 and len(order) > 2:
-            far[order[1:-1]] += (goal[order[2:]] - goal[order[:-2]]) / span
+        order = np.lexsort((goal, rank))
+        value, front = goal[order], rank[order]
+        starts = np.flatnonzero(np.diff(front, prepend=-1))
+        ends = np.append(starts[1:], len(front)) - 1
+        span = (value[ends] - value[starts])[front]
+        gap = np.full(len(front), np.inf)
+        gap[1:-1] = (value[2:] - value[:-2]) / np.where(span > 0, span, np.inf)[1:-1]
+        gap[starts] = gap[ends] = np.inf
+        far[order] += gap
     return far

@@ -1,0 +1,1 @@
+"""Pollux beside the numbers its authors and Sia's published."""

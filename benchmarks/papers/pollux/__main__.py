@@ -1,0 +1,158 @@
+"""Pollux on the workloads of Sia, ours beside theirs: `python -m benchmarks.papers.pollux`.
+
+First the authors' setup, seed by seed; then completion times as a ratio to Sia's in the same run.
+Words after the command choose workloads, for example `saturn/workload-1`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import data_folder
+from weft.core.cluster import parse_cluster
+from weft.core.model import Job
+from weft.core.policy import Policy
+from weft.core.ports import Agent
+from weft.core.registry import build
+from weft.core.scheduler import Scheduler
+from weft.core.trace import Truth
+from weft.perf.adaptive import Adaptive, Tuner, table_of
+from weft.perf.beliefs import FittedBeliefs
+from weft.perf.profile import Profile
+from weft.perf.tables import ModelTable, read_tables
+from weft.sim.driver import Driver
+from weft.sim.physics import Physics
+from weft.traces.find import find
+
+EXPECTED = Path(__file__).parent / "expected.toml"
+
+
+def main() -> int:
+    """Run every line of `expected.toml`; fail where one is too far from theirs."""
+    data = data_folder()
+    if data is None:
+        print("the public research data is not here; set WEFT_DATA to its folder")
+        return 0
+    sia = data / "sia"
+    models = read_tables(sia / "profiles")
+    expected = tomllib.loads(EXPECTED.read_text())
+    runs = [
+        run for run in expected["run"] if set(run["workloads"]) & set(sys.argv[1:] or names(run))
+    ]
+    print(f"{'workload':<30} {'cluster':<11} {'what':<32} {'theirs':>11} {'ours':>7} {'ms':>5}")
+    return 1 if sum(outside(sia, models, run) for run in runs) else 0
+
+
+def names(run: Mapping[str, Any]) -> Sequence[str]:
+    found: Sequence[str] = run["workloads"]
+    return found
+
+
+def outside(sia: Path, models: Mapping[str, ModelTable], run: Mapping[str, Any]) -> bool:
+    """Measure one line, print it, and say whether it is out of range."""
+    ours, took = [], []
+    for workload in names(run):
+        file = sia / "workloads" / f"{workload}.csv"
+        against = [
+            simulate(file, run["cluster"], run["against"], models)[0] if "against" in run else 1.0
+        ]
+        for seed in range(run["seeds"]):
+            hours, ms = simulate(
+                file,
+                run["cluster"],
+                run["policy"],
+                models,
+                seed=seed,
+                blind=run.get("blind", False),
+            )
+            ours.append(hours / against[0])
+            took.append(ms)
+    mean, (low, high) = statistics.fmean(ours), run["range"]
+    what = f"{run['policy']}" + (f" / {run['against']}" if "against" in run else ", h")
+    verdict = "" if low <= mean <= high else "  OUTSIDE"
+    spread = f" ({min(ours):.2f} to {max(ours):.2f})"
+    print(
+        f"{', '.join(names(run)):<30} {run['cluster']:<11} {what:<32} {run['theirs']:>11} "
+        f"{mean:>7.3f} {statistics.fmean(took):>5.1f}{spread}{verdict}",
+        flush=True,
+    )
+    return bool(verdict)
+
+
+def simulate(
+    file: Path,
+    cluster: str,
+    spec: str,
+    models: Mapping[str, ModelTable],
+    *,
+    seed: int = 0,
+    blind: bool = False,
+) -> tuple[float, float]:
+    """Mean completion time in hours, and CPU milliseconds of a decision."""
+    jobs, machines = find(str(file)), parse_cluster(cluster)
+    policy: Policy = build("policy", spec)
+    perf = BlindJobs(models) if blind else Adaptive(models)
+    physics = Physics(jobs, perf, tick_s=policy.about.every or 60.0, free_moves=True)
+    artifact = bool(getattr(policy, "artifact", False))
+    beliefs = FittedBeliefs(models, cap_batch=artifact)
+    clocked = Clocked(policy, [])
+    scheduler = Scheduler(clocked, machines, beliefs=beliefs, seed=seed)
+    Driver(scheduler, physics, machines, seed=seed).run()
+    hours = physics.ended_at - np.array([job.submitted for job, _ in jobs])
+    return float(hours.mean()) / 3600.0, statistics.fmean(clocked.took) * 1e3
+
+
+@dataclass(frozen=True)
+class Clocked:
+    """A policy whose decisions are timed."""
+
+    inner: Policy
+    took: list[float]
+
+    @property
+    def about(self) -> Any:
+        """The inner policy's."""
+        return self.inner.about
+
+    def decide(self, view: Any) -> Any:
+        """Decide, and note the CPU time."""
+        began = time.process_time()
+        plan = self.inner.decide(view)
+        self.took.append(time.process_time() - began)
+        return plan
+
+
+@dataclass(frozen=True, slots=True)
+class BlindJobs(Adaptive):
+    """Jobs that tune their batch by one model over all kinds, as in the authors' simulator."""
+
+    def agent(self, job: Job, truth: Truth) -> Agent:
+        """A tuner that does not tell kinds apart."""
+        return Tuner(table_of(self.models, job), truth.length, profiles=OneProfile())
+
+
+class OneProfile(dict[str, Profile]):
+    """The same profile whatever the kind."""
+
+    def setdefault(self, key: str, default: Profile | None = None) -> Profile:
+        """The profile."""
+        del key
+        return super().setdefault("any", default or Profile())
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The profile, if there is one."""
+        del key
+        return super().get("any", default)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -362,6 +362,16 @@ def test_growth_ends_where_a_job_gains_nothing() -> None:
     assert held == {"a": 3}
 
 
+def test_a_pipeline_grows_by_whole_replicas() -> None:
+    view = queue(8, (elastic("deep"), 100.0), (elastic("other"), 1.0))
+    speed = np.zeros((2, 8))
+    speed[:, 1::2] = (2.0, 4.0, 6.0, 8.0)
+
+    held = gpus(view, Optimus().decide(replace(view, beliefs=Told(speed, unit=2.0))))
+
+    assert held == {"deep": 6, "other": 2}
+
+
 def test_rigid_jobs_are_served_whole_in_queue_order() -> None:
     view = view_of(8, ("a", 4, 10.0), ("b", 8, 10.0), ("c", 2, 10.0))
 

@@ -55,6 +55,9 @@ class Told:
         rows = [one * (np.nan if job.id in self._unknown else 1.0) for job in table.jobs]
         return np.array(rows)
 
+    def units(self, table: Table, kinds: Sequence[str]) -> Floats:
+        return np.ones((len(table), len(kinds)))
+
     def most_run(self, table: Table) -> Floats:
         return np.array([0.0 if j.id in self._unknown else self._most for j in table.jobs])
 

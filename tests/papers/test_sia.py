@@ -51,6 +51,7 @@ class Told:
 
     matrix: Floats
     restart: float = 30.0
+    unit: float = 1.0
 
     def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None: ...
 
@@ -72,6 +73,9 @@ class Told:
 
     def restart_s(self, table: Table) -> Floats:
         return np.full(len(table), self.restart)
+
+    def units(self, table: Table, kinds: Sequence[str]) -> Floats:
+        return np.full((len(table), len(kinds)), self.unit)
 
 
 def seen(
@@ -300,6 +304,7 @@ class Law:
     max_nodes: int
     min_local: int = 16
     max_local: int = 256
+    unit: int = 1
 
     def times(self, placement: Sequence[int], local: float) -> tuple[float, float]:
         step = float(self.times_of.step(len(placement), sum(placement), local))

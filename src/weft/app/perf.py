@@ -15,6 +15,7 @@ from weft.core.ports import Beliefs, PerfModel
 from weft.core.trace import Trace
 from weft.perf.adaptive import Adaptive
 from weft.perf.beliefs import FittedBeliefs
+from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.perf.shipped import shipped_models
 from weft.perf.tables import ModelTable, read_tables
@@ -31,7 +32,7 @@ class Speeds:
     """The truth, what is believed of it, and the trace restricted to where its jobs can run."""
 
     perf: PerfModel
-    beliefs: Beliefs | None
+    beliefs: Beliefs
     trace: Trace
 
 
@@ -52,7 +53,7 @@ def speeds(setup: Setup, trace: Trace, cluster: Cluster, policy: Policy) -> Spee
     table = replace(published(), restart_cost=setup.restart_cost)
     if table.covers(trace, cluster.kinds):
         return _by_throughput(table, trace, cluster)
-    return Speeds(Replay(setup.restart_cost), None, trace)
+    return Speeds(Replay(setup.restart_cost), LinearBeliefs(), trace)
 
 
 def _adaptive(

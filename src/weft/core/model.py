@@ -80,10 +80,10 @@ class Job:
     priority: float = 0.0
     deadline: float | None = None
     tier: Tier = Tier.GUARANTEED
-    preemptible: bool = True
     cpus: float | None = None
     mem_gb: float | None = None
     hints: Mapping[str, float] = field(default_factory=dict)
+    preemptible: bool = True
 
 
 @dataclass(frozen=True, slots=True)

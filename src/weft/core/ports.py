@@ -85,6 +85,10 @@ class Beliefs(Protocol):
         """
         ...
 
+    def units(self, table: Table, kinds: Sequence[str]) -> Floats:
+        """Rows x kinds: GPUs of the smallest size a job runs on; 0 where it cannot run."""
+        ...
+
     def most_run(self, table: Table) -> Floats:
         """The most replicas each row has ever run with; 0 before its first run."""
         ...

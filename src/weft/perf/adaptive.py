@@ -83,6 +83,11 @@ class Tuner:
     known_times: dict[tuple[object, ...], tuple[float, float]] = field(default_factory=dict)
     most_local: int = 0
 
+    @property
+    def replicas(self) -> int:
+        """Copies of the model that train in parallel."""
+        return sum(self.placement) // self.table.kinds[self.kind].unit
+
     def begin(self, on: Allocation, kind: str) -> None:
         """A new allocation: choose a batch for it."""
         self.placement = tuple(len(part.gpus) for part in on.slices)
@@ -116,7 +121,7 @@ class Tuner:
 
     def observe(self, epoch: int) -> tuple[float, dict[str, float]]:
         """True progress per second now, and what the job can measure of it."""
-        table, replicas = self.table, sum(self.placement)
+        table, replicas = self.table, self.replicas
         batch = self.local * replicas * (self.accumulate + 1)
         at = (self.kind, self.placement, self.local)
         if at not in self.known_times:
@@ -145,7 +150,7 @@ class Tuner:
     def tune(self) -> None:
         """Take the best batch for the placement under the job's own fitted model."""
         table, kind = self.table, self.table.kinds[self.kind]
-        nodes, replicas = len(self.placement), sum(self.placement)
+        nodes, replicas = len(self.placement), self.replicas
         seen = self.profiles.get(self.kind)
         told = (self.kind, self.placement, seen.version if seen else 0, self.noise)
         if told == self.tuned_for:
@@ -163,7 +168,9 @@ class Tuner:
         else:
             batch = self.batch or max(table.init_batch, kind.min_local * replicas)
             local, accumulate = split(batch, replicas, self.most_local, table.init_batch)
-        self.local = min(local, table.max_batch // (replicas * (accumulate + 1)))
+            if kind.unit > 1:
+                local, accumulate = kind.min_local, 0
+        self.local = max(min(local, table.max_batch // (replicas * (accumulate + 1))), 1)
         self.accumulate = accumulate
 
 

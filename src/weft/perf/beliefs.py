@@ -92,6 +92,14 @@ class FittedBeliefs:
                     found[row, column] = tuned_rate(model, model.kinds[kind], job)
         return found
 
+    def units(self, table: Table, kinds: Sequence[str]) -> Floats:
+        """GPUs of one replica of each row on each kind; 0 where it cannot run."""
+        found = np.zeros((len(table), len(kinds)))
+        for row, job in enumerate(table.jobs):
+            known = table_of(self._models, job).kinds
+            found[row] = [known[kind].unit if kind in known else 0 for kind in kinds]
+        return found
+
     def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
         """Rows x configurations, evaluated together; what has not changed is remembered."""
         found = np.full((len(table), len(configs)), np.nan)
@@ -126,10 +134,24 @@ class FittedBeliefs:
                 if kind not in model.kinds:
                     continue
                 times, source, factor = _source(model, belief, kind)
+                own, fixed = model.kinds[kind], fixed_batch_of(model, job)
                 most = min(max(2 * belief.most, 1), model.max_batch // source.min_local)
+                if fixed:
+                    most = job.demand.max // own.unit
                 batches = (float(model.init_batch), self._largest_batch(model, job))
-                nodes = model.kinds[kind].max_nodes
-                sheet.add(row, times, source, factor, belief.noise, batches, sizes, most, nodes)
+                sheet.add(
+                    row,
+                    times,
+                    source,
+                    factor,
+                    belief.noise,
+                    batches,
+                    sizes,
+                    most,
+                    own.max_nodes,
+                    own.unit,
+                    fixed,
+                )
         sheet.evaluate(found)
         for row, _, belief in stale:
             belief.curve, belief.curve_of = found[row].copy(), (belief.version, configs)
@@ -137,6 +159,11 @@ class FittedBeliefs:
     def _largest_batch(self, model: ModelTable, job: Job) -> float:
         largest = float(model.max_batch)
         return min(job.hints.get("batch", largest), largest) if self._cap_batch else largest
+
+
+def fixed_batch_of(model: ModelTable, job: Job) -> float:
+    """The batch size of a job that may not choose its own; 0 of one that may."""
+    return 0.0 if job.batch is not None else job.hints.get("batch", float(model.init_batch))
 
 
 def _source(model: ModelTable, belief: Belief, kind: str) -> tuple[StepTime, Speeds, float]:

@@ -17,11 +17,11 @@ Ints = NDArray[np.intp]
 
 
 class Part(NamedTuple):
-    """Some configurations of a kind; `counts` are their GPUs again, to look things up by."""
+    """Some configurations of a kind; `counts` are their replicas again, to look things up by."""
 
     column: Ints
     nodes: Floats
-    gpus: Floats
+    replicas: Floats
     counts: tuple[float, ...]
 
 
@@ -32,16 +32,16 @@ class Sizes:
     column: Ints
     nodes: Floats
     gpus: Floats
-    _parts: dict[tuple[float, float], Part] = field(default_factory=dict, compare=False)
+    _parts: dict[tuple[float, ...], Part] = field(default_factory=dict, compare=False)
 
-    def within(self, most_gpus: float, most_nodes: float) -> Part:
-        """Those no larger than a job may have; remembered, since many jobs may have the same."""
-        key = (most_gpus, most_nodes)
+    def within(self, most_gpus: float, most_nodes: float, unit: int) -> Part:
+        """Whole replicas, no more than a job may have; remembered, since many may have the same."""
+        key = (most_gpus, most_nodes, unit)
         if key not in self._parts:
-            chosen = (self.gpus <= most_gpus) & (self.nodes <= most_nodes)
-            gpus = self.gpus[chosen]
-            counts = tuple(gpus.tolist())
-            self._parts[key] = Part(self.column[chosen], self.nodes[chosen], gpus, counts)
+            chosen = (self.gpus <= most_gpus) & (self.nodes <= most_nodes) & (self.gpus % unit == 0)
+            replicas = self.gpus[chosen] / unit
+            counts = tuple(replicas.tolist())
+            self._parts[key] = Part(self.column[chosen], self.nodes[chosen], replicas, counts)
         return self._parts[key]
 
 
@@ -76,36 +76,40 @@ class Sheet:
         noise: tuple[float, float],
         batches: tuple[float, float],
         sizes: Sizes,
-        most_gpus: float,
+        most: float,
         most_nodes: float,
+        unit: int,
+        fixed: float,
     ) -> None:
         """One job on the sizes of one kind, by the model of `source`, scaled by `factor`.
 
-        `batches` are the initial and the largest batch size.
+        `batches` are the initial and the largest batch size, `most` the replicas it may have,
+        `unit` the GPUs of one; `fixed` is the batch of a job that may not choose, else 0.
         """
-        part = sizes.within(most_gpus, most_nodes)
+        part = sizes.within(most * unit, most_nodes, unit)
         if not part.counts:
             return
         init, largest = batches
         limits = Limits(largest, float(source.min_local), float(source.max_local))
         self._facts.append((*times, *noise, init, factor, float(row)))
         self._parts.append(part)
-        spread = part.nodes if factor == 1.0 else np.ceil(part.gpus / source.node_gpus)
+        gpus = part.replicas * source.unit
+        spread = part.nodes if factor == 1.0 else np.ceil(gpus / source.node_gpus)
         self._nodes.append(spread)
-        self._candidates.append(candidates(part.counts, init, limits))
+        self._candidates.append(candidates(part.counts, init, limits, fixed))
 
     def evaluate(self, into: Floats) -> None:
         """Write the goodput of every case into its cell."""
         if not self._facts:
             return
-        column, _, gpus, counts = zip(*self._parts, strict=True)
+        column, _, replicas, counts = zip(*self._parts, strict=True)
         facts = np.repeat(np.array(self._facts), [len(c) for c in counts], axis=0).T
         looked_at = Candidates(*(np.concatenate(c) for c in zip(*self._candidates, strict=True)))
         best = best_of(
             StepTime(*facts[:7]),
             Noise(*facts[7:10]),
             np.concatenate(self._nodes),
-            np.concatenate(gpus),
+            np.concatenate(replicas),
             looked_at,
         )
         into[facts[11].astype(np.intp), np.concatenate(column)] = best.goodput * facts[10]

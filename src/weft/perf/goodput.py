@@ -145,9 +145,21 @@ def best_of(
 
 
 @lru_cache(maxsize=4096)
-def candidates(replicas: tuple[float, ...], init: float, limits: Limits) -> Candidates:
-    """The candidates for numbers of replicas; the same for every job with these limits."""
-    return _spread(np.array(replicas)[:, None], init, limits)
+def candidates(
+    replicas: tuple[float, ...], init: float, limits: Limits, fixed: float = 0.0
+) -> Candidates:
+    """The candidates for numbers of replicas; the same for every job with these limits.
+
+    With `fixed` there is only that one batch size to look at.
+    """
+    k = np.array(replicas)[:, None]
+    if not fixed:
+        return _spread(k, init, limits)
+    local = np.repeat(fixed / k, CANDIDATES, axis=1)
+    s = np.ceil(local / limits.max_local - TINY) - 1.0
+    np.maximum(s, 1.0, out=s, where=(k == 1.0) & (local > init + TINY))
+    m = np.ceil(local / (s + 1.0) - TINY)
+    return Candidates(m, s, (m >= 1.0) & (m <= limits.max_local))
 
 
 def _spread(k: Floats, init: Any, limits: Limits) -> Candidates:

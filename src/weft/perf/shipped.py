@@ -31,6 +31,7 @@ class FittedKind:
     bootstrap: float
     node_gpus: int
     max_nodes: int = MAX_NODES
+    unit: int = 1
 
     def times(self, placement: Sequence[int], local: float) -> tuple[float, float]:
         """Seconds of a step and of its synchronisation."""

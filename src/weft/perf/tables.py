@@ -22,11 +22,16 @@ from weft.perf.goodput import Floats
 # Our kinds and the names of the machines they were measured on.
 MACHINES = {"t4": "aws", "rtx": "rtx", "a100": "dgx-ext", "quad": "quad", "v100": "azure"}
 
+MICRO_BATCHES = 48  # of one sample each, in every replica of a pipeline (Sia, section 5)
+
 Curve = tuple[Floats, Floats, Floats]
 
 
 class Speeds(Protocol):
-    """One model on one GPU kind: limits of the batch on a GPU, and how long a step takes."""
+    """One model on one GPU kind: limits of the batch of a replica, and how long a step takes.
+
+    `unit` is GPUs a replica: 1, or the stages of a pipeline.
+    """
 
     @property
     def min_local(self) -> int: ...  # noqa: D102
@@ -38,6 +43,8 @@ class Speeds(Protocol):
     def node_gpus(self) -> int: ...  # noqa: D102
     @property
     def max_nodes(self) -> int: ...  # noqa: D102
+    @property
+    def unit(self) -> int: ...  # noqa: D102
 
     def times(self, placement: Sequence[int], local: float) -> tuple[float, float]:
         """Seconds of a step and of its synchronisation."""
@@ -59,9 +66,22 @@ class KindTable:
     max_nodes: int
     placements: Mapping[str, Curve]
     shapes: Mapping[tuple[int, int], Curve]
+    unit: int = 1
 
     def times(self, placement: Sequence[int], local: float) -> tuple[float, float]:
         """Seconds of a step and of its synchronisation."""
+        if self.unit > 1:
+            return self._pipelined(placement)
+        return self._looked_up(placement, local)
+
+    def _pipelined(self, placement: Sequence[int]) -> tuple[float, float]:
+        """GPipe: the forward pass of a stage, three times over micro-batches and the ramp."""
+        forward, sync = self._looked_up(placement, 1.0)
+        compute = 3.0 * (self.unit - 1 + MICRO_BATCHES) * forward
+        sync = sync if sum(placement) > self.unit else 0.0
+        return compute + sync, sync
+
+    def _looked_up(self, placement: Sequence[int], local: float) -> tuple[float, float]:
         curve = self.placements.get(_key(placement))
         if curve is None:
             curve = self.shapes.get((len(placement), sum(placement)))
@@ -71,6 +91,8 @@ class KindTable:
 
     def largest_local(self, placement: Sequence[int]) -> int:
         """The largest batch per GPU measured for a placement, or for a larger one."""
+        if self.unit > 1:
+            return MICRO_BATCHES
         exact = self.placements.get(_key(placement)) or self.shapes.get(
             (len(placement), sum(placement))
         )
@@ -196,14 +218,16 @@ def _kinds(folder: Path, facts: Mapping[str, Any], kinds: Collection[str]) -> di
         placements = _columns(path, text=("placement",))
         shapes = _by_shape(placements, _columns(folder / f"scalability-{machine}.csv"))
         fact = facts[machine]
+        unit = int(fact.get("pipeline_stages", 1))
         found[kind] = KindTable(
-            fact["min_local_bsz"],
-            fact["max_local_bsz"],
-            fact["bootstrap_xput_examples_per_s"],
+            fact["min_local_bsz"] if unit == 1 else MICRO_BATCHES,
+            fact["max_local_bsz"] if unit == 1 else MICRO_BATCHES,
+            fact.get("bootstrap_xput_examples_per_s") or 1.0,
             max(int(d) for name in placements["placement"] for d in name),
             max(nodes for nodes, _ in shapes),
             _by_placement(placements),
             shapes,
+            unit,
         )
     return found
 

@@ -182,6 +182,10 @@ class ThroughputBeliefs:
         shapes = [[Config(kind, 1, int(count)) for kind in kinds] for count in replicas]
         return np.column_stack([self.goodputs(table, same).mean(axis=1) for same in shapes])
 
+    def units(self, table: Table, kinds: Sequence[str]) -> Floats:
+        """One GPU a replica, where a job can run at all."""
+        return (self.rates(table, kinds) > 0.0).astype(float)
+
     def most_run(self, table: Table) -> Floats:
         """Every size is known: as many as the largest that a job takes."""
         return table.column("max").copy()

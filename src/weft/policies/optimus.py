@@ -25,7 +25,7 @@ import numpy as np
 from weft.core.about import About, Controls, Needs
 from weft.core.model import Allocation, Config, JobId
 from weft.core.plan import Plan
-from weft.core.table import Floats
+from weft.core.table import Bools, Floats
 from weft.core.view import View
 from weft.pieces.place.gangs import acceptable, fewest_nodes
 from weft.pieces.size.marginal import Growth, grow
@@ -57,10 +57,14 @@ class Optimus:
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """Speed of each row by kind and number of GPUs; linear where nothing is believed."""
+    """Speed of each row by kind and number of GPUs; linear where nothing is believed.
+
+    `units` are GPUs of one replica of each row on each kind.
+    """
 
     limit: int
     matrix: dict[str, Floats]
+    units: dict[str, Floats]
 
     def of(self, row: int, kind: str) -> Floats:
         """Speeds on 1, 2, ... GPUs of a kind."""
@@ -69,43 +73,71 @@ class Speeds:
             return np.arange(1.0, self.limit + 1.0)
         return np.asarray(believed[row])
 
+    def unit(self, row: int, kind: str) -> int:
+        """GPUs that a row on a kind gets more at a time; 0 where it cannot run."""
+        return int(self.units[kind][row]) if kind in self.units else 1
+
 
 def least_sizes(view: View, room: dict[str, int], speeds: Speeds) -> dict[int, tuple[str, int]]:
     """Kind and size of the rows that get anything, in queue order; who may not stop goes first."""
     left, found = dict(room), {}
-    bound = view.running() & ~view.preemptible()
+    bound = _bound(view)
     for row in np.argsort(~bound, kind="stable").tolist():
-        held = view.allocation(row)
-        count = held.gpus if held is not None and bound[row] else view.job(row).demand.min
-        kind = _kind(view, row, count, left, speeds)
+        sizes = _held_size(view, row) if bound[row] else _sizes(view, row, speeds)
+        kind = _kind(view, row, sizes, left)
         if kind is not None:
-            left[kind] -= count
-            found[row] = (kind, count)
+            left[kind] -= sizes[kind]
+            found[row] = (kind, sizes[kind])
     return found
 
 
 def grown(
     view: View, base: dict[int, tuple[str, int]], room: dict[str, int], speeds: Speeds
 ) -> dict[int, tuple[str, int]]:
-    """The same rows after GPUs were handed out one by one."""
-    kinds, rows = list(room), list(base)
-    left = view.remaining()
-    known = np.isfinite(left)
-    left = np.where(known, left, left[known].max(initial=1.0))
-    bound = view.running() & ~view.preemptible()
-    seconds = []
-    for row in rows:
-        kind, count = base[row]
-        most = count if bound[row] else min(view.job(row).demand.max, room[kind])
-        seconds.append(
-            _seconds(float(left[row]), view.job(row).demand.gpus, most, speeds.of(row, kind))
-        )
-    one = np.eye(len(kinds))
-    needs = [one[[kinds.index(base[row][0])]] for row in rows]
-    start = [(base[row][1],) for row in rows]
+    """The same rows after GPUs were handed out, one replica's at a time."""
+    kinds, one = list(room), np.eye(len(room))
+    left, bound = _left(view), _bound(view)
+    seconds, start, needs, units = [], [], [], []
+    for row, (kind, count) in base.items():
+        demand = view.job(row).demand
+        unit = count if bound[row] else max(speeds.unit(row, kind), 1)
+        most = count if bound[row] else max(min(demand.max, room[kind]), count)
+        took = _seconds(float(left[row]), demand.gpus, most, speeds.of(row, kind))
+        seconds.append(took[::unit])
+        start.append((count // unit,))
+        needs.append(unit * one[[kinds.index(kind)]])
+        units.append(unit)
     capacity = np.array([float(room[kind]) for kind in kinds])
     counts, _ = grow(Growth(seconds, start, needs, capacity))
-    return {row: (base[row][0], n) for row, (n,) in zip(rows, counts, strict=True)}
+    sizes = [n * unit for (n,), unit in zip(counts, units, strict=True)]
+    return {row: (base[row][0], size) for row, size in zip(base, sizes, strict=True)}
+
+
+def _bound(view: View) -> Bools:
+    """Rows that run and may not be stopped."""
+    return view.running() & ~view.preemptible()
+
+
+def _left(view: View) -> Floats:
+    """Seconds left of each row; what nobody knows is taken for the longest there is."""
+    left = view.remaining()
+    known = np.isfinite(left)
+    return np.where(known, left, left[known].max(initial=1.0))
+
+
+def _held_size(view: View, row: int) -> dict[str, int]:
+    on = view.allocation(row)
+    return {view.cluster.kind_of(on): on.gpus} if on is not None else {}
+
+
+def _sizes(view: View, row: int, speeds: Speeds) -> dict[str, int]:
+    """The least size of a row on each kind it can run on, in whole replicas."""
+    job, found = view.job(row), {}
+    for kind in acceptable(job, view.free):
+        unit = speeds.unit(row, kind)
+        if unit and ceil(job.demand.min / unit) * unit <= job.demand.max:
+            found[kind] = ceil(job.demand.min / unit) * unit
+    return found
 
 
 def _room(view: View) -> dict[str, int]:
@@ -125,8 +157,8 @@ def _room(view: View) -> dict[str, int]:
 def _speeds(view: View) -> Speeds:
     """What is believed about every size that some job may have."""
     limit = int(view.table.column("max").max(initial=1.0))
-    if view.beliefs is None or not len(view.table):
-        return Speeds(limit, {})
+    if view.beliefs is None or not len(view.table) or not view.cluster.nodes:
+        return Speeds(limit, {}, {})
     kinds = view.cluster.kinds
     sizes = [
         Config(kind, ceil(n / view.cluster.node_size(kind)), n)
@@ -134,28 +166,30 @@ def _speeds(view: View) -> Speeds:
         for n in range(1, limit + 1)
     ]
     goodput = view.beliefs.goodputs(view.table, sizes)
-    return Speeds(limit, dict(zip(kinds, np.split(goodput, len(kinds), axis=1), strict=True)))
+    units = view.beliefs.units(view.table, kinds)
+    return Speeds(
+        limit,
+        dict(zip(kinds, np.split(goodput, len(kinds), axis=1), strict=True)),
+        dict(zip(kinds, units.T, strict=True)),
+    )
 
 
-def _kind(view: View, row: int, count: int, room: dict[str, int], speeds: Speeds) -> str | None:
-    """Where a job runs now, if it can; else where most is left."""
+def _kind(view: View, row: int, sizes: dict[str, int], room: dict[str, int]) -> str | None:
+    """Where a job runs now, if there is room; else where most is left."""
     on = view.allocation(row)
     own = view.cluster.kind_of(on) if on is not None else None
-    kinds = [kind for kind in acceptable(view.job(row), view.free) if room[kind] >= count]
-    return max(
-        kinds,
-        key=lambda kind: (speeds.of(row, kind)[count - 1] > 0.0, kind == own, room[kind]),
-        default=None,
-    )
+    fitting = [kind for kind, count in sizes.items() if room[kind] >= count]
+    return max(fitting, key=lambda kind: (kind == own, room[kind]), default=None)
 
 
 def _seconds(left: float, asked: int, most: int, speed: Floats) -> Floats:
     """Seconds a job takes by its number of GPUs, from those left on as many as it asked for."""
-    possible = np.flatnonzero(speed[:asked] > 0.0)
+    possible = np.flatnonzero(speed > 0.0) + 1
     if not possible.size:
         return np.full(most + 1, np.inf)
-    largest = int(possible[-1]) + 1
-    work = left * float(speed[largest - 1]) * asked / largest
+    # The size asked for may be out of reach yet: it is taken to be linear from one that is not.
+    near = int(possible[possible <= asked].max(initial=possible[0]))
+    work = left * float(speed[near - 1]) * asked / near
     seconds = np.full(most + 1, np.inf)
     np.divide(work, speed[:most], out=seconds[1:], where=speed[:most] > 0.0)
     return seconds

@@ -66,29 +66,25 @@ class Sia:
 
     def decide(self, view: View) -> Plan:
         """Goodput matrix, program, placement."""
-        if not len(view.table):
+        if not len(view.table) or not view.cluster.nodes:
             return Plan()
-        configs = valid_configs(view.cluster, self.max_gpus)
+        configs = (*valid_configs(view.cluster, self.max_gpus), *rigid_configs(view))
         held = _held(view, configs)
         pinned = (view.restoring() | ~view.preemptible()) & (held >= 0) & (held < len(configs))
         worth = self._worth(view, configs, held)
         pick = self._choose(view.cluster, configs, worth, np.where(pinned, held, NONE))
         wanted = {row: configs[size] for row, size in enumerate(pick) if size >= 0}
-        placed = place_configs(view, wanted)
-        changes = {view.job(row).id: on for row, on in placed.items()}
-        stops = {
-            job.id: None
-            for row, job in enumerate(view.table.jobs)
-            if view.allocation(row) is not None and row not in wanted
-        }
-        return Plan({**stops, **changes})
+        changes = place_configs(view, wanted)
+        return Plan({view.job(row).id: on for row, on in changes.items()})
 
     def _worth(self, view: View, configs: tuple[Config, ...], held: Floats) -> Floats:
         """What each size is worth to each row: lambda less its weight, -inf where not allowed."""
         goodput = self._goodputs(view, configs)
         allowed = goodput > 0.0
-        least = np.where(allowed, goodput, np.inf).min(axis=1, keepdims=True)
-        level = np.where(allowed, goodput / np.where(np.isfinite(least), least, 1.0), INVALID)
+        worst = np.where(allowed, goodput, np.inf).argmin(axis=1)[:, None]
+        least = np.take_along_axis(np.where(allowed, goodput, 1.0), worst, 1)
+        unit = np.take_along_axis(np.maximum(self._units(view, configs), 1.0), worst, 1)
+        level = np.where(allowed, unit * goodput / least, INVALID)
         moving = (held >= 0)[:, None] & (held[:, None] != np.arange(len(configs))[None, :])
         level = np.where(moving & allowed, level * self._restart_factor(view)[:, None], level)
         weight = np.minimum(np.maximum(level, 1e-12) ** self.p, HEAVIEST)
@@ -100,17 +96,25 @@ class Sia:
     def _goodputs(self, view: View, configs: tuple[Config, ...]) -> Floats:
         """Beliefs; a job that has never run may have its smallest size of any kind it takes."""
         goodput = view.believed().goodputs(view.table, configs)
+        units = self._units(view, configs)
         unknown = np.isnan(goodput[:, 0])
-        masks: dict[Demand, tuple[Bools, Bools]] = {}
+        masks: dict[Demand, Bools] = {}
         for row, job in enumerate(view.table.jobs):
             if job.demand not in masks:
                 masks[job.demand] = _acceptable(job.demand, configs)
-            fits, smallest = masks[job.demand]
+            fits = masks[job.demand]
             if unknown[row]:
-                goodput[row] = smallest
+                goodput[row] = _smallest(configs, fits, units[row]) * units[row]
             elif not fits.all():
                 goodput[row][~fits] = 0.0
         return goodput
+
+    def _units(self, view: View, configs: tuple[Config, ...]) -> Floats:
+        """GPUs of one replica of each row in each configuration."""
+        kinds = view.cluster.kinds
+        by_kind = view.believed().units(view.table, kinds)
+        units: Floats = by_kind[:, [kinds.index(c.kind) for c in configs]]
+        return units
 
     def _restart_factor(self, view: View) -> Floats:
         age = view.now - view.table.submitted
@@ -145,6 +149,19 @@ def valid_configs(cluster: Cluster, max_gpus: int = 64) -> tuple[Config, ...]:
     return tuple(configs)
 
 
+def rigid_configs(view: View) -> tuple[Config, ...]:
+    """The sizes of jobs that take only one, on every kind, where they are not valid ones."""
+    valid = set(valid_configs(view.cluster, view.cluster.gpus))
+    sizes = sorted({job.demand.gpus for job in view.table.jobs if job.demand.rigid})
+    found = []
+    for kind in view.cluster.kinds:
+        size = view.cluster.node_size(kind)
+        every = [Config(kind, -(-gpus // size), gpus) for gpus in sizes]
+        room = view.cluster.gpus_by_kind[kind]
+        found += [c for c in every if c not in valid and c.gpus <= room]
+    return tuple(found)
+
+
 def restart_factor(age: Floats, restarts: Floats, seconds: Floats) -> Floats:
     """How much of a job's life a restart now would leave for work; 1 for the very young."""
     factor = np.maximum(age - restarts * seconds, 0.0) / (age + seconds)
@@ -161,13 +178,20 @@ def _held(view: View, configs: tuple[Config, ...]) -> Floats:
     return held
 
 
-def _acceptable(demand: Demand, configs: tuple[Config, ...]) -> tuple[Bools, Bools]:
-    """Which configurations a demand takes, and the smallest of them on each kind."""
-    fits = np.array(
+def _acceptable(demand: Demand, configs: tuple[Config, ...]) -> Bools:
+    """Which configurations a demand takes."""
+    return np.array(
         [
             demand.min <= c.gpus <= demand.max and (not demand.kinds or c.kind in demand.kinds)
             for c in configs
         ]
     )
-    least = min((c.gpus for c, ok in zip(configs, fits, strict=True) if ok), default=0)
-    return fits, fits & np.array([c.gpus == least for c in configs])
+
+
+def _smallest(configs: tuple[Config, ...], fits: Bools, units: Floats) -> Bools:
+    """The smallest size of whole replicas on each kind."""
+    least: dict[str, int] = {}
+    for config, ok, unit in zip(configs, fits, units, strict=True):
+        if ok and unit and config.gpus % unit == 0:
+            least[config.kind] = min(least.get(config.kind, config.gpus), config.gpus)
+    return np.array([least.get(c.kind) == c.gpus for c in configs]) & fits & (units > 0)

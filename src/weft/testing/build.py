@@ -13,6 +13,7 @@ from weft.core.scheduler import Scheduler
 from weft.core.state import State
 from weft.core.table import Floats, Table
 from weft.core.view import View
+from weft.perf.linear import LinearBeliefs
 
 Waiting = tuple[str, int, float]
 
@@ -42,7 +43,7 @@ def view_of(cluster: int | str | Cluster, *jobs: Waiting | Job, now: float = 0.0
             job = Job(JobId(name), demand=Demand(gpus))
         state.fold(now, Submitted(job))
         left.append(remaining)
-    return View(now, state.table, machines, state.free, Told(left))
+    return View(now, state.table, machines, state.free, Told(left), LinearBeliefs())
 
 
 class Told:

@@ -27,6 +27,7 @@ from weft.core.scheduler import Scheduler
 from weft.core.table import COLUMNS
 from weft.core.trace import Trace, Truth
 from weft.core.view import View
+from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.predict.oracle import Oracle
 from weft.sim.driver import Driver
@@ -105,7 +106,12 @@ def check_run(
 
     watched = Watched(policy)
     scheduler = Scheduler(
-        watched, cluster, predictor=Oracle(physics.remaining), seed=seed, journal=journal
+        watched,
+        cluster,
+        predictor=Oracle(physics.remaining),
+        beliefs=LinearBeliefs(),
+        seed=seed,
+        journal=journal,
     )
     Driver(scheduler, physics, cluster, faults=faults, seed=seed).run()
     check_log(log, cluster, struck)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.core.model import Config, Demand, Job, JobId
+from weft.core.model import BatchRange, Config, Demand, Job, JobId
 from weft.core.table import Table
 from weft.perf.beliefs import FittedBeliefs, tuned_rate
 from weft.perf.goodput import Floats, Limits, Noise, StepTime, best_batch
@@ -50,7 +50,8 @@ MODELS = {"toy": model(t4=kind_table(4, 2, 100.0, 1.0), a100=kind_table(8, 1, 40
 
 
 def job(name: str = "a", **hints: float) -> Job:
-    return Job(JobId(name), demand=Demand(1, 1, 16), model="toy", hints=hints)
+    adaptive = BatchRange(128, 4096, 256)
+    return Job(JobId(name), demand=Demand(1, 1, 16), model="toy", batch=adaptive, hints=hints)
 
 
 def table_of(*jobs: Job) -> Table:
@@ -181,6 +182,17 @@ def test_a_kind_that_the_model_was_not_measured_on_is_out_of_reach() -> None:
 
     assert found[0, 0] > 0.0
     assert found[0, 1] == 0.0
+
+
+def test_a_job_that_keeps_its_batch_may_have_what_it_asked_for_and_gains_less() -> None:
+    rigid = replace(job(batch=128.0), batch=None)
+    beliefs = told(*ALONE)
+
+    found = beliefs.goodputs(table_of(rigid), CONFIGS)[0]
+
+    assert found[0] == pytest.approx(1.0 / T4.grad(128) * 128, rel=0.01)
+    assert (found[[1, 2]] > 0.0).all()  # not bound to twice what ran
+    assert found[1] < ideal(CONFIGS[1])
 
 
 def test_the_batch_may_be_capped_at_the_submitted_one() -> None:

@@ -1,7 +1,8 @@
-"""Places for sizes that are a power of two inside a node, or whole nodes (Sia, SOSP 2023).
+"""Places for sizes inside a node, or of whole nodes and a rest (Sia, SOSP 2023).
 
-With capacity per kind respected such a placement always exists, but jobs in the way may have to
-move: the fewest GPUs' worth, smallest jobs first.
+Sizes that are powers of two inside a node, or whole nodes, always find a place while capacity per
+kind is respected, but jobs in the way may have to move: the fewest GPUs' worth, smallest first.
+Other sizes may find none.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from weft.core.free import Free
-from weft.core.model import Allocation, Config, NodeId
+from weft.core.model import EXCLUSIVE, Allocation, Config, Sharing
 from weft.core.view import View
+
+Nodes = dict[int, int]  # node to devices taken there
 
 
 @dataclass(slots=True)
 class Kind:
-    """The nodes of one kind: free devices and single-node jobs on each."""
+    """The nodes of one kind: free devices, and jobs that hold a part of each."""
 
     size: int
     free: dict[int, int] = field(default_factory=dict)
@@ -31,33 +34,33 @@ class Kind:
         self.by_free.setdefault(free, set()).add(node)
 
 
-def place_configs(view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation]:
-    """Allocations for the rows of `wanted`; rows whose size did not change stay where they are.
+def place_configs(view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation | None]:
+    """What changes if the rows of `wanted`, and no others, hold these sizes.
 
-    Rows that run and are not wanted leave. Only rows that move or start are in the answer.
+    Rows whose size did not change stay if they can; a row without a place holds nothing.
     """
     ledger, table = view.free, view.table
-    stay: dict[int, Allocation] = {}
+    held: dict[int, Allocation] = {}
     mark = ledger.mark()
     for row, on in enumerate(table.allocations):
         if on is None:
             continue
         if row in wanted and config_of(view, on) == wanted[row]:
-            stay[row] = on
+            held[row] = on
         else:
             ledger.give(on)
-    kinds = _survey(view, stay)
-    starts = {row: config for row, config in wanted.items() if row not in stay}
-    where = _assign(kinds, wanted, starts)
-    moved = [row for row in where if row in stay]
-    for row in moved:
-        ledger.give(stay[row])
-    placed: dict[int, Allocation] = {}
+    where = _assign(view, wanted, held)
+    for row in where:
+        if row in held:
+            ledger.give(held.pop(row))
     for row in sorted(where, key=lambda r: (-wanted[r].gpus, r)):
-        placed[row] = _build(ledger, where[row], wanted[row].gpus)
-        ledger.take(placed[row])
+        if sum(where[row].values()) == wanted[row].gpus:
+            held[row] = _build(ledger, where[row], view.job(row).demand.share)
+            ledger.take(held[row])
     ledger.rollback(mark)
-    return placed
+    changed = {row: on for row, on in held.items() if on != table.allocations[row]}
+    lost = {r: None for r, on in enumerate(table.allocations) if on is not None and r not in held}
+    return {**lost, **changed}
 
 
 def config_of(view: View, on: Allocation) -> Config:
@@ -65,72 +68,97 @@ def config_of(view: View, on: Allocation) -> Config:
     return Config(view.cluster.kind_of(on), len(on.slices), on.gpus)
 
 
-def _build(ledger: Free, nodes: list[int], gpus: int) -> Allocation:
-    each = gpus // len(nodes)
-    return Allocation(tuple(ledger.slice(node, each) for node in sorted(nodes)))
+def _build(ledger: Free, nodes: Nodes, share: float) -> Allocation:
+    """Devices of one's own; who asked for a part of one claims no more of it."""
+    slices = tuple(ledger.slice(node, count, share) for node, count in sorted(nodes.items()))
+    return Allocation(slices, EXCLUSIVE if share == 1.0 else Sharing(share=share))
 
 
-def _survey(view: View, stay: Mapping[int, Allocation]) -> dict[str, Kind]:
+def _survey(view: View, held: Mapping[int, Allocation]) -> dict[str, Kind]:
     kinds = {kind: Kind(view.cluster.node_size(kind)) for kind in view.cluster.kinds}
     for i, node in enumerate(view.cluster.nodes):
         kinds[node.kind].set_free(i, view.free.on(i))
         kinds[node.kind].guests[i] = {}
-    index: Mapping[NodeId, int] = view.cluster.index
-    for row, on in stay.items():
-        if len(on.slices) == 1:
-            at = index[on.slices[0].node]
-            if on.gpus < view.cluster.nodes[at].gpus:
-                kinds[view.cluster.nodes[at].kind].guests[at][row] = on.gpus
+    for row, on in held.items():
+        for part in on.slices:
+            at = view.cluster.index[part.node]
+            machine = view.cluster.nodes[at]
+            if len(part.gpus) < machine.gpus:
+                kinds[machine.kind].guests[at][row] = len(part.gpus)
     return kinds
 
 
 def _assign(
-    kinds: Mapping[str, Kind], wanted: Mapping[int, Config], starts: Mapping[int, Config]
-) -> dict[int, list[int]]:
+    view: View, wanted: Mapping[int, Config], held: Mapping[int, Allocation]
+) -> dict[int, Nodes]:
     """Nodes for every row that starts, and for those it pushes aside."""
-    where: dict[int, list[int]] = {}
-    small: list[int] = []
-    for row in sorted(starts, key=lambda r: (-starts[r].gpus, r)):
-        kind = kinds[starts[row].kind]
-        if starts[row].gpus >= kind.size:
-            where[row] = [_empty_node(kind, small) for _ in range(starts[row].gpus // kind.size)]
-        else:
-            small.append(row)
-    queue = [(-wanted[row].gpus, row) for row in small]
-    heapify(queue)
-    while queue:
-        _, row = heappop(queue)
-        kind, need = kinds[wanted[row].kind], wanted[row].gpus
-        pushed: list[int] = []
-        node = _room_for(kind, need, pushed)
-        kind.set_free(node, kind.free[node] - need)
-        kind.guests[node][row] = need
-        where[row] = [node]
-        for other in pushed:
-            heappush(queue, (-wanted[other].gpus, other))
+    kinds = _survey(view, held)
+    where: dict[int, Nodes] = {}
+    pushed: list[tuple[int, int]] = []
+    parts: list[tuple[int, int]] = []
+    starts = [row for row in wanted if row not in held]
+    for row in sorted(starts, key=lambda r: (-wanted[r].gpus, r)):
+        kind = kinds[wanted[row].kind]
+        whole, rest = divmod(wanted[row].gpus, kind.size)
+        where[row] = {_empty_node(kind, pushed): kind.size for _ in range(whole)}
+        parts += [(-rest, row)] * (rest > 0)
+    parts += [_aside(view, held, where, one) for one in pushed]
+    heapify(parts)
+    while parts:
+        negative, row = heappop(parts)
+        kind, pushed = kinds[wanted[row].kind], []
+        node = _room_for(kind, -negative, pushed)
+        if node is None:
+            continue
+        kind.set_free(node, kind.free[node] + negative)
+        kind.guests[node][row] = -negative
+        where[row][node] = -negative
+        for one in pushed:
+            heappush(parts, _aside(view, held, where, one))
     return where
 
 
-def _empty_node(kind: Kind, pushed: list[int]) -> int:
+def _aside(
+    view: View,
+    held: Mapping[int, Allocation],
+    where: dict[int, Nodes],
+    pushed: tuple[int, int],
+) -> tuple[int, int]:
+    """A row must leave one node: what it takes there looks for another place."""
+    row, node = pushed
+    if row not in where:
+        slices = held[row].slices
+        where[row] = {view.cluster.index[part.node]: len(part.gpus) for part in slices}
+    return -where[row].pop(node), row
+
+
+def _empty_node(kind: Kind, pushed: list[tuple[int, int]]) -> int:
     """A whole node: an empty one from the end, else the one with most room, emptied."""
     most = max(free for free, nodes in kind.by_free.items() if nodes)
     node = max(kind.by_free[most])
-    pushed += kind.guests[node]
+    pushed += [(row, node) for row in kind.guests[node]]
     kind.guests[node] = {}
     kind.set_free(node, 0)
     return node
 
 
-def _room_for(kind: Kind, need: int, pushed: list[int]) -> int:
+def _room_for(kind: Kind, need: int, pushed: list[tuple[int, int]]) -> int | None:
     """The node that fits best; else the one where the fewest GPUs must move, smallest first."""
     for free in range(need, kind.size + 1):
         if nodes := kind.by_free.get(free):
             return min(nodes)
-    open_nodes = [n for n in kind.free if kind.free[n] + sum(kind.guests[n].values()) >= need]
-    node = max(open_nodes, key=lambda n: (kind.free[n], -n))
+    # Only what is smaller may be pushed aside, so that this comes to an end.
+    room = {
+        node: free + sum(gpus for gpus in kind.guests[node].values() if gpus < need)
+        for node, free in kind.free.items()
+    }
+    enough = [node for node, gpus in room.items() if gpus >= need]
+    if not enough:
+        return None
+    node = max(enough, key=lambda n: (kind.free[n], -n))
     for row in sorted(kind.guests[node], key=lambda r: (kind.guests[node][r], r)):
         if kind.free[node] >= need:
             break
         kind.set_free(node, kind.free[node] + kind.guests[node].pop(row))
-        pushed.append(row)
+        pushed.append((row, node))
     return node

@@ -1,0 +1,51 @@
+"""Beliefs for jobs that nobody measured: speed in proportion to GPUs, on every kind alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from weft.core.model import Config, Job
+from weft.core.table import Floats, Table
+from weft.perf.restart import restart_s
+
+
+class LinearBeliefs:
+    """What a scheduler must assume of a plain trace, and what its replay makes true."""
+
+    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
+        """Nothing to learn."""
+
+    def forget(self, job: Job) -> None:
+        """Nothing to forget."""
+
+    def rates(self, table: Table, kinds: Sequence[str]) -> Floats:
+        """Speed 1 on whatever a row asked for."""
+        return np.ones((len(table), len(kinds)))
+
+    def units(self, table: Table, kinds: Sequence[str]) -> Floats:
+        """One GPU a replica."""
+        return np.ones((len(table), len(kinds)))
+
+    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
+        """As many GPUs, as much work."""
+        return np.tile(np.array([float(c.gpus) for c in configs]), (len(table), 1))
+
+    def blind_goodputs(
+        self,
+        table: Table,
+        kinds: Sequence[str],  # noqa: ARG002 - the same on all
+        nodes: Floats,  # noqa: ARG002 - wherever they are
+        replicas: Floats,
+    ) -> Floats:
+        """The same by replicas."""
+        return np.tile(np.asarray(replicas, dtype=float), (len(table), 1))
+
+    def most_run(self, table: Table) -> Floats:
+        """As many as each row may have: there is nothing to find out."""
+        return np.array(table.column("max"))
+
+    def restart_s(self, table: Table) -> Floats:
+        """What a restart of each row's model costs."""
+        return np.array([restart_s(job.model) for job in table.jobs])

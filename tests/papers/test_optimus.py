@@ -16,7 +16,7 @@ from tests.papers.test_sia import CLUSTER, MODELS, Told, drawn
 from weft.core.about import About
 from weft.core.errors import InvalidConfig
 from weft.core.events import Decided, Started, Submitted
-from weft.core.model import Allocation, Demand, Job, JobId
+from weft.core.model import Allocation, Demand, Job, JobId, Sharing
 from weft.core.plan import Plan
 from weft.core.scheduler import Scheduler
 from weft.core.state import State
@@ -424,6 +424,16 @@ def test_a_job_that_may_not_be_stopped_keeps_all_it_has() -> None:
 
     assert JobId("a") not in plan.changes
     assert gpus(alone, plan) == {"a": 6, "b": 2}
+
+
+def test_jobs_that_share_a_device_and_may_not_be_stopped_keep_it_together() -> None:
+    half = Demand(1, share=0.5)
+    jobs = [(Job(JobId(n), demand=half, preemptible=False), 9.0) for n in ("a", "b")]
+    view = queue(1, *jobs)
+    where = Allocation((view.free.slice(0, 1, 0.5),), Sharing(share=0.5))
+    both = running(view, Plan({JobId("a"): where, JobId("b"): where}), now=600.0)
+
+    assert not Optimus().decide(both).changes
 
 
 def test_jobs_without_any_estimate_share_alike() -> None:

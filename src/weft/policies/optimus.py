@@ -83,11 +83,10 @@ def least_sizes(view: View, room: dict[str, int], speeds: Speeds) -> dict[int, t
     left, found = dict(room), {}
     bound = _bound(view)
     for row in np.argsort(~bound, kind="stable").tolist():
-        sizes = _held_size(view, row) if bound[row] else _sizes(view, row, speeds)
-        kind = _kind(view, row, sizes, left)
-        if kind is not None:
-            left[kind] -= sizes[kind]
-            found[row] = (kind, sizes[kind])
+        size = _held_size(view, row) if bound[row] else _least(view, row, left, speeds)
+        if size is not None:
+            left[size[0]] -= size[1]
+            found[row] = size
     return found
 
 
@@ -125,19 +124,23 @@ def _left(view: View) -> Floats:
     return np.where(known, left, left[known].max(initial=1.0))
 
 
-def _held_size(view: View, row: int) -> dict[str, int]:
+def _held_size(view: View, row: int) -> tuple[str, int] | None:
     on = view.allocation(row)
-    return {view.cluster.kind_of(on): on.gpus} if on is not None else {}
+    return (view.cluster.kind_of(on), on.gpus) if on is not None else None
 
 
-def _sizes(view: View, row: int, speeds: Speeds) -> dict[str, int]:
-    """The least size of a row on each kind it can run on, in whole replicas."""
-    job, found = view.job(row), {}
-    for kind in acceptable(job, view.free):
+def _least(view: View, row: int, room: dict[str, int], speeds: Speeds) -> tuple[str, int] | None:
+    """The least size in whole replicas: where the row runs now, else where most room is left."""
+    demand, held = view.job(row).demand, _held_size(view, row)
+    fitting: dict[str, int] = {}
+    for kind in acceptable(view.job(row), view.free):
         unit = speeds.unit(row, kind)
-        if unit and ceil(job.demand.min / unit) * unit <= job.demand.max:
-            found[kind] = ceil(job.demand.min / unit) * unit
-    return found
+        count = ceil(demand.min / unit) * unit if unit else 0
+        if 0 < count <= min(demand.max, room[kind]):
+            fitting[kind] = count
+    own = held[0] if held is not None else None
+    best = max(fitting, key=lambda kind: (kind == own, room[kind]), default=None)
+    return None if best is None else (best, fitting[best])
 
 
 def _room(view: View) -> dict[str, int]:
@@ -174,14 +177,6 @@ def _speeds(view: View) -> Speeds:
     )
 
 
-def _kind(view: View, row: int, sizes: dict[str, int], room: dict[str, int]) -> str | None:
-    """Where a job runs now, if there is room; else where most is left."""
-    on = view.allocation(row)
-    own = view.cluster.kind_of(on) if on is not None else None
-    fitting = [kind for kind, count in sizes.items() if room[kind] >= count]
-    return max(fitting, key=lambda kind: (kind == own, room[kind]), default=None)
-
-
 def _seconds(left: float, asked: int, most: int, speed: Floats) -> Floats:
     """Seconds a job takes by its number of GPUs, from those left on as many as it asked for."""
     possible = np.flatnonzero(speed > 0.0) + 1
@@ -200,7 +195,7 @@ def _placed(view: View, sizes: dict[int, tuple[str, int]]) -> Plan:
     changes: dict[JobId, Allocation | None] = {}
     moving: list[int] = []
     for row, on in enumerate(view.table.allocations):
-        stays = on is not None and (view.cluster.kind_of(on), on.gpus) == sizes.get(row)
+        stays = on is not None and _held_size(view, row) == sizes.get(row)
         if on is not None and not stays:
             view.free.give(on)
             changes[view.job(row).id] = None

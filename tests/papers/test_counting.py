@@ -1,7 +1,8 @@
-"""Completion times of the simple orders, against published figures and a naive simulator."""
+"""Completion times of the simple orders, against known figures and a naive simulator."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,24 +26,21 @@ def average_jct_s(trace: Trace, policy: str, cluster: str) -> tuple[float, float
 def naive(trace: Trace, policy: str, gpus: int) -> Count:
     jobs = [Run(j.id, j.demand.gpus, j.submitted, t.length) for j, t in trace]
     place = {job.name: i for i, job in enumerate(jobs)}
-    orders = {
-        "fifo": (lambda j: place[j.name], False, True),
-        "fifo:backfill=true": (lambda j: place[j.name], False, False),
-        "srtf": (lambda j: (j.length - j.ran, place[j.name]), True, False),
-        "srsf": (lambda j: ((j.length - j.ran) * j.gpus, place[j.name]), True, False),
-        LAS_TIME: (None, True, False),
-        LAS_2D: (None, True, False),
+    keys: dict[str, Callable[[Run], float]] = {
+        "fifo": lambda _: 0.0,
+        "fifo:backfill=true": lambda _: 0.0,
+        "srtf": lambda j: j.length - j.ran,
+        "srsf": lambda j: (j.length - j.ran) * j.gpus,
     }
-    key, preempt, strict = orders[policy]
-    limits = LIMITS if key is None else ()
+    key = keys.get(policy, lambda _: 0.0)
     return Count(
         gpus,
         jobs,
-        lambda active: sorted(active, key=key),
-        preempt,
-        strict,
-        limits,
-        policy == LAS_TIME,
+        lambda active: sorted(active, key=lambda j: (key(j), place[j.name])),
+        preempt=not policy.startswith("fifo"),
+        strict=policy == "fifo",
+        limits=() if policy in keys else LIMITS,
+        by_time=policy == LAS_TIME,
     ).play()
 
 

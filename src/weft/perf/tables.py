@@ -24,6 +24,8 @@ MACHINES = {"t4": "aws", "rtx": "rtx", "a100": "dgx-ext", "quad": "quad", "v100"
 
 MICRO_BATCHES = 48  # of one sample each, in every replica of a pipeline (Sia, section 5)
 
+TIMED = ("local_bsz", "step_time", "sync_time")
+TRAINED = ("progress", "grad_sqr", "grad_var")
 Curve = tuple[Floats, Floats, Floats]
 
 
@@ -171,7 +173,7 @@ def read_tables(
         ) from error
     wanted = set(models) & set(facts) or set(facts)
     found = {
-        p.name: _model(p, facts[p.name], kinds or MACHINES)
+        p.name: _checked(p, facts[p.name], kinds or MACHINES, facts_file)
         for p in sorted(folder.iterdir())
         if p.name in wanted
     }
@@ -180,14 +182,29 @@ def read_tables(
     return found
 
 
+def _checked(
+    folder: Path, facts: Mapping[str, Any], kinds: Collection[str], facts_file: Path
+) -> ModelTable:
+    try:
+        return _model(folder, facts, kinds)
+    except KeyError as error:
+        raise InvalidConfig(
+            f"{facts_file}: model {folder.name!r} lacks {error}",
+            hint="see docs/how-to/measured-profiles.md for the fields that are needed",
+        ) from error
+
+
 def _model(folder: Path, facts: Mapping[str, Any], kinds: Collection[str]) -> ModelTable:
-    runs = {int(p.stem.split("-")[1]): _columns(p) for p in folder.glob("validation-*.csv")}
+    runs = {
+        int(p.stem.split("-")[1]): _columns(p, TRAINED) for p in folder.glob("validation-*.csv")
+    }
+    if not runs:
+        raise InvalidConfig(
+            f"{folder} has no validation-BATCH.csv", hint="one file a batch size that was trained"
+        )
     batches = sorted(runs)
     epochs = min(len(runs[b]["progress"]) for b in batches)
-    stacked = {
-        name: np.stack([runs[b][name][:epochs] for b in batches])
-        for name in ("progress", "grad_sqr", "grad_var")
-    }
+    stacked = {name: np.stack([runs[b][name][:epochs] for b in batches]) for name in TRAINED}
     return ModelTable(
         folder.name,
         facts["init_batch_size"],
@@ -215,8 +232,11 @@ def _kinds(folder: Path, facts: Mapping[str, Any], kinds: Collection[str]) -> di
         path = folder / f"placements-{machine}.csv"
         if kind not in kinds or machine not in facts or not path.is_file():
             continue
-        placements = _columns(path, text=("placement",))
-        shapes = _by_shape(placements, _columns(folder / f"scalability-{machine}.csv"))
+        placements = _columns(path, ("placement", *TIMED), ("placement",))
+        shapes = _by_shape(
+            placements,
+            _columns(folder / f"scalability-{machine}.csv", ("num_nodes", "num_replicas", *TIMED)),
+        )
         fact = facts[machine]
         unit = int(fact.get("pipeline_stages", 1))
         found[kind] = KindTable(
@@ -255,7 +275,7 @@ def _by_shape(
 
 
 def _curve(rows: Mapping[str, Any], chosen: Any) -> Curve:
-    local, step, sync = (rows[c][chosen] for c in ("local_bsz", "step_time", "sync_time"))
+    local, step, sync = (rows[c][chosen] for c in TIMED)
     sizes, of = np.unique(local, return_inverse=True)
     count = np.bincount(of)
     return sizes, np.bincount(of, step) / count, np.bincount(of, sync) / count
@@ -271,7 +291,7 @@ def _key(placement: Sequence[int]) -> str:
     return min(digits[i:] + digits[:i] for i in range(len(digits)))
 
 
-def _columns(path: Path, text: tuple[str, ...] = ()) -> dict[str, Any]:
+def _columns(path: Path, needed: tuple[str, ...], text: tuple[str, ...] = ()) -> dict[str, Any]:
     try:
         with path.open(newline="") as lines:
             header, *rows = csv.reader(lines)
@@ -279,6 +299,8 @@ def _columns(path: Path, text: tuple[str, ...] = ()) -> dict[str, Any]:
         raise InvalidConfig(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise InvalidConfig(f"{path} is empty") from error
+    if missing := [name for name in needed if name not in header]:
+        raise InvalidConfig(f"{path} has no column {missing[0]!r}; it has {', '.join(header)}")
     try:
         columns = dict(zip(header, zip(*rows, strict=True), strict=True))
         return {

@@ -143,7 +143,7 @@ def valid_configs(cluster: Cluster, max_gpus: int = 64) -> tuple[Config, ...]:
     configs: list[Config] = []
     for kind in cluster.kinds:
         size = cluster.node_size(kind)
-        nodes = cluster.gpus_by_kind[kind] // size
+        nodes = sum(n.kind == kind and n.gpus == size for n in cluster.nodes)
         configs += [Config(kind, 1, 2**i) for i in range(size.bit_length()) if 2**i <= size]
         configs += [Config(kind, n, n * size) for n in range(2, nodes + 1) if n * size <= max_gpus]
     return tuple(configs)

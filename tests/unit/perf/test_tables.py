@@ -195,7 +195,6 @@ def test_a_missing_table_is_named(folder: Path) -> None:
         read_tables(folder)
 
 
-@pytest.mark.xfail(reason="leaves with a bare KeyError or ValueError", strict=True)
 def test_a_model_without_validation_runs_is_refused_with_its_folder(folder: Path) -> None:
     for path in (folder / "toy").glob("validation-*.csv"):
         path.unlink()
@@ -204,7 +203,6 @@ def test_a_model_without_validation_runs_is_refused_with_its_folder(folder: Path
         read_tables(folder)
 
 
-@pytest.mark.xfail(reason="leaves with a bare KeyError or ValueError", strict=True)
 def test_a_missing_column_is_refused_with_its_file(folder: Path) -> None:
     text = PLACEMENTS.replace("sync_time", "sink_time")
     (folder / "toy" / "placements-aws.csv").write_text(text)
@@ -213,7 +211,6 @@ def test_a_missing_column_is_refused_with_its_file(folder: Path) -> None:
         read_tables(folder)
 
 
-@pytest.mark.xfail(reason="leaves with a bare KeyError or ValueError", strict=True)
 def test_a_missing_fact_is_refused_with_its_model(folder: Path) -> None:
     facts = {name: fact for name, fact in FACTS.items() if name != "slowdown_divisor"}
     (folder.parent / "models.json").write_text(json.dumps({"models": {"toy": facts}}))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -198,7 +197,6 @@ def test_sizes_beyond_what_fits_leave_rows_out_but_never_split_or_shrink_them(da
         held = [placed.get(row) for row in range(6)]
 
 
-@pytest.mark.xfail(reason="a smaller node is taken for a whole one", strict=True)
 def test_whole_nodes_of_a_kind_with_small_ones_are_large_ones() -> None:
     cluster = parse_cluster("1x8:v100+2x4:v100")
     view = seen(cluster, on(("v100-0", (0, 1, 2, 3))), on(("v100-0", (4, 5))), None)

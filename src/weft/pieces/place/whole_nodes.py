@@ -20,9 +20,13 @@ Nodes = dict[int, int]  # node to devices taken there
 
 @dataclass(slots=True)
 class Kind:
-    """The nodes of one kind: free devices, and jobs that hold a part of each."""
+    """The nodes of one kind: free devices, and jobs that hold a part of each.
+
+    `large` are the nodes of the largest size that no job has whole.
+    """
 
     size: int
+    large: set[int] = field(default_factory=set)
     free: dict[int, int] = field(default_factory=dict)
     guests: dict[int, dict[int, int]] = field(default_factory=dict)
     by_free: dict[int, set[int]] = field(default_factory=dict)
@@ -79,12 +83,16 @@ def _survey(view: View, held: Mapping[int, Allocation]) -> dict[str, Kind]:
     for i, node in enumerate(view.cluster.nodes):
         kinds[node.kind].set_free(i, view.free.on(i))
         kinds[node.kind].guests[i] = {}
+        if node.gpus == kinds[node.kind].size:
+            kinds[node.kind].large.add(i)
     for row, on in held.items():
         for part in on.slices:
             at = view.cluster.index[part.node]
             machine = view.cluster.nodes[at]
             if len(part.gpus) < machine.gpus:
                 kinds[machine.kind].guests[at][row] = len(part.gpus)
+            else:
+                kinds[machine.kind].large.discard(at)
     return kinds
 
 
@@ -134,8 +142,8 @@ def _aside(
 
 def _empty_node(kind: Kind, pushed: list[tuple[int, int]]) -> int:
     """A whole node: an empty one from the end, else the one with most room, emptied."""
-    most = max(free for free, nodes in kind.by_free.items() if nodes)
-    node = max(kind.by_free[most])
+    node = max(kind.large, key=lambda n: (kind.free[n], n))
+    kind.large.discard(node)
     pushed += [(row, node) for row in kind.guests[node]]
     kind.guests[node] = {}
     kind.set_free(node, 0)

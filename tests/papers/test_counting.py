@@ -32,7 +32,7 @@ def naive(trace: Trace, policy: str, gpus: int) -> Count:
         "srtf": lambda j: j.length - j.ran,
         "srsf": lambda j: (j.length - j.ran) * j.gpus,
     }
-    key = keys.get(policy, lambda _: 0.0)
+    key = keys.get(policy, keys["fifo"])
     return Count(
         gpus,
         jobs,

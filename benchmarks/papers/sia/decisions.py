@@ -39,6 +39,7 @@ class Watch:
     problems: list[tuple[mc.Problem, mc.Answer, float]] = field(default_factory=list)
 
     def choose(self, problem: mc.Problem, **how: float) -> mc.Answer:
+        """Solve, and remember what was solved and how long it took."""
         began = time.process_time()
         answer = mc.choose(problem, **how)
         self.problems.append((problem, answer, time.process_time() - began))
@@ -46,9 +47,8 @@ class Watch:
 
 
 def run(data: Path) -> int:
-    print(
-        f"{'GPUs':>7} {'jobs':>6} {'decision ms':>12} {'program ms':>11} {'gap':>9} {'GLPK ms':>9} {'GLPK gap':>9}"
-    )
+    heads = ("GPUs", "jobs", "decision ms", "program ms", "gap", "GLPK ms", "GLPK gap")
+    print("{:>7} {:>6} {:>12} {:>11} {:>9} {:>9} {:>9}".format(*heads))
     rows = []
     for per_64 in PER_64:
         for scale in SCALES:

@@ -26,7 +26,7 @@ from weft.core.model import Config, Demand
 from weft.core.plan import Plan
 from weft.core.table import Bools, Floats
 from weft.core.view import View
-from weft.pieces.place.whole_nodes import config_of, place_configs
+from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.multiple_choice import NONE, Problem, choose
 
 INVALID = 1e-4
@@ -68,7 +68,8 @@ class Sia:
         """Goodput matrix, program, placement."""
         if not len(view.table) or not view.cluster.nodes:
             return Plan()
-        configs = (*valid_configs(view.cluster, self.max_gpus), *rigid_configs(view))
+        valid = valid_configs(view.cluster, self.max_gpus)
+        configs = (*valid, *rigid_configs(view, valid))
         held = _held(view, configs)
         pinned = (view.restoring() | ~view.preemptible()) & (held >= 0) & (held < len(configs))
         worth = self._worth(view, configs, held)
@@ -149,16 +150,16 @@ def valid_configs(cluster: Cluster, max_gpus: int = 64) -> tuple[Config, ...]:
     return tuple(configs)
 
 
-def rigid_configs(view: View) -> tuple[Config, ...]:
+def rigid_configs(view: View, valid: tuple[Config, ...]) -> tuple[Config, ...]:
     """The sizes of jobs that take only one, on every kind, where they are not valid ones."""
-    valid = set(valid_configs(view.cluster, view.cluster.gpus))
+    known = {(config.kind, config.gpus) for config in valid}
     sizes = sorted({job.demand.gpus for job in view.table.jobs if job.demand.rigid})
     found = []
     for kind in view.cluster.kinds:
         size = view.cluster.node_size(kind)
         every = [Config(kind, -(-gpus // size), gpus) for gpus in sizes]
         room = view.cluster.gpus_by_kind[kind]
-        found += [c for c in every if c not in valid and c.gpus <= room]
+        found += [c for c in every if (kind, c.gpus) not in known and c.gpus <= room]
     return tuple(found)
 
 
@@ -170,11 +171,11 @@ def restart_factor(age: Floats, restarts: Floats, seconds: Floats) -> Floats:
 
 def _held(view: View, configs: tuple[Config, ...]) -> Floats:
     """The configuration each row holds; one past the last for a size that is none of them."""
-    index = {config: i for i, config in enumerate(configs)}
+    index = {(config.kind, config.gpus): i for i, config in enumerate(configs)}
     held = np.full(len(view.table), float(NONE))
     for row, on in enumerate(view.table.allocations):
         if on is not None:
-            held[row] = index.get(config_of(view, on), len(configs))
+            held[row] = index.get((view.cluster.kind_of(on), on.gpus), len(configs))
     return held
 
 

@@ -49,7 +49,7 @@ def place_configs(view: View, wanted: Mapping[int, Config]) -> dict[int, Allocat
     for row, on in enumerate(table.allocations):
         if on is None:
             continue
-        if row in wanted and config_of(view, on) == wanted[row]:
+        if row in wanted and _same_size(view, on, wanted[row]):
             held[row] = on
         else:
             ledger.give(on)
@@ -70,6 +70,10 @@ def place_configs(view: View, wanted: Mapping[int, Config]) -> dict[int, Allocat
 def config_of(view: View, on: Allocation) -> Config:
     """The size of an allocation."""
     return Config(view.cluster.kind_of(on), len(on.slices), on.gpus)
+
+
+def _same_size(view: View, on: Allocation, wanted: Config) -> bool:
+    return on.gpus == wanted.gpus and view.cluster.kind_of(on) == wanted.kind
 
 
 def _build(ledger: Free, nodes: Nodes, share: float) -> Allocation:
@@ -108,7 +112,10 @@ def _assign(
     for row in sorted(starts, key=lambda r: (-wanted[r].gpus, r)):
         kind = kinds[wanted[row].kind]
         whole, rest = divmod(wanted[row].gpus, kind.size)
-        where[row] = {_empty_node(kind, pushed): kind.size for _ in range(whole)}
+        large = min(whole, len(kind.large))
+        where[row] = {_empty_node(kind, pushed): kind.size for _ in range(large)}
+        # A kind with too few large nodes: halves may do on the small ones.
+        parts += [(-kind.size // 2, row)] * (2 * (whole - large))
         parts += [(-rest, row)] * (rest > 0)
     parts += [_aside(view, held, where, one) for one in pushed]
     heapify(parts)
@@ -119,8 +126,8 @@ def _assign(
         if node is None:
             continue
         kind.set_free(node, kind.free[node] + negative)
-        kind.guests[node][row] = -negative
-        where[row][node] = -negative
+        kind.guests[node][row] = kind.guests[node].get(row, 0) - negative
+        where[row][node] = where[row].get(node, 0) - negative
         for one in pushed:
             heappush(parts, _aside(view, held, where, one))
     return where

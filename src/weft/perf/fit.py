@@ -135,7 +135,7 @@ def minimise(problem: Problem, start: Floats, free: Bools) -> Floats:
         trial = _moved(p, which, np.asarray(np.linalg.solve(curve, -pull)))
         after = problem.at(trial)
         if after[0] < loss:
-            done = loss - after[0] < 1e-4 * loss
+            done = loss - after[0] < 3e-4 * loss
             p, (loss, off, slopes) = trial, after
             damping = max(damping * 0.2, 1e-9)
             if done:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from weft.perf.fit import Row, fit
 from weft.perf.goodput import StepTime
 
-CLOSE = 0.03  # a model that foretells a new measurement this well is not fitted again
+CLOSE = 0.05  # a model that foretells a new measurement this well is not fitted again
 
 
 @dataclass(slots=True)

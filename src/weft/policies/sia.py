@@ -34,6 +34,25 @@ HEAVIEST = 3000.0
 
 
 @dataclass(frozen=True, slots=True)
+class Last:
+    """The last round's program and its answer: the same again needs no solving."""
+
+    worth: Floats
+    pinned: Floats
+    capacity: Floats
+    pick: Floats
+    prices: Floats
+
+    def answers(self, worth: Floats, pinned: Floats, capacity: Floats) -> bool:
+        """Whether this very program was solved."""
+        return (
+            np.array_equal(self.capacity, capacity)
+            and np.array_equal(self.pinned, pinned)
+            and np.array_equal(self.worth, worth)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Sia:
     """The best kind and number of GPUs for every job together, once a round.
 
@@ -73,10 +92,11 @@ class Sia:
         held = _held(view, configs)
         pinned = (view.restoring() | ~view.preemptible()) & (held >= 0) & (held < len(configs))
         worth = self._worth(view, configs, held)
-        pick = self._choose(view.cluster, configs, worth, np.where(pinned, held, NONE))
+        last = self._choose(view, configs, worth, np.where(pinned, held, float(NONE)))
+        pick = [int(size) for size in last.pick]
         wanted = {row: configs[size] for row, size in enumerate(pick) if size >= 0}
         changes = place_configs(view, wanted)
-        return Plan({view.job(row).id: on for row, on in changes.items()})
+        return Plan({view.job(row).id: on for row, on in changes.items()}, memory=last)
 
     def _worth(self, view: View, configs: tuple[Config, ...], held: Floats) -> Floats:
         """What each size is worth to each row: lambda less its weight, -inf where not allowed."""
@@ -123,20 +143,26 @@ class Sia:
         return restart_factor(age, restarts, view.believed().restart_s(view.table))
 
     def _choose(
-        self, cluster: Cluster, configs: tuple[Config, ...], worth: Floats, pinned: Floats
-    ) -> list[int]:
+        self, view: View, configs: tuple[Config, ...], worth: Floats, pinned: Floats
+    ) -> Last:
         """Solve for the rows that may change; the pinned keep what they have."""
-        kind = np.array([cluster.kinds.index(c.kind) for c in configs])
+        last = view.memory if isinstance(view.memory, Last) else None
+        capacity = np.array([float(view.cluster.gpus_by_kind[k]) for k in view.cluster.kinds])
+        if last is not None and last.answers(worth, pinned, capacity):
+            return last
+        kind = np.array([view.cluster.kinds.index(c.kind) for c in configs])
         count = np.array([float(c.gpus) for c in configs])
-        capacity = np.array([float(cluster.gpus_by_kind[k]) for k in cluster.kinds])
-        pick = pinned.astype(np.intp)
-        for size in pick[pick >= 0]:
-            capacity[kind[size]] -= count[size]
+        room, pick = capacity.copy(), pinned.astype(np.intp)
+        np.subtract.at(room, kind[pick[pick >= 0]], count[pick[pick >= 0]])
         open_rows = np.flatnonzero(pick < 0)
-        problem = Problem(worth[open_rows], kind, count, capacity)
-        exact = {"gap": 0.0, "step": 0.01} if self.artifact else {"gap": 1e-3}
-        pick[open_rows] = choose(problem, **exact).pick
-        return [int(size) for size in pick]
+        answer = choose(
+            Problem(worth[open_rows], kind, count, room),
+            gap=0.0 if self.artifact else 1e-3,
+            step=0.01 if self.artifact else 0.0,
+            start=None if last is None else last.prices,
+        )
+        pick[open_rows] = answer.pick
+        return Last(worth, pinned, capacity, pick.astype(float), answer.prices)
 
 
 def valid_configs(cluster: Cluster, max_gpus: int = 64) -> tuple[Config, ...]:

@@ -22,6 +22,7 @@ TEMPERATURES = (0.2, 0.05, 0.015, 0.005)
 NEWTON_STEPS = 3
 DP_STATES = 20_000
 PASSES = 12
+NEARLY = 0.01  # a gap from which a small problem is closed at once
 CORE = 80  # jobs in an exact core at most
 NONE = -1
 
@@ -54,30 +55,47 @@ class Answer:
         """How far from the best this can be, as a part of the bound."""
         return (self.bound - self.value) / abs(self.bound) if self.bound else 0.0
 
+    def within(self, gap: float, step: float) -> bool:
+        """Whether this is good enough, or cannot be improved by a whole step."""
+        return self.bound - self.value <= max(gap * abs(self.bound), step * (1.0 - 1e-6))
 
-def choose(problem: Problem, *, gap: float = 1e-3, step: float = 0.0) -> Answer:
+
+def choose(
+    problem: Problem, *, gap: float = 1e-3, step: float = 0.0, start: Floats | None = None
+) -> Answer:
     """A choice within `gap` of the best.
 
     `step` is the smallest difference between two totals, if there is one: a choice closer to
-    the bound than that is the best.
+    the bound than that is the best. `start` are prices that may do already, such as those of
+    a similar problem.
     """
     free = np.zeros(len(problem.capacity))
     greedy = best_at(problem, free)
     if fits(problem, greedy):
         worth = total(problem, greedy)
         return Answer(greedy, worth, worth, free)
-    prices = dual_prices(problem)
-    bound = np.inf
-    for polished in (False, True):
-        if polished:
-            prices = _polish(problem, prices, bound)
-        bound = dual_value(problem, prices)
-        pick = repair(problem, best_at(problem, prices), prices)
-        worth = total(problem, pick)
-        if bound - worth <= max(gap * abs(bound), step * (1.0 - 1e-6)):
-            return Answer(pick, worth, bound, prices)
-    closed = close_gap(problem, prices, bound, pick, worth, step)
-    return Answer(closed, total(problem, closed), bound, prices)
+    if start is not None and len(start) == len(problem.capacity):
+        answer = at_prices(problem, start)
+        if answer.within(gap, step):
+            return answer
+        if len(problem.value) <= CORE and answer.gap <= NEARLY:
+            return closed_from(problem, answer, step)
+    answer = at_prices(problem, dual_prices(problem))
+    if not answer.within(gap, step):
+        answer = at_prices(problem, _polish(problem, answer.prices, answer.bound))
+    return answer if answer.within(gap, step) else closed_from(problem, answer, step)
+
+
+def closed_from(problem: Problem, answer: Answer, step: float) -> Answer:
+    """The answer with its gap closed exactly, as far as the core allows."""
+    closed = close_gap(problem, answer, step)
+    return Answer(closed, total(problem, closed), answer.bound, answer.prices)
+
+
+def at_prices(problem: Problem, prices: Floats) -> Answer:
+    """What comes of given prices, and the bound they prove."""
+    pick = repair(problem, best_at(problem, prices), prices)
+    return Answer(pick, total(problem, pick), dual_value(problem, prices), prices)
 
 
 def best_at(problem: Problem, prices: Floats) -> Ints:
@@ -225,10 +243,9 @@ def _move(problem: Problem, pick: Ints, room: Floats, row: int, size: int) -> No
         room[problem.kind[size]] -= problem.count[size]
 
 
-def close_gap(
-    problem: Problem, prices: Floats, bound: float, pick: Ints, worth: float, step: float
-) -> Ints:
+def close_gap(problem: Problem, found: Answer, step: float) -> Ints:
     """Solve exactly for the jobs whose best size the bound does not settle."""
+    prices, bound, pick, worth = found.prices, found.bound, found.pick, found.value
     net = problem.value - (prices[problem.kind] * problem.count)[None, :]
     top = np.maximum(net.max(axis=1), 0.0)
     slack = bound - worth - step * (1.0 - 1e-6) + 1e-9

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.cheap import every_policy
 
 from weft.core.cluster import Cluster
 from weft.core.events import Finished
 from weft.core.policy import Policy
-from weft.core.registry import build, names
+from weft.core.registry import build
 from weft.sim.faults import Faults
 from weft.testing import check_policy
 from weft.testing.check import check_run
@@ -24,7 +25,7 @@ VARIANTS = (
     "tiresias:rule=start",
     "gittins:optimal=true",
 )
-SPECS = (*names("policy"), *VARIANTS)
+SPECS = (*every_policy(), *VARIANTS)
 
 
 def policy_of(spec: str) -> Policy:

@@ -34,7 +34,7 @@ def speedups(table: Table, beliefs: Beliefs | None, machines: Machines) -> Speed
     """
     gpus = int(machines.capacity.sum())
     fair = ceil(gpus / len(table))
-    least = np.minimum(table.column("min"), gpus)
+    least = table.column("min")
     most = table.column("max") if beliefs is None else 2.0 * beliefs.most_run(table)
     most = np.minimum(np.clip(most, 1.0, max(machines.smallest, 1)), table.column("max"))
     size = int(max(most.max(), least.max()))

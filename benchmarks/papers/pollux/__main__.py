@@ -48,7 +48,7 @@ def main() -> int:
     runs = [
         run for run in expected["run"] if set(run["workloads"]) & set(sys.argv[1:] or names(run))
     ]
-    print(f"{'workload':<30} {'cluster':<11} {'what':<32} {'theirs':>11} {'ours':>7} {'ms':>5}")
+    print(f"{'workload':<36} {'cluster':<11} {'what':<32} {'theirs':>11} {'ours':>7} {'ms':>5}")
     return 1 if sum(outside(sia, models, run) for run in runs) else 0
 
 
@@ -62,9 +62,9 @@ def outside(sia: Path, models: Mapping[str, ModelTable], run: Mapping[str, Any])
     ours, took = [], []
     for workload in names(run):
         file = sia / "workloads" / f"{workload}.csv"
-        against = [
+        other = (
             simulate(file, run["cluster"], run["against"], models)[0] if "against" in run else 1.0
-        ]
+        )
         for seed in range(run["seeds"]):
             hours, ms = simulate(
                 file,
@@ -74,14 +74,14 @@ def outside(sia: Path, models: Mapping[str, ModelTable], run: Mapping[str, Any])
                 seed=seed,
                 blind=run.get("blind", False),
             )
-            ours.append(hours / against[0])
+            ours.append(hours / other)
             took.append(ms)
     mean, (low, high) = statistics.fmean(ours), run["range"]
     what = f"{run['policy']}" + (f" / {run['against']}" if "against" in run else ", h")
     verdict = "" if low <= mean <= high else "  OUTSIDE"
     spread = f" ({min(ours):.2f} to {max(ours):.2f})"
     print(
-        f"{', '.join(names(run)):<30} {run['cluster']:<11} {what:<32} {run['theirs']:>11} "
+        f"{', '.join(names(run)):<36} {run['cluster']:<11} {what:<32} {run['theirs']:>11} "
         f"{mean:>7.3f} {statistics.fmean(took):>5.1f}{spread}{verdict}",
         flush=True,
     )

@@ -63,7 +63,7 @@ def _first_line(part: object) -> str:
 
 def _shown(default: object) -> str:
     if isinstance(default, tuple):
-        return "/".join(f"{value:g}" for value in default) or "none"
+        return "/".join(_shown(value) for value in default) or "none"
     if isinstance(default, bool) or default is None:
         return str(default).lower()
     return f"{default:g}" if isinstance(default, float) else str(default)

@@ -55,6 +55,7 @@ FULL_JOB = Job(
     priority=2.0,
     deadline=99.0,
     tier=Tier.OPPORTUNISTIC,
+    preemptible=False,
     cpus=4.0,
     mem_gb=16.0,
     hints={"duration_s": 60.0, "skew": math.inf},

@@ -32,6 +32,7 @@ def test_a_new_row_shows_what_was_asked_for() -> None:
 
     shown = {name: table.get(row, name) for name in COLUMNS}
     known = {"seq": 11, "submitted": 7, "gpus": 4, "min": 2, "max": 8, "need": 2, "priority": 3}
+    known["preemptible"] = 1
     rest = dict.fromkeys(COLUMNS, 0.0)
     assert shown == {**rest, **known, "tier": 1, "stage": Stage.PENDING, "started": math.inf}
     assert table.allocations == [None]

@@ -127,8 +127,10 @@ def test_seeds_are_averaged_and_kept_beside_their_mean() -> None:
     assert len(shown["by_seed"]) == 2
     assert shown["makespan_h"] == pytest.approx(150.0 / 3600.0)
     assert result.mean("fifo", "makespan_h") == pytest.approx(150.0 / 3600.0)
-    assert set(result) == {"weft", "workload", "cluster", "seed", "seeds", "policies"}
-    assert len(result) == 6
+    assert set(result) == {
+        *("weft", "workload", "cluster", "gpus", "offered_load", "seed", "seeds", "policies")
+    }
+    assert len(result) == 8
 
 
 def test_waiting_is_never_below_zero() -> None:

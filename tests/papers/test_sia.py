@@ -330,7 +330,7 @@ def table(name: str, iterations: float, sync: float, restart: float) -> ModelTab
         slowdown=1.0,
         kinds={"t4": Law(times, 500.0, 4, 3), "a100": Law(fast, 1000.0, 8, 1)},
         batches=(64.0, 2048.0),
-        epoch_ends=ends,
+        ends=tuple(float(end) for end in ends),
         stats=stats,
     )
 

@@ -6,11 +6,10 @@ the batch with the highest goodput under the job's own fitted model.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
-
-import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Job
@@ -82,6 +81,7 @@ class Tuner:
     tuned_for: tuple[object, ...] = ()
     known_times: dict[tuple[object, ...], tuple[float, float]] = field(default_factory=dict)
     most_local: int = 0
+    said: dict[str, float] = field(default_factory=dict)
 
     @property
     def replicas(self) -> int:
@@ -94,7 +94,7 @@ class Tuner:
         self.kind = kind
         self.most_local = self.table.kinds[kind].largest_local(self.placement)
         self.tune()
-        self.fresh = True
+        self.fresh, self.said = True, {}
 
     def pace(self, done: float, until_tick: float) -> Pace:
         """Until the epoch or the round ends, whichever is first."""
@@ -104,20 +104,27 @@ class Tuner:
         self.fresh = False
         unit = self.length / table.total
         start = progress = done / unit
-        epoch = int(np.searchsorted(table.epoch_ends * (1.0 - 1e-12), progress, side="right"))
+        epoch = bisect_right(table.ends, progress * (1.0 + 1e-12))
         while True:
             speed, report = self.observe(min(epoch, table.epochs - 1))
-            end = float(table.epoch_ends[min(epoch, table.epochs - 1)])
+            end = table.ends[min(epoch, table.epochs - 1)]
             if progress + speed * until_tick < end:
                 gained = progress + speed * until_tick - start
-                return Pace(unit * gained / until_tick, until_tick, report)
+                return Pace(unit * gained / until_tick, until_tick, self.news(report))
             # Epochs end on whole seconds, as in the simulator the tables come from.
             seconds: float = round((end - progress) / speed)
             epoch, progress = epoch + 1, end
             if seconds > 0 or epoch >= table.epochs:
                 seconds = max(seconds, 1e-3)
-                return Pace(unit * (end - start) / seconds, seconds, report)
+                return Pace(unit * (end - start) / seconds, seconds, self.news(report))
             self.tune()
+
+    def news(self, report: dict[str, float]) -> dict[str, float] | None:
+        """What is worth reporting: nothing that was just said."""
+        if report == self.said:
+            return None
+        self.said = report
+        return report
 
     def observe(self, epoch: int) -> tuple[float, dict[str, float]]:
         """True progress per second now, and what the job can measure of it."""

@@ -112,9 +112,9 @@ def best_batch(times: StepTime, noise: Noise, nodes: Any, replicas: Any, limits:
     Arguments broadcast to one shape of cases. A case in which no candidate respects the bounds
     has goodput 0.
     """
-    shape = np.broadcast(nodes, replicas, *times, *noise, *limits).shape
-    if not shape:
+    if isinstance(replicas, (int, float)) and isinstance(times.gamma, float):
         return _best_of_one(times, noise, float(nodes), float(replicas), limits)
+    shape = np.broadcast(nodes, replicas, *times, *noise, *limits).shape
     flat = [
         np.broadcast_to(np.asarray(v, dtype=float), shape).ravel()
         for v in (*times, *noise, nodes, replicas, *limits)
@@ -189,7 +189,10 @@ def _goodput(times: StepTime, noise: Noise, nodes: Any, k: Any, m: Floats, s: Fl
     g = times.gamma
     grad = times.alpha_c + times.beta_c * m
     sync = times.sync(nodes, k)
-    step = np.exp(np.log(np.exp(g * np.log(grad)) + sync**g) / g)
+    if isinstance(sync, float) and sync <= TINY:
+        step = grad.copy()  # alone there is nothing to wait for
+    else:
+        step = np.exp(np.log(np.exp(g * np.log(grad)) + sync**g) / g)
     step += s * grad
     batch = k * m * (s + 1.0)
     below = noise.var * noise.init / batch + noise.sqr

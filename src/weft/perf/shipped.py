@@ -64,7 +64,7 @@ def _model(name: str, facts: dict[str, Any]) -> ModelTable:
         facts["slowdown"],
         {kind: _kind(held) for kind, held in facts["kinds"].items()},
         (float(init),),
-        np.linspace(0.0, facts["total"], epochs + 1)[1:],
+        tuple(np.linspace(0.0, facts["total"], epochs + 1)[1:].tolist()),
         tuple(((1.0, float(p) / init),) for p in phi),
     )
 

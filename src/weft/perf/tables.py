@@ -128,7 +128,8 @@ class KindTable:
 class ModelTable:
     """One model: how it trains and how fast, on every kind it was measured on.
 
-    `stats[epoch][i]` are squared norm and variance of the gradient at `batches[i]`.
+    `ends` is the progress at the end of every epoch; `stats[epoch][i]` are squared norm and
+    variance of the gradient at `batches[i]`.
     """
 
     name: str
@@ -140,13 +141,13 @@ class ModelTable:
     slowdown: float
     kinds: Mapping[str, Speeds]
     batches: tuple[float, ...]
-    epoch_ends: Floats
+    ends: tuple[float, ...]
     stats: tuple[tuple[tuple[float, float], ...], ...]
 
     @property
     def total(self) -> float:
         """Progress of a whole job, in iterations of the initial batch size."""
-        return float(self.epoch_ends[-1])
+        return self.ends[-1]
 
     def noise(self, batch: float, epoch: int) -> tuple[float, float]:
         """Gradient statistics at a batch size in an epoch, between the measured ones."""
@@ -215,7 +216,7 @@ def _model(folder: Path, facts: Mapping[str, Any], kinds: Collection[str]) -> Mo
         facts["slowdown_divisor"],
         _kinds(folder, facts["per_gpu_type"], kinds),
         tuple(float(b) for b in batches),
-        stacked["progress"].min(axis=0),
+        tuple(stacked["progress"].min(axis=0).tolist()),
         _statistics(stacked["grad_sqr"], stacked["grad_var"]),
     )
 

@@ -100,11 +100,12 @@ class Sia:
 
     def _worth(self, view: View, configs: tuple[Config, ...], held: Floats) -> Floats:
         """What each size is worth to each row: lambda less its weight, -inf where not allowed."""
-        goodput = self._goodputs(view, configs)
+        units = self._units(view, configs)
+        goodput = self._goodputs(view, configs, units)
         allowed = goodput > 0.0
         worst = np.where(allowed, goodput, np.inf).argmin(axis=1)[:, None]
         least = np.take_along_axis(np.where(allowed, goodput, 1.0), worst, 1)
-        unit = np.take_along_axis(np.maximum(self._units(view, configs), 1.0), worst, 1)
+        unit = np.take_along_axis(np.maximum(units, 1.0), worst, 1)
         level = np.where(allowed, unit * goodput / least, INVALID)
         moving = (held >= 0)[:, None] & (held[:, None] != np.arange(len(configs))[None, :])
         level = np.where(moving & allowed, level * self._restart_factor(view)[:, None], level)
@@ -114,10 +115,9 @@ class Sia:
         worth = self.penalty - weight if self.p < 0 else weight - self.penalty
         return np.where(allowed, worth, -np.inf)
 
-    def _goodputs(self, view: View, configs: tuple[Config, ...]) -> Floats:
+    def _goodputs(self, view: View, configs: tuple[Config, ...], units: Floats) -> Floats:
         """Beliefs; a job that has never run may have its smallest size of any kind it takes."""
         goodput = view.believed().goodputs(view.table, configs)
-        units = self._units(view, configs)
         unknown = np.isnan(goodput[:, 0])
         masks: dict[Demand, Bools] = {}
         for row, job in enumerate(view.table.jobs):

@@ -32,7 +32,7 @@ def toy(slowdown: float = 1.0) -> ModelTable:
     same = ((0.5, 2.0), (0.5, 2.0))
     return ModelTable(
         "toy", 128, 4096, 3, 50.0, 30.0, slowdown, {"t4": kind},
-        (128.0, 4096.0), EPOCHS, (same, same, same),
+        (128.0, 4096.0), tuple(EPOCHS.tolist()), (same, same, same),
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def kind_table(node_gpus: int, max_nodes: int, bootstrap: float, factor: float) 
 def model(**kinds: KindTable) -> ModelTable:
     return ModelTable(
         "toy", 128, 4096, 1, 50.0, 30.0, 1.0, kinds,
-        (128.0,), np.array([1000.0]), (((1.0, 1.0),),),
+        (128.0,), (1000.0,), (((1.0, 1.0),),),
     )  # fmt: skip
 
 

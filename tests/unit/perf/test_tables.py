@@ -90,7 +90,7 @@ def test_only_models_and_kinds_with_both_facts_and_files_are_there(folder: Path)
 
 
 def test_an_epoch_ends_at_the_least_progress_of_any_batch_size(toy: ModelTable) -> None:
-    assert toy.epoch_ends == pytest.approx((90, 200))
+    assert toy.ends == pytest.approx((90, 200))
     assert toy.total == 200
 
 
@@ -237,4 +237,4 @@ def test_the_published_tables_say_what_their_documentation_does(data: Path) -> N
     }
     assert [cifar10.kinds[kind].max_nodes for kind in ("t4", "rtx", "a100")] == [16, 3, 2]
     for model in models.values():
-        assert (np.diff(model.epoch_ends) > 0).all()
+        assert (np.diff(model.ends) > 0).all()

@@ -15,7 +15,9 @@ Ints = NDArray[np.intp]
 
 def by_dynamic_programming(value: Floats, kind: Ints, count: Floats, room: Floats) -> Ints:
     """One pass a job over the grid of what is left of each kind."""
-    grid = tuple(int(r + 1e-9) + 1 for r in room)
+    largest = np.where(np.isfinite(value) & (value > 0.0), count[None, :], 0.0)
+    useful = [largest[:, kind == k].max(axis=1, initial=0.0).sum() for k in range(len(room))]
+    grid = tuple(int(min(r, u) + 1e-9) + 1 for r, u in zip(room, useful, strict=True))
     best = np.zeros(grid)
     choices = []
     for row in value:

@@ -81,7 +81,7 @@ def choose(
         if len(problem.value) <= CORE and answer.gap <= NEARLY:
             return closed_from(problem, answer, step)
     answer = at_prices(problem, dual_prices(problem))
-    if not answer.within(gap, step):
+    if len(problem.value) > CORE and not answer.within(gap, step):
         answer = at_prices(problem, _polish(problem, answer.prices, answer.bound))
     return answer if answer.within(gap, step) else closed_from(problem, answer, step)
 

@@ -189,10 +189,7 @@ def _goodput(times: StepTime, noise: Noise, nodes: Any, k: Any, m: Floats, s: Fl
     g = times.gamma
     grad = times.alpha_c + times.beta_c * m
     sync = times.sync(nodes, k)
-    if isinstance(sync, float) and sync <= TINY:
-        step = grad.copy()  # alone there is nothing to wait for
-    else:
-        step = np.exp(np.log(np.exp(g * np.log(grad)) + sync**g) / g)
+    step = np.exp(np.log(np.exp(g * np.log(grad)) + sync**g) / g)
     step += s * grad
     batch = k * m * (s + 1.0)
     below = noise.var * noise.init / batch + noise.sqr

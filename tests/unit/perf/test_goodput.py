@@ -176,10 +176,10 @@ def test_cases_together_are_answered_as_one_by_one(
     together = best_batch(times, noise, nodes, replicas, bounds)
 
     alone = [best_batch(times, noise, n, k, bounds) for n, k in cases]
-    assert together.goodput == pytest.approx([c.goodput for c in alone], rel=1e-5)
+    assert together.goodput == pytest.approx([c.goodput for c in alone], rel=1e-9)
     for i, choice in enumerate(alone):
         again = goodput_of(times, noise, cases[i], Choice(*(float(c[i]) for c in together)))
-        assert again == pytest.approx(choice.goodput, rel=1e-5)
+        assert again == pytest.approx(choice.goodput, rel=1e-9)
 
 
 def test_parameters_of_many_jobs_broadcast() -> None:
@@ -255,7 +255,7 @@ def test_the_best_batch_keeps_its_bounds_and_its_word(
     assert batch < bounds.max_batch + replicas * (found.accumulate + 1) + TINY
     speed = times.throughput(*shape, found.local, found.accumulate)
     assert found.goodput <= speed * (1.0 + 1e-9)
-    assert found.goodput == pytest.approx(goodput_of(times, noise, shape, found), rel=1e-5)
+    assert found.goodput == pytest.approx(goodput_of(times, noise, shape, found), rel=1e-9)
 
 
 @given(step_times, noises)

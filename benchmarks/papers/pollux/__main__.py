@@ -19,15 +19,11 @@ import numpy as np
 
 from benchmarks.measure import data_folder
 from weft.core.cluster import parse_cluster
-from weft.core.model import Job
 from weft.core.policy import Policy
-from weft.core.ports import Agent
 from weft.core.registry import build
 from weft.core.scheduler import Scheduler
-from weft.core.trace import Truth
-from weft.perf.adaptive import Adaptive, Tuner, table_of
+from weft.perf.adaptive import Adaptive
 from weft.perf.beliefs import FittedBeliefs
-from weft.perf.profile import Profile
 from weft.perf.tables import ModelTable, read_tables
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics
@@ -100,7 +96,7 @@ def simulate(
     """Mean completion time in hours, and CPU milliseconds of a decision."""
     jobs, machines = find(str(file)), parse_cluster(cluster)
     policy: Policy = build("policy", spec)
-    perf = BlindJobs(models) if blind else Adaptive(models)
+    perf = Adaptive(models, blind=blind)
     physics = Physics(jobs, perf, tick_s=policy.about.every or 60.0, free_moves=True)
     artifact = bool(getattr(policy, "artifact", False))
     beliefs = FittedBeliefs(models, cap_batch=artifact)
@@ -129,29 +125,6 @@ class Clocked:
         plan = self.inner.decide(view)
         self.took.append(time.process_time() - began)
         return plan
-
-
-@dataclass(frozen=True, slots=True)
-class BlindJobs(Adaptive):
-    """Jobs that tune their batch by one model over all kinds, as in the authors' simulator."""
-
-    def agent(self, job: Job, truth: Truth) -> Agent:
-        """A tuner that does not tell kinds apart."""
-        return Tuner(table_of(self.models, job), truth.length, profiles=OneProfile())
-
-
-class OneProfile(dict[str, Profile]):
-    """The same profile whatever the kind."""
-
-    def setdefault(self, key: str, default: Profile | None = None) -> Profile:
-        """The profile."""
-        del key
-        return super().setdefault("any", default or Profile())
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The profile, if there is one."""
-        del key
-        return super().get("any", default)
 
 
 if __name__ == "__main__":

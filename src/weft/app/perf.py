@@ -61,7 +61,8 @@ def _adaptive(
 ) -> Speeds:
     tuned = Controls.COUNT not in policy.about.controls
     cap = bool(getattr(policy, "artifact", False))
-    truth = Adaptive(models, setup.restart_cost, tuned)
+    blind = bool(getattr(policy, "blind_jobs", False))
+    truth = Adaptive(models, setup.restart_cost, tuned, blind)
     return Speeds(truth, FittedBeliefs(models, cap_batch=cap), trace)
 
 

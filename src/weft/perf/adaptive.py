@@ -26,12 +26,13 @@ class Adaptive:
     """The truth for batch-adaptive jobs. Every start, the first too, loads a checkpoint.
 
     With `tuned` jobs keep the batch size they were submitted with, as under schedulers that
-    do not change sizes.
+    do not change sizes. With `blind` a job tunes by one model over all GPU kinds.
     """
 
     models: Mapping[str, ModelTable]
     restart_cost: float | None = None
     tuned: bool = False
+    blind: bool = False
 
     steady = False
 
@@ -40,7 +41,7 @@ class Adaptive:
         table = table_of(self.models, job)
         fixed = self.tuned or job.batch is None
         batch = int(job.hints.get("batch", table.init_batch)) if fixed else None
-        return Tuner(table, truth.length, batch)
+        return Tuner(table, truth.length, batch, self.blind)
 
     def restart(self, job: Job, *, first: bool) -> float:  # noqa: ARG002
         """The model's cost, at the first start as at any other."""
@@ -71,6 +72,7 @@ class Tuner:
     table: ModelTable
     length: float
     batch: int | None = None
+    blind: bool = False
     kind: str = ""
     placement: tuple[int, ...] = ()
     profiles: dict[str, Profile] = field(default_factory=dict)
@@ -140,7 +142,7 @@ class Tuner:
         took = step + self.accumulate * (step - sync)
         self.noise = (sqr, var)
         key = (len(self.placement), replicas, self.local)
-        profile = self.profiles.setdefault(self.kind, Profile())
+        profile = self.profiles.setdefault("" if self.blind else self.kind, Profile())
         profile.observe(Row(*key, step - sync, step))
         report = {
             "nodes": len(self.placement),
@@ -158,7 +160,7 @@ class Tuner:
         """Take the best batch for the placement under the job's own fitted model."""
         table, kind = self.table, self.table.kinds[self.kind]
         nodes, replicas = len(self.placement), self.replicas
-        seen = self.profiles.get(self.kind)
+        seen = self.profiles.get("" if self.blind else self.kind)
         told = (self.kind, self.placement, seen.version if seen else 0, self.noise)
         if told == self.tuned_for:
             return  # nothing new to choose by

@@ -68,6 +68,11 @@ class Pollux:
     artifact: bool = False
 
     @property
+    def blind_jobs(self) -> bool:
+        """Whether jobs, too, are to tune by one model over all kinds, as the authors' do."""
+        return self.artifact
+
+    @property
     def about(self) -> About:
         """Decides once a round."""
         return About(

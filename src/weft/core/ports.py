@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
 from typing import Protocol
 
 from weft.core.model import Allocation, Config, Job
 from weft.core.table import Floats, Table
-from weft.core.trace import Trace, Truth
+from weft.core.trace import Truth
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +111,4 @@ class Predictor(Protocol):
 
     def learn(self, job: Job, ran: float) -> None:
         """A job finished after executing for `ran` seconds."""
-        ...
-
-
-class TraceLoader(Protocol):
-    """Reads one format of workload files."""
-
-    def sniff(self, path: Path) -> bool:
-        """Whether the file's content looks like this format."""
-        ...
-
-    def load(self, path: Path) -> Trace:
-        """All jobs of the file."""
         ...

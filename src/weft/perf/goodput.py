@@ -176,9 +176,18 @@ def _spread(k: Floats, init: Any, limits: Limits) -> Candidates:
     return Candidates(m, s, allowed)
 
 
-def _best_of_one(times: StepTime, noise: Noise, nodes: float, k: float, limits: Limits) -> Choice:
-    """The same for a single case, without the cost of broadcasting."""
-    m, s, allowed = candidates((k,), float(noise.init), Limits(*map(float, limits)))
+def fixed_batch(
+    times: StepTime, noise: Noise, nodes: float, replicas: float, limits: Limits, batch: float
+) -> Choice:
+    """The same for a job that must keep one global batch size, however small its parts."""
+    return _best_of_one(times, noise, float(nodes), float(replicas), limits, float(batch))
+
+
+def _best_of_one(
+    times: StepTime, noise: Noise, nodes: float, k: float, limits: Limits, fixed: float = 0.0
+) -> Choice:
+    """A single case, without the cost of broadcasting."""
+    m, s, allowed = candidates((k,), float(noise.init), Limits(*map(float, limits)), fixed)
     value = _goodput(times, noise, nodes, k, m[0], s[0]) * allowed[0]
     best = int(value.argmax())
     return Choice(float(value[best]), float(m[0, best]), float(s[0, best]))
@@ -195,18 +204,3 @@ def _goodput(times: StepTime, noise: Noise, nodes: Any, k: Any, m: Floats, s: Fl
     below = noise.var * noise.init / batch + noise.sqr
     # gain / scale * throughput, with the batch sizes cancelled.
     return np.asarray(noise.init * (noise.var + noise.sqr) / (below * step))
-
-
-def fixed_batch(
-    times: StepTime, noise: Noise, nodes: Any, replicas: Any, limits: Limits, batch: Any
-) -> Choice:
-    """The same for a job that must keep one global batch size."""
-    one = Noise(noise.sqr, noise.var, noise.init)
-    local = np.asarray(batch / replicas, dtype=float)
-    s = np.ceil(local / limits.max_local - TINY) - 1.0
-    s = np.where((np.asarray(replicas) == 1) & (local > noise.init + TINY), np.maximum(s, 1), s)
-    m = np.ceil(local / (s + 1.0) - TINY)
-    allowed = (m >= limits.min_local) & (m <= limits.max_local)
-    speed = times.throughput(nodes, replicas, m, s)
-    value = speed * one.efficiency(replicas * m * (s + 1.0))
-    return Choice(np.where(allowed, value, 0.0), m, s)

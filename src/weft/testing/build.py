@@ -9,7 +9,6 @@ import numpy as np
 from weft.core.cluster import Cluster, parse_cluster
 from weft.core.events import Submitted
 from weft.core.model import Demand, Job, JobId
-from weft.core.scheduler import Scheduler
 from weft.core.state import State
 from weft.core.table import Floats, Table
 from weft.core.view import View
@@ -60,17 +59,3 @@ class Told:
 
     def learn(self, job: Job, ran: float) -> None:
         """Nothing to learn."""
-
-
-def scheduler_view(scheduler: Scheduler, now: float) -> View:
-    """What the policy of a scheduler would see now."""
-    state = scheduler.state
-    return View(
-        now,
-        state.table,
-        state.cluster,
-        state.free,
-        scheduler.predictor,
-        scheduler.beliefs,
-        scheduler.memory,
-    )

@@ -1,0 +1,114 @@
+"""The environment every rank is started with.
+
+    WEFT_JOB            id of the job; absent: the script runs alone
+    WEFT_ATTEMPT        incarnation of the job, counted from 1
+    WEFT_CHECKPOINTS    directory of its checkpoints
+    WEFT_AGENT          path of its agent's Unix socket
+    WEFT_COORDINATOR    path of the node's stage-token socket; absent: no tokens are asked for
+    WEFT_DEVICES        the node's device numbers of this job, by local rank: "2,3"
+    WEFT_KIND           the devices' kind, for instance h200 or cpu
+    WEFT_NODES          nodes the gang is spread over (1 if absent)
+
+and torchrun's RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from weft.wire.errors import WireError
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Who a process is: its job, its place in the gang, and whom it may talk to.
+
+    Paths are empty where there is nobody to talk to.
+    """
+
+    job: str = ""
+    attempt: int = 0
+    checkpoints: str = ""
+    agent: str = ""
+    coordinator: str = ""
+    devices: tuple[int, ...] = ()
+    kind: str = ""
+    nodes: int = 1
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    local_world_size: int = 1
+    master_addr: str = ""
+    master_port: int = 0
+
+    @classmethod
+    def read(cls, env: Mapping[str, str] | None = None) -> Environment:
+        """From `env`, or from this process's variables."""
+        env = os.environ if env is None else env
+        world = _whole(env, "WORLD_SIZE", 1)
+        rank = _whole(env, "RANK", 0)
+        if not 0 <= rank < world:
+            raise WireError(f"RANK is {rank}, expected 0 to WORLD_SIZE - 1 = {world - 1}")
+        return cls(
+            job=env.get("WEFT_JOB", ""),
+            attempt=_whole(env, "WEFT_ATTEMPT", 0),
+            checkpoints=env.get("WEFT_CHECKPOINTS", ""),
+            agent=env.get("WEFT_AGENT", ""),
+            coordinator=env.get("WEFT_COORDINATOR", ""),
+            devices=_wholes(env, "WEFT_DEVICES"),
+            kind=env.get("WEFT_KIND", ""),
+            nodes=_whole(env, "WEFT_NODES", 1),
+            rank=rank,
+            world_size=world,
+            local_rank=_whole(env, "LOCAL_RANK", rank),
+            local_world_size=_whole(env, "LOCAL_WORLD_SIZE", world),
+            master_addr=env.get("MASTER_ADDR", ""),
+            master_port=_whole(env, "MASTER_PORT", 0),
+        )
+
+    def variables(self) -> dict[str, str]:
+        """What `read` reads; a launcher merges it into a rank's environment."""
+        told = {
+            "WEFT_JOB": self.job,
+            "WEFT_ATTEMPT": str(self.attempt),
+            "WEFT_CHECKPOINTS": self.checkpoints,
+            "WEFT_AGENT": self.agent,
+            "WEFT_COORDINATOR": self.coordinator,
+            "WEFT_DEVICES": ",".join(map(str, self.devices)),
+            "WEFT_KIND": self.kind,
+            "WEFT_NODES": str(self.nodes),
+            "RANK": str(self.rank),
+            "WORLD_SIZE": str(self.world_size),
+            "LOCAL_RANK": str(self.local_rank),
+            "LOCAL_WORLD_SIZE": str(self.local_world_size),
+            "MASTER_ADDR": self.master_addr,
+            "MASTER_PORT": str(self.master_port or ""),
+        }
+        return {name: value for name, value in told.items() if value}
+
+    @property
+    def device(self) -> int:
+        """The node's number of this rank's device; its local rank if nobody said."""
+        if self.local_rank < len(self.devices):
+            return self.devices[self.local_rank]
+        return self.local_rank
+
+
+def _whole(env: Mapping[str, str], name: str, default: int) -> int:
+    text = env.get(name, "")
+    if not text:
+        return default
+    try:
+        return int(text)
+    except ValueError as error:
+        raise WireError(f"{name} is {text!r}, expected a whole number") from error
+
+
+def _wholes(env: Mapping[str, str], name: str) -> tuple[int, ...]:
+    text = env.get(name, "")
+    try:
+        return tuple(int(part) for part in text.split(",")) if text else ()
+    except ValueError as error:
+        raise WireError(f"{name} is {text!r}, expected whole numbers like 0,1") from error

@@ -1,0 +1,86 @@
+"""Only one attempt of a job may write its checkpoints.
+
+The file `OWNER` in the checkpoint directory holds the number of the attempt that may. The agent
+claims it before it starts the ranks; a trainer renames a checkpoint only inside `held`. Both take
+the same lock, so a claim cannot slip in between the look and the rename.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from weft.wire.errors import Fenced, WireError
+
+OWNER = "OWNER"
+
+
+def claim(directory: str | os.PathLike[str], attempt: int) -> None:
+    """Let `attempt`, and no earlier one, write in `directory`; it is made if it is not there.
+
+    Claiming again for the same attempt changes nothing. A later attempt's claim stands: then
+    `Fenced` is raised.
+    """
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        present = owner(folder)
+        if present is not None and present > attempt:
+            raise Fenced(f"{folder} belongs to attempt {present}; attempt {attempt} is too late")
+        if present != attempt:
+            _write(folder, attempt)
+
+
+def owner(directory: str | os.PathLike[str]) -> int | None:
+    """The attempt that may write in `directory`; None if nobody claimed it."""
+    file = Path(directory) / OWNER
+    try:
+        text = file.read_text()
+    except FileNotFoundError:
+        return None
+    try:
+        return int(text)
+    except ValueError as error:
+        raise WireError(f"{file} holds {text[:50]!r}, expected the number of an attempt") from error
+
+
+@contextmanager
+def held(directory: str | os.PathLike[str], attempt: int) -> Iterator[None]:
+    """Inside, `attempt` is the owner and stays it; `Fenced` is raised if it is not.
+
+    A directory that nobody claimed may be written by anyone: the script runs alone.
+    """
+    folder = Path(directory)
+    with _locked(folder):
+        present = owner(folder)
+        if present is not None and present != attempt:
+            raise Fenced(f"{folder} belongs to attempt {present}, this is attempt {attempt}")
+        yield
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    # The directory itself is locked: no file to leave behind, and the kernel drops it on death.
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _write(folder: Path, attempt: int) -> None:
+    fresh = folder / f".{OWNER}.{os.getpid()}"
+    with fresh.open("w") as out:
+        out.write(f"{attempt}\n")
+        out.flush()
+        os.fsync(out.fileno())
+    fresh.replace(folder / OWNER)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

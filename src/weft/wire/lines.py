@@ -1,0 +1,143 @@
+"""One JSON object a line: frozen dataclasses to bytes and back.
+
+A vocabulary is the set of message classes of one conversation. The name of a class in lower case
+is the line's `"type"`. Readers ignore types and fields they do not know, so that either side may
+be newer; a line that is not what its own type promises raises `WireError` and names the line.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, fields
+from typing import Any, Generic, TypeVar
+
+from weft.wire.errors import WireError
+
+LONGEST = 1 << 20  # bytes of a line; a longer one is a stream of something else
+
+M = TypeVar("M")
+
+
+class Vocabulary(Generic[M]):
+    """The messages of one conversation."""
+
+    def __init__(self, *kinds: type[M]) -> None:
+        self._kinds: dict[str, type[M]] = {kind.__name__.lower(): kind for kind in kinds}
+
+    def encode(self, message: M) -> bytes:
+        """One line, with its newline."""
+        body = {"type": type(message).__name__.lower()}
+        for field in fields(message):  # type: ignore[arg-type]
+            body[field.name] = _plain(getattr(message, field.name))
+        return json.dumps(body, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+    def decode(self, line: bytes | str) -> M | None:
+        """The message of a line; None if its type is not known here."""
+        try:
+            body = json.loads(line)
+        except (ValueError, UnicodeDecodeError) as error:
+            raise WireError(f"not a JSON line: {_shown(line)} ({error})") from error
+        if not isinstance(body, dict) or not isinstance(body.get("type"), str):
+            raise WireError(f'expected an object with a "type": {_shown(line)}')
+        kind = self._kinds.get(body["type"])
+        if kind is None:
+            return None
+        try:
+            return kind(**{f.name: _value(f, body) for f in fields(kind) if _told(f, body)})  # type: ignore[arg-type]
+        except (TypeError, ValueError) as error:
+            raise WireError(f"bad {body['type']!r} message: {error}: {_shown(line)}") from error
+
+
+class Splitter(Generic[M]):
+    """Messages out of a stream's chunks, however they were cut."""
+
+    def __init__(self, words: Vocabulary[M]) -> None:
+        self._words = words
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> Iterator[M]:
+        """The known messages that are complete by now."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if len(self._rest) > LONGEST:
+            raise WireError(f"a line is longer than {LONGEST} bytes: {_shown(self._rest)}")
+        for line in lines:
+            if line.strip() and (message := self._words.decode(line)) is not None:
+                yield message
+
+
+def _told(field: Field[Any], body: Mapping[str, Any]) -> bool:
+    if field.name in body:
+        return True
+    if field.default is MISSING and field.default_factory is MISSING:
+        raise ValueError(f"no field {field.name!r}")
+    return False
+
+
+def _value(field: Field[Any], body: Mapping[str, Any]) -> Any:
+    """A field by its annotation; the few types that messages use."""
+    found = body[field.name]
+    try:
+        return _READ[str(field.type)](found)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{field.name} is {found!r}, expected {field.type}") from error
+
+
+def _text(found: Any) -> str:
+    if not isinstance(found, str):
+        raise TypeError
+    return found
+
+
+def _whole(found: Any) -> int:
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise TypeError
+    return found
+
+
+def _number(found: Any) -> float:
+    if isinstance(found, bool):
+        raise TypeError
+    return float(found)
+
+
+def _truth(found: Any) -> bool:
+    if not isinstance(found, bool):
+        raise TypeError
+    return found
+
+
+def _numbers(found: Any) -> dict[str, float]:
+    return {_text(key): _number(value) for key, value in found.items()} if found else {}
+
+
+def _texts(found: Any) -> tuple[str, ...]:
+    if not isinstance(found, list):
+        raise TypeError
+    return tuple(_text(item) for item in found)
+
+
+_READ = {
+    "str": _text,
+    "int": _whole,
+    "float": _number,
+    "bool": _truth,
+    "Mapping[str, float]": _numbers,
+    "tuple[str, ...]": _texts,
+}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no NaN; float() reads the word back
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _shown(line: bytes | str) -> str:
+    text = line.decode(errors="replace") if isinstance(line, bytes) else line
+    return repr(text if len(text) <= 200 else text[:200] + "…")

@@ -1,0 +1,132 @@
+"""The conversation of a rank with its job's agent, over the agent's Unix stream socket.
+
+    rank  → agent   hello, report, saved, notice, leaving
+    agent → rank    welcome, stop, adjust
+
+A rank speaks first: `hello`, answered by `welcome`. After a lost connection it connects again,
+says `hello` and repeats its last `saved` and last `report`, so an agent that was restarted knows
+where the job stands; agents must take repeats calmly. Messages of an attempt that is not the
+job's present one are to be dropped. A resize is a `stop` and another start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from weft.wire.lines import Splitter, Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Rank to agent, first: who is speaking. `pid` is the rank's own process."""
+
+    job: str
+    attempt: int
+    rank: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Rank to agent: measurements since the last one, medians where a window is meant.
+
+    step_s      seconds of one optimiser step, data wait and synchronisation included
+    grad_s      seconds to compute one micro-batch's gradient (forward and backward)
+    sync_s      seconds of a step that the gradients' all-reduce was waited for
+    data_s      seconds of a step that the loader was waited for
+    token_s     seconds of a step that stage tokens were waited for
+    batch       samples of one step over all ranks: per_gpu · (accumulate + 1) · ranks
+    per_gpu     samples of one micro-batch on one rank
+    accumulate  micro-batches of a step before the one that synchronises; 0 is none
+    lr_factor   what the learning rate is scaled by for this batch
+    noise       gradient noise scale, in samples: variance of one sample's gradient / |gradient|²
+    grad_var    variance of the gradient at the initial batch size
+    grad_sqr    squared norm of the true gradient
+    gain        initial-size steps that a step of this batch is worth
+    samples     samples seen since the job began, over all ranks and attempts
+    steps       optimiser steps since the job began
+    epoch       the epoch that is running, from 0
+    progress    0..1 of the epochs, if the job said how many
+    loss        mean loss of the last steps
+    mem_gb      peak device memory of this rank (resident memory without a GPU)
+    user.NAME   what the script gave to `job.report(NAME=…)`
+    """
+
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Rank 0 to agent: a checkpoint is on disk under its final name."""
+
+    step: int
+    epoch: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Rank to agent: something a person must be told. `level` is info, warning or error.
+
+    For instance a corrupted checkpoint that was passed over, or a disk that is full.
+    """
+
+    level: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Rank to agent, last: `reason` is done, stopped or error; `text` says more.
+
+    done     the training is complete; the job must not be started again
+    stopped  it was asked to leave and its checkpoint is written; exit code 0
+    error    it could not go on, or another attempt owns the checkpoints; exit code not 0
+    """
+
+    reason: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """Agent to rank: the hello was understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Agent to rank: checkpoint and leave with exit code 0 within `grace_s` seconds.
+
+    To one rank is enough: the ranks agree among themselves on the step they stop at.
+    """
+
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Adjust:
+    """Agent to rank 0: train on with this batch. `per_gpu` 0 gives the choice back to the job.
+
+    Sent right after `welcome` if the scheduler chose the batch before the start.
+    """
+
+    per_gpu: int
+    accumulate: int = 0
+
+
+FromRank = Hello | Report | Saved | Notice | Leaving
+FromAgent = Welcome | Stop | Adjust
+
+FROM_RANK: Vocabulary[FromRank] = Vocabulary(Hello, Report, Saved, Notice, Leaving)
+FROM_AGENT: Vocabulary[FromAgent] = Vocabulary(Welcome, Stop, Adjust)
+
+
+def from_rank() -> Splitter[FromRank]:
+    """What an agent reads a rank's stream with."""
+    return Splitter(FROM_RANK)
+
+
+def from_agent() -> Splitter[FromAgent]:
+    """What a rank reads its agent's stream with."""
+    return Splitter(FROM_AGENT)

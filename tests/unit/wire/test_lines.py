@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.wire.errors import WireError
+from weft.wire.lines import LONGEST
+from weft.wire.messages import (
+    FROM_AGENT,
+    FROM_RANK,
+    Adjust,
+    FromAgent,
+    FromRank,
+    Hello,
+    Leaving,
+    Notice,
+    Report,
+    Saved,
+    Stop,
+    Welcome,
+    from_rank,
+)
+
+numbers = st.floats(allow_nan=False)
+told: st.SearchStrategy[FromRank] = st.one_of(
+    st.builds(Hello, st.text(), st.integers(), st.integers(0, 99), st.integers(1, 1 << 22)),
+    st.builds(Report, st.dictionaries(st.text(), numbers)),
+    st.builds(Saved, st.integers(), st.integers(), st.text()),
+    st.builds(Notice, st.sampled_from(["info", "warning"]), st.text()),
+    st.builds(Leaving, st.sampled_from(["done", "stopped", "error"]), st.text()),
+)
+
+
+@given(told)
+def test_a_message_comes_back_as_it_was_sent(message: FromRank) -> None:
+    line = FROM_RANK.encode(message)
+
+    assert line.count(b"\n") == 1
+    assert FROM_RANK.decode(line) == message
+
+
+@pytest.mark.parametrize("message", [Welcome(), Stop(30.0), Adjust(64, 3)])
+def test_an_agents_message_comes_back_as_it_was_sent(message: FromAgent) -> None:
+    assert FROM_AGENT.decode(FROM_AGENT.encode(message)) == message
+
+
+@given(st.lists(told, max_size=8), st.data())
+def test_messages_survive_any_cutting_of_the_stream(
+    messages: Sequence[FromRank], data: st.DataObject
+) -> None:
+    stream = b"".join(map(FROM_RANK.encode, messages))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
+    reader, heard = from_rank(), list[FromRank]()
+
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        heard += reader.feed(stream[start:end])
+
+    assert heard == list(messages)
+
+
+def test_a_loss_that_is_not_a_number_is_still_json() -> None:
+    line = FROM_RANK.encode(Report({"loss": math.nan, "noise": math.inf}))
+
+    json.loads(line, parse_constant=pytest.fail)
+    heard = FROM_RANK.decode(line)
+
+    assert isinstance(heard, Report)
+    assert math.isnan(heard.values["loss"])
+    assert heard.values["noise"] == math.inf
+
+
+def test_a_reader_ignores_what_a_newer_writer_added() -> None:
+    assert FROM_AGENT.decode('{"type":"sing","song":1}') is None
+    assert FROM_AGENT.decode('{"type":"stop","grace_s":3,"kindly":true}') == Stop(3.0)
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        (b"hello\n", "not a JSON line"),
+        (b"\xff\xfe{}", "not a JSON line"),
+        (b"[1]", '"type"'),
+        (b'{"type":7}', '"type"'),
+        (b'{"type":"stop"}', "no field 'grace_s'"),
+        (b'{"type":"stop","grace_s":"soon"}', "grace_s is 'soon', expected float"),
+        (b'{"type":"adjust","per_gpu":1.5}', "per_gpu is 1.5, expected int"),
+        (b'{"type":"adjust","per_gpu":true}', "per_gpu is True"),
+    ],
+)
+def test_a_malformed_line_is_named(line: bytes, what: str) -> None:
+    with pytest.raises(WireError, match=what.replace("(", r"\(")) as caught:
+        FROM_AGENT.decode(line)
+
+    assert line.decode(errors="replace").strip()[:5] in str(caught.value)
+
+
+def test_a_stream_without_lines_is_refused_before_it_fills_the_memory() -> None:
+    with pytest.raises(WireError, match="longer than"):
+        list(from_rank().feed(b"x" * (LONGEST + 1)))

@@ -79,6 +79,25 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
+class Saved:
+    """A running job has a new checkpoint to restart from."""
+
+    job: JobId
+    attempt: int
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """A running job says something that a person should read; `level` as in logging."""
+
+    job: JobId
+    attempt: int
+    level: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class NodeUp:
     """A machine came, or came back."""
 
@@ -87,14 +106,30 @@ class NodeUp:
 
 @dataclass(frozen=True, slots=True)
 class NodeDown:
-    """A machine is gone, with whatever ran on it."""
+    """A machine is gone, with whatever ran on it.
+
+    With `drained` it is there but given back: its jobs are asked to leave, and it stays out of
+    use until a NodeUp.
+    """
 
     node: NodeId
+    drained: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Woken:
     """The time that was asked for has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChanged:
+    """From here on `policy` decides, and starts without memory.
+
+    `policy` is a name with its parameters. Also said when a service begins or begins again:
+    a log then holds all that its decisions followed from.
+    """
+
+    policy: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +153,12 @@ Event = (
     | Finished
     | Failed
     | Reported
+    | Saved
+    | Noticed
     | NodeUp
     | NodeDown
     | Woken
+    | PolicyChanged
     | Decided
 )
 EVENTS: tuple[type[Event], ...] = (
@@ -132,8 +170,11 @@ EVENTS: tuple[type[Event], ...] = (
     Finished,
     Failed,
     Reported,
+    Saved,
+    Noticed,
     NodeUp,
     NodeDown,
     Woken,
+    PolicyChanged,
     Decided,
 )

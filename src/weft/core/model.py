@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, NewType
 
+from weft.core.launch import Launch
+
 JobId = NewType("JobId", str)
 NodeId = NewType("NodeId", str)
 
@@ -68,7 +70,7 @@ class BatchRange:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A training job as submitted; it never changes."""
+    """A training job as submitted; it never changes. `launch` None: only simulators can run it."""
 
     id: JobId
     submitted: float = 0.0
@@ -84,6 +86,7 @@ class Job:
     mem_gb: float | None = None
     hints: Mapping[str, float] = field(default_factory=dict)
     preemptible: bool = True
+    launch: Launch | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
 from typing import Protocol
 
-from weft.core.model import Allocation, Config, Job
+from weft.core.about import Controls
+from weft.core.cluster import Node
+from weft.core.events import Event
+from weft.core.model import Allocation, Config, Job, JobId
 from weft.core.table import Floats, Table
 from weft.core.trace import Truth
 
@@ -111,4 +115,88 @@ class Predictor(Protocol):
 
     def learn(self, job: Job, ran: float) -> None:
         """A job finished after executing for `ran` seconds."""
+        ...
+
+
+class Engine(Protocol):
+    """Turns actions into processes, and reports what became of them.
+
+    Calls return as soon as the request is accepted; the outcome arrives as an event. Every
+    call is idempotent for the same `attempt`, so the service may repeat it after a crash. A
+    start is answered by Started or StartFailed; then follow any Reported, and at last exactly
+    one of Stopped (a stop was asked for), Finished or Failed. None of these arrives before
+    the last process of the attempt is gone. Failed with `retry` was not the job's own doing.
+    """
+
+    @property
+    def supports(self) -> Controls:
+        """Allocation fields this engine can honour. A policy that needs more is refused."""
+        ...
+
+    @property
+    def speed(self) -> float:
+        """Seconds of cluster time in a second of the wall clock; 1 unless simulated."""
+        ...
+
+    async def nodes(self) -> Sequence[Node]:
+        """The machines there are."""
+        ...
+
+    async def adopt(self, attempts: Collection[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
+        """Take up these attempts after a restart and end every other one; which are known.
+
+        Called once, before anything else is asked. News of known attempts is told again from
+        Started on, also where it was told before the restart.
+        """
+        ...
+
+    async def start(self, job: Job, on: Allocation, attempt: int) -> None:
+        """Launch `job` on exactly `on`, from its last checkpoint if it has one."""
+        ...
+
+    async def stop(self, job: JobId, attempt: int, grace_s: float) -> None:
+        """Ask `job` to checkpoint and leave; end it after `grace_s`. Unknown jobs are fine."""
+        ...
+
+    async def adjust(self, job: JobId, attempt: int, to: Allocation) -> None:
+        """Tell a running attempt its new batch, share or phase, where it is."""
+        ...
+
+    def events(self) -> AsyncIterator[Event]:
+        """Started, reported, exited and node events, in the order they happened."""
+        ...
+
+    def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:
+        """Where each rank of an attempt writes; empty for an unknown one."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything; what runs goes on running."""
+        ...
+
+
+class Store(Protocol):
+    """An append-only log of events, and snapshots that spare reading all of it.
+
+    A snapshot is a cache: the log alone is enough.
+    """
+
+    def append(self, events: Sequence[tuple[float, Event]]) -> int:
+        """Keep `(at, event)` pairs, all or none; durable on return. The last one's number."""
+        ...
+
+    def since(self, seq: int, limit: int | None = None) -> list[tuple[int, float, Event]]:
+        """Events after number `seq`, oldest first, as `(seq, at, event)`; 0 is before all."""
+        ...
+
+    def save(self, seq: int, snapshot: bytes) -> None:
+        """Keep a snapshot of everything up to `seq`; older ones may be dropped."""
+        ...
+
+    def latest(self) -> tuple[int, bytes] | None:
+        """The newest snapshot and its number."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the file."""
         ...

@@ -21,7 +21,9 @@ from weft.core.events import (
     Event,
     Failed,
     Finished,
+    Noticed,
     Reported,
+    Saved,
     Started,
     Stopped,
     Woken,
@@ -36,6 +38,7 @@ from weft.core.table import Floats
 from weft.core.view import View
 
 Journal = Callable[[float, Event], None]
+QUIET = (Started, Stopped, Reported, Saved, Noticed)  # after these there is nothing to decide
 
 
 class Scheduler:
@@ -74,16 +77,27 @@ class Scheduler:
                 continue
             if self._journal is not None:
                 self._journal(now, event)
-            actions += self.state.fold(now, event)
-            news = news or not isinstance(event, (Started, Stopped, Reported))
-            if isinstance(event, (Finished, Failed, Cancelled)):
-                self._learn()
-            elif isinstance(event, Reported) and self.beliefs is not None:
-                self._observe(event)
+            actions += self.recall(now, event)
+            news = news or not isinstance(event, QUIET)
         if news and self._due(now):
             actions += self._decide(now)
         self._ask(actions)
         return actions
+
+    def recall(self, now: float, event: Event) -> list[Action]:
+        """Take in one fact, deciding nothing: how a log brings a scheduler up to date."""
+        actions = self.state.fold(now, event)
+        if isinstance(event, (Finished, Failed, Cancelled)):
+            self._learn()
+        elif isinstance(event, Reported) and self.beliefs is not None:
+            self._observe(event)
+        return actions
+
+    def use(self, policy: Policy) -> None:
+        """Decide by another policy from now on; it starts without memory."""
+        self.policy = policy
+        self.memory = None
+        self._about = policy.about
 
     # ---- when
 

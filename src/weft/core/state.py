@@ -88,6 +88,20 @@ class State:
                 self.wake_at = None
         return []
 
+    def wishes(self) -> list[Start | Stop]:
+        """Every stop and start that was asked for and not answered yet, stops first.
+
+        What a driver repeats when it cannot know which actions were carried out.
+        """
+        wishes: list[Start | Stop] = [Stop(*one) for one in self._vacating.leaving()]
+        table = self.table
+        for row in range(len(table)):
+            job, on = table.jobs[row], table.allocations[row]
+            starting = table.get(row, "stage") == Stage.STARTING
+            if on is not None and starting and not self._vacating.holds(job.id):
+                wishes.append(Start(job, on, int(table.get(row, "attempt"))))
+        return wishes
+
     # ---- one method an event
 
     def _submitted(self, now: float, job: Job) -> None:
@@ -130,6 +144,7 @@ class State:
             return self._stopped(now, job, attempt)
         self._vacate(now, row)
         self.table.set(row, "retries", self.table.get(row, "retries") + 1)
+        self.table.set(row, "failed", now)
         return []
 
     def _cancelled(self, now: float, job: JobId) -> list[Action]:

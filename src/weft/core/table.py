@@ -39,6 +39,7 @@ COLUMNS = (
     "retries",
     "reported",
     "preemptible",
+    "failed",
 )
 INDEX = {name: i for i, name in enumerate(COLUMNS)}
 
@@ -47,8 +48,8 @@ class Table:
     """The columns, and beside them the job and the allocation of each row.
 
     `need` is GPUs asked for, fractions counted as such; `held` is GPUs promised now; `started`
-    is when a job first ran, infinite before. `ran` and `service` are linear meters of seconds
-    executed and GPU-seconds attained.
+    is when a job first ran, infinite before; `failed` is when an attempt last died. `ran` and
+    `service` are linear meters of seconds executed and GPU-seconds attained.
     """
 
     __slots__ = ("_cells", "_row_of_seq", "_seq_of", "allocations", "jobs", "size")
@@ -139,6 +140,7 @@ class Table:
             0.0,
             0.0,
             job.preemptible,
+            0.0,
         )
         self._seq_of[job.id] = seq
         self._row_of_seq.append(seq)

@@ -29,6 +29,10 @@ class Vacating:
     def __contains__(self, attempt: tuple[JobId, int]) -> bool:
         return attempt in self._leaving
 
+    def leaving(self) -> list[tuple[JobId, int]]:
+        """Attempts that were asked to go and have not gone yet."""
+        return [*self._leaving]
+
     def leave(self, job: JobId, attempt: int, on: Allocation) -> None:
         """An attempt has been asked to go."""
         self._leaving[job, attempt] = on

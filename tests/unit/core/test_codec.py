@@ -22,13 +22,17 @@ from weft.core.events import (
     Finished,
     NodeDown,
     NodeUp,
+    Noticed,
+    PolicyChanged,
     Reported,
+    Saved,
     Started,
     StartFailed,
     Stopped,
     Submitted,
     Woken,
 )
+from weft.core.launch import Launch
 from weft.core.model import (
     Allocation,
     Batch,
@@ -59,6 +63,16 @@ FULL_JOB = Job(
     cpus=4.0,
     mem_gb=16.0,
     hints={"duration_s": 60.0, "skew": math.inf},
+    launch=Launch(
+        ("python", "train.py", "--name", "a b\n"),
+        workdir="/tmp/w",
+        env={"DATA": "/data"},
+        name="resnet",
+        checkpoint="ckpt",
+        grace_s=5.0,
+        retries=1,
+        backoff_s=0.5,
+    ),
 )
 FULL_ALLOCATION = Allocation(
     (Slice(NodeId("n0"), (0, 3), 8.0, 64.0), Slice(NodeId("n1"), (1,), 4.0, 32.0)),
@@ -78,6 +92,10 @@ SAMPLES: tuple[Event, ...] = (
     Reported(A, 2, {"loss": 0.5, "speed": math.inf}),
     NodeUp(Node(NodeId("n0"), "a100", 8, 64.0, 512.0, "r1")),
     NodeDown(NodeId("n0")),
+    NodeDown(NodeId("n0"), drained=True),
+    Saved(A, 2, 1200),
+    Noticed(A, 2, "warning", "the newest checkpoint is damaged"),
+    PolicyChanged("las:by=time"),
     Woken(),
     Decided(1),
     Decided(

@@ -1,0 +1,29 @@
+"""How a real job is run: its command and what it may use. Simulated jobs have none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+DEFAULT_GRACE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What an engine needs to run a job, beyond the devices it was given.
+
+    `command` is run in `workdir` without a shell, once for each device, with `env` on top of
+    the engine's own environment. `checkpoint` is where the job keeps what it restarts from,
+    empty for none of its own. A stop may take `grace_s` seconds. A failed attempt is repeated
+    `retries` times, first after `backoff_s` seconds and then twice as long each time.
+    CPU cores and memory are the job's (`Job.cpus`, `Job.mem_gb`).
+    """
+
+    command: tuple[str, ...]
+    workdir: str = "."
+    env: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
+    checkpoint: str = ""
+    grace_s: float = DEFAULT_GRACE_S
+    retries: int = 3
+    backoff_s: float = 2.0

@@ -1,0 +1,1 @@
+"""The service side of real jobs: driver, agents, warm workers."""

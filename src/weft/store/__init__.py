@@ -1,0 +1,1 @@
+"""Where the event log is kept."""

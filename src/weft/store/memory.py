@@ -1,0 +1,37 @@
+"""An event log that ends with the process: for tests and demonstrations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.core.events import Event
+
+
+class MemoryStore:
+    """Events in a list."""
+
+    def __init__(self) -> None:
+        self._events: list[tuple[float, Event]] = []
+        self._snapshot: tuple[int, bytes] | None = None
+
+    def append(self, events: Sequence[tuple[float, Event]]) -> int:
+        """Keep them; the number of the last."""
+        self._events.extend(events)
+        return len(self._events)
+
+    def since(self, seq: int, limit: int | None = None) -> list[tuple[int, float, Event]]:
+        """Events after number `seq`."""
+        until = len(self._events) if limit is None else seq + limit
+        found = self._events[seq:until]
+        return [(seq + i, at, event) for i, (at, event) in enumerate(found, start=1)]
+
+    def save(self, seq: int, snapshot: bytes) -> None:
+        """Keep a snapshot."""
+        self._snapshot = (seq, snapshot)
+
+    def latest(self) -> tuple[int, bytes] | None:
+        """The last snapshot kept."""
+        return self._snapshot
+
+    def close(self) -> None:
+        """Nothing to let go of."""

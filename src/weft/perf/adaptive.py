@@ -60,13 +60,16 @@ def table_of(models: Mapping[str, ModelTable], job: Job) -> ModelTable:
     return models[job.model]
 
 
+Shape = tuple[str, tuple[int, ...], int]  # kind, GPUs on each node, samples a GPU
+
+
 @dataclass(slots=True)
 class Tuner:
     """One self-tuning job.
 
     `length` is the job in seconds of the allocation it asked for; progress is counted in
     iterations of the initial batch size and scaled to that. `batch` is the global batch size
-    of a job that may not choose its own.
+    of a job that may not choose its own. `replicas` copies of the model train in parallel.
     """
 
     table: ModelTable
@@ -81,19 +84,17 @@ class Tuner:
     accumulate: int = 0
     fresh: bool = False
     tuned_for: tuple[object, ...] = ()
-    known_times: dict[tuple[object, ...], tuple[float, float]] = field(default_factory=dict)
+    known_times: dict[Shape, tuple[float, float]] = field(default_factory=dict)
+    measuring: Shape = ("", (), 0)
     most_local: int = 0
     said: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def replicas(self) -> int:
-        """Copies of the model that train in parallel."""
-        return sum(self.placement) // self.table.kinds[self.kind].unit
+    replicas: int = 0
 
     def begin(self, on: Allocation, kind: str) -> None:
         """A new allocation: choose a batch for it."""
         self.placement = tuple(len(part.gpus) for part in on.slices)
         self.kind = kind
+        self.replicas = sum(self.placement) // self.table.kinds[kind].unit
         self.most_local = self.table.kinds[kind].largest_local(self.placement)
         self.tune()
         self.fresh, self.said = True, {}
@@ -108,45 +109,26 @@ class Tuner:
         start = progress = done / unit
         epoch = bisect_right(table.ends, progress * (1.0 + 1e-12))
         while True:
-            speed, report = self.observe(min(epoch, table.epochs - 1))
+            speed = self.observe(min(epoch, table.epochs - 1))
             end = table.ends[min(epoch, table.epochs - 1)]
             if progress + speed * until_tick < end:
                 gained = progress + speed * until_tick - start
-                return Pace(unit * gained / until_tick, until_tick, self.news(report))
+                return Pace(unit * gained / until_tick, until_tick, self.news())
             # Epochs end on whole seconds, as in the simulator the tables come from.
             seconds: float = round((end - progress) / speed)
             epoch, progress = epoch + 1, end
             if seconds > 0 or epoch >= table.epochs:
                 seconds = max(seconds, 1e-3)
-                return Pace(unit * (end - start) / seconds, seconds, self.news(report))
+                return Pace(unit * (end - start) / seconds, seconds, self.news())
             self.tune()
 
-    def news(self, report: dict[str, float]) -> dict[str, float] | None:
+    def news(self) -> dict[str, float] | None:
         """What is worth reporting: nothing that was just said."""
-        if report == self.said:
-            return None
-        self.said = report
-        return report
-
-    def observe(self, epoch: int) -> tuple[float, dict[str, float]]:
-        """True progress per second now, and what the job can measure of it."""
-        table, replicas = self.table, self.replicas
-        batch = self.local * replicas * (self.accumulate + 1)
-        at = (self.kind, self.placement, self.local)
-        if at not in self.known_times:
-            self.known_times[at] = table.kinds[self.kind].times(self.placement, self.local)
-        step, sync = self.known_times[at]
-        sqr, var = table.noise(batch, epoch)
-        scale = batch / table.init_batch
-        gain = (var + sqr) / (var / scale + sqr)
-        took = step + self.accumulate * (step - sync)
-        self.noise = (sqr, var)
-        key = (len(self.placement), replicas, self.local)
-        profile = self.profiles.setdefault("" if self.blind else self.kind, Profile())
-        profile.observe(Row(*key, step - sync, step))
+        step, sync = self.known_times[self.measuring]
+        sqr, var = self.noise or (0.0, 0.0)
         report = {
             "nodes": len(self.placement),
-            "replicas": replicas,
+            "replicas": self.replicas,
             "local": self.local,
             "accumulate": self.accumulate,
             "grad_s": step - sync,
@@ -154,7 +136,25 @@ class Tuner:
             "sqr": sqr,
             "var": var,
         }
-        return gain / took / table.slowdown, report
+        if report == self.said:
+            return None
+        self.said = report
+        return report
+
+    def observe(self, epoch: int) -> float:
+        """True progress per second now, of which the job takes the measure."""
+        table, replicas = self.table, self.replicas
+        batch = self.local * replicas * (self.accumulate + 1)
+        self.measuring = at = (self.kind, self.placement, self.local)
+        if at not in self.known_times:
+            self.known_times[at] = table.kinds[self.kind].times(self.placement, self.local)
+        step, sync = self.known_times[at]
+        self.noise = sqr, var = table.noise(batch, epoch)
+        gain = (var + sqr) / (var / (batch / table.init_batch) + sqr)
+        took = step + self.accumulate * (step - sync)
+        profile = self.profiles.setdefault("" if self.blind else self.kind, Profile())
+        profile.observe(Row(len(self.placement), replicas, self.local, step - sync, step))
+        return gain / took / table.slowdown
 
     def tune(self) -> None:
         """Take the best batch for the placement under the job's own fitted model."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from math import exp, log, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,9 @@ START = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.2)
 GAMMA = (1.0, 10.0)
 FLOOR = 1e-4  # errors below are as good as none
 STEPS = 60
+GAMMA_PULL, SLOPE_PULL = 1e-3, 1e-2
+ALONE, APART, TOGETHER = 0, 2, 4  # where the parameters of T_sync in a regime are
+AGAINST = ([0.0, 0.0, -1.0, 1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, -1.0, 1.0, 0.0])
 
 
 class Row(NamedTuple):
@@ -73,70 +77,90 @@ def _start(
     return start, free
 
 
+class At(NamedTuple):
+    """The loss at some parameters, and what Gauss-Newton needs: half its slope and curvature."""
+
+    loss: float
+    pull: Floats
+    curve: Floats
+
+
 class Problem:
-    """The loss, and residuals with slopes for Gauss-Newton steps on logarithms of parameters."""
+    """The loss, with slopes by the logarithms of parameters (gamma as it is).
+
+    Row by row in plain floats: a job has measured a few configurations, not thousands.
+    """
 
     def __init__(
         self, nodes: Floats, replicas: Floats, local: Floats, log_grad: Floats, log_step: Floats
     ) -> None:
-        self.rows = len(local)
-        self.grad_by = np.stack([np.ones_like(local), local])
-        self.told = np.concatenate([log_grad, log_step])
+        regime = np.where(replicas == 1, ALONE, np.where(nodes > 1, APART, TOGETHER))
         extra = np.maximum(replicas - 2.0, TINY)
-        apart, alone = nodes > 1, replicas == 1
-        together = ~apart & ~alone
-        # Derivatives of T_sync by alpha_n, beta_n, alpha_r, beta_r; it is linear in them.
-        self.sync_by = np.stack([apart * 1.0, apart * extra, together * 1.0, together * extra])
-        self.alone = alone * TINY
+        columns = (local, regime, extra, log_grad, log_step)
+        self.rows = tuple(zip(*(column.tolist() for column in columns), strict=True))
 
-    def at(self, p: Floats) -> tuple[float, Floats, Floats]:
-        """Loss, weighted residuals, and their slopes by log parameters (gamma as it is)."""
-        n, g = self.rows, p[6]
-        grad_parts = p[:2, None] * self.grad_by
-        sync_parts = p[2:6, None] * self.sync_by
-        grad = grad_parts.sum(axis=0)
-        sync = np.maximum(sync_parts.sum(axis=0) + self.alone, TINY)
-        log_a, log_b = np.log(grad), np.log(sync)
-        # Relative to the larger term, so that powers neither overflow nor vanish.
-        top = np.maximum(log_a, log_b)
-        a, b = np.exp(g * (log_a - top)), np.exp(g * (log_b - top))
-        z = a + b
-        log_z = np.log(z)
-        off = np.concatenate([log_a, top + log_z / g]) - self.told
-        slopes = np.zeros((2 * n + 3, 7))
-        slopes[:n, :2] = (grad_parts / grad).T
-        slopes[n : 2 * n, :2] = (grad_parts * (a / (z * grad))).T
-        slopes[n : 2 * n, 2:6] = (sync_parts * (b / (z * sync))).T
-        mixed = (a * (log_a - top) + b * (log_b - top)) / z
-        slopes[n : 2 * n, 6] = mixed / g - log_z / (g * g)
-        spread = np.array([off[:n] @ off[:n], off[n:] @ off[n:]]) / n
-        rmse = np.sqrt(spread + FLOOR * FLOOR)
-        weight = np.repeat(1.0 / np.sqrt(2.0 * n * rmse), n)
-        rn, rr = 0.1 * p[3] / p[2], 0.1 * p[5] / p[4]
-        rest = np.array([0.03162277660168379 * (g - 1.0), rn, rr])
-        slopes[: 2 * n] *= weight[:, None]
-        slopes[2 * n, 6] = 0.03162277660168379
-        slopes[2 * n + 1, 2:4] = -rn, rn
-        slopes[2 * n + 2, 4:6] = -rr, rr
-        loss = float(rmse.sum() + rest @ rest)
-        return loss, np.concatenate([weight * off, rest]), slopes
+    def at(self, p: Floats) -> At:
+        """Two sums of squares, each weighted by the root of its mean, and two light pulls."""
+        known, g = p.tolist(), float(p[6])
+        by_grad, by_step, off_grad, off_step = [], [], [], []
+        for local, regime, extra, told_grad, told_step in self.rows:
+            fixed, more = known[0], known[1] * local
+            grad = fixed + more
+            first, rest = (TINY, 0.0) if not regime else (known[regime], known[regime + 1] * extra)
+            log_a, log_b = log(grad), log(first + rest)
+            # Relative to the larger term, so that powers neither overflow nor vanish.
+            top = max(log_a, log_b)
+            a, b = exp(g * (log_a - top)), exp(g * (log_b - top))
+            log_z = log(a + b) / g
+            off_grad.append(log_a - told_grad)
+            off_step.append(top + log_z - told_step)
+            a, b = a / (a + b), b / (a + b)
+            fixed, more = fixed / grad, more / grad
+            by_grad.append([fixed, more, 0.0, 0.0, 0.0, 0.0, 0.0])
+            slope = [a * fixed, a * more, 0.0, 0.0, 0.0, 0.0, 0.0]
+            slope[6] = (a * (log_a - top) + b * (log_b - top) - log_z) / g
+            if regime:
+                share = b / (first + rest)
+                slope[regime], slope[regime + 1] = share * first, share * rest
+            by_step.append(slope)
+        return _summed(known, (off_grad, off_step), (by_grad, by_step))
+
+
+def _summed(
+    p: list[float], off: tuple[list[float], ...], slopes: tuple[list[list[float]], ...]
+) -> At:
+    """Errors of gradient and step times, a light pull of gamma to 1 and of slopes to 0."""
+    over, apart, together = p[6] - 1.0, p[3] / p[2], p[5] / p[4]
+    loss = GAMMA_PULL * over * over + SLOPE_PULL * (apart * apart + together * together)
+    rows = [[0.0] * 6 + [1.0], *AGAINST]
+    errors, weights = [over, apart, together], [GAMMA_PULL, SLOPE_PULL, SLOPE_PULL]
+    rows[1], rows[2] = [apart * v for v in rows[1]], [together * v for v in rows[2]]
+    for some, their in zip(off, slopes, strict=True):
+        rmse = sqrt(sum(v * v for v in some) / len(some) + FLOOR * FLOOR)
+        loss += rmse
+        errors += some
+        weights += [0.5 / (len(some) * rmse)] * len(some)
+        rows += their
+    by = np.array(rows)
+    weighted = by.T * np.array(weights)
+    return At(loss, weighted @ np.array(errors), weighted @ by)
 
 
 def minimise(problem: Problem, start: Floats, free: Bools) -> Floats:
     """Levenberg-Marquardt with iteratively reweighted residuals, kept inside the bounds."""
     which = np.flatnonzero(free)
+    square = np.ix_(which, which)
     p, damping = start.copy(), 1e-2
-    loss, off, slopes = problem.at(p)
+    now = problem.at(p)
     for _ in range(STEPS):
-        j = slopes[:, which]
-        pull, curve = j.T @ off, j.T @ j
+        curve = now.curve[square]
         diagonal = np.einsum("ii->i", curve)
         diagonal += damping * (diagonal + 1e-9)
-        trial = _moved(p, which, np.asarray(np.linalg.solve(curve, -pull)))
+        trial = _moved(p, which, np.asarray(np.linalg.solve(curve, -now.pull[which])))
         after = problem.at(trial)
-        if after[0] < loss:
-            done = loss - after[0] < 3e-4 * loss
-            p, (loss, off, slopes) = trial, after
+        if after.loss < now.loss:
+            done = now.loss - after.loss < 3e-4 * now.loss
+            p, now = trial, after
             damping = max(damping * 0.2, 1e-9)
             if done:
                 break

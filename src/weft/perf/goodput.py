@@ -186,21 +186,41 @@ def fixed_batch(
 def _best_of_one(
     times: StepTime, noise: Noise, nodes: float, k: float, limits: Limits, fixed: float = 0.0
 ) -> Choice:
-    """A single case, without the cost of broadcasting."""
-    m, s, allowed = candidates((k,), float(noise.init), Limits(*map(float, limits)), fixed)
-    value = _goodput(times, noise, nodes, k, m[0], s[0]) * allowed[0]
-    best = int(value.argmax())
-    return Choice(float(value[best]), float(m[0, best]), float(s[0, best]))
+    """A single case, without the cost of broadcasting: only noise is new from epoch to epoch."""
+    m, s, batch, step = _steps(times, nodes, k, noise.init, limits, fixed)
+    below = noise.var * noise.init / batch
+    below += noise.sqr
+    below *= step
+    best = int(below.argmin())
+    goodput = float(noise.init * (noise.var + noise.sqr) / below[best])
+    return Choice(goodput, float(m[best]), float(s[best]))
+
+
+@lru_cache(maxsize=4096)
+def _steps(
+    times: StepTime, nodes: float, k: float, init: float, limits: Limits, fixed: float
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """The candidates, their global batches and seconds an iteration; inf if not allowed."""
+    looked_at = candidates((k,), float(init), Limits(*map(float, limits)), fixed)
+    m, s, allowed = (part[0] for part in looked_at)
+    took = np.where(allowed, _iteration(times, nodes, k, m, s), np.inf)
+    return m, s, k * m * (s + 1.0), took
 
 
 def _goodput(times: StepTime, noise: Noise, nodes: Any, k: Any, m: Floats, s: Floats) -> Floats:
     """Throughput times efficiency, with few passes over the candidates."""
+    batch = k * m * (s + 1.0)
+    below = noise.var * noise.init / batch + noise.sqr
+    # gain / scale * throughput, with the batch sizes cancelled.
+    took = _iteration(times, nodes, k, m, s)
+    return np.asarray(noise.init * (noise.var + noise.sqr) / (below * took))
+
+
+def _iteration(times: StepTime, nodes: Any, k: Any, m: Floats, s: Floats) -> Floats:
+    """Seconds of one iteration."""
     g = times.gamma
     grad = times.alpha_c + times.beta_c * m
     sync = times.sync(nodes, k)
     step = np.exp(np.log(np.exp(g * np.log(grad)) + sync**g) / g)
     step += s * grad
-    batch = k * m * (s + 1.0)
-    below = noise.var * noise.init / batch + noise.sqr
-    # gain / scale * throughput, with the batch sizes cancelled.
-    return np.asarray(noise.init * (noise.var + noise.sqr) / (below * step))
+    return np.asarray(step)

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from weft.core.model import Allocation, Job
 from weft.core.ports import Agent, Pace
+from weft.core.profile import Profile
 from weft.core.trace import Truth
+from weft.perf.colocation import CONTENTION
+from weft.perf.profiles import profile_of
 from weft.perf.restart import restart_s
 
 
@@ -20,10 +23,17 @@ class Replay:
     restart_cost: float | None = None
 
     steady = True
+    contention = CONTENTION
+    gaps = False
+    interruption = None
 
     def agent(self, job: Job, truth: Truth) -> Agent:  # noqa: ARG002 - the same for every truth
         """A job that runs at one speed."""
-        return Steady(job.demand.gpus * job.demand.share)
+        return Steady(job.demand.gpus)
+
+    def profile(self, job: Job) -> Profile:
+        """What came with the job."""
+        return profile_of(job)
 
     def restart(self, job: Job, *, first: bool) -> float:
         """Nothing at the first start, which the recorded duration includes."""
@@ -37,13 +47,13 @@ class Steady:
 
     __slots__ = ("_asked", "_pace")
 
-    def __init__(self, asked: float) -> None:
+    def __init__(self, asked: int) -> None:
         self._asked = asked
         self._pace = FULL
 
     def begin(self, on: Allocation, kind: str) -> None:  # noqa: ARG002 - blind to kinds
         """Take note of the size."""
-        held = on.gpus * on.sharing.share
+        held = on.gpus
         self._pace = FULL if held == self._asked else Pace(held / self._asked)
 
     def pace(self, done: float, until_tick: float) -> Pace:  # noqa: ARG002

@@ -1,0 +1,147 @@
+"""Jobs that share devices: how fast each of them gets on beside the others.
+
+The same model is the simulator's truth and, unless noise is asked for, what the scheduler
+believes. What a job does alone comes with the job (stage times and utilisation as hints), or
+from its model's name if it is one that was measured, or is taken at its worst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from weft.colocate import conserving, lockstep
+from weft.colocate.turns import TOLERANCE, gap_iterations, paced_speed, slice_speed
+from weft.core.model import Discipline, Job, JobId, Tier
+from weft.core.ports import Resident
+from weft.core.profile import Profile
+
+Interfering = Callable[[Sequence[Profile]], Sequence[float]]
+# Stretch of all stages in groups of one to four, as Muri's authors calibrated it on V100.
+CONTENTION = (1.0, 1.31, 1.478, 1.35)
+
+
+def fair(group: Sequence[Profile]) -> list[float]:
+    """An even part each: what jobs that keep a device busy get of each other."""
+    return [1.0 / len(group)] * len(group)
+
+
+@dataclass(frozen=True)
+class Colocated:
+    """Speeds of groups under every discipline.
+
+    `profiles` tells what a job does alone; `interfering` the speeds of a group that nobody
+    orders; `contention` stretches interleaved stages by size of group.
+    """
+
+    profiles: Callable[[Job], Profile]
+    interfering: Interfering = fair
+    contention: tuple[float, ...] = CONTENTION
+    gaps: bool = False
+    _paces: dict[JobId, float] = field(default_factory=dict)
+
+    # ---- the truth
+
+    def speed(self, one: Resident, beside: Sequence[Resident]) -> float:
+        """Speed of `one` beside others, as a part of its speed alone."""
+        if not beside or one.job.demand.share < 1.0:
+            return 1.0  # a job recorded on part of a device has its neighbours in its record
+        profile = self.profiles(one.job)
+        others = [self.profiles(r.job) for r in beside]
+        if one.on.sharing.discipline is Discipline.PACED:
+            return self._paced(one, profile, beside, others)
+        if one.on.sharing.discipline is Discipline.TIMESLICE:
+            claims = sum(r.on.sharing.share for r in beside) + one.on.sharing.share
+            return slice_speed(one.on.sharing.share, claims)
+        return self._together((profile, *others), one.on.sharing.discipline)[0]
+
+    # ---- what is believed
+
+    def profile(self, job: Job) -> Profile:
+        """What a job does with a device when alone."""
+        return self.profiles(job)
+
+    def speeds(
+        self,
+        jobs: Sequence[Job],
+        kind: str,  # noqa: ARG002 - profiles are of the kind the job asked for
+        discipline: Discipline,
+    ) -> Sequence[float]:
+        """Speed of each on the same devices, as a part of its speed alone."""
+        if len(jobs) == 1:
+            return (1.0,)
+        if discipline is Discipline.TIMESLICE:
+            return [slice_speed(1.0, len(jobs))] * len(jobs)
+        return self._together(tuple(self.profiles(job) for job in jobs), discipline)
+
+    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:  # noqa: ARG002
+        """Keep what a job measured of its speed."""
+        if "pace" in values:
+            self._paces[job.id] = values["pace"]
+
+    def pace(self, job: Job) -> float | None:
+        """What a job last measured of its speed beside its neighbours."""
+        return self._paces.get(job.id)
+
+    def forget(self, job: Job) -> None:
+        """Nothing more will be asked of it."""
+        self._paces.pop(job.id, None)
+
+    # ---- inside
+
+    def _together(self, group: tuple[Profile, ...], discipline: Discipline) -> Sequence[float]:
+        interleaved = discipline in (Discipline.LOCKSTEP, Discipline.WORK_CONSERVING)
+        if interleaved and all(p.stages for p in group):
+            stretch = self.contention[min(len(group), len(self.contention)) - 1]
+            return interleaved_speeds(group, discipline, stretch)
+        return self.interfering(group)
+
+    def _paced(
+        self,
+        one: Resident,
+        profile: Profile,
+        beside: Sequence[Resident],
+        others: Sequence[Profile],
+    ) -> float:
+        if one.on.sharing.tier is Tier.GUARANTEED:
+            return 1.0 if self.gaps else 1.0 - TOLERANCE
+        paired = list(zip(beside, others, strict=True))
+        firm = [p for r, p in paired if r.on.sharing.tier is Tier.GUARANTEED]
+        loose = len(paired) - len(firm)
+        if self.gaps:
+            return _in_gaps(profile, firm, loose)
+        # A gang waits for its slowest device; what is left there is shared by the loose.
+        busy = max((p.busy_s / p.step_s for p in firm), default=0.0)
+        own = profile.busy_s / profile.step_s
+        return paced_speed(1.0, busy, own) / (1 + loose)
+
+
+@lru_cache(maxsize=1 << 16)
+def interleaved_speeds(
+    group: tuple[Profile, ...], discipline: Discipline, stretch: float
+) -> tuple[float, ...]:
+    """Speeds of jobs whose stages are interleaved, all stages `stretch` times as long."""
+    stages = tuple(p.stages for p in group)
+    period = stretch * lockstep.best(stages).seconds
+    if discipline is Discipline.LOCKSTEP:
+        return tuple(p.step_s / period for p in group)
+    halved = [_apart(s, stretch) for s in stages]
+    found = conserving.speeds([p.step_s for p in group], halved, period)
+    return tuple(float(speed) for speed in found)
+
+
+def _apart(stages: tuple[float, ...], stretch: float) -> list[float]:
+    """Four resources: a data stage measured as one is half storage and half CPU."""
+    if len(stages) == lockstep.SLOTS:
+        return [stretch * s for s in stages]
+    data, gpu, network = stages
+    return [stretch * data / 2, stretch * data / 2, stretch * gpu, stretch * network]
+
+
+def _in_gaps(profile: Profile, firm: Sequence[Profile], loose: int) -> float:
+    """As Muri's simulator has it: whole iterations of the guaranteed job for one of one's own."""
+    slowest = profile.step_s * (2.0 if loose else 1.0)
+    for host in firm:
+        slowest = max(slowest, gap_iterations(profile.stages, host.stages) * host.step_s)
+    return profile.step_s / slowest

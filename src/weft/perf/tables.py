@@ -246,40 +246,39 @@ def _kinds(folder: Path, facts: Mapping[str, Any], kinds: Collection[str]) -> di
             fact.get("bootstrap_xput_examples_per_s") or 1.0,
             max(int(d) for name in placements["placement"] for d in name),
             max(nodes for nodes, _ in shapes),
-            _by_placement(placements),
+            _curves(placements["placement"], placements),
             shapes,
             unit,
         )
     return found
 
 
-def _by_placement(rows: Mapping[str, Any]) -> dict[str, Curve]:
-    names = np.array(rows["placement"])
-    return {name: _curve(rows, names == name) for name in dict.fromkeys(rows["placement"])}
-
-
 def _by_shape(
     placements: Mapping[str, Any], scalability: Mapping[str, Any]
 ) -> dict[tuple[int, int], Curve]:
     """Curves by (nodes, GPUs): placements averaged, then the rows measured at scale."""
-    nodes = np.array([len(p) for p in placements["placement"]])
-    gpus = np.array([sum(map(int, p)) for p in placements["placement"]])
-    shapes = {
-        (n, k): _curve(placements, (nodes == n) & (gpus == k))
-        for n, k in sorted(set(zip(nodes.tolist(), gpus.tolist(), strict=True)))
-    }
+    shape_of = {p: (len(p), sum(map(int, p))) for p in set(placements["placement"])}
+    near = _curves([shape_of[p] for p in placements["placement"]], placements)
     wide = zip(scalability["num_nodes"], scalability["num_replicas"], strict=True)
-    for n, k in sorted({(int(n), int(k)) for n, k in wide}):
-        chosen = (scalability["num_nodes"] == n) & (scalability["num_replicas"] == k)
-        shapes.setdefault((n, k), _curve(scalability, chosen))
-    return shapes
+    far = _curves([(int(n), int(k)) for n, k in wide], scalability)
+    return {**far, **near}
 
 
-def _curve(rows: Mapping[str, Any], chosen: Any) -> Curve:
-    local, step, sync = (rows[c][chosen] for c in TIMED)
-    sizes, of = np.unique(local, return_inverse=True)
-    count = np.bincount(of)
-    return sizes, np.bincount(of, step) / count, np.bincount(of, sync) / count
+def _curves(keys: Sequence[Any], rows: Mapping[str, Any]) -> dict[Any, Curve]:
+    """The rows of each key as a curve over the batch on one GPU; means where there are several."""
+    cells: dict[Any, dict[float, list[float]]] = {}
+    for key, local, step, sync in zip(keys, *(rows[c].tolist() for c in TIMED), strict=True):
+        cell = cells.setdefault(key, {}).setdefault(local, [0.0, 0.0, 0.0])
+        cell[0] += 1.0
+        cell[1] += step
+        cell[2] += sync
+    return {key: _curve(by_local) for key, by_local in cells.items()}
+
+
+def _curve(by_local: Mapping[float, Sequence[float]]) -> Curve:
+    sizes = sorted(by_local)
+    count, step, sync = np.array([by_local[size] for size in sizes]).T
+    return np.array(sizes), step / count, sync / count
 
 
 def _at(curve: Curve, local: float) -> tuple[float, float]:
@@ -305,8 +304,8 @@ def _columns(path: Path, needed: tuple[str, ...], text: tuple[str, ...] = ()) ->
     try:
         columns = dict(zip(header, zip(*rows, strict=True), strict=True))
         return {
-            name: list(cells) if name in text else np.array(cells, dtype=float)
-            for name, cells in columns.items()
+            name: list(columns[name]) if name in text else np.array(list(map(float, columns[name])))
+            for name in needed
         }
     except ValueError as error:
         raise InvalidConfig(f"{path} holds something that is not a number: {error}") from error

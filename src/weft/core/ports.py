@@ -142,6 +142,10 @@ class Engine(Protocol):
         """The machines there are."""
         ...
 
+    def check(self, job: Job) -> None:
+        """Raise InvalidConfig for a job that this engine can never run."""
+        ...
+
     async def adopt(self, attempts: Collection[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
         """Take up these attempts after a restart and end every other one; which are known.
 

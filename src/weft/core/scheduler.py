@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -93,6 +94,14 @@ class Scheduler:
             self._observe(event)
         return actions
 
+    def remember(self) -> tuple[object, ...]:
+        """All that a log would bring back, to be pickled; the policy's memory is not part."""
+        return (self.state, self.predictor, self.beliefs, self._history, self._learned)
+
+    def restore(self, kept: tuple[Any, ...]) -> None:
+        """Take up where `remember` was called."""
+        self.state, self.predictor, self.beliefs, self._history, self._learned = kept
+
     def use(self, policy: Policy) -> None:
         """Decide by another policy from now on; it starts without memory."""
         self.policy = policy
@@ -140,8 +149,10 @@ class Scheduler:
         )
         mark = state.free.mark()
         decide = self.policy.decide
-        plan = decide(view) if self.timed is None else self.timed(decide, view)
-        state.free.rollback(mark)
+        try:
+            plan = decide(view) if self.timed is None else self.timed(decide, view)
+        finally:
+            state.free.rollback(mark)
         self._check(view, plan)
         self.memory = plan.memory
         decided = Decided(

@@ -88,6 +88,10 @@ class State:
                 self.wake_at = None
         return []
 
+    def expects(self, job: JobId, attempt: int) -> bool:
+        """Whether news of this attempt still matters: it is promised devices, or leaving them."""
+        return self._current(job, attempt) is not None or (job, attempt) in self._vacating
+
     def wishes(self) -> list[Start | Stop]:
         """Every stop and start that was asked for and not answered yet, stops first.
 

@@ -1,0 +1,252 @@
+"""Processes on this machine.
+
+Every attempt has a folder below `state` and an agent (`weft.runtime.agent`) that outlives this
+process; the engine only reads what agents write and leaves requests for them. Nothing it knows
+is lost when it dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weft.core.about import Controls
+from weft.core.cluster import Node
+from weft.core.errors import EngineError
+from weft.core.events import Event, Stopped
+from weft.core.model import Allocation, Job, JobId
+from weft.engines.devices import Machine, find_gpus, this_machine
+from weft.engines.request import Site, attempt_spec, check_launch, wire_batch
+from weft.engines.warm_server import WarmServer
+from weft.engines.watch import Watched
+from weft.wire.attempt import ADJUST, AGENT_LOG, CLAIM, SPEC, folder_of, write_whole
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.5  # agents poke; this is for those whose poke was lost
+SHORTEST_PAUSE_S = 0.005
+LONGEST_SOCKET = 100
+
+
+@dataclass
+class LocalEngine:
+    """Processes on this machine: its GPUs, or CPU slots where there are none.
+
+    `slots` 0 means one for each core. `warm` keeps a process that has torch imported and forks
+    workers. `pin` binds ranks to their devices' part of the cores. `cpu` ignores GPUs.
+    """
+
+    state: Path = field(metadata={"settable": False})
+    slots: int = 0
+    warm: bool = True
+    pin: bool = True
+    cpu: bool = False
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.state = Path(self.state).absolute()
+        gpus = () if self.cpu else find_gpus()
+        self._machine: Machine = this_machine(self.name or socket.gethostname(), self.slots, gpus)
+        self._watched: dict[tuple[JobId, int], Watched] = {}
+        self._queue: asyncio.Queue[Event] = asyncio.Queue()
+        self._poke = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._bell: socket.socket | None = None
+        self._site = Site(self.state, pin=self.pin)
+        self._warm: WarmServer | None = None
+
+    # ---- what it is
+
+    @property
+    def supports(self) -> Controls:
+        """Shares, tiers, batches, host parts and any count."""
+        return Controls.SHARE | Controls.TIER | Controls.BATCH | Controls.HOST | Controls.COUNT
+
+    @property
+    def speed(self) -> float:
+        """Real time."""
+        return 1.0
+
+    async def nodes(self) -> Sequence[Node]:
+        """The one machine there is."""
+        return [self._machine.node]
+
+    def check(self, job: Job) -> None:
+        """Refuse a job without a command or with a workdir that is not here."""
+        check_launch(job)
+
+    # ---- life
+
+    async def adopt(self, attempts: Collection[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
+        """Watch these attempts again, end all others, and begin to listen."""
+        (self.state / "jobs").mkdir(parents=True, exist_ok=True)
+        (self.state / "live").mkdir(exist_ok=True)
+        self._site = Site(self.state, self._open_bell(), self.pin)
+        if self.warm:
+            self._warm = WarmServer(short_path(self.state / "warm.sock"), self.state / "warm.log")
+        known = set()
+        for job, attempt in attempts:
+            folder = folder_of(self.state, job, attempt)
+            if (folder / SPEC).exists():
+                known.add((job, attempt))
+                self._watch(job, attempt, folder).again = True
+        for folder in self._live():
+            if folder not in {one.folder for one in self._watched.values()}:
+                log.warning("attempt=%s is nobody's; ending it", folder)
+                Watched(JobId("?"), 0, folder).ask_to_stop(0.0)
+                self._mark(folder).unlink(missing_ok=True)
+        self._tasks = [asyncio.create_task(self._pump())]
+        return known
+
+    async def close(self) -> None:
+        """Stop listening; agents go on."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._warm is not None:
+            self._warm.close()
+        if self._bell is not None:
+            asyncio.get_running_loop().remove_reader(self._bell)
+            self._bell.close()
+
+    # ---- requests
+
+    async def start(self, job: Job, on: Allocation, attempt: int) -> None:
+        """Make the attempt's folder if it is not there, and an agent if none has claimed it."""
+        folder = folder_of(self.state, job.id, attempt)
+        if not (folder / SPEC).exists():
+            try:
+                await asyncio.to_thread(self._prepare, folder, job, on, attempt)
+            except OSError as error:
+                raise EngineError(f"cannot write {folder}: {error.strerror}") from error
+        watched = self._watch(job.id, attempt, folder)
+        if not (folder / CLAIM).exists():
+            self._spawn(watched)
+
+    async def stop(self, job: JobId, attempt: int, grace_s: float) -> None:
+        """Leave a request for the agent; an attempt that never was has stopped."""
+        folder = folder_of(self.state, job, attempt)
+        if not (folder / SPEC).exists():
+            self._queue.put_nowait(Stopped(job, attempt))
+            return
+        watched = self._watch(job, attempt, folder)
+        if watched.ask_to_stop(grace_s):
+            self._queue.put_nowait(Stopped(job, attempt))
+            self._forget(watched)
+        else:
+            nudge(folder)
+
+    async def adjust(self, job: JobId, attempt: int, to: Allocation) -> None:
+        """Tell the ranks their new batch; 0 gives the choice back to them."""
+        folder = folder_of(self.state, job, attempt)
+        if (folder / SPEC).exists():
+            write_whole(folder / ADJUST, {"batch": wire_batch(to.batch) or (0, 0)})
+            nudge(folder)
+
+    async def events(self) -> AsyncIterator[Event]:
+        """News of all attempts, as agents write it."""
+        while True:
+            yield await self._queue.get()
+
+    def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:
+        """Each rank's file; what was too much for one is in the same name with `.1`."""
+        folder = folder_of(self.state, job, attempt)
+        found = {int(path.stem.removeprefix("rank-")): path for path in folder.glob("rank-*.log")}
+        return dict(sorted(found.items()))
+
+    # ---- parts
+
+    def _prepare(self, folder: Path, job: Job, on: Allocation, attempt: int) -> None:
+        spec = attempt_spec(job, on, attempt, self._machine, self._site)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._mark(folder).touch()
+        spec.write(folder)
+
+    def _spawn(self, watched: Watched) -> None:
+        watched.spawned = time.monotonic()
+        if self._warm is not None and self._warm.fork(watched.folder):
+            return
+        command = [sys.executable, "-m", "weft.runtime.agent", str(watched.folder)]
+        with (watched.folder / AGENT_LOG).open("ab") as out:
+            watched.process = subprocess.Popen(  # noqa: S603 - our own agent
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=watched.folder,
+                start_new_session=True,
+            )
+
+    def _watch(self, job: JobId, attempt: int, folder: Path) -> Watched:
+        key = (job, attempt)
+        if key not in self._watched:
+            self._watched[key] = Watched(job, attempt, folder, spawned=time.monotonic())
+        return self._watched[key]
+
+    def _forget(self, watched: Watched) -> None:
+        self._watched.pop((watched.job, watched.attempt), None)
+        self._mark(watched.folder).unlink(missing_ok=True)
+
+    def _mark(self, folder: Path) -> Path:
+        """A file that is there while an attempt may run, so that a start need not look at all."""
+        return self.state / "live" / f"{folder.parent.name}@{folder.name}"
+
+    def _live(self) -> list[Path]:
+        names = [path.name.rpartition("@") for path in (self.state / "live").iterdir()]
+        return [self.state / "jobs" / job / attempt for job, _, attempt in names]
+
+    # ---- listening
+
+    def _open_bell(self) -> str:
+        path = short_path(self.state / "engine.sock")
+        Path(path).unlink(missing_ok=True)
+        self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._bell.setblocking(False)
+        self._bell.bind(path)
+        asyncio.get_running_loop().add_reader(self._bell, self._poked, self._bell)
+        return path
+
+    def _poked(self, bell: socket.socket) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while bell.recv(64):
+                pass
+        self._poke.set()
+
+    async def _pump(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._poke.wait(), POLL_S)
+            self._poke.clear()
+            for watched in [*self._watched.values()]:
+                for event in watched.news():
+                    self._queue.put_nowait(event)
+                if watched.over:
+                    self._forget(watched)
+            await asyncio.sleep(SHORTEST_PAUSE_S)
+
+
+def nudge(folder: Path) -> None:
+    """Make an agent look for requests at once; it would within half a second anyway."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        line.settimeout(0.2)
+        line.connect(str(folder / "agent.sock"))
+
+
+def short_path(path: Path) -> str:
+    """A path for a socket: the kernel takes 108 bytes, so a deep one moves to the temp folder."""
+    if len(str(path).encode()) <= LONGEST_SOCKET:
+        return str(path)
+    name = hashlib.sha256(str(path).encode()).hexdigest()[:24]
+    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/weft-{os.getuid()}")  # noqa: S108
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return str(folder / f"{name}.sock")

@@ -1,0 +1,92 @@
+"""From a promise to what an agent is told: pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.core.errors import InvalidConfig
+from weft.core.model import Allocation, Batch, Job
+from weft.engines.devices import Machine
+from weft.wire.attempt import AttemptSpec, job_folder
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where this engine keeps things, and whom its agents poke."""
+
+    root: Path
+    notify: str = ""
+    pin: bool = True
+
+
+def check_launch(job: Job) -> None:
+    """Raise InvalidConfig for a job without a command that can be run here."""
+    launch = job.launch
+    if launch is None or not launch.command:
+        raise InvalidConfig(f"job {job.id!r} has no command", hint="give it one after `--`")
+    if any("\0" in text for text in (*launch.command, *launch.env, *launch.env.values())):
+        raise InvalidConfig(f"job {job.id!r}: a command or variable holds a NUL character")
+    if bad := [name for name in launch.env if not name or "=" in name]:
+        raise InvalidConfig(f"job {job.id!r}: {bad[0]!r} is not the name of a variable")
+    if not Path(launch.workdir).is_dir():
+        raise InvalidConfig(
+            f"job {job.id!r}: its workdir {launch.workdir!r} is not a folder here",
+            hint="give an absolute path that this machine has",
+        )
+
+
+def attempt_spec(
+    job: Job,
+    on: Allocation,
+    attempt: int,
+    machine: Machine,
+    site: Site,
+    coordinator: str = "",
+) -> AttemptSpec:
+    """Run every rank of `job` on this machine."""
+    launch = job.launch
+    if launch is None:
+        raise InvalidConfig(f"job {job.id!r} has no command")
+    devices = tuple(gpu for part in on.slices for gpu in part.gpus)
+    own = job_folder(site.root, job.id)
+    workdir = Path(launch.workdir).absolute()
+    return AttemptSpec(
+        job=job.id,
+        attempt=attempt,
+        command=launch.command,
+        workdir=str(workdir),
+        checkpoints=str(workdir / launch.checkpoint if launch.checkpoint else own / "checkpoints"),
+        devices=devices,
+        env={**sharing_env(machine, on), **launch.env},
+        kind=machine.node.kind,
+        node=machine.node.id,
+        world_size=len(devices),
+        visible=visible(machine, devices),
+        cores=tuple(machine.cores[device] for device in devices) if site.pin else (),
+        mem_gb=job.mem_gb or 0.0,
+        batch=wire_batch(on.batch),
+        coordinator=coordinator,
+        notify=site.notify,
+        lock=str(own / "running.lock"),
+        audit=str(site.root / "audit.jsonl"),
+    )
+
+
+def visible(machine: Machine, devices: tuple[int, ...]) -> str | None:
+    """CUDA_VISIBLE_DEVICES for a job's ranks; None where there are no GPUs."""
+    if not machine.gpus:
+        return None
+    return ",".join(str(machine.gpus[device].index) for device in devices)
+
+
+def sharing_env(machine: Machine, on: Allocation) -> dict[str, str]:
+    """What limits a client of the MPS daemon to its share; nothing for whole devices."""
+    if not machine.gpus or on.sharing.share >= 1.0:
+        return {}
+    return {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{max(1, round(100 * on.sharing.share))}"}
+
+
+def wire_batch(batch: Batch | None) -> tuple[int, int] | None:
+    """A batch as ranks are told it: they count the steps before the one that synchronises."""
+    return None if batch is None else (batch.per_gpu, batch.accumulate - 1)

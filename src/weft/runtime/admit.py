@@ -1,0 +1,104 @@
+"""What may enter: jobs that can run here, policies the engine can honour, news that matters."""
+
+from __future__ import annotations
+
+import logging
+
+from weft.core.about import Controls, Needs
+from weft.core.cluster import Cluster
+from weft.core.errors import InvalidConfig
+from weft.core.events import (
+    Event,
+    Failed,
+    Finished,
+    Noticed,
+    Reported,
+    Saved,
+    Started,
+    StartFailed,
+    Stopped,
+)
+from weft.core.model import Job, Stage
+from weft.core.policy import Policy
+from weft.core.ports import Predictor
+from weft.core.registry import build
+from weft.core.state import State
+
+log = logging.getLogger(__name__)
+
+OF_ATTEMPT = (Started, StartFailed, Stopped, Finished, Failed, Reported, Saved, Noticed)
+
+
+def check_job(job: Job, cluster: Cluster) -> None:
+    """Raise InvalidConfig for a job that could never run on `cluster`."""
+    demand = job.demand
+    if not 1 <= demand.min <= demand.gpus <= demand.max or not 0.0 < demand.share <= 1.0:
+        raise InvalidConfig(
+            f"job {job.id!r} asks for {demand.gpus} GPUs, {demand.min} to {demand.max}, "
+            f"share {demand.share:g}",
+            hint="1 <= min <= gpus <= max, and 0 < share <= 1",
+        )
+    if demand.kinds and not set(demand.kinds) & set(cluster.kinds):
+        raise InvalidConfig(
+            f"job {job.id!r} runs on {', '.join(demand.kinds)} only",
+            hint=f"there are GPUs of kind {', '.join(cluster.kinds) or 'none'}",
+        )
+    kinds = demand.kinds or cluster.kinds
+    room = max((cluster.gpus_by_kind.get(kind, 0) for kind in kinds), default=0)
+    if demand.min > room:
+        raise InvalidConfig(
+            f"job {job.id!r} asks for {demand.min} GPUs of one kind; there are {room}",
+            hint=f"ask for at most {room}",
+        )
+
+
+def policy_of(spec: str) -> Policy:
+    """The policy that `name:key=value` names."""
+    policy: Policy = build("policy", spec)
+    return policy
+
+
+def check_policy(policy: Policy, supports: Controls, predictor: Predictor | None) -> None:
+    """Raise InvalidConfig for a policy that sets or reads what is not to be had here."""
+    about = policy.about
+    if missing := about.controls & ~supports:
+        names = ", ".join(flag.name.lower() for flag in missing if flag.name)
+        raise InvalidConfig(
+            f"policy {about.name!r} sets {names}, which this engine cannot honour",
+            hint="choose another policy or engine; `weft list policy` shows all",
+        )
+    if Needs.REMAINING in about.needs and predictor is None:
+        raise InvalidConfig(
+            f"policy {about.name!r} reads remaining times, but no predictor is configured",
+            hint="choose one with --predictor; `weft list predictor` shows all",
+        )
+
+
+def taken(event: Event, state: State) -> Event | None:
+    """The event as it goes into the log; None for what is old news.
+
+    An engine may tell again what it told before a restart.
+    """
+    if not isinstance(event, OF_ATTEMPT):
+        return event
+    if not state.expects(event.job, event.attempt):
+        return None
+    if event.job not in state.table:
+        return event  # of a cancelled job on its way out
+    row = state.table.row(event.job)
+    if isinstance(event, Started) and state.table.get(row, "stage") != Stage.STARTING:
+        return None
+    if isinstance(event, (Failed, StartFailed)):
+        return judged(event, state.table.jobs[row], int(state.table.get(row, "retries")))
+    return event
+
+
+def judged(event: Failed | StartFailed, job: Job, before: int) -> Failed:
+    """A failure with whether it is tried again, after `before` failures of this job."""
+    allowed = job.launch.retries if job.launch is not None else 0
+    excused = isinstance(event, Failed) and event.retry
+    retry = excused or before < allowed
+    log.warning(
+        "job=%s attempt=%d failed retry=%s: %s", event.job, event.attempt, retry, event.reason
+    )
+    return Failed(event.job, event.attempt, event.reason, retry)

@@ -1,0 +1,58 @@
+"""A failed job waits before it is tried again: a wrapper around any policy.
+
+It reads only the view, so a log replays to the same decisions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.core.about import About
+from weft.core.launch import Launch
+from weft.core.plan import Plan
+from weft.core.policy import Policy
+from weft.core.table import Floats
+from weft.core.view import View
+
+LONGEST_S = 300.0
+_LIKE_OTHERS = Launch(())
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Hide jobs from `inner` until their pause after a failure is over."""
+
+    inner: Policy
+
+    @property
+    def about(self) -> About:
+        """The inner policy's."""
+        return self.inner.about
+
+    def decide(self, view: View) -> Plan:
+        """The inner policy's decision for everybody else; wakes when a pause ends."""
+        ready = ready_at(view)
+        hidden = view.waiting() & (ready > view.now)
+        if not hidden.any():
+            return self.inner.decide(view)
+        plan = self.inner.decide(view.without(hidden))
+        soonest = float(ready[hidden].min())
+        wake = soonest if plan.wake_at is None else min(plan.wake_at, soonest)
+        waits = {
+            view.job(row).id: f"failed before; tried again in {ready[row] - view.now:.0f} s"
+            for row in map(int, np.flatnonzero(hidden))
+        }
+        return replace(plan, wake_at=wake, reasons={**plan.reasons, **waits})
+
+
+def ready_at(view: View) -> Floats:
+    """When each row may be tried again; in the past for those that never failed."""
+    retries, failed = view.table.column("retries"), view.table.column("failed")
+    ready = np.zeros(len(view.table))
+    for row in map(int, np.flatnonzero(retries)):
+        launch = view.job(row).launch or _LIKE_OTHERS
+        pause = launch.backoff_s * 2.0 ** min(retries[row] - 1, 30)
+        ready[row] = failed[row] + min(pause, LONGEST_S)
+    return ready

@@ -1,0 +1,31 @@
+"""The service's time: seconds since the epoch that never go back, faster where simulated."""
+
+from __future__ import annotations
+
+import time
+
+TICK_S = 1e-6  # two turns are never at the same time, so that a log says which was which
+
+
+class Clock:
+    """Starts at the wall clock's time, or at `after` where that is ahead."""
+
+    def __init__(self, speed: float = 1.0, after: float = 0.0) -> None:
+        self.speed = speed
+        self._last = after
+        self._began = max(time.time(), after)
+        self._since = time.monotonic()
+
+    @property
+    def now(self) -> float:
+        """The time, not before the last tick."""
+        return max(self._last, self._began + (time.monotonic() - self._since) * self.speed)
+
+    def tick(self) -> float:
+        """The time of a turn, later than that of the one before."""
+        self._last = max(self.now, self._last + TICK_S)
+        return self._last
+
+    def until(self, at: float | None) -> float | None:
+        """Seconds of the wall clock until `at`, none of them negative; None for never."""
+        return None if at is None else max((at - self.now) / self.speed, 0.0)

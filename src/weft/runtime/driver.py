@@ -1,0 +1,399 @@
+"""Drives `Scheduler.step` in real time: the sibling of the simulator's driver.
+
+One task takes whatever happened since its last turn, steps the scheduler, appends the facts and
+the decision to the store, and only then acts. So a process that dies at any moment has either
+not acted, or left a record of what it was about to do; the next one reads the log, asks the
+engine what really runs, and repeats what was not answered.
+
+What a service uses, all of it from the event loop's thread::
+
+    driver = Driver(engine, store, policy="fifo")
+    await driver.open()                    # replays, reconciles, begins to decide
+    job_id = await driver.submit(job)      # on disk when it returns
+    await driver.cancel(job_id)            # likewise
+    await driver.drain(node); await driver.undrain(node)
+    await driver.set_policy("las:by=time") # InvalidConfig, UnknownName when refused
+    driver.now, driver.seq                 # cluster time (epoch seconds), last event's number
+    driver.job(job_id), driver.jobs()      # JobStatus: record, state's word, allocation
+    driver.nodes(), driver.ledger.usage(driver.now), driver.scheduler.state
+    async for seq, at, event in driver.subscribe(from_seq): ...
+    await driver.ended(job_id)             # its JobStatus once it has left
+    await driver.wait()                    # until it fails or is closed; raises what broke it
+    await driver.close()                   # jobs go on running; the next open() adopts them
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+
+from weft.core.actions import Action, Adjust, Reject, Resize, Sleep, Start, Stop, Wake
+from weft.core.cluster import Cluster, Node
+from weft.core.errors import EngineError, InvalidConfig, UnknownName, WeftError
+from weft.core.events import (
+    Cancelled,
+    Event,
+    NodeDown,
+    NodeUp,
+    PolicyChanged,
+    StartFailed,
+    Submitted,
+    Woken,
+)
+from weft.core.launch import DEFAULT_GRACE_S
+from weft.core.model import Job, JobId, NodeId
+from weft.core.ports import Beliefs, Engine, Predictor, Store
+from weft.core.scheduler import Scheduler
+from weft.runtime.admit import check_job, check_policy, policy_of, taken
+from weft.runtime.backoff import Backoff
+from weft.runtime.clock import Clock
+from weft.runtime.ledger import Ledger
+from weft.runtime.recover import reconcile, recover, snapshot
+from weft.runtime.status import JobStatus, status_of
+
+log = logging.getLogger(__name__)
+
+READ_AT_ONCE = 500
+
+
+class Driver:
+    """One scheduler on one engine, with one store as its only memory.
+
+    `policy` None goes on with the policy of the log. `predictor` and `beliefs` make fresh ones.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store,
+        *,
+        policy: str | None = None,
+        predictor: Callable[[], Predictor | None] = lambda: None,
+        beliefs: Callable[[], Beliefs | None] = lambda: None,
+        seed: int = 0,
+        snapshot_every: int = 5_000,
+    ) -> None:
+        self.engine = engine
+        self.store = store
+        self.trouble = ""
+        self._asked_policy = policy
+        self._make = lambda: Scheduler(
+            Backoff(policy_of("fifo")),
+            Cluster(()),
+            predictor=predictor(),
+            beliefs=beliefs(),
+            seed=seed,
+            journal=self._note,
+        )
+        self._every = snapshot_every
+        self._snapshot_at = snapshot_every
+        self._inbox: deque[tuple[Event, asyncio.Future[None] | None]] = deque()
+        self._noted: list[tuple[float, Event]] = []
+        self._incoming: set[JobId] = set()
+        self._wake: float | None = None
+        self._clock = Clock()
+        self._all_nodes: dict[NodeId, Node] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closing = False
+        self._failed = False
+
+    # ---- life
+
+    async def open(self) -> None:
+        """Read the log, reconcile with what runs, and begin. The policy is checked first."""
+        self._bell = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._known = known = await asyncio.to_thread(recover, self.store, self._make)
+        policy = self._asked_policy or known.policy or "fifo"
+        check_policy(policy_of(policy), self.engine.supports, self.scheduler.predictor)
+        self._clock = Clock(self.engine.speed, known.at)
+        self._wake = self.scheduler.state.wake_at
+        nodes = await self.engine.nodes()
+        self._all_nodes = {node.id: node for node in nodes}
+        events, wishes = reconcile(known, nodes, await self.engine.adopt(known.attempts()))
+        for wish in wishes:
+            await self._carry_out(wish)
+        await self._turn(self._clock.tick(), [PolicyChanged(policy), *events])
+        self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._listen())]
+        for task in self._tasks:
+            task.add_done_callback(self._broken)
+
+    async def close(self) -> None:
+        """Stop deciding and let go; what runs goes on running."""
+        if not self._closing:
+            self._closing = True
+            self._bell.set()
+            run, listen = self._tasks
+            await asyncio.gather(run, return_exceptions=True)  # to the end of its turn
+            listen.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._fail_waiting(EngineError("the scheduler is closing", hint="submit again later"))
+        if not self._failed:
+            await self._save()
+        self._announce()
+        await self.engine.close()
+
+    async def wait(self) -> None:
+        """Until the driver is closed; raises whatever broke it."""
+        await asyncio.gather(*self._tasks, return_exceptions=self._closing)
+
+    # ---- what is asked of it
+
+    async def submit(self, job: Job) -> JobId:
+        """Hand in a job; it is on disk on return. Its time of submission is set here.
+
+        Raises InvalidConfig for a job that is already there or can never run here.
+        """
+        if job.id in self.ledger.jobs or job.id in self._incoming:
+            raise InvalidConfig(f"there is a job {job.id!r} already", hint="choose another id")
+        self.engine.check(job)
+        check_job(job, Cluster(tuple(self._all_nodes.values())))
+        self._incoming.add(job.id)
+        try:
+            await self._ask(Submitted(replace(job, submitted=self.now)))
+        finally:
+            self._incoming.discard(job.id)
+        return job.id
+
+    async def cancel(self, job: JobId) -> None:
+        """Withdraw a job; one that has ended stays as it ended. Unknown ones are refused."""
+        if job not in self.ledger.jobs:
+            raise UnknownName.among("job", job, self.ledger.jobs)
+        if not self.ledger.jobs[job].outcome:
+            await self._ask(Cancelled(job))
+
+    async def drain(self, node: NodeId) -> None:
+        """Move every job off `node` and give it no more, until `undrain`."""
+        self._node(node)
+        await self._ask(NodeDown(node, drained=True))
+
+    async def undrain(self, node: NodeId) -> None:
+        """Use `node` again."""
+        await self._ask(NodeUp(self._node(node)))
+
+    async def set_policy(self, spec: str) -> None:
+        """Decide by another policy from now on; running jobs stay until it says otherwise."""
+        check_policy(policy_of(spec), self.engine.supports, self.scheduler.predictor)
+        await self._ask(PolicyChanged(spec))
+
+    # ---- what can be read
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The scheduler; its `state` may be read between awaits, never changed."""
+        return self._known.scheduler
+
+    @property
+    def ledger(self) -> Ledger:
+        """Every job's record and the accounts."""
+        return self._known.ledger
+
+    @property
+    def policy(self) -> str:
+        """What decides now, as it was named."""
+        return self._known.policy
+
+    @property
+    def seq(self) -> int:
+        """The number of the last event that is on disk and folded."""
+        return self._known.seq
+
+    @property
+    def now(self) -> float:
+        """Cluster time in seconds since the epoch; ahead of the wall if the engine is faster."""
+        return self._clock.now
+
+    def job(self, job: JobId) -> JobStatus:
+        """One job, ended or not."""
+        if job not in self.ledger.jobs:
+            raise UnknownName.among("job", job, self.ledger.jobs)
+        return status_of(self.ledger.jobs[job], self.scheduler.state)
+
+    def jobs(self) -> list[JobStatus]:
+        """Every job in order of submission."""
+        return [status_of(one, self.scheduler.state) for one in self.ledger.jobs.values()]
+
+    def nodes(self) -> list[tuple[Node, str]]:
+        """Every machine with `up`, `drained` or `down`."""
+        up, drained = self.scheduler.state.cluster.index, self._known.drained
+        word = {**dict.fromkeys(drained, "drained"), **dict.fromkeys(up, "up")}
+        return [(node, word.get(name, "down")) for name, node in self._all_nodes.items()]
+
+    async def subscribe(self, from_seq: int = 0) -> AsyncIterator[tuple[int, float, Event]]:
+        """Every event after number `from_seq`, those of the past first; ends with the driver."""
+        while True:
+            changed = self._changed
+            found = await asyncio.to_thread(self.store.since, from_seq, READ_AT_ONCE)
+            for one in found:
+                yield one
+                from_seq = one[0]
+            if not found:
+                if self._closing:
+                    return
+                await changed.wait()
+
+    async def ended(self, job: JobId) -> JobStatus:
+        """Wait until a job has left for good."""
+        while not self.job(job).record.outcome:
+            if self._closing:
+                raise EngineError(f"the scheduler closed before job {job!r} ended")
+            await self._changed.wait()
+        return self.job(job)
+
+    # ---- the loop
+
+    async def _run(self) -> None:
+        while not self._closing:
+            await self._sleep()
+            asked, self._inbox = self._inbox, deque()
+            now = self._clock.tick()
+            events = [event for event, _ in asked]
+            if self._wake is not None and now >= self._wake:
+                self._wake = None
+                events.append(Woken())
+            try:
+                await self._turn(now, events)
+            except BaseException:
+                self._inbox = asked + self._inbox  # so that whoever waits is told
+                raise
+            for _, answer in asked:
+                if answer is not None and not answer.done():
+                    answer.set_result(None)
+
+    async def _sleep(self) -> None:
+        """Until something is asked or the wake-up is due."""
+        if self._inbox:
+            return
+        self._bell.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._bell.wait(), self._clock.until(self._wake))
+
+    async def _turn(self, now: float, events: list[Event]) -> None:
+        """Fold, decide, write down, act."""
+        state = self.scheduler.state
+        events = [told for event in events if (told := taken(event, state)) is not None]
+        if not events:
+            return
+        for event in events:
+            if isinstance(event, PolicyChanged):
+                self._known.policy = event.policy
+                self.scheduler.use(Backoff(policy_of(event.policy)))
+        actions = self._step(now, events)
+        await self._write()
+        for action in actions:
+            await self._carry_out(action)
+
+    def _step(self, now: float, events: list[Event]) -> list[Action]:
+        began = time.perf_counter()
+        number = self.scheduler.state.decisions
+        try:
+            actions = self.scheduler.step(now, events)
+        except Exception as error:
+            if len(self._noted) != sum(not isinstance(event, Woken) for event in events):
+                raise  # not while deciding: the state cannot be trusted, the log can
+            # A policy's bug must not end the service: nothing changes, and a person is told.
+            log.exception("decision=%d policy=%s failed", number, self.policy)
+            self.trouble = f"policy {self.policy!r} failed: {error}"
+            return [*self.scheduler.state.wishes(), Wake(self.scheduler.state.wake_at)]
+        if self.scheduler.state.decisions != number:
+            self.trouble = ""
+            log.info(
+                "decision=%d policy=%s active=%d started=%d stopped=%d took_ms=%.1f",
+                self.scheduler.state.decisions,
+                self.policy,
+                len(self.scheduler.state.table),
+                sum(isinstance(action, Start) for action in actions),
+                sum(isinstance(action, Stop) for action in actions),
+                (time.perf_counter() - began) * 1e3,
+            )
+        return actions
+
+    async def _write(self) -> None:
+        noted, self._noted = self._noted, []
+        last = await asyncio.to_thread(self.store.append, noted)
+        for seq, (at, event) in enumerate(noted, start=last - len(noted) + 1):
+            self._known.note(seq, at, event)
+        if self.seq >= self._snapshot_at:
+            await self._save()
+        self._announce()
+
+    async def _save(self) -> None:
+        self._snapshot_at = self.seq + self._every
+        data = snapshot(self._known)
+        if data is not None:
+            await asyncio.to_thread(self.store.save, self.seq, data)
+
+    # ---- action
+
+    async def _carry_out(self, action: Action) -> None:
+        try:
+            match action:
+                case Start(job, on, attempt):
+                    await self.engine.start(job, on, attempt)
+                case Stop(job_id, attempt):
+                    await self.engine.stop(job_id, attempt, self._grace_s(job_id))
+                case Adjust(job_id, attempt, to) | Resize(job_id, attempt, to):
+                    await self.engine.adjust(job_id, attempt, to)
+                case Wake(at):
+                    self._wake = at
+                case Reject(job_id, reason):
+                    log.warning("job=%s rejected: %s", job_id, reason)
+                case Sleep(node):
+                    log.info("node=%s may sleep", node)
+        except WeftError as error:
+            if not isinstance(action, Start):
+                raise
+            self._post(StartFailed(action.job.id, action.attempt, str(error)))
+
+    def _grace_s(self, job: JobId) -> float:
+        launch = self.ledger.jobs[job].job.launch
+        return launch.grace_s if launch else DEFAULT_GRACE_S
+
+    async def _listen(self) -> None:
+        async for event in self.engine.events():
+            self._post(event)
+
+    # ---- small parts
+
+    async def _ask(self, event: Event) -> None:
+        if self._closing:
+            raise EngineError("the scheduler is closing", hint="ask again when it is back")
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._post(event, answer)
+        await answer
+
+    def _post(self, event: Event, answer: asyncio.Future[None] | None = None) -> None:
+        self._inbox.append((event, answer))
+        self._bell.set()
+
+    def _note(self, at: float, event: Event) -> None:
+        self._noted.append((at, event))
+
+    def _announce(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def _node(self, node: NodeId) -> Node:
+        if node not in self._all_nodes:
+            raise UnknownName.among("node", node, self._all_nodes)
+        return self._all_nodes[node]
+
+    def _broken(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or not (error := task.exception()):
+            return
+        log.error("the driver stopped: %s", error, exc_info=error)
+        self._closing = self._failed = True
+        self._fail_waiting(error)
+        for other in self._tasks:
+            other.cancel()
+        self._announce()
+
+    def _fail_waiting(self, error: BaseException) -> None:
+        for _, answer in self._inbox:
+            if answer is not None and not answer.done():
+                answer.set_exception(error)

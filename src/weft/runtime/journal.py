@@ -1,0 +1,44 @@
+"""The agent's own log of an attempt: one JSON object a line, on disk before anyone is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from weft.wire.attempt import EVENTS
+
+
+class Journal:
+    """`events.jsonl` of one attempt; whoever listens at `notify` is poked after each line."""
+
+    def __init__(self, folder: Path, notify: str) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        self._out = os.open(folder / EVENTS, flags, 0o644)
+        self._notify = notify
+        self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._bell.setblocking(False)
+
+    def write(self, event: str, **values: object) -> None:
+        """Append one event and wait until it is on disk."""
+        line = json.dumps({"at": time.time(), "event": event, **values}, separators=(",", ":"))
+        os.write(self._out, line.encode() + b"\n")
+        os.fsync(self._out)
+        if self._notify:
+            with suppress(OSError):  # nobody is there now; whoever comes reads the file
+                self._bell.sendto(b"!", self._notify)
+
+
+def audit(path: str, what: str, job: str, attempt: int) -> None:
+    """Append when an agent began or ended to the file all agents share."""
+    if not path:
+        return
+    line = json.dumps({"at": time.time(), "what": what, "job": job, "attempt": attempt})
+    out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(out, line.encode() + b"\n")
+    finally:
+        os.close(out)

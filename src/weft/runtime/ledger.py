@@ -1,0 +1,178 @@
+"""What became of every job and what it used, as a fold of the event log.
+
+The accounts come from here: GPU-seconds run from Started to the end of that attempt, times the
+devices held and the share of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from weft.core.events import (
+    Cancelled,
+    Decided,
+    Event,
+    Failed,
+    Finished,
+    NodeDown,
+    Noticed,
+    Reported,
+    Saved,
+    Started,
+    StartFailed,
+    Stopped,
+    Submitted,
+)
+from weft.core.model import Allocation, Job, JobId, Meter, NodeId
+
+SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
+NOTICES_KEPT = 20
+NOTHING = Meter()
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One job's story so far.
+
+    `outcome` is empty while the job is active, then succeeded, failed or cancelled. `reason`
+    is the last thing said about it: why it waits, why an attempt failed, why it was rejected.
+    `attempt` counts promises of devices, `starts` those that came to run. `report` is the last
+    one of the running attempt, `saved` the step of the last checkpoint. `gpu_s` reads as
+    `gpu_s.at(now)`.
+    """
+
+    job: Job
+    submitted: float
+    outcome: str = ""
+    reason: str = ""
+    started: float | None = None
+    ended: float | None = None
+    attempt: int = 0
+    starts: int = 0
+    failures: int = 0
+    running: int | None = None
+    allocation: Allocation | None = None
+    gpu_s: Meter = NOTHING
+    report: Mapping[str, float] = field(default_factory=dict)
+    saved: int | None = None
+    notices: tuple[tuple[float, str, str], ...] = ()
+
+    @property
+    def restarts(self) -> int:
+        """Starts after the first."""
+        return max(self.starts - 1, 0)
+
+
+class Ledger:
+    """Every job there ever was, by id, in order of submission."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[JobId, JobRecord] = {}
+
+    def fold(self, at: float, event: Event) -> None:  # noqa: C901 - one case an event
+        """Take in one event of the log."""
+        match event:
+            case Submitted(job):
+                self.jobs[job.id] = JobRecord(job, at)
+            case Started(job, attempt):
+                self._started(at, job, attempt)
+            case Reported(job, _, values) if job in self.jobs:
+                self._set(job, report=values)
+            case Saved(job, _, step) if job in self.jobs:
+                self._set(job, saved=step)
+            case Noticed(job, _, level, text) if job in self.jobs:
+                notices = (*self.jobs[job].notices, (at, level, text))[-NOTICES_KEPT:]
+                self._set(job, notices=notices)
+            case Stopped(job, attempt):
+                self._off(at, job, attempt)
+            case Finished(job, attempt):
+                self._left(at, job, attempt, SUCCEEDED, "")
+            case Failed(job, attempt, reason, retry):
+                self._left(at, job, attempt, "" if retry else FAILED, reason)
+            case StartFailed(job, attempt, reason):
+                self._left(at, job, attempt, "", reason)
+            case Cancelled(job):
+                self._end(at, job, CANCELLED, "cancelled")
+            case NodeDown(node):
+                self._lost(node)
+            case Decided():
+                self._decided(at, event)
+
+    def usage(self, now: float) -> dict[str, float]:
+        """GPU-seconds of each tenant up to `now`."""
+        used: dict[str, float] = {}
+        for one in self.jobs.values():
+            used[one.job.tenant] = used.get(one.job.tenant, 0.0) + one.gpu_s.at(now)
+        return used
+
+    # ---- one method an event
+
+    def _decided(self, at: float, decided: Decided) -> None:
+        for job, reason in decided.reasons.items():
+            if job in self.jobs:
+                self._set(job, reason=reason)
+        for job, to in decided.changes.items():
+            was = self.jobs[job]
+            if to is None:
+                self._set(job, allocation=None)
+            elif was.allocation is None or was.allocation.slices != to.slices:
+                reason = decided.reasons.get(job, "")
+                self._set(job, allocation=to, attempt=was.attempt + 1, reason=reason)
+            else:
+                self._set(job, allocation=to)
+                if was.running == was.attempt:
+                    self._set(job, gpu_s=_turn(was.gpu_s, at, _rate(to)))
+        for job, reason in decided.rejected.items():
+            self._end(at, job, FAILED, f"rejected: {reason}")
+
+    def _started(self, at: float, job: JobId, attempt: int) -> None:
+        one = self.jobs.get(job)
+        if one is None or one.attempt != attempt or one.running or one.allocation is None:
+            return
+        self._set(
+            job,
+            started=at if one.started is None else one.started,
+            starts=one.starts + 1,
+            running=attempt,
+            report={},
+            gpu_s=_turn(one.gpu_s, at, _rate(one.allocation)),
+        )
+
+    def _off(self, at: float, job: JobId, attempt: int) -> None:
+        one = self.jobs.get(job)
+        if one is not None and one.running == attempt:
+            self._set(job, running=None, gpu_s=_turn(one.gpu_s, at, 0.0))
+
+    def _left(self, at: float, job: JobId, attempt: int, outcome: str, reason: str) -> None:
+        one = self.jobs.get(job)
+        if one is None:
+            return
+        self._off(at, job, attempt)
+        if one.outcome:
+            return
+        if outcome:
+            self._end(at, job, outcome, reason)
+        elif one.attempt == attempt and one.allocation is not None:
+            self._set(job, allocation=None, reason=reason, failures=one.failures + 1)
+
+    def _end(self, at: float, job: JobId, outcome: str, reason: str) -> None:
+        one = self.jobs.get(job)
+        if one is not None and not one.outcome:
+            self._set(job, outcome=outcome, reason=reason, ended=at, allocation=None)
+
+    def _lost(self, node: NodeId) -> None:
+        for job, one in self.jobs.items():
+            if one.allocation and any(part.node == node for part in one.allocation.slices):
+                self._set(job, allocation=None)
+
+    def _set(self, job: JobId, **changes: object) -> None:
+        self.jobs[job] = replace(self.jobs[job], **changes)  # type: ignore[arg-type]
+
+
+def _rate(on: Allocation) -> float:
+    return on.gpus * on.sharing.share
+
+
+def _turn(meter: Meter, at: float, rate: float) -> Meter:
+    return Meter(meter.at(at), rate, at)

@@ -1,0 +1,77 @@
+"""The agent's conversation with one rank, and what the ranks' ends amount to."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Mapping
+
+from weft.wire.errors import WireError
+from weft.wire.messages import FROM_AGENT, FromAgent, FromRank, from_rank
+
+
+class Line:
+    """A connection of somebody who says he is a rank; `rank` is known after his hello."""
+
+    def __init__(self, conversation: socket.socket) -> None:
+        conversation.setblocking(False)
+        self.socket = conversation
+        self.rank: int | None = None
+        self.closed = False
+        self._words = from_rank()
+
+    def receive(self) -> list[FromRank]:
+        """What has come by now; a line that makes no sense ends the conversation."""
+        heard: list[FromRank] = []
+        while not self.closed:
+            try:
+                chunk = self.socket.recv(65_536)
+            except BlockingIOError:
+                break
+            except OSError:
+                chunk = b""
+            if not chunk:
+                self.closed = True
+                break
+            try:
+                heard.extend(self._words.feed(chunk))
+            except WireError:
+                self.closed = True
+        return heard
+
+    def send(self, message: FromAgent) -> None:
+        """Say something; messages are small, so a full buffer means nobody reads any more."""
+        try:
+            self.socket.sendall(FROM_AGENT.encode(message))
+        except OSError:
+            self.closed = True
+
+
+def verdict(
+    codes: Mapping[int, int], left: Mapping[int, str], asked: bool, why: str
+) -> tuple[str, str]:
+    """Outcome and reason of an attempt from exit codes and last words of its ranks.
+
+    One that was asked to leave has stopped whatever its codes, unless its trainer said that
+    the training is done. `why` is a reason known otherwise.
+    """
+    done = 0 in left and left[0] == "done"
+    bad = {rank: code for rank, code in sorted(codes.items()) if code != 0}
+    if done and not bad:
+        return "finished", ""
+    if asked:
+        return "stopped", _shown(bad) if bad else ""
+    if why:
+        return "failed", why
+    if bad:
+        return "failed", _shown(bad)
+    if "stopped" in left.values() or "error" in left.values():
+        return "failed", "it left before it was done"
+    return "finished", ""
+
+
+def _shown(bad: Mapping[int, int]) -> str:
+    # A peer that was ended because of another says nothing; name a real cause first.
+    rank, code = min(bad.items(), key=lambda pair: (pair[1] == -signal.SIGTERM, pair[0]))
+    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    return f"rank {rank} ended with {how}"

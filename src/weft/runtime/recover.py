@@ -1,0 +1,128 @@
+"""After a restart: from the log to a scheduler, and from there to what really runs."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft import __version__
+from weft.core.actions import Start, Stop
+from weft.core.cluster import Node
+from weft.core.events import Event, Failed, NodeDown, NodeUp, PolicyChanged, Stopped
+from weft.core.model import JobId, NodeId, Stage
+from weft.core.ports import Store
+from weft.core.scheduler import Scheduler
+from weft.runtime.ledger import Ledger
+
+log = logging.getLogger(__name__)
+
+FORMAT = (1, __version__)
+READ_AT_ONCE = 10_000
+Attempt = tuple[JobId, int]
+
+
+@dataclass(slots=True)
+class Recovered:
+    """All that the log says, up to event `seq` at time `at`."""
+
+    scheduler: Scheduler
+    ledger: Ledger = field(default_factory=Ledger)
+    drained: set[NodeId] = field(default_factory=set)
+    policy: str = ""
+    seq: int = 0
+    at: float = 0.0
+
+    def fold(self, seq: int, at: float, event: Event) -> None:
+        """Take in the next event of the log."""
+        self.scheduler.recall(at, event)
+        self.note(seq, at, event)
+
+    def note(self, seq: int, at: float, event: Event) -> None:
+        """The same for an event that the scheduler has taken in already."""
+        self.ledger.fold(at, event)
+        match event:
+            case PolicyChanged(policy):
+                self.policy = policy
+            case NodeDown(node, True):
+                self.drained.add(node)
+            case NodeUp(node):
+                self.drained.discard(node.id)
+        self.seq, self.at = seq, at
+
+    def attempts(self) -> set[Attempt]:
+        """Attempts that may have processes: promised devices, or leaving them."""
+        state = self.scheduler.state
+        table = state.table
+        held = {
+            (job.id, int(table.get(row, "attempt")))
+            for row, job in enumerate(table.jobs)
+            if table.allocations[row] is not None
+        }
+        return held | {(w.job, w.attempt) for w in state.wishes() if isinstance(w, Stop)}
+
+
+def recover(store: Store, make: Callable[[], Scheduler]) -> Recovered:
+    """What the store knows: its snapshot if that can be read, and every event since."""
+    back = _from_snapshot(store, make) or Recovered(make())
+    while found := store.since(back.seq, READ_AT_ONCE):
+        for seq, at, event in found:
+            back.fold(seq, at, event)
+    return back
+
+
+def snapshot(back: Recovered) -> bytes | None:
+    """Everything up to now as bytes; None if some part of it cannot be written."""
+    kept = (FORMAT, back.scheduler.remember(), back.ledger, back.drained, back.policy, back.at)
+    try:
+        return pickle.dumps(kept)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        log.warning("no snapshot: %s; the next start reads the whole log", error)
+        return None
+
+
+def reconcile(
+    back: Recovered, nodes: Sequence[Node], known: Collection[Attempt]
+) -> tuple[list[Event], list[Start | Stop]]:
+    """What must have happened while nobody looked, and what to ask the engine again."""
+    state = back.scheduler.state
+    events: list[Event] = []
+    there = {node.id for node in nodes}
+    events += [NodeDown(node.id) for node in state.cluster.nodes if node.id not in there]
+    for node in nodes:
+        at = state.cluster.index.get(node.id)
+        if node.id not in back.drained and (at is None or state.cluster.nodes[at] != node):
+            events.append(NodeUp(node))
+    table = state.table
+    for row, job in enumerate(table.jobs):
+        attempt = int(table.get(row, "attempt"))
+        if table.get(row, "stage") == Stage.RUNNING and (job.id, attempt) not in known:
+            events.append(Failed(job.id, attempt, "lost while the service was away", retry=True))
+    wishes: list[Start | Stop] = []
+    for wish in state.wishes():
+        if isinstance(wish, Stop) and (wish.job, wish.attempt) not in known:
+            events.append(Stopped(wish.job, wish.attempt))
+        else:
+            wishes.append(wish)
+    return events, wishes
+
+
+def _from_snapshot(store: Store, make: Callable[[], Scheduler]) -> Recovered | None:
+    found = store.latest()
+    if found is None:
+        return None
+    seq, data = found
+    try:
+        kept: Any = pickle.loads(data)  # noqa: S301 - written by us, in a file only we can write
+        written, remembered, ledger, drained, policy, at = kept
+    except Exception as error:  # unpickling raises anything; the log has it all
+        log.warning("snapshot=%d cannot be read (%r); reading the whole log", seq, error)
+        return None
+    if written != FORMAT:
+        log.info("snapshot=%d is of version %s; reading the whole log", seq, written)
+        return None
+    scheduler = make()
+    scheduler.restore(remembered)
+    return Recovered(scheduler, ledger, drained, policy, seq, at)

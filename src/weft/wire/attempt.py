@@ -1,0 +1,110 @@
+"""One attempt of a job on one node: what its agent is told, and the folder they meet in.
+
+The engine writes `spec.json` and starts an agent; the agent claims the folder by `claim.json`
+and from then on writes `events.jsonl`. Requests are files too (`stop.json`, `adjust.json`), so
+they cannot be lost between two processes that may both be killed at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from weft.wire.errors import WireError
+
+SPEC, CLAIM, EVENTS = "spec.json", "claim.json", "events.jsonl"
+STOP, ADJUST, AGENT_LOG = "stop.json", "adjust.json", "agent.log"
+TAG = "WEFT_ATTEMPT_DIR"  # in the environment of every process of an attempt
+LOG_BYTES = 16 << 20
+LONGEST_NAME = 120
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSpec:
+    """Everything an agent needs to know.
+
+    `devices` are the node's device numbers, one for each rank here; `cores` the CPUs of each.
+    `visible` is the value of CUDA_VISIBLE_DEVICES, None on a node without GPUs. `mem_gb` 0 sets
+    no limit. `notify` is a datagram socket that is poked after every event. `lock` is held by
+    every process of the attempt, `audit` a file that agents append their begin and end to.
+    """
+
+    job: str
+    attempt: int
+    command: tuple[str, ...]
+    workdir: str
+    checkpoints: str
+    devices: tuple[int, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    kind: str = "cpu"
+    node: str = ""
+    nodes: int = 1
+    first_rank: int = 0
+    world_size: int = 0
+    master_addr: str = "127.0.0.1"
+    master_port: int = 0
+    visible: str | None = None
+    cores: tuple[tuple[int, ...], ...] = ()
+    mem_gb: float = 0.0
+    batch: tuple[int, int] | None = None
+    coordinator: str = ""
+    notify: str = ""
+    lock: str = ""
+    audit: str = ""
+    log_bytes: int = LOG_BYTES
+
+    def write(self, folder: Path) -> None:
+        """Into the attempt's folder."""
+        write_whole(folder / SPEC, asdict(self))
+
+    @classmethod
+    def read(cls, path: Path) -> AttemptSpec:
+        """What `write` wrote."""
+        try:
+            body: dict[str, Any] = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise WireError(f"{path} is not the description of an attempt: {error}") from error
+        known = {f.name for f in fields(cls)}
+        body = {name: value for name, value in body.items() if name in known}
+        for name in ("command", "devices"):
+            body[name] = tuple(body[name])
+        body["cores"] = tuple(tuple(one) for one in body.get("cores", ()))
+        body["batch"] = tuple(body["batch"]) if body.get("batch") else None
+        return cls(**body)
+
+
+def folder_of(root: Path, job: str, attempt: int) -> Path:
+    """Where an attempt of `job` lives below `root`."""
+    return job_folder(root, job) / str(attempt)
+
+
+def job_folder(root: Path, job: str) -> Path:
+    """Where a job lives below `root`, whatever characters its id has."""
+    name = quote(job, safe="").replace(".", "%2E")
+    if len(name) > LONGEST_NAME:
+        name = name[:60] + "-" + hashlib.sha256(job.encode()).hexdigest()[:32]
+    return root / "jobs" / name
+
+
+def write_whole(path: Path, body: Any) -> None:
+    """JSON that is there completely or not at all."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    with fresh.open("w") as out:
+        json.dump(body, out)
+        out.flush()
+        os.fsync(out.fileno())
+    fresh.replace(path)
+
+
+def read_json(path: Path) -> Any:
+    """What is in a file that is written whole; None if there is none."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None

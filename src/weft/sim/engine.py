@@ -1,0 +1,196 @@
+"""The simulator's physics in scaled wall time, behind the engine protocol.
+
+For demonstrations and load tests: no process is started, but everything above the engine is the
+real thing. What it knows ends with the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import time
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weft.core.about import Controls
+from weft.core.cluster import Cluster, Node, parse_cluster
+from weft.core.events import Event, Failed, Finished, Reported, Started, Stopped
+from weft.core.model import Allocation, Job, JobId
+from weft.core.ports import PerfModel
+from weft.core.registry import build
+from weft.core.trace import Trace, Truth
+from weft.sim.physics import DEATH, REVIEW, Milestone, Physics
+
+Attempt = tuple[JobId, int]
+LONGEST_NAP_S = 3600.0
+
+
+@dataclass(slots=True)
+class _Run:
+    """An attempt under way; `leaves` is when a stop that was asked for takes effect."""
+
+    job: Job
+    physics: Physics
+    leaves: float | None = None
+
+
+@dataclass
+class SimulatedEngine:
+    """Jobs that only pass time, on any cluster.
+
+    A job's hint `duration_s` says how long it takes on what it asked for (`default_s` without
+    one), `fails_at_s` after how much of that its first attempt dies. `speed` cluster seconds
+    pass in a second.
+    """
+
+    cluster: str = "2x4:a100"
+    speed: float = 60.0
+    default_s: float = 600.0
+    checkpoint_s: float = 1.0
+    tick_s: float = 60.0
+    perf: PerfModel | None = field(default=None, metadata={"settable": False})
+
+    def __post_init__(self) -> None:
+        self._cluster: Cluster = parse_cluster(self.cluster)
+        self._perf: PerfModel = self.perf or build("perf", "replay")
+        self._jobs: dict[JobId, Physics] = {}
+        self._runs: dict[Attempt, _Run] = {}
+        self._ended: dict[Attempt, Event] = {}
+        self._due: list[tuple[float, int, Attempt, int]] = []
+        self._order = 0
+        self._began = time.monotonic()
+        self._queue: asyncio.Queue[Event] = asyncio.Queue()
+        self._bell = asyncio.Event()
+        self._pump: asyncio.Task[None] | None = None
+
+    # ---- what it is
+
+    @property
+    def supports(self) -> Controls:
+        """Everything but moving a job without a stop."""
+        return ~Controls.RESIZE
+
+    async def nodes(self) -> Sequence[Node]:
+        """The nodes of the cluster that was named."""
+        return self._cluster.nodes
+
+    def check(self, job: Job) -> None:
+        """Any job will do."""
+
+    def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:  # noqa: ARG002 - nothing prints
+        """None: nothing prints."""
+        return {}
+
+    # ---- life
+
+    async def adopt(self, attempts: Collection[Attempt]) -> set[Attempt]:
+        """Go on with these attempts; tell their news again; forget all others."""
+        self._queue = asyncio.Queue()
+        self._bell = asyncio.Event()
+        for attempt in [one for one in self._runs if one not in attempts]:
+            run = self._runs.pop(attempt)
+            run.physics.halt(self._now(), 0)
+        known = set()
+        for attempt in attempts:
+            if attempt in self._runs or attempt in self._ended:
+                known.add(attempt)
+                self._queue.put_nowait(Started(*attempt))
+            if attempt in self._ended:
+                self._queue.put_nowait(self._ended[attempt])
+        self._pump = asyncio.create_task(self._pass_time())
+        return known
+
+    async def close(self) -> None:
+        """Let time stand still; `adopt` makes it go on."""
+        if self._pump is not None:
+            self._pump.cancel()
+            await asyncio.gather(self._pump, return_exceptions=True)
+
+    async def events(self) -> AsyncIterator[Event]:
+        """What happens to the jobs."""
+        while True:
+            yield await self._queue.get()
+
+    # ---- requests
+
+    async def start(self, job: Job, on: Allocation, attempt: int) -> None:
+        """Begin a run at once."""
+        key = (job.id, attempt)
+        if key in self._runs or key in self._ended:
+            return
+        if job.id not in self._jobs:
+            self._jobs[job.id] = self._physics_of(job)
+        run = self._runs[key] = _Run(job, self._jobs[job.id])
+        self._queue.put_nowait(Started(*key))
+        next_up = run.physics.start(self._now(), job, on, self._cluster.kind_of(on))
+        self._expect(key, next_up)
+
+    async def stop(self, job: JobId, attempt: int, grace_s: float) -> None:
+        """The run ends now, and the devices are empty once the checkpoint is written."""
+        key = (job, attempt)
+        run = self._runs.get(key)
+        if run is None:
+            self._queue.put_nowait(self._ended.get(key, Stopped(*key)))
+            return
+        if run.leaves is None:
+            now = self._now()
+            run.physics.halt(now, 0)
+            run.leaves = now + min(self.checkpoint_s, grace_s)
+            self._expect(key, Milestone(run.leaves, REVIEW))
+
+    async def adjust(self, job: JobId, attempt: int, to: Allocation) -> None:
+        """Speeds do not depend on what can be adjusted here."""
+
+    # ---- time
+
+    def _physics_of(self, job: Job) -> Physics:
+        fails = (job.hints["fails_at_s"],) if "fails_at_s" in job.hints else ()
+        truth = Truth(job.hints.get("duration_s", self.default_s), fails)
+        return Physics(Trace(job.id, ((job, truth),)), self._perf, tick_s=self.tick_s)
+
+    def _now(self) -> float:
+        return (time.monotonic() - self._began) * self.speed
+
+    def _expect(self, key: Attempt, next_up: Milestone) -> None:
+        self._order += 1
+        heapq.heappush(self._due, (next_up.at, self._order, key, next_up.what))
+        self._bell.set()
+        if next_up.report is not None:
+            self._queue.put_nowait(Reported(*key, next_up.report))
+
+    async def _pass_time(self) -> None:
+        while True:
+            self._bell.clear()
+            self._catch_up()
+            nap = LONGEST_NAP_S
+            if self._due:
+                nap = min(max((self._due[0][0] - self._now()) / self.speed, 0.0), nap)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._bell.wait(), nap)
+
+    def _catch_up(self) -> None:
+        while self._due and self._due[0][0] <= self._now():
+            at, _, key, what = heapq.heappop(self._due)
+            if key in self._runs:
+                self._reach(at, key, what)
+
+    def _reach(self, at: float, key: Attempt, what: int) -> None:
+        run = self._runs[key]
+        if run.leaves is not None:
+            if at >= run.leaves:
+                self._end(key, Stopped(*key))
+        elif what == REVIEW:
+            self._expect(key, run.physics.review(at, 0))
+        elif what == DEATH:
+            run.physics.die(at, 0)
+            self._end(key, Failed(*key, reason="failed as its hint said"))
+        else:
+            run.physics.finish(at, 0)
+            self._end(key, Finished(*key))
+
+    def _end(self, key: Attempt, event: Event) -> None:
+        del self._runs[key]
+        self._ended[key] = event
+        self._queue.put_nowait(event)

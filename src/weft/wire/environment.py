@@ -91,9 +91,14 @@ class Environment:
     @property
     def device(self) -> int:
         """The node's number of this rank's device; its local rank if nobody said."""
-        if self.local_rank < len(self.devices):
-            return self.devices[self.local_rank]
-        return self.local_rank
+        return self.gang_devices[self.local_rank]
+
+    @property
+    def gang_devices(self) -> tuple[int, ...]:
+        """The node's numbers of the devices of this job's ranks on this node, by local rank."""
+        if len(self.devices) >= self.local_world_size:
+            return self.devices
+        return tuple(range(self.local_world_size))
 
 
 def _whole(env: Mapping[str, str], name: str, default: int) -> int:

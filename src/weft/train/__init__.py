@@ -1,0 +1,22 @@
+"""Elastic, batch-adaptive PyTorch training in a handful of changed lines.
+
+    job = wt.init()
+    model, optimizer = job.wrap(model, optimizer, scaling="adascale")
+    loader = job.loader(dataset, batch_size=128, max_batch_size=4096)
+    for epoch in job.epochs(90):
+        for x, y in loader:
+            with job.step():
+                job.backward(criterion(model(x), y))
+        job.report(accuracy=evaluate(model))
+
+The same script runs under plain `python`, under `torchrun`, and under Weft, which may then stop
+it, move it and give it more or fewer GPUs. Needs torch: `pip install 'weft[train]'`.
+"""
+
+from __future__ import annotations
+
+from weft.train.errors import TrainError
+from weft.train.start import init
+from weft.train.trainer import Job
+
+__all__ = ["Job", "TrainError", "init"]

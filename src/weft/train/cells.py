@@ -1,0 +1,85 @@
+"""Which samples a rank trains on next: pure arithmetic, the same on every rank.
+
+An epoch is one permutation of the data set, fixed by seed and epoch alone. A step takes the next
+`batch` samples of it and deals them evenly to (accumulation + 1) x ranks cells. Position is all
+there is to remember: whoever resumes at it, with however many ranks, sees the rest once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """How a step is dealt: samples of one micro-batch on one rank, micro-batches before the last.
+
+    `total` is the samples of a whole step; at most `per_gpu` x ranks x (accumulate + 1).
+    """
+
+    total: int
+    per_gpu: int
+    accumulate: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One rank's part of one micro-batch: positions `start` to `stop` of the epoch's order.
+
+    `weight` makes the gradients of unequal cells add up to the mean over the step's samples.
+    `ragged` steps have ranks without a sample, so gradients are summed without DDP.
+    """
+
+    start: int
+    stop: int
+    weight: float
+    first: bool
+    last: bool
+    ragged: bool
+    total: int
+    after: int  # position of the epoch when the step is done
+
+    @property
+    def empty(self) -> bool:
+        """Whether this rank has nothing to do but to take part in the sum."""
+        return self.start == self.stop
+
+
+def split(total: int, ranks: int, max_per_gpu: int) -> Batch:
+    """The fewest micro-batches in which `total` samples fit into `max_per_gpu` on each rank."""
+    micros = max(1, -(-total // (ranks * max_per_gpu)))
+    return Batch(total, -(-total // (ranks * micros)), micros - 1)
+
+
+def cells(position: int, length: int, batch: Batch, rank: int, ranks: int) -> Iterator[Cell]:
+    """A rank's cells from `position` to the end of an epoch of `length` samples."""
+    while position < length:
+        total = step_size(length - position, batch.total)
+        dealt = split(total, ranks, batch.per_gpu)
+        yield from _of_step(position, total, dealt.accumulate + 1, rank, ranks)
+        position += total
+
+
+def step_size(left: int, batch: int) -> int:
+    """Samples of the next step: a rest of less than half a batch joins the step before it."""
+    return left if left < batch + (batch + 1) // 2 else batch
+
+
+def _of_step(position: int, total: int, micros: int, rank: int, ranks: int) -> Iterator[Cell]:
+    cells_in_step = micros * ranks
+    each, extra = divmod(total, cells_in_step)
+    for micro in range(micros):
+        at = micro * ranks + rank
+        start = position + at * each + min(at, extra)
+        size = each + (at < extra)
+        yield Cell(
+            start=start,
+            stop=start + size,
+            weight=size * ranks / total,
+            first=micro == 0,
+            last=micro == micros - 1,
+            ragged=each == 0,
+            total=total,
+            after=position + total,
+        )

@@ -1,0 +1,156 @@
+"""What the ranks decide together at the end of every step: stop, save, another batch."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from weft.train.cells import Batch
+from weft.train.elastic import Tuner
+from weft.train.gang import Gang
+from weft.train.gradients import Gradients
+from weft.train.leaving import StopRequest
+from weft.train.reports import Reports
+from weft.train.stats import GradientNoise, Norms
+from weft.train.timing import Stopwatch
+from weft.wire.messages import Adjust, Stop
+
+# The vector that is summed over the ranks, by position.
+STOP, SAVE, TOTAL, PER_GPU, MICROS, EVERY, MEASURED, FEW_SQR, MANY_SQR, WIDTH = range(10)
+
+TUNE_STEPS = 20
+TUNE_S = 1.0
+SAVE_COST = 0.01  # of the time that may go into checkpoints
+
+
+class Order(NamedTuple):
+    """What every rank does now."""
+
+    stop: bool = False
+    save: bool = False
+
+
+class Control:
+    """One rank's part in the decisions. Rank 0 proposes batches and checkpoints."""
+
+    batch: Batch
+    tuner: Tuner
+
+    def __init__(
+        self, gang: Gang, reports: Reports, stop: StopRequest, save_every_s: float
+    ) -> None:
+        self._gang, self._reports, self._stop = gang, reports, stop
+        self._save_every_s = save_every_s
+        self._save_at = float("inf")
+        self._noise: GradientNoise | None = None
+        self._told: Batch | None = None
+        self._sizes: tuple[float, float] | None = None
+        self._tuned = (0, 0.0)
+        self._steps = 0
+        self.unsaved = False
+
+    def tune(self, tuner: Tuner, noise: GradientNoise, total: int) -> None:
+        """Choose the first batch: what was trained on before, or better for this many ranks."""
+        self.tuner, self._noise = tuner, noise
+        first = tuner.of_total(total) if total else tuner.first()
+        # A profile of another kind of device may differ by rank; rank 0's choice holds.
+        self.batch = self._gang.from_first(tuner.best(noise, first))
+
+    def begin(self) -> None:
+        """Training begins: checkpoints are due from now on."""
+        self._save_at = time.monotonic() + self._save_every_s
+        self._tuned = (self._steps, time.monotonic())
+
+    def saved(self) -> None:
+        """A checkpoint was taken now."""
+        self.unsaved = False
+        self._save_at = time.monotonic() + self._save_every_s
+
+    def save_took(self, seconds: float) -> None:
+        """Checkpoints that take long come more rarely."""
+        self._save_at = time.monotonic() + max(self._save_every_s, seconds / SAVE_COST)
+
+    def exchange(self, gradients: Gradients, watch: Stopwatch) -> Order:
+        """Tell the others, hear what was agreed one step ago, and take it up."""
+        self._steps += 1
+        self.unsaved = True
+        self._hear()
+        wishes, sizes = self._wishes(gradients, watch)
+        if self._gang.size == 1:
+            return self._take_up(wishes, sizes, gradients, watch)
+        agreed, before = self._gang.agreed(), self._sizes
+        self._gang.begin(wishes)
+        self._sizes = sizes
+        if agreed is None:
+            return Order()
+        return self._take_up(agreed, before, gradients, watch)
+
+    def drain(self) -> None:
+        """Finish the exchange that is under way."""
+        self._gang.agreed()
+
+    def _hear(self) -> None:
+        for message in self._reports.heard():
+            if isinstance(message, Stop):
+                self._stop.asked = True
+            elif isinstance(message, Adjust):
+                given_back = message.per_gpu <= 0
+                self._told = (
+                    None if given_back else self.tuner.told(message.per_gpu, message.accumulate)
+                )
+
+    def _wishes(
+        self, gradients: Gradients, watch: Stopwatch
+    ) -> tuple[list[float], tuple[float, float] | None]:
+        wishes, sizes = [0.0] * WIDTH, None
+        wishes[STOP] = float(self._stop.asked)
+        norms = gradients.take()
+        if norms is not None:
+            wishes[MEASURED] = 1.0
+            wishes[FEW_SQR], wishes[MANY_SQR] = norms.few_sqr, norms.many_sqr
+            sizes = (norms.few, norms.many)
+        if self._gang.rank == 0:
+            wishes[SAVE] = float(time.monotonic() >= self._save_at)
+            wishes[EVERY] = float(gradients.thin(watch.median("step_s"))) if norms else 0.0
+            batch = self._proposed(watch)
+            if batch != self.batch:
+                wishes[TOTAL], wishes[PER_GPU] = float(batch.total), float(batch.per_gpu)
+                wishes[MICROS] = float(batch.accumulate + 1)
+        return wishes, sizes
+
+    def _proposed(self, watch: Stopwatch) -> Batch:
+        if self._told is not None:
+            return self._told
+        steps, since = self._tuned
+        if not self.tuner.bounds.adaptive or self._noise is None:
+            return self.batch
+        now = time.monotonic()
+        if self._steps - steps < TUNE_STEPS or now - since < TUNE_S:
+            return self.batch
+        self._tuned = (self._steps, now)
+        data_s = watch.median("data_s")
+        self.tuner.observe(
+            self.batch.per_gpu, watch.median("grad_s") + data_s, watch.median("last_s") + data_s
+        )
+        return self.tuner.best(self._noise, self.batch)
+
+    def _take_up(
+        self,
+        agreed: list[float],
+        sizes: tuple[float, float] | None,
+        gradients: Gradients,
+        watch: Stopwatch,
+    ) -> Order:
+        ranks = self._gang.size
+        if sizes is not None and agreed[MEASURED] == ranks and self._noise is not None:
+            few_sqr, many_sqr = agreed[FEW_SQR] / ranks, agreed[MANY_SQR] / ranks
+            self._noise.observe(Norms(few_sqr, sizes[0], many_sqr, sizes[1]))
+        if agreed[EVERY]:
+            gradients.every = int(agreed[EVERY])
+        if agreed[TOTAL]:
+            batch = Batch(int(agreed[TOTAL]), int(agreed[PER_GPU]), int(agreed[MICROS]) - 1)
+            if batch != self.batch:
+                self.batch = batch
+                watch.clear()  # the medians were of another batch
+                self._tuned = (self._steps, time.monotonic())
+        return Order(stop=agreed[STOP] > 0.0, save=agreed[SAVE] > 0.0)

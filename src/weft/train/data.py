@@ -1,0 +1,191 @@
+"""The elastic loader: every sample once an epoch, whatever the number of ranks and the batch."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, default_collate
+
+from weft.train.cells import Batch, Cell, cells
+from weft.train.errors import TrainError
+from weft.train.gang import Gang
+
+
+class Course(Protocol):
+    """What the loader reads from and tells to the job it feeds."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that runs."""
+        ...
+
+    @property
+    def position(self) -> int:
+        """Samples of it that are trained on."""
+        ...
+
+    @property
+    def batch(self) -> Batch:
+        """What the next step should take."""
+        ...
+
+    def loading(self) -> None:
+        """A batch is about to be fetched by this process."""
+        ...
+
+    def loaded(self, cell: Cell, seconds: float) -> None:
+        """A batch is there."""
+        ...
+
+    def idle(self, cell: Cell) -> None:
+        """Take part in a step without samples."""
+        ...
+
+
+class Loader:
+    """Batches of a map-style data set, on the job's device. Made by `job.loader`."""
+
+    def __init__(
+        self,
+        course: Course,
+        gang: Gang,
+        dataset: Any,
+        *,
+        shuffle: bool,
+        seed: int,
+        num_workers: int,
+        collate_fn: Callable[[list[Any]], Any] | None,
+    ) -> None:
+        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+            raise TrainError(
+                "the data set has no length, so its samples cannot be counted",
+                hint="give job.loader a map-style data set: __len__ and __getitem__",
+            )
+        if len(dataset) == 0:
+            raise TrainError("the data set is empty")
+        self.dataset = dataset
+        self._course, self._gang = course, gang
+        self._shuffle, self._seed, self._workers = shuffle, seed, num_workers
+        self._collate = collate_fn or default_collate
+        self._fetch = getattr(dataset, "__getitems__", None)
+        self._order: tuple[int, list[int]] = (-1, [])
+
+    @property
+    def length(self) -> int:
+        """Samples of an epoch."""
+        return len(self.dataset)
+
+    def __len__(self) -> int:
+        """Steps left in this epoch at the present batch size."""
+        left = self.length - self._course.position
+        return max(1, round(left / self._course.batch.total)) if left > 0 else 0
+
+    def __iter__(self) -> Iterator[Any]:
+        """A rank's batches from where the epoch stands; follows changes of the batch size."""
+        while self._course.position < self.length:
+            batch = self._course.batch
+            source = self._with_workers(batch) if self._workers else self._here(batch)
+            for cell, fetched in source:
+                if cell.empty:
+                    self._course.idle(cell)
+                else:
+                    yield fetched
+                if cell.last and self._course.batch != batch:
+                    break
+
+    def order(self, epoch: int) -> list[int]:
+        """The sample ids of an epoch, in the order of training."""
+        if self._order[0] != epoch:
+            ids = list(range(self.length))
+            if self._shuffle:
+                chance = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
+                ids = torch.randperm(self.length, generator=chance).tolist()
+            self._order = (epoch, ids)
+        return self._order[1]
+
+    def _cells(self, batch: Batch) -> Iterator[tuple[Cell, Sequence[int]]]:
+        order = self.order(self._course.epoch)
+        dealt = cells(self._course.position, self.length, batch, self._gang.rank, self._gang.size)
+        for cell in dealt:
+            yield cell, order[cell.start : cell.stop]
+
+    def _here(self, batch: Batch) -> Iterator[tuple[Cell, Any]]:
+        for cell, ids in self._cells(batch):
+            self._course.loading()
+            began = time.perf_counter()
+            fetched = None if cell.empty else self._placed(self._collate(self._samples(ids)))
+            self._course.loaded(cell, time.perf_counter() - began)
+            yield cell, fetched
+
+    def _samples(self, ids: Sequence[int]) -> list[Any]:
+        if self._fetch is not None:
+            return list(self._fetch(ids))
+        return [self.dataset[at] for at in ids]
+
+    def _with_workers(self, batch: Batch) -> Iterator[tuple[Cell, Any]]:
+        """Workers fetch ahead; the cells wait here until their batch comes."""
+        ahead: deque[Cell] = deque()
+
+        def wanted() -> Iterator[list[int]]:
+            for cell, ids in self._cells(batch):
+                ahead.append(cell)
+                if not cell.empty:
+                    yield list(ids)
+
+        on_gpu = self._gang.device.type == "cuda"
+        fetched = iter(
+            DataLoader(
+                self.dataset,
+                batch_sampler=_Sampler(wanted),
+                num_workers=self._workers,
+                collate_fn=self._collate,
+                pin_memory=on_gpu,
+                # A generator of its own: fetching must not move the script's random numbers.
+                generator=torch.Generator().manual_seed(self._seed),
+            )
+        )
+        over = object()
+        while True:
+            began = time.perf_counter()
+            # The sampler runs ahead of the batches, so a batch's cell is known when it comes.
+            got = next(fetched, over)
+            while ahead and ahead[0].empty:
+                empty = ahead.popleft()
+                self._course.loaded(empty, 0.0)
+                yield empty, None
+            if got is over:
+                return
+            cell = ahead.popleft()
+            placed = self._placed(got)
+            self._course.loaded(cell, time.perf_counter() - began)
+            yield cell, placed
+
+    def _placed(self, value: Any) -> Any:
+        if self._gang.device.type == "cpu":
+            return value
+        return to_device(value, self._gang.device)
+
+
+class _Sampler:
+    def __init__(self, batches: Callable[[], Iterator[list[int]]]) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return self._batches()
+
+
+def to_device(value: Any, device: torch.device) -> Any:
+    """Tensors inside lists, tuples and dictionaries, moved without waiting."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device, non_blocking=True)
+    if isinstance(value, dict):
+        return {key: to_device(item, device) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(to_device(item, device) for item in value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(to_device(item, device) for item in value)
+    return value

@@ -1,0 +1,112 @@
+"""The ranks of a job: how they meet, where they compute, and how they agree.
+
+Every step the ranks sum a short vector of wishes and measurements. The sum of one step is read
+at the end of the next, so nobody waits for it, and everybody acts on it at the same step.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from weft.train.errors import TrainError
+from weft.wire.environment import Environment
+
+
+class Gang:
+    """One rank among its peers. A job of one rank has no process group at all."""
+
+    def __init__(self, env: Environment, device: str | None = None, timeout_s: float = 600.0):
+        self.rank, self.size, self.nodes = env.rank, env.world_size, env.nodes
+        self.device = _device(env, device)
+        self._control: Any = None
+        self._pending: tuple[Any, torch.Tensor] | None = None
+        self._made = False
+        if self.size > 1:
+            self._join(env, timeout_s)
+
+    def _join(self, env: Environment, timeout_s: float) -> None:
+        limit = dt.timedelta(seconds=timeout_s)
+        if not dist.is_initialized():
+            if not env.master_addr or not env.master_port:
+                raise TrainError(
+                    f"WORLD_SIZE is {env.world_size} but MASTER_ADDR or MASTER_PORT is not set",
+                    hint="start the script with torchrun, or through weft",
+                )
+            backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
+            dist.init_process_group(backend, rank=self.rank, world_size=self.size, timeout=limit)
+            self._made = True
+        # A group of its own: control never queues behind gradients, and stays on the CPU.
+        self._control = dist.new_group(backend="gloo", timeout=limit)
+
+    def begin(self, wishes: Sequence[float]) -> None:
+        """Start summing this rank's vector with the others'."""
+        told = torch.tensor(wishes, dtype=torch.float64)
+        work = None
+        if self.size > 1:
+            work = dist.all_reduce(told, group=self._control, async_op=True)
+        self._pending = (work, told)
+
+    def agreed(self) -> list[float] | None:
+        """The sum of the vectors begun last; None if there is none."""
+        if self._pending is None:
+            return None
+        work, told = self._pending
+        self._pending = None
+        if work is not None:
+            work.wait()
+        return told.tolist()
+
+    def summed(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Sum tensors over the ranks, in place."""
+        if self.size > 1 and tensors:
+            works = [dist.all_reduce(t, async_op=True) for t in tensors]
+            for work in works:
+                work.wait()
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's value, at rank 0; an empty list at the others."""
+        if self.size == 1:
+            return [value]
+        held: list[Any] = [None] * self.size if self.rank == 0 else []
+        dist.gather_object(value, held or None, dst=0, group=self._control)
+        return held
+
+    def from_first(self, value: Any) -> Any:
+        """Rank 0's value, at every rank."""
+        if self.size == 1:
+            return value
+        held = [value]
+        dist.broadcast_object_list(held, src=0, group=self._control)
+        return held[0]
+
+    def after_first(self) -> None:
+        """Go on once rank 0 has come here."""
+        if self.size > 1:
+            dist.broadcast(torch.zeros(1), src=0, group=self._control)
+
+    def wait(self) -> None:
+        """Until every rank has come here."""
+        if self.size > 1:
+            dist.barrier(group=self._control)
+
+    def leave(self) -> None:
+        """Give the process group back, if it was made here."""
+        if self._made and dist.is_initialized():
+            dist.destroy_process_group()
+            self._made = False
+
+
+def _device(env: Environment, asked: str | None) -> torch.device:
+    if asked is not None:
+        return torch.device(asked)
+    if env.kind == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    # A launcher that shows each rank one GPU leaves only number 0 to choose.
+    number = env.local_rank % torch.cuda.device_count()
+    torch.cuda.set_device(number)
+    return torch.device("cuda", number)

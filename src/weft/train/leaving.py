@@ -1,0 +1,47 @@
+"""Being asked to stop, and saying how it ended."""
+
+from __future__ import annotations
+
+import atexit
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from multiprocessing import util
+from types import FrameType, TracebackType
+from typing import Any
+
+
+class StopRequest:
+    """Set by SIGTERM, or by the agent. A second SIGTERM ends the process as it always did."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: Any = None
+
+    def listen(self) -> None:
+        """Catch SIGTERM from now on; only a main thread can."""
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTERM, self._caught)
+
+    def _caught(self, _number: int, _frame: FrameType | None) -> None:
+        self.asked = True
+        signal.signal(signal.SIGTERM, self._before or signal.SIG_DFL)
+
+
+def at_the_end(then: Callable[[BaseException | None], None]) -> None:
+    """Call `then` when the process ends, with the error that ended it if there is one."""
+    met: list[BaseException] = []
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        met.append(error)
+        before(kind, error, trace)
+
+    def ended() -> None:
+        then(met[-1] if met else None)
+
+    sys.excepthook = hook
+    atexit.register(ended)
+    # Forked workers leave without atexit, but run these.
+    util.Finalize(None, ended, exitpriority=10)

@@ -1,0 +1,74 @@
+"""What a rank tells its agent, at most once a second, and what it must tell a person."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+
+from weft.wire.client import Client
+from weft.wire.environment import Environment
+from weft.wire.messages import FromAgent, FromRank, Hello, Leaving, Notice, Report, Saved
+
+log = logging.getLogger(__name__)
+
+
+class Reports:
+    """The line to the agent; without an agent, notices go to the log alone."""
+
+    def __init__(self, env: Environment, every_s: float) -> None:
+        self._client: Client | None = None
+        if env.agent:
+            hello = Hello(env.job, env.attempt, env.rank, os.getpid())
+            self._client = Client(env.agent, hello)
+        self._every_s = every_s
+        self._next = 0.0
+        self._user: dict[str, float] = {}
+
+    def heard(self) -> list[FromAgent]:
+        """What the agent said since the last call."""
+        return self._client.poll() if self._client is not None else []
+
+    def add(self, metrics: Mapping[str, float]) -> None:
+        """The script's own metrics, for the next report."""
+        self._user |= {f"user.{name}": float(value) for name, value in metrics.items()}
+
+    def due(self) -> bool:
+        """Whether it is time for a report and somebody listens."""
+        return self._client is not None and time.monotonic() >= self._next
+
+    def report(self, values: Callable[[], Mapping[str, float]]) -> None:
+        """Send a report with the script's metrics among the values."""
+        self._next = time.monotonic() + self._every_s
+        self._send(Report({**values(), **self._user}))
+
+    def saved(self, step: int, epoch: int, path: str) -> None:
+        """A checkpoint is on disk."""
+        self._send(Saved(step, epoch, path))
+
+    def notice(self, level: str, text: str) -> None:
+        """Something a person must be told."""
+        log.log(logging.ERROR if level == "error" else logging.WARNING, "%s", text)
+        self._send(Notice(level, text))
+
+    def leave(self, reason: str, text: str = "", wait_s: float = 1.0) -> None:
+        """The last word; the line is closed."""
+        if self._client is not None:
+            self._send(Leaving(reason, text))
+            self._client.close(wait_s)
+            self._client = None
+
+    def _send(self, message: FromRank) -> None:
+        if self._client is not None:
+            self._client.send(message)
+
+
+def memory_gb(device: torch.device) -> float:
+    """Peak memory of this rank: on its GPU, or resident where there is none."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e9
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6

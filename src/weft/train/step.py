@@ -1,0 +1,179 @@
+"""One micro-batch, and with the last one of a step the optimizer's step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from weft.train.cells import Cell
+from weft.train.elastic import Rule
+from weft.train.errors import TrainError
+from weft.train.gang import Gang
+from weft.train.gate import Gate
+from weft.train.gradients import Gradients
+from weft.train.stats import GradientNoise
+from weft.train.timing import Clock, Stopwatch
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What is trained: the model as the script sees it and as it gave it, and how it learns."""
+
+    model: Any
+    bare: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    gradients: Gradients
+    rule: Rule
+    clip: float | None
+
+
+class Step:
+    """The context manager behind `job.step`; `done` is called after each optimizer step."""
+
+    def __init__(
+        self, gang: Gang, clock: Clock, watch: Stopwatch, gate: Gate, done: Callable[[Cell], None]
+    ) -> None:
+        self._gang, self._clock, self._watch, self._gate = gang, clock, watch, gate
+        self._done = done
+        self._trained: Trained | None = None
+        self._noise: GradientNoise | None = None
+        self.cell: Cell | None = None
+        self.loss: torch.Tensor | None = None
+        self.stepping = False
+        self.steps = 0
+        self._propagated = False
+        self._began: Any = None
+        self._entered = 0.0
+        self._last_end = 0.0
+
+    def train(self, trained: Trained, noise: GradientNoise) -> None:
+        """What the steps are of."""
+        self._trained, self._noise = trained, noise
+
+    def __enter__(self) -> None:
+        cell, trained = self.cell, self._trained
+        if cell is None or trained is None:
+            raise TrainError(
+                "job.step() needs a batch",
+                hint="use it once for every batch of job.loader, inside job.epochs",
+            )
+        self._gate.enter(*self._gate.gpus)
+        self._entered = time.perf_counter()
+        if cell.first:
+            trained.gradients.begin(self.steps)
+        if self._gang.size > 1:
+            trained.model.require_backward_grad_sync = cell.last and not cell.ragged
+            if cell.ragged:
+                # Ranks without samples run no forward, so nobody may wait for their buffers.
+                trained.model.require_forward_param_sync = False
+        self._propagated = False
+        self._began = self._clock.now()
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Backpropagate, weighted by the cell's part in the step."""
+        cell = self.cell
+        if cell is None or self._trained is None:
+            raise TrainError("job.backward was called outside job.step()")
+        self.loss = loss.detach()
+        (loss if cell.weight == 1.0 else loss * cell.weight).backward()  # type: ignore[no-untyped-call]
+        if cell.first and not cell.last:
+            self._trained.gradients.after_first(cell.weight)
+        self._propagated = True
+
+    def without_samples(self) -> None:
+        """The step of a rank that has no part in it."""
+        self.__enter__()
+        self._propagated = True
+        self.__exit__(None, None, None)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _e: BaseException | None, _t: TracebackType | None
+    ) -> None:
+        cell, trained = self.cell, self._trained
+        self.cell = None
+        if kind is not None or cell is None or trained is None:
+            self._free(time.perf_counter() - self._entered)
+            return
+        if not self._propagated:
+            self._free(time.perf_counter() - self._entered)
+            raise TrainError(
+                "job.step() ended without job.backward(loss)",
+                hint="call job.backward(loss) once inside it",
+            )
+        if cell.last:
+            self._optimize(cell, trained)
+        self._timed(cell, trained)
+        used = time.perf_counter() - self._entered
+        self._clock.when_done(lambda: self._free(used))
+        if cell.last:
+            self._finish(cell)
+
+    def _free(self, used_s: float) -> None:
+        self._gate.leave(*self._gate.gpus, used_s=used_s)
+
+    def _finish(self, cell: Cell) -> None:
+        now = time.perf_counter()
+        if self._last_end:
+            self._watch.add("step_s", now - self._last_end)
+        self._last_end = now
+        self.steps += 1
+        self._done(cell)
+
+    def _optimize(self, cell: Cell, trained: Trained) -> None:
+        if cell.ragged:
+            self._average_by_hand(trained)
+        else:
+            alone = self._gang.size == 1
+            few = cell.stop - cell.start if alone else cell.total / self._gang.size
+            trained.gradients.after_last(cell.total, float(few))
+        if trained.clip is not None:
+            torch.nn.utils.clip_grad_norm_(trained.bare.parameters(), trained.clip)
+        factor = 1.0 if self._noise is None else trained.rule(self._noise, float(cell.total))
+        self.stepping = True
+        try:
+            _scaled_step(trained.optimizer, factor)
+        finally:
+            self.stepping = False
+        trained.optimizer.zero_grad(set_to_none=True)
+
+    def _average_by_hand(self, trained: Trained) -> None:
+        """Average gradients without DDP: some ranks have none of their own."""
+        held = []
+        for parameter in trained.bare.parameters():
+            if parameter.requires_grad:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                held.append(parameter.grad)
+        self._gang.summed(held)
+        for gradient in held:
+            gradient.div_(self._gang.size)
+
+    def _timed(self, cell: Cell, trained: Trained) -> None:
+        end, ready = self._clock.now(), trained.gradients.ready
+        if not cell.last or ready is None:
+            self._watch.span("grad_s", self._began, end)
+        else:
+            self._watch.span("grad_s", self._began, ready)
+            self._watch.span("sync_s", ready, end)
+        if cell.last:
+            self._watch.span("last_s", self._began, end)
+
+
+def _scaled_step(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    """A step with learning rates multiplied for this once: schedules see their own values."""
+    if factor == 1.0:
+        optimizer.step()
+        return
+    before = [group["lr"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["lr"] = group["lr"] * factor
+    try:
+        optimizer.step()
+    finally:
+        for group, lr in zip(optimizer.param_groups, before, strict=True):
+            group["lr"] = lr

@@ -1,0 +1,148 @@
+"""When a stage began and ended on the device, without making training wait.
+
+On the CPU a moment is a number. On a GPU launches return early, so a moment is an event on the
+current stream; intervals are read when the device has passed them, an iteration or so later.
+"""
+
+from __future__ import annotations
+
+import queue
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+WINDOW = 50
+
+
+class Clock(Protocol):
+    """Moments on a device."""
+
+    def now(self) -> Any:
+        """The moment, as the device will see it."""
+        ...
+
+    def between(self, start: Any, end: Any) -> float | None:
+        """Seconds from one moment to another; None while the device has not come to the end."""
+        ...
+
+    def when_done(self, then: Callable[[], None]) -> None:
+        """Call `then` once the device has done everything asked of it so far."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more will be asked."""
+        ...
+
+
+class CpuClock:
+    """CPU work is done when the call returns."""
+
+    now = staticmethod(time.perf_counter)
+
+    def between(self, start: float, end: float) -> float:
+        """Seconds."""
+        return end - start
+
+    def when_done(self, then: Callable[[], None]) -> None:
+        """At once."""
+        then()
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+class CudaClock:
+    """Moments are events; a thread waits for the device where somebody must be told."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._pending: queue.SimpleQueue[tuple[Any, Callable[[], None]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._watcher = threading.Thread(target=self._watch, name="weft-fence", daemon=True)
+        self._watcher.start()
+
+    def now(self) -> Any:
+        """An event on the current stream."""
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def between(self, start: Any, end: Any) -> float | None:
+        """Seconds, or None."""
+        return float(start.elapsed_time(end)) / 1000.0 if end.query() else None
+
+    def when_done(self, then: Callable[[], None]) -> None:
+        """From the watching thread, after what the current stream holds."""
+        event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(self._device))
+        self._pending.put((event, then))
+
+    def close(self) -> None:
+        """End the watching thread after what it was told to wait for."""
+        self._pending.put(None)
+        self._watcher.join(timeout=5.0)
+
+    def _watch(self) -> None:
+        while (item := self._pending.get()) is not None:
+            event, then = item
+            event.synchronize()
+            then()
+
+
+def clock_for(device: torch.device) -> Clock:
+    """The clock of a device."""
+    return CudaClock(device) if device.type == "cuda" else CpuClock()
+
+
+class Stopwatch:
+    """Medians of named intervals over the last fifty, read when they are over."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen: dict[str, deque[float]] = {}
+        self._open: deque[tuple[str, Any, Any]] = deque()
+
+    def add(self, name: str, seconds: float) -> None:
+        """An interval that is known already."""
+        if name not in self._seen:
+            self._seen[name] = deque(maxlen=WINDOW)
+        self._seen[name].append(seconds)
+
+    def span(self, name: str, start: Any, end: Any) -> None:
+        """An interval between two moments of the clock."""
+        seconds = self._clock.between(start, end)
+        if seconds is None:
+            self._open.append((name, start, end))
+        else:
+            self.add(name, seconds)
+
+    def median(self, name: str) -> float:
+        """Of what was seen; 0 if nothing was."""
+        self._settle()
+        seen = self._seen.get(name)
+        return statistics.median(seen) if seen else 0.0
+
+    def count(self, name: str) -> int:
+        """How many are in the window."""
+        self._settle()
+        return len(self._seen.get(name, ()))
+
+    def clear(self) -> None:
+        """Forget: another batch is another measurement."""
+        self._seen.clear()
+        self._open.clear()
+
+    def _settle(self) -> None:
+        while self._open:
+            name, start, end = self._open[0]
+            seconds = self._clock.between(start, end)
+            if seconds is None:
+                return
+            self._open.popleft()
+            self.add(name, seconds)

@@ -1,0 +1,224 @@
+"""A rank's stage tokens: held around a stage if the node has a coordinator, else nothing at all.
+
+A coordinator that dies or falls silent never stops training: the stage goes ahead without a token
+and the connection is tried again, at most once a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import threading
+import time
+from dataclasses import dataclass
+
+from weft.wire.environment import Environment
+from weft.wire.errors import WireError
+from weft.wire.tokens import (
+    FROM_MEMBER,
+    SILENCE_S,
+    Ask,
+    Expired,
+    Free,
+    FromCoordinator,
+    FromMember,
+    Granted,
+    Join,
+    Recall,
+    from_coordinator,
+)
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 1.0
+
+
+@dataclass(slots=True)
+class Lease:
+    """A grant that is being used."""
+
+    stage: int
+    left: int  # uses that are left after this one; -1 is until recalled
+    ends: float
+    used_s: float = 0.0
+    uses: int = 0
+    recalled: bool = False
+    busy: bool = True  # a stage is running under it
+
+
+class Tokens:
+    """Asks for and frees tokens. In a gang, rank 0 does it for all of them."""
+
+    def __init__(self, env: Environment, tier: str = "guaranteed", weight: float = 1.0) -> None:
+        self._path = env.coordinator
+        self._join = Join(env.job, env.rank, os.getpid(), tier, weight)
+        self._line: socket.socket | None = None
+        self._words = from_coordinator()
+        self._stage = 0
+        self._leases: dict[tuple[str, ...], Lease] = {}
+        self._tried = -AGAIN_S
+        # On a GPU tokens are freed by the thread that watches the device.
+        self._lock = threading.Lock()
+        self._freed = threading.Condition(self._lock)
+        self._recalls: set[int] = set()
+        self._waiting = False
+        self.waited_s = 0.0
+        self.lost = 0  # times the coordinator was lost
+
+    @property
+    def connected(self) -> bool:
+        """Whether somebody hands out tokens."""
+        return self._line is not None
+
+    def acquire(self, *tokens: str) -> float:
+        """Wait for the tokens; the seconds that took. Nobody to ask is no wait."""
+        if not self._path:
+            return 0.0
+        began = time.monotonic()
+        with self._lock:
+            asks = not self._lease_goes_on(tokens) and self._connected()
+            if asks:
+                self._stage += 1
+                self._waiting = True
+                self._send(Ask(self._stage, tokens))
+        if asks:
+            self._wait(tokens)
+        took = time.monotonic() - began
+        self.waited_s += took
+        return took
+
+    def release(self, *tokens: str, used_s: float) -> None:
+        """The stage is over. A lease of several stages is kept unless somebody waits for it."""
+        with self._lock:
+            lease = self._leases.get(tokens)
+            if lease is None:
+                return
+            if not self._waiting:  # else the thread that waits reads
+                self._listen()
+            lease.used_s += used_s
+            lease.uses += 1
+            lease.busy = False
+            self._freed.notify_all()
+            if lease.recalled or lease.left == 0 or time.monotonic() > lease.ends:
+                self._give_back(tokens, lease)
+
+    def close(self) -> None:
+        """Give everything back."""
+        with self._lock:
+            self._drop()
+
+    def _lease_goes_on(self, tokens: tuple[str, ...]) -> bool:
+        """Whether the lease at hand covers one more stage; at most one stage runs ahead of it."""
+        lease = self._leases.get(tokens)
+        if lease is None:
+            return False
+        self._freed.wait_for(lambda: not lease.busy, timeout=SILENCE_S)
+        self._listen()
+        if self._leases.get(tokens) is not lease:
+            return False
+        if lease.recalled or lease.left == 0 or time.monotonic() > lease.ends:
+            self._give_back(tokens, lease)
+            return False
+        lease.left -= lease.left > 0
+        lease.busy = True
+        return True
+
+    def _lease(self, granted: Granted) -> Lease:
+        left = granted.iterations - 1 if granted.iterations else -1
+        lease = Lease(granted.stage, left, time.monotonic() + granted.for_s)
+        lease.recalled = granted.stage in self._recalls
+        self._recalls.clear()
+        return lease
+
+    def _give_back(self, tokens: tuple[str, ...], lease: Lease) -> None:
+        self._leases.pop(tokens, None)
+        self._send(Free(lease.stage, lease.used_s, lease.uses))
+
+    def _connected(self) -> bool:
+        if self._line is not None:
+            return True
+        now = time.monotonic()
+        if now - self._tried < AGAIN_S:
+            return False
+        self._tried = now
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            line.settimeout(1.0)
+            line.connect(self._path)
+        except OSError as error:
+            line.close()
+            log.debug("coordinator=%s away: %s", self._path, error)
+            return False
+        self._line, self._words = line, from_coordinator()
+        self._send(self._join)
+        return self._line is not None
+
+    def _wait(self, tokens: tuple[str, ...]) -> None:
+        """Until the grant comes or the coordinator is lost; others may free meanwhile."""
+        granted = None
+        while granted is None and (line := self._line) is not None:
+            ready, _, _ = select.select([line], [], [], SILENCE_S)
+            with self._lock:
+                if not ready:
+                    log.warning("coordinator=%s silent_s=%g", self._path, SILENCE_S)
+                    self._drop()
+                for message in self._read():
+                    if isinstance(message, Granted) and message.stage == self._stage:
+                        granted = message
+        with self._lock:
+            self._waiting = False
+            if granted is not None and self._line is not None:
+                self._leases[tokens] = self._lease(granted)
+
+    def _listen(self) -> None:
+        """Hear of recalls and expiries, without waiting."""
+        while self._line is not None:
+            ready, _, _ = select.select([self._line], [], [], 0)
+            if not ready:
+                return
+            self._read()
+
+    def _read(self) -> list[FromCoordinator]:
+        if self._line is None:
+            return []
+        try:
+            chunk = self._line.recv(65_536)
+            heard = list(self._words.feed(chunk))
+        except (OSError, WireError) as error:
+            log.warning("coordinator=%s lost: %s", self._path, error)
+            chunk, heard = b"", []
+        if not chunk:
+            self._drop()
+            return []
+        for message in heard:
+            if isinstance(message, (Recall, Expired)):
+                self._called_back(message)
+        return heard
+
+    def _called_back(self, message: Recall | Expired) -> None:
+        self._recalls.add(message.stage)
+        for tokens, lease in list(self._leases.items()):
+            if lease.stage != message.stage:
+                continue
+            lease.recalled = True
+            if isinstance(message, Expired):
+                del self._leases[tokens]
+
+    def _send(self, message: FromMember) -> None:
+        if self._line is None:
+            return
+        try:
+            self._line.sendall(FROM_MEMBER.encode(message))
+        except OSError as error:
+            log.warning("coordinator=%s lost: %s", self._path, error)
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+            self.lost += 1
+        self._leases.clear()
+        self._tried = time.monotonic()

@@ -13,7 +13,6 @@ import hashlib
 import logging
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -61,6 +60,7 @@ class LocalEngine:
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
         self._poke = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._leaving: list[int] = []
         self._bell: socket.socket | None = None
         self._site = Site(self.state, pin=self.pin)
         self._warm: WarmServer | None = None
@@ -176,16 +176,7 @@ class LocalEngine:
         watched.spawned = time.monotonic()
         if self._warm is not None and self._warm.fork(watched.folder):
             return
-        command = [sys.executable, "-m", "weft.runtime.agent", str(watched.folder)]
-        with (watched.folder / AGENT_LOG).open("ab") as out:
-            watched.process = subprocess.Popen(  # noqa: S603 - our own agent
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                cwd=watched.folder,
-                start_new_session=True,
-            )
+        watched.pid = spawn_agent(watched.folder)
 
     def _watch(self, job: JobId, attempt: int, folder: Path) -> Watched:
         key = (job, attempt)
@@ -194,6 +185,8 @@ class LocalEngine:
         return self._watched[key]
 
     def _forget(self, watched: Watched) -> None:
+        if watched.pid is not None:
+            self._leaving.append(watched.pid)
         self._watched.pop((watched.job, watched.attempt), None)
         self._mark(watched.folder).unlink(missing_ok=True)
 
@@ -232,7 +225,33 @@ class LocalEngine:
                     self._queue.put_nowait(event)
                 if watched.over:
                     self._forget(watched)
+            self._leaving = [pid for pid in self._leaving if not reaped(pid)]
             await asyncio.sleep(SHORTEST_PAUSE_S)
+
+
+def spawn_agent(folder: Path) -> int:
+    """Start an agent in a session of its own; its pid."""
+    log_file = str(folder / AGENT_LOG)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-P", "-m", "weft.runtime.agent", str(folder)],
+        dict(os.environ),
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, log_file, flags, 0o644),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+
+
+def reaped(pid: int) -> bool:
+    """Whether a child has ended; it is then no zombie any more."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        return True
 
 
 def nudge(folder: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -43,7 +42,7 @@ class Watched:
     job: JobId
     attempt: int
     folder: Path
-    process: subprocess.Popen[bytes] | None = None
+    pid: int | None = None
     spawned: float = 0.0
     again: bool = False
     over: bool = False
@@ -116,13 +115,22 @@ class Watched:
     # ---- when something went wrong
 
     def _unclaimed(self, now: float) -> Iterator[Event]:
-        ended = self.process is not None and self.process.poll() is not None
-        if not ended and now - self.spawned < CLAIM_S:
+        if not self._gone() and now - self.spawned < CLAIM_S:
             return
         if self.revoke():
             self.over = True
             why = f"its agent did not come up: {last_line(self.folder / AGENT_LOG)}"
             yield StartFailed(self.job, self.attempt, why)
+
+    def _gone(self) -> bool:
+        """Whether the agent we started has ended, of its own accord or because another has it."""
+        if self.pid is None:
+            return False
+        try:
+            done, _ = os.waitpid(self.pid, os.WNOHANG)
+        except ChildProcessError:  # seen to its end before
+            return True
+        return done != 0
 
     def _agent_died(self) -> Event:
         self.over = True

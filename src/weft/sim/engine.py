@@ -188,6 +188,7 @@ class SimulatedEngine:
             self._end(key, Failed(*key, reason="failed as its hint said"))
         else:
             run.physics.finish(at, 0)
+            del self._jobs[key[0]]
             self._end(key, Finished(*key))
 
     def _end(self, key: Attempt, event: Event) -> None:

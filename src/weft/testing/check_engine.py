@@ -1,0 +1,237 @@
+"""The contract of `weft.core.ports.Engine`, run for real against any engine.
+
+Each check takes a `Subject` and raises AssertionError. `CHECKS` names them all, for a test's
+parameters::
+
+    @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
+    def test_it_keeps_the_contract(check, tmp_path):
+        asyncio.run(check(Subject(make=lambda: MyEngine(tmp_path), ...)))
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from weft.core.errors import EngineError
+from weft.core.events import Event, Failed, Finished, Started, StartFailed, Stopped
+from weft.core.model import Allocation, Job, JobId, Slice
+from weft.core.ports import Engine
+
+ENDS = (Stopped, Finished, Failed, StartFailed)
+GHOST = JobId("ghost")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """An engine under test.
+
+    `make` gives an engine on the same state each time: calling it again is what a restarted
+    service does. `job(name, gpus)` ends by itself soon, `endless` only when asked to,
+    `stubborn` not even then, `failing` dies; None where the engine has no such jobs.
+    `printed` is what `job` writes. `patience_s` bounds every wait.
+    """
+
+    make: Callable[[], Engine]
+    job: Callable[[str, int], Job]
+    endless: Callable[[str, int], Job]
+    failing: Callable[[str, int], Job]
+    stubborn: Callable[[str, int], Job] | None = None
+    printed: str = ""
+    patience_s: float = 20.0
+
+
+class Session:
+    """One life of an engine: its news, waited for with a limit."""
+
+    def __init__(self, engine: Engine, patience_s: float) -> None:
+        self.engine = engine
+        self._news = engine.events()
+        self._patience_s = patience_s
+
+    async def on(self, gpus: int) -> Allocation:
+        """The first devices of the first node."""
+        node = (await self.engine.nodes())[0]
+        return Allocation((Slice(node.id, tuple(range(gpus))),))
+
+    async def start(self, job: Job, attempt: int = 1) -> None:
+        """Start on as many devices as it asks for."""
+        await self.engine.start(job, await self.on(job.demand.gpus), attempt)
+
+    async def next(self) -> Event:
+        """The next thing told, reports left out."""
+        async with asyncio.timeout(self._patience_s):
+            async for event in self._news:
+                if isinstance(event, (Started, *ENDS)):
+                    return event
+        raise EngineError("the engine's events ended")
+
+    async def silent(self, seconds: float = 0.5) -> None:
+        """Nothing but reports is told for a while."""
+        try:
+            async with asyncio.timeout(seconds):
+                event = await self.next()
+        except TimeoutError:
+            return
+        raise AssertionError(f"nothing more was expected, but {event} was told")
+
+
+@asynccontextmanager
+async def session(
+    subject: Subject, expecting: frozenset[tuple[JobId, int]] = frozenset()
+) -> AsyncIterator[Session]:
+    """An engine that was opened, and adopted what is expected to run."""
+    engine = subject.make()
+    known = await engine.adopt(expecting)
+    assert known == set(expecting), f"expected it to know {set(expecting)}, it knows {known}"
+    try:
+        yield Session(engine, subject.patience_s)
+    finally:
+        await engine.close()
+
+
+async def a_gang_starts_and_finishes(subject: Subject) -> None:
+    """Started, then Finished, for all ranks together."""
+    job = subject.job("gang", 2)
+    async with session(subject) as it:
+        await it.start(job)
+
+        assert await it.next() == Started(job.id, 1)
+        assert await it.next() == Finished(job.id, 1)
+
+
+async def a_stop_is_obeyed(subject: Subject) -> None:
+    """Stopped is told once the job has left."""
+    job = subject.endless("asked", 1)
+    async with session(subject) as it:
+        await it.start(job)
+        assert await it.next() == Started(job.id, 1)
+
+        await it.engine.stop(job.id, 1, 10.0)
+        await it.engine.stop(job.id, 1, 10.0)
+
+        assert await it.next() == Stopped(job.id, 1)
+
+
+async def a_stop_is_enforced(subject: Subject) -> None:
+    """Who does not leave within the grace time is ended."""
+    if subject.stubborn is None:
+        return
+    job = subject.stubborn("stubborn", 2)
+    async with session(subject) as it:
+        await it.start(job)
+        assert await it.next() == Started(job.id, 1)
+
+        await it.engine.stop(job.id, 1, 0.5)
+
+        assert await it.next() == Stopped(job.id, 1)
+
+
+async def a_failure_is_told(subject: Subject) -> None:
+    """Failed says why, and leaves the decision to try again to the driver."""
+    job = subject.failing("failing", 2)
+    async with session(subject) as it:
+        await it.start(job)
+
+        assert await it.next() == Started(job.id, 1)
+        failed = await it.next()
+        assert isinstance(failed, Failed)
+        assert failed.reason
+        assert not failed.retry
+
+
+async def an_attempt_runs_once(subject: Subject) -> None:
+    """Starting it again changes nothing, neither while it runs nor after."""
+    job = subject.job("once", 1)
+    async with session(subject) as it:
+        await it.start(job)
+        await it.start(job)
+        assert await it.next() == Started(job.id, 1)
+        assert await it.next() == Finished(job.id, 1)
+
+        await it.start(job, attempt=2)
+
+        assert await it.next() == Started(job.id, 2)
+        assert await it.next() == Finished(job.id, 2)
+        await it.silent()
+
+
+async def stopping_what_is_not_there_is_fine(subject: Subject) -> None:
+    """A stop is always answered."""
+    async with session(subject) as it:
+        await it.engine.stop(GHOST, 7, 1.0)
+
+        assert await it.next() == Stopped(GHOST, 7)
+
+
+async def running_jobs_are_adopted(subject: Subject) -> None:
+    """What ran before a restart runs on, is told again, and can be stopped."""
+    job = subject.endless("adopted", 2)
+    async with session(subject) as it:
+        await it.start(job)
+        assert await it.next() == Started(job.id, 1)
+    async with session(subject, frozenset({(job.id, 1)})) as it:
+        assert await it.next() == Started(job.id, 1)
+
+        await it.engine.stop(job.id, 1, 10.0)
+
+        assert await it.next() == Stopped(job.id, 1)
+
+
+async def what_ended_meanwhile_is_told(subject: Subject) -> None:
+    """A job that finished while nobody listened is not lost."""
+    job = subject.job("meanwhile", 1)
+    async with session(subject) as it:
+        await it.start(job)
+        assert await it.next() == Started(job.id, 1)
+        assert await it.next() == Finished(job.id, 1)
+    async with session(subject, frozenset({(job.id, 1)})) as it:
+        assert await it.next() == Started(job.id, 1)
+        assert await it.next() == Finished(job.id, 1)
+
+
+async def unknown_attempts_are_not_known(subject: Subject) -> None:
+    """Adoption says which attempts were never there."""
+    engine = subject.make()
+    known = await engine.adopt({(GHOST, 1)})
+    await engine.close()
+
+    assert known == set()
+
+
+async def output_is_kept(subject: Subject) -> None:
+    """Each rank's output can be read, also after the end."""
+    job = subject.job("printing", 2)
+    async with session(subject) as it:
+        await it.start(job)
+        while not isinstance(await it.next(), ENDS):
+            pass
+
+        files = it.engine.logs(job.id, 1)
+
+        assert it.engine.logs(GHOST, 1) == {}
+        if subject.printed:
+            assert sorted(files) == [0, 1]
+            for path in files.values():
+                assert subject.printed in path.read_text(), f"{path} lacks {subject.printed!r}"
+
+
+Check = Callable[[Subject], Coroutine[Any, Any, None]]
+CHECKS: Mapping[str, Check] = {
+    check.__name__: check
+    for check in (
+        a_gang_starts_and_finishes,
+        a_stop_is_obeyed,
+        a_stop_is_enforced,
+        a_failure_is_told,
+        an_attempt_runs_once,
+        stopping_what_is_not_there_is_fine,
+        running_jobs_are_adopted,
+        what_ended_meanwhile_is_told,
+        unknown_attempts_are_not_known,
+        output_is_kept,
+    )
+}

@@ -13,8 +13,11 @@ PARTS = {"perf", "predict", "pieces", "traces", "store", "sim", "report"}
 ALLOWED: dict[str, set[str]] = {
     "core": set(),
     "wire": set(),
+    "colocate": {"core"},
     **{part: {"core"} for part in PARTS},
-    "policies": {"core", "pieces"},
+    "perf": {"core", "colocate"},
+    "pieces": {"core", "colocate"},
+    "policies": {"core", "pieces", "colocate"},
     "engines": {"core", "wire"},
     "runtime": {"core", "wire"},
     "train": {"wire", "perf"},

@@ -43,6 +43,10 @@ def _predictors() -> Rows:
     return ("predictor", "what it knows"), rows
 
 
+def _perfs() -> Rows:
+    return ("perf", "what it is"), [(n, _first_line(find("perf", n))) for n in names("perf")]
+
+
 def _clusters() -> Rows:
     rows = [(n, text, f"{parse_cluster(n).gpus:,}") for n, text in NAMED_CLUSTERS.items()]
     return ("cluster", "nodes", "GPUs"), rows
@@ -76,4 +80,5 @@ _KINDS: dict[str, Callable[[], Rows]] = {
     "cluster": _clusters,
     "model": _models,
     "engine": _engines,
+    "perf": _perfs,
 }

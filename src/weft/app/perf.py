@@ -12,10 +12,13 @@ from weft.core.about import Controls
 from weft.core.cluster import Cluster
 from weft.core.policy import Policy
 from weft.core.ports import Beliefs, PerfModel
+from weft.core.registry import build
 from weft.core.trace import Trace
 from weft.perf.adaptive import Adaptive
 from weft.perf.beliefs import FittedBeliefs
+from weft.perf.colocation import Colocated
 from weft.perf.linear import LinearBeliefs
+from weft.perf.profiles import profile_of
 from weft.perf.replay import Replay
 from weft.perf.shipped import shipped_models
 from weft.perf.tables import ModelTable, read_tables
@@ -25,18 +28,40 @@ from weft.perf.throughputs import (
     published,
     read_throughputs,
 )
+from weft.sim.physics import Interruption
+
+SHARED = Controls.SHARE | Controls.TIER
 
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """The truth, what is believed of it, and the trace restricted to where its jobs can run."""
+    """The truth, what is believed of it, and the trace restricted to where its jobs can run.
+
+    `together` is what happens to jobs that share devices, None where the policy lets none;
+    `interruption` is what every decision costs every running job, where that is counted.
+    """
 
     perf: PerfModel
     beliefs: Beliefs
     trace: Trace
+    together: Colocated | None = None
+    interruption: Interruption | None = None
 
 
 def speeds(setup: Setup, trace: Trace, cluster: Cluster, policy: Policy) -> Speeds:
+    """The truth that was named, or what is known about the models of the trace."""
+    shared = bool(policy.about.controls & SHARED)
+    if setup.perf:
+        truth = build("perf", setup.perf)
+        together = Colocated(truth.profile, contention=truth.contention, gaps=truth.gaps)
+        return Speeds(
+            truth, LinearBeliefs(), trace, together if shared else None, truth.interruption
+        )
+    known = _known(setup, trace, cluster, policy)
+    return replace(known, together=Colocated(profile_of)) if shared else known
+
+
+def _known(setup: Setup, trace: Trace, cluster: Cluster, policy: Policy) -> Speeds:
     """Measured tables if some were named; else shipped parameters for what they cover.
 
     A trace of models that nobody measured is taken at its recorded durations.

@@ -81,6 +81,8 @@ def run_one(setup: Setup, report: Report | None = None) -> Outcome:
         checkpoint_s=setup.checkpoint_s,
         tick_s=policy.about.every or TICK_S,
         free_moves=setup.free_moves,
+        coupling=known.together,
+        interruption=known.interruption,
     )
     predictor = _predictor(setup, policy, physics)
     with _journal(setup.events) as journal:
@@ -89,6 +91,7 @@ def run_one(setup: Setup, report: Report | None = None) -> Outcome:
             cluster,
             predictor=predictor,
             beliefs=known.beliefs,
+            colocation=known.together,
             seed=setup.seed,
             journal=journal,
         )

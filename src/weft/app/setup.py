@@ -24,7 +24,7 @@ class Setup:
     `jobs` and `load` shape built-in workloads; `options` filter files. `restart_cost` None
     lets each job's model say; `checkpoint_s` is how long a stop takes. `profiles` is a folder
     of measured tables; `free_moves` lets a job change nodes without a restart if it keeps its
-    shape, as the Sia simulator does.
+    shape, as the Sia simulator does. `perf` names another truth about speeds.
     """
 
     workload: str | Trace
@@ -41,6 +41,7 @@ class Setup:
     events: Path | None = None
     profiles: str = ""
     free_moves: bool = False
+    perf: str = ""
 
     @property
     def workload_name(self) -> str:

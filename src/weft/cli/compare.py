@@ -34,6 +34,7 @@ def compare(
     load: o.Load = None,
     predictor: o.Predictor = "",
     profiles: o.Profiles = "",
+    perf: o.Perf = "",
     restart_cost: o.RestartCost = None,
     free_moves: o.FreeMoves = False,
     checkpoint_cost: o.CheckpointCost = 0.0,
@@ -72,6 +73,7 @@ def compare(
             o.trace_options(max_gpus, sample, window, trace_option),
             profiles=profiles,
             free_moves=free_moves,
+            perf=perf,
         )
         chosen = dict.fromkeys(policy or DEFAULT)
         setups = [

@@ -23,12 +23,13 @@ class Kind(StrEnum):
     cluster = "cluster"
     model = "model"
     engine = "engine"
+    perf = "perf"
 
 
 def list_parts(
     kind: Annotated[Kind, typer.Argument(help="What to list.")], as_json: o.AsJson = False
 ) -> None:
-    """List policies, workloads, predictors, clusters, models or engines."""
+    """List policies, workloads, predictors, clusters, models, engines or speeds."""
     from weft.app.catalogue import catalogue
 
     with user_errors():

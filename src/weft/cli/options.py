@@ -50,6 +50,13 @@ Profiles = Annotated[
         rich_help_panel=SIM,
     ),
 ]
+Perf = Annotated[
+    str,
+    typer.Option(
+        help="Another truth about speeds (`weft list perf`): muri counts as Muri's simulator does.",
+        rich_help_panel=SIM,
+    ),
+]
 FreeMoves = Annotated[
     bool,
     typer.Option(

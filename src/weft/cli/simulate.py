@@ -25,6 +25,7 @@ def simulate(
     load: o.Load = None,
     predictor: o.Predictor = "",
     profiles: o.Profiles = "",
+    perf: o.Perf = "",
     restart_cost: o.RestartCost = None,
     free_moves: o.FreeMoves = False,
     checkpoint_cost: o.CheckpointCost = 0.0,
@@ -66,6 +67,7 @@ def simulate(
             events,
             profiles,
             free_moves,
+            perf,
         )
         with progress_bars([policy], quiet=quiet or as_json) as progress:
             result = run_all([setup], processes=1, progress=progress)

@@ -19,7 +19,7 @@ class Controls(Flag):
     """Fields of an allocation beyond whole devices that a policy sets or an engine honours."""
 
     NOTHING = 0
-    SHARE = auto()  # several guaranteed jobs on a device
+    SHARE = auto()  # several guaranteed jobs on a device, under a discipline
     TIER = auto()  # opportunistic jobs
     PHASE = auto()  # offsets inside a common period
     BATCH = auto()  # batch size

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, NodeId
@@ -23,6 +24,25 @@ NAMED_CLUSTERS = {
     "seren": "286x8:a100",
     "kalos": "302x8:a100",
 }
+# Memory of one device in GB, of the kinds people write; other kinds are taken as boundless.
+GPU_MEM_GB = {
+    "k80": 12.0,
+    "p100": 16.0,
+    "p40": 24.0,
+    "v100": 32.0,
+    "t4": 16.0,
+    "rtx": 11.0,
+    "quad": 24.0,
+    "rtx3090": 24.0,
+    "rtx4090": 24.0,
+    "a10": 24.0,
+    "l4": 24.0,
+    "l40s": 48.0,
+    "a100": 40.0,
+    "h100": 80.0,
+    "h200": 141.0,
+    "b200": 180.0,
+}
 CPUS_PER_GPU = 8.0
 MEM_GB_PER_GPU = 64.0
 MAX_GPUS = 1_000_000
@@ -30,7 +50,10 @@ MAX_GPUS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One machine: `gpus` devices of one `kind`, and its host."""
+    """One machine: `gpus` devices of one `kind`, and its host.
+
+    `gpu_mem_gb` is the memory of each device; 0 takes what is known of the kind.
+    """
 
     id: NodeId
     kind: str
@@ -38,6 +61,12 @@ class Node:
     cpus: float = 0.0
     mem_gb: float = 0.0
     rack: str = ""
+    gpu_mem_gb: float = 0.0
+
+    @property
+    def device_gb(self) -> float:
+        """Memory of one device; boundless where nobody knows."""
+        return self.gpu_mem_gb or GPU_MEM_GB.get(self.kind, inf)
 
 
 @dataclass(frozen=True)

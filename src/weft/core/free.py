@@ -30,6 +30,7 @@ class Free:
         "_host",
         "_idle",
         "_mask",
+        "_memory",
         "_pool",
         "_residents",
         "_slices",
@@ -52,6 +53,7 @@ class Free:
         self._claims: dict[tuple[int, int], int] = {}
         self._claimed = 0
         self._residents: dict[tuple[int, int], int] = {}
+        self._memory: dict[tuple[int, int], int] = {}
         self._host = [(node.cpus, node.mem_gb) for node in cluster.nodes]
         self._slices: dict[tuple[int, int], Slice] = {}
         self._undo: list[tuple[bool, Allocation]] = []
@@ -106,6 +108,10 @@ class Free:
             if self._pool[node] == pool and claim <= most
         ]
         return [(node, gpu) for _, node, gpu in sorted(found)]
+
+    def claimed_gb(self, node: int, gpu: int) -> float:
+        """Memory of a device that is promised, in GB."""
+        return self._memory.get((node, gpu), 0) / WHOLE
 
     def opening(self, kind: str, count: int) -> list[int]:
         """Nodes to open for `count` devices: the one they fit best, else the emptiest first."""
@@ -204,9 +210,23 @@ class Free:
             for gpu in part.gpus:
                 if problem := self._device_objection(node, gpu, sharing):
                     return f"GPU {gpu} of {part.node} {problem}"
+        if sharing.gpu_mem_gb is not None and (full := self._memory_objection(node, part, sharing)):
+            return full
         cpus, mem = self._host[node]
         if part.cpus > cpus + 1e-6 or part.mem_gb > mem + 1e-6:
             return f"{part.node} has {cpus:.1f} CPUs and {mem:.1f} GB left"
+        return ""
+
+    def _memory_objection(self, node: int, part: Slice, sharing: Sharing) -> str:
+        most = self.cluster.nodes[node].device_gb
+        wanted = sharing.gpu_mem_gb or 0.0
+        for gpu in part.gpus:
+            claimed = self.claimed_gb(node, gpu)
+            if claimed + wanted > most + 1e-6:
+                return (
+                    f"GPU {gpu} of {part.node} has {most - claimed:.1f} of {most:.0f} GB of "
+                    f"memory left, not {wanted:.1f}"
+                )
         return ""
 
     def _device_objection(self, node: int, gpu: int, sharing: Sharing) -> str:
@@ -236,6 +256,9 @@ class Free:
             else:
                 claim = _parts(sharing.share)
                 self._move_claims(node, part.gpus, claim if taking else -claim)
+            if sharing.gpu_mem_gb:
+                claim = _parts(sharing.gpu_mem_gb)
+                self._move_memory(node, part.gpus, claim if taking else -claim)
             self._move_host(node, part, -1.0 if taking else 1.0)
 
     def _set_mask(self, node: int, mask: int) -> None:
@@ -256,6 +279,12 @@ class Free:
             else:
                 self._set_mask(node, self._mask[node] | 1 << gpu)
         self._claimed += change * len(gpus)
+
+    def _move_memory(self, node: int, gpus: tuple[int, ...], change: int) -> None:
+        for gpu in gpus:
+            claim = self._memory.pop((node, gpu), 0) + change
+            if claim:
+                self._memory[node, gpu] = claim
 
     def _move_residents(self, node: int, gpus: tuple[int, ...], change: int) -> None:
         for gpu in gpus:

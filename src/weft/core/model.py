@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import NamedTuple, NewType
 
 from weft.core.launch import Launch
@@ -31,6 +31,16 @@ class Stage(IntEnum):
     STARTING = 1
     RUNNING = 2
     STOPPING = 3
+
+
+class Discipline(StrEnum):
+    """Who of several jobs on a device may use what, and when."""
+
+    NONE = "none"  # everybody at once: the driver's time slicing, or MPS
+    LOCKSTEP = "lockstep"  # one iteration each in a common period, stages interleaved
+    WORK_CONSERVING = "work-conserving"  # stages interleaved, each job at its own rate
+    TIMESLICE = "timeslice"  # the whole device in turns
+    PACED = "paced"  # opportunistic jobs in the gaps of guaranteed ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +114,15 @@ class Sharing:
     """How a job lives with its neighbours on a device.
 
     `share` is its claim: the claims of guaranteed jobs on one device sum to at most 1.
-    `phase` in [0, 1) places it inside a common period. `gpu_mem_gb` None means all it needs.
+    `phase` in [0, 1) places it inside a common period. `gpu_mem_gb` is its claim on the memory
+    of each device, None where nobody counts. `discipline` is the order kept among neighbours.
     """
 
     share: float = 1.0
     tier: Tier = Tier.GUARANTEED
     phase: float = 0.0
     gpu_mem_gb: float | None = None
+    discipline: Discipline = Discipline.NONE
 
 
 EXCLUSIVE = Sharing()

@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from weft.core.about import Controls
 from weft.core.cluster import Node
 from weft.core.events import Event
-from weft.core.model import Allocation, Config, Job, JobId
+from weft.core.model import Allocation, Config, Discipline, Job, JobId
+from weft.core.profile import Profile
 from weft.core.table import Floats, Table
 from weft.core.trace import Truth
 
@@ -54,6 +55,46 @@ class PerfModel(Protocol):
 
     def restart(self, job: Job, *, first: bool) -> float:
         """Seconds without progress at the beginning of a run."""
+        ...
+
+
+class Resident(NamedTuple):
+    """A job on its devices, as its neighbours meet it."""
+
+    job: Job
+    on: Allocation
+    kind: str
+
+
+class Coupling(Protocol):
+    """The truth about jobs that share devices, for the simulator."""
+
+    def speed(self, one: Resident, beside: Sequence[Resident]) -> float:
+        """Speed of `one` beside others on its devices, as a part of its speed alone there."""
+        ...
+
+
+class Colocation(Protocol):
+    """What the scheduler believes about jobs that share devices."""
+
+    def profile(self, job: Job) -> Profile:
+        """What a job does with a device when alone."""
+        ...
+
+    def speeds(self, jobs: Sequence[Job], kind: str, discipline: Discipline) -> Sequence[float]:
+        """Speed of each on the same devices, as a part of its speed alone there."""
+        ...
+
+    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
+        """A running job reported."""
+        ...
+
+    def pace(self, job: Job) -> float | None:
+        """What a job last measured of its speed beside its neighbours; None before it did."""
+        ...
+
+    def forget(self, job: Job) -> None:
+        """A job has left."""
         ...
 
 

@@ -30,14 +30,15 @@ from weft.core.events import (
     Woken,
 )
 from weft.core.free import EPS
-from weft.core.model import Allocation, JobId, Tier
+from weft.core.model import Allocation, Discipline, JobId, Tier
 from weft.core.plan import Plan
 from weft.core.policy import Policy
-from weft.core.ports import Beliefs, Predictor
+from weft.core.ports import Beliefs, Colocation, Predictor
 from weft.core.state import State
 from weft.core.table import Floats
 from weft.core.view import View
 
+SHARED = Controls.SHARE | Controls.TIER
 Journal = Callable[[float, Event], None]
 QUIET = (Started, Stopped, Reported, Saved, Noticed)  # after these there is nothing to decide
 
@@ -52,12 +53,14 @@ class Scheduler:
         *,
         predictor: Predictor | None = None,
         beliefs: Beliefs | None = None,
+        colocation: Colocation | None = None,
         seed: int = 0,
         journal: Journal | None = None,
     ) -> None:
         self.policy = policy
         self.predictor = predictor
         self.beliefs = beliefs
+        self.colocation = colocation
         self.state = State(cluster)
         self.memory: object = None
         self.timed: Callable[[Callable[[View], Plan], View], Plan] | None = None
@@ -72,15 +75,19 @@ class Scheduler:
         """Take in what happened at `now`; return what should happen next."""
         actions: list[Action] = []
         news = False
+        round_of = now
         for event in events:
-            if isinstance(event, Woken) and not self._expected(now):
-                self._asked = None  # too early, or for a wish since replaced: ask again
-                continue
+            if isinstance(event, Woken):
+                if not self._expected(now):
+                    self._asked = None  # too early, or for a wish since replaced: ask again
+                    continue
+                # Real clocks wake late: the round that begins is the one that was asked for.
+                round_of = self.state.wake_at if self.state.wake_at is not None else now
             if self._journal is not None:
                 self._journal(now, event)
             actions += self.recall(now, event)
             news = news or not isinstance(event, QUIET)
-        if news and self._due(now):
+        if news and self._due(round_of):
             actions += self._decide(now)
         self._ask(actions)
         return actions
@@ -120,10 +127,10 @@ class Scheduler:
         if not len(self.state.table):
             self.state.wake_at = None
             return False
-        boundary = math.ceil(now / every - EPS) * every
-        if boundary <= now + EPS * every:
+        rounds = now / every
+        if abs(rounds - round(rounds)) <= max(EPS, abs(rounds) * 1e-15):
             return True
-        self.state.wake_at = boundary
+        self.state.wake_at = math.ceil(rounds) * every
         return False
 
     def _ask(self, actions: list[Action]) -> None:
@@ -146,6 +153,7 @@ class Scheduler:
             self._history.values,
             self._seed,
             state.decisions,
+            self.colocation,
         )
         mark = state.free.mark()
         decide = self.policy.decide
@@ -224,6 +232,8 @@ class Scheduler:
             raise self._wrong(f"sets the share of {job!r} without declaring Controls.SHARE")
         if sharing.tier is not Tier.GUARANTEED and Controls.TIER not in controls:
             raise self._wrong(f"sets the tier of {job!r} without declaring Controls.TIER")
+        if sharing.discipline is not Discipline.NONE and not controls & SHARED:
+            raise self._wrong(f"sets a discipline for {job!r} without declaring Controls.SHARE")
         if sharing.phase and Controls.PHASE not in controls:
             raise self._wrong(f"sets the phase of {job!r} without declaring Controls.PHASE")
         if to.batch is not None and Controls.BATCH not in controls:
@@ -237,18 +247,22 @@ class Scheduler:
 
     def _observe(self, event: Reported) -> None:
         table = self.state.table
-        if self.beliefs is None or event.job not in table:
+        if event.job not in table:
             return
         row = table.row(event.job)
         on = table.allocations[row]
-        if on is not None and table.get(row, "attempt") == event.attempt:
-            self.beliefs.observe(table.jobs[row], self.state.cluster.kind_of(on), event.values)
+        if on is None or table.get(row, "attempt") != event.attempt:
+            return
+        for listener in (self.beliefs, self.colocation):
+            if listener is not None:
+                listener.observe(table.jobs[row], self.state.cluster.kind_of(on), event.values)
 
     def _learn(self) -> None:
         ended = self.state.ended
         for one in ended[self._learned :]:
-            if self.beliefs is not None:
-                self.beliefs.forget(one.job)
+            for listener in (self.beliefs, self.colocation):
+                if listener is not None:
+                    listener.forget(one.job)
             if one.finished:
                 self._history.append(one.service)
                 if self.predictor is not None:

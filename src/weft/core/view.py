@@ -12,7 +12,7 @@ from weft.core.errors import PlanError
 from weft.core.free import Free
 from weft.core.model import Allocation, Job, JobId
 from weft.core.plan import Plan
-from weft.core.ports import Beliefs, Predictor
+from weft.core.ports import Beliefs, Colocation, Predictor
 from weft.core.table import Bools, Floats, Rows, Table
 
 
@@ -34,6 +34,7 @@ class View:
     history: Floats = field(default_factory=lambda: np.zeros(0))
     seed: int = 0
     decision: int = 0
+    colocation: Colocation | None = None
 
     @cached_property
     def rng(self) -> np.random.Generator:
@@ -66,6 +67,12 @@ class View:
         if self.beliefs is None:
             raise PlanError("the policy reads speeds, but nothing is believed about any")
         return self.beliefs
+
+    def sharing(self) -> Colocation:
+        """What is believed about jobs that share devices."""
+        if self.colocation is None:
+            raise PlanError("the policy lets jobs share devices, but nothing is believed of that")
+        return self.colocation
 
     def preemptible(self) -> Bools:
         """Rows that may be stopped once they run."""

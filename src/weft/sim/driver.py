@@ -27,7 +27,7 @@ from weft.core.events import (
     Submitted,
     Woken,
 )
-from weft.core.model import JobId, NodeId
+from weft.core.model import Allocation, JobId, NodeId
 from weft.core.plan import Plan
 from weft.core.scheduler import Scheduler
 from weft.core.view import View
@@ -69,7 +69,8 @@ class Driver:
         self._progress = progress
         self._outages = (faults or Faults()).outages(cluster, seed)
         self._next_outage = next(self._outages, None)
-        self._ends: list[tuple[float, int, int, int, int]] = []
+        self._ends: list[tuple[float, int, int, int]] = []
+        self._due: dict[int, int] = {}
         self._stops: list[tuple[float, int, JobId, int]] = []
         self._attempt: dict[JobId, int] = {}
         self._wake: float = NEVER
@@ -101,6 +102,8 @@ class Driver:
         now = self._wake
         if self._arrived < len(jobs):
             now = min(now, jobs[self._arrived][0].submitted)
+        while self._ends and self._due.get(self._ends[0][2]) != self._ends[0][1]:
+            heapq.heappop(self._ends)  # void: its job was stopped, or goes at another pace
         if self._ends:
             now = min(now, self._ends[0][0])
         if self._stops:
@@ -113,8 +116,9 @@ class Driver:
         """Everything at `now`: ends first, then machines, arrivals, the wake-up."""
         events: list[Event] = []
         while self._ends and self._ends[0][0] <= now:
-            _, _, seq, attempt, what = heapq.heappop(self._ends)
-            events += self._milestone(now, seq, attempt, what)
+            _, order, seq, what = heapq.heappop(self._ends)
+            if self._due.get(seq) == order:
+                events += self._milestone(now, seq, what)
         while self._stops and self._stops[0][0] <= now:
             _, _, job, attempt = heapq.heappop(self._stops)
             events.append(Stopped(job, attempt))
@@ -131,13 +135,12 @@ class Driver:
             events.append(Woken())
         return events
 
-    def _milestone(self, now: float, seq: int, attempt: int, what: int) -> Iterable[Event]:
-        job = self._physics.trace.jobs[seq][0].id
-        if self._attempt.get(job) != attempt:
-            return ()  # that attempt was stopped before
+    def _milestone(self, now: float, seq: int, what: int) -> Iterable[Event]:
         if what == REVIEW:
-            return self._expect(self._physics.review(now, seq), seq, attempt)
-        del self._attempt[job]
+            return self._expect(self._physics.review(now, seq), seq)
+        job = self._physics.trace.jobs[seq][0].id
+        del self._due[seq]
+        attempt = self._attempt.pop(job)
         if what == DEATH:
             self._physics.die(now, seq)
             return (Failed(job, attempt, reason="failed as in the trace or by fault", retry=True),)
@@ -145,30 +148,40 @@ class Driver:
         self._left -= 1
         return (Finished(job, attempt),)
 
-    def _expect(self, next_up: Milestone, seq: int, attempt: int) -> Iterable[Event]:
+    def _expect(self, next_up: Milestone, seq: int) -> Iterable[Event]:
+        """Await the next milestone of a job; whatever was awaited of it before is void."""
         self._order += 1
-        heapq.heappush(self._ends, (next_up.at, self._order, seq, attempt, next_up.what))
+        self._due[seq] = self._order
+        heapq.heappush(self._ends, (next_up.at, self._order, seq, next_up.what))
         if next_up.report is None:
             return ()
-        return (Reported(self._physics.trace.jobs[seq][0].id, attempt, next_up.report),)
+        job = self._physics.trace.jobs[seq][0].id
+        return (Reported(job, self._attempt[job], next_up.report),)
 
     # ---- action
 
     def _settle(self, now: float, events: list[Event]) -> None:
         """Step until nothing more follows in this instant."""
+        if self._physics.interruption is not None:
+            self._physics.interrupt(now)
         while events:
             self.counts.events += len(events)
             actions = self._scheduler.step(now, events)
             events = []
             for action in actions:
                 events += self._carry_out(now, action)
+            for seq, next_up in self._physics.unsettled(now):
+                events += self._expect(next_up, seq)
+        if self._physics.interruption is not None:
+            for seq in self._physics.running():
+                self._expect(self._physics.review(now, seq), seq)
 
     def _carry_out(self, now: float, action: Action) -> Iterable[Event]:
         match action:
             case Start(job, on, attempt):
                 next_up = self._physics.start(now, job, on, self._cluster.kind_of(on))
                 self._attempt[job.id] = attempt
-                told = self._expect(next_up, self._physics.seq_of[job.id], attempt)
+                told = self._expect(next_up, self._physics.seq_of[job.id])
                 return (Started(job.id, attempt), *told)
             case Stop(job_id, attempt):
                 return self._stop(now, job_id, attempt)
@@ -177,15 +190,19 @@ class Driver:
             case Reject():
                 self._left -= 1
                 self.counts.rejected += 1
-            case Adjust() | Resize() | Sleep():
-                pass
+            case Adjust(job_id, attempt, to):
+                return self._adjust(now, job_id, attempt, to)
+            case Resize() | Sleep():
+                pass  # nothing moves live here: Scheduler is told so
         return ()
 
     def _stop(self, now: float, job: JobId, attempt: int) -> Iterable[Event]:
         if self._attempt.get(job) != attempt:
             return (Stopped(job, attempt),)  # its node died under it
         del self._attempt[job]
-        self._physics.halt(now, self._physics.seq_of[job])
+        seq = self._physics.seq_of[job]
+        self._due.pop(seq, None)
+        self._physics.halt(now, seq)
         self.counts.preemptions += 1
         if self._physics.checkpoint_s == 0.0:
             return (Stopped(job, attempt),)
@@ -194,9 +211,16 @@ class Driver:
         heapq.heappush(self._stops, (leave, self._order, job, attempt))
         return ()
 
+    def _adjust(self, now: float, job: JobId, attempt: int, to: Allocation) -> Iterable[Event]:
+        if self._attempt.get(job) != attempt:
+            return ()
+        seq = self._physics.seq_of[job]
+        return self._expect(self._physics.adjust(now, seq, to, self._cluster.kind_of(to)), seq)
+
     def _node_lost(self, now: float, node: NodeId) -> NodeDown:
         for seq in self._physics.running_on(node):
             self._physics.halt(now, seq, crashed=True)
+            self._due.pop(seq, None)
             del self._attempt[self._physics.trace.jobs[seq][0].id]
         return NodeDown(node)
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from weft.core.model import Allocation, Job, JobId, NodeId
-from weft.core.ports import Agent, PerfModel
+from weft.core.ports import Agent, Coupling, PerfModel, Resident
 from weft.core.table import Floats
 from weft.core.trace import Trace
+from weft.sim.neighbours import Neighbours
 
 NEVER = np.inf
-
+Interruption = Callable[[Job, Sequence[Job]], float]
 
 END, DEATH, REVIEW = range(3)
 
@@ -41,7 +42,10 @@ class Physics:
     """True progress of every job of a trace, as linear meters by submission number.
 
     `checkpoint_s` is how long a stop takes; `checkpoint_every` is how much progress a job can
-    lose when its node dies; `tick_s` is how often adaptive jobs look at themselves.
+    lose when its node dies; `tick_s` is how often adaptive jobs look at themselves. `coupling`
+    tells how neighbours on a device slow each other; without it a claim gives that part of the
+    speed. `interruption` is what every decision costs every running job, for simulators that
+    count so.
     """
 
     def __init__(
@@ -53,6 +57,8 @@ class Physics:
         checkpoint_every: float = 1800.0,
         tick_s: float = 60.0,
         free_moves: bool = False,
+        coupling: Coupling | None = None,
+        interruption: Interruption | None = None,
     ) -> None:
         self.trace = trace
         self.checkpoint_s = checkpoint_s
@@ -75,6 +81,9 @@ class Physics:
         self._base, self._rate, self._since = np.zeros(n), np.zeros(n), np.zeros(n)
         self._died = np.zeros(n, dtype=np.int64)
         self._on: dict[int, tuple[float, float, Allocation]] = {}
+        self._neighbours = Neighbours(coupling) if coupling is not None else None
+        self._speed = np.ones(n)
+        self.interruption = interruption
 
     def remaining(self, seq: Floats, now: float) -> Floats:
         """True seconds of work left, at the speed of the allocation asked for."""
@@ -106,42 +115,112 @@ class Physics:
             self._last[seq] = (now, shape, begins)
         self._rate[seq], self._since[seq] = 0.0, begins
         self._on[seq] = (now, float(self._base[seq]), on)
+        if self._neighbours is None:
+            self._speed[seq] = min(on.sharing.share / job.demand.share, 1.0)
+        else:
+            self._speed[seq] = 1.0
+            self._neighbours.enter(seq, Resident(job, on, kind))
         if self._perf.steady:
             return self.review(begins, seq)
         return Milestone(begins, REVIEW)
 
+    def adjust(self, now: float, seq: int, on: Allocation, kind: str) -> Milestone:
+        """A running job goes on where it is, under other terms."""
+        self._account(now, seq)
+        self._on[seq] = (now, self._on[seq][1], on)
+        self._settle(now, seq)
+        self._agents[seq].begin(on, kind)
+        job = self.trace.jobs[seq][0]
+        if self._neighbours is None:
+            self._speed[seq] = min(on.sharing.share / job.demand.share, 1.0)
+        else:
+            self._neighbours.leave(seq)
+            self._neighbours.enter(seq, Resident(job, on, kind), self._speed[seq])
+        return self._onward(now, seq)
+
+    def unsettled(self, now: float) -> list[tuple[int, Milestone]]:
+        """What changed for jobs since their neighbours did: their next milestones."""
+        if self._neighbours is None:
+            return []
+        return [
+            (seq, self._repaced(now, seq, speed))
+            for seq, speed in self._neighbours.changed()
+            if seq in self._on
+        ]
+
+    def interrupt(self, now: float) -> None:
+        """A decision is due: it costs every running job a pause just before it."""
+        assert self.interruption is not None
+        for seq in self._on:
+            job = self.trace.jobs[seq][0]
+            beside = self._neighbours.beside(seq) if self._neighbours is not None else ()
+            pause = self.interruption(job, [other.job for other in beside])
+            self._base[seq] += self._rate[seq] * max(now - self._since[seq] - pause, 0.0)
+            self._since[seq] = now
+
+    def running(self) -> list[int]:
+        """Jobs with a run."""
+        return list(self._on)
+
+    def _repaced(self, now: float, seq: int, speed: float) -> Milestone:
+        self._settle(now, seq)
+        self._speed[seq] = speed
+        following = self._onward(now, seq)
+        return following._replace(report={**(following.report or {}), "pace": speed})
+
+    def _onward(self, now: float, seq: int) -> Milestone:
+        """The next milestone of a run whose terms changed; a restart still takes its time."""
+        since = float(self._since[seq])
+        if now < since and not self._perf.steady:
+            return Milestone(since, REVIEW)
+        return self.review(max(now, since), seq)
+
+    def _settle(self, now: float, seq: int) -> None:
+        """Book the progress made so far."""
+        gained = max(now - self._since[seq], 0.0)
+        self._base[seq] += self._rate[seq] * gained
+        self._since[seq] += gained
+
+    def _account(self, now: float, seq: int) -> None:
+        """Close a stretch of a run on unchanged terms."""
+        began, _, on = self._on[seq]
+        self.gpu_s[seq] += (now - began) * on.gpus * on.sharing.share
+        self.ran_s[seq] += now - began
+        self.runs.append(Run(seq, began, now, on))
+
     def review(self, now: float, seq: int) -> Milestone:
         """Settle progress so far and take up the pace from here."""
-        base = float(self._base[seq] + self._rate[seq] * max(now - self._since[seq], 0.0))
+        self._settle(now, seq)
+        base = float(self._base[seq])
         pace = self._agents[seq].pace(base, self._tick_s - now % self._tick_s)
-        self._base[seq], self._rate[seq], self._since[seq] = base, pace.rate, now
+        rate = pace.rate * self._speed[seq]
+        self._rate[seq], self._since[seq] = rate, now
         failures = self.trace.jobs[seq][1].failures
         died = int(self._died[seq])
         fatal = died < len(failures) and failures[died] < self.length[seq]
         goal = max(failures[died], base) if fatal else float(self.length[seq])
-        left = (goal - base) / pace.rate if pace.rate > 0.0 else NEVER
+        left = (goal - base) / rate if rate > 0.0 else NEVER
         if left <= pace.seconds * (1.0 + 1e-9):
             return Milestone(now + left, DEATH if fatal else END, pace.report)
         return Milestone(now + pace.seconds, REVIEW, pace.report)
 
     def halt(self, now: float, seq: int, *, crashed: bool = False) -> None:
         """A run is over: settle progress; a crash loses what was not checkpointed."""
-        run = self._on.pop(seq, None)
-        if run is None:
+        if seq not in self._on:
             return
-        began, base, on = run
+        self._account(now, seq)
+        _, base, _ = self._on.pop(seq)
         if self._free_moves:
             self._last[seq] = (now, *self._last[seq][1:])
-        self._base[seq] += self._rate[seq] * max(now - self._since[seq], 0.0)
+        self._settle(now, seq)
         self._rate[seq] = 0.0
+        if self._neighbours is not None:
+            self._neighbours.leave(seq)
         if crashed:
             done = float(self._base[seq])
             kept = base + (done - base) // self._every * self._every if self._every else done
             self._base[seq] = kept
             self.lost_s[seq] += done - kept
-        self.gpu_s[seq] += (now - began) * on.gpus * on.sharing.share
-        self.ran_s[seq] += now - began
-        self.runs.append(Run(seq, began, now, on))
 
     def running_on(self, node: NodeId) -> list[int]:
         """Jobs with a run that uses `node`."""

@@ -38,6 +38,7 @@ from weft.core.model import (
     Batch,
     BatchRange,
     Demand,
+    Discipline,
     Job,
     JobId,
     NodeId,
@@ -76,7 +77,7 @@ FULL_JOB = Job(
 )
 FULL_ALLOCATION = Allocation(
     (Slice(NodeId("n0"), (0, 3), 8.0, 64.0), Slice(NodeId("n1"), (1,), 4.0, 32.0)),
-    Sharing(0.5, Tier.OPPORTUNISTIC, 0.25, 12.0),
+    Sharing(0.5, Tier.OPPORTUNISTIC, 0.25, 12.0, Discipline.PACED),
     Batch(32, 4),
 )
 SAMPLES: tuple[Event, ...] = (

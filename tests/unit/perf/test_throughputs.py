@@ -57,15 +57,6 @@ def test_without_steps_the_length_is_on_the_reference_kind(tmp_path: Path) -> No
     assert agent.pace(0.0, 60.0).rate == 0.25
 
 
-def test_part_of_a_device_is_part_of_the_speed(tmp_path: Path) -> None:
-    table = read_throughputs(file_of(tmp_path, TABLE))
-    agent = table.agent(Job(JobId("a"), model="A3C"), Truth(50.0))
-
-    agent.begin(on(1, share=0.5), "v100")
-
-    assert agent.pace(0.0, 60.0).rate == 0.5
-
-
 def test_what_is_believed_is_the_table(tmp_path: Path) -> None:
     beliefs = ThroughputBeliefs(read_throughputs(file_of(tmp_path, TABLE), restart_cost=7.0))
     jobs = [

@@ -1,0 +1,87 @@
+"""Interleaving in lock step: every member does one iteration in a common period.
+
+Zhao et al., "Multi-Resource Interleaving for Deep Learning Training", SIGCOMM 2022. The period
+has a slot for each resource; members are shifted by one slot each, so that at any moment they use
+different resources, and a slot lasts as long as its slowest member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import permutations
+from math import isclose
+from typing import NamedTuple
+
+Stages = tuple[float, ...]
+SLOTS = 4
+CYCLES = 2
+
+
+class Period(NamedTuple):
+    """How long a period is, and which member stands at which position of it."""
+
+    seconds: float
+    order: tuple[int, ...]
+
+
+@lru_cache(maxsize=1 << 16)
+def best(members: tuple[Stages, ...]) -> Period:
+    """The order of members with the shortest period; the first found among equals."""
+    return min(_periods(members), key=lambda period: period.seconds)
+
+
+@lru_cache(maxsize=1 << 16)
+def worst(members: tuple[Stages, ...]) -> Period:
+    """The order with the longest period, to show what ordering is worth."""
+    return max(_periods(members), key=lambda period: period.seconds)
+
+
+def efficiency(members: Sequence[Stages], period: float) -> float:
+    """Mean busy part of the resources over one period."""
+    return sum(map(sum, members)) / (SLOTS * period)
+
+
+def _periods(members: tuple[Stages, ...]) -> list[Period]:
+    measured = len(members[0])
+    found = []
+    for order in permutations(range(len(members))):
+        ordered = [members[i] for i in order]
+        seconds = _merged(ordered) if measured == SLOTS - 1 else _slotted(ordered)
+        found.append(Period(seconds, order))
+    if len(members) == 2 and measured == SLOTS - 1:
+        # Opposite each other, with one free slot between: (data, GPU, network) of both.
+        (d0, g0, n0), (d1, g1, n1) = members
+        found.append(Period(max(d0, g1 + n1) + max(d1, g0 + n0), (0, 1)))
+    return found
+
+
+def _slotted(ordered: Sequence[Stages]) -> float:
+    """A slot for each stage: in slot s the member at position i is in stage s - i."""
+    k = max(len(ordered[0]), len(ordered))
+    padded = [tuple(stages) + (0.0,) * (k - len(stages)) for stages in ordered]
+    return sum(max(stages[(s - i) % k] for i, stages in enumerate(padded)) for s in range(k))
+
+
+def _merged(ordered: Sequence[Stages]) -> float:
+    """The same where storage and CPU were measured as one stage, which takes two slots.
+
+    As the authors compute it: `at[i]` is when slot i begins. The recurrence takes no maximum
+    with the slot before, so a slot may even begin earlier than the one in front of it.
+    """
+    n = len(ordered)
+    at = [0.0] * (SLOTS * CYCLES + 1)
+    for i in range(SLOTS * CYCLES):
+        ends = [0.0]
+        if (p := (i + 1) % SLOTS) < n:
+            ends.append(at[i] + ordered[p][2])
+        if (p := (i + 2) % SLOTS) < n:
+            ends.append(at[i] + ordered[p][1])
+        if i > 0 and (p := (i + 3) % SLOTS) < n:
+            ends.append(at[i - 1] + ordered[p][0])
+        at[i + 1] = max(ends)
+        if i >= SLOTS:
+            this, last = at[i + 1] - at[i - 3], at[i] - at[i - 4]
+            if this > 0.0 and isclose(this, last, rel_tol=1e-3):
+                return this
+    return at[-1] - at[-1 - SLOTS]

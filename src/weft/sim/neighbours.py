@@ -1,0 +1,63 @@
+"""Who shares devices with whom, and whose speed must be asked again when that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from weft.core.model import NodeId
+from weft.core.ports import Coupling, Resident
+
+Device = tuple[NodeId, int]
+
+
+class Neighbours:
+    """The jobs on every device, by submission number."""
+
+    def __init__(self, coupling: Coupling) -> None:
+        self._coupling = coupling
+        self._residents: dict[int, Resident] = {}
+        self._on: dict[Device, list[int]] = {}
+        self._speed: dict[int, float] = {}
+        self._stale: dict[int, None] = {}
+
+    def enter(self, seq: int, resident: Resident, speed: float = 1.0) -> None:
+        """A job comes to live on its devices, at `speed` for now."""
+        self._residents[seq] = resident
+        self._speed[seq] = speed
+        for device in _devices(resident):
+            here = self._on.setdefault(device, [])
+            self._stale.update(dict.fromkeys(here))
+            here.append(seq)
+        self._stale[seq] = None
+
+    def leave(self, seq: int) -> None:
+        """A job leaves its devices."""
+        for device in _devices(self._residents.pop(seq)):
+            here = self._on[device]
+            here.remove(seq)
+            self._stale.update(dict.fromkeys(here))
+        self._stale.pop(seq, None)
+        del self._speed[seq]
+
+    def beside(self, seq: int) -> Sequence[Resident]:
+        """Who shares a device with a job, in the order they came."""
+        others: dict[int, None] = {}
+        for device in _devices(self._residents[seq]):
+            others.update(dict.fromkeys(self._on[device]))
+        others.pop(seq)
+        return [self._residents[other] for other in others]
+
+    def changed(self) -> Iterator[tuple[int, float]]:
+        """Jobs whose speed is not what it was, with their new speed."""
+        stale, self._stale = self._stale, {}
+        for seq in stale:
+            speed = self._coupling.speed(self._residents[seq], self.beside(seq))
+            if speed != self._speed[seq]:
+                yield seq, speed
+            self._speed[seq] = speed
+
+
+def _devices(resident: Resident) -> Iterator[Device]:
+    for part in resident.on.slices:
+        for gpu in part.gpus:
+            yield part.node, gpu

@@ -52,12 +52,19 @@ def split(total: int, ranks: int, max_per_gpu: int) -> Batch:
     return Batch(total, -(-total // (ranks * micros)), micros - 1)
 
 
-def cells(position: int, length: int, batch: Batch, rank: int, ranks: int) -> Iterator[Cell]:
-    """A rank's cells from `position` to the end of an epoch of `length` samples."""
+def cells(
+    position: int, length: int, batch: Batch, rank: int, ranks: int, smallest: int = 1
+) -> Iterator[Cell]:
+    """A rank's cells from `position` to the end of an epoch of `length` samples.
+
+    A cell that is not empty has at least `smallest` samples, if the whole step has.
+    """
     while position < length:
         total = step_size(length - position, batch.total)
         dealt = split(total, ranks, batch.per_gpu)
-        yield from _of_step(position, total, dealt.accumulate + 1, rank, ranks)
+        micros = dealt.accumulate + 1
+        filled = min(micros * ranks, max(total // smallest, 1))
+        yield from _of_step(position, total, micros, filled, rank, ranks)
         position += total
 
 
@@ -66,20 +73,21 @@ def step_size(left: int, batch: int) -> int:
     return left if left < batch + (batch + 1) // 2 else batch
 
 
-def _of_step(position: int, total: int, micros: int, rank: int, ranks: int) -> Iterator[Cell]:
-    cells_in_step = micros * ranks
-    each, extra = divmod(total, cells_in_step)
+def _of_step(
+    position: int, total: int, micros: int, filled: int, rank: int, ranks: int
+) -> Iterator[Cell]:
+    each, extra = divmod(total, filled)
     for micro in range(micros):
         at = micro * ranks + rank
-        start = position + at * each + min(at, extra)
-        size = each + (at < extra)
+        start = position + min(at, filled) * each + min(at, extra)
+        size = each + (at < extra) if at < filled else 0
         yield Cell(
             start=start,
             stop=start + size,
             weight=size * ranks / total,
             first=micro == 0,
             last=micro == micros - 1,
-            ragged=each == 0,
+            ragged=filled < micros * ranks,
             total=total,
             after=position + total,
         )

@@ -67,8 +67,9 @@ class Control:
         self._save_at = time.monotonic() + self._save_every_s
 
     def save_took(self, seconds: float) -> None:
-        """Checkpoints that take long come more rarely."""
-        self._save_at = time.monotonic() + max(self._save_every_s, seconds / SAVE_COST)
+        """Checkpoints that take long come more rarely, unless every step was asked for."""
+        pause = max(self._save_every_s, seconds / SAVE_COST) if self._save_every_s else 0.0
+        self._save_at = time.monotonic() + pause
 
     def exchange(self, gradients: Gradients, watch: Stopwatch) -> Order:
         """Tell the others, hear what was agreed one step ago, and take it up."""

@@ -73,6 +73,7 @@ class Loader:
         self._collate = collate_fn or default_collate
         self._fetch = getattr(dataset, "__getitems__", None)
         self._order: tuple[int, list[int]] = (-1, [])
+        self.smallest = 1  # samples that a rank is given, if it is given any
 
     @property
     def length(self) -> int:
@@ -109,7 +110,14 @@ class Loader:
 
     def _cells(self, batch: Batch) -> Iterator[tuple[Cell, Sequence[int]]]:
         order = self.order(self._course.epoch)
-        dealt = cells(self._course.position, self.length, batch, self._gang.rank, self._gang.size)
+        dealt = cells(
+            self._course.position,
+            self.length,
+            batch,
+            self._gang.rank,
+            self._gang.size,
+            self.smallest,
+        )
         for cell in dealt:
             yield cell, order[cell.start : cell.stop]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -28,6 +28,8 @@ from weft.wire.environment import Environment
 from weft.wire.errors import Fenced
 
 FENCED_EXIT = 3
+
+O = TypeVar("O", bound=torch.optim.Optimizer)  # noqa: E741 - returned as it was given
 
 
 class Stateful(Protocol):
@@ -67,6 +69,7 @@ class Job:
         self._noise = GradientNoise(1.0)
         self._rule = elastic.rule("none")
         self._stage = ""
+        self._smallest: int | None = None
         self._stop = StopRequest()
         self._stop.listen()
         self._left = False
@@ -113,12 +116,12 @@ class Job:
     def wrap(
         self,
         model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
+        optimizer: O,
         *,
         scaling: str = "adascale",
         clip: float | None = None,
         **ddp: Any,
-    ) -> tuple[Any, torch.optim.Optimizer]:
+    ) -> tuple[Any, O]:
         """Move the model to its device, restore both, and average gradients over the ranks.
 
         `scaling` is adascale, sqrt, linear or none. `clip` bounds the gradient's norm. Further
@@ -149,6 +152,7 @@ class Job:
         max_batch_size: int | None = None,
         *,
         max_per_gpu: int | None = None,
+        min_per_gpu: int | None = None,
         shuffle: bool = True,
         num_workers: int = 0,
         collate_fn: Callable[[list[Any]], Any] | None = None,
@@ -158,8 +162,9 @@ class Job:
 
         `batch_size` is the samples of a step over all ranks. With `max_batch_size` the job may
         train on larger ones where that makes it faster; `max_per_gpu` is what fits on one GPU
-        (without it, `batch_size`), beyond it gradients are accumulated. `stage` names the token
-        that fetching needs where stages are interleaved.
+        (without it, `batch_size`), beyond it gradients are accumulated. `min_per_gpu` is the
+        fewest samples a model can be trained on, 2 where it has batch norms. `stage` names the
+        token that fetching needs where stages are interleaved.
         """
         if self._loader is not None:
             raise TrainError(
@@ -167,7 +172,7 @@ class Job:
                 hint="use a plain DataLoader for validation; the elastic one is for training",
             )
         bounds = elastic.Bounds.of(batch_size, max_batch_size, max_per_gpu)
-        self._stage = stage
+        self._stage, self._smallest = stage, min_per_gpu
         self._loader = Loader(
             self,
             self._gang,
@@ -210,6 +215,7 @@ class Job:
         if self._restored:
             chance.restore(self._restored["chance"], self.rank, self.size, self.device)
             self._restored = {}
+        self._loader.smallest = self._smallest or (2 if _has_batch_norm(self._trained) else 1)
         self._step.train(self._trained, self._noise)
         self._control.begin()
         while self.epoch < count:
@@ -277,7 +283,8 @@ class Job:
         watch, batch = self._watch, self.batch
         values = {name: watch.median(name) for name in ("step_s", "grad_s", "sync_s", "token_s")}
         micros = batch.accumulate + 1
-        done = self.epoch + self.position / self._loader.length if self._loader else 0.0
+        whole = self._loader.length if self._loader is not None else 1
+        done = self.epoch + self.position / whole
         values |= {
             "data_s": watch.median("data_s") * micros,
             "batch": float(batch.total),
@@ -383,3 +390,10 @@ class Job:
             self._gang.leave()
         else:
             self._reports.leave("error", f"{type(error).__name__}: {error}"[:500])
+
+
+def _has_batch_norm(trained: Trained) -> bool:
+    return any(
+        isinstance(module, torch.nn.modules.batchnorm._BatchNorm)
+        for module in trained.bare.modules()
+    )

@@ -1,0 +1,161 @@
+"""Real gloo ranks: a job that grows and shrinks trains as if nothing had happened."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration import ranks
+from tests.integration.train_script import SAMPLES, notes, train
+from weft.wire import fence
+from weft.wire.messages import Adjust, Leaving, Notice, Report, Saved, Stop
+
+Notes = list[dict[str, Any]]
+
+
+def weft_env(folder: Path, attempt: int, agent: Path | None = None) -> dict[str, str]:
+    fence.claim(folder / "ckpt", attempt)
+    env = {
+        "WEFT_JOB": "line", "WEFT_ATTEMPT": str(attempt), "WEFT_CHECKPOINTS": str(folder / "ckpt"),
+    }  # fmt: skip
+    return env | ({"WEFT_AGENT": str(agent)} if agent else {})
+
+
+def run(folder: Path, attempt: int, size: int, **options: Any) -> list[int | None]:
+    script = functools.partial(train, str(folder / "seen"), **options)
+    return ranks.finish(ranks.start(script, size, weft_env(folder, attempt)))
+
+
+def each_id_once(told: Notes, epochs: int, samples: int = SAMPLES) -> None:
+    for epoch in range(epochs):
+        counts = Counter(at for note in told if note.get("epoch") == epoch for at in note["ids"])
+        assert counts == Counter(range(samples)), f"epoch {epoch}"
+
+
+def final(told: Notes) -> float:
+    return float(next(note["final"] for note in told if "final" in note))
+
+
+def test_one_rank_then_four_then_two_sees_every_sample_once_an_epoch(tmp_path: Path) -> None:
+    calm, moved = tmp_path / "calm", tmp_path / "moved"
+    calm.mkdir()
+    moved.mkdir()
+
+    codes = run(calm, 1, 1, batch=32)
+    codes += run(moved, 1, 1, batch=32, term_at=40)
+    codes += run(moved, 2, 4, batch=32, term_at=75, term_rank=2)
+    codes += run(moved, 3, 2, batch=32)
+
+    assert codes == [0] * 8
+    told = notes(moved, "seen")
+    each_id_once(told, epochs=4)
+    sizes = [note["size"] for note in sorted(steps(told), key=lambda note: note["step"])]
+    assert Counter(sizes).keys() == {1, 2, 4}
+    assert sizes == sorted(sizes, key=[1, 4, 2].index)
+    rates = {note["epoch"]: note["lr"] for note in steps(told)}
+    assert rates == {0: 0.02, 1: 0.02, 2: 0.01, 3: 0.01}
+    assert final(told) == pytest.approx(final(notes(calm, "seen")), abs=0.02)
+    assert mean_loss(told, 3) < mean_loss(told, 0) / 2
+
+
+def steps(told: Notes) -> Notes:
+    return [note for note in told if "ids" in note]
+
+
+def mean_loss(told: Notes, epoch: int) -> float:
+    losses = [note["loss"] for note in steps(told) if note["epoch"] == epoch]
+    return float(sum(losses) / len(losses))
+
+
+def test_a_rest_smaller_than_the_gang_is_still_trained_on_once(tmp_path: Path) -> None:
+    # 33 samples in steps of 16: a rest of 1 joins the second step; stopped before it, 17 are left
+    # for four ranks at per-GPU batches of 1, so some ranks have nothing in the last micro-batch.
+    codes = run(tmp_path, 1, 1, batch=16, samples=33, epochs=2, term_at=1)
+    codes += run(tmp_path, 2, 4, batch=16, max_per_gpu=1, samples=33, epochs=2)
+
+    assert codes == [0] * 5
+    each_id_once(notes(tmp_path, "seen"), epochs=2, samples=33)
+
+
+def test_the_agent_stops_adjusts_and_is_told(tmp_path: Path) -> None:
+    agent = ranks.Agent(tmp_path / "agent")
+    script = functools.partial(
+        train,
+        str(tmp_path / "seen"),
+        batch=16,
+        max_batch=256,
+        samples=99,
+        epochs=9999,
+        scaling="sqrt",
+    )
+    processes = ranks.start(script, 2, weft_env(tmp_path, 1, agent.path))
+
+    def reported(name: str, value: float) -> bool:
+        return any(report.values.get(name) == value for report in agent.of(Report))
+
+    agent.until(lambda: any("user.test" in report.values for report in agent.of(Report)))
+    agent.tell(Adjust(per_gpu=16, accumulate=1))
+    agent.until(lambda: reported("batch", 64.0))
+    agent.tell(Stop(grace_s=10.0))
+    codes = ranks.finish(processes)
+
+    assert codes == [0, 0]
+    assert [message.reason for message in agent.of(Leaving)] == ["stopped", "stopped"]
+    (saved,) = agent.of(Saved)
+    assert Path(saved.path).is_file()
+    last = agent.of(Report)[-1].values
+    assert last["steps"] == saved.step
+    assert (last["per_gpu"], last["accumulate"], last["lr_factor"]) == (16, 1, 2.0)
+    assert last["step_s"] > 0
+    assert last["grad_s"] > 0
+    assert 0 < last["progress"] < 1
+    assert "user.test" in last
+
+
+def test_killed_ranks_go_on_from_the_last_checkpoint_and_a_spoilt_one_is_passed_over(
+    tmp_path: Path,
+) -> None:
+    killed = run(tmp_path, 1, 1, die_at=50, every_s=0.0)
+    newest, before = sorted((tmp_path / "ckpt").glob("step-*"), reverse=True)
+    with newest.open("r+b") as file:
+        file.seek(100)
+        file.write(b"spoilt")
+    agent = ranks.Agent(tmp_path / "agent")
+    script = functools.partial(train, str(tmp_path / "again"))
+
+    codes = ranks.finish(ranks.start(script, 1, weft_env(tmp_path, 2, agent.path)))
+
+    assert killed == [-9]
+    assert codes == [0]
+    (notice,) = agent.of(Notice)
+    assert newest.name in notice.text
+    assert agent.of(Leaving) == [Leaving("done")]
+    first = next(note["step"] for note in notes(tmp_path, "again") if "step" in note)
+    assert first == int(before.stem.removeprefix("step-"))
+
+
+def test_an_old_incarnation_can_no_longer_write_and_leaves(tmp_path: Path) -> None:
+    agent = ranks.Agent(tmp_path / "agent")
+    script = functools.partial(train, str(tmp_path / "seen"), epochs=100_000)
+    processes = ranks.start(script, 1, weft_env(tmp_path, 1, agent.path))
+    agent.until(lambda: agent.of(Report))
+    fence.claim(tmp_path / "ckpt", 2)
+
+    agent.tell(Stop(5.0))
+    codes = ranks.finish(processes)
+
+    assert codes == [3]
+    assert agent.of(Leaving)[0].reason == "error"
+    assert "belongs to attempt 2" in agent.of(Notice)[0].text
+    assert not list((tmp_path / "ckpt").glob("step-*"))
+
+
+def test_worker_processes_fetch_the_same_samples(tmp_path: Path) -> None:
+    codes = run(tmp_path, 1, 2, workers=1, epochs=1, samples=100, batch=8)
+
+    assert codes == [0, 0]
+    each_id_once(notes(tmp_path, "seen"), epochs=1, samples=100)

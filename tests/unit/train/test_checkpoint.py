@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from pathlib import Path
+
+import pytest
+import torch
+
+from weft.train.checkpoint import FOOTER, Checkpoints, load, verify
+from weft.train.errors import BadCheckpoint
+from weft.wire import fence
+from weft.wire.errors import Fenced
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_what_is_saved_is_loaded_and_the_last_two_are_kept(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path / "deep" / "er")
+    for step in (1, 2, 30):
+        path = kept.save({"weight": torch.full((3,), float(step)), "any": {"x": [1]}}, step, 0)
+    newest, told = kept.newest()
+
+    assert newest == path
+    assert told == []
+    state = load(path)
+    assert state["weight"].tolist() == [30.0] * 3
+    assert state["any"] == {"x": [1]}
+    assert verify(path)["step"] == 30
+    assert names(kept.directory) == ["step-000000000002.ckpt", "step-000000000030.ckpt"]
+
+
+@pytest.mark.parametrize("how", ["flip", "cut", "empty", "tail"])
+def test_a_spoilt_newest_is_set_aside_and_the_one_before_it_is_used(
+    tmp_path: Path, how: str
+) -> None:
+    kept = Checkpoints(tmp_path)
+    before = kept.save({"n": 1}, 1, 0)
+    newest = kept.save({"n": 2}, 2, 0)
+    size = newest.stat().st_size
+    with newest.open("r+b") as file:
+        if how == "flip":
+            file.seek(size // 2)
+            byte = file.read(1)
+            file.seek(size // 2)
+            file.write(bytes([byte[0] ^ 1]))
+        elif how == "tail":
+            file.seek(0, os.SEEK_END)
+            file.write(b"more")
+        else:
+            file.truncate(size - FOOTER if how == "cut" else 0)
+
+    found, told = kept.newest()
+
+    assert found == before
+    assert load(before)["n"] == 1
+    assert len(told) == 1
+    assert "step-000000000002.ckpt" in told[0]
+    assert names(tmp_path) == ["step-000000000001.ckpt", "step-000000000002.ckpt.corrupt"]
+
+
+def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
+    assert Checkpoints(tmp_path / "none").newest() == (None, [])
+
+
+def test_a_full_disk_leaves_the_old_one_and_no_rubbish(tmp_path: Path) -> None:
+    kept = Checkpoints(tmp_path)
+    kept.save({"n": 1}, 1, 0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(OSError, match="too large") as caught:
+            kept.save({"n": torch.zeros(1_000_000)}, 2, 0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert caught.value.errno == errno.EFBIG
+    assert names(tmp_path) == ["step-000000000001.ckpt"]
+
+
+def test_another_attempts_directory_is_not_written(tmp_path: Path) -> None:
+    fence.claim(tmp_path, 2)
+
+    with pytest.raises(Fenced):
+        Checkpoints(tmp_path, attempt=1).save({}, 1, 0)
+
+    assert names(tmp_path) == ["OWNER"]
+
+
+def test_a_file_that_is_not_ours_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "step-000000000001.ckpt"
+    path.write_bytes(b"x" * 1000)
+
+    with pytest.raises(BadCheckpoint, match=r"step-000000000001.ckpt is cut short or altered"):
+        load(path)

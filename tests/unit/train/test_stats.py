@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from weft.train.gradients import Gradients
+from weft.train.stats import GradientNoise, Norms
+from weft.train.timing import CpuClock
+
+
+def test_noise_of_known_gradients_is_found() -> None:
+    # One sample's gradient is (3, 4) plus independent noise of variance 50 in both directions.
+    chance = torch.Generator().manual_seed(1)
+    noise = GradientNoise(init_batch=8, smooth=0.999)
+    for _ in range(4000):
+        grads = torch.tensor([3.0, 4.0]) + math.sqrt(50) * torch.randn(32, 2, generator=chance)
+        parts = grads.view(4, 8, 2).mean(dim=1)
+        few = float(parts.square().sum(dim=1).mean())
+        noise.observe(Norms(few, 8, float(parts.mean(dim=0).square().sum()), 32))
+
+    assert noise.sqr == pytest.approx(25.0, rel=0.1)
+    assert noise.var == pytest.approx(100.0 / 8, rel=0.1)
+    assert noise.scale == pytest.approx(4.0, rel=0.15)
+
+
+def test_gain_is_one_at_the_initial_batch_and_never_more_than_the_scale() -> None:
+    noise = GradientNoise(init_batch=10)
+    for _ in range(8):
+        noise.observe(Norms(5.0, 10, 2.0, 40))
+
+    assert noise.known
+    assert noise.gain(10) == pytest.approx(1.0)
+    assert 1.0 < noise.gain(20) < 2.0
+    assert noise.gain(20) < noise.gain(80) < 8.0
+
+
+def test_what_is_not_a_number_is_left_out() -> None:
+    noise = GradientNoise(init_batch=10)
+    noise.observe(Norms(math.nan, 10, 1.0, 20))
+    noise.observe(Norms(1.0, 10, math.inf, 20))
+    noise.observe(Norms(1.0, 10, 1.0, 10))
+
+    assert not noise.known
+    assert noise.gain(100) == 1.0
+
+
+def test_its_state_survives() -> None:
+    noise, again = GradientNoise(4), GradientNoise(4)
+    for n in range(9):
+        noise.observe(Norms(4.0 + n, 4, 2.0, 8))
+    again.load_state_dict(noise.state_dict())
+
+    assert again == noise
+
+
+def measured(gradients: list[torch.Tensor], batch: int) -> list[Norms]:
+    weight = torch.nn.Parameter(torch.zeros(2))
+    watched = Gradients([weight], ranks=1, clock=CpuClock())
+    found = []
+    for step, gradient in enumerate(gradients):
+        watched.begin(step)
+        weight.grad = gradient
+        watched.after_last(batch, float(batch))
+        if (norms := watched.take()) is not None:
+            found.append(norms)
+    return found
+
+
+def test_one_gpu_compares_two_steps_in_a_row() -> None:
+    found = measured([torch.tensor([3.0, 0.0]), torch.tensor([0.0, 4.0])], batch=8)
+
+    assert found == [Norms(12.5, 8.0, 6.25, 16.0)]
+
+
+def test_one_gpu_with_accumulation_compares_the_first_part_with_the_whole() -> None:
+    weight = torch.nn.Parameter(torch.zeros(2))
+    watched = Gradients([weight], ranks=1, clock=CpuClock())
+    watched.begin(0)
+    weight.grad = torch.tensor([1.0, 0.0])  # half of the first micro-batch's gradient
+    watched.after_first(scale=0.5)
+    weight.grad = torch.tensor([0.0, 2.0])
+
+    watched.after_last(16, 8.0)
+
+    assert watched.take() == Norms(4.0, 8.0, 4.0, 16.0)
+    assert watched.take() is None
+
+
+def test_measuring_is_thinned_out_when_steps_are_short() -> None:
+    weight = torch.nn.Parameter(torch.zeros(2))
+    watched = Gradients([weight], ranks=1, clock=CpuClock())
+    watched.begin(0)
+    weight.grad = torch.ones(2)
+    watched.after_last(4, 4.0)
+
+    assert watched.thin(step_s=1e-6) == 64
+    assert watched.thin(step_s=1e3) == 1

@@ -18,11 +18,12 @@ from weft.core.events import (
     StartFailed,
     Stopped,
 )
-from weft.core.model import Job, Stage
+from weft.core.model import Job
 from weft.core.policy import Policy
 from weft.core.ports import Predictor
 from weft.core.registry import build
 from weft.core.state import State
+from weft.runtime.ledger import Ledger
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ def check_policy(policy: Policy, supports: Controls, predictor: Predictor | None
         )
 
 
-def taken(event: Event, state: State) -> Event | None:
+def taken(event: Event, state: State, ledger: Ledger) -> Event | None:
     """The event as it goes into the log; None for what is old news.
 
     An engine may tell again what it told before a restart.
@@ -83,12 +84,10 @@ def taken(event: Event, state: State) -> Event | None:
         return event
     if not state.expects(event.job, event.attempt):
         return None
-    if event.job not in state.table:
-        return event  # of a cancelled job on its way out
-    row = state.table.row(event.job)
-    if isinstance(event, Started) and state.table.get(row, "stage") != Stage.STARTING:
+    if isinstance(event, Started) and ledger.jobs[event.job].running == event.attempt:
         return None
-    if isinstance(event, (Failed, StartFailed)):
+    if isinstance(event, (Failed, StartFailed)) and event.job in state.table:
+        row = state.table.row(event.job)
         return judged(event, state.table.jobs[row], int(state.table.get(row, "retries")))
     return event
 

@@ -275,8 +275,8 @@ class Driver:
 
     async def _turn(self, now: float, events: list[Event]) -> None:
         """Fold, decide, write down, act."""
-        state = self.scheduler.state
-        events = [told for event in events if (told := taken(event, state)) is not None]
+        state, ledger = self.scheduler.state, self.ledger
+        events = [told for event in events if (told := taken(event, state, ledger)) is not None]
         if not events:
             return
         for event in events:

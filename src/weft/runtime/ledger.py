@@ -69,6 +69,9 @@ class Ledger:
 
     def __init__(self) -> None:
         self.jobs: dict[JobId, JobRecord] = {}
+        # What each attempt was promised, until it is over: one that is late to start may
+        # already have been replaced by the next.
+        self._on: dict[tuple[JobId, int], Allocation] = {}
 
     def fold(self, at: float, event: Event) -> None:  # noqa: C901 - one case an event
         """Take in one event of the log."""
@@ -119,16 +122,18 @@ class Ledger:
             elif was.allocation is None or was.allocation.slices != to.slices:
                 reason = decided.reasons.get(job, "")
                 self._set(job, allocation=to, attempt=was.attempt + 1, reason=reason)
+                self._on[job, was.attempt + 1] = to
             else:
                 self._set(job, allocation=to)
+                self._on[job, was.attempt] = to
                 if was.running == was.attempt:
                     self._set(job, gpu_s=_turn(was.gpu_s, at, _rate(to)))
         for job, reason in decided.rejected.items():
             self._end(at, job, FAILED, f"rejected: {reason}")
 
     def _started(self, at: float, job: JobId, attempt: int) -> None:
-        one = self.jobs.get(job)
-        if one is None or one.attempt != attempt or one.running or one.allocation is None:
+        one, on = self.jobs.get(job), self._on.get((job, attempt))
+        if one is None or one.running or on is None:
             return
         self._set(
             job,
@@ -136,10 +141,11 @@ class Ledger:
             starts=one.starts + 1,
             running=attempt,
             report={},
-            gpu_s=_turn(one.gpu_s, at, _rate(one.allocation)),
+            gpu_s=_turn(one.gpu_s, at, _rate(on)),
         )
 
     def _off(self, at: float, job: JobId, attempt: int) -> None:
+        self._on.pop((job, attempt), None)
         one = self.jobs.get(job)
         if one is not None and one.running == attempt:
             self._set(job, running=None, gpu_s=_turn(one.gpu_s, at, 0.0))

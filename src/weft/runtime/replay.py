@@ -1,0 +1,59 @@
+"""The decisions of a recorded run, made again: same policy, same events, same times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+
+from weft.core.cluster import Cluster
+from weft.core.events import Decided, Event, PolicyChanged
+from weft.core.ports import Beliefs, Predictor
+from weft.core.scheduler import Scheduler
+from weft.runtime.admit import policy_of
+from weft.runtime.backoff import Backoff
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """One turn of the scheduler: what was decided then and what is now; None: nothing."""
+
+    at: float
+    then: Decided | None
+    now: Decided | None
+
+
+def decide_again(
+    log: Iterable[tuple[int, float, Event]],
+    *,
+    predictor: Predictor | None = None,
+    beliefs: Beliefs | None = None,
+    seed: int = 0,
+) -> list[Again]:
+    """Feed a log through a fresh scheduler, turn by turn.
+
+    `predictor`, `beliefs` and `seed` must be what the run had when it began.
+    """
+    noted: list[Event] = []
+    scheduler = Scheduler(
+        Backoff(policy_of("fifo")),
+        Cluster(()),
+        predictor=predictor,
+        beliefs=beliefs,
+        seed=seed,
+        journal=lambda _, event: noted.append(event),
+    )
+    turns: list[Again] = []
+    for at, rows in groupby(log, key=lambda row: row[1]):
+        events = [event for _, _, event in rows]
+        for event in events:
+            if isinstance(event, PolicyChanged):
+                scheduler.use(Backoff(policy_of(event.policy)))
+        noted.clear()
+        scheduler.step(at, [event for event in events if not isinstance(event, Decided)])
+        turns.append(Again(at, _decision(events), _decision(noted)))
+    return turns
+
+
+def _decision(events: Iterable[Event]) -> Decided | None:
+    return next((event for event in events if isinstance(event, Decided)), None)

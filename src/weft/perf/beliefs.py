@@ -17,7 +17,7 @@ from weft.core.model import Config, Job, JobId
 from weft.core.table import Floats, Table
 from weft.perf.adaptive import table_of
 from weft.perf.blind import blind_goodputs
-from weft.perf.curves import Sheet, Sizes, by_kind
+from weft.perf.curves import Sheet, Sizes, Steps, by_kind
 from weft.perf.fit import Row
 from weft.perf.goodput import StepTime
 from weft.perf.profile import Profile
@@ -32,6 +32,7 @@ class Belief:
     noise: tuple[float, float] = (0.0, 0.0)
     most: int = 0
     version: int = 0
+    steps: dict[str, Steps] = field(default_factory=dict)
     curve: Floats | None = None
     curve_of: tuple[object, ...] = ()
     mixed: Profile = field(default_factory=Profile)
@@ -151,6 +152,8 @@ class FittedBeliefs:
                     own.max_nodes,
                     own.unit,
                     fixed,
+                    belief.steps,
+                    kind,
                 )
         sheet.evaluate(found)
         for row, _, belief in stale:

@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.core.model import Config
-from weft.perf.goodput import Candidates, Floats, Limits, Noise, StepTime, best_of, candidates
+from weft.perf.goodput import (
+    CHUNK,
+    Candidates,
+    Floats,
+    Limits,
+    StepTime,
+    candidates,
+    steps_of,
+)
 from weft.perf.tables import Speeds
 
 Ints = NDArray[np.intp]
@@ -58,14 +66,36 @@ def by_kind(configs: Sequence[Config]) -> dict[str, Sizes]:
     return grouped
 
 
+class Steps(NamedTuple):
+    """Global batches and seconds an iteration of one job's candidates, and what they hold for."""
+
+    part: Part
+    facts: tuple[object, ...]
+    batch: Floats
+    took: Floats
+
+
+class Case(NamedTuple):
+    """One job on the sizes of one kind: what its steps depend on, and what else changes."""
+
+    part: Part
+    times: StepTime
+    nodes: Floats
+    candidates: Candidates
+    memo: dict[str, Steps]
+    kind: str
+    facts: tuple[object, ...]
+    noise: tuple[float, float, float, float, float]
+
+
 @dataclass(slots=True)
 class Sheet:
-    """Cases collected job by job and kind by kind, then evaluated together."""
+    """Cases collected job by job and kind by kind, then evaluated together.
 
-    _facts: list[tuple[float, ...]] = field(default_factory=list)
-    _parts: list[Part] = field(default_factory=list)
-    _nodes: list[Floats] = field(default_factory=list)
-    _candidates: list[Candidates] = field(default_factory=list)
+    Steps are remembered in the `memo` of a job: most rounds bring it new noise, not new times.
+    """
+
+    _cases: list[Case] = field(default_factory=list)
 
     def add(
         self,
@@ -80,6 +110,8 @@ class Sheet:
         most_nodes: float,
         unit: int,
         fixed: float,
+        memo: dict[str, Steps],
+        kind: str,
     ) -> None:
         """One job on the sizes of one kind, by the model of `source`, scaled by `factor`.
 
@@ -91,25 +123,53 @@ class Sheet:
             return
         init, largest = batches
         limits = Limits(largest, float(source.min_local), float(source.max_local))
-        self._facts.append((*times, *noise, init, factor, float(row)))
-        self._parts.append(part)
         gpus = part.replicas * source.unit
         spread = part.nodes if factor == 1.0 else np.ceil(gpus / source.node_gpus)
-        self._nodes.append(spread)
-        self._candidates.append(candidates(part.counts, init, limits, fixed))
+        looked_at = candidates(part.counts, init, limits, fixed)
+        facts = (times, source.node_gpus, factor == 1.0, init, limits, fixed)
+        told = (*noise, init, factor, float(row))
+        self._cases.append(Case(part, times, spread, looked_at, memo, kind, facts, told))
 
     def evaluate(self, into: Floats) -> None:
         """Write the goodput of every case into its cell."""
-        if not self._facts:
+        if not self._cases:
             return
-        column, _, replicas, counts = zip(*self._parts, strict=True)
-        facts = np.repeat(np.array(self._facts), [len(c) for c in counts], axis=0).T
-        looked_at = Candidates(*(np.concatenate(c) for c in zip(*self._candidates, strict=True)))
-        best = best_of(
-            StepTime(*facts[:7]),
-            Noise(*facts[7:10]),
-            np.concatenate(self._nodes),
-            np.concatenate(replicas),
-            looked_at,
+        self._remember([case for case in self._cases if not _known(case)])
+        steps = [case.memo[case.kind] for case in self._cases]
+        column = np.concatenate([case.part.column for case in self._cases])
+        told = np.array([case.noise for case in self._cases])
+        told = np.repeat(told, [len(case.part.counts) for case in self._cases], axis=0)
+        sqr, var, init, factor, row = told.T
+        least = np.empty(len(column))
+        batch = np.concatenate([s.batch for s in steps])
+        took = np.concatenate([s.took for s in steps])
+        for at in range(0, len(column), CHUNK):
+            part = slice(at, at + CHUNK)
+            below = (var[part] * init[part])[:, None] / batch[part]
+            below += sqr[part, None]
+            below *= took[part]
+            least[part] = below.min(axis=1)
+        into[row.astype(np.intp), column] = init * (var + sqr) / least * factor
+
+    def _remember(self, cases: list[Case]) -> None:
+        """Work out the steps of cases that are new, together."""
+        if not cases:
+            return
+        counts = [len(case.part.counts) for case in cases]
+        times = np.repeat(np.array([case.times for case in cases]), counts, axis=0).T
+        looked_at = [np.concatenate(c) for c in zip(*(c.candidates for c in cases), strict=True)]
+        batch, took = steps_of(
+            StepTime(*times),
+            np.concatenate([case.nodes for case in cases]),
+            np.concatenate([case.part.replicas for case in cases]),
+            Candidates(*looked_at),
         )
-        into[facts[11].astype(np.intp), np.concatenate(column)] = best.goodput * facts[10]
+        ends = np.cumsum(counts)[:-1]
+        parts = zip(cases, np.split(batch, ends), np.split(took, ends), strict=True)
+        for case, its_batch, its_took in parts:
+            case.memo[case.kind] = Steps(case.part, case.facts, its_batch, its_took)
+
+
+def _known(case: Case) -> bool:
+    found = case.memo.get(case.kind)
+    return found is not None and found.part is case.part and found.facts == case.facts

@@ -144,6 +144,21 @@ def best_of(
     return Choice(*found)
 
 
+def steps_of(
+    times: StepTime, nodes: Floats, replicas: Floats, looked_at: Candidates
+) -> tuple[Floats, Floats]:
+    """Global batch and seconds an iteration of every candidate; infinite where not allowed."""
+    batch = replicas[:, None] * looked_at.local * (looked_at.accumulate + 1.0)
+    took = np.full(batch.shape, np.inf)
+    for at in range(0, len(replicas), CHUNK):
+        part = slice(at, at + CHUNK)
+        c = [v[part, None] for v in (*times, nodes, replicas)]
+        m, s = looked_at.local[part], looked_at.accumulate[part]
+        iteration = _iteration(StepTime(*c[:7]), c[7], c[8], m, s)
+        np.copyto(took[part], iteration, where=looked_at.allowed[part])
+    return batch, took
+
+
 @lru_cache(maxsize=4096)
 def candidates(
     replicas: tuple[float, ...], init: float, limits: Limits, fixed: float = 0.0

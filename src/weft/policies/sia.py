@@ -120,9 +120,10 @@ class Sia:
         goodput = view.believed().goodputs(view.table, configs)
         unknown = np.isnan(goodput[:, 0])
         masks: dict[Demand, Bools] = {}
+        gpus = np.array([float(config.gpus) for config in configs])
         for row, job in enumerate(view.table.jobs):
             if job.demand not in masks:
-                masks[job.demand] = _acceptable(job.demand, configs)
+                masks[job.demand] = _acceptable(job.demand, configs, gpus)
             fits = masks[job.demand]
             if unknown[row]:
                 goodput[row] = _smallest(configs, fits, units[row]) * units[row]
@@ -205,14 +206,12 @@ def _held(view: View, configs: tuple[Config, ...]) -> Floats:
     return held
 
 
-def _acceptable(demand: Demand, configs: tuple[Config, ...]) -> Bools:
-    """Which configurations a demand takes."""
-    return np.array(
-        [
-            demand.min <= c.gpus <= demand.max and (not demand.kinds or c.kind in demand.kinds)
-            for c in configs
-        ]
-    )
+def _acceptable(demand: Demand, configs: tuple[Config, ...], gpus: Floats) -> Bools:
+    """Which configurations, of so many GPUs each, a demand takes."""
+    fits: Bools = (gpus >= demand.min) & (gpus <= demand.max)
+    if demand.kinds:
+        fits &= np.array([config.kind in demand.kinds for config in configs])
+    return fits
 
 
 def _smallest(configs: tuple[Config, ...], fits: Bools, units: Floats) -> Bools:

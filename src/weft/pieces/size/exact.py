@@ -18,30 +18,39 @@ def by_dynamic_programming(value: Floats, kind: Ints, count: Floats, room: Float
     largest = np.where(np.isfinite(value) & (value > 0.0), count[None, :], 0.0)
     useful = [largest[:, kind == k].max(axis=1, initial=0.0).sum() for k in range(len(room))]
     grid = tuple(int(min(r, u) + 1e-9) + 1 for r, u in zip(room, useful, strict=True))
-    best = np.zeros(grid)
-    choices = []
-    for row in value:
-        better, chosen = best.copy(), np.full(grid, -1, dtype=np.int32)
-        for size in np.flatnonzero(np.isfinite(row) & (row > 0.0)).tolist():
-            k, c = int(kind[size]), int(count[size])
-            if c >= grid[k]:
-                continue
-            rest: list[slice] = [slice(None)] * len(grid)
-            here: list[slice] = [slice(None)] * len(grid)
-            rest[k], here[k] = slice(0, grid[k] - c), slice(c, None)
-            trial = best[tuple(rest)] + row[size]
-            gain = trial > better[tuple(here)] + 1e-12
-            np.copyto(better[tuple(here)], trial, where=gain)
-            np.copyto(chosen[tuple(here)], np.int32(size), where=gain)
-        best = better
-        choices.append(chosen)
-    at = [g - 1 for g in grid]
-    pick = np.full(len(value), -1, dtype=np.intp)
-    for i in range(len(value) - 1, -1, -1):
-        size = int(choices[i][tuple(at)])
-        pick[i] = size
-        if size >= 0:
-            at[int(kind[size])] -= int(count[size])
+    offers = [
+        [
+            (size, int(kind[size]), int(count[size]), float(row[size]))
+            for size in np.flatnonzero(np.isfinite(row) & (row > 0.0)).tolist()
+            if count[size] < grid[kind[size]]
+        ]
+        for row in value
+    ]
+    tables = [np.zeros(grid)]
+    for offer in offers:
+        before, after = tables[-1], tables[-1].copy()
+        for _, k, c, worth in offer:
+            axes = (slice(None),) * k
+            here = after[(*axes, slice(c, None))]
+            np.maximum(here, before[(*axes, slice(0, grid[k] - c))] + worth, out=here)
+        tables.append(after)
+    return _traced(offers, tables, [g - 1 for g in grid])
+
+
+def _traced(
+    offers: list[list[tuple[int, int, int, float]]], tables: list[Floats], left: list[int]
+) -> Ints:
+    """What each job took on the way to the best; of equals nothing, then the first."""
+    pick = np.full(len(offers), -1, dtype=np.intp)
+    for i in range(len(offers) - 1, -1, -1):
+        reached = tables[i + 1][tuple(left)] - 1e-12
+        if tables[i][tuple(left)] >= reached:
+            continue
+        for size, k, c, worth in offers[i]:
+            rest = [*left[:k], left[k] - c, *left[k + 1 :]]
+            if rest[k] >= 0 and tables[i][tuple(rest)] + worth >= reached:
+                pick[i], left = size, rest
+                break
     return pick
 
 

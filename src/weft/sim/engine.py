@@ -59,6 +59,7 @@ class SimulatedEngine:
         self._runs: dict[Attempt, _Run] = {}
         self._ended: dict[Attempt, Event] = {}
         self._due: list[tuple[float, int, Attempt, int]] = []
+        self._awaited: dict[Attempt, int] = {}
         self._order = 0
         self._began = time.monotonic()
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
@@ -91,6 +92,7 @@ class SimulatedEngine:
         self._bell = asyncio.Event()
         for attempt in [one for one in self._runs if one not in attempts]:
             run = self._runs.pop(attempt)
+            del self._awaited[attempt]
             run.physics.halt(self._now(), 0)
         known = set()
         for attempt in attempts:
@@ -141,7 +143,11 @@ class SimulatedEngine:
             self._expect(key, Milestone(run.leaves, REVIEW))
 
     async def adjust(self, job: JobId, attempt: int, to: Allocation) -> None:
-        """Speeds do not depend on what can be adjusted here."""
+        """Go on at the speed of the new terms."""
+        run = self._runs.get((job, attempt))
+        if run is not None and run.leaves is None:
+            kind = self._cluster.kind_of(to)
+            self._expect((job, attempt), run.physics.adjust(self._now(), 0, to, kind))
 
     # ---- time
 
@@ -154,7 +160,9 @@ class SimulatedEngine:
         return (time.monotonic() - self._began) * self.speed
 
     def _expect(self, key: Attempt, next_up: Milestone) -> None:
+        """Await the next milestone of a run; whatever was awaited of it before is void."""
         self._order += 1
+        self._awaited[key] = self._order
         heapq.heappush(self._due, (next_up.at, self._order, key, next_up.what))
         self._bell.set()
         if next_up.report is not None:
@@ -172,15 +180,14 @@ class SimulatedEngine:
 
     def _catch_up(self) -> None:
         while self._due and self._due[0][0] <= self._now():
-            at, _, key, what = heapq.heappop(self._due)
-            if key in self._runs:
+            at, order, key, what = heapq.heappop(self._due)
+            if key in self._runs and self._awaited[key] == order:
                 self._reach(at, key, what)
 
     def _reach(self, at: float, key: Attempt, what: int) -> None:
         run = self._runs[key]
         if run.leaves is not None:
-            if at >= run.leaves:
-                self._end(key, Stopped(*key))
+            self._end(key, Stopped(*key))
         elif what == REVIEW:
             self._expect(key, run.physics.review(at, 0))
         elif what == DEATH:
@@ -192,6 +199,6 @@ class SimulatedEngine:
             self._end(key, Finished(*key))
 
     def _end(self, key: Attempt, event: Event) -> None:
-        del self._runs[key]
+        del self._runs[key], self._awaited[key]
         self._ended[key] = event
         self._queue.put_nowait(event)

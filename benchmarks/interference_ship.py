@@ -1,0 +1,75 @@
+"""Fit the interference model that ships with the package, and state its errors.
+
+    python -m benchmarks.interference_ship
+
+writes src/weft/perf/data/interference.json: the laws of time slicing and MPS, the solo features of
+the measured workloads, and errors. It is fitted to all pairs and groups; the errors it states for
+held-out jobs are those of fits to part of the pairs, by the tests of `benchmarks.interference`.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.interference import HALVES, errors, fittings, halves, without
+from benchmarks.interference_data import Measured, h200, model_of
+from benchmarks.measure import data_folder
+from weft.perf.interference import dump
+from weft.perf.interference_fit import fit
+
+OUT = Path("src/weft/perf/data/interference.json")
+
+
+def stated(measured: Measured, discipline: str, whole: list[float]) -> dict[str, float]:
+    """Median relative errors of per-job rates: fitted, foretold halves, models and groups."""
+    pairs, fitting = measured.pairs[discipline], fittings(measured, discipline)["ours"]
+    half = []
+    for seed in HALVES:
+        kept, rest = halves(pairs, seed)
+        guess = fitting(kept)
+        half.append(np.median(errors((g, guess) for g in rest)))
+    models = sorted({model_of(name) for group in pairs for name in group.members})
+    left = [test for model in models for test in without(fitting, pairs, model)]
+    guess = fitting(pairs)
+    large = [g for g in measured.groups[discipline] if len(g.members) > 2]
+    found = {
+        "fitted": np.median(whole),
+        "fitted_p90": np.quantile(whole, 0.9),
+        "other_half_of_pairs": np.median(half),
+        "model_left_out": np.median(errors(left)),
+        "groups_of_3_and_4_from_pairs": np.median(errors((g, guess) for g in large)),
+    }
+    return {name: round(float(value), 4) for name, value in found.items()}
+
+
+def main() -> None:
+    data = data_folder()
+    if data is None:
+        sys.exit("the research data is not here; set WEFT_DATA to its folder")
+    measured = h200(data)
+    everything = {name: [*pairs, *measured.groups[name]] for name, pairs in measured.pairs.items()}
+    model = fit(measured.solo, everything)
+    facts: dict[str, object] = {
+        "gpu": "NVIDIA H200, 141 GB",
+        "error": "relative, of each job's rate",
+    }
+    for name, groups in everything.items():
+        whole = [
+            abs(foretold / rate - 1.0)
+            for g in groups
+            for foretold, rate in zip(
+                model.rates([measured.solo[m] for m in g.members], name), g.rates, strict=True
+            )
+        ]
+        facts[name] = {"groups": len(groups)} | stated(measured, name, whole)
+        print(name, facts[name])
+    OUT.write_text(dump(replace(model, errors=facts)))
+    print(f"wrote {OUT}")
+
+
+if __name__ == "__main__":
+    main()

@@ -83,6 +83,7 @@ def run_one(setup: Setup, report: Report | None = None) -> Outcome:
         free_moves=setup.free_moves,
         coupling=known.together,
         interruption=known.interruption,
+        resume_s=policy.about.resume_s,
     )
     predictor = _predictor(setup, policy, physics)
     with _journal(setup.events) as journal:

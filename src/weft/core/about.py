@@ -34,7 +34,9 @@ class About:
 
     `every` is the length of a round in seconds: the policy decides at its multiples. None
     means it decides whenever something happened. `starves` names the reason a fitting job
-    may wait for ever under this policy, or is empty where none may.
+    may wait for ever under this policy, or is empty where none may. `resume_s` is for policies
+    that suspend jobs to host memory: what it costs to go on where a job ran last; None means
+    that every stop is a checkpoint and every start after it a restart.
     """
 
     name: str
@@ -43,3 +45,4 @@ class About:
     controls: Controls = Controls.NOTHING
     every: float | None = None
     starves: str = ""
+    resume_s: float | None = None

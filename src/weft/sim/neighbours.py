@@ -19,11 +19,14 @@ class Neighbours:
         self._on: dict[Device, list[int]] = {}
         self._speed: dict[int, float] = {}
         self._stale: dict[int, None] = {}
+        self._fresh: set[int] = set()
 
-    def enter(self, seq: int, resident: Resident, speed: float = 1.0) -> None:
-        """A job comes to live on its devices, at `speed` for now."""
+    def enter(self, seq: int, resident: Resident, speed: float | None = None) -> None:
+        """A job comes to live on its devices, at `speed` for now; None where it just starts."""
         self._residents[seq] = resident
-        self._speed[seq] = speed
+        if speed is None:
+            self._fresh.add(seq)
+        self._speed[seq] = 1.0 if speed is None else speed
         for device in _devices(resident):
             here = self._on.setdefault(device, [])
             self._stale.update(dict.fromkeys(here))
@@ -37,6 +40,7 @@ class Neighbours:
             here.remove(seq)
             self._stale.update(dict.fromkeys(here))
         self._stale.pop(seq, None)
+        self._fresh.discard(seq)
         del self._speed[seq]
 
     def beside(self, seq: int) -> Sequence[Resident]:
@@ -48,11 +52,13 @@ class Neighbours:
         return [self._residents[other] for other in others]
 
     def changed(self) -> Iterator[tuple[int, float]]:
-        """Jobs whose speed is not what it was, with their new speed."""
+        """Jobs whose speed is not what it was, or that have just met neighbours; and the speed."""
         stale, self._stale = self._stale, {}
+        fresh, self._fresh = self._fresh, set()
         for seq in stale:
-            speed = self._coupling.speed(self._residents[seq], self.beside(seq))
-            if speed != self._speed[seq]:
+            beside = self.beside(seq)
+            speed = self._coupling.speed(self._residents[seq], beside)
+            if speed != self._speed[seq] or (seq in fresh and beside):
                 yield seq, speed
             self._speed[seq] = speed
 

@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.core.model import Allocation, Job, JobId, NodeId
+from weft.core.model import Allocation, Discipline, Job, JobId, NodeId
 from weft.core.ports import Agent, Coupling, PerfModel, Resident
 from weft.core.table import Floats
 from weft.core.trace import Trace
 from weft.sim.neighbours import Neighbours
+from weft.sim.suspension import Suspension
 
 NEVER = np.inf
 Interruption = Callable[[Job, Sequence[Job]], float]
@@ -45,7 +46,7 @@ class Physics:
     lose when its node dies; `tick_s` is how often adaptive jobs look at themselves. `coupling`
     tells how neighbours on a device slow each other; without it a claim gives that part of the
     speed. `interruption` is what every decision costs every running job, for simulators that
-    count so.
+    count so. `resume_s` is what a suspended job pays to go on where it ran last.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Physics:
         free_moves: bool = False,
         coupling: Coupling | None = None,
         interruption: Interruption | None = None,
+        resume_s: float | None = None,
     ) -> None:
         self.trace = trace
         self.checkpoint_s = checkpoint_s
@@ -84,6 +86,7 @@ class Physics:
         self._neighbours = Neighbours(coupling) if coupling is not None else None
         self._speed = np.ones(n)
         self.interruption = interruption
+        self._suspension = None if resume_s is None else Suspension(resume_s)
 
     def remaining(self, seq: Floats, now: float) -> Floats:
         """True seconds of work left, at the speed of the allocation asked for."""
@@ -110,7 +113,10 @@ class Physics:
         else:
             self.starts[seq] += 1
             self._agents[seq].begin(on, kind)
-            begins = now + self._perf.restart(job, first=first)
+            cost = self._perf.restart(job, first=first)
+            if self._suspension is not None:
+                cost = self._suspension.cost(seq, on, cost)
+            begins = now + cost
         if self._free_moves:
             self._last[seq] = (now, shape, begins)
         self._rate[seq], self._since[seq] = 0.0, begins
@@ -154,7 +160,8 @@ class Physics:
         for seq in self._on:
             job = self.trace.jobs[seq][0]
             beside = self._neighbours.beside(seq) if self._neighbours is not None else ()
-            pause = self.interruption(job, [other.job for other in beside])
+            turns = [r.job for r in beside if r.on.sharing.discipline is not Discipline.PACED]
+            pause = self.interruption(job, turns)
             self._base[seq] += self._rate[seq] * max(now - self._since[seq] - pause, 0.0)
             self._since[seq] = now
 
@@ -221,6 +228,8 @@ class Physics:
             kept = base + (done - base) // self._every * self._every if self._every else done
             self._base[seq] = kept
             self.lost_s[seq] += done - kept
+            if self._suspension is not None:
+                self._suspension.lose(seq)
 
     def running_on(self, node: NodeId) -> list[int]:
         """Jobs with a run that uses `node`."""

@@ -68,7 +68,8 @@ class Granted:
     """Coordinator to rank: the tokens are yours.
 
     The same tokens may be used for `iterations` stages in a row without asking again; 0 is as
-    many as you like until a `recall`. After `for_s` seconds without a `free` they are taken away.
+    many as you like until a `recall`. After `for_s` seconds they must be freed at the next end of
+    a stage; a holder that is long overdue loses them (`expired`).
     """
 
     stage: int

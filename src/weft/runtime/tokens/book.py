@@ -1,0 +1,168 @@
+"""Who is there, who waits, who holds what: the facts that disciplines decide on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NewType
+
+Key = NewType("Key", int)
+
+RECENT_S = 10.0  # a token's users are those that asked for it this lately
+BEHIND_S = 1.0  # nobody may save up more than this for later
+SHORT_S = 0.005  # iterations below are leased several at a time
+MOST = 64
+
+
+@dataclass(slots=True)
+class Member:
+    """A rank that joined, with what it used so far."""
+
+    key: Key
+    job: str
+    rank: int
+    tier: str
+    weight: float
+    joined: int
+    attained: dict[str, float] = field(default_factory=dict)
+    asked: dict[str, float] = field(default_factory=dict)
+    used_s: dict[str, float] = field(default_factory=dict)
+    held_s: dict[str, float] = field(default_factory=dict)
+    longest_s: float = 0.0
+    stage_s: float = 0.0  # running means of the time a lease's use takes, and of that between two
+    gap_s: float = 0.0
+    seen: float = 0.0
+    waited_s: float = 0.0
+    grants: int = 0
+    expired: int = 0
+    freed: float = 0.0
+
+    @property
+    def opportunistic(self) -> bool:
+        """Whether it only fills what others leave."""
+        return self.tier == "opportunistic"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A member that waits for tokens, all at once."""
+
+    key: Key
+    stage: int
+    tokens: tuple[str, ...]
+    since: float
+
+
+@dataclass(slots=True)
+class Grant:
+    """Tokens that are held."""
+
+    request: Request
+    at: float
+    until: float
+    endless: bool  # until it is recalled
+    recalled: bool = False
+
+
+class Book:
+    """The facts. `slots` says how many may hold a token at once, one if it does not."""
+
+    def __init__(self, slots: Mapping[str, int] | None = None) -> None:
+        self.slots = dict(slots or {})
+        self.members: dict[Key, Member] = {}
+        self.waiting: list[Request] = []
+        self.grants: dict[tuple[Key, int], Grant] = {}
+
+    def fits(self, tokens: Iterable[str]) -> bool:
+        """Whether all the tokens are free."""
+        return all(self.left(token) > 0 for token in tokens)
+
+    def left(self, token: str) -> int:
+        """How many more may hold it."""
+        held = sum(token in grant.request.tokens for grant in self.grants.values())
+        return self.slots.get(token, 1) - held
+
+    def holds(self, key: Key) -> bool:
+        """Whether a member holds anything."""
+        return any(holder == key for holder, _ in self.grants)
+
+    def waits(self, key: Key) -> bool:
+        """Whether a member waits for anything."""
+        return any(request.key == key for request in self.waiting)
+
+    def rivals(self, request: Request, now: float) -> list[Member]:
+        """Other members that lately wanted one of the same tokens."""
+        return [
+            member
+            for member in self.members.values()
+            if member.key != request.key
+            and any(now - member.asked.get(token, -RECENT_S) < RECENT_S for token in request.tokens)
+        ]
+
+    def asked(self, request: Request) -> None:
+        """A member begins to wait."""
+        member, now = self.members[request.key], request.since
+        for token in request.tokens:
+            others = [rival.attained.get(token, 0.0) for rival in self.rivals(request, now)]
+            least = min(others, default=0.0) - BEHIND_S
+            member.attained[token] = max(member.attained.get(token, 0.0), least)
+            member.asked[token] = now
+        if member.freed:
+            member.gap_s = _mean(member.gap_s, now - member.freed)
+        member.seen = now
+        self.waiting.append(request)
+
+    def granted(self, request: Request, now: float, until: float, endless: bool) -> Grant:
+        """A member gets what it waited for."""
+        member = self.members[request.key]
+        self.waiting.remove(request)
+        grant = Grant(request, now, until, endless)
+        self.grants[request.key, request.stage] = grant
+        member.waited_s += now - request.since
+        member.grants += 1
+        return grant
+
+    def freed(self, grant: Grant, now: float, used_s: float, uses: int) -> None:
+        """A member gave back what it held."""
+        request = grant.request
+        del self.grants[request.key, request.stage]
+        member, held = self.members.get(request.key), now - grant.at
+        if member is None:
+            return
+        for token in request.tokens:
+            member.attained[token] = member.attained.get(token, 0.0) + held / member.weight
+            member.held_s[token] = member.held_s.get(token, 0.0) + held
+            member.used_s[token] = member.used_s.get(token, 0.0) + used_s
+        each = used_s / uses if uses > 0 else held
+        member.stage_s = _mean(member.stage_s, each)
+        member.longest_s = max(member.longest_s * 0.99, each)
+        member.freed = member.seen = now
+
+    def iterations(self, request: Request, now: float) -> int:
+        """How many stages one grant may cover: short ones several, alone as many as one likes.
+
+        A member that pauses little between its stages gets as many as it is behind the others.
+        One by one it could not catch up: whenever it frees, only others wait.
+        """
+        rivals = self.rivals(request, now)
+        if not rivals:
+            return 0
+        member = self.members[request.key]
+        whole = member.stage_s + member.gap_s
+        if not member.stage_s:
+            return 1
+        short = int(SHORT_S / max(whole, 1e-6))
+        owed = 0
+        if member.gap_s < 0.1 * member.stage_s:
+            owed = int(self._behind(member, rivals, request) * member.weight / member.stage_s)
+        return min(max(short, owed, 1), MOST)
+
+    def _behind(self, member: Member, rivals: list[Member], request: Request) -> float:
+        return min(
+            min(rival.attained.get(token, 0.0) for rival in rivals) - member.attained[token]
+            for token in request.tokens
+        )
+
+
+def _mean(before: float, new: float) -> float:
+    return new if not before else 0.8 * before + 0.2 * new

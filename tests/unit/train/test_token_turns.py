@@ -1,0 +1,307 @@
+"""The coordinator in virtual time: members are loops over stages of known length."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.core.errors import InvalidConfig, UnknownName
+from weft.runtime.tokens.book import Key
+from weft.runtime.tokens.coordinator import Coordinator, Out
+from weft.runtime.tokens.disciplines import DISCIPLINES, Timeslice, discipline
+from weft.wire.errors import WireError
+from weft.wire.tokens import Ask, Expired, Free, Granted, Join, Look, Recall, Seen
+
+Stage = tuple[tuple[str, ...], float]
+IO, GPU = ("io",), ("gpu:0",)
+
+
+@dataclass
+class Loop:
+    """A well-behaved member: asks, works, frees, and keeps leases as the client does."""
+
+    stages: list[Stage]
+    tier: str = "guaranteed"
+    weight: float = 1.0
+    dies_at: float = float("inf")
+    hangs_at: float = float("inf")
+    at: int = 0
+    number: int = 0
+    done: int = 0
+    left: int = 0  # uses of the lease at hand
+    uses: int = 0
+
+
+class World:
+    """Members, a coordinator, and a clock that jumps."""
+
+    def __init__(self, text: str, *loops: Loop, slots: dict[str, int] | None = None) -> None:
+        self.coordinator = Coordinator(discipline(text), slots)
+        self.loops = dict(zip(map(Key, itertools.count(1)), loops, strict=False))
+        self.now = 0.0
+        self.queue: list[tuple[float, int, str, Key]] = []
+        self.order = itertools.count()
+        self.inside: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.working: dict[Key, tuple[str, ...]] = {}
+        for key, loop in self.loops.items():
+            self.coordinator.handle(0.0, key, Join("j", key, key, loop.tier, loop.weight))
+            if loop.dies_at < float("inf"):
+                heapq.heappush(self.queue, (loop.dies_at, next(self.order), "die", key))
+        for key in self.loops:
+            self._begin(key)
+
+    def run(self, until: float) -> World:
+        while self.now < until:
+            wake = self.coordinator.wake_at(self.now)
+            coming = self.queue[0][0] if self.queue else float("inf")
+            self.now = min(max(min(wake, coming), self.now), until)
+            if self.now >= until:
+                break
+            if wake <= coming:
+                self._deliver(self.coordinator.tick(self.now))
+                continue
+            _, _, what, key = heapq.heappop(self.queue)
+            if key not in self.loops:
+                continue
+            if what == "die":
+                self._stopped(key)
+                del self.loops[key]
+                self._deliver(self.coordinator.lost(self.now, key))
+            else:
+                self._end(key)
+        return self
+
+    def done(self) -> list[int]:
+        return [loop.done for loop in self.loops.values()]
+
+    def _begin(self, key: Key) -> None:
+        loop = self.loops[key]
+        tokens, _ = loop.stages[loop.at]
+        loop.number += 1
+        self._deliver(self.coordinator.handle(self.now, key, Ask(loop.number, tokens)))
+
+    def _end(self, key: Key) -> None:
+        loop = self.loops[key]
+        _, length = loop.stages[loop.at]
+        loop.uses += 1
+        loop.at = (loop.at + 1) % len(loop.stages)
+        loop.done += loop.at == 0
+        if len(loop.stages) == 1 and loop.left > 1:
+            loop.left -= 1
+            heapq.heappush(self.queue, (self.now + length, next(self.order), "end", key))
+            return
+        self._stopped(key)
+        used = Free(loop.number, length * loop.uses, loop.uses)
+        self._deliver(self.coordinator.handle(self.now, key, used))
+        self._begin(key)
+
+    def _stopped(self, key: Key) -> None:
+        for token in self.working.pop(key, ()):
+            self.inside[token] -= 1
+
+    def _deliver(self, out: Out) -> None:
+        for key, message in out:
+            loop = self.loops[key]
+            if isinstance(message, Granted):
+                tokens, length = loop.stages[loop.at]
+                assert message.stage == loop.number
+                self.working[key] = tokens
+                loop.left, loop.uses = message.iterations, 0
+                for token in tokens:
+                    self.inside[token] += 1
+                    self.most[token] = max(self.most[token], self.inside[token])
+                if self.now >= loop.hangs_at:
+                    continue
+                heapq.heappush(self.queue, (self.now + length, next(self.order), "end", key))
+            elif isinstance(message, Expired):
+                self._stopped(key)
+
+
+def io_heavy() -> Loop:
+    return Loop([(IO, 0.080), (GPU, 0.020)])
+
+
+def gpu_heavy() -> Loop:
+    return Loop([(IO, 0.005), (GPU, 0.095)])
+
+
+@pytest.mark.parametrize("text", ["lockstep", "work-conserving"])
+def test_a_complementary_pair_overlaps(text: str) -> None:
+    world = World(text, io_heavy(), gpu_heavy()).run(23.0)
+
+    # max(80, 95) + max(20, 5) = 115 ms for both; taking turns would be 200.
+    assert min(world.done()) >= 195
+    assert world.most == {"io": 1, "gpu:0": 1}
+
+
+def test_time_slices_give_the_sum_of_both() -> None:
+    world = World("timeslice:quantum_s=0.5", io_heavy(), gpu_heavy()).run(20.0)
+
+    assert sum(world.done()) == pytest.approx(200, abs=4)
+    assert abs(world.done()[0] - world.done()[1]) <= 10
+
+
+def test_without_turns_everybody_works_at_once() -> None:
+    world = World("none", io_heavy(), gpu_heavy()).run(10.0)
+
+    assert world.done() == pytest.approx([100, 100], abs=1)
+    assert world.most["io"] == 2
+
+
+def test_weights_share_a_token() -> None:
+    loops = Loop([(GPU, 0.01)], weight=3.0), Loop([(GPU, 0.01)])
+
+    world = World("work-conserving", *loops).run(40.0)
+
+    assert world.done()[0] / world.done()[1] == pytest.approx(3.0, rel=0.1)
+
+
+def test_an_opportunistic_job_gives_way_and_keeps_to_its_duty() -> None:
+    guest = Loop([(GPU, 0.010)], tier="opportunistic")
+    host = Loop([(GPU, 0.050), (IO, 0.050)])
+
+    alone = World("paced:duty=0.25", Loop([(GPU, 0.010)], tier="opportunistic")).run(10.0)
+    beside = World("paced:duty=0.25", host, guest).run(10.0)
+
+    assert alone.done()[0] == pytest.approx(250, abs=5)
+    assert beside.done()[0] >= 90, "the guaranteed job loses at most one guest's stage a turn"
+    assert 50 < beside.done()[1] < 250
+
+
+def test_a_gang_is_granted_all_or_nothing_and_is_not_starved() -> None:
+    gang = Loop([(("gpu:0", "gpu:1"), 0.03)])
+    singles = [Loop([(("gpu:0",), 0.02)]), Loop([(("gpu:1",), 0.031)])]
+
+    world = World("work-conserving", gang, *singles).run(30.0)
+
+    assert world.most == {"gpu:0": 1, "gpu:1": 1}
+    assert world.done()[0] > 40
+    assert min(world.done()[1:]) > 40
+
+
+def test_two_gangs_that_want_the_same_gpus_in_another_order_do_not_deadlock() -> None:
+    one, two = Loop([(("gpu:0", "gpu:1"), 0.01)]), Loop([(("gpu:1", "gpu:0"), 0.01)])
+
+    world = World("work-conserving", one, two).run(10.0)
+
+    assert world.done() == [500, 500] or sum(world.done()) >= 998
+
+
+@pytest.mark.parametrize("text", [name for name in DISCIPLINES if name != "none"])
+def test_a_dead_holders_tokens_go_to_the_next_at_once(text: str) -> None:
+    doomed = Loop([(GPU, 1000.0)], dies_at=1.5)
+
+    world = World(text, doomed, gpu_heavy()).run(4.0)
+
+    assert world.done()[0] >= 15
+
+
+def test_a_holder_that_hangs_loses_its_lease() -> None:
+    stuck = Loop([(GPU, 0.02)], hangs_at=2.0)
+
+    world = World("work-conserving", stuck, gpu_heavy()).run(10.0)
+
+    lost = world.coordinator.book.members[Key(1)]
+    assert lost.expired == 1
+    assert world.done()[1] > 50
+
+
+def test_lockstep_does_not_wait_for_a_member_that_says_nothing() -> None:
+    world = World("lockstep:patience_s=0.5", gpu_heavy(), Loop([(IO, 0.01)], dies_at=99.0))
+    world.coordinator.handle(0.0, Key(9), Join("quiet", 0, 0))
+
+    world.run(5.0)
+
+    assert min(world.done()) >= 20
+
+
+stages = st.lists(
+    st.tuples(
+        st.sampled_from([IO, GPU, ("gpu:1",), ("gpu:0", "gpu:1"), ("io", "net")]),
+        st.floats(0.01, 0.2),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from([name for name in DISCIPLINES if name != "none"]),
+    st.lists(st.builds(Loop, stages, st.sampled_from(["guaranteed", "opportunistic"])),
+             min_size=1, max_size=4),
+)  # fmt: skip
+def test_no_token_is_ever_held_twice_and_everybody_gets_on(text: str, loops: list[Loop]) -> None:
+    loops[0].tier = "guaranteed"
+
+    world = World(text, *loops).run(6.0)
+
+    assert max(world.most.values()) == 1
+    started = [loop.done or loop.number > 1 for loop in loops if loop.tier == "guaranteed"]
+    assert all(started)
+    if text != "paced":
+        assert all(loop.number > 1 for loop in loops)
+
+
+def test_slots_let_several_hold_a_token() -> None:
+    world = World("work-conserving", *[Loop([(IO, 0.1)]) for _ in range(3)], slots={"io": 2})
+
+    assert world.run(5.0).most["io"] == 2
+
+
+def test_short_stages_are_leased_several_at_a_time_and_alone_until_recalled() -> None:
+    coordinator = Coordinator(discipline("work-conserving"))
+    coordinator.handle(0.0, Key(1), Join("a", 0, 1))
+    coordinator.handle(0.0, Key(2), Join("b", 0, 2))
+
+    ((_, alone),) = coordinator.handle(0.0, Key(1), Ask(1, GPU))
+    ((_, recall),) = coordinator.handle(0.1, Key(2), Ask(1, GPU))
+    ((_, other),) = coordinator.handle(0.2, Key(1), Free(1, 0.05, 100))
+    coordinator.handle(0.2005, Key(1), Ask(2, GPU))
+    out = coordinator.handle(0.2010, Key(2), Free(1, 0.0005, 1))
+
+    assert isinstance(alone, Granted)
+    assert alone.iterations == 0
+    assert recall == Recall(1)
+    assert isinstance(other, Granted)
+    assert other.iterations == 1
+    ((_, short),) = out
+    assert isinstance(short, Granted)
+    assert 1 < short.iterations <= 10
+
+
+def test_looking_shows_every_member() -> None:
+    world = World("work-conserving", io_heavy(), gpu_heavy()).run(5.0)
+
+    answers = [message for _, message in world.coordinator.handle(5.0, Key(77), Look())]
+
+    seen = [answer for answer in answers if isinstance(answer, Seen)]
+    assert [answer.rank for answer in seen] == [1, 2, 0]
+    assert seen[0].values["used_s.io"] > 3.0
+    assert seen[1].values["held_s.gpu:0"] > 3.0
+    assert seen[2].values == {"members": 2.0, "up_s": 5.0}
+
+
+def test_a_discipline_is_named_with_its_parameters() -> None:
+    made = discipline("timeslice:quantum_s=0.5")
+
+    assert isinstance(made, Timeslice)
+    assert made.quantum_s == 0.5
+    with pytest.raises(UnknownName, match="did you mean 'lockstep'"):
+        discipline("lockstop")
+    with pytest.raises(InvalidConfig, match="quantum_s"):
+        discipline("timeslice:quantum=1")
+    with pytest.raises(InvalidConfig, match="_since"):
+        discipline("timeslice:_since=1")
+
+
+def test_who_asks_before_joining_is_refused() -> None:
+    with pytest.raises(WireError, match="ask before join"):
+        Coordinator(discipline("none")).handle(0.0, Key(1), Ask(1, GPU))

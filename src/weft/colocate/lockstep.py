@@ -16,25 +16,37 @@ from typing import NamedTuple
 Stages = tuple[float, ...]
 SLOTS = 4
 CYCLES = 2
+OPPOSITE = (0, 2)
 
 
 class Period(NamedTuple):
-    """How long a period is, and which member stands at which position of it."""
+    """How long a period is, and how many slots each member is shifted in it."""
 
     seconds: float
-    order: tuple[int, ...]
+    shifts: tuple[int, ...]
 
 
 @lru_cache(maxsize=1 << 16)
 def best(members: tuple[Stages, ...]) -> Period:
-    """The order of members with the shortest period; the first found among equals."""
+    """The shifts with the shortest period; the first found among equals."""
     return min(_periods(members), key=lambda period: period.seconds)
 
 
 @lru_cache(maxsize=1 << 16)
 def worst(members: tuple[Stages, ...]) -> Period:
-    """The order with the longest period, to show what ordering is worth."""
+    """The shifts with the longest period, to show what ordering is worth."""
     return max(_periods(members), key=lambda period: period.seconds)
+
+
+def period(members: Sequence[Stages], shifts: Sequence[int]) -> float:
+    """Seconds in which members shifted like this do one iteration each."""
+    if tuple(shifts) == OPPOSITE and len(members[0]) == SLOTS - 1:
+        (d0, g0, n0), (d1, g1, n1) = members
+        return max(d0, g1 + n1) + max(d1, g0 + n0)
+    if sorted(shifts) != list(range(len(members))):
+        return best(tuple(members)).seconds  # nobody says who comes when: they find the best
+    ordered = [members[i] for i in sorted(range(len(members)), key=lambda i: shifts[i])]
+    return _merged(ordered) if len(members[0]) == SLOTS - 1 else _slotted(ordered)
 
 
 def efficiency(members: Sequence[Stages], period: float) -> float:
@@ -43,17 +55,11 @@ def efficiency(members: Sequence[Stages], period: float) -> float:
 
 
 def _periods(members: tuple[Stages, ...]) -> list[Period]:
-    measured = len(members[0])
-    found = []
-    for order in permutations(range(len(members))):
-        ordered = [members[i] for i in order]
-        seconds = _merged(ordered) if measured == SLOTS - 1 else _slotted(ordered)
-        found.append(Period(seconds, order))
-    if len(members) == 2 and measured == SLOTS - 1:
-        # Opposite each other, with one free slot between: (data, GPU, network) of both.
-        (d0, g0, n0), (d1, g1, n1) = members
-        found.append(Period(max(d0, g1 + n1) + max(d1, g0 + n0), (0, 1)))
-    return found
+    """Every way to shift members; two that were measured in three stages may also be opposite."""
+    ways = list(permutations(range(len(members))))
+    if len(members) == 2 and len(members[0]) == SLOTS - 1:
+        ways.append(OPPOSITE)
+    return [Period(period(members, shifts), shifts) for shifts in ways]
 
 
 def _slotted(ordered: Sequence[Stages]) -> float:

@@ -151,6 +151,12 @@ class Allocation:
         return len(slices[0].gpus) if len(slices) == 1 else sum(len(s.gpus) for s in slices)
 
 
+    @property
+    def devices(self) -> tuple[tuple[NodeId, tuple[int, ...]], ...]:
+        """Which devices are held, without the host beside them."""
+        return tuple((part.node, part.gpus) for part in self.slices)
+
+
 class Config(NamedTuple):
     """A size to choose: so many GPUs of a kind on so many nodes."""
 

@@ -238,7 +238,7 @@ class State:
 
     def _stays(self, row: int, was: Allocation, to: Allocation) -> bool:
         """Whether the running attempt can go on: in place, or moved live by the engine."""
-        if was.slices == to.slices:
+        if was.devices == to.devices:
             return True
         return self._live_resize and self.table.get(row, "stage") == Stage.RUNNING
 
@@ -255,7 +255,7 @@ class State:
         if self.table.get(row, "stage") == Stage.RUNNING:
             self.table.meters_off(row, now)
             self.table.meters_on(row, now, to.gpus * to.sharing.share)
-        how = Adjust if was.slices == to.slices else Resize
+        how = Adjust if was.devices == to.devices else Resize
         return [how(job.id, attempt, to)]
 
     # ---- leaving

@@ -54,6 +54,10 @@ class Colocated:
         if one.on.sharing.discipline is Discipline.TIMESLICE:
             claims = sum(r.on.sharing.share for r in beside) + one.on.sharing.share
             return slice_speed(one.on.sharing.share, claims)
+        if one.on.sharing.discipline is Discipline.LOCKSTEP and all(
+            p.stages for p in (profile, *others)
+        ):
+            return self._in_step((one, *beside), (profile, *others))
         return self._together((profile, *others), one.on.sharing.discipline)[0]
 
     # ---- what is believed
@@ -93,9 +97,17 @@ class Colocated:
     def _together(self, group: tuple[Profile, ...], discipline: Discipline) -> Sequence[float]:
         interleaved = discipline in (Discipline.LOCKSTEP, Discipline.WORK_CONSERVING)
         if interleaved and all(p.stages for p in group):
-            stretch = self.contention[min(len(group), len(self.contention)) - 1]
-            return interleaved_speeds(group, discipline, stretch)
+            return interleaved_speeds(group, discipline, self._stretch(len(group)))
         return self.interfering(group)
+
+    def _in_step(self, group: Sequence[Resident], profiles: Sequence[Profile]) -> float:
+        """The speed of the first of a group that keeps the order it was given."""
+        shifts = [round(r.on.sharing.phase * lockstep.SLOTS) for r in group]
+        seconds = lockstep.period([p.stages for p in profiles], shifts)
+        return profiles[0].step_s / (self._stretch(len(group)) * seconds)
+
+    def _stretch(self, size: int) -> float:
+        return self.contention[min(size, len(self.contention)) - 1]
 
     def _paced(
         self,

@@ -84,11 +84,12 @@ def maximise(
     low: Floats | None = None,
     high: Floats | None = None,
     interior: bool = False,
+    whole: bool = False,
 ) -> Optimum:
     """The best x with `matrix` x <= `limits` and `low` <= x <= `high`; 0 and none by default.
 
     Where several are best, the answer is a corner of their set; `interior` asks for a point in
-    the middle, as solvers without a simplex method give.
+    the middle, as solvers without a simplex method give. `whole` lets x take whole numbers only.
     """
     import highspy  # 0.13 s that only optimisers should pay
 
@@ -114,7 +115,7 @@ def maximise(
         starts.astype(np.int32),
         rows.astype(np.int32),
         values,
-        np.zeros(n, dtype=np.int32),  # no variable is whole
+        np.full(n, int(whole), dtype=np.int32),
     )
     status = _run(solver, _INTERIOR if interior else {})
     if interior and status != highspy.HighsModelStatus.kOptimal:

@@ -1,0 +1,1 @@
+"""Muri: interleaving jobs that use different resources on the same GPUs."""

@@ -1,0 +1,101 @@
+"""Which admitted jobs share devices: merge groups pair by pair while GPUs are short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from weft.core.table import Floats
+from weft.pieces.matching import match_types
+
+Kind = tuple[int, ...]  # the profiles of a group's members by number, sorted
+Weight = Callable[[Kind], float]
+
+
+@dataclass(slots=True)
+class Group:
+    """Jobs that share devices, by row; `kinds` numbers the profile of each."""
+
+    rows: list[int]
+    kinds: list[int]
+
+    @property
+    def kind(self) -> Kind:
+        """What matters for speed: who is in it, in no order."""
+        return tuple(sorted(self.kinds))
+
+
+@dataclass(slots=True)
+class Bucket:
+    """Groups that ask for the same number of GPUs, best first."""
+
+    gpus: int
+    groups: list[Group] = field(default_factory=list)
+
+
+def merge_all(buckets: Sequence[Bucket], room: float, most: int, weight: Weight) -> None:
+    """Merge groups until all fit into `room`, by rounds of maximum-weight matching.
+
+    Each round at most doubles the size of groups, up to `most` members.
+    """
+    required = float(sum(len(b.groups) * b.gpus for b in buckets))
+    for _ in range(most):
+        if required <= room:
+            return
+        before = required
+        for bucket in buckets:
+            required = _round(bucket, required, room, most, weight)
+        if required == before:
+            return
+
+
+def _round(bucket: Bucket, required: float, room: float, most: int, weight: Weight) -> float:
+    """One round in one bucket; pairs that are not needed any more stay apart."""
+    merged: list[Group] = []
+    for one, other in _matched(bucket.groups, most, weight):
+        if other is None:
+            merged.append(one)
+        elif required > room:
+            merged.append(Group(one.rows + other.rows, one.kinds + other.kinds))
+            required -= bucket.gpus
+        else:
+            merged += [one, other]
+    bucket.groups = merged
+    return required
+
+
+def _matched(
+    groups: Sequence[Group], most: int, weight: Weight
+) -> list[tuple[Group, Group | None]]:
+    """Pairs and singles, in the order in which the later of a pair stands."""
+    kinds = [group.kind for group in groups]
+    names = list(dict.fromkeys(kinds))
+    number = {kind: i for i, kind in enumerate(names)}
+    waiting: list[list[int]] = [[] for _ in names]
+    for at, kind in enumerate(kinds):
+        waiting[number[kind]].append(at)
+    partner: dict[int, int] = {}
+    table = _weights(names, most, weight)
+    for a, b, count in match_types([len(w) for w in waiting], table):
+        for _ in range(count):
+            one, other = waiting[a].pop(0), waiting[b].pop(0)
+            partner[max(one, other)] = min(one, other)
+    taken = set(partner.values())
+    ordered: list[tuple[Group, Group | None]] = []
+    for at, group in enumerate(groups):
+        if at in partner:
+            ordered.append((groups[partner[at]], group))
+        elif at not in taken:
+            ordered.append((group, None))
+    return ordered
+
+
+def _weights(names: Sequence[Kind], most: int, weight: Weight) -> Floats:
+    table = np.zeros((len(names), len(names)))
+    for a, one in enumerate(names):
+        for b in range(a, len(names)):
+            if len(one) + len(names[b]) <= most:
+                table[a, b] = weight(tuple(sorted(one + names[b])))
+    return table

@@ -51,9 +51,9 @@ class Lease:
 class Tokens:
     """Asks for and frees tokens. In a gang, rank 0 does it for all of them."""
 
-    def __init__(self, env: Environment, tier: str = "guaranteed", weight: float = 1.0) -> None:
+    def __init__(self, env: Environment) -> None:
         self._path = env.coordinator
-        self._join = Join(env.job, env.rank, os.getpid(), tier, weight)
+        self._join = Join(env.job, env.rank, os.getpid(), env.tier, env.weight)
         self._line: socket.socket | None = None
         self._words = from_coordinator()
         self._stage = 0

@@ -5,6 +5,8 @@
     WEFT_CHECKPOINTS    directory of its checkpoints
     WEFT_AGENT          path of its agent's Unix socket
     WEFT_COORDINATOR    path of the node's stage-token socket; absent: no tokens are asked for
+    WEFT_TIER           guaranteed (if absent) or opportunistic: who goes first at tokens
+    WEFT_WEIGHT         its share of contended tokens (1 if absent)
     WEFT_DEVICES        the node's device numbers of this job, by local rank: "2,3"
     WEFT_KIND           the devices' kind, for instance h200 or cpu
     WEFT_NODES          nodes the gang is spread over (1 if absent)
@@ -33,6 +35,8 @@ class Environment:
     checkpoints: str = ""
     agent: str = ""
     coordinator: str = ""
+    tier: str = "guaranteed"
+    weight: float = 1.0
     devices: tuple[int, ...] = ()
     kind: str = ""
     nodes: int = 1
@@ -57,6 +61,8 @@ class Environment:
             checkpoints=env.get("WEFT_CHECKPOINTS", ""),
             agent=env.get("WEFT_AGENT", ""),
             coordinator=env.get("WEFT_COORDINATOR", ""),
+            tier=env.get("WEFT_TIER") or "guaranteed",
+            weight=_number(env, "WEFT_WEIGHT", 1.0),
             devices=_wholes(env, "WEFT_DEVICES"),
             kind=env.get("WEFT_KIND", ""),
             nodes=_whole(env, "WEFT_NODES", 1),
@@ -76,6 +82,8 @@ class Environment:
             "WEFT_CHECKPOINTS": self.checkpoints,
             "WEFT_AGENT": self.agent,
             "WEFT_COORDINATOR": self.coordinator,
+            "WEFT_TIER": self.tier,
+            "WEFT_WEIGHT": str(self.weight),
             "WEFT_DEVICES": ",".join(map(str, self.devices)),
             "WEFT_KIND": self.kind,
             "WEFT_NODES": str(self.nodes),
@@ -109,6 +117,17 @@ def _whole(env: Mapping[str, str], name: str, default: int) -> int:
         return int(text)
     except ValueError as error:
         raise WireError(f"{name} is {text!r}, expected a whole number") from error
+
+
+def _number(env: Mapping[str, str], name: str, default: float) -> float:
+    text = env.get(name, "")
+    try:
+        number = float(text) if text else default
+    except ValueError as error:
+        raise WireError(f"{name} is {text!r}, expected a number") from error
+    if not 0.0 < number < float("inf"):
+        raise WireError(f"{name} is {text!r}, expected a positive number")
+    return number
 
 
 def _wholes(env: Mapping[str, str], name: str) -> tuple[int, ...]:

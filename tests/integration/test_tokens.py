@@ -1,0 +1,232 @@
+"""Stage tokens for real: processes, sockets, kill -9."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration import ranks
+from weft.wire.tokens import FROM_MEMBER, Look, Seen, from_coordinator
+
+Start = Any
+
+
+class Node:
+    """A coordinator process that can be killed and started again."""
+
+    def __init__(self, path: Path, discipline: str) -> None:
+        self.path, self.discipline = path, discipline
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "weft.runtime.tokens", str(self.path),
+             "--discipline", self.discipline],
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        until = time.monotonic() + 30
+        while not self.looks():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def looks(self) -> list[Seen]:
+        """What the coordinator shows; nothing while it is away."""
+        words, seen = from_coordinator(), list[Seen]()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+            line.settimeout(5)
+            try:
+                line.connect(str(self.path))
+                line.sendall(FROM_MEMBER.encode(Look()))
+                while not seen or seen[-1].job:
+                    chunk = line.recv(65_536)
+                    if not chunk:
+                        return []
+                    seen += [m for m in words.feed(chunk) if isinstance(m, Seen)]
+            except OSError:
+                return []
+        return seen
+
+
+@pytest.fixture
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
+    made = Node(tmp_path / "tokens", getattr(request, "param", "work-conserving"))
+    yield made
+    made.kill()
+
+
+def turns(notes: str, steps: int, io_s: float, gpu_s: float, die_at: int, hold: int) -> None:
+    """A member without torch: notes when each stage began and ended."""
+    from weft.train.tokens import Tokens
+    from weft.wire.environment import Environment
+
+    env = Environment.read()
+    tokens = Tokens(env)
+    gpus = tuple(f"gpu:{number}" for number in range(hold))
+    with Path(notes).open("w", buffering=1) as out:
+        for step in range(steps):
+            for names, length in ((("io",), io_s), (gpus, gpu_s)):
+                tokens.acquire(*names)
+                began = time.monotonic()
+                if step == die_at and "io" not in names:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                time.sleep(length)
+                ended = time.monotonic()
+                tokens.release(*names, used_s=length)
+                note = {"tokens": names, "began": began, "ended": ended, "on": tokens.connected}
+                out.write(json.dumps(note) + "\n")
+        out.write(json.dumps({"done": True, "lost": tokens.lost}) + "\n")
+
+
+def member(
+    node: Node, folder: Path, name: str, *, steps: int = 10, io_s: float = 0.01,
+    gpu_s: float = 0.01, die_at: int = -1, hold: int = 1,
+) -> Start:  # fmt: skip
+    env = {"WEFT_JOB": name, "WEFT_COORDINATOR": str(node.path)}
+    return ranks.start(turns, 1, env, str(folder / name), steps, io_s, gpu_s, die_at, hold)
+
+
+def told(folder: Path, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+def overlaps(folder: Path, names: list[str], token: str) -> int:
+    """How often two members were in a stage with `token` at the same time."""
+    stages = sorted(
+        (note["began"], note["ended"])
+        for name in names
+        for note in told(folder, name)
+        if token in note.get("tokens", ())
+    )
+    return sum(later[0] < earlier[1] for earlier, later in itertools.pairwise(stages))
+
+
+def test_no_two_processes_hold_a_token_and_different_tokens_overlap(
+    node: Node, tmp_path: Path
+) -> None:
+    names = ["a", "b", "c"]
+    began = time.monotonic()
+    processes = [p for name in names for p in member(node, tmp_path, name, steps=12)]
+
+    codes = ranks.finish(processes)
+
+    assert codes == [0, 0, 0]
+    assert overlaps(tmp_path, names, "gpu:0") == 0
+    assert overlaps(tmp_path, names, "io") == 0
+    stages = [note for name in names for note in told(tmp_path, name) if "tokens" in note]
+    first, last = min(n["began"] for n in stages), max(n["ended"] for n in stages)
+    worked = sum(n["ended"] - n["began"] for n in stages)
+    assert worked / (last - first) > 1.2, "io of one runs beside gpu of another"
+    assert time.monotonic() - began < 30
+
+
+def test_a_killed_holder_frees_its_tokens_at_once(node: Node, tmp_path: Path) -> None:
+    doomed = member(node, tmp_path, "doomed", die_at=3)
+    other = member(node, tmp_path, "other", steps=20)
+
+    codes = ranks.finish([*doomed, *other])
+
+    assert codes == [-9, 0]
+    waits = [note for note in told(tmp_path, "other") if "tokens" in note]
+    longest = max(b["began"] - a["ended"] for a, b in itertools.pairwise(waits))
+    assert longest < 1.0, "the lease's end was not waited for"
+    assert node.looks()[-1].values["members"] == 0
+
+
+def test_training_outlives_the_coordinator_and_finds_the_next_one(
+    node: Node, tmp_path: Path
+) -> None:
+    names = ["a", "b"]
+    processes = [p for name in names for p in member(node, tmp_path, name, steps=250, io_s=0.004)]
+    while min(len(told(tmp_path, n)) if (tmp_path / n).exists() else 0 for n in names) < 10:
+        time.sleep(0.01)
+    node.kill()
+    time.sleep(0.2)
+    node.start()
+
+    codes = ranks.finish(processes)
+
+    assert codes == [0, 0]
+    for name in names:
+        on = [note["on"] for note in told(tmp_path, name) if "on" in note]
+        assert on[0]
+        assert not all(on)
+        assert on[-1], "it came back"
+        assert told(tmp_path, name)[-1] == {"done": True, "lost": 1}
+
+
+def test_gangs_that_want_several_gpus_do_not_deadlock(node: Node, tmp_path: Path) -> None:
+    names = ["gang", "gang2", "single"]
+    holds = [2, 2, 1]
+    processes = [
+        p
+        for name, hold in zip(names, holds, strict=True)
+        for p in member(node, tmp_path, name, steps=15, hold=hold)
+    ]
+
+    codes = ranks.finish(processes)
+
+    assert codes == [0, 0, 0]
+    assert overlaps(tmp_path, names, "gpu:0") == 0
+    assert overlaps(tmp_path, names, "gpu:1") == 0
+
+
+@pytest.mark.parametrize("node", ["lockstep", "timeslice:quantum_s=0.1", "paced"], indirect=True)
+def test_every_discipline_lets_all_finish(node: Node, tmp_path: Path) -> None:
+    names = ["a", "b"]
+    processes = [p for name in names for p in member(node, tmp_path, name, steps=8)]
+
+    codes = ranks.finish(processes)
+
+    assert codes == [0, 0]
+    assert overlaps(tmp_path, names, "gpu:0") == 0
+
+
+def test_a_holder_that_stands_still_is_passed_by(node: Node, tmp_path: Path) -> None:
+    stuck = member(node, tmp_path, "stuck", steps=500, gpu_s=0.02)
+    other = member(node, tmp_path, "other", steps=60)
+    while not (tmp_path / "other").exists() or len(told(tmp_path, "other")) < 8:
+        time.sleep(0.005)
+    pid = stuck[0].pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+
+    codes = ranks.finish(other)
+    os.kill(pid, signal.SIGKILL)
+    ranks.finish(stuck)
+
+    assert codes == [0]
+
+
+def test_a_bad_line_ends_that_connection_only(node: Node, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        line.settimeout(5)
+        line.connect(str(node.path))
+        line.sendall(b"what?\n")
+        assert line.recv(100) == b""
+
+    assert node.looks()[-1].values["members"] == 0
+
+
+def test_an_unknown_discipline_is_refused_with_the_closest() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "weft.runtime.tokens", "/tmp/x", "--discipline", "lockstop"],
+        capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+
+    assert ran.returncode == 2
+    assert "did you mean 'lockstep'?" in ran.stderr

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.core.errors import InvalidConfig, did_you_mean
-from weft.perf.interference_law import UNKNOWN, Features, Law, exposure, settle
+from weft.perf.interference_law import UNKNOWN, Features, Law, exposure, settle, worst
 
 __all__ = [
     "MPS",
@@ -94,7 +94,18 @@ def fits_memory(group: Sequence[Features], gpu_mem_gb: float) -> bool:
 
 @lru_cache(maxsize=65_536)
 def _rates(law: Law, group: tuple[Features, ...]) -> tuple[float, ...]:
-    return tuple(settle([exposure(law, job) for job in group]))
+    if all(job.busy is not None for job in group):
+        return tuple(settle([exposure(law, job) for job in group], law.cost))
+    return tuple(_own(law, group, at) for at in range(len(group)))
+
+
+def _own(law: Law, group: tuple[Features, ...], at: int) -> float:
+    """A member's rate where some are not measured: heavy to others, light to themselves."""
+    share, light, heavy = worst(law)
+    jobs = [(share, heavy) if job.busy is None else exposure(law, job) for job in group]
+    if group[at].busy is None:
+        jobs[at] = share, light
+    return settle(jobs, law.cost)[at]
 
 
 @cache
@@ -121,7 +132,7 @@ def _law(held: dict[str, Any]) -> Law:
     def rows(name: str) -> tuple[tuple[float, ...], ...]:
         return tuple(tuple(row) for row in held[name])
 
-    return Law(rows("weights"), rows("bumps"), rows("centres"), held["width"])
+    return Law(rows("weights"), rows("bumps"), rows("centres"), held["width"], held["cost"])
 
 
 def dump(model: Interference) -> str:

@@ -2,8 +2,8 @@
 
 Levenberg-Marquardt on the logarithms of rates, with Huber weights because a solo baseline that was
 limited by something else makes some measured rates absurd (above 1). Ridge penalties pull the laws
-to a physical prior: exposure follows `busy` alone, pressure is 1, and the kernel terms are 0. The
-result depends only on the rows and their order.
+to a physical prior: exposure follows `busy` alone, jobs weigh the same, sharing costs what it
+gives, and the kernel terms are 0. The result depends only on the rows and their order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from weft.core.errors import InvalidConfig
 from weft.perf.interference import Interference
 from weft.perf.interference_law import (
-    MOST_PRESSURE,
+    LIMIT,
     ROUNDS,
     Features,
     Law,
@@ -35,6 +35,7 @@ NUDGE = 1e-5
 DEMANDS = 3  # features of which more never makes a better neighbour: they come first
 FOLDS = 6
 ODD = 0.3  # an error above tells of the measurement
+MOST_COST = 1.1  # what switching loses in pairs that fill the GPU
 LOWEST = 0.02  # a measured rate below is a stall, not a share
 
 
@@ -86,7 +87,7 @@ def left_out(solo: Mapping[str, Features], groups: Sequence[Group], penalty: Pen
         law = _fit(solo, rest, penalty)
         for group in groups[fold::FOLDS]:
             told = np.log(np.clip(group.rates, LOWEST, 1.0))
-            rates = settle([exposure(law, solo[name]) for name in group.members])
+            rates = settle([exposure(law, solo[name]) for name in group.members], law.cost)
             off.extend(np.abs(np.log(rates) - told).tolist())
     return float(np.mean(np.minimum(off, ODD))) if off else 0.0
 
@@ -122,7 +123,7 @@ def _fit(solo: Mapping[str, Features], groups: Sequence[Group], penalty: Penalty
 
 
 class _Problem:
-    """Residuals and slopes over one vector: weights of both rows, bumps of both."""
+    """Residuals and slopes over one vector: both rows of weights and bumps, log cost."""
 
     def __init__(
         self,
@@ -147,7 +148,7 @@ class _Problem:
             self.at[row, :count] = [where[name] for name in group.members]
             self.held[row, :count] = True
             self.told[row, :count] = np.log(np.clip(group.rates, LOWEST, 1.0))
-        self.prior = np.zeros(2 * self.columns)
+        self.prior = np.zeros(2 * self.columns + 1)
         self.prior[1] = 2.0  # the logit of `busy` as it is
         self.lowest = np.full(len(self.prior), -np.inf)
         for first in (0, self.columns):
@@ -157,37 +158,37 @@ class _Problem:
     def _strength(self) -> Floats:
         part = np.full(self.columns, self.penalty.bumps)
         part[: self.linear] = self.penalty.weights
-        whole = np.sqrt(np.concatenate([part, part]))
+        whole = np.sqrt(np.concatenate([part, part, [self.penalty.weights]]))
         return np.asarray(whole * np.sqrt(self.held.sum() / 100.0))
 
-    def rates(self, logits: Floats, logs: Floats) -> Floats:
+    def rates(self, logits: Floats, logs: Floats, cost: float) -> Floats:
         """Log rates of all groups from each member's latent numbers."""
-        share = np.where(self.held, 1.0 / (1.0 + np.exp(-np.clip(logits, -30.0, 30.0))), 0.0)
-        pressure = np.where(
-            self.held, np.minimum(np.exp(np.minimum(logs, 30.0)), MOST_PRESSURE), 0.0
-        )
-        here, time = share, share
+        share = self.held / (1.0 + np.exp(-np.clip(logits, -30.0, 30.0)))
+        weight = np.exp(np.clip(logs, -LIMIT, LIMIT)) * self.held
+        inverse = cost * np.exp(-np.clip(logs, -LIMIT, LIMIT))
+        taken, time = weight * share, share
         for _ in range(ROUNDS):
-            felt = pressure * here
-            time = share * (1.0 + felt.sum(axis=1, keepdims=True) - felt)
-            here = time / (1.0 - share + time)
+            others = taken.sum(axis=1, keepdims=True) - taken
+            time = share * (1.0 + inverse * others)
+            taken = weight * time / (1.0 - share + time)
         return np.asarray(-np.log(1.0 - share + time))
 
     def off(self, p: Floats) -> tuple[Floats, Floats]:
         """Residuals of held entries, and their slopes by the vector."""
         n = self.columns
-        latent = [self.basis @ p[:n], self.basis @ p[n : 2 * n]]
-        u, v = latent[0][self.at], latent[1][self.at]
-        base = self.rates(u, v)
-        slopes = np.zeros((*base.shape, 2 * n))
+        u, v = (self.basis @ p[:n])[self.at], (self.basis @ p[n : 2 * n])[self.at]
+        cost = float(np.exp(p[-1]))
+        base = self.rates(u, v, cost)
+        slopes = np.zeros((*base.shape, len(p)))
         for member in range(base.shape[1]):
             nudge = np.zeros(base.shape)
             nudge[:, member] = NUDGE
             rows = self.basis[self.at[:, member]][:, None, :]
-            by_u = (self.rates(u + nudge, v) - base) / NUDGE
-            by_v = (self.rates(u, v + nudge) - base) / NUDGE
+            by_u = (self.rates(u + nudge, v, cost) - base) / NUDGE
+            by_v = (self.rates(u, v + nudge, cost) - base) / NUDGE
             slopes[:, :, :n] += by_u[:, :, None] * rows
             slopes[:, :, n : 2 * n] += by_v[:, :, None] * rows
+        slopes[:, :, -1] = (self.rates(u, v, cost * np.exp(NUDGE)) - base) / NUDGE
         return (base - self.told)[self.held], slopes[self.held]
 
     def loss(self, off: Floats, p: Floats) -> float:
@@ -210,6 +211,7 @@ class _Problem:
                 inner + damping * np.diag(np.diag(inner) + 1e-9), -pull[free]
             )
             trial = np.maximum(p + np.clip(step, -1.0, 1.0), self.lowest)
+            trial[-1] = min(trial[-1], np.log(MOST_COST))
             off_there, slopes_there = self.off(trial)
             there = self.loss(off_there, trial)
             if there < loss:
@@ -226,11 +228,12 @@ class _Problem:
 
     def law(self, p: Floats) -> Law:
         """The vector by name."""
-        rows = (p[: self.columns], p[self.columns :])
+        rows = (p[: self.columns], p[self.columns : -1])
         missing = [0.0] * (len(self.points) - self.columns + self.linear)
         return Law(
             tuple(tuple(row[: self.linear].tolist()) for row in rows),
             tuple((*row[self.linear :].tolist(), *missing) for row in rows),
             tuple(tuple(centre) for centre in self.points.tolist()),
             self.penalty.width,
+            float(np.exp(p[-1])),
         )

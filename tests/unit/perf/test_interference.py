@@ -35,7 +35,8 @@ JOBS = st.builds(
     mem_gb=st.floats(0.1, 80.0),
 )
 DISCIPLINES = st.sampled_from([TIMESLICING, MPS])
-LATENT = st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 4.0))
+LATENT = st.tuples(st.floats(0.0, 1.0), st.floats(0.05, 20.0))
+COSTS = st.floats(0.05, 1.2)
 
 
 @given(st.lists(JOBS, max_size=6), DISCIPLINES)
@@ -72,31 +73,33 @@ def test_the_order_of_members_does_not_matter(group: list[Features], discipline:
     np.testing.assert_allclose(forward, backward[::-1], rtol=1e-9)
 
 
-@given(st.lists(LATENT, min_size=2, max_size=4), st.integers(0, 1), st.floats(0.0, 1.0))
+@given(st.lists(LATENT, min_size=2, max_size=4), st.integers(0, 1), st.floats(0.0, 5.0), COSTS)
 def test_a_heavier_neighbour_never_helps(
-    jobs: list[tuple[float, float]], which: int, more: float
+    jobs: list[tuple[float, float]], which: int, more: float, cost: float
 ) -> None:
-    share, pressure = jobs[-1]
-    heavier = (min(share + more, 1.0), pressure) if which == 0 else (share, pressure + more)
+    share, weight = jobs[-1]
+    heavier = (min(share + more, 1.0), weight) if which == 0 else (share, weight + more)
 
-    before, after = settle(jobs), settle([*jobs[:-1], heavier])
+    before, after = settle(jobs, cost), settle([*jobs[:-1], heavier], cost)
 
     assert all(b <= a + 1e-12 for a, b in zip(before[:-1], after[:-1], strict=True))
 
 
-@given(LATENT, LATENT)
+@given(LATENT, LATENT, COSTS)
 def test_pairs_are_settled_as_groups_are(
-    one: tuple[float, float], other: tuple[float, float]
+    one: tuple[float, float], other: tuple[float, float], cost: float
 ) -> None:
-    absent = (0.0, 0.0)
+    absent = (0.0, 1.0)
 
-    np.testing.assert_allclose(settle([one, other]), settle([one, other, absent])[:2], rtol=1e-12)
+    two, three = settle([one, other], cost), settle([one, other, absent], cost)
+
+    np.testing.assert_allclose(two, three[:2], rtol=1e-12)
 
 
 def test_jobs_that_fill_the_gpu_get_fair_shares_and_tiny_ones_all() -> None:
     for count in (2, 3, 4):
-        assert settle([(1.0, 1.0)] * count) == pytest.approx([1.0 / count] * count)
-        assert min(settle([(0.001, 1.0)] * count)) > 0.99
+        assert settle([(1.0, 1.0)] * count, 1.0) == pytest.approx([1.0 / count] * count)
+        assert min(settle([(0.001, 1.0)] * count, 1.0)) > 0.99
 
 
 @pytest.mark.parametrize("discipline", [TIMESLICING, MPS])
@@ -129,6 +132,15 @@ def test_a_job_nobody_measured_is_the_worst_neighbour_and_the_worst_off(discipli
 
         assert beside <= min(rates([job, other], discipline)[0] for other in measured)
         assert own <= min(rates([other, job], discipline)[0] for other in measured)
+
+
+@pytest.mark.parametrize("discipline", [TIMESLICING, MPS])
+def test_large_jobs_nobody_paired_still_get_about_a_fair_share(discipline: str) -> None:
+    for name in ("vgg19:128", "bert-base:128", "resnet50:256"):
+        for count in (2, 3, 4):
+            found = rates([shipped().known[name]] * count, discipline)
+
+            assert 0.9 < found.sum() < 1.5
 
 
 def test_features_are_found_by_model_and_the_nearest_batch() -> None:

@@ -14,10 +14,11 @@ from weft.perf.interference_fit import Group, Penalty, fit
 from weft.perf.interference_law import Law
 
 TRUTH = Law(
-    weights=((-0.3, 1.5, 0.2, 0.3, -0.5, -0.2), (0.2, 0.1, 0.3, 0.2, 0.3, 0.0)),
+    weights=((-0.3, 1.5, 0.2, 0.3, -0.5, -0.2), (0.0, 0.1, 0.3, 0.2, 0.3, 0.0)),
     bumps=((0.0,), (0.0,)),
     centres=((0.0,) * 5,),
     width=0.5,
+    cost=0.9,
 )
 
 

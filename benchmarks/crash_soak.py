@@ -141,6 +141,7 @@ class Soak:
 
     folder: Path
     rng: random.Random
+    longest: int = 40
     submitted: list[str] = field(default_factory=list)
     cancelled: set[str] = field(default_factory=set)
     kills: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KILLED, 0))
@@ -159,15 +160,16 @@ class Soak:
 
     def start(self) -> subprocess.Popen[str]:
         """A service that is ready."""
-        child = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.crash_soak", "--serve", str(self.state)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=(self.folder / "service.log").open("a"),
-            text=True,
-            cwd=Path(__file__).resolve().parents[1],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
+        with (self.folder / "service.log").open("a") as errors:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.crash_soak", "--serve", str(self.state)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                cwd=Path(__file__).resolve().parents[1],
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
         if not _answer(child):
             raise RuntimeError((self.folder / "service.log").read_text()[-3000:])
         return child
@@ -216,7 +218,7 @@ class Soak:
             return {"do": "drain"}
         if len(self.submitted) > JOBS_A_KILL * (2 + sum(self.kills.values())):
             return {"do": "nothing"}
-        goal = self.rng.randint(2, 40)
+        goal = self.rng.randint(2, self.longest)
         return {
             "do": "submit",
             "job": f"job-{self.asked}",
@@ -255,9 +257,14 @@ def _answer(child: subprocess.Popen[str]) -> bool:
     return bool(child.stdout.readline())
 
 
-def soak(folder: Path, kills: int, seed: int = 0, pause_s: float = 0.6) -> dict[str, Any]:
-    """Kill `kills` times, let everything end, and check; what was seen."""
-    it = Soak(folder, random.Random(seed))
+def soak(
+    folder: Path, kills: int, seed: int = 0, pause_s: float = 0.6, longest: int = 40
+) -> dict[str, Any]:
+    """Kill `kills` times, let everything end, and check; what was seen.
+
+    Between two kills pass up to `pause_s` seconds; a job takes up to `longest` ticks.
+    """
+    it = Soak(folder, random.Random(seed), longest)
     it.prepare()
     began = time.monotonic()
     child = it.start()

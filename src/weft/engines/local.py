@@ -218,7 +218,8 @@ class LocalEngine:
     async def _pump(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._poke.wait(), POLL_S)
+                async with asyncio.timeout(POLL_S):  # wait_for may swallow a cancellation
+                    await self._poke.wait()
             self._poke.clear()
             for watched in [*self._watched.values()]:
                 for event in watched.news():

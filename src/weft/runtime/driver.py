@@ -52,13 +52,12 @@ from weft.core.scheduler import Scheduler
 from weft.runtime.admit import check_job, check_policy, policy_of, taken
 from weft.runtime.backoff import Backoff
 from weft.runtime.clock import Clock
+from weft.runtime.follow import follow
 from weft.runtime.ledger import Ledger
 from weft.runtime.recover import reconcile, recover, snapshot
 from weft.runtime.status import JobStatus, status_of
 
 log = logging.getLogger(__name__)
-
-READ_AT_ONCE = 500
 
 
 class Driver:
@@ -100,7 +99,7 @@ class Driver:
         self._all_nodes: dict[NodeId, Node] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
-        self._failed = False
+        self._error: BaseException | None = None
 
     # ---- life
 
@@ -132,15 +131,17 @@ class Driver:
             await asyncio.gather(run, return_exceptions=True)  # to the end of its turn
             listen.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._fail_waiting(EngineError("the scheduler is closing", hint="submit again later"))
-        if not self._failed:
+        self._fail_waiting(EngineError("the scheduler is closing", hint="ask again later"))
+        if self._error is None:
             await self._save()
         self._announce()
         await self.engine.close()
 
     async def wait(self) -> None:
         """Until the driver is closed; raises whatever broke it."""
-        await asyncio.gather(*self._tasks, return_exceptions=self._closing)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._error is not None:
+            raise self._error
 
     # ---- what is asked of it
 
@@ -224,18 +225,9 @@ class Driver:
         word = {**dict.fromkeys(drained, "drained"), **dict.fromkeys(up, "up")}
         return [(node, word.get(name, "down")) for name, node in self._all_nodes.items()]
 
-    async def subscribe(self, from_seq: int = 0) -> AsyncIterator[tuple[int, float, Event]]:
+    def subscribe(self, from_seq: int = 0) -> AsyncIterator[tuple[int, float, Event]]:
         """Every event after number `from_seq`, those of the past first; ends with the driver."""
-        while True:
-            changed = self._changed
-            found = await asyncio.to_thread(self.store.since, from_seq, READ_AT_ONCE)
-            for one in found:
-                yield one
-                from_seq = one[0]
-            if not found:
-                if self._closing:
-                    return
-                await changed.wait()
+        return follow(self.store, from_seq, lambda: None if self._closing else self._changed)
 
     async def ended(self, job: JobId) -> JobStatus:
         """Wait until a job has left for good."""
@@ -249,7 +241,8 @@ class Driver:
 
     async def _run(self) -> None:
         while not self._closing:
-            await self._sleep()
+            if not self._inbox:
+                await self._sleep()
             asked, self._inbox = self._inbox, deque()
             now = self._clock.tick()
             events = [event for event, _ in asked]
@@ -266,12 +259,11 @@ class Driver:
                     answer.set_result(None)
 
     async def _sleep(self) -> None:
-        """Until something is asked or the wake-up is due."""
-        if self._inbox:
-            return
+        """Until something is asked or it is time to wake."""
         self._bell.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._bell.wait(), self._clock.until(self._wake))
+            async with asyncio.timeout(self._clock.until(self._wake)):
+                await self._bell.wait()
 
     async def _turn(self, now: float, events: list[Event]) -> None:
         """Fold, decide, write down, act."""
@@ -387,7 +379,7 @@ class Driver:
         if task.cancelled() or not (error := task.exception()):
             return
         log.error("the driver stopped: %s", error, exc_info=error)
-        self._closing = self._failed = True
+        self._closing, self._error = True, error
         self._fail_waiting(error)
         for other in self._tasks:
             other.cancel()

@@ -176,7 +176,8 @@ class SimulatedEngine:
             if self._due:
                 nap = min(max((self._due[0][0] - self._now()) / self.speed, 0.0), nap)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._bell.wait(), nap)
+                async with asyncio.timeout(nap):
+                    await self._bell.wait()
 
     def _catch_up(self) -> None:
         while self._due and self._due[0][0] <= self._now():

@@ -1,0 +1,111 @@
+"""Both stores: what was appended is what is read, in order, for good."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from weft.core.errors import InvalidConfig, WeftError
+from weft.core.events import Cancelled, Event, Started, Submitted
+from weft.core.launch import Launch
+from weft.core.model import Job, JobId
+from weft.core.ports import Store
+from weft.store.memory import MemoryStore
+from weft.store.sqlite import SqliteStore
+
+MAKERS: dict[str, Callable[[Path], Store]] = {
+    "memory": lambda _: MemoryStore(),
+    "sqlite": lambda folder: SqliteStore(folder / "events.db"),
+}
+A = JobId("a")
+EVENTS: list[tuple[float, Event]] = [
+    (1.5, Submitted(Job(A, launch=Launch(("python", "x.py"), env={"K": "v\n"})))),
+    (2.5, Started(A, 1)),
+    (3.5, Cancelled(A)),
+]
+
+
+@pytest.fixture(params=MAKERS)
+def store(request: pytest.FixtureRequest, tmp_path: Path):  # type: ignore[no-untyped-def]
+    made = MAKERS[request.param](tmp_path)
+    yield made
+    made.close()
+
+
+def test_what_was_appended_is_read_back_with_its_numbers(store: Store) -> None:
+    assert store.append(EVENTS[:2]) == 2
+    assert store.append(EVENTS[2:]) == 3
+
+    assert store.since(0) == [(i, at, e) for i, (at, e) in enumerate(EVENTS, start=1)]
+    assert store.since(2) == [(3, *EVENTS[2])]
+    assert store.since(0, limit=1) == [(1, *EVENTS[0])]
+    assert store.since(3) == []
+
+
+def test_the_newest_snapshot_is_the_one_that_is_given(store: Store) -> None:
+    assert store.latest() is None
+
+    for seq in (3, 7, 9):
+        store.save(seq, b"state %d" % seq)
+
+    assert store.latest() == (9, b"state 9")
+
+
+def test_appending_nothing_changes_nothing(store: Store) -> None:
+    store.append(EVENTS)
+
+    assert store.append([]) == 3
+
+
+def test_another_process_finds_everything(tmp_path: Path) -> None:
+    first = SqliteStore(tmp_path / "events.db")
+    first.append(EVENTS)
+    first.close()
+
+    second = SqliteStore(tmp_path / "events.db")
+
+    assert [(at, e) for _, at, e in second.since(0)] == EVENTS
+    second.close()
+
+
+def test_one_process_at_a_time_owns_the_log(tmp_path: Path) -> None:
+    first = SqliteStore(tmp_path / "events.db")
+
+    with pytest.raises(InvalidConfig, match="in use by another process"):
+        SqliteStore(tmp_path / "events.db")
+
+    first.close()
+    SqliteStore(tmp_path / "events.db").close()
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "events.db").write_bytes(b"this is not a database, it is a poem" * 100)
+
+    with pytest.raises(InvalidConfig, match="cannot be read as an event log"):
+        SqliteStore(tmp_path / "events.db")
+
+
+def test_a_log_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    SqliteStore(tmp_path / "events.db").close()
+    with sqlite3.connect(tmp_path / "events.db") as db:
+        db.execute("PRAGMA user_version=99")
+    db.close()
+
+    with pytest.raises(InvalidConfig, match="newer version"):
+        SqliteStore(tmp_path / "events.db")
+
+
+def test_a_batch_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "events.db")
+    store.append(EVENTS[:1])
+    store._db.execute("CREATE TRIGGER no BEFORE INSERT ON events WHEN new.at > 3 "
+                      "BEGIN SELECT raise(ABORT, 'disk full'); END")  # fmt: skip
+
+    with pytest.raises(WeftError, match="2 events could not be written"):
+        store.append(EVENTS[1:])
+
+    assert len(store.since(0)) == 1
+    store.close()

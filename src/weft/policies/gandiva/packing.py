@@ -1,0 +1,48 @@
+"""Packing by trial: put two jobs on the same devices, measure, keep or undo."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+from weft.core.model import JobId, NodeId
+from weft.policies.gandiva.book import Book, Pair
+
+BUSY = 0.99  # a job that keeps its devices as busy as this has nothing to give away
+
+
+def worth_it(speeds: Sequence[float]) -> bool:
+    """Whether jobs together do more than in turns; speeds are parts of each one's alone."""
+    return sum(speeds) > 1.0 + 1e-9
+
+
+def judge(book: Book) -> None:
+    """Keep every pair on trial that was worth it; part the others for good."""
+    for one, other in book.trials:
+        if book.mate.get(one) != other:
+            continue
+        paces = [book.view.sharing().pace(book.jobs[job]) for job in (one, other)]
+        measured = [pace for pace in paces if pace is not None]
+        if len(measured) < len(paces) or not worth_it(measured):
+            book.part(one, other)
+    book.trials.clear()
+
+
+def candidate(book: Book, node: NodeId) -> Pair | None:
+    """The two least busy jobs of a node that may run together and were not tried yet."""
+    sharing = book.view.sharing()
+    alone = [job for job in book.residents(node) if _movable(book, job)]
+    use = {job: sharing.profile(book.jobs[job]).gpu_use for job in alone}
+    alone = sorted((job for job in alone if use[job] < BUSY), key=lambda job: use[job])
+    failed = {frozenset(pair) for pair in book.refused}
+    most = book.nodes[node].device_gb
+    for one, other in combinations(alone, 2):
+        if book.home[one] != book.home[other] or frozenset((one, other)) in failed:
+            continue
+        if sum(sharing.profile(book.jobs[job]).mem_gb for job in (one, other)) <= most:
+            return one, other
+    return None
+
+
+def _movable(book: Book, job: JobId) -> bool:
+    return job not in book.mate and not book.pinned(job) and book.jobs[job].demand.share == 1.0

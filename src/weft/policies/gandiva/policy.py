@@ -1,0 +1,201 @@
+"""Gandiva: oversubscribe, take turns, pack by trial, migrate, grow and shrink.
+
+Paper       Xiao et al., "Gandiva: Introspective Cluster Scheduling for Deep Learning", OSDI
+            2018.
+Objective   early feedback for every job and busy GPUs; neither fairness nor completion time.
+Needs       nothing beforehand; the measured pace of jobs that run side by side.
+Controls    who runs, where, which two share devices; with `elastic` how many GPUs.
+Cost        O(jobs + nodes) a decision, one decision a quantum while jobs take turns.
+Deviations  turns are real suspensions: a job leaves its devices at the end of its quantum and
+            comes back in its next turn, at `hand_over` seconds each time, so suspended jobs hold
+            no device memory and gangs of different size rotate as in the paper; elsewhere than
+            on its node a start costs what the simulator charges for a restart (a migration).
+            All nodes change hands together. The oversubscription limit is not in the paper:
+            `limit` times a node's GPUs. Packing is tried inside a node, two jobs of equal size at
+            a time, for one quantum; saturating jobs are not tried. Whole-node emptying happens
+            when a job leaves while no node is empty, all of a node or nothing. A gang larger
+            than a node waits for empty nodes and is never suspended. Whoever asks for part of a
+            device gets a whole one. Moves between kinds of GPU are not made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from weft.core.about import About, Controls
+from weft.core.errors import InvalidConfig
+from weft.core.model import Allocation, JobId, NodeId, Sharing, Slice
+from weft.core.plan import Plan
+from weft.core.view import View
+from weft.policies.gandiva.book import Book, Memory, Turn
+from weft.policies.gandiva.moving import defragment, grow, relieve
+from weft.policies.gandiva.packing import candidate, judge
+from weft.policies.gandiva.place import place
+from weft.policies.gandiva.slices import filled, known, next_turn
+
+EPS = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Gandiva:
+    """Nobody waits while a node of his size has turns to give.
+
+    `limit` is how many times its GPUs a node may promise; `quantum` the seconds of a turn;
+    `hand_over` what a change of hands costs; `threshold` the free part of a node from which on
+    its jobs are moved away.
+    """
+
+    limit: float = 2.0
+    quantum: float = 60.0
+    hand_over: float = 0.5
+    pack: bool = True
+    migrate: bool = True
+    elastic: bool = False
+    threshold: float = 0.75
+
+    def __post_init__(self) -> None:
+        if self.limit < 1.0 or self.quantum <= 0.0 or self.hand_over < 0.0:
+            raise InvalidConfig(
+                f"gandiva: limit {self.limit:g}, quantum {self.quantum:g} and hand_over "
+                f"{self.hand_over:g} make no turns",
+                hint="limit at least 1, quantum above 0, hand_over at least 0",
+            )
+
+    @property
+    def about(self) -> About:
+        """Sizes are set only where jobs may grow."""
+        controls = Controls.SHARE | (Controls.COUNT if self.elastic else Controls.NOTHING)
+        return About("gandiva", "Xiao et al. 2018", controls=controls, resume_s=self.hand_over)
+
+    def decide(self, view: View) -> Plan:
+        """Find homes for newcomers, improve those of others, then see whose turn it is."""
+        kept = view.memory if isinstance(view.memory, Memory) else Memory()
+        book = Book(view, kept)
+        over = kept.until is not None and view.now >= kept.until - EPS
+        if over:
+            judge(book)
+        self._admit(book)
+        if self.migrate and book.departed:
+            relieve(book)
+            defragment(book, self.threshold)
+        running = self._turns(book, over=over or kept.until is None)
+        if self.elastic and not book.waiting() and not book.turns:
+            grow(book)
+        changes = _changes(book, running)
+        until = self._until(book, kept, changes, over=over)
+        used = dict.fromkeys((*kept.used, *(n for j in running for n in book.home[j])))
+        memory = book.memory(until, (n for n in used if n in book.nodes))
+        return Plan(changes, wake_at=until, memory=memory)
+
+    def _admit(self, book: Book) -> None:
+        for job in book.waiting():
+            home = place(book, job, self.limit)
+            if home is None:
+                return  # first come, first served
+            book.settle(job.id, home)
+
+    def _turns(self, book: Book, *, over: bool) -> list[JobId]:
+        """Units that run now, node by node."""
+        running: dict[JobId, None] = {}
+        for node in book.nodes:
+            if book.free(node) < 0 and over and self.pack:
+                pair = candidate(book, node)
+                if pair is not None:
+                    book.pair(*pair)
+                    book.trials.append(pair)
+            units = book.units(node)
+            sizes = {unit: book.size(unit, node) for unit in units}
+            if book.free(node) >= 0:
+                book.turns.pop(node, None)
+                running.update(dict.fromkeys(units))
+                continue
+            turn = book.turns[node] = self._turn(book, node, sizes, over=over)
+            running.update(dict.fromkeys(turn.inside))
+        return list(running)
+
+    def _turn(self, book: Book, node: NodeId, sizes: dict[JobId, int], *, over: bool) -> Turn:
+        gpus = book.nodes[node].gpus
+        before = known(book.turns.get(node, Turn()), list(sizes))
+        new = {job for pair in book.trials for job in pair}
+        order = sorted(before.order, key=lambda unit: unit not in new)
+        if not before.inside:
+            # Those who run go first: nobody is suspended in the middle of a quantum.
+            order = order if over else sorted(order, key=lambda unit: unit not in book.held)
+        elif not over:
+            return filled(before, sizes, gpus)
+        pinned = {unit for unit in order if book.pinned(unit)}
+        return next_turn(order, sizes, gpus, pinned)
+
+    def _until(
+        self,
+        book: Book,
+        kept: Memory,
+        changes: dict[JobId, Allocation | None],
+        *,
+        over: bool,
+    ) -> float | None:
+        """When hands change next; None while everybody runs and nothing is on trial."""
+        if not book.turns and not book.trials:
+            return None
+        if kept.until is not None and not over:
+            return kept.until
+        starts = [on for job, on in changes.items() if on is not None and job not in book.held]
+        handed = any(part.node in kept.used for on in starts for part in on.slices)
+        return book.view.now + self.quantum + (self.hand_over if handed else 0.0)
+
+
+def _changes(book: Book, running: Iterable[JobId]) -> dict[JobId, Allocation | None]:
+    """From units and homes to devices: who stays keeps them, newcomers take what is left."""
+    free, held = book.view.free, book.held
+    wanted: dict[JobId, Allocation] = {}
+    fresh: list[JobId] = []
+    for unit in running:
+        at = _devices(book, unit)
+        if at is None:
+            fresh.append(unit)
+        else:
+            wanted.update(_terms(book, unit, at))
+    for job, on in held.items():
+        if wanted.get(job) != on:
+            free.give(on)
+    for job, on in wanted.items():
+        if held.get(job) != on:
+            free.take(on)
+    for unit in fresh:
+        index = book.view.cluster.index
+        at = tuple(free.slice(index[node], gpus) for node, gpus in book.home[unit].items())
+        for job, on in _terms(book, unit, at).items():
+            free.take(on)
+            wanted[job] = on
+    changes: dict[JobId, Allocation | None] = {job: None for job in held if job not in wanted}
+    changes.update({job: on for job, on in wanted.items() if held.get(job) != on})
+    return changes
+
+
+def _devices(book: Book, unit: JobId) -> tuple[Slice, ...] | None:
+    """Devices that a member of a unit holds already, if they are what the unit should have."""
+    for job in book.members(unit):
+        on = book.held.get(job)
+        if on is not None and {p.node: len(p.gpus) for p in on.slices} == book.home[unit]:
+            return on.slices
+    return None
+
+
+def _terms(book: Book, unit: JobId, at: tuple[Slice, ...]) -> dict[JobId, Allocation]:
+    """What every member of a unit holds: all of its devices, or half of them each."""
+    members = book.members(unit)
+    share = 1.0 / len(members)
+    index, free = book.view.cluster.index, book.view.free
+    slices = tuple(
+        free.slice_of(index[part.node], sum(1 << gpu for gpu in part.gpus), share) for part in at
+    )
+    if len(members) == 1:
+        return {unit: Allocation(slices)}
+    profile = book.view.sharing().profile
+    return {
+        job: Allocation(
+            slices, Sharing(share=share, gpu_mem_gb=profile(book.jobs[job]).mem_gb or None)
+        )
+        for job in members
+    }

@@ -12,14 +12,26 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from weft.colocate import conserving, lockstep
-from weft.colocate.turns import TOLERANCE, gap_iterations, paced_speed, slice_speed
+from weft.colocate.turns import (
+    SPILL,
+    gap_iterations,
+    guarded_speed,
+    paced_speed,
+    slice_speed,
+)
 from weft.core.model import Discipline, Job, JobId, Tier
 from weft.core.ports import Resident
-from weft.core.profile import Profile
+from weft.core.profile import Profile, Sensitivity
 
 Interfering = Callable[[Sequence[Profile]], Sequence[float]]
+Host = Callable[[Job], Sensitivity | None]
 # Stretch of all stages in groups of one to four, as Muri's authors calibrated it on V100.
 CONTENTION = (1.0, 1.31, 1.478, 1.35)
+
+
+def insensitive(job: Job) -> Sensitivity | None:  # noqa: ARG001 - of no job
+    """Nothing is known of what CPU cores and host memory do."""
+    return None
 
 
 def fair(group: Sequence[Profile]) -> list[float]:
@@ -32,23 +44,31 @@ class Colocated:
     """Speeds of groups under every discipline.
 
     `profiles` tells what a job does alone; `interfering` the speeds of a group that nobody
-    orders; `contention` stretches interleaved stages by size of group.
+    orders; `contention` stretches interleaved stages by size of group. `sensitivity` tells what
+    CPU cores and host memory do for a job.
     """
 
     profiles: Callable[[Job], Profile]
     interfering: Interfering = fair
     contention: tuple[float, ...] = CONTENTION
     gaps: bool = False
+    sensitivity: Host = insensitive
     _paces: dict[JobId, float] = field(default_factory=dict)
+    _known: dict[JobId, Profile] = field(default_factory=dict)
 
     # ---- the truth
 
     def speed(self, one: Resident, beside: Sequence[Resident]) -> float:
         """Speed of `one` beside others, as a part of its speed alone."""
-        if not beside or one.job.demand.share < 1.0:
+        return self._beside(one, beside) * self._hosted(one)
+
+    def _beside(self, one: Resident, beside: Sequence[Resident]) -> float:
+        if one.job.demand.share < 1.0:
             return 1.0  # a job recorded on part of a device has its neighbours in its record
-        profile = self.profiles(one.job)
-        others = [self.profiles(r.job) for r in beside]
+        if not beside and one.on.sharing.tier is Tier.GUARANTEED:
+            return 1.0
+        profile = self.profile(one.job)
+        others = [self.profile(r.job) for r in beside]
         if one.on.sharing.discipline is Discipline.PACED:
             return self._paced(one, profile, beside, others)
         if one.on.sharing.discipline is Discipline.TIMESLICE:
@@ -60,11 +80,26 @@ class Colocated:
             return self._in_step((one, *beside), (profile, *others))
         return self._together((profile, *others), one.on.sharing.discipline)[0]
 
+    def _hosted(self, one: Resident) -> float:
+        """What its part of the hosts does for a job: a gang waits for its poorest member."""
+        known = self.sensitivity(one.job)
+        if known is None:
+            return 1.0
+        parts = one.on.slices
+        return min(known.at(p.cpus / len(p.gpus), p.mem_gb / len(p.gpus)) for p in parts)
+
     # ---- what is believed
+
+    def host(self, job: Job) -> Sensitivity | None:
+        """What CPU cores and host memory do for a job; None where nobody knows."""
+        return self.sensitivity(job)
 
     def profile(self, job: Job) -> Profile:
         """What a job does with a device when alone."""
-        return self.profiles(job)
+        known = self._known.get(job.id)
+        if known is None:
+            known = self._known[job.id] = self.profiles(job)
+        return known
 
     def speeds(
         self,
@@ -77,7 +112,7 @@ class Colocated:
             return (1.0,)
         if discipline is Discipline.TIMESLICE:
             return [slice_speed(1.0, len(jobs))] * len(jobs)
-        return self._together(tuple(self.profiles(job) for job in jobs), discipline)
+        return self._together(tuple(self.profile(job) for job in jobs), discipline)
 
     def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:  # noqa: ARG002
         """Keep what a job measured of its speed."""
@@ -91,6 +126,7 @@ class Colocated:
     def forget(self, job: Job) -> None:
         """Nothing more will be asked of it."""
         self._paces.pop(job.id, None)
+        self._known.pop(job.id, None)
 
     # ---- inside
 
@@ -116,17 +152,34 @@ class Colocated:
         beside: Sequence[Resident],
         others: Sequence[Profile],
     ) -> float:
-        if one.on.sharing.tier is Tier.GUARANTEED:
-            return 1.0 if self.gaps else 1.0 - TOLERANCE
         paired = list(zip(beside, others, strict=True))
+        if one.on.sharing.tier is Tier.GUARANTEED:
+            return 1.0 if self.gaps else guarded_speed(_use(profile), _asked(one, paired))
         firm = [p for r, p in paired if r.on.sharing.tier is Tier.GUARANTEED]
         loose = len(paired) - len(firm)
         if self.gaps:
             return _in_gaps(profile, firm, loose)
         # A gang waits for its slowest device; what is left there is shared by the loose.
-        busy = max((p.busy_s / p.step_s for p in firm), default=0.0)
-        own = profile.busy_s / profile.step_s
-        return paced_speed(1.0, busy, own) / (1 + loose)
+        busy = max(map(_use, firm), default=0.0)
+        speed = paced_speed(one.on.sharing.share, busy, _use(profile)) / (1 + loose)
+        cap = one.on.sharing.gpu_mem_gb
+        return speed * SPILL if cap is not None and cap < profile.mem_gb - 1e-6 else speed
+
+
+def _use(profile: Profile) -> float:
+    return min(profile.busy_s / profile.step_s, 1.0)
+
+
+def _asked(one: Resident, beside: Sequence[tuple[Resident, Profile]]) -> float:
+    """What opportunistic jobs want of the processors of the device where they want most."""
+    wanted = {(p.node, gpu): 0.0 for p in one.on.slices for gpu in p.gpus}
+    for other, profile in beside:
+        if other.on.sharing.tier is Tier.OPPORTUNISTIC:
+            for part in other.on.slices:
+                for gpu in part.gpus:
+                    if (part.node, gpu) in wanted:
+                        wanted[part.node, gpu] += other.on.sharing.share * _use(profile)
+    return max(wanted.values())
 
 
 @lru_cache(maxsize=1 << 16)

@@ -320,6 +320,29 @@ def test_the_same_seed_gives_the_same_plan_and_memory_is_taken_up() -> None:
     assert (first.memory.states == second.memory.states).all()
 
 
+def test_the_authors_search_goes_on_from_its_pareto_set() -> None:
+    view = seen("4x4:t4", {"a": None, "b": None, "c": None}, 600.0, Told())
+
+    all_, front = (
+        Pollux(population=20, generations=5, artifact=artifact).decide(replace(view)).memory
+        for artifact in (False, True)
+    )
+
+    assert isinstance(all_, Memory)
+    assert isinstance(front, Memory)
+    assert front.states.shape[1] < all_.states.shape[1] == 20
+    machines = Machines.of(view)
+    known = speedups(view.table, Told(), machines)
+    policy = Pollux(artifact=True)
+    order = np.array([front.jobs.index(job.id) for job in view.table.jobs])
+    matrix = policy._matrix(view, machines, known, np.arange(3))
+    states = front.states[order].astype(np.float32)
+    goals = np.stack(
+        [matrix.rows(states)[0].sum(axis=0), utility(known.values, machines.capacity, states)]
+    )
+    assert (fronts(goals) == 0).all()
+
+
 def test_memory_of_other_jobs_and_machines_is_no_trouble() -> None:
     gone = Memory((JobId("x"), JobId("a")), ("t4-9/0", "t4-0/0"), np.ones((2, 3, 2)))
     view = replace(seen("2x4:t4", {"a": None}, 600.0, Told()), memory=gone)

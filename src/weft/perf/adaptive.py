@@ -152,7 +152,11 @@ class Tuner:
         self.noise = sqr, var = table.noise(batch, epoch)
         gain = (var + sqr) / (var / (batch / table.init_batch) + sqr)
         took = step + self.accumulate * (step - sync)
-        profile = self.profiles.setdefault("" if self.blind else self.kind, Profile())
+        name = "" if self.blind else self.kind
+        profile = self.profiles.get(name)
+        if profile is None:
+            # Measurements of several kinds contradict each other: each of them may matter.
+            profile = self.profiles[name] = Profile(close=0.0) if self.blind else Profile()
         profile.observe(Row(len(self.placement), replicas, self.local, step - sync, step))
         return gain / took / table.slowdown
 

@@ -35,7 +35,7 @@ class Belief:
     steps: dict[str, Steps] = field(default_factory=dict)
     curve: Floats | None = None
     curve_of: tuple[object, ...] = ()
-    mixed: Profile = field(default_factory=Profile)
+    mixed: Profile = field(default_factory=lambda: Profile(close=0.0))
     blind: Floats | None = None
     blind_of: tuple[object, ...] = ()
 

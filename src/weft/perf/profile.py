@@ -7,13 +7,17 @@ from dataclasses import dataclass, field
 from weft.perf.fit import Row, fit
 from weft.perf.goodput import StepTime
 
-CLOSE = 0.05  # a model that foretells a new measurement this well is not fitted again
+CLOSE = 0.05
 
 
 @dataclass(slots=True)
 class Profile:
-    """Rows by configuration, the first measurement of each kept; fitted when asked."""
+    """Rows by configuration, the first measurement of each kept; fitted when asked.
 
+    A measurement that the model foretells within `close` does not make it fit again.
+    """
+
+    close: float = CLOSE
     rows: dict[tuple[int, int, int], Row] = field(default_factory=dict)
     version: int = 0
     _times: StepTime | None = None
@@ -44,8 +48,8 @@ class Profile:
             return False
         grad = self._times.grad(row.local)
         step = self._times.step(row.nodes, row.replicas, row.local)
-        near = abs(grad / row.grad_s - 1.0) < CLOSE and abs(step / row.step_s - 1.0) < CLOSE
-        return bool(near)
+        off = max(abs(grad / row.grad_s - 1.0), abs(step / row.step_s - 1.0))
+        return bool(off < self.close)
 
 
 def regime(row: Row) -> int:

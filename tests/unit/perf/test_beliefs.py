@@ -229,6 +229,8 @@ def test_new_noise_changes_beliefs_and_an_old_row_does_not() -> None:
 
     noisier = beliefs.goodputs(table, CONFIGS)
 
+    afresh = told(*PAIR, report(1, 2, 128, noise=(0.5, 20.0))).goodputs(table, CONFIGS)
+    assert (noisier == afresh).all()
     assert (same == first).all()
     assert noisier[0, 1] > first[0, 1]  # large batches lose less
 

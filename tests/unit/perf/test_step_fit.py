@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.perf.fit import GAMMA, Row, fit
+from weft.perf.fit import GAMMA, Problem, Row, fit
 from weft.perf.goodput import TINY, StepTime
+from weft.perf.profile import Profile
 
 TRUE = StepTime(0.05, 0.001, 0.04, 0.002, 0.02, 0.001, 2.0)
 ONE = ((1, 1, 128),)
@@ -133,3 +134,37 @@ def test_parameters_stay_in_bounds_and_measured_rows_are_explained(times: StepTi
     assert min(found[:6]) >= TINY
     assert GAMMA[0] <= found.gamma <= GAMMA[1]
     assert np.mean([off(found, row) for row in rows]) < 0.01
+
+
+def test_the_slope_of_the_loss_is_that_of_its_values() -> None:
+    rows = measured(ALL)
+    nodes, replicas, local, grad_s, step_s = (
+        np.array(c, dtype=float) for c in zip(*rows, strict=True)
+    )
+    problem = Problem(nodes, replicas, local, np.log(grad_s), np.log(step_s))
+    here = np.array([0.08, 0.0015, 0.03, 0.004, 0.05, 0.002, 1.7])
+
+    pull = problem.at(here).pull
+
+    for i in range(7):
+        nudge = np.where(np.arange(7) == i, 1e-6, 0.0)
+        up, down = (here * np.exp(sign * nudge) for sign in (1.0, -1.0))
+        if i == 6:  # gamma is not taken on a logarithmic scale
+            up, down = here + nudge, here - nudge
+        slope = (problem.at(up).loss - problem.at(down).loss) / 2e-6
+        assert 2.0 * pull[i] == pytest.approx(slope, rel=1e-4, abs=1e-7)
+
+
+@pytest.mark.parametrize(("close", "fitted_again"), [(0.05, False), (0.0, True)])
+def test_a_measurement_that_was_foretold_well_need_not_be_fitted(
+    close: float, fitted_again: bool
+) -> None:
+    profile = Profile(close=close)
+    for row in measured(ALL):
+        profile.observe(row)
+    profile.times()
+    before = profile.version
+
+    assert profile.observe(measured(((2, 8, 160),))[0])
+
+    assert (profile.version != before) is fitted_again

@@ -153,6 +153,19 @@ def test_the_first_of_two_spread_jobs_keeps_a_node() -> None:
     assert states[:, 0].tolist() == [[2, 2, 0], [0, 0, 2]]
 
 
+def test_a_node_on_which_spread_jobs_meet_may_be_cleared_for_the_first() -> None:
+    held = counts([0, 0, 0], [0, 0, 0], [0, 0, 0])
+    states = counts([[2, 1, 0]], [[0, 1, 2]], [[0, 1, 0]])
+
+    kept = repair(matrix(held, counts(4, 4, 4)), states.copy(), np.random.default_rng(0))
+    cleared = repair(
+        matrix(held, counts(4, 4, 4), clear=True), states.copy(), np.random.default_rng(0)
+    )
+
+    assert kept[:, 0].tolist() == [[2, 1, 0], [0, 0, 2], [0, 1, 0]]
+    assert cleared[:, 0].tolist() == [[2, 1, 0], [0, 0, 2], [0, 0, 0]]
+
+
 def test_earlier_jobs_keep_their_replicas_on_a_full_node() -> None:
     problem = matrix(counts([0], [0], [0]), counts(4))
 

@@ -30,7 +30,8 @@ class Matrix:
     """What may be chosen, jobs in order of precedence, and what it is worth.
 
     `held` is the state now, jobs x nodes. `least` and `most` bound the replicas of a job that
-    runs, `nodes` the nodes it may use at once. `worth` is what a row adds to the score of a
+    runs, `nodes` the nodes it may use at once. Where jobs that span nodes meet on one, the first
+    keeps it; with `clear` whoever comes after the second loses it as well. `worth` is what a row adds to the score of a
     state: by job, whether the row differs from what is held, whether it is on several nodes,
     and replicas.
     """
@@ -43,6 +44,7 @@ class Matrix:
     pinned: Bools
     worth: Floats
     nodes: int = 16
+    clear: bool = False
 
     @cached_property
     def free_choice(self) -> bool:
@@ -223,7 +225,10 @@ def _part_spread_jobs(matrix: Matrix, states: Counts) -> None:
     one, node = np.nonzero(on.sum(axis=0) > 1)
     if len(one):
         later = on[:, one, node] > 0
-        later[later.argmax(axis=0), np.arange(len(one))] = False
+        if matrix.clear:
+            later = later.cumsum(axis=0) > 1
+        else:
+            later[later.argmax(axis=0), np.arange(len(one))] = False
         later[matrix.pinned] = False
         states[:, one, node] *= ~later
 

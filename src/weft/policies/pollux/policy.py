@@ -30,9 +30,9 @@ from weft.core.model import JobId
 from weft.core.plan import Plan
 from weft.core.table import Floats, Rows
 from weft.core.view import View
-from weft.pieces.size.genetic import Counts, Matrix, by_score, evolve
+from weft.pieces.size.genetic import Counts, Found, Matrix, by_score, evolve
 from weft.policies.pollux.machines import Machines
-from weft.policies.pollux.pareto import Pareto
+from weft.policies.pollux.pareto import Pareto, fronts, utility
 from weft.policies.pollux.speedups import Speedups, restart_factor, speedups, worth
 
 FASTEST_FIRST = ("a100", "v100", "quad", "rtx", "t4")
@@ -105,7 +105,7 @@ class Pollux:
         jobs = tuple(view.job(row).id for row in order)
         found = evolve(
             matrix,
-            _seeds(matrix, machines, _recall(view.memory, jobs, names)),
+            self._seeds(matrix, machines, _recall(view.memory, jobs, names)),
             view.rng,
             population=self.population,
             generations=self.generations,
@@ -117,7 +117,21 @@ class Pollux:
         wanted[order] = self._on_one_kind(machines, matrix, best)
         placed = machines.place(view, held, wanted)
         changes = {view.job(row).id: on for row, on in placed.items()}
-        return Plan(changes, memory=Memory(jobs, names, found.states.astype(float)))
+        kept = found.states[:, self._kept(known.values[order], machines, found)]
+        return Plan(changes, memory=Memory(jobs, names, kept.astype(float)))
+
+    def _kept(self, values: Floats, machines: Machines, found: Found) -> Rows:
+        """States to start the next search from: all, or in the authors' code the Pareto set."""
+        if not self.artifact:
+            return np.arange(len(found.score))
+        goals = np.stack([found.score, utility(values, machines.capacity, found.states)])
+        return np.flatnonzero(fronts(goals) == 0)
+
+    def _seeds(self, matrix: Matrix, machines: Machines, last: Counts | None) -> Counts:
+        """Where to start: the authors' code from the last states if there are any."""
+        if self.artifact:
+            return matrix.held[:, None] if last is None else last
+        return _seeds(matrix, machines, last)
 
     def _matrix(self, view: View, machines: Machines, known: Speedups, order: Rows) -> Matrix:
         """The problem of this round, jobs in order of precedence."""
@@ -135,6 +149,7 @@ class Pollux:
             pinned[order],
             worth(known.values, factor, scale, self.p)[order],
             max(self.max_nodes, int(known.least.max())),
+            clear=self.artifact,
         )
 
     def _on_one_kind(self, machines: Machines, matrix: Matrix, state: Counts) -> Counts:

@@ -23,7 +23,7 @@ from benchmarks.measure import data_folder
 from weft.perf.interference import shipped
 from weft.perf.interference_fit import CANDIDATES, Group, Penalty, fit
 
-HALVES = range(100, 120)  # seeds; others were used while the model was made
+HALVES = range(100, 120)  # seeds; penalties were chosen on halves by others
 LUCID_HALVES = range(100, 105)
 Guess = Callable[[Group], Sequence[float]]
 Fitting = Callable[[Sequence[Group]], Guess]

@@ -16,7 +16,10 @@ from weft.core.registry import build
 from weft.core.trace import Trace
 from weft.perf.adaptive import Adaptive
 from weft.perf.beliefs import FittedBeliefs
-from weft.perf.colocation import Colocated
+from weft.perf.colocation import Colocated, Host, insensitive
+from weft.perf.host import TABLES, ByModel
+from weft.perf.host import read_tables as read_sensitivities
+from weft.perf.host import shipped as shipped_sensitivities
 from weft.perf.linear import LinearBeliefs
 from weft.perf.profiles import profile_of
 from weft.perf.replay import Replay
@@ -30,7 +33,7 @@ from weft.perf.throughputs import (
 )
 from weft.sim.physics import Interruption
 
-SHARED = Controls.SHARE | Controls.TIER
+SHARED = Controls.SHARE | Controls.TIER | Controls.HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +56,27 @@ def speeds(setup: Setup, trace: Trace, cluster: Cluster, policy: Policy) -> Spee
     shared = bool(policy.about.controls & SHARED)
     if setup.perf:
         truth = build("perf", setup.perf)
-        together = Colocated(truth.profile, contention=truth.contention, gaps=truth.gaps)
+        host = _host(setup, cluster, policy)
+        together = Colocated(
+            truth.profile, contention=truth.contention, gaps=truth.gaps, sensitivity=host
+        )
         return Speeds(
             truth, LinearBeliefs(), trace, together if shared else None, truth.interruption
         )
     known = _known(setup, trace, cluster, policy)
-    return replace(known, together=Colocated(profile_of)) if shared else known
+    if not shared:
+        return known
+    host = _host(setup, cluster, policy)
+    return replace(known, together=Colocated(profile_of, sensitivity=host))
+
+
+def _host(setup: Setup, cluster: Cluster, policy: Policy) -> Host:
+    """What cores and memory do, for policies that set them: measured tables, or the fits."""
+    if Controls.HOST not in policy.about.controls:
+        return insensitive
+    folder = Path(setup.profiles).expanduser()
+    measured = (folder / TABLES).is_file()
+    return ByModel.on(cluster, read_sensitivities(folder) if measured else shipped_sensitivities())
 
 
 def _known(setup: Setup, trace: Trace, cluster: Cluster, policy: Policy) -> Speeds:
@@ -71,7 +89,7 @@ def _known(setup: Setup, trace: Trace, cluster: Cluster, policy: Policy) -> Spee
         path = Path(setup.profiles).expanduser()
         table = read_throughputs(path, restart_cost=setup.restart_cost)
         return _by_throughput(table, trace, cluster)
-    if setup.profiles:
+    if setup.profiles and not (Path(setup.profiles).expanduser() / TABLES).is_file():
         return _adaptive(setup, _tables(setup.profiles, names, cluster.kinds), trace, policy)
     if names <= shipped_models().keys() and _covered(names, cluster):
         return _adaptive(setup, shipped_models(), trace, policy)

@@ -34,6 +34,15 @@ def paced_speed(share: float, busy: float, own_use: float) -> float:
     return min(1.0, share, left / own_use if own_use > 0.0 else 1.0)
 
 
+def guarded_speed(busy: float, asked: float) -> float:
+    """Speed of a guaranteed job that is `busy` that part of the time, beside paced ones.
+
+    What they ask for in its gaps costs it nothing but `TOLERANCE`; what they ask for beyond
+    them comes out of everybody's part.
+    """
+    return (1.0 - TOLERANCE) / max(busy + asked, 1.0)
+
+
 def gap_iterations(own: tuple[float, ...], guaranteed: tuple[float, ...]) -> int:
     """Iterations of a guaranteed job that one of an opportunistic job above it takes.
 

@@ -12,7 +12,7 @@ from weft.core.about import Controls
 from weft.core.cluster import Node
 from weft.core.events import Event
 from weft.core.model import Allocation, Config, Discipline, Job, JobId
-from weft.core.profile import Profile
+from weft.core.profile import Profile, Sensitivity
 from weft.core.table import Floats, Table
 from weft.core.trace import Truth
 
@@ -79,6 +79,10 @@ class Colocation(Protocol):
 
     def profile(self, job: Job) -> Profile:
         """What a job does with a device when alone."""
+        ...
+
+    def host(self, job: Job) -> Sensitivity | None:
+        """What CPU cores and host memory do for a job; None where nobody knows."""
         ...
 
     def speeds(self, jobs: Sequence[Job], kind: str, discipline: Discipline) -> Sequence[float]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +28,46 @@ class Profile:
     def busy_s(self) -> float:
         """Seconds of an iteration on the GPU's processors."""
         return self.stages[-2] if self.stages else self.gpu_use * self.step_s
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """Speed of a job by the CPU cores and the host memory it gets for each of its GPUs.
+
+    `speeds[i][j]` is with `cpus[i]` cores and `mem_gb[j]` GB; both grids increase, and so do the
+    speeds along them. 1 is the speed at the share in proportion to GPUs.
+    """
+
+    cpus: tuple[float, ...]
+    mem_gb: tuple[float, ...]
+    speeds: tuple[tuple[float, ...], ...]
+
+    def at(self, cpus: float, mem_gb: float) -> float:
+        """Speed between the points of the grid.
+
+        Linear in each direction, so never falling; outside the grid as at its edge, but for
+        cores below the first point, which count in proportion.
+        """
+        low, high, part = _between(self.cpus, cpus)
+        below, above, rest = _between(self.mem_gb, mem_gb)
+        less, more = self.speeds[low], self.speeds[high]
+        one = less[below] + rest * (less[above] - less[below])
+        other = more[below] + rest * (more[above] - more[below])
+        return (one + part * (other - one)) * min(cpus / self.cpus[0], 1.0)
+
+    def relative_to(self, cpus: float, mem_gb: float) -> Sensitivity:
+        """The same job where the share in proportion to GPUs is another."""
+        base = self.at(cpus, mem_gb)
+        if base == 1.0:
+            return self
+        return replace(self, speeds=tuple(tuple(v / base for v in row) for row in self.speeds))
+
+
+def _between(grid: tuple[float, ...], value: float) -> tuple[int, int, float]:
+    """The neighbours of a value in a grid, and how far it is on the way between them."""
+    high = bisect_right(grid, value)
+    if high == 0:
+        return 0, 0, 0.0
+    if high == len(grid):
+        return high - 1, high - 1, 0.0
+    return high - 1, high, (value - grid[high - 1]) / (grid[high] - grid[high - 1])

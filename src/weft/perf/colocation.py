@@ -153,6 +153,8 @@ class Colocated:
         others: Sequence[Profile],
     ) -> float:
         paired = list(zip(beside, others, strict=True))
+        if not paired and one.on.sharing.tier is Tier.GUARANTEED:
+            return 1.0
         if one.on.sharing.tier is Tier.GUARANTEED:
             return 1.0 if self.gaps else guarded_speed(_use(profile), _asked(one, paired))
         firm = [p for r, p in paired if r.on.sharing.tier is Tier.GUARANTEED]

@@ -12,7 +12,9 @@ from weft.core.model import Demand, Job, JobId
 from weft.core.state import State
 from weft.core.table import Floats, Table
 from weft.core.view import View
+from weft.perf.colocation import Colocated
 from weft.perf.linear import LinearBeliefs
+from weft.perf.profiles import profile_of
 
 Waiting = tuple[str, int, float]
 
@@ -42,7 +44,15 @@ def view_of(cluster: int | str | Cluster, *jobs: Waiting | Job, now: float = 0.0
             job = Job(JobId(name), demand=Demand(gpus))
         state.fold(now, Submitted(job))
         left.append(remaining)
-    return View(now, state.table, machines, state.free, Told(left), LinearBeliefs())
+    return View(
+        now,
+        state.table,
+        machines,
+        state.free,
+        Told(left),
+        LinearBeliefs(),
+        colocation=Colocated(profile_of),
+    )
 
 
 class Told:

@@ -20,14 +20,16 @@ from weft.core.cluster import Cluster, parse_cluster
 from weft.core.codec import decode, encode
 from weft.core.events import Decided, Event, Failed, Finished, NodeDown
 from weft.core.free import EPS
-from weft.core.model import Allocation, BatchRange, Demand, Job, JobId, Tier
+from weft.core.model import Allocation, BatchRange, Demand, Job, JobId, NodeId, Tier
 from weft.core.plan import Plan
 from weft.core.policy import Policy
 from weft.core.scheduler import Scheduler
 from weft.core.table import COLUMNS
 from weft.core.trace import Trace, Truth
 from weft.core.view import View
+from weft.perf.colocation import Colocated
 from weft.perf.linear import LinearBeliefs
+from weft.perf.profiles import profile_of
 from weft.perf.replay import Replay
 from weft.predict.oracle import Oracle
 from weft.sim.driver import Driver
@@ -82,7 +84,7 @@ def check_thousand(policy: Policy, rng: np.random.Generator) -> None:
     watched = Watched(policy)
     view = view_of(64, *jobs)
     held = view.after(watched.decide(view))
-    assert sum(on.gpus for on in held.values()) <= 64
+    _check_claims(held)
 
 
 def check_run(
@@ -97,7 +99,14 @@ def check_run(
     """Simulate a whole trace, watching every decision; return the log of events."""
     faults = faults or Faults()
     struck = faults.strike(trace, seed)
-    physics = Physics(struck, Replay(5.0), checkpoint_s=checkpoint_s, checkpoint_every=60.0)
+    together = Colocated(profile_of)
+    physics = Physics(
+        struck,
+        Replay(5.0),
+        checkpoint_s=checkpoint_s,
+        checkpoint_every=60.0,
+        coupling=together if policy.about.controls & (Controls.SHARE | Controls.TIER) else None,
+    )
     log: list[tuple[float, Event]] = []
 
     def journal(now: float, event: Event) -> None:
@@ -110,6 +119,7 @@ def check_run(
         cluster,
         predictor=Oracle(physics.remaining),
         beliefs=LinearBeliefs(),
+        colocation=together,
         seed=seed,
         journal=journal,
     )
@@ -125,6 +135,8 @@ def check_run(
 def check_log(log: Sequence[tuple[float, Event]], cluster: Cluster, trace: Trace) -> None:
     """Read the decisions again, by other means: no device is promised beyond one whole job."""
     demand = {job.id: job.demand for job, _ in trace}
+    needs_gb = {job.id: profile_of(job).mem_gb for job, _ in trace}
+    device_gb = {node.id: node.device_gb for node in cluster.nodes}
     kind = {node.id: node.kind for node in cluster.nodes}
     size = {node.id: node.gpus for node in cluster.nodes}
     held: dict[JobId, Allocation] = {}
@@ -144,6 +156,7 @@ def check_log(log: Sequence[tuple[float, Event]], cluster: Cluster, trace: Trace
             for job in event.rejected:
                 held.pop(job, None)
             _check_claims(held)
+            _check_memory(held, needs_gb, device_gb)
         elif isinstance(event, (Finished, Failed)):
             held.pop(event.job, None)
         elif isinstance(event, NodeDown):
@@ -163,6 +176,23 @@ def _check_claims(held: Mapping[JobId, Allocation]) -> None:
                     claims.get((part.node, gpu), 0.0) + on.sharing.share
                 )
                 assert claim <= 1.0 + EPS, f"GPU {gpu} of {part.node} is promised twice, to {job}"
+
+
+def _check_memory(
+    held: Mapping[JobId, Allocation],
+    needs_gb: Mapping[JobId, float],
+    device_gb: Mapping[NodeId, float],
+) -> None:
+    """Jobs that share a device fit into its memory together, each with its cap or its peak."""
+    used: dict[tuple[NodeId, int], list[float]] = {}
+    for job, on in held.items():
+        cap = on.sharing.gpu_mem_gb
+        for part in on.slices:
+            for gpu in part.gpus:
+                used.setdefault((part.node, gpu), []).append(needs_gb[job] if cap is None else cap)
+    for (node, gpu), peaks in used.items():
+        fits = len(peaks) == 1 or sum(peaks) <= device_gb[node] + 1e-6
+        assert fits, f"GPU {gpu} of {node} hosts jobs of {peaks} GB; it has {device_gb[node]}"
 
 
 def check_host(policy: Policy, log: Sequence[tuple[float, Event]], cluster: Cluster) -> None:
@@ -303,6 +333,21 @@ def _drawn(rng: np.random.Generator, cluster: Cluster, count: int) -> Trace:
             model=str(rng.choice(["", "vgg16", "bert"])),
             batch=batch,
             priority=float(rng.integers(3)),
+            tier=Tier.OPPORTUNISTIC if rng.random() < 0.2 else Tier.GUARANTEED,
+            hints=_hints(rng),
         )
         jobs.append((job, Truth(float(np.ceil(rng.lognormal(5.0, 2.0))))))
     return Trace("drawn", tuple(jobs))
+
+
+def _hints(rng: np.random.Generator) -> dict[str, float]:
+    """What a job says of itself: stages of an iteration, or how it uses a GPU, or nothing."""
+    dice, memory = rng.random(), {"gmem_mib": float(rng.choice([1000.0, 8000.0, 14000.0]))}
+    if dice < 0.4:
+        stages = rng.choice([0.01, 0.1, 0.5], 3)
+        named = {f"stage{i}_s": float(seconds) for i, seconds in enumerate(stages)}
+        return {"iteration_s": float(stages.sum()), **named, **memory}
+    if dice < 0.7:
+        used = rng.choice([10.0, 50.0, 90.0], 2)
+        return {"gpu_util": float(used[0]), "gmem_util": float(used[1]), **memory}
+    return {}

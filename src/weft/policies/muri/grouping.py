@@ -29,32 +29,34 @@ class Group:
 
 @dataclass(slots=True)
 class Bucket:
-    """Groups that ask for the same number of GPUs, best first."""
+    """Groups that ask for the same number of GPUs, best first; `most` may share a device."""
 
     gpus: int
+    most: int
     groups: list[Group] = field(default_factory=list)
 
 
-def merge_all(buckets: Sequence[Bucket], room: float, most: int, weight: Weight) -> None:
+def merge_all(buckets: Sequence[Bucket], room: float, weight: Weight) -> None:
     """Merge groups until all fit into `room`, by rounds of maximum-weight matching.
 
-    Each round at most doubles the size of groups, up to `most` members.
+    Each round at most doubles the size of groups.
     """
     required = float(sum(len(b.groups) * b.gpus for b in buckets))
-    for _ in range(most):
+    for _ in range(max((b.most for b in buckets), default=0)):
         if required <= room:
             return
         before = required
         for bucket in buckets:
-            required = _round(bucket, required, room, most, weight)
+            if bucket.most > 1:
+                required = _round(bucket, required, room, weight)
         if required == before:
             return
 
 
-def _round(bucket: Bucket, required: float, room: float, most: int, weight: Weight) -> float:
+def _round(bucket: Bucket, required: float, room: float, weight: Weight) -> float:
     """One round in one bucket; pairs that are not needed any more stay apart."""
     merged: list[Group] = []
-    for one, other in _matched(bucket.groups, most, weight):
+    for one, other in _matched(bucket.groups, bucket.most, weight):
         if other is None:
             merged.append(one)
         elif required > room:

@@ -113,7 +113,10 @@ class _Draft:
         queues: dict[object, list[int]] = {}
         for row in self.order:
             queues.setdefault(self._alike(int(row)), []).append(int(row))
-        buckets = {key: Bucket(self.view.job(queue[0]).demand.gpus) for key, queue in queues.items()}
+        buckets = {
+            key: Bucket(self._job(queue[0]).demand.gpus, self._most(queue[0]))
+            for key, queue in queues.items()
+        }
         used: set[int] = set()
         full: set[object] = set()
         for row in self.order:
@@ -155,7 +158,7 @@ class _Draft:
         """Merge while GPUs are short; take apart what would be slower than taking turns."""
         room = float(self.free.idle())
         if self.muri.matching:
-            merge_all(buckets, room, self.muri.size, self._weight)
+            merge_all(buckets, room, self._weight)
         else:
             self._merge_neighbours(buckets, room)
         for bucket in buckets:
@@ -170,7 +173,7 @@ class _Draft:
         for bucket in buckets:
             merged: list[Group] = []
             for at, group in enumerate(bucket.groups):
-                if at % self.muri.size == 0 or required <= room:
+                if at % bucket.most == 0 or required <= room:
                     merged.append(group)
                     continue
                 last = merged[-1]

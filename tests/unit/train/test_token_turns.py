@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, settings
@@ -34,8 +34,7 @@ class Loop:
     at: int = 0
     number: int = 0
     done: int = 0
-    left: int = 0  # uses of the lease at hand
-    uses: int = 0
+    leases: dict[tuple[str, ...], list[int]] = field(default_factory=dict)  # number, left, uses
 
 
 class World:
@@ -84,23 +83,36 @@ class World:
     def _begin(self, key: Key) -> None:
         loop = self.loops[key]
         tokens, _ = loop.stages[loop.at]
+        if tokens in loop.leases:
+            self._work(key)
+            return
         loop.number += 1
         self._deliver(self.coordinator.handle(self.now, key, Ask(loop.number, tokens)))
 
     def _end(self, key: Key) -> None:
         loop = self.loops[key]
-        _, length = loop.stages[loop.at]
-        loop.uses += 1
+        tokens, length = loop.stages[loop.at]
+        self._stopped(key)
         loop.at = (loop.at + 1) % len(loop.stages)
         loop.done += loop.at == 0
-        if len(loop.stages) == 1 and loop.left > 1:
-            loop.left -= 1
-            heapq.heappush(self.queue, (self.now + length, next(self.order), "end", key))
-            return
-        self._stopped(key)
-        used = Free(loop.number, length * loop.uses, loop.uses)
-        self._deliver(self.coordinator.handle(self.now, key, used))
+        if (lease := loop.leases.get(tokens)) is not None:
+            lease[1] -= 1
+            lease[2] += 1
+            if lease[1] < 1:  # also what has no end is given back here, as if it were recalled
+                del loop.leases[tokens]
+                used = Free(lease[0], length * lease[2], lease[2])
+                self._deliver(self.coordinator.handle(self.now, key, used))
         self._begin(key)
+
+    def _work(self, key: Key) -> None:
+        loop = self.loops[key]
+        tokens, length = loop.stages[loop.at]
+        self.working[key] = tokens
+        for token in tokens:
+            self.inside[token] += 1
+            self.most[token] = max(self.most[token], self.inside[token])
+        if self.now < loop.hangs_at:
+            heapq.heappush(self.queue, (self.now + length, next(self.order), "end", key))
 
     def _stopped(self, key: Key) -> None:
         for token in self.working.pop(key, ()):
@@ -110,18 +122,12 @@ class World:
         for key, message in out:
             loop = self.loops[key]
             if isinstance(message, Granted):
-                tokens, length = loop.stages[loop.at]
                 assert message.stage == loop.number
-                self.working[key] = tokens
-                loop.left, loop.uses = message.iterations, 0
-                for token in tokens:
-                    self.inside[token] += 1
-                    self.most[token] = max(self.most[token], self.inside[token])
-                if self.now >= loop.hangs_at:
-                    continue
-                heapq.heappush(self.queue, (self.now + length, next(self.order), "end", key))
+                loop.leases[loop.stages[loop.at][0]] = [message.stage, message.iterations, 0]
+                self._work(key)
             elif isinstance(message, Expired):
                 self._stopped(key)
+                loop.leases = {t: at for t, at in loop.leases.items() if at[0] != message.stage}
 
 
 def io_heavy() -> Loop:

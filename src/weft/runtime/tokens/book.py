@@ -15,6 +15,27 @@ MOST = 64
 
 
 @dataclass(slots=True)
+class Pace:
+    """How a member uses one set of tokens: running means of its stages and of the time between."""
+
+    stage_s: float = 0.0
+    gap_s: float = 0.0
+    longest_s: float = 0.0
+    freed: float = 0.0
+
+    def asked(self, now: float) -> None:
+        """It wants them again."""
+        if self.freed:
+            self.gap_s = _mean(self.gap_s, now - self.freed)
+
+    def used(self, now: float, each_s: float) -> None:
+        """It gave them back, after stages of this length."""
+        self.stage_s = _mean(self.stage_s, each_s)
+        self.longest_s = max(self.longest_s * 0.99, each_s)
+        self.freed = now
+
+
+@dataclass(slots=True)
 class Member:
     """A rank that joined, with what it used so far."""
 
@@ -28,14 +49,15 @@ class Member:
     asked: dict[str, float] = field(default_factory=dict)
     used_s: dict[str, float] = field(default_factory=dict)
     held_s: dict[str, float] = field(default_factory=dict)
-    longest_s: float = 0.0
-    stage_s: float = 0.0  # running means of the time a lease's use takes, and of that between two
-    gap_s: float = 0.0
+    paces: dict[tuple[str, ...], Pace] = field(default_factory=dict)
     seen: float = 0.0
     waited_s: float = 0.0
     grants: int = 0
     expired: int = 0
-    freed: float = 0.0
+
+    def pace(self, tokens: tuple[str, ...]) -> Pace:
+        """Of a set of tokens."""
+        return self.paces.setdefault(tokens, Pace())
 
     @property
     def opportunistic(self) -> bool:
@@ -107,8 +129,7 @@ class Book:
             least = min(others, default=0.0) - BEHIND_S
             member.attained[token] = max(member.attained.get(token, 0.0), least)
             member.asked[token] = now
-        if member.freed:
-            member.gap_s = _mean(member.gap_s, now - member.freed)
+        member.pace(request.tokens).asked(now)
         member.seen = now
         self.waiting.append(request)
 
@@ -133,10 +154,8 @@ class Book:
             member.attained[token] = member.attained.get(token, 0.0) + held / member.weight
             member.held_s[token] = member.held_s.get(token, 0.0) + held
             member.used_s[token] = member.used_s.get(token, 0.0) + used_s
-        each = used_s / uses if uses > 0 else held
-        member.stage_s = _mean(member.stage_s, each)
-        member.longest_s = max(member.longest_s * 0.99, each)
-        member.freed = member.seen = now
+        member.pace(request.tokens).used(now, used_s / uses if uses > 0 else held)
+        member.seen = now
 
     def iterations(self, request: Request, now: float) -> int:
         """How many stages one grant may cover: short ones several, alone as many as one likes.
@@ -148,13 +167,13 @@ class Book:
         if not rivals:
             return 0
         member = self.members[request.key]
-        whole = member.stage_s + member.gap_s
-        if not member.stage_s:
+        pace = member.pace(request.tokens)
+        if not pace.stage_s:
             return 1
-        short = int(SHORT_S / max(whole, 1e-6))
+        short = int(SHORT_S / max(pace.stage_s + pace.gap_s, 1e-6))
         owed = 0
-        if member.gap_s < 0.1 * member.stage_s:
-            owed = int(self._behind(member, rivals, request) * member.weight / member.stage_s)
+        if pace.gap_s < 0.1 * pace.stage_s:
+            owed = int(self._behind(member, rivals, request) * member.weight / pace.stage_s)
         return min(max(short, owed, 1), MOST)
 
     def _behind(self, member: Member, rivals: list[Member], request: Request) -> float:

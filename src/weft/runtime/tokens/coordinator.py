@@ -113,10 +113,10 @@ class Coordinator:
         return out
 
     def _grant(self, now: float, request: Request) -> Granted:
-        member = self.book.members[request.key]
+        pace = self.book.members[request.key].pace(request.tokens)
         iterations = self._discipline.iterations(request, now, self.book)
-        patience = max(TIMES * member.longest_s, LEAST_S) if member.longest_s else FIRST_S
-        expected = 2.0 * iterations * (member.stage_s + member.gap_s)
+        patience = max(TIMES * pace.longest_s, LEAST_S) if pace.longest_s else FIRST_S
+        expected = 2.0 * iterations * (pace.stage_s + pace.gap_s)
         for_s = LEASE_S if iterations == 0 else max(expected, LEASE_S)
         self.book.granted(request, now, now + for_s + patience, endless=iterations == 0)
         return Granted(request.stage, iterations, for_s)

@@ -91,7 +91,7 @@ class Paced:
         for request in sorted(book.waiting, key=lambda r: self._order(r, book)):
             member = book.members[request.key]
             held_back = member.opportunistic and (
-                now < self._earliest(member) or not wanted.isdisjoint(request.tokens)
+                now < self._earliest(member, request) or not wanted.isdisjoint(request.tokens)
             )
             if not held_back and book.fits(request.tokens):
                 return request
@@ -107,17 +107,18 @@ class Paced:
 
     def wake_at(self, now: float, book: Book) -> float:
         """When an opportunistic job has paused for long enough."""
-        pauses = [self._earliest(book.members[request.key]) for request in book.waiting]
+        pauses = [self._earliest(book.members[r.key], r) for r in book.waiting]
         return min((at for at in pauses if at > now), default=NEVER)
 
     def _order(self, request: Request, book: Book) -> tuple[bool, tuple[float, float, int]]:
         return book.members[request.key].opportunistic, _used(request, book)
 
-    def _earliest(self, member: Member) -> float:
+    def _earliest(self, member: Member, request: Request) -> float:
         """After a stage it pauses until the stage was `duty` of the time."""
-        if not member.opportunistic or not member.freed:
+        pace = member.pace(request.tokens)
+        if not member.opportunistic or not pace.freed:
             return 0.0
-        return member.freed + member.stage_s * (1.0 / self.duty - 1.0)
+        return pace.freed + pace.stage_s * (1.0 / self.duty - 1.0)
 
 
 @dataclass(slots=True)

@@ -189,7 +189,7 @@ class _Draft:
     def _worth(self, kind: Kind) -> float:
         """The busy part of all resources in lock step; the sum of speeds otherwise."""
         group = [self.profiles[i] for i in kind]
-        if sum(p.mem_gb for p in group) > self._device_gb + 1e-9:
+        if not self._fits_memory(kind):
             return 0.0
         speeds = self._speeds(kind)
         if self.muri.discipline == "lockstep" and all(p.stages for p in group):
@@ -198,7 +198,12 @@ class _Draft:
         return sum(speeds) / RESOURCES
 
     def _worthwhile(self, group: Group) -> bool:
-        return len(group.rows) == 1 or sum(self._speeds(group.kinds)) >= 1.0
+        if len(group.rows) == 1:
+            return True
+        return self._fits_memory(group.kinds) and sum(self._speeds(group.kinds)) >= 1.0
+
+    def _fits_memory(self, kinds: Sequence[int]) -> bool:
+        return sum(self.profiles[i].mem_gb for i in kinds) <= self._device_gb + 1e-9
 
     def _speeds(self, kind: Sequence[int]) -> Sequence[float]:
         jobs = [self.samples[i] for i in kind]

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
-import os
 import socket
-import sys
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,17 +21,29 @@ from weft.core.cluster import Node
 from weft.core.errors import EngineError
 from weft.core.events import Event, Stopped
 from weft.core.model import Allocation, Job, JobId
+from weft.engines.coordinators import Coordinators
 from weft.engines.devices import Machine, find_gpus, this_machine
+from weft.engines.mps import Mps
 from weft.engines.request import Site, attempt_spec, check_launch, wire_batch
+from weft.engines.spawn import reaped, spawn
 from weft.engines.warm_server import WarmServer
 from weft.engines.watch import Watched
-from weft.wire.attempt import ADJUST, AGENT_LOG, CLAIM, SPEC, folder_of, write_whole
+from weft.wire.attempt import (
+    ADJUST,
+    AGENT_LOG,
+    CLAIM,
+    SPEC,
+    AttemptSpec,
+    folder_of,
+    short_path,
+    write_whole,
+)
 
 log = logging.getLogger(__name__)
 
 POLL_S = 0.5  # agents poke; this is for those whose poke was lost
 SHORTEST_PAUSE_S = 0.005
-LONGEST_SOCKET = 100
+LOOK_S = 1.0  # between two looks after coordinators
 
 
 @dataclass
@@ -42,7 +51,10 @@ class LocalEngine:
     """Processes on this machine: its GPUs, or CPU slots where there are none.
 
     `slots` 0 means one for each core. `warm` keeps a process that has torch imported and forks
-    workers. `pin` binds ranks to their devices' part of the cores. `cpu` ignores GPUs.
+    workers. `pin` binds ranks to their devices' part of the cores. `cpu` ignores GPUs. `mps`
+    runs jobs as clients of NVIDIA's daemon where it is installed. Jobs use the stage tokens of
+    the discipline they are promised with; `discipline` gives one to all. `preload` names what
+    warm workers import, joined by `/`, instead of torch.
     """
 
     state: Path = field(metadata={"settable": False})
@@ -51,6 +63,9 @@ class LocalEngine:
     pin: bool = True
     cpu: bool = False
     name: str = ""
+    mps: bool = False
+    discipline: str = ""
+    preload: str = ""
 
     def __post_init__(self) -> None:
         self.state = Path(self.state).absolute()
@@ -64,13 +79,18 @@ class LocalEngine:
         self._bell: socket.socket | None = None
         self._site = Site(self.state, pin=self.pin)
         self._warm: WarmServer | None = None
+        self._tokens = Coordinators(self.state)
+        self._mps = Mps()
+        self._looked = 0.0
+        if self.mps and not self._mps.there:
+            log.warning("mps is asked for but not installed; GPUs are shared by time slicing")
 
     # ---- what it is
 
     @property
     def supports(self) -> Controls:
-        """Shares, tiers, batches, host parts and any count."""
-        return Controls.SHARE | Controls.TIER | Controls.BATCH | Controls.HOST | Controls.COUNT
+        """All but moving a job without a stop; phases come about by the order of tokens."""
+        return ~Controls.RESIZE
 
     @property
     def speed(self) -> float:
@@ -85,6 +105,11 @@ class LocalEngine:
         """Refuse a job without a command or with a workdir that is not here."""
         check_launch(job)
 
+    @property
+    def is_warm(self) -> bool:
+        """Whether workers are forked rather than started."""
+        return self._warm is not None and self._warm.ready
+
     # ---- life
 
     async def adopt(self, attempts: Collection[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
@@ -93,12 +118,17 @@ class LocalEngine:
         (self.state / "live").mkdir(exist_ok=True)
         self._site = Site(self.state, self._open_bell(), self.pin)
         if self.warm:
-            self._warm = WarmServer(short_path(self.state / "warm.sock"), self.state / "warm.log")
+            self._warm = WarmServer(
+                short_path(self.state / "warm.sock"),
+                self.state / "warm.log",
+                [name for name in self.preload.split("/") if name],
+            )
         known = set()
         for job, attempt in attempts:
             folder = folder_of(self.state, job, attempt)
             if (folder / SPEC).exists():
                 known.add((job, attempt))
+                self._need_coordinator(AttemptSpec.read(folder / SPEC).discipline)
                 self._watch(job, attempt, folder).again = True
         for folder in self._live():
             if folder not in {one.folder for one in self._watched.values()}:
@@ -115,6 +145,9 @@ class LocalEngine:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._warm is not None:
             self._warm.close()
+        if not self._watched:
+            self._tokens.end()
+            self._mps.end()
         if self._bell is not None:
             asyncio.get_running_loop().remove_reader(self._bell)
             self._bell.close()
@@ -167,16 +200,30 @@ class LocalEngine:
     # ---- parts
 
     def _prepare(self, folder: Path, job: Job, on: Allocation, attempt: int) -> None:
-        spec = attempt_spec(job, on, attempt, self._machine, self._site)
+        discipline = self.discipline or str(on.sharing.discipline)
+        spec = attempt_spec(
+            job,
+            on,
+            attempt,
+            self._machine,
+            self._site,
+            discipline=discipline,
+            coordinator=self._need_coordinator(discipline),
+            env=self._mps.env() if self.mps and self._machine.gpus else {},
+        )
         folder.mkdir(parents=True, exist_ok=True)
         self._mark(folder).touch()
         spec.write(folder)
+
+    def _need_coordinator(self, discipline: str) -> str:
+        return "" if discipline in ("", "none") else self._tokens.socket(discipline)
 
     def _spawn(self, watched: Watched) -> None:
         watched.spawned = time.monotonic()
         if self._warm is not None and self._warm.fork(watched.folder):
             return
-        watched.pid = spawn_agent(watched.folder)
+        command = ["weft.runtime.agent", str(watched.folder)]
+        watched.pid = spawn(command, watched.folder / AGENT_LOG)
 
     def _watch(self, job: JobId, attempt: int, folder: Path) -> Watched:
         key = (job, attempt)
@@ -226,47 +273,15 @@ class LocalEngine:
                     self._queue.put_nowait(event)
                 if watched.over:
                     self._forget(watched)
+            if time.monotonic() - self._looked > LOOK_S:
+                self._looked = time.monotonic()
+                self._tokens.look()
             self._leaving = [pid for pid in self._leaving if not reaped(pid)]
             await asyncio.sleep(SHORTEST_PAUSE_S)
-
-
-def spawn_agent(folder: Path) -> int:
-    """Start an agent in a session of its own; its pid."""
-    log_file = str(folder / AGENT_LOG)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    return os.posix_spawn(
-        sys.executable,
-        [sys.executable, "-P", "-m", "weft.runtime.agent", str(folder)],
-        dict(os.environ),
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, log_file, flags, 0o644),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-        ],
-        setsid=True,
-    )
-
-
-def reaped(pid: int) -> bool:
-    """Whether a child has ended; it is then no zombie any more."""
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] != 0
-    except ChildProcessError:
-        return True
 
 
 def nudge(folder: Path) -> None:
     """Make an agent look for requests at once; it would within half a second anyway."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.settimeout(0.2)
-        line.connect(str(folder / "agent.sock"))
-
-
-def short_path(path: Path) -> str:
-    """A path for a socket: the kernel takes 108 bytes, so a deep one moves to the temp folder."""
-    if len(str(path).encode()) <= LONGEST_SOCKET:
-        return str(path)
-    name = hashlib.sha256(str(path).encode()).hexdigest()[:24]
-    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/weft-{os.getuid()}")  # noqa: S108
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return str(folder / f"{name}.sock")
+        line.connect(short_path(folder / "agent.sock"))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Batch, Job
 from weft.engines.devices import Machine
 from weft.wire.attempt import AttemptSpec, job_folder
+
+NO_ENV: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +46,12 @@ def attempt_spec(
     attempt: int,
     machine: Machine,
     site: Site,
+    *,
+    discipline: str = "none",
     coordinator: str = "",
+    env: Mapping[str, str] = NO_ENV,
 ) -> AttemptSpec:
-    """Run every rank of `job` on this machine."""
+    """Run every rank of `job` on this machine; `env` is the engine's own addition."""
     launch = job.launch
     if launch is None:
         raise InvalidConfig(f"job {job.id!r} has no command")
@@ -58,7 +65,7 @@ def attempt_spec(
         workdir=str(workdir),
         checkpoints=str(workdir / launch.checkpoint if launch.checkpoint else own / "checkpoints"),
         devices=devices,
-        env={**sharing_env(machine, on), **launch.env},
+        env={**env, **sharing_env(machine, on), **launch.env},
         kind=machine.node.kind,
         node=machine.node.id,
         world_size=len(devices),
@@ -66,7 +73,10 @@ def attempt_spec(
         cores=tuple(machine.cores[device] for device in devices) if site.pin else (),
         mem_gb=job.mem_gb or 0.0,
         batch=wire_batch(on.batch),
+        discipline=discipline,
         coordinator=coordinator,
+        tier=on.sharing.tier.name.lower(),
+        weight=on.sharing.share,
         notify=site.notify,
         lock=str(own / "running.lock"),
         audit=str(site.root / "audit.jsonl"),

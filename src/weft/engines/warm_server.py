@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ASK_S = 2.0
@@ -13,12 +14,12 @@ ASK_S = 2.0
 class WarmServer:
     """One server process; it may not be ready yet, or may have died: then nothing is forked."""
 
-    def __init__(self, path: str, errors: Path) -> None:
+    def __init__(self, path: str, errors: Path, modules: Sequence[str] = ()) -> None:
         self._path = path
         Path(path).unlink(missing_ok=True)
         with errors.open("wb") as out:
             self._process = subprocess.Popen(  # noqa: S603 - our own server
-                [sys.executable, "-m", "weft.runtime.warm", path],
+                [sys.executable, "-m", "weft.runtime.warm", path, *modules],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,

@@ -17,7 +17,6 @@ import selectors
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -29,7 +28,7 @@ from weft.runtime.journal import Journal, audit
 from weft.runtime.logs import RankLog
 from weft.runtime.rank import Limits, Rank, python_script, start_rank
 from weft.runtime.ranks import Line, verdict
-from weft.wire.attempt import ADJUST, CLAIM, SPEC, STOP, TAG, AttemptSpec, read_json
+from weft.wire.attempt import ADJUST, CLAIM, SPEC, STOP, TAG, AttemptSpec, read_json, short_path
 from weft.wire.environment import Environment
 from weft.wire.errors import WireError
 from weft.wire.fence import claim as claim_checkpoints
@@ -39,7 +38,6 @@ from weft.wire.processes import adopt_orphans, kill_tagged, resident_gb, start_t
 LOOK_S = 0.5  # how often requests are looked for when nobody pokes the socket
 PEERS_GRACE_S = 5.0  # what the others get to leave when one rank has failed
 LOCK_S = 10.0  # how long the previous attempt's last process may take to be gone
-LONGEST_SOCKET = 100  # bytes; the kernel's limit is 108
 
 Run = Callable[[Sequence[str]], int]
 
@@ -139,9 +137,7 @@ class Agent:
                 return handle
 
     def _listen(self) -> None:
-        path = str(self.folder / "agent.sock")
-        if len(path.encode()) > LONGEST_SOCKET:
-            path = str(Path(tempfile.mkdtemp(prefix="weft-")) / "agent.sock")
+        path = short_path(self.folder / "agent.sock")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(path)
         listener.listen(64)
@@ -184,6 +180,8 @@ class Agent:
             checkpoints=spec.checkpoints,
             agent=self._socket,
             coordinator=spec.coordinator,
+            tier=spec.tier,
+            weight=spec.weight,
             devices=spec.devices,
             kind=spec.kind,
             nodes=spec.nodes,

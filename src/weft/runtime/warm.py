@@ -26,7 +26,16 @@ from weft.runtime import agent
 from weft.wire.attempt import AGENT_LOG
 from weft.wire.processes import die_with_parent
 
-TORCH = ("torch", "torch.distributed", "torch._dynamo", "torch.optim", "torch.nn")
+TORCH = (
+    "numpy",
+    "torch",
+    "torch.distributed",
+    "torch._dynamo",
+    "torch.nn.parallel",
+    "torch.optim",
+    "torch.utils.data",
+    "weft.train",
+)
 
 
 def serve(path: str, modules: Sequence[str]) -> None:

@@ -23,6 +23,7 @@ STOP, ADJUST, AGENT_LOG = "stop.json", "adjust.json", "agent.log"
 TAG = "WEFT_ATTEMPT_DIR"  # in the environment of every process of an attempt
 LOG_BYTES = 16 << 20
 LONGEST_NAME = 120
+LONGEST_SOCKET = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,9 @@ class AttemptSpec:
     mem_gb: float = 0.0
     batch: tuple[int, int] | None = None
     coordinator: str = ""
+    discipline: str = "none"
+    tier: str = "guaranteed"
+    weight: float = 1.0
     notify: str = ""
     lock: str = ""
     audit: str = ""
@@ -90,6 +94,18 @@ def job_folder(root: Path, job: str) -> Path:
     if len(name) > LONGEST_NAME:
         name = name[:60] + "-" + hashlib.sha256(job.encode()).hexdigest()[:32]
     return root / "jobs" / name
+
+
+def short_path(path: Path) -> str:
+    """A path for a socket: the kernel takes 108 bytes, so a deep one moves to the temp folder."""
+    if len(str(path).encode()) <= LONGEST_SOCKET:
+        return str(path)
+    name = hashlib.sha256(str(path).encode()).hexdigest()[:24]
+    folder = Path(f"/tmp/weft-{os.getuid()}")  # noqa: S108 - must be short; only its owner may enter
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise WireError(f"{folder} belongs to somebody else")
+    return str(folder / f"{name}.sock")
 
 
 def write_whole(path: Path, body: Any) -> None:

@@ -1,0 +1,85 @@
+"""The node's stage-token coordinators: one for each discipline in use, started when needed.
+
+A coordinator outlives the engine, as agents do, because running jobs talk to it; the next engine
+finds it by pid and start time. One that died is started again: ranks run freely meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weft.engines.spawn import reaped, spawn
+from weft.wire.attempt import read_json, short_path, write_whole
+from weft.wire.processes import alive, start_time
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Coordinators:
+    """Those of one engine, below its folder `root`."""
+
+    root: Path
+    _used: set[str] = field(default_factory=set)
+    _children: list[int] = field(default_factory=list)
+
+    def socket(self, discipline: str) -> str:
+        """Where the coordinator of `discipline` listens; it is started if it does not run."""
+        self._used.add(discipline)
+        self._ensure(discipline)
+        return self._path(discipline)
+
+    def look(self) -> None:
+        """Start those again that have died."""
+        self._children = [pid for pid in self._children if not reaped(pid)]
+        for discipline in self._used:
+            self._ensure(discipline)
+
+    def end(self) -> None:
+        """End all of them; for when no job is left."""
+        for discipline in self._used:
+            running = self._running(discipline)
+            if running is not None:
+                terminate(running)
+        self._used.clear()
+
+    def pid(self, discipline: str) -> int | None:
+        """The process of a coordinator that runs."""
+        return self._running(discipline)
+
+    def _path(self, discipline: str) -> str:
+        return short_path(self.root / f"tokens-{_word(discipline)}.sock")
+
+    def _record(self, discipline: str) -> Path:
+        return self.root / f"tokens-{_word(discipline)}.json"
+
+    def _running(self, discipline: str) -> int | None:
+        record = read_json(self._record(discipline))
+        if record is not None and alive(record["pid"], record["began"]):
+            pid: int = record["pid"]
+            return pid
+        return None
+
+    def _ensure(self, discipline: str) -> None:
+        if self._running(discipline) is not None:
+            return
+        arguments = ["weft.runtime.tokens", self._path(discipline), "--discipline", discipline]
+        pid = spawn(arguments, self.root / f"tokens-{_word(discipline)}.log")
+        self._children.append(pid)
+        write_whole(self._record(discipline), {"pid": pid, "began": start_time(pid)})
+        log.info("coordinator=%s pid=%d started", discipline, pid)
+
+
+def terminate(pid: int) -> None:
+    """Ask a process to end."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+
+
+def _word(discipline: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_" else "_" for c in discipline)

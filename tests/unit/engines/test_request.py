@@ -1,0 +1,108 @@
+"""What an agent is told, as values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from weft.core.cluster import Node
+from weft.core.errors import InvalidConfig
+from weft.core.launch import Launch
+from weft.core.model import Allocation, Batch, Job, JobId, NodeId, Sharing, Slice, Tier
+from weft.engines.devices import Gpu, Machine
+from weft.engines.request import Site, attempt_spec, check_launch
+from weft.wire.attempt import AttemptSpec, folder_of, job_folder, short_path
+
+SITE = Site(Path("/state"), notify="/run/bell")
+GPUS = tuple(Gpu(i, "NVIDIA H200", 140.0) for i in (0, 2, 3))
+MACHINE = Machine(Node(NodeId("n"), "h200", 3, 12.0, 90.0), GPUS, ((0, 1), (2, 3), (4, 5)))
+CPUS = Machine(Node(NodeId("n"), "cpu", 3), (), ((0,), (1,), (2,)))
+JOB = Job(
+    JobId("a/b"),
+    mem_gb=8.0,
+    launch=Launch(("python", "t.py"), workdir="/work", env={"X": "1"}, checkpoint="ckpt"),
+)
+
+
+def on(*gpus: int, **sharing: object) -> Allocation:
+    return Allocation((Slice(NodeId("n"), gpus),), Sharing(**sharing), Batch(32, 4))  # type: ignore[arg-type]
+
+
+def test_devices_are_named_by_the_drivers_numbers() -> None:
+    spec = attempt_spec(JOB, on(1, 2), 3, MACHINE, SITE)
+
+    assert spec.devices == (1, 2)
+    assert spec.visible == "2,3"
+    assert spec.cores == ((2, 3), (4, 5))
+    assert (spec.attempt, spec.world_size, spec.kind) == (3, 2, "h200")
+    assert spec.batch == (32, 3)
+    assert spec.checkpoints == "/work/ckpt"
+
+
+def test_slots_need_no_visible_devices() -> None:
+    assert attempt_spec(JOB, on(0), 1, CPUS, SITE).visible is None
+
+
+def test_a_share_limits_a_client_of_mps() -> None:
+    half = attempt_spec(JOB, on(0, share=0.25, tier=Tier.OPPORTUNISTIC), 1, MACHINE, SITE)
+    whole = attempt_spec(JOB, on(0), 1, MACHINE, SITE)
+
+    assert half.env == {"X": "1", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25"}
+    assert (half.tier, half.weight) == ("opportunistic", 0.25)
+    assert whole.env == {"X": "1"}
+
+
+def test_a_job_without_a_checkpoint_folder_gets_one() -> None:
+    job = Job(JobId("j"), launch=Launch(("true",), workdir="/work"))
+
+    assert attempt_spec(job, on(0), 1, CPUS, SITE).checkpoints == "/state/jobs/j/checkpoints"
+
+
+@pytest.mark.parametrize(
+    ("launch", "message"),
+    [
+        (None, "has no command"),
+        (Launch(()), "has no command"),
+        (Launch(("a\0b",)), "NUL"),
+        (Launch(("a",), env={"A=B": "c"}), "'A=B' is not the name of a variable"),
+        (Launch(("a",), workdir="/no/such"), "'/no/such' is not a folder here"),
+    ],
+)
+def test_what_cannot_be_launched_is_refused(launch: Launch | None, message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        check_launch(Job(JobId("j"), launch=launch))
+
+
+def test_a_spec_survives_its_file(tmp_path: Path) -> None:
+    spec = attempt_spec(JOB, on(1, 2), 3, MACHINE, SITE, coordinator="/c", env={"E": "é\n"})
+
+    spec.write(tmp_path)
+
+    assert AttemptSpec.read(tmp_path / "spec.json") == spec
+
+
+@pytest.mark.parametrize("job", ["..", ".", "../../x", "/etc", "a/b", "%2E", "x" * 500, "\n"])
+def test_every_job_has_a_folder_of_its_own_below_the_root(job: str) -> None:
+    root = Path("/state")
+
+    folder = job_folder(root, job)
+
+    assert folder.parent == root / "jobs"
+    assert folder.name not in ("", ".", "..")
+    assert len(folder.name.encode()) < 200
+    assert folder_of(root, job, 2) == folder / "2"
+
+
+def test_different_jobs_have_different_folders() -> None:
+    names = ["a/b", "a%2Fb", "a.b", "a%2Eb", "A", "a", "x" * 500, "x" * 501]
+
+    assert len({job_folder(Path("/s"), name) for name in names}) == len(names)
+
+
+def test_deep_sockets_move_to_a_short_place() -> None:
+    deep = Path("/tmp") / ("x" * 120) / "s.sock"
+
+    assert short_path(Path("/run/s.sock")) == "/run/s.sock"
+    assert len(short_path(deep)) < 100
+    assert short_path(deep) == short_path(deep)

@@ -1,0 +1,115 @@
+"""The accounts: a fold of the log."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.core.events import (
+    Cancelled,
+    Decided,
+    Event,
+    Failed,
+    Finished,
+    NodeDown,
+    Noticed,
+    Started,
+    Stopped,
+    Submitted,
+)
+from weft.core.model import Allocation, Job, JobId, NodeId, Sharing, Slice
+from weft.runtime.ledger import JobRecord, Ledger
+
+A = JobId("a")
+N = NodeId("n")
+
+
+def on(*gpus: int, share: float = 1.0) -> Allocation:
+    return Allocation((Slice(N, gpus),), Sharing(share))
+
+
+def told(*events: tuple[float, Event]) -> JobRecord:
+    ledger = Ledger()
+    ledger.fold(0.0, Submitted(Job(A, tenant="t")))
+    for at, event in events:
+        ledger.fold(at, event)
+    assert sum(ledger.usage(100.0).values()) == ledger.jobs[A].gpu_s.at(100.0)
+    return ledger.jobs[A]
+
+
+def test_gpu_seconds_run_from_the_start_to_the_end() -> None:
+    one = told((1.0, Decided(1, {A: on(0, 1)})), (2.0, Started(A, 1)), (5.0, Finished(A, 1)))
+
+    assert one.gpu_s.at(100.0) == 6.0
+    assert (one.outcome, one.started, one.ended, one.restarts) == ("succeeded", 2.0, 5.0, 0)
+
+
+def test_a_share_counts_as_such_and_may_change() -> None:
+    one = told(
+        (0.0, Decided(1, {A: on(0, share=0.5)})),
+        (0.0, Started(A, 1)),
+        (4.0, Decided(2, {A: on(0, share=0.25)})),
+        (8.0, Stopped(A, 1)),
+    )
+
+    assert one.gpu_s.at(100.0) == pytest.approx(3.0)
+
+
+def test_a_cancelled_job_pays_until_it_has_left() -> None:
+    one = told(
+        (0.0, Decided(1, {A: on(0)})),
+        (0.0, Started(A, 1)),
+        (4.0, Cancelled(A)),
+        (6.0, Stopped(A, 1)),
+    )
+
+    assert one.gpu_s.at(100.0) == 6.0
+    assert (one.outcome, one.ended) == ("cancelled", 4.0)
+
+
+def test_a_late_start_of_a_replaced_attempt_pays_for_what_it_was_promised() -> None:
+    one = told(
+        (0.0, Decided(1, {A: on(0, 1)})),
+        (1.0, Decided(2, {A: on(2)})),
+        (2.0, Started(A, 1)),
+        (3.0, Stopped(A, 1)),
+        (4.0, Started(A, 2)),
+        (5.0, Finished(A, 2)),
+    )
+
+    assert one.gpu_s.at(100.0) == 2.0 + 1.0
+    assert (one.attempt, one.starts) == (2, 2)
+
+
+def test_the_same_start_told_twice_counts_once() -> None:
+    one = told(
+        (0.0, Decided(1, {A: on(0)})),
+        (1.0, Started(A, 1)),
+        (3.0, Started(A, 1)),
+        (5.0, Finished(A, 1)),
+    )
+
+    assert one.gpu_s.at(100.0) == 4.0
+
+
+def test_failures_and_lost_nodes_free_the_job_for_another_attempt() -> None:
+    one = told(
+        (0.0, Decided(1, {A: on(0)})),
+        (0.0, Started(A, 1)),
+        (1.0, Failed(A, 1, "broken", retry=True)),
+        (2.0, Decided(2, {A: on(0)})),
+        (2.0, Started(A, 2)),
+        (3.0, NodeDown(N)),
+        (4.0, Stopped(A, 2)),
+        (5.0, Noticed(A, 2, "info", "hello")),
+    )
+
+    assert (one.attempt, one.failures, one.reason) == (2, 1, "")
+    assert one.allocation is None
+    assert one.gpu_s.at(100.0) == 1.0 + 2.0
+    assert one.notices == ((5.0, "info", "hello"),)
+
+
+def test_rejected_jobs_have_failed_with_the_reason() -> None:
+    one = told((1.0, Decided(1, {}, {A: "too large"})))
+
+    assert (one.outcome, one.reason) == ("failed", "rejected: too large")

@@ -1,0 +1,136 @@
+"""A log, or a snapshot and the rest of the log, lead to the same scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+
+import pytest
+
+from weft.core.actions import Start, Stop
+from weft.core.cluster import Cluster, Node
+from weft.core.events import Decided, Event, Failed, NodeDown, NodeUp, Started, Stopped, Submitted
+from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.core.scheduler import Scheduler
+from weft.policies.fifo import Fifo
+from weft.predict.history import History
+from weft.runtime.driver import Driver
+from weft.runtime.recover import FORMAT, reconcile, recover, snapshot
+from weft.sim.engine import SimulatedEngine
+from weft.store.memory import MemoryStore
+
+A, B, C = JobId("a"), JobId("b"), JobId("c")
+N = Node(NodeId("n"), "cpu", 4, 4.0, 8.0)
+
+
+def make() -> Scheduler:
+    return Scheduler(Fifo(), Cluster(()), predictor=History())
+
+
+def on(*gpus: int) -> Allocation:
+    return Allocation((Slice(N.id, gpus),))
+
+
+def stored(*events: Event) -> MemoryStore:
+    store = MemoryStore()
+    store.append([(float(at), event) for at, event in enumerate(events, start=1)])
+    return store
+
+
+STORY: tuple[Event, ...] = (
+    NodeUp(N),
+    Submitted(Job(A)),
+    Submitted(Job(B)),
+    Submitted(Job(C)),
+    Decided(1, {A: on(0), B: on(1), C: on(2)}),
+    Started(A, 1),
+    Started(C, 1),
+    Decided(2, {C: on(3)}),
+)
+
+
+def test_a_snapshot_and_the_rest_equal_the_whole() -> None:
+    events = [(float(i), event) for i, event in enumerate(STORY, start=1)]
+    whole, parts = MemoryStore(), MemoryStore()
+    whole.append(events)
+    parts.append(events[:5])
+    half = recover(parts, make)
+    data = snapshot(half)
+    assert data is not None
+    parts.save(5, data)
+    parts.append(events[5:])
+
+    one, other = recover(whole, make), recover(parts, make)
+
+    assert pickle.dumps(one.scheduler.state.wishes()) == pickle.dumps(
+        other.scheduler.state.wishes()
+    )
+    assert one.ledger.jobs == other.ledger.jobs
+    assert (one.seq, one.at) == (other.seq, other.at) == (8, 8.0)
+
+
+@pytest.mark.parametrize("data", [b"rubbish", pickle.dumps(("other version", 1, 2, 3, 4, 5))])
+def test_a_snapshot_that_cannot_be_used_is_passed_over(data: bytes) -> None:
+    store = stored(*STORY)
+    store.save(3, data)
+
+    assert recover(store, make).ledger.jobs.keys() == {A, B, C}
+    assert FORMAT[0] == 1
+
+
+def test_what_was_not_answered_is_asked_again_and_what_is_gone_is_declared_so() -> None:
+    back = recover(stored(*STORY), make)
+
+    events, wishes = reconcile(back, [N], {(A, 1), (C, 1)})
+    lost, asked = reconcile(back, [N], set())
+
+    assert back.attempts() == {(A, 1), (B, 1), (C, 1), (C, 2)}
+    assert events == []
+    assert wishes == [Stop(C, 1), Start(Job(B), on(1), 1)]
+    assert lost == [
+        Failed(A, 1, "lost while the service was away", retry=True),
+        Stopped(C, 1),
+    ]
+    assert asked == [Start(Job(B), on(1), 1)]
+
+
+def test_nodes_that_came_and_went_meanwhile_are_told() -> None:
+    back = recover(stored(NodeUp(N), NodeUp(Node(NodeId("old"), "cpu", 1))), make)
+    larger = Node(N.id, "cpu", 8)
+
+    events, _ = reconcile(back, [larger, Node(NodeId("new"), "cpu", 1)], set())
+
+    assert events == [
+        NodeDown(NodeId("old")),
+        NodeUp(larger),
+        NodeUp(Node(NodeId("new"), "cpu", 1)),
+    ]
+
+
+def test_a_driver_that_writes_snapshots_comes_back_the_same() -> None:
+    store, engine = MemoryStore(), SimulatedEngine("1x4:a100", speed=5000.0)
+
+    async def life(jobs: range) -> list[str]:
+        driver = Driver(engine, store, policy="fifo", predictor=History, snapshot_every=7)
+        await driver.open()
+        for i in jobs:
+            job = Job(JobId(f"j{i}"), demand=Demand(1 + i % 4), hints={"duration_s": 100.0 * i})
+            await driver.submit(job)
+        for i in jobs[: len(jobs) // 2]:
+            await driver.ended(JobId(f"j{i}"))
+        await driver.close()
+        return [one.state for one in driver.jobs()]
+
+    asyncio.run(life(range(1, 9)))
+    states = asyncio.run(life(range(9, 17)))
+
+    whole = recover(_without_snapshot(store), make)
+    parts = recover(store, make)
+    assert whole.ledger.jobs == parts.ledger.jobs
+    assert states.count("succeeded") >= 8
+
+
+def _without_snapshot(store: MemoryStore) -> MemoryStore:
+    copy = MemoryStore()
+    copy.append([(at, event) for _, at, event in store.since(0)])
+    return copy

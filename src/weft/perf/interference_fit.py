@@ -153,6 +153,8 @@ class _Problem:
         self.lowest = np.full(len(self.prior), -np.inf)
         for first in (0, self.columns):
             self.lowest[first + 1 : first + 1 + DEMANDS] = 0.0
+        self.highest = np.full(len(self.prior), np.inf)
+        self.highest[-1] = np.log(MOST_COST)
         self.strength = self._strength()
 
     def _strength(self) -> Floats:
@@ -204,14 +206,13 @@ class _Problem:
             weight = np.minimum(1.0, HUBER / np.maximum(np.abs(off), 1e-12))
             curve = (slopes * weight[:, None]).T @ slopes + np.diag(self.strength**2)
             pull = slopes.T @ (weight * off) + self.strength**2 * (p - self.prior)
-            free = (p > self.lowest) | (pull < 0.0)
+            free = np.where(pull > 0.0, p > self.lowest, p < self.highest)
             step = np.zeros(len(p))
             inner = curve[np.ix_(free, free)]
             step[free] = np.linalg.solve(
                 inner + damping * np.diag(np.diag(inner) + 1e-9), -pull[free]
             )
-            trial = np.maximum(p + np.clip(step, -1.0, 1.0), self.lowest)
-            trial[-1] = min(trial[-1], np.log(MOST_COST))
+            trial = np.clip(p + np.clip(step, -1.0, 1.0), self.lowest, self.highest)
             off_there, slopes_there = self.off(trial)
             there = self.loss(off_there, trial)
             if there < loss:

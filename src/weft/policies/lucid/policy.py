@@ -1,0 +1,130 @@
+"""Lucid: profile briefly, order by predicted GPU-seconds, pack pairs that do not hurt.
+
+Paper       Hu et al., "Lucid: A Non-intrusive, Scalable and Interpretable Scheduler for Deep
+            Learning Training Jobs", ASPLOS 2023.
+Objective   mean completion time without touching a job: no preemption, no elasticity.
+Needs       an estimate of each job's remaining time; what a job does with a device, once
+            it was profiled.
+Controls    who runs, where, and which two share devices.
+Cost        O(n log n) for n active jobs, then O(hosts) for each job of the queue.
+Deviations  profiling is charged: a job enters the main queue when its `limit_s` in the corner are
+            over, or without metrics after `patience` seconds of waiting for the corner;
+            `artifact=true` is the authors' simulator, where metrics are known at submission
+            and only jobs that end in time (as predicted) visit the corner. A profiled job goes
+            on from a checkpoint where the authors discard the profiling run. The corner is the
+            last `corner` nodes, and none in clusters below four nodes or while a job needs
+            them; it is not resized. Priority is the configured predictor's, not an explainable
+            boosting machine's. The forecast of submissions is the mean of the last five
+            ten-minute bins, and its threshold grows with the cluster. A job that was never profiled is packed only after `limit_s` of
+            running. Virtual clusters are simulated one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from weft.core.about import About, Controls, Needs
+from weft.core.errors import InvalidConfig
+from weft.core.model import JobId
+from weft.core.plan import Plan
+from weft.core.table import Floats
+from weft.core.view import View
+from weft.policies.lucid.corner import Corner
+from weft.policies.lucid.demand import Arrivals, busy
+from weft.policies.lucid.queue import Main
+
+EPS = 1e-6
+VENUS_GPUS = 1080
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Submissions of late, who is being profiled since when, and started jobs' priorities.
+
+    `started` is in order of start, as the binder tries hosts.
+    """
+
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    corner: dict[JobId, float] = field(default_factory=dict)
+    started: dict[JobId, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Lucid:
+    """Short jobs first, two to a GPU where both stay quick.
+
+    `corner` nodes profile jobs of at most `factor` GPUs a node for `limit_s` seconds each;
+    `packing` is on, off, or by the submissions of the last ten-minute bins: off where their mean
+    is `quiet` or less for 1,080 GPUs, the size of the authors' cluster.
+    """
+
+    corner: int = 1
+    factor: int = 4
+    limit_s: float = 200.0
+    patience: float = 600.0
+    packing: Literal["auto", "on", "off"] = "auto"
+    quiet: float = 2.0
+    artifact: bool = False
+
+    about = About(
+        "lucid",
+        "Hu et al. 2023",
+        needs=Needs.REMAINING,
+        controls=Controls.SHARE,
+        starves="a stream of shorter jobs",
+    )
+
+    def __post_init__(self) -> None:
+        if self.corner < 0 or self.factor < 1 or self.limit_s <= 0.0:
+            raise InvalidConfig(
+                f"lucid: a corner of {self.corner} nodes, {self.factor} GPUs a job and "
+                f"{self.limit_s:g} s profiles nothing",
+                hint="corner=0 does without one; factor at least 1, limit_s above 0",
+            )
+
+    def decide(self, view: View) -> Plan:
+        """Profile, then start from the main queue, then let survivors of pairs have it all."""
+        kept = view.memory if isinstance(view.memory, Memory) else Memory()
+        arrivals = _count(view, kept.arrivals)
+        left = view.remaining()
+        corner = Corner(view, self.corner, self.factor * self.corner, self.limit_s, kept.corner)
+        waiting = corner.release()
+        newcomers = self._unprofiled(view, left, corner, waiting)
+        corner.admit(newcomers)
+        main = [row for row in waiting if row not in newcomers]
+        corner.close()
+        measured = (view.ran() >= self.limit_s - EPS) | self.artifact
+        draft = Main(view, left * view.table.gpus, measured, kept.started, corner)
+        on = self.packing == "on" or (
+            self.packing == "auto" and busy(arrivals.bins(view.now), self._quiet(view))
+        )
+        draft.run(main, packing=on)
+        draft.spread()
+        patience = [view.job(r).submitted + self.patience for r in newcomers if r not in corner]
+        wakes = [at for at in (*corner.ends(), *patience) if at > view.now]
+        changes = {**corner.changes, **draft.changes}
+        memory = Memory(arrivals, corner.since, draft.started)
+        return Plan(changes, wake_at=min(wakes, default=None), memory=memory)
+
+    def _quiet(self, view: View) -> float:
+        return self.quiet * view.cluster.gpus / VENUS_GPUS
+
+    def _unprofiled(
+        self, view: View, left: Floats, corner: Corner, waiting: list[int]
+    ) -> list[int]:
+        """Rows that go through the corner first."""
+        rows = [row for row in waiting if corner.takes(row)]
+        if self.artifact:
+            return [row for row in rows if left[row] <= self.limit_s + EPS]
+        ran = view.ran()
+        fresh = [row for row in rows if ran[row] < self.limit_s - EPS]
+        return [r for r in fresh if view.now < view.job(r).submitted + self.patience]
+
+
+def _count(view: View, arrivals: Arrivals) -> Arrivals:
+    """Submissions since the last decision that are still here, added to the log."""
+    seq = view.table.seq
+    new = view.table.submitted[seq >= arrivals.seen]
+    seen = float(seq[-1]) + 1.0 if len(seq) else arrivals.seen
+    return arrivals.then([float(at) for at in new], view.now, max(seen, arrivals.seen))

@@ -1,0 +1,147 @@
+"""The main queue: shortest predicted service first, in pairs where allowed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from weft.core.model import Allocation, JobId, Sharing
+from weft.core.table import Bools, Floats
+from weft.core.view import View
+from weft.pieces.place.gangs import consolidated, fewest_nodes
+from weft.policies.lucid.binder import LARGEST, Candidate, first_host
+from weft.policies.lucid.corner import Corner
+from weft.policies.lucid.scores import JUMBO, score
+
+
+class Main:
+    """The main queue's part of a plan in the making.
+
+    `service` is each row's predicted GPU-seconds; `measured` says whose use of a device is
+    known; `started` are the priorities of running jobs when they started, in that order.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        service: Floats,
+        measured: Bools,
+        started: dict[JobId, float],
+        corner: Corner,
+    ) -> None:
+        self.view = view
+        self.changes: dict[JobId, Allocation | None] = {}
+        self._service = service
+        self._measured = measured
+        self._held = {job: on for job, on in view.held().items() if job not in corner.changes}
+        mine = [job for job in self._held if job not in corner.since]
+        self.started = {job: known for job, known in started.items() if job in mine}
+        for job in mine:  # started by another policy
+            self.started.setdefault(job, float(service[view.table.row(job)]))
+        self._rows = {job: view.table.row(job) for job in self.started}
+        self._hosts = {job: self._host(job) for job in self.started if self._alone(job)}
+
+    def run(self, rows: list[int], *, packing: bool) -> None:
+        """Start what fits: shortest first, in pairs where allowed; else strictly in order."""
+        order = sorted(rows, key=lambda row: (self._service[row], row))
+        for row in order:
+            alone = self.view.job(row).demand.share < 1.0
+            paired = packing and not alone and self._pair(row)
+            if not paired and not self._place(row) and not packing:
+                return
+
+    def spread(self) -> None:
+        """A survivor of a pair has its devices to itself again."""
+        after = {**self._held, **{job: on for job, on in self.changes.items() if on is not None}}
+        shared: dict[tuple[str, int], int] = {}
+        for on in after.values():
+            for device in _devices(on):
+                shared[device] = shared.get(device, 0) + 1
+        for job in self.started:
+            on, whole = after[job], self.view.job(self._rows[job]).demand.share == 1.0
+            if whole and on.sharing.share < 1.0 and all(shared[d] == 1 for d in _devices(on)):
+                self.changes[job] = self._terms(on, 1.0, None)
+
+    def _place(self, row: int) -> bool:
+        job = self.view.job(row)
+        on = consolidated(job, self.view.free)
+        if on is None and not self._held and not self.changes:
+            on = fewest_nodes(job, self.view.free)  # as good as it gets: nothing else runs
+        if on is None:
+            return False
+        self.view.free.take(on)
+        self._start(row, on)
+        return True
+
+    def _pair(self, row: int) -> bool:
+        """Put a row beside the first host that passes the binder's rules."""
+        new = self._candidate(row)
+        if new.gpus > LARGEST or new.score > JUMBO:
+            return False
+        kinds = self.view.job(row).demand.kinds
+        hosts = (host for job, host in self._hosts.items() if not kinds or self._kind(job) in kinds)
+        host = first_host(new, hosts)
+        if host is None:
+            return False
+        self._join(row, host, new.mem_gb)
+        return True
+
+    def _alone(self, job: JobId) -> bool:
+        whole = self.view.job(self._rows[job]).demand.share == 1.0
+        return whole and self._now(job).sharing.share == 1.0
+
+    def _host(self, job: JobId) -> Candidate:
+        row = self._rows[job]
+        node = self.view.cluster.index[self._now(job).slices[0].node]
+        known = replace(self._candidate(row), priority=self.started[job])
+        return replace(known, device_gb=self.view.cluster.nodes[node].device_gb)
+
+    def _kind(self, job: JobId) -> str:
+        return self.view.cluster.kind_of(self._now(job))
+
+    def _join(self, row: int, host: Candidate, mem_gb: float) -> None:
+        was = self._now(host.id)
+        stays, comes = self._terms(was, 0.5, host.mem_gb), self._terms(was, 0.5, mem_gb)
+        free = self.view.free
+        free.give(was)
+        free.take(stays)
+        free.take(comes)
+        self.changes[host.id] = stays
+        self._start(row, comes)
+        del self._hosts[host.id]
+
+    def _start(self, row: int, on: Allocation) -> None:
+        job = self.view.job(row).id
+        self.changes[job] = on
+        self.started[job] = float(self._service[row])
+        self._rows[job] = row
+        if self._alone(job):
+            self._hosts[job] = self._host(job)
+
+    def _now(self, job: JobId) -> Allocation:
+        on = self.changes.get(job) or self._held[job]
+        assert on is not None
+        return on
+
+    def _candidate(self, row: int) -> Candidate:
+        """A job by what is known of it; one that was not measured passes no rule."""
+        job = self.view.job(row)
+        if not self._measured[row]:
+            return Candidate(job.id, job.demand.gpus, JUMBO + 1, np.inf, 0.0)
+        profile = self.view.sharing().profile(job)
+        service = float(self._service[row])
+        return Candidate(job.id, job.demand.gpus, score(profile), profile.mem_gb, service)
+
+    def _terms(self, on: Allocation, share: float, mem_gb: float | None) -> Allocation:
+        index, free = self.view.cluster.index, self.view.free
+        slices = tuple(
+            free.slice_of(index[part.node], sum(1 << gpu for gpu in part.gpus), share)
+            for part in on.slices
+        )
+        sharing = Sharing(share=share, gpu_mem_gb=mem_gb or None)
+        return replace(on, slices=slices, sharing=sharing)
+
+
+def _devices(on: Allocation) -> list[tuple[str, int]]:
+    return [(part.node, gpu) for part in on.slices for gpu in part.gpus]

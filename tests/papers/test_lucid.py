@@ -1,0 +1,308 @@
+"""The worked examples of Lucid (ASPLOS 2023), its invariants and its published pairs."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.papers.together import job, together
+from weft.core.errors import InvalidConfig
+from weft.core.model import Job, JobId
+from weft.core.profile import Profile
+from weft.core.view import View
+from weft.perf.colocation import Colocated
+from weft.perf.pairs import Pairs, read_pairs
+from weft.perf.profiles import profile_of
+from weft.policies.lucid.binder import Candidate, first_host
+from weft.policies.lucid.demand import Arrivals, busy
+from weft.policies.lucid.policy import Lucid
+from weft.policies.lucid.scores import label, score
+from weft.policies.srsf import Srsf
+from weft.sim.physics import Run
+from weft.testing import view_of
+
+DATA = Path(os.environ.get("WEFT_DATA", Path(__file__).parents[3] / "shared" / "data")) / "lucid"
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="Lucid's tables are not here")
+RESNET, POINTNET = "ResNet18/CIFAR-10/64/0", "PointNet/ShapeNet/64/0"
+QUIET = {"gpu_util": 20.0, "gmem_util": 10.0, "gmem_mib": 4000.0}
+LOUD = {"gpu_util": 90.0, "gmem_util": 60.0, "gmem_mib": 4000.0}
+
+
+# ---- scores
+
+
+def test_averages_become_labels() -> None:
+    assert [label(a) for a in (0.826, 0.878, 1.000, 0.783)] == [2, 1, 0, 2]
+
+
+def test_the_tree_has_three_leaves() -> None:
+    assert score(Profile(gpu_use=0.9, bandwidth_use=0.5)) == 2
+    assert score(Profile(gpu_use=0.9, bandwidth_use=0.2)) == 1
+    assert score(Profile(gpu_use=0.2, bandwidth_use=0.2)) == 0
+
+
+@pytest.mark.data
+@needs_data
+def test_measured_averages_give_the_published_labels() -> None:
+    pairs = read_pairs(DATA / "colocate_info.csv")
+    with (DATA / "single_data.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+
+    def average(model: str, batch: int, amp: int) -> float:
+        tags = {t for both in pairs.speeds for t in both}
+        (tag,) = [t for t in tags if t.startswith(f"{model}/") and t.endswith(f"/{batch}/{amp}")]
+        found = pairs.average(tag)
+        assert found is not None
+        return found
+
+    assert average("DCGAN", 128, 0) == pytest.approx(0.826, abs=5e-4)
+    assert average("EfficientNet", 64, 0) == pytest.approx(0.878, abs=5e-4)
+    assert average("PPO", 64, 0) == pytest.approx(1.0, abs=5e-3)
+    assert average("ResNet18", 64, 1) == pytest.approx(0.783, abs=5e-4)
+    told = [
+        score(
+            Profile(gpu_use=float(r["gpu_util"]) / 100, bandwidth_use=float(r["gmem_util"]) / 100)
+        )
+        for r in rows
+    ]
+    assert np.mean([t == int(r["label"]) for t, r in zip(told, rows, strict=True)]) > 0.8
+
+
+@pytest.mark.data
+@needs_data
+def test_pairs_are_as_measured() -> None:
+    pairs = read_pairs(DATA / "colocate_info.csv")
+    tags = {t for both in pairs.speeds for t in both}
+
+    def named(model: str, batch: int) -> str:
+        (tag,) = [t for t in tags if t.startswith(f"{model}/") and t.endswith(f"/{batch}/0")]
+        return tag
+
+    resnet = named("ResNet18", 64)
+    assert pairs.between(resnet, named("PointNet", 64)) == (0.985, 0.9)
+    assert pairs.between(named("PointNet", 64), resnet) == (0.9, 0.985)
+    assert pairs.between(resnet, named("ResNet18", 128)) == (0.539, 0.658)
+    assert pairs.between(named("MobileNetV3", 64), named("DCGAN", 32)) == (0.812, 0.895)
+    assert pairs.between("BERT/SQuAD/32/0", resnet) == (1.0, 1.0)
+
+
+# ---- the binder
+
+
+def test_the_binder_takes_the_first_host_that_passes_every_rule() -> None:
+    hosts = [
+        Candidate(JobId("H1"), 2, 1, 9000.0, 4000.0, 24576.0),
+        Candidate(JobId("H2"), 1, 2, 20000.0, 9000.0, 24576.0),
+        Candidate(JobId("H3"), 1, 1, 12000.0, 1000.0, 24576.0),
+        Candidate(JobId("H4"), 1, 0, 6000.0, 5000.0, 24576.0),
+    ]
+    new = Candidate(JobId("new"), 1, 1, 6000.0, 2400.0)
+
+    assert first_host(new, hosts) == hosts[3]
+    assert first_host(new, hosts[:3]) is None
+
+
+def test_two_jumbos_are_refused_although_together_they_would_do_more() -> None:
+    host = Candidate(JobId("h"), 1, 2, 1000.0, 100.0)
+
+    assert first_host(Candidate(JobId("n"), 1, 2, 1000.0, 100.0), [host]) is None
+    assert first_host(Candidate(JobId("n"), 1, 0, 1000.0, 100.0), [host]) == host
+
+
+def test_a_full_device_and_a_gang_above_a_node_are_refused() -> None:
+    host = Candidate(JobId("h"), 1, 0, 12.0, 100.0, 24.0)
+    gang = Candidate(JobId("h"), 16, 0, 1.0, 100.0, 24.0)
+
+    assert first_host(Candidate(JobId("n"), 1, 0, 12.0, 100.0), [host]) is None
+    assert first_host(Candidate(JobId("n"), 1, 0, 11.9, 100.0), [host]) == host
+    assert first_host(Candidate(JobId("n"), 16, 0, 1.0, 100.0), [gang]) is None
+
+
+# ---- the dynamic strategy
+
+
+def test_packing_follows_the_forecast() -> None:
+    assert not busy([1.5, 2.5, 2.0, 1.0, 2.5], 2.0)
+    assert busy([3.0, 2.0, 2.0, 2.0, 1.5], 2.0)
+
+
+@pytest.mark.data
+@needs_data
+def test_one_window_in_seven_of_the_published_forecast_is_quiet() -> None:
+    with (DATA / "venus_throughput_pred.csv").open(newline="", encoding="utf-8") as file:
+        forecast = [float(row["pred_gpu_job"]) for row in csv.DictReader(file)]
+
+    windows = [forecast[i : i + 5] for i in range(len(forecast) - 4)]
+
+    assert np.mean([not busy(w, 2.0) for w in windows]) == pytest.approx(0.137, abs=0.002)
+
+
+def test_submissions_are_counted_in_ten_minute_bins() -> None:
+    log = Arrivals().then([0.0, 10.0], 10.0, 2).then([650.0], 650.0, 3)
+
+    assert log.bins(650.0) == [1.0, 2.0]
+    assert log.then([], 4000.0, 3).bins(4000.0) == [0.0] * 5
+    assert log.then([], 2000.0, 3).bins(2000.0) == [0.0, 0.0, 1.0, 2.0]
+
+
+# ---- pairs in time
+
+
+def pair_of(one: float, other: float) -> Colocated:
+    return Colocated(profile_of, Pairs({(RESNET, POINTNET): (one, other)}))
+
+
+def test_the_worked_pair_ends_when_worked_out_by_hand() -> None:
+    a = job("A", model=RESNET, hints=LOUD)
+    b = job("B", model=POINTNET, hints=QUIET)
+    policy = Lucid(packing="on", artifact=True, corner=0)
+
+    packed = together(policy, [(a, 100.0), (b, 50.0)], "1x1:rtx3090", pair_of(0.985, 0.9))
+    serial = together(Srsf(), [(a, 100.0), (b, 50.0)], "1x1:rtx3090")
+
+    assert packed.end["B"] == pytest.approx(55.5556, abs=1e-3)
+    assert packed.end["A"] == pytest.approx(100.833, abs=1e-3)
+    assert np.mean(list(packed.end.values())) == pytest.approx(78.19, abs=0.01)
+    assert serial.end == {"B": 50.0, "A": 150.0}
+    assert [run.on.sharing.share for run in packed.physics.runs if run.seq == 0] == [0.5, 1.0]
+
+
+def drawn(seed: int, count: int) -> list[tuple[Job, float]]:
+    rng = np.random.default_rng(seed)
+    found, at = [], 0.0
+    for i in range(count):
+        at += float(rng.exponential(30.0))
+        hints = {
+            "gpu_util": float(rng.uniform(5, 100)),
+            "gmem_util": float(rng.uniform(1, 80)),
+            "gmem_mib": float(rng.uniform(1000, 20000)),
+        }
+        gpus = int(rng.choice([1, 1, 2, 4, 8, 16]))
+        found.append((job(f"j{i}", gpus, at, hints=hints), float(rng.lognormal(5.5, 1.2))))
+    return found
+
+
+@settings(max_examples=12)
+@given(st.integers(0, 10_000), st.booleans())
+def test_pairs_keep_every_rule_and_nobody_is_preempted_in_the_main_cluster(
+    seed: int, artifact: bool
+) -> None:
+    work = drawn(seed, 60)
+    by_seq = [one for one, _ in work]
+
+    def speeds(group: Sequence[Profile]) -> list[float]:
+        return [0.8] * len(group)
+
+    done = together(
+        Lucid(packing="on", artifact=artifact), work, "5x8:rtx3090", Colocated(profile_of, speeds)
+    )
+
+    runs = [r for r in done.physics.runs if r.end > r.start]
+    for run in runs:
+        devices = set(run.on.devices)
+        beside = [
+            r
+            for r in runs
+            if r.seq != run.seq and r.start < run.end and run.start < r.end and _touch(r, run)
+        ]
+        assert len({r.seq for r in beside if r.start <= run.start < r.end}) <= 1
+        for other in beside:
+            jobs = by_seq[run.seq], by_seq[other.seq]
+            assert set(other.on.devices) == devices
+            assert sum(score(profile_of(j)) for j in jobs) <= 2
+            assert sum(j.hints["gmem_mib"] for j in jobs) < 24576
+    # The corner is the last node: everybody else starts once.
+    main = {r.seq: 0 for r in runs}
+    for at, name in done.started():
+        seq = list(done.end).index(name)
+        on = next(r.on for r in done.physics.runs if r.seq == seq and r.start == at)
+        main[seq] += on.slices[0].node != "rtx3090-4"
+    assert max(main.values()) == 1
+
+
+def _touch(one: Run, other: Run) -> bool:
+    def devices(run: Run) -> set[tuple[str, int]]:
+        return {(p.node, g) for p in run.on.slices for g in p.gpus}
+
+    return bool(devices(one) & devices(other))
+
+
+def test_without_packing_and_corner_and_with_perfect_estimates_it_is_shortest_service_first() -> (
+    None
+):
+    # Everybody is here from the start, so nothing is ever preempted under either policy.
+    work = [(replace(one, submitted=0.0), length) for one, length in drawn(3, 40)]
+    work = [(one, length) for one, length in work if one.demand.gpus <= 8]
+
+    ours = together(Lucid(packing="off", corner=0, artifact=True), work, "2x8:rtx3090")
+
+    order = sorted(work, key=lambda w: w[1] * w[0].demand.gpus)
+    starts = [ours.start[one.id] for one, _ in order]
+    assert starts == sorted(starts)
+
+
+# ---- the corner
+
+
+def test_a_short_job_ends_in_the_corner_and_a_long_one_moves_on() -> None:
+    work = [(job("short", hints=QUIET), 150.0), (job("long", hints=QUIET), 500.0)]
+
+    done = together(Lucid(packing="on"), work, "4x2:rtx3090")
+
+    assert {r.on.slices[0].node for r in done.physics.runs if r.seq == 0} == {"rtx3090-3"}
+    where = [r.on.slices[0].node for r in done.physics.runs if r.seq == 1]
+    assert where == ["rtx3090-3", "rtx3090-0"]
+    assert done.stopped() == [(200.0, "long")]
+    assert done.end == {"short": 150.0, "long": 500.0}
+
+
+def test_the_corner_serves_small_jobs_first_and_lets_nobody_wait_for_ever() -> None:
+    work = [(job(f"j{i}", 2), 1000.0) for i in range(4)] + [(job("one", 1), 1000.0)]
+
+    done = together(Lucid(patience=300.0), work, "6x2:rtx3090")
+
+    first = {name: at for at, name in reversed(done.started())}
+    assert first["one"] == 0.0
+    assert first["j0"] == 200.0
+    # One more is profiled from 400 on; by then the others have waited 300 s and start elsewhere.
+    assert first["j1"] == first["j2"] == first["j3"] == 300.0
+
+
+def test_a_job_that_needs_the_whole_cluster_gets_it() -> None:
+    done = together(Lucid(), [(job("all", 8), 100.0), (job("one"), 300.0)], "4x2:rtx3090")
+
+    assert max(done.end.values()) < 1000.0
+
+
+def test_nothing_is_packed_before_it_was_measured() -> None:
+    view = [measured(view_of("1x1:rtx3090", *(job(n, hints=QUIET) for n in "ab"))) for _ in "12"]
+
+    honest = Lucid(packing="on").decide(view[0])
+    theirs = Lucid(packing="on", artifact=True).decide(view[1])
+
+    assert len(view[0].after(honest)) == 1
+    assert len(view[1].after(theirs)) == 2
+
+
+def measured(view: View) -> View:
+    return replace(view, colocation=Colocated(profile_of))
+
+
+def test_an_empty_corner_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="profiles nothing"):
+        Lucid(limit_s=0.0)
+
+
+def test_unknown_lengths_come_last() -> None:
+    view = measured(view_of("1x1:rtx3090", ("a", 1, inf), ("b", 1, 60.0)))
+
+    assert set(view.after(Lucid(packing="off").decide(view))) == {"b"}

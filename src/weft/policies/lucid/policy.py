@@ -15,8 +15,9 @@ Deviations  profiling is charged: a job enters the main queue when its `limit_s`
             last `corner` nodes, and none in clusters below four nodes or while a job needs
             them; it is not resized. Priority is the configured predictor's, not an explainable
             boosting machine's. The forecast of submissions is the mean of the last five
-            ten-minute bins, and its threshold grows with the cluster. A job that was never profiled is packed only after `limit_s` of
-            running. Virtual clusters are simulated one by one.
+            ten-minute bins, and its threshold grows with the cluster. A job that was never
+            profiled is packed only after `limit_s` of running. Virtual clusters are simulated
+            one by one.
 """
 
 from __future__ import annotations

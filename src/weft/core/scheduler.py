@@ -97,17 +97,19 @@ class Scheduler:
         actions = self.state.fold(now, event)
         if isinstance(event, (Finished, Failed, Cancelled)):
             self._learn()
-        elif isinstance(event, Reported) and self.beliefs is not None:
+        elif isinstance(event, Reported):
             self._observe(event)
         return actions
 
     def remember(self) -> tuple[object, ...]:
         """All that a log would bring back, to be pickled; the policy's memory is not part."""
-        return (self.state, self.predictor, self.beliefs, self._history, self._learned)
+        believed = (self.predictor, self.beliefs, self.colocation)
+        return (self.state, *believed, self._history, self._learned)
 
     def restore(self, kept: tuple[Any, ...]) -> None:
         """Take up where `remember` was called."""
-        self.state, self.predictor, self.beliefs, self._history, self._learned = kept
+        self.state, self.predictor, self.beliefs, self.colocation, *rest = kept
+        self._history, self._learned = rest
 
     def use(self, policy: Policy) -> None:
         """Decide by another policy from now on; it starts without memory."""

@@ -173,7 +173,11 @@ class LocalEngine:
             self._queue.put_nowait(Stopped(job, attempt))
             return
         watched = self._watch(job, attempt, folder)
-        if watched.ask_to_stop(grace_s):
+        try:
+            over = watched.ask_to_stop(grace_s)
+        except OSError as error:
+            raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
+        if over:
             self._queue.put_nowait(Stopped(job, attempt))
             self._forget(watched)
         else:
@@ -183,7 +187,10 @@ class LocalEngine:
         """Tell the ranks their new batch; 0 gives the choice back to them."""
         folder = folder_of(self.state, job, attempt)
         if (folder / SPEC).exists():
-            write_whole(folder / ADJUST, {"batch": wire_batch(to.batch) or (0, 0)})
+            try:
+                write_whole(folder / ADJUST, {"batch": wire_batch(to.batch) or (0, 0)})
+            except OSError as error:
+                raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
             nudge(folder)
 
     async def events(self) -> AsyncIterator[Event]:
@@ -276,6 +283,8 @@ class LocalEngine:
             if time.monotonic() - self._looked > LOOK_S:
                 self._looked = time.monotonic()
                 self._tokens.look()
+                if self._warm is not None:
+                    self._warm.look()
             self._leaving = [pid for pid in self._leaving if not reaped(pid)]
             await asyncio.sleep(SHORTEST_PAUSE_S)
 

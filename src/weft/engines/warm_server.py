@@ -5,25 +5,36 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 ASK_S = 2.0
+AGAIN_S = 30.0
 
 
 class WarmServer:
     """One server process; it may not be ready yet, or may have died: then nothing is forked."""
 
     def __init__(self, path: str, errors: Path, modules: Sequence[str] = ()) -> None:
-        self._path = path
-        Path(path).unlink(missing_ok=True)
-        with errors.open("wb") as out:
+        self._path, self._errors, self._modules = path, errors, modules
+        self._start()
+
+    def _start(self) -> None:
+        self._began = time.monotonic()
+        Path(self._path).unlink(missing_ok=True)
+        with self._errors.open("wb") as out:
             self._process = subprocess.Popen(  # noqa: S603 - our own server
-                [sys.executable, "-m", "weft.runtime.warm", path, *modules],
+                [sys.executable, "-m", "weft.runtime.warm", self._path, *self._modules],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
             )
+
+    def look(self) -> None:
+        """Start it again if it has died, but not over and over."""
+        if self._process.poll() is not None and time.monotonic() - self._began > AGAIN_S:
+            self._start()
 
     @property
     def ready(self) -> bool:

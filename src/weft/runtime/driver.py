@@ -45,9 +45,9 @@ from weft.core.events import (
     Submitted,
     Woken,
 )
-from weft.core.launch import DEFAULT_GRACE_S
+from weft.core.launch import Launch
 from weft.core.model import Job, JobId, NodeId
-from weft.core.ports import Beliefs, Engine, Predictor, Store
+from weft.core.ports import Beliefs, Colocation, Engine, Predictor, Store
 from weft.core.scheduler import Scheduler
 from weft.runtime.admit import check_job, check_policy, policy_of, taken
 from weft.runtime.backoff import Backoff
@@ -59,11 +59,16 @@ from weft.runtime.status import JobStatus, status_of
 
 log = logging.getLogger(__name__)
 
+NO_LAUNCH = Launch(())
+CLOSING = EngineError("the scheduler is closing", hint="ask again when it is back")
+AGAIN_S = 1.0  # until a stop that the engine could not take is asked for again
+
 
 class Driver:
     """One scheduler on one engine, with one store as its only memory.
 
-    `policy` None goes on with the policy of the log. `predictor` and `beliefs` make fresh ones.
+    `policy` None goes on with the policy of the log. `predictor`, `beliefs` and `colocation` make
+    what the scheduler knows of jobs, as it is before the first event.
     """
 
     def __init__(
@@ -74,6 +79,7 @@ class Driver:
         policy: str | None = None,
         predictor: Callable[[], Predictor | None] = lambda: None,
         beliefs: Callable[[], Beliefs | None] = lambda: None,
+        colocation: Callable[[], Colocation | None] = lambda: None,
         seed: int = 0,
         snapshot_every: int = 5_000,
     ) -> None:
@@ -86,11 +92,11 @@ class Driver:
             Cluster(()),
             predictor=predictor(),
             beliefs=beliefs(),
+            colocation=colocation(),
             seed=seed,
-            journal=self._note,
+            journal=lambda at, event: self._noted.append((at, event)),
         )
-        self._every = snapshot_every
-        self._snapshot_at = snapshot_every
+        self._every = self._snapshot_at = snapshot_every
         self._inbox: deque[tuple[Event, asyncio.Future[None] | None]] = deque()
         self._noted: list[tuple[float, Event]] = []
         self._incoming: set[JobId] = set()
@@ -127,11 +133,11 @@ class Driver:
         if not self._closing:
             self._closing = True
             self._bell.set()
-            run, listen = self._tasks
+            run, listen, *_ = self._tasks
             await asyncio.gather(run, return_exceptions=True)  # to the end of its turn
             listen.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._fail_waiting(EngineError("the scheduler is closing", hint="ask again later"))
+        self._fail_waiting(CLOSING)
         if self._error is None:
             await self._save()
         self._announce()
@@ -201,7 +207,7 @@ class Driver:
 
     @property
     def seq(self) -> int:
-        """The number of the last event that is on disk and folded."""
+        """The number of the last event on disk."""
         return self._known.seq
 
     @property
@@ -231,11 +237,11 @@ class Driver:
 
     async def ended(self, job: JobId) -> JobStatus:
         """Wait until a job has left for good."""
-        while not self.job(job).record.outcome:
+        while not (status := self.job(job)).record.outcome:
             if self._closing:
                 raise EngineError(f"the scheduler closed before job {job!r} ended")
             await self._changed.wait()
-        return self.job(job)
+        return status
 
     # ---- the loop
 
@@ -273,7 +279,6 @@ class Driver:
             return
         for event in events:
             if isinstance(event, PolicyChanged):
-                self._known.policy = event.policy
                 self.scheduler.use(Backoff(policy_of(event.policy)))
         actions = self._step(now, events)
         await self._write()
@@ -338,13 +343,18 @@ class Driver:
                 case Sleep(node):
                     log.info("node=%s may sleep", node)
         except WeftError as error:
-            if not isinstance(action, Start):
-                raise
-            self._post(StartFailed(action.job.id, action.attempt, str(error)))
+            if isinstance(action, Start):
+                self._post(StartFailed(action.job.id, action.attempt, str(error)))
+                return
+            log.warning("%s is tried again: %s", action, error)
+            asyncio.get_running_loop().call_later(AGAIN_S, self._do_again, action)
+
+    def _do_again(self, action: Action) -> None:
+        if not self._closing:
+            self._tasks.append(asyncio.create_task(self._carry_out(action)))
 
     def _grace_s(self, job: JobId) -> float:
-        launch = self.ledger.jobs[job].job.launch
-        return launch.grace_s if launch else DEFAULT_GRACE_S
+        return (self.ledger.jobs[job].job.launch or NO_LAUNCH).grace_s
 
     async def _listen(self) -> None:
         async for event in self.engine.events():
@@ -354,7 +364,7 @@ class Driver:
 
     async def _ask(self, event: Event) -> None:
         if self._closing:
-            raise EngineError("the scheduler is closing", hint="ask again when it is back")
+            raise CLOSING
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._post(event, answer)
         await answer
@@ -362,9 +372,6 @@ class Driver:
     def _post(self, event: Event, answer: asyncio.Future[None] | None = None) -> None:
         self._inbox.append((event, answer))
         self._bell.set()
-
-    def _note(self, at: float, event: Event) -> None:
-        self._noted.append((at, event))
 
     def _announce(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -10,6 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from weft.wire.attempt import EVENTS
+
+FORGETTABLE = ("report", "notice", "saved")
+PATIENCE_S = 60.0
 
 
 class Journal:
@@ -23,13 +27,37 @@ class Journal:
         self._bell.setblocking(False)
 
     def write(self, event: str, **values: object) -> None:
-        """Append one event and wait until it is on disk."""
+        """Append one event and wait until it is on disk.
+
+        On a full disk what a rank said is forgotten; everything else is tried again for a
+        while, since nobody would know of it.
+        """
         line = json.dumps({"at": time.time(), "event": event, **values}, separators=(",", ":"))
-        os.write(self._out, line.encode() + b"\n")
-        os.fsync(self._out)
+        until = time.monotonic() + (0.0 if event in FORGETTABLE else PATIENCE_S)
+        while not self._append(line.encode() + b"\n"):
+            if event in FORGETTABLE:
+                return
+            if time.monotonic() > until:
+                raise OSError(errno.ENOSPC, f"{event!r} cannot be written down")
+            time.sleep(0.2)
         if self._notify:
             with suppress(OSError):  # nobody is there now; whoever comes reads the file
                 self._bell.sendto(b"!", self._notify)
+
+    def _append(self, line: bytes) -> bool:
+        """All of the line or nothing of it."""
+        size = os.fstat(self._out).st_size
+        try:
+            whole = os.write(self._out, line) == len(line)
+            if whole:
+                os.fsync(self._out)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            whole = False
+        if not whole:
+            os.ftruncate(self._out, size)
+        return whole
 
 
 def audit(path: str, what: str, job: str, attempt: int) -> None:

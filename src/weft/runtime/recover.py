@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import pickle
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from weft import __version__
+from weft.core import model
 from weft.core.actions import Start, Stop
 from weft.core.cluster import Node
 from weft.core.events import Event, Failed, NodeDown, NodeUp, PolicyChanged, Stopped
@@ -19,7 +23,6 @@ from weft.runtime.ledger import Ledger
 
 log = logging.getLogger(__name__)
 
-FORMAT = (1, __version__)
 READ_AT_ONCE = 10_000
 Attempt = tuple[JobId, int]
 
@@ -75,7 +78,14 @@ def recover(store: Store, make: Callable[[], Scheduler]) -> Recovered:
 
 def snapshot(back: Recovered) -> bytes | None:
     """Everything up to now as bytes; None if some part of it cannot be written."""
-    kept = (FORMAT, back.scheduler.remember(), back.ledger, back.drained, back.policy, back.at)
+    kept = (
+        fingerprint(),
+        back.scheduler.remember(),
+        back.ledger,
+        back.drained,
+        back.policy,
+        back.at,
+    )
     try:
         return pickle.dumps(kept)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
@@ -117,12 +127,22 @@ def _from_snapshot(store: Store, make: Callable[[], Scheduler]) -> Recovered | N
     try:
         kept: Any = pickle.loads(data)  # noqa: S301 - written by us, in a file only we can write
         written, remembered, ledger, drained, policy, at = kept
+        if written != fingerprint():
+            log.info("snapshot=%d is of another version; reading the whole log", seq)
+            return None
+        scheduler = make()
+        scheduler.restore(remembered)
     except Exception as error:  # unpickling raises anything; the log has it all
         log.warning("snapshot=%d cannot be read (%r); reading the whole log", seq, error)
         return None
-    if written != FORMAT:
-        log.info("snapshot=%d is of version %s; reading the whole log", seq, written)
-        return None
-    scheduler = make()
-    scheduler.restore(remembered)
     return Recovered(scheduler, ledger, drained, policy, seq, at)
+
+
+@cache
+def fingerprint() -> str:
+    """What a snapshot's objects are made of: another version of the code reads the log."""
+    digest = hashlib.sha256(__version__.encode())
+    for folder in (Path(model.__file__).parent, Path(__file__).parent):
+        for path in sorted(folder.glob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

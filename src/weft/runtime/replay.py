@@ -8,7 +8,7 @@ from itertools import groupby
 
 from weft.core.cluster import Cluster
 from weft.core.events import Decided, Event, PolicyChanged
-from weft.core.ports import Beliefs, Predictor
+from weft.core.ports import Beliefs, Colocation, Predictor
 from weft.core.scheduler import Scheduler
 from weft.runtime.admit import policy_of
 from weft.runtime.backoff import Backoff
@@ -28,11 +28,12 @@ def decide_again(
     *,
     predictor: Predictor | None = None,
     beliefs: Beliefs | None = None,
+    colocation: Colocation | None = None,
     seed: int = 0,
 ) -> list[Again]:
     """Feed a log through a fresh scheduler, turn by turn.
 
-    `predictor`, `beliefs` and `seed` must be what the run had when it began.
+    `predictor`, `beliefs`, `colocation` and `seed` must be what the run had when it began.
     """
     noted: list[Event] = []
     scheduler = Scheduler(
@@ -40,6 +41,7 @@ def decide_again(
         Cluster(()),
         predictor=predictor,
         beliefs=beliefs,
+        colocation=colocation,
         seed=seed,
         journal=lambda _, event: noted.append(event),
     )

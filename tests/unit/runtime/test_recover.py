@@ -15,7 +15,7 @@ from weft.core.scheduler import Scheduler
 from weft.policies.fifo import Fifo
 from weft.predict.history import History
 from weft.runtime.driver import Driver
-from weft.runtime.recover import FORMAT, reconcile, recover, snapshot
+from weft.runtime.recover import reconcile, recover, snapshot
 from weft.sim.engine import SimulatedEngine
 from weft.store.memory import MemoryStore
 
@@ -75,7 +75,6 @@ def test_a_snapshot_that_cannot_be_used_is_passed_over(data: bytes) -> None:
     store.save(3, data)
 
     assert recover(store, make).ledger.jobs.keys() == {A, B, C}
-    assert FORMAT[0] == 1
 
 
 def test_what_was_not_answered_is_asked_again_and_what_is_gone_is_declared_so() -> None:

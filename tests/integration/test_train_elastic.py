@@ -159,3 +159,25 @@ def test_worker_processes_fetch_the_same_samples(tmp_path: Path) -> None:
 
     assert codes == [0, 0]
     each_id_once(notes(tmp_path, "seen"), epochs=1, samples=100)
+
+
+def test_a_full_disk_is_told_and_training_goes_on(tmp_path: Path) -> None:
+    agent = ranks.Agent(tmp_path / "agent")
+
+    codes = ranks.finish(
+        ranks.start(on_a_small_disk, 1, weft_env(tmp_path, 1, agent.path), str(tmp_path / "seen"))
+    )
+
+    assert codes == [0]
+    assert "could not write a checkpoint" in agent.of(Notice)[0].text
+    assert agent.of(Leaving) == [Leaving("done")]
+    each_id_once(notes(tmp_path, "seen"), epochs=4)
+    assert [path.name for path in (tmp_path / "ckpt").iterdir()] == ["OWNER"]
+
+
+def on_a_small_disk(seen: str) -> None:
+    """Train where a file may not be larger than 200 kB, with a state that is."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+    train(seen, every_s=0.1, ballast=100_000)

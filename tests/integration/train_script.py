@@ -47,6 +47,7 @@ def train(
     die_at: int = 0,
     workers: int = 0,
     every_s: float = 600.0,
+    ballast: int = 0,
 ) -> None:
     """Train; one JSON line a micro-batch into `seen`, and one at the end."""
     job = wt.init(checkpoint_every_s=every_s, report_every_s=0.02)
@@ -55,6 +56,8 @@ def train(
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
     model, optimizer = job.wrap(model, optimizer, scaling=scaling)
     schedule = job.state("schedule", torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5))
+    if ballast:
+        job.state("ballast", nn.Linear(1, ballast))
     dataset = Line(samples)
     loader = job.loader(dataset, batch, max_batch, max_per_gpu=max_per_gpu, num_workers=workers)
     notes = Path(seen)

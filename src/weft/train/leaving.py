@@ -13,16 +13,20 @@ from typing import Any
 
 
 class StopRequest:
-    """Set by SIGTERM, or by the agent. A second SIGTERM ends the process as it always did."""
+    """Set by the agent, or by SIGTERM while training. A second SIGTERM acts as it always did."""
 
     def __init__(self) -> None:
         self.asked = False
         self._before: Any = None
 
-    def listen(self) -> None:
-        """Catch SIGTERM from now on; only a main thread can."""
-        if threading.current_thread() is threading.main_thread():
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():  # others cannot catch signals
             self._before = signal.signal(signal.SIGTERM, self._caught)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+            self._before = None
 
     def _caught(self, _number: int, _frame: FrameType | None) -> None:
         self.asked = True

@@ -71,7 +71,6 @@ class Job:
         self._stage = ""
         self._smallest: int | None = None
         self._stop = StopRequest()
-        self._stop.listen()
         self._left = False
         self.epoch = 0
         self.position = 0
@@ -218,10 +217,11 @@ class Job:
         self._loader.smallest = self._smallest or (2 if _has_batch_norm(self._trained) else 1)
         self._step.train(self._trained, self._noise)
         self._control.begin()
-        while self.epoch < count:
-            yield self.epoch
-            self.epoch += 1
-            self.position = 0
+        with self._stop:
+            while self.epoch < count:
+                yield self.epoch
+                self.epoch += 1
+                self.position = 0
         self._control.drain()
         if self._control.unsaved:
             self._save()

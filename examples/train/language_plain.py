@@ -1,0 +1,48 @@
+"""Learn to spell with a small transformer: plain PyTorch, the twin of language.py."""
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+WORDS = ["weft", "warp", "loom", "yarn", "shuttle", "thread", "cloth", "weave", "spin", "knot"]
+LETTERS = sorted({*"".join(WORDS), " "})
+
+
+def sentences(count: int, length: int, seed: int) -> TensorDataset:
+    chance = torch.Generator().manual_seed(seed)
+    picks = torch.randint(len(WORDS), (count * length,), generator=chance).tolist()
+    text = " ".join(WORDS[pick] for pick in picks)[: count * (length + 1)]
+    codes = torch.tensor([LETTERS.index(letter) for letter in text]).view(count, length + 1)
+    return TensorDataset(codes[:, :-1], codes[:, 1:])
+
+
+class Speller(nn.Module):
+    """One layer of attention over letters and their places."""
+
+    def __init__(self, width: int = 48, length: int = 32) -> None:
+        super().__init__()
+        self.letter, self.place = nn.Embedding(len(LETTERS), width), nn.Embedding(length, width)
+        self.body = nn.TransformerEncoderLayer(width, 4, 96, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(width, len(LETTERS))
+
+    def forward(self, codes: torch.Tensor) -> torch.Tensor:
+        """Scores of the letter that follows each."""
+        length = codes.shape[1]
+        mask = nn.Transformer.generate_square_subsequent_mask(length, device=codes.device)
+        places = self.place(torch.arange(length, device=codes.device))
+        return self.head(self.body(self.letter(codes) + places, mask, is_causal=True))
+
+
+torch.manual_seed(0)
+model = Speller()
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+loader = DataLoader(sentences(512, 32, seed=1), batch_size=16, shuffle=True)
+
+for epoch in range(4):
+    for codes, following in loader:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(codes).flatten(0, 1), following.flatten())
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    print(f"epoch {epoch}: loss {loss.item():.3f}")

@@ -8,14 +8,15 @@ Needs       beliefs about goodput, which adaptive jobs report; a job that nothin
 Controls    how many GPUs on which nodes. The job tunes its own batch size.
 Cost        O(generations x population x jobs x nodes), after O(jobs x GPUs) for goodput.
 Deviations  one objective, not a Pareto set: only fitness decides in the end. The search ends
-            after `patience` generations without gain; `artifact=true` does neither. What jobs
-            hold is always among the states to start from, so that a search never makes fitness
-            worse, and so is everybody at the smallest size. Kinds of GPUs are not told
-            apart, as in the simulator of Sia (SOSP 2023): machines are shown in parts of the
-            size of the smallest, a job is given at most the GPUs of the smallest kind, and one
-            that spans kinds keeps the kind with most. A job that asks for a part of a GPU has
-            one for itself. Without beliefs, sizes are bounded by what jobs ask for. The cluster
-            is not resized.
+            after `patience` generations without gain. What jobs hold is always among the states
+            to start from, so that a search never makes fitness worse, and so is everybody at the
+            smallest size. `artifact=true` does none of these, and clears a node on which jobs
+            that span nodes meet for the first of them, as the authors' code does. Kinds of GPUs
+            are not told apart, as in the simulator of Sia (SOSP 2023): machines are shown in
+            parts of the size of the smallest, a job is given at most the GPUs of the smallest
+            kind, and one that spans kinds keeps the kind with most. A job that asks for a part
+            of a GPU has one for itself. Without beliefs, sizes are bounded by what jobs ask for.
+            The cluster is not resized.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class Pollux:
     `population` and `generations` bound the search, which ends after `patience` generations
     without gain. A job that can do with fewer uses at most `max_nodes` nodes. `kinds` says which
     kind a job keeps that was given as many GPUs of several. With `artifact` the search keeps a
-    Pareto set of fitness and utility and all its generations, as the authors' code does.
+    Pareto set of fitness and utility, starts from the last one, and takes all its generations,
+    as the authors' code does.
     """
 
     p: float = -1.0

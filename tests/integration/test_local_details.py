@@ -137,6 +137,21 @@ def test_when_one_rank_fails_the_others_are_ended(tmp_path: Path) -> None:
     assert time.monotonic() - began < 4.0
 
 
+def test_ends_are_seen_where_the_kernel_does_not_tell_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "sitecustomize.py"
+    site.write_text(
+        "import os, errno\ndef no(*_): raise OSError(errno.ENOSYS, 'no')\nos.pidfd_open = no\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    told = run(tmp_path / "s", job("blind", "sh", "-c", "exit 4", gpus=2))
+
+    assert isinstance(told[-1], Failed)
+    assert "exit code 4" in told[-1].reason
+
+
 def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
     told = run(tmp_path, job("nothing", "no-such-program"))
 

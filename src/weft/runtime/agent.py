@@ -35,6 +35,7 @@ from weft.wire.fence import claim as claim_checkpoints
 from weft.wire.messages import Adjust, Hello, Leaving, Notice, Report, Saved, Stop, Welcome
 from weft.wire.processes import adopt_orphans, kill_tagged, resident_gb, start_time
 
+BLIND_S = 0.05  # how often ranks are looked after where the kernel tells nothing
 LOOK_S = 0.5  # how often requests are looked for when nobody pokes the socket
 PEERS_GRACE_S = 5.0  # what the others get to leave when one rank has failed
 LOCK_S = 10.0  # how long the previous attempt's last process may take to be gone
@@ -167,7 +168,8 @@ class Agent:
             self._ranks[number] = rank
             os.set_blocking(rank.output, False)
             self._watch(rank.output, partial(self._read, rank))
-            self._watch(rank.pidfd, partial(self._reap, rank))
+            if rank.pidfd is not None:
+                self._watch(rank.pidfd, partial(self._reap, rank))
         pids = {str(r.number): [r.pid, r.began] for r in self._ranks.values()}
         self.journal.write("started", ranks=pids, socket=self._socket, warm=warm is not None)
 
@@ -204,9 +206,14 @@ class Agent:
     # ---- the loop
 
     def _turn(self) -> None:
-        pause = min(LOOK_S, max(0.0, self._kill_at - time.monotonic()))
+        blind = [rank for rank in self._ranks.values() if rank.pidfd is None]
+        look_s = BLIND_S if blind else LOOK_S
+        pause = min(look_s, max(0.0, self._kill_at - time.monotonic()))
         for key, _ in self._select.select(pause):
             key.data()
+        for rank in blind:
+            if start_time(rank.pid) is None:
+                self._reap(rank)
         self._look()
         if time.monotonic() >= self._kill_at:
             self._kill_at = float("inf")
@@ -259,8 +266,9 @@ class Agent:
 
     def _reap(self, rank: Rank) -> None:
         _, status = os.waitpid(rank.pid, 0)
-        self._select.unregister(rank.pidfd)
-        os.close(rank.pidfd)
+        if rank.pidfd is not None:
+            self._select.unregister(rank.pidfd)
+            os.close(rank.pidfd)
         rank.signal(signal.SIGKILL)  # what it started and left behind
         with suppress(BlockingIOError, KeyError):
             while chunk := os.read(rank.output, 65_536):

@@ -6,6 +6,7 @@ already (`weft.runtime.warm`); any other command replaces it.
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import shutil
@@ -25,13 +26,16 @@ CANNOT_RUN = 127
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """A rank that runs: its process leads a group of its own; `output` is all it prints."""
+    """A rank that runs: its process leads a group of its own; `output` is all it prints.
+
+    `pidfd` can be read from when it has ended; None where the kernel has no such thing.
+    """
 
     number: int
     pid: int
     began: int
     output: int
-    pidfd: int
+    pidfd: int | None
 
     def signal(self, what: signal.Signals) -> None:
         """To the whole group; nothing if it is gone."""
@@ -67,7 +71,7 @@ def start_rank(
         _child(parent, theirs, command, env, workdir, limits, keep, run)
     os.close(theirs)
     began = start_time(pid) or 0
-    return Rank(number, pid, began, output, os.pidfd_open(pid))
+    return Rank(number, pid, began, output, _pidfd(pid))
 
 
 def _child(
@@ -128,6 +132,15 @@ def _limit(limits: Limits) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     if limits.cores:
         os.sched_setaffinity(0, limits.cores)
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EPERM):
+            raise
+        return None  # a sandboxed kernel: the agent looks for itself
 
 
 def python_script(command: Sequence[str], path: str | None) -> Sequence[str] | None:

@@ -21,7 +21,7 @@ from weft.perf.host import TABLES, ByModel
 from weft.perf.host import read_tables as read_sensitivities
 from weft.perf.host import shipped as shipped_sensitivities
 from weft.perf.linear import LinearBeliefs
-from weft.perf.profiles import profile_of
+from weft.perf.neighbouring import MeasuredPairs, interfering, profile_of
 from weft.perf.replay import Replay
 from weft.perf.shipped import shipped_models
 from weft.perf.tables import ModelTable, read_tables
@@ -66,8 +66,13 @@ def speeds(setup: Setup, trace: Trace, cluster: Cluster, policy: Policy) -> Spee
     known = _known(setup, trace, cluster, policy)
     if not shared:
         return known
-    host = _host(setup, cluster, policy)
-    return replace(known, together=Colocated(profile_of, sensitivity=host))
+    together = MeasuredPairs(
+        profile_of,
+        interfering(setup.sharing),
+        sensitivity=_host(setup, cluster, policy),
+        table=known.perf if isinstance(known.perf, Throughputs) else None,
+    )
+    return replace(known, together=together)
 
 
 def _host(setup: Setup, cluster: Cluster, policy: Policy) -> Host:

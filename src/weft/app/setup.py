@@ -24,7 +24,8 @@ class Setup:
     `jobs` and `load` shape built-in workloads; `options` filter files. `restart_cost` None
     lets each job's model say; `checkpoint_s` is how long a stop takes. `profiles` is a folder
     of measured tables; `free_moves` lets a job change nodes without a restart if it keeps its
-    shape, as the Sia simulator does. `perf` names another truth about speeds.
+    shape, as the Sia simulator does. `perf` names another truth about speeds;
+    `sharing` is how a device serves several jobs at once: timeslicing or mps.
     """
 
     workload: str | Trace
@@ -42,6 +43,7 @@ class Setup:
     profiles: str = ""
     free_moves: bool = False
     perf: str = ""
+    sharing: str = "timeslicing"
 
     @property
     def workload_name(self) -> str:

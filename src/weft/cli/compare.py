@@ -35,6 +35,7 @@ def compare(
     predictor: o.Predictor = "",
     profiles: o.Profiles = "",
     perf: o.Perf = "",
+    sharing: o.GpuSharing = "timeslicing",
     restart_cost: o.RestartCost = None,
     free_moves: o.FreeMoves = False,
     checkpoint_cost: o.CheckpointCost = 0.0,
@@ -74,6 +75,7 @@ def compare(
             profiles=profiles,
             free_moves=free_moves,
             perf=perf,
+            sharing=sharing,
         )
         chosen = dict.fromkeys(policy or DEFAULT)
         setups = [

@@ -57,6 +57,14 @@ Perf = Annotated[
         rich_help_panel=SIM,
     ),
 ]
+GpuSharing = Annotated[
+    str,
+    typer.Option(
+        "--sharing",
+        help="How a GPU serves jobs that share it: timeslicing (the driver's) or mps.",
+        rich_help_panel=SIM,
+    ),
+]
 FreeMoves = Annotated[
     bool,
     typer.Option(

@@ -26,6 +26,7 @@ def simulate(
     predictor: o.Predictor = "",
     profiles: o.Profiles = "",
     perf: o.Perf = "",
+    sharing: o.GpuSharing = "timeslicing",
     restart_cost: o.RestartCost = None,
     free_moves: o.FreeMoves = False,
     checkpoint_cost: o.CheckpointCost = 0.0,
@@ -68,6 +69,7 @@ def simulate(
             profiles,
             free_moves,
             perf,
+            sharing,
         )
         with progress_bars([policy], quiet=quiet or as_json) as progress:
             result = run_all([setup], processes=1, progress=progress)

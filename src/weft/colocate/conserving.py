@@ -24,9 +24,9 @@ def speeds(alone_s: Sequence[float], stages: Sequence[Sequence[float]], floor_s:
     `floor_s` the period in which lock step would do one iteration of everybody.
     """
     alone = np.asarray(alone_s, dtype=float)
-    # Resource x member: the part of a resource that a member takes at full speed. A stage that
-    # is longer than the whole iteration overlaps itself; it can never take more than all.
-    use = np.minimum(np.asarray(stages, dtype=float).T / alone, 1.0)
+    # Resource x member: the part of a resource that a member would take at full speed; more
+    # than all of it where contention makes one stage longer than an iteration alone was.
+    use = np.asarray(stages, dtype=float).T / alone
     speed = np.minimum(alone / floor_s, 1.0)
     rising = speed < 1.0 - EPS
     while rising.any():

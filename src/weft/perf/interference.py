@@ -69,9 +69,14 @@ class Interference:
 
         Without a batch size the largest measured one is meant, which is the worst neighbour.
         """
-        sizes = {int(size): f for name, size, f in self._named() if name == model}
+        name = self.nearest(model, batch)
+        return UNKNOWN if name is None else self.known[name]
+
+    def nearest(self, model: str, batch: int | None = None) -> str | None:
+        """The measured workload `MODEL:BATCH` that is nearest; None where none is of the model."""
+        sizes = {int(size): f"{name}:{size}" for name, size, _ in self._named() if name == model}
         if not sizes:
-            return UNKNOWN
+            return None
         if batch is None:
             return sizes[max(sizes)]
         return sizes[min(sizes, key=lambda size: abs(math.log(size / max(batch, 1))))]

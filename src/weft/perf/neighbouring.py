@@ -1,0 +1,67 @@
+"""From what jobs do alone to what they do to each other: the models of sharing a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from weft.core.model import Job
+from weft.core.ports import Resident
+from weft.core.profile import Profile
+from weft.perf.colocation import Colocated, Interfering
+from weft.perf.interference import Features, shipped
+from weft.perf.profiles import hinted
+from weft.perf.throughputs import Throughputs
+
+
+def interfering(discipline: str) -> Interfering:
+    """Speeds of a group that nobody orders, under the driver's time slicing or MPS."""
+    model = shipped()
+
+    def speeds(group: Sequence[Profile]) -> Sequence[float]:
+        return [float(r) for r in model.rates([_features(p) for p in group], discipline)]
+
+    return speeds
+
+
+def profile_of(job: Job) -> Profile:
+    """What came with a job; else what was measured of its model; else one that is never idle."""
+    known = hinted(job)
+    if known is not None:
+        return known
+    batch = job.hints.get("batch")
+    name = shipped().nearest(job.model, None if batch is None else int(batch))
+    if name is None:
+        return Profile(tag=job.model)
+    measured = shipped().known[name]
+    busy = 1.0 if measured.busy is None else measured.busy
+    return Profile(measured.step_s, (), measured.mem_gb, busy, measured.bandwidth, name)
+
+
+def _features(profile: Profile) -> Features:
+    measured = shipped().known.get(profile.tag)
+    if measured is not None:
+        return measured
+    return Features(
+        busy=min(profile.gpu_use, 1.0),
+        bandwidth=min(profile.bandwidth_use, 1.0),
+        step_s=profile.step_s,
+        mem_gb=profile.mem_gb or inf,
+    )
+
+
+@dataclass(frozen=True)
+class MeasuredPairs(Colocated):
+    """Pairs of jobs at the speeds of a table; whatever it does not have, by the model."""
+
+    table: Throughputs | None = None
+
+    def _beside(self, one: Resident, beside: Sequence[Resident]) -> float:
+        """The measured speed of `one` beside its only neighbour."""
+        if self.table is not None and len(beside) == 1:
+            together, _ = self.table.pair(one.job, beside[0].job, one.kind)
+            alone = self.table.rate(one.job.model, one.on.gpus, one.kind)
+            if together > 0.0 and alone > 0.0:
+                return together / alone
+        return super()._beside(one, beside)

@@ -1,6 +1,7 @@
 """Names to parts, by entry point: built-ins and plug-ins register the same way.
 
 A part is written `name` or `name:key=value,key=value`; keys are the fields of its dataclass.
+Wrappers stand before the policy they wrap, outermost first: `quota:limits=nlp=8|las:by=time`.
 Listing names imports nothing.
 """
 
@@ -16,6 +17,7 @@ from weft.core.errors import InvalidConfig, UnknownName, did_you_mean
 
 GROUPS: Mapping[str, str] = {
     "policy": "weft.policies",
+    "wrapper": "weft.wrappers",
     "trace": "weft.traces",
     "engine": "weft.engines",
     "perf": "weft.perf",
@@ -42,6 +44,9 @@ def build(kind: str, spec: str, **given: object) -> Any:
 
     `given` are arguments the caller adds, such as a seed.
     """
+    if kind == "policy" and "|" in spec:
+        wrapper, _, wrapped = spec.partition("|")
+        return build("wrapper", wrapper, inner=build(kind, wrapped, **given))
     name, params = parse(spec)
     part: Any = find(kind, name)
     if not is_dataclass(part):

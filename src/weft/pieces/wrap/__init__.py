@@ -1,0 +1,1 @@
+"""Wrappers: policies around any policy, which shape what it sees before it decides."""

@@ -1,0 +1,51 @@
+"""Jobs that may not be stopped are not, whatever the policy.
+
+A policy that minds `Job.preemptible` itself is never overruled: only if its plan would stop or
+move such a job is it asked again, without those jobs in its sight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from weft.core.about import About
+from weft.core.plan import Plan
+from weft.core.policy import Policy
+from weft.core.view import View
+from weft.pieces.wrap.fits import fits
+
+
+@dataclass(frozen=True, slots=True)
+class Firm:
+    """Let jobs that cannot be preempted run to their end where they are."""
+
+    inner: Policy = field(metadata={"settable": False})
+
+    @property
+    def about(self) -> About:
+        """The inner policy's."""
+        return self.inner.about
+
+    def decide(self, view: View) -> Plan:
+        """The inner policy's decision; a second one without the firm jobs if it moves any."""
+        firm = view.running() & ~view.preemptible()
+        if not firm.any():
+            return self.inner.decide(view)
+        mark = view.free.mark()
+        plan = self.inner.decide(view)
+        view.free.rollback(mark)
+        if not any(_moves(view, plan, int(row)) for row in firm.nonzero()[0]):
+            return plan
+        without = self.inner.decide(view.without(firm))
+        view.free.rollback(mark)
+        if fits(view, without):
+            return without
+        return Plan(wake_at=plan.wake_at, memory=plan.memory, reasons=plan.reasons)
+
+
+def _moves(view: View, plan: Plan, row: int) -> bool:
+    job = view.job(row).id
+    if job not in plan.changes:
+        return False
+    was, to = view.allocation(row), plan.changes[job]
+    return was is None or to is None or was.devices != to.devices

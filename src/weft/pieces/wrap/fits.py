@@ -1,0 +1,28 @@
+"""Whether a plan can be carried out beside everything it does not name."""
+
+from __future__ import annotations
+
+from weft.core.errors import PlanError
+from weft.core.plan import Plan
+from weft.core.view import View
+
+
+def fits(view: View, plan: Plan) -> bool:
+    """Whether the ledger has all that a plan promises.
+
+    For plans of a policy that was shown a part of what runs: one that counts machines instead
+    of what is free may promise what hidden jobs hold.
+    """
+    mark = view.free.mark()
+    try:
+        for job in plan.changes:
+            if (was := view.holds(job)) is not None:
+                view.free.give(was)
+        for to in plan.changes.values():
+            if to is not None:
+                view.free.take(to)
+    except PlanError:
+        return False
+    finally:
+        view.free.rollback(mark)
+    return True

@@ -15,6 +15,7 @@ from weft.core.model import Allocation, Config, Discipline, Job, JobId
 from weft.core.profile import Profile, Sensitivity
 from weft.core.table import Floats, Table
 from weft.core.trace import Truth
+from weft.core.tunable import Tunable
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,10 @@ class Colocation(Protocol):
 
     def host(self, job: Job) -> Sensitivity | None:
         """What CPU cores and host memory do for a job; None where nobody knows."""
+        ...
+
+    def tunable(self, job: Job) -> Tunable | None:
+        """What is known of a job whose batch size may be changed; None of any other."""
         ...
 
     def speeds(self, jobs: Sequence[Job], kind: str, discipline: Discipline) -> Sequence[float]:

@@ -22,6 +22,8 @@ from weft.colocate.turns import (
 from weft.core.model import Discipline, Job, JobId, Tier
 from weft.core.ports import Resident
 from weft.core.profile import Profile, Sensitivity
+from weft.core.tunable import Tunable
+from weft.perf.batching import Batching, batch_size, untuned
 
 Interfering = Callable[[Sequence[Profile]], Sequence[float]]
 Host = Callable[[Job], Sensitivity | None]
@@ -45,7 +47,7 @@ class Colocated:
 
     `profiles` tells what a job does alone; `interfering` the speeds of a group that nobody
     orders; `contention` stretches interleaved stages by size of group. `sensitivity` tells what
-    CPU cores and host memory do for a job.
+    CPU cores and host memory do for a job, `batching` what its batch size does.
     """
 
     profiles: Callable[[Job], Profile]
@@ -53,6 +55,7 @@ class Colocated:
     contention: tuple[float, ...] = CONTENTION
     gaps: bool = False
     sensitivity: Host = insensitive
+    batching: Callable[[Job], Batching | None] = untuned
     _paces: dict[JobId, float] = field(default_factory=dict)
     _known: dict[JobId, Profile] = field(default_factory=dict)
 
@@ -60,15 +63,15 @@ class Colocated:
 
     def speed(self, one: Resident, beside: Sequence[Resident]) -> float:
         """Speed of `one` beside others, as a part of its speed alone."""
-        return self._beside(one, beside) * self._hosted(one)
+        return self._beside(one, beside) * self._hosted(one) * self._batched(one)
 
     def _beside(self, one: Resident, beside: Sequence[Resident]) -> float:
         if one.job.demand.share < 1.0:
             return 1.0  # a job recorded on part of a device has its neighbours in its record
         if not beside and one.on.sharing.tier is Tier.GUARANTEED:
             return 1.0
-        profile = self.profile(one.job)
-        others = [self.profile(r.job) for r in beside]
+        profile = self._doing(one)
+        others = [self._doing(r) for r in beside]
         if one.on.sharing.discipline is Discipline.PACED:
             return self._paced(one, profile, beside, others)
         if one.on.sharing.discipline is Discipline.TIMESLICE:
@@ -88,7 +91,24 @@ class Colocated:
         parts = one.on.slices
         return min(known.at(p.cpus / len(p.gpus), p.mem_gb / len(p.gpus)) for p in parts)
 
+    def _batched(self, one: Resident) -> float:
+        """What the batch size it was given does for a job."""
+        known = self.batching(one.job) if one.on.batch is not None else None
+        return 1.0 if known is None else known.speed(batch_size(one.on.batch, known.known.init))
+
+    def _doing(self, one: Resident) -> Profile:
+        """What a job does with a device at the batch size it was given."""
+        known = self.batching(one.job) if one.on.batch is not None else None
+        if known is None:
+            return self.profile(one.job)
+        return known.profile(batch_size(one.on.batch, known.known.init))
+
     # ---- what is believed
+
+    def tunable(self, job: Job) -> Tunable | None:
+        """What is known of a job whose batch size may be changed."""
+        batching = self.batching(job)
+        return None if batching is None else batching.known
 
     def host(self, job: Job) -> Sensitivity | None:
         """What CPU cores and host memory do for a job; None where nobody knows."""
@@ -98,7 +118,10 @@ class Colocated:
         """What a job does with a device when alone."""
         known = self._known.get(job.id)
         if known is None:
-            known = self._known[job.id] = self.profiles(job)
+            batching = self.batching(job)
+            known = self._known[job.id] = (
+                self.profiles(job) if batching is None else batching.profile(batching.known.init)
+            )
         return known
 
     def speeds(

@@ -1,0 +1,116 @@
+"""Search over a grid with few measurements: a Gaussian process and its lower confidence bound.
+
+Srinivas et al., "Gaussian Process Optimization in the Bandit Setting", ICML 2010: measure next
+where mean minus beta times deviation is least. Points already measured are not asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import log, pi, sqrt
+
+import numpy as np
+
+from weft.core.table import Floats
+
+Point = tuple[int, ...]
+DELTA = 0.1
+NOISE = 1e-3  # variance of a measurement, in units of the spread of what was measured
+LENGTH = 0.35  # of the kernel, in units of a side of the grid
+SCALE = 0.2  # the theory's beta is far too careful (Srinivas et al. 2010, section 6)
+MOST = 4096  # points of a joint grid
+
+
+def beta(points: int, step: int, delta: float = DELTA) -> float:
+    """How many deviations below the mean to hope for, at the step-th measurement."""
+    return sqrt(2.0 * log(points * step**2 * pi**2 / (6.0 * delta)))
+
+
+def joint(axes: Sequence[Sequence[int]], most: int = MOST) -> list[Point]:
+    """All combinations; axes are thinned evenly, ends kept, where there are too many."""
+    side = max(2, int(most ** (1.0 / max(len(axes), 1))))
+    thin = [_thinned(axis, side) for axis in axes]
+    return list(product(*thin))
+
+
+def _thinned(axis: Sequence[int], side: int) -> Sequence[int]:
+    if len(axis) <= side:
+        return axis
+    return [axis[round(i * (len(axis) - 1) / (side - 1))] for i in range(side)]
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """Mean and deviation at every point of a grid."""
+
+    mean: Floats
+    deviation: Floats
+
+
+def posterior(seen: Floats, values: Floats, grid: Floats) -> Belief:
+    """What measurements say of the grid; coordinates in units of its sides.
+
+    Values are centred on their mean and scaled by their spread; the kernel is squared
+    exponential.
+    """
+    centre, spread = float(values.mean()), float(values.std()) or 1.0
+    y = (values - centre) / spread
+    inside = _kernel(seen, seen) + NOISE * np.eye(len(seen))
+    across = _kernel(grid, seen)
+    chol = np.linalg.cholesky(inside)
+    weights = np.linalg.solve(chol.T, np.linalg.solve(chol, y))
+    half = np.linalg.solve(chol, across.T)
+    variance = np.maximum(1.0 - (half**2).sum(axis=0), 0.0)
+    return Belief(centre + spread * (across @ weights), spread * np.sqrt(variance))
+
+
+def _kernel(one: Floats, other: Floats) -> Floats:
+    apart = ((one[:, None, :] - other[None, :, :]) ** 2).sum(axis=2)
+    near: Floats = np.exp(-apart / (2.0 * LENGTH**2))
+    return near
+
+
+def next_point(
+    axes: Sequence[Sequence[int]],
+    seen: Sequence[Point],
+    values: Sequence[float],
+    feasible: Callable[[Point], bool],
+) -> Point | None:
+    """Where to measure next: the least lower bound among feasible points not yet measured."""
+    grid = [point for point in joint(axes) if feasible(point)]
+    known = set(seen)
+    open_ = np.array([point not in known for point in grid], dtype=bool)
+    if not open_.any():
+        return None
+    bounds = lower_bounds(axes, grid, seen, values)
+    bounds[~open_] = np.inf
+    return grid[int(bounds.argmin())]
+
+
+def lower_bounds(
+    axes: Sequence[Sequence[int]],
+    grid: Sequence[Point],
+    seen: Sequence[Point],
+    values: Sequence[float],
+) -> Floats:
+    """Mean less the hoped-for deviation at every point of a grid."""
+    belief = posterior(_units(axes, seen), np.asarray(values, dtype=float), _units(axes, grid))
+    bounds: Floats = belief.mean - SCALE * beta(len(grid), len(seen)) * belief.deviation
+    return bounds
+
+
+def _units(axes: Sequence[Sequence[int]], points: Sequence[Point]) -> Floats:
+    low = np.array([axis[0] for axis in axes], dtype=float)
+    span = np.array([max(axis[-1] - axis[0], 1) for axis in axes], dtype=float)
+    units: Floats = (np.asarray(points, dtype=float) - low) / span
+    return units
+
+
+def stalled(values: Sequence[float], patience: int, gain: float) -> bool:
+    """Whether the last `patience` measurements improved on those before by less than `gain`."""
+    if len(values) <= patience:
+        return False
+    best = min(values[:-patience])
+    return min(values[-patience:]) > best * (1.0 - gain)

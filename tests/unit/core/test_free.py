@@ -294,3 +294,22 @@ def test_what_is_committed_stays() -> None:
     free.rollback(0)
 
     assert free.idle() == 11
+
+
+def test_memory_of_a_device_is_promised_once() -> None:
+    free = ledger("1x1:t4")
+
+    def part(gb: float) -> Allocation:
+        return Allocation((free.slice_of(0, 1, 0.25),), Sharing(0.25, gpu_mem_gb=gb))
+
+    free.take(part(10.0))
+    mark = free.mark()
+
+    with pytest.raises(PlanError, match=r"has 6\.0 of 16 GB of memory left, not 7\.0"):
+        free.take(part(7.0))
+    free.take(part(6.0))
+    free.rollback(mark)
+    assert free.claimed_gb(0, 0) == 10.0
+    free.give(part(10.0))
+    assert free.claimed_gb(0, 0) == 0.0
+    assert free.idle() == 1

@@ -1,0 +1,144 @@
+"""Who shares devices with whom, and what that does to progress."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from weft.core.model import Allocation, Demand, Discipline, Job, JobId, NodeId, Sharing, Slice, Tier
+from weft.core.ports import Resident
+from weft.core.profile import Profile
+from weft.core.trace import Trace, Truth
+from weft.perf.colocation import Colocated
+from weft.perf.replay import Replay
+from weft.sim.neighbours import Neighbours
+from weft.sim.physics import END, Physics
+
+SEQ = np.arange(3.0)
+
+
+def on(*gpus: int, share: float = 0.5, discipline: Discipline = Discipline.NONE) -> Allocation:
+    return Allocation((Slice(NodeId("n"), gpus),), Sharing(share=share, discipline=discipline))
+
+
+class Counting:
+    """Half speed for each neighbour; counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def speed(self, one: Resident, beside: Sequence[Resident]) -> float:
+        self.asked.append(one.job.id)
+        return 0.5 ** len(beside)
+
+
+def jobs(*lengths: float, gpus: int = 1) -> Trace:
+    return Trace(
+        "t",
+        tuple((Job(JobId(f"j{i}"), demand=Demand(gpus)), Truth(s)) for i, s in enumerate(lengths)),
+    )
+
+
+def world(coupling: Counting | Colocated, *lengths: float) -> Physics:
+    return Physics(jobs(*lengths), Replay(0.0), coupling=coupling)
+
+
+def start(physics: Physics, now: float, seq: int, held: Allocation) -> None:
+    physics.start(now, physics.trace.jobs[seq][0], held, "v100")
+
+
+def test_a_neighbour_slows_from_the_moment_it_comes_until_it_leaves() -> None:
+    physics = world(Counting(), 100.0, 20.0)
+    start(physics, 0.0, 0, on(0))
+    assert physics.unsettled(0.0) == []
+    start(physics, 10.0, 1, on(0))
+
+    changed = dict(physics.unsettled(10.0))
+
+    assert changed[0].at == pytest.approx(10.0 + 90.0 / 0.5)
+    assert changed[1].at == pytest.approx(10.0 + 20.0 / 0.5)
+    assert changed[1].report == {"pace": 0.5}
+    physics.finish(50.0, 1)
+    (again,) = physics.unsettled(50.0)
+    assert again[0] == 0
+    assert again[1].at == pytest.approx(50.0 + 70.0)
+    assert again[1].what == END
+
+
+def test_only_neighbours_are_asked_again() -> None:
+    counting = Counting()
+    physics = world(counting, 100.0, 100.0, 100.0)
+    start(physics, 0.0, 0, on(0))
+    start(physics, 0.0, 1, on(1))
+    physics.unsettled(0.0)
+    counting.asked.clear()
+
+    start(physics, 5.0, 2, on(1))
+    physics.unsettled(5.0)
+
+    assert sorted(counting.asked) == ["j1", "j2"]
+
+
+def test_a_gang_is_beside_everybody_on_any_of_its_devices() -> None:
+    neighbours = Neighbours(Counting())
+    for seq, held in enumerate((on(0, 1), on(0), on(1))):
+        neighbours.enter(seq, Resident(Job(JobId(f"j{seq}")), held, "v100"))
+
+    assert [r.job.id for r in neighbours.beside(0)] == ["j1", "j2"]
+    assert [r.job.id for r in neighbours.beside(1)] == ["j0"]
+
+
+def test_other_terms_take_effect_where_the_job_is() -> None:
+    physics = world(Colocated(lambda _: Profile()), 100.0, 100.0)
+    start(physics, 0.0, 0, on(0, discipline=Discipline.TIMESLICE))
+    start(physics, 0.0, 1, on(0, discipline=Discipline.TIMESLICE))
+    physics.unsettled(0.0)
+
+    physics.adjust(10.0, 0, on(0, share=0.25, discipline=Discipline.TIMESLICE), "v100")
+    physics.adjust(10.0, 1, on(0, share=0.75, discipline=Discipline.TIMESLICE), "v100")
+    physics.unsettled(10.0)
+    fast, slow = 60.0 / 60.5 * np.array([0.75, 0.25])
+
+    assert physics.remaining(SEQ[:2], 20.0) == pytest.approx(
+        100.0 - 10.0 * 0.5 * 60.0 / 60.5 - 10.0 * np.array([slow, fast])
+    )
+    assert physics.gpu_s[0] == pytest.approx(5.0)
+
+
+def test_an_event_may_cost_everybody_a_pause() -> None:
+    physics = Physics(
+        jobs(100.0, 100.0), Replay(0.0), interruption=lambda job, _: 3.0 if job.id == "j0" else 30.0
+    )
+    start(physics, 0.0, 0, on(0, share=1.0))
+    start(physics, 0.0, 1, on(1, share=1.0))
+
+    physics.interrupt(10.0)
+
+    assert physics.remaining(SEQ[:2], 10.0).tolist() == [93.0, 100.0]
+
+
+# ---- disciplines
+
+
+def resident(name: str, held: Allocation, **hints: float) -> Resident:
+    return Resident(Job(JobId(name), hints=hints), held, "v100")
+
+
+def test_a_job_recorded_on_part_of_a_device_keeps_its_record() -> None:
+    part = Job(JobId("a"), demand=Demand(1, share=0.5))
+    other = resident("b", on(0))
+
+    assert Colocated(lambda _: Profile()).speed(Resident(part, on(0), "v100"), [other]) == 1.0
+
+
+def test_opportunistic_jobs_get_what_guaranteed_ones_leave() -> None:
+    profiles = {"firm": Profile(gpu_use=0.75), "loose": Profile(gpu_use=0.5)}
+    model = Colocated(lambda job: profiles[job.id])
+    paced = Sharing(0.0, Tier.OPPORTUNISTIC, discipline=Discipline.PACED)
+    firm = resident("firm", on(0, share=1.0, discipline=Discipline.PACED))
+    loose = resident("loose", Allocation((Slice(NodeId("n"), (0,)),), paced))
+
+    assert model.speed(firm, [loose]) >= 0.95
+    assert model.speed(loose, [firm]) <= 0.5

@@ -2,12 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import typer
 
+from weft.cli.accounting import accounting
+from weft.cli.cancel import cancel
 from weft.cli.compare import compare
+from weft.cli.explain import explain
+from weft.cli.job import job
+from weft.cli.jobs import jobs
 from weft.cli.list import list_parts
+from weft.cli.logs import logs
+from weft.cli.nodes import drain, nodes, undrain
+from weft.cli.plan import plan
+from weft.cli.policy import policy
+from weft.cli.profile import profile
+from weft.cli.run import run
 from weft.cli.simulate import simulate
+from weft.cli.submit import submit
+from weft.cli.token import token
+from weft.cli.top import top
+from weft.cli.what_if import what_if
 from weft.core.registry import find, names
+
+SIMULATE, WORK, CLUSTER = "Simulate", "Your jobs", "The cluster"
+# Everything after the first word that is no option is the job's own command line.
+COMMAND = {"allow_interspersed_args": False}
+COMMANDS: tuple[tuple[str, str, Callable[..., Any], dict[str, Any]], ...] = (
+    (SIMULATE, "simulate", simulate, {}),
+    (SIMULATE, "compare", compare, {}),
+    (SIMULATE, "list", list_parts, {}),
+    (WORK, "run", run, COMMAND),
+    (WORK, "submit", submit, {}),
+    (WORK, "plan", plan, {}),
+    (WORK, "jobs", jobs, {}),
+    (WORK, "job", job, {}),
+    (WORK, "logs", logs, {}),
+    (WORK, "explain", explain, {}),
+    (WORK, "cancel", cancel, {}),
+    (WORK, "profile", profile, COMMAND),
+    (CLUSTER, "top", top, {}),
+    (CLUSTER, "nodes", nodes, {}),
+    (CLUSTER, "drain", drain, {}),
+    (CLUSTER, "undrain", undrain, {}),
+    (CLUSTER, "policy", policy, {}),
+    (CLUSTER, "what-if", what_if, {}),
+    (CLUSTER, "accounting", accounting, {}),
+)
 
 cli = typer.Typer(
     name="weft",
@@ -16,9 +59,9 @@ cli = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="A deep-learning GPU-cluster scheduler: the same policies in simulation and for real.",
 )
-cli.command()(simulate)
-cli.command()(compare)
-cli.command("list")(list_parts)
+for panel, name, function, settings in COMMANDS:
+    cli.command(name, rich_help_panel=panel, context_settings=settings or None)(function)
+cli.add_typer(token, name="token", rich_help_panel=CLUSTER)
 
 
 @cli.callback(invoke_without_command=True)

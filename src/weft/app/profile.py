@@ -1,0 +1,269 @@
+"""Measure a training script on this machine: run it for a while by the local engine alone.
+
+The script runs as any job does; its batch size is doubled from what it begins with to the
+largest it allows, by the same request that a scheduler sends, and what it reports of each size
+is kept. Nothing of it stays: checkpoints go to a folder that is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.core.errors import InvalidConfig
+from weft.core.events import Event, Failed, Finished, Reported, StartFailed, Stopped
+from weft.core.launch import Launch
+from weft.core.model import Allocation, Batch, Demand, Job, JobId, NodeId, Slice
+from weft.core.registry import build
+
+SETTLE_STEPS = 5  # the first of a size pay for allocations and are not representative
+TAKE_UP_S = 1.0
+SILENCE_S = 120.0
+GRACE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What one batch size came to; seconds are of one step, medians over the last fifty.
+
+    `compute_s` is forward and backward of all micro-batches on a rank, `efficiency` how much a
+    sample is worth against one in a batch of the first size, `goodput` throughput times that.
+    """
+
+    batch: int
+    per_gpu: int
+    accumulate: int
+    steps: int
+    step_s: float
+    data_s: float
+    compute_s: float
+    sync_s: float
+    throughput: float
+    efficiency: float
+    goodput: float
+    mem_gb: float
+    lr_factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A script's profile.
+
+    `noise` is None where its gradients never gave an estimate; `trouble` is what ended the
+    measurement before its time, empty for nothing.
+    """
+
+    command: tuple[str, ...]
+    kind: str
+    gpus: int
+    seconds: float
+    points: tuple[Point, ...]
+    noise: Mapping[str, float] | None
+    trouble: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How to measure: GPUs, seconds for each batch size, how many sizes, environment."""
+
+    gpus: int = 1
+    each_s: float = 4.0
+    sizes: int = 8
+    engine: str = "local:warm=false"
+    env: Mapping[str, str] | None = None
+
+
+def profile(
+    command: Sequence[str],
+    workdir: Path,
+    wanted: Wanted,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Measured:
+    """Run `command` in `workdir` and measure it; raises InvalidConfig if it never reports."""
+    with tempfile.TemporaryDirectory(prefix="weft-profile-") as state:
+        return asyncio.run(_measure(Path(state), command, workdir, wanted, progress))
+
+
+async def _measure(
+    state: Path,
+    command: Sequence[str],
+    workdir: Path,
+    wanted: Wanted,
+    progress: Callable[[str], None],
+) -> Measured:
+    engine = build("engine", wanted.engine, state=state)
+    [node] = await engine.nodes()
+    if wanted.gpus > node.gpus:
+        raise InvalidConfig(
+            f"{wanted.gpus} GPUs are asked for; {node.id} has {node.gpus} of kind {node.kind}",
+            hint=f"ask for at most {node.gpus}",
+        )
+    launch = Launch(tuple(command), str(workdir), dict(wanted.env or {}), retries=0)
+    on = Allocation((Slice(NodeId(node.id), tuple(range(wanted.gpus))),))
+    run = _Run(engine, launch, on, wanted, progress)
+    began = time.monotonic()
+    await engine.adopt(())
+    try:
+        await run.sweep()
+    finally:
+        await run.end()
+        await engine.close()
+    if not run.points:
+        raise _nothing(run)
+    took = time.monotonic() - began
+    points, noise = tuple(run.points), run.noise
+    return Measured(tuple(command), node.kind, wanted.gpus, took, points, noise, run.trouble)
+
+
+class _Run:
+    """The script, started and told of larger batches; from the beginning again when it ends."""
+
+    def __init__(
+        self,
+        engine: Any,
+        launch: Launch,
+        on: Allocation,
+        wanted: Wanted,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.points: list[Point] = []
+        self.noise: Mapping[str, float] | None = None
+        self.trouble = ""
+        self._engine, self._launch, self._on = engine, launch, on
+        self._wanted, self._progress = wanted, progress
+        self._events: AsyncIterator[Event] = engine.events()
+        self._starts = 0
+        self._running = False
+
+    @property
+    def job(self) -> JobId:
+        """The present run; another name each time, so that it finds no checkpoint."""
+        return JobId(f"profile-{self._starts}")
+
+    async def sweep(self) -> None:
+        """Measure the script's own batch, then twice it, until it does not get larger.
+
+        First on each GPU, then by accumulation where the script lets a GPU take no more.
+        """
+        values = await self._measure(None)
+        full = False
+        while values is not None:
+            larger = not self.points or values["batch"] > self.points[-1].batch
+            if larger:
+                self._keep(values)
+            if (full and not larger) or len(self.points) >= self._wanted.sizes or self.trouble:
+                return
+            last = self.points[-1]
+            full = full or not larger
+            micros = last.accumulate + 1
+            to = Batch(last.per_gpu, 2 * micros) if full else Batch(2 * last.per_gpu, micros)
+            values = await self._measure(to)
+
+    async def end(self) -> None:
+        """Stop the script and wait until it is gone."""
+        if not self._running:
+            return
+        await self._engine.stop(self.job, 1, GRACE_S)
+        deadline = time.monotonic() + 2 * GRACE_S
+        while self._running:
+            if await self._next(deadline) is None:
+                return
+
+    async def _measure(self, batch: Batch | None) -> Mapping[str, float] | None:
+        if self._running:
+            to = Allocation(self._on.slices, batch=batch)
+            await self._engine.adjust(self.job, 1, to)
+            values = await self._settled(fresh=False)
+            if values is not None or self._running or self.trouble:
+                return values
+        await self._start(batch)
+        return await self._settled(fresh=True)
+
+    async def _start(self, batch: Batch | None) -> None:
+        self._starts += 1
+        job = Job(self.job, demand=Demand(self._wanted.gpus), launch=self._launch)
+        self._engine.check(job)
+        self._progress("starting the script")
+        await self._engine.start(job, Allocation(self._on.slices, batch=batch), 1)
+        self._running = True
+
+    async def _settled(self, *, fresh: bool) -> Mapping[str, float] | None:
+        """The last report of this size once `each_s` is over; None if there was none.
+
+        A script that runs on takes up a new size a little later: its first reports do not count.
+        """
+        began = time.monotonic()
+        first: float | None = 0.0 if fresh else None
+        last: Mapping[str, float] | None = None
+        while True:
+            event = await self._next(began + SILENCE_S)
+            if event is None or not self._running:
+                return last
+            if not isinstance(event, Reported) or "batch" not in event.values:
+                continue
+            values = event.values
+            first = values["steps"] if first is None else first
+            self._progress(f"batch {values['batch']:,.0f}, {values['steps']:,.0f} steps")
+            if "noise" in values:
+                self.noise = {name: values[name] for name in ("noise", "grad_var", "grad_sqr")}
+            waited = time.monotonic() - began
+            if values["steps"] - first < SETTLE_STEPS or not (fresh or waited > TAKE_UP_S):
+                continue
+            last = values
+            if waited >= self._wanted.each_s:
+                return last
+
+    async def _next(self, deadline: float) -> Event | None:
+        """The next event; None if there is none in time. Notes whether the script runs."""
+        try:
+            async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
+                event = await anext(self._events)
+        except TimeoutError:
+            self.trouble = "it reported nothing for a long time"
+            return None
+        if isinstance(event, (Finished, Stopped, Failed, StartFailed)):
+            self._running = False
+        if isinstance(event, (Failed, StartFailed)):
+            self.trouble = event.reason
+        return event
+
+    def _keep(self, values: Mapping[str, float]) -> None:
+        batch, step_s = values["batch"], values["step_s"]
+        throughput = batch / step_s if step_s else 0.0
+        first = self.points[0].batch if self.points else batch
+        efficiency = values.get("gain", 1.0) * first / batch
+        self.points.append(
+            Point(
+                batch=int(batch),
+                per_gpu=int(values["per_gpu"]),
+                accumulate=int(values["accumulate"]),
+                steps=int(values["steps"]),
+                step_s=step_s,
+                data_s=values["data_s"],
+                compute_s=values["grad_s"] * (values["accumulate"] + 1.0),
+                sync_s=values["sync_s"],
+                throughput=throughput,
+                efficiency=efficiency,
+                goodput=throughput * efficiency,
+                mem_gb=values["mem_gb"],
+                lr_factor=values["lr_factor"],
+            )
+        )
+
+
+def _nothing(run: _Run) -> InvalidConfig:
+    if run.trouble:
+        return InvalidConfig(f"the script failed: {run.trouble}", hint="try it alone first")
+    return InvalidConfig(
+        "the script ended and never said how fast it trains",
+        hint="`weft profile` measures scripts that use weft.train",
+    )

@@ -1,0 +1,148 @@
+"""How commands talk to the service: HTTP by the standard library, errors as people read them.
+
+WEFT_URL says where the service is, WEFT_TOKEN who asks.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from weft.core.errors import EngineError, InvalidConfig, WeftError
+
+DEFAULT_URL = "http://127.0.0.1:7878"
+TIMEOUT_S = 60.0
+ANSWERS = {
+    401: "set WEFT_TOKEN to a token of this service; an admin makes one with `weft token create`",
+    403: "the token in WEFT_TOKEN may not do this; ask an admin",
+    429: "try again in a moment",
+}
+
+
+class Unreachable(InvalidConfig):
+    """Nobody answers where the service should be."""
+
+
+class Refused(InvalidConfig):
+    """The service will not do it; `status` is HTTP's, `field` the one that is wrong, if any."""
+
+    def __init__(self, what: str, *, hint: str = "", status: int = 0, field: str = "") -> None:
+        super().__init__(what, hint=hint)
+        self.status = status
+        self.field = field
+
+
+class Client:
+    """The service's REST API. Paths are below `/api/v1`; answers are what its JSON holds."""
+
+    def __init__(self, url: str = "", token: str | None = None) -> None:
+        self.url = checked(url or os.environ.get("WEFT_URL") or DEFAULT_URL)
+        self._token = os.environ.get("WEFT_TOKEN", "") if token is None else token
+
+    def get(self, path: str, **query: Any) -> Any:
+        """Read; query values that are None are left out."""
+        return self._json("GET", path, None, query)
+
+    def post(self, path: str, body: Any = None) -> Any:
+        """Make or do."""
+        return self._json("POST", path, body)
+
+    def put(self, path: str, body: Any) -> Any:
+        """Set."""
+        return self._json("PUT", path, body)
+
+    def delete(self, path: str) -> Any:
+        """Withdraw."""
+        return self._json("DELETE", path, None)
+
+    def raw(self, path: str, **query: Any) -> bytes:
+        """An answer that is not JSON: a log, a table as CSV."""
+        return self._send("GET", path, None, query)
+
+    def healthy(self) -> bool:
+        """Whether the service answers and is ready."""
+        try:
+            return bool(json.loads(self._send("GET", "/healthz", None, {}, api=False)))
+        except (WeftError, ValueError):
+            return False
+
+    def _json(
+        self, method: str, path: str, body: Any, query: Mapping[str, Any] | None = None
+    ) -> Any:
+        answer = self._send(method, path, body, query or {})
+        if not answer:
+            return None
+        try:
+            return json.loads(answer)
+        except ValueError as error:
+            raise EngineError(
+                f"what answers at {self.url} is not Weft: {answer[:60].decode(errors='replace')!r}",
+                hint="set WEFT_URL to the address that `weft serve` printed",
+            ) from error
+
+    def _send(
+        self, method: str, path: str, body: Any, query: Mapping[str, Any], *, api: bool = True
+    ) -> bytes:
+        told = {name: value for name, value in query.items() if value is not None}
+        where = f"{self.url}{'/api/v1' if api else ''}{path}"
+        request = urllib.request.Request(  # noqa: S310 - the scheme was checked
+            where + (f"?{urlencode(told)}" if told else ""),
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Accept": "*/*", "Content-Type": "application/json"},
+        )
+        if self._token:
+            request.add_header("Authorization", f"Bearer {self._token}")
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
+                read: bytes = answer.read()
+                return read
+        except urllib.error.HTTPError as error:
+            with error:
+                raise refusal(error.code, error.read(), method, path) from None
+        except (OSError, http.client.HTTPException) as error:
+            why = getattr(error, "reason", error)
+            raise Unreachable(
+                f"no service answers at {self.url} ({why})",
+                hint="start one with `weft serve`, or set WEFT_URL",
+            ) from error
+
+
+def at(*parts: str) -> str:
+    """A path of these parts, whatever characters they have."""
+    return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+def checked(url: str) -> str:
+    """An address without its last slash; raises InvalidConfig for what is none."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise InvalidConfig(
+            f"WEFT_URL is {url!r}, not the address of a service", hint=f"such as {DEFAULT_URL}"
+        )
+    return url.rstrip("/")
+
+
+def refusal(status: int, answer: bytes, method: str, path: str) -> WeftError:
+    """The error behind a 4xx or 5xx answer."""
+    try:
+        told = json.loads(answer)
+    except ValueError:
+        told = None
+    if not isinstance(told, dict) or "error" not in told:
+        text = answer[:200].decode(errors="replace").strip() or http.client.responses.get(status)
+        told = {"error": f"{method} {path} was answered with {status}: {text}"}
+    hint = told.get("hint") or ANSWERS.get(status, "")
+    field = told.get("field") or ""
+    what = str(told["error"])
+    if field and field not in what:
+        what = f"{field}: {what}"
+    if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
+        return EngineError(what, hint=hint or "the service's log says more")
+    return Refused(what, hint=hint, status=status, field=field)

@@ -1,0 +1,31 @@
+"""Two policies side by side, from a what-if."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from weft.report.tables import COLUMNS
+
+
+def compared(answer: Mapping[str, Any]) -> RenderableType:
+    """A column a policy, a row a metric."""
+    policies: Mapping[str, Mapping[str, Any]] = answer.get("policies") or {}
+    table = Table(header_style="bold")
+    table.add_column("", no_wrap=True)
+    for name in policies:
+        table.add_column(name, justify="right", overflow="fold")
+    for column in COLUMNS:
+        values = [found.get(column.metric) for found in policies.values()]
+        if any(value is not None for value in values):
+            table.add_row(
+                column.heading, *("" if one is None else column.write(one) for one in values)
+            )
+    parts: list[RenderableType] = [table]
+    if note := answer.get("note"):
+        parts.append(Text(str(note), style="dim"))
+    return Group(*parts)

@@ -1,0 +1,119 @@
+"""Following a job: its output as it grows, over attempts and over restarts of the service."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from weft.cli.client import Client, Refused, Unreachable, at
+from weft.cli.words import ENDED
+
+POLL_S = 0.3
+PATIENCE_S = 120.0  # a service that restarts is back sooner; jobs go on meanwhile
+
+Job = dict[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Follower:
+    """One job's output, told to `write` as bytes, and what becomes of it, told to `note`."""
+
+    client: Client
+    job: str
+    write: Callable[[bytes], None]
+    note: Callable[[str], None]
+    rank: int = 0
+    attempt: int | None = None
+    _offset: int = 0
+    _told: str = field(default="")
+
+    def until_the_end(self) -> Job:
+        """Follow until the job has ended; the job as it then is."""
+        while True:
+            job: Job = self._patiently(lambda: self.client.get(at("jobs", self.job)))
+            self._tell(job)
+            grew = self.catch_up(int(job.get("attempt") or 0))
+            if job["state"] in ENDED:
+                return job
+            if not grew:
+                time.sleep(POLL_S)
+
+    def catch_up(self, attempt: int) -> bool:
+        """Write all there is up to this attempt; whether there was anything new."""
+        if self.attempt is None:
+            self.attempt = attempt
+        grew = False
+        while True:
+            grew |= self._drain(self.attempt)
+            if self.attempt >= attempt:
+                return grew
+            self.attempt, self._offset = self.attempt + 1, 0
+
+    def _drain(self, attempt: int) -> bool:
+        if attempt < 1:
+            return False
+        start = self._offset
+        while chunk := self._patiently(lambda: self._chunk(attempt)):
+            self.write(chunk)
+            self._offset += len(chunk)
+        return self._offset > start
+
+    def _chunk(self, attempt: int) -> bytes:
+        try:
+            return self.client.raw(
+                at("jobs", self.job, "logs"),
+                rank=self.rank,
+                attempt=attempt,
+                offset=self._offset,
+            )
+        except Refused as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return b""  # it has not begun to write
+            raise
+
+    def _tell(self, job: Job) -> None:
+        text = story(job)
+        if text != self._told:
+            self._told = text
+            self.note(text)
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        began = time.monotonic()
+        while True:
+            try:
+                return ask()
+            except Unreachable:
+                if time.monotonic() - began > PATIENCE_S:
+                    raise
+                self._tell({"state": "the service does not answer; jobs go on, waiting for it"})
+                time.sleep(POLL_S)
+
+
+def story(job: Job) -> str:
+    """One line on where a job stands."""
+    from weft.cli import words
+
+    text = str(job["state"])
+    if held := words.gpus(job):
+        text += f" on {held} ({words.where(job)})"
+    if job["state"] not in ("running", "succeeded") and job.get("reason"):
+        text += f": {words.plain(job['reason'])}"
+    return text
+
+
+def exit_code(job: Job) -> int:
+    """What a shell should see: the command's own code where it is known."""
+    import re
+
+    if job["state"] == "succeeded":
+        return 0
+    if job["state"] == "cancelled":
+        return 130
+    if isinstance(job.get("exit_code"), int):
+        return int(job["exit_code"]) or 1
+    found = re.search(r"\bexit code (\d+)", str(job.get("reason") or ""))
+    return (int(found[1]) if found else 1) or 1

@@ -1,0 +1,61 @@
+"""Options that say what a job is: the words of a job file, as flags.
+
+`takes_flags` gives a command all of them; the command gets what was typed as one `Flags`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from weft.cli.jobspec import Flags
+
+PANEL = "Job (the fields of a job file)"
+KEYWORD = Parameter.KEYWORD_ONLY
+
+OPTIONS: dict[str, Any] = {
+    "name": (str, "What to call it; the script's name unless told.", "--name"),
+    "gpus": (str, "GPUs: a number, or 1-4 for an elastic job.", "--gpus", "-g"),
+    "kinds": (str, "Kinds of GPU that will do, joined by commas.", "--kinds"),
+    "batch": (
+        str,
+        "Batch sizes it may train with: FIRST-LARGEST, and :MOST for one GPU.",
+        "--batch",
+    ),
+    "share": (bool, "Whether it may share a GPU.", "--share/--no-share"),
+    "tenant": (str, "Whose quota it counts on.", "--tenant"),
+    "priority": (str, "guaranteed, normal or opportunistic.", "--priority"),
+    "workdir": (Path, "Folder it runs in; the present one unless told.", "--workdir"),
+    "env": (list[str], "KEY=VALUE for it; KEY alone takes the value it has here.", "--env", "-e"),
+    "checkpoint": (str, "Folder of its checkpoints.", "--checkpoint"),
+    "grace_s": (float, "Seconds it gets to save itself when asked to stop.", "--grace-s"),
+    "cpus": (float, "CPU cores.", "--cpus"),
+    "mem_gb": (float, "Memory in GB.", "--mem-gb"),
+    "retries": (int, "How often it is started again after a failure.", "--retries"),
+    "job_id": (str, "Its id, if you choose it; the same twice is one job.", "--id"),
+}
+
+
+def takes_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command` every option of a job; it gets them as its keyword `flags`."""
+
+    @wraps(command)
+    def asked(**typed: Any) -> None:
+        values = {name: typed.pop(name) for name in OPTIONS}
+        values["env"] = tuple(values["env"] or ())
+        command(flags=Flags(**values), **typed)
+
+    own = signature(command, eval_str=True).parameters.values()
+    parts = [part.replace(kind=KEYWORD) for part in own if part.name != "flags"]
+    for name, (kind, text, *spellings) in OPTIONS.items():
+        option = typer.Option(*spellings, help=text, rich_help_panel=PANEL)
+        annotation: Any = Annotated[kind | None, option]
+        parts.append(Parameter(name, KEYWORD, default=None, annotation=annotation))
+    asked.__signature__ = Signature(parts)  # type: ignore[attr-defined]
+    asked.__annotations__ = {part.name: part.annotation for part in parts}
+    return asked

@@ -1,0 +1,173 @@
+"""A job as the service takes it, from a file, from flags, or from both: flags win.
+
+What fields there are, and which values they take, is the service's to say: it answers an unknown
+field with the closest one it knows. Here is only what a client alone can know: where the file
+lies, and which folder and variables the command was typed with.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.core.errors import InvalidConfig
+
+# What decides which Python `python` is; a job of `weft run` uses the one that its person uses.
+SHELL = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX")
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """What was typed; None or empty where nothing was."""
+
+    name: str | None = None
+    gpus: str | None = None
+    kinds: str | None = None
+    batch: str | None = None
+    share: bool | None = None
+    tenant: str | None = None
+    priority: str | None = None
+    workdir: Path | None = None
+    env: Sequence[str] = ()
+    checkpoint: str | None = None
+    grace_s: float | None = None
+    cpus: float | None = None
+    mem_gb: float | None = None
+    retries: int | None = None
+    job_id: str | None = None
+
+    def body(self) -> dict[str, Any]:
+        """The fields of a job file that these flags set."""
+        said: dict[str, Any] = {
+            "id": self.job_id,
+            "name": self.name,
+            "gpus": None if self.gpus is None else gpus_of(self.gpus),
+            "kinds": None if self.kinds is None else self.kinds.replace(",", " ").split(),
+            "batch": None if self.batch is None else batch_of(self.batch),
+            "share": None if self.share is None else ("allowed" if self.share else "never"),
+            "tenant": self.tenant,
+            "priority": self.priority,
+            "workdir": None if self.workdir is None else str(self.workdir.absolute()),
+            "checkpoint": self._checkpoint(),
+            "env": dict(pair_of(text) for text in self.env) or None,
+            "cpus": self.cpus,
+            "mem_gb": self.mem_gb,
+            "retries": self.retries,
+        }
+        return {field: value for field, value in said.items() if value is not None}
+
+    def _checkpoint(self) -> dict[str, Any] | None:
+        said = {"dir": self.checkpoint, "grace_s": self.grace_s}
+        return {field: value for field, value in said.items() if value is not None} or None
+
+
+def from_file(path: Path, flags: Flags) -> dict[str, Any]:
+    """A job file's fields; its `workdir` counts from the folder that the file lies in."""
+    body = read_file(path)
+    here = path.absolute().parent
+    workdir = body.get("workdir", ".")
+    if isinstance(workdir, str):
+        body["workdir"] = os.path.normpath(here / Path(workdir).expanduser())
+    if "name" not in body:
+        body["name"] = path.stem
+    return merged(body, flags.body())
+
+
+def from_command(
+    command: Sequence[str], flags: Flags, around: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """A job of this command in the present folder, or in the one the flags name.
+
+    `around` is the environment it was typed in; what decides which Python is used goes along.
+    """
+    body: dict[str, Any] = {
+        "name": name_of(command),
+        "command": list(command),
+        "workdir": str(Path.cwd()),
+    }
+    shell = {name: around[name] for name in SHELL if around and around.get(name)}
+    if shell:
+        body["env"] = shell
+    return merged(body, flags.body())
+
+
+def merged(body: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Two bodies, the second in front; mappings such as `env` are merged field by field."""
+    both = {**body, **more}
+    for field in set(body) & set(more):
+        ours, theirs = body[field], more[field]
+        if isinstance(ours, Mapping) and isinstance(theirs, Mapping) and field != "gpus":
+            both[field] = {**ours, **theirs}
+    return both
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML or JSON file."""
+    import yaml
+
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InvalidConfig(
+            f"cannot read {path}: {why}", hint="give a job file, as in docs/guides/job-files.md"
+        ) from error
+    try:
+        body = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "it cannot be understood"
+        raise InvalidConfig(f"{path}{where}: not YAML: {problem}") from error
+    if not isinstance(body, dict):
+        found = "nothing" if body is None else type(body).__name__
+        raise InvalidConfig(
+            f"{path}: found {found}, expected fields",
+            hint="at least `command: [python, train.py]`",
+        )
+    return {str(field): value for field, value in body.items()}
+
+
+def name_of(command: Sequence[str]) -> str:
+    """A name from a command: the script's where there is one, else the program's."""
+    scripts = [Path(word).stem for word in command[1:] if word.endswith((".py", ".sh"))]
+    return (scripts or [Path(command[0]).name])[0]
+
+
+def gpus_of(text: str) -> int | dict[str, int]:
+    """`2`, or `1-4` and `1..4` for an elastic job."""
+    parts = text.replace("..", "-").split("-")
+    if len(parts) > 2 or not all(part.strip().isdigit() for part in parts):
+        raise InvalidConfig(
+            f"--gpus {text!r} is not a number or a range", hint="--gpus 2, or --gpus 1-4: elastic"
+        )
+    if len(parts) == 1:
+        return int(text)
+    return {"min": int(parts[0]), "max": int(parts[1])}
+
+
+def batch_of(text: str) -> dict[str, int]:
+    """`128-4096`, or `128-4096:1024` with the most that fits on one GPU."""
+    sizes, colon, most = text.partition(":")
+    parts = sizes.replace("..", "-").split("-")
+    numbers = [*parts, *([most] if colon else ())]
+    if len(parts) != 2 or not all(part.strip().isdigit() for part in numbers):
+        raise InvalidConfig(
+            f"--batch {text!r} is not FIRST-LARGEST",
+            hint="--batch 128-4096, or --batch 128-4096:1024 with the most that fits on one GPU",
+        )
+    said = {"init": int(parts[0]), "max": int(parts[1])}
+    return {**said, "max_per_gpu": int(most)} if colon else said
+
+
+def pair_of(text: str) -> tuple[str, str]:
+    """`KEY=VALUE`; a `KEY` alone takes the value it has here."""
+    key, equals, value = text.partition("=")
+    if not equals and key in os.environ:
+        return key, os.environ[key]
+    if not equals or not key:
+        raise InvalidConfig(f"--env {text!r} is not KEY=VALUE", hint="--env DATA=/data")
+    return key, value

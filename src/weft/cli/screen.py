@@ -1,0 +1,44 @@
+"""Where commands that talk to the service print: JSON for machines, or what a person reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import typer
+from rich.console import Console
+
+
+def console() -> Console:
+    """The terminal; nothing in job names or logs is taken for markup."""
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def notes() -> Console:
+    """Where remarks go that are not the command's output."""
+    return Console(highlight=False, markup=False, emoji=False, stderr=True)
+
+
+def print_json(body: Any) -> None:
+    """One JSON document."""
+    typer.echo(json.dumps(body, indent=1))
+
+
+def write_bytes(chunk: bytes) -> None:
+    """A job's output as it is."""
+    out = typer.get_binary_stream("stdout")
+    out.write(chunk)
+    out.flush()
+
+
+def interactive() -> bool:
+    """Whether a person sits in front."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def rows(answer: Any, name: str) -> list[dict[str, Any]]:
+    """The list in an answer, bare or under its name."""
+    found = answer.get(name, []) if isinstance(answer, dict) else answer
+    return list(found or [])

@@ -47,6 +47,7 @@ from weft.core.events import (
 )
 from weft.core.launch import Launch
 from weft.core.model import Job, JobId, NodeId
+from weft.core.policy import Policy
 from weft.core.ports import Beliefs, Colocation, Engine, Predictor, Store
 from weft.core.scheduler import Scheduler
 from weft.runtime.admit import check_job, check_policy, policy_of, taken
@@ -67,8 +68,9 @@ AGAIN_S = 1.0  # until a stop that the engine could not take is asked for again
 class Driver:
     """One scheduler on one engine, with one store as its only memory.
 
-    `policy` None goes on with the policy of the log. `predictor`, `beliefs` and `colocation` make
-    what the scheduler knows of jobs, as it is before the first event.
+    `policy` None goes on with the policy of the log; `make_policy` builds what a spec names, with
+    any wrappers (naming the same again takes up new ones). `predictor`, `beliefs`, `colocation`
+    make what the scheduler knows of jobs, as it is before the first event.
     """
 
     def __init__(
@@ -77,18 +79,18 @@ class Driver:
         store: Store,
         *,
         policy: str | None = None,
+        make_policy: Callable[[str], Policy] = policy_of,
         predictor: Callable[[], Predictor | None] = lambda: None,
         beliefs: Callable[[], Beliefs | None] = lambda: None,
         colocation: Callable[[], Colocation | None] = lambda: None,
         seed: int = 0,
         snapshot_every: int = 5_000,
     ) -> None:
-        self.engine = engine
-        self.store = store
+        self.engine, self.store = engine, store
         self.trouble = ""
-        self._asked_policy = policy
+        self._asked_policy, self._policy_of = policy, make_policy
         self._make = lambda: Scheduler(
-            Backoff(policy_of("fifo")),
+            Backoff(make_policy("fifo")),
             Cluster(()),
             predictor=predictor(),
             beliefs=beliefs(),
@@ -111,11 +113,10 @@ class Driver:
 
     async def open(self) -> None:
         """Read the log, reconcile with what runs, and begin. The policy is checked first."""
-        self._bell = asyncio.Event()
-        self._changed = asyncio.Event()
+        self._bell, self._changed = asyncio.Event(), asyncio.Event()
         self._known = known = await asyncio.to_thread(recover, self.store, self._make)
         policy = self._asked_policy or known.policy or "fifo"
-        check_policy(policy_of(policy), self.engine.supports, self.scheduler.predictor)
+        check_policy(self._policy_of(policy), self.engine.supports, self.scheduler.predictor)
         self._clock = Clock(self.engine.speed, known.at)
         self._wake = self.scheduler.state.wake_at
         nodes = await self.engine.nodes()
@@ -185,7 +186,7 @@ class Driver:
 
     async def set_policy(self, spec: str) -> None:
         """Decide by another policy from now on; running jobs stay until it says otherwise."""
-        check_policy(policy_of(spec), self.engine.supports, self.scheduler.predictor)
+        check_policy(self._policy_of(spec), self.engine.supports, self.scheduler.predictor)
         await self._ask(PolicyChanged(spec))
 
     # ---- what can be read
@@ -212,7 +213,7 @@ class Driver:
 
     @property
     def now(self) -> float:
-        """Cluster time in seconds since the epoch; ahead of the wall if the engine is faster."""
+        """Cluster time: seconds since the epoch, ahead of the wall if the engine is faster."""
         return self._clock.now
 
     def job(self, job: JobId) -> JobStatus:
@@ -279,7 +280,7 @@ class Driver:
             return
         for event in events:
             if isinstance(event, PolicyChanged):
-                self.scheduler.use(Backoff(policy_of(event.policy)))
+                self.scheduler.use(Backoff(self._policy_of(event.policy)))
         actions = self._step(now, events)
         await self._write()
         for action in actions:

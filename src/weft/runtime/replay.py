@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
 from weft.core.cluster import Cluster
 from weft.core.events import Decided, Event, PolicyChanged
+from weft.core.policy import Policy
 from weft.core.ports import Beliefs, Colocation, Predictor
 from weft.core.scheduler import Scheduler
 from weft.runtime.admit import policy_of
@@ -26,6 +27,7 @@ class Again:
 def decide_again(
     log: Iterable[tuple[int, float, Event]],
     *,
+    make_policy: Callable[[str], Policy] = policy_of,
     predictor: Predictor | None = None,
     beliefs: Beliefs | None = None,
     colocation: Colocation | None = None,
@@ -33,11 +35,11 @@ def decide_again(
 ) -> list[Again]:
     """Feed a log through a fresh scheduler, turn by turn.
 
-    `predictor`, `beliefs`, `colocation` and `seed` must be what the run had when it began.
+    All else must be what the run had when it began.
     """
     noted: list[Event] = []
     scheduler = Scheduler(
-        Backoff(policy_of("fifo")),
+        Backoff(make_policy("fifo")),
         Cluster(()),
         predictor=predictor,
         beliefs=beliefs,
@@ -50,7 +52,7 @@ def decide_again(
         events = [event for _, _, event in rows]
         for event in events:
             if isinstance(event, PolicyChanged):
-                scheduler.use(Backoff(policy_of(event.policy)))
+                scheduler.use(Backoff(make_policy(event.policy)))
         noted.clear()
         scheduler.step(at, [event for event in events if not isinstance(event, Decided)])
         turns.append(Again(at, _decision(events), _decision(noted)))

@@ -275,6 +275,7 @@ def soak(
         if victim == "service":
             child = it.start()
     it.ask(child, {"do": "policy", "policy": "fifo"})
+    it.ask(child, {"do": "drain"})  # and back: a kill may have come between the two
     it.ask(child, {"do": "wait"})
     child.communicate()
     seen = check(it)

@@ -1,4 +1,4 @@
-"""Whether a plan can be carried out beside everything it does not name."""
+"""A plan carried out in the ledger, on trial."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ def fits(view: View, plan: Plan) -> bool:
     """
     mark = view.free.mark()
     try:
-        for job in plan.changes:
-            if (was := view.holds(job)) is not None:
-                view.free.give(was)
+        return carried_out(view, plan)
+    finally:
+        view.free.rollback(mark)
+
+
+def carried_out(view: View, plan: Plan) -> bool:
+    """Change the view's ledger as the plan says; False where that cannot be done."""
+    for job in plan.changes:
+        if (was := view.holds(job)) is not None:
+            view.free.give(was)
+    try:
         for to in plan.changes.values():
             if to is not None:
                 view.free.take(to)
     except PlanError:
         return False
-    finally:
-        view.free.rollback(mark)
     return True

@@ -20,7 +20,7 @@ from weft.core.plan import Plan
 from weft.core.policy import Policy
 from weft.core.table import Bools
 from weft.core.view import View
-from weft.pieces.wrap.fits import fits
+from weft.pieces.wrap.fits import carried_out, fits
 from weft.pieces.wrap.rules import ANY, Rules, fill, read_rules
 
 TRIES = 6
@@ -107,17 +107,16 @@ class Quota:
         """
         mark = view.free.mark()
         beside = view.running()
-        for job, to in plan.changes.items():
+        for job in plan.changes:
             beside[view.table.row(job)] = True
-            if (was := view.holds(job)) is not None:
-                view.free.give(was)
-            if to is not None:
-                view.free.take(to)
-        _, more = self._within(view, rules, {}, memory, Shape(beside), plan)
-        if not fits(view, more):
-            more = Plan()
-        view.free.rollback(mark)
-        return replace(plan, changes={**plan.changes, **more.changes})
+        try:
+            if not carried_out(view, plan):
+                return plan
+            _, more = self._within(view, rules, {}, memory, Shape(beside), plan)
+            fitting = fits(view, more)
+        finally:
+            view.free.rollback(mark)
+        return replace(plan, changes={**plan.changes, **more.changes}) if fitting else plan
 
     def _within(
         self,

@@ -1,0 +1,31 @@
+"""What a service knows of jobs before they tell: remaining times from hints, else from history."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.core.model import Job
+from weft.core.table import Floats, Table
+from weft.predict.hinted import Hinted
+from weft.predict.history import History
+
+
+class HintedOrAlike:
+    """The hint `duration_s` where a job has one, else what finished jobs alike took."""
+
+    label = "hinted, else history"
+
+    def __init__(self) -> None:
+        self._hinted = Hinted()
+        self._history = History()
+
+    def remaining(self, table: Table, now: float) -> Floats:
+        """Seconds left; infinite for a job without a hint before any has finished."""
+        told = self._hinted.remaining(table, now)
+        if np.isfinite(told).all():
+            return told
+        return np.where(np.isfinite(told), told, self._history.remaining(table, now))
+
+    def learn(self, job: Job, ran: float) -> None:
+        """A job finished."""
+        self._history.learn(job, ran)

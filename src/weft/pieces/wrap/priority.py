@@ -1,0 +1,118 @@
+"""Classes of priority around any policy.
+
+A higher class decides first, as if lower ones did not wait; what it leaves is offered to the
+next. Opportunistic jobs hold devices only until a job of a higher class can start on them.
+A policy that sets tiers itself is left alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from weft.core.about import About, Controls
+from weft.core.model import Allocation, JobId, Tier
+from weft.core.plan import Plan
+from weft.core.policy import Policy
+from weft.core.table import Bools
+from weft.core.view import View
+from weft.pieces.wrap.fits import carried_out, fits
+
+
+@dataclass(frozen=True, slots=True)
+class Priority:
+    """Let jobs of higher priority choose first, and take the places of opportunistic ones."""
+
+    inner: Policy = field(metadata={"settable": False})
+
+    @property
+    def about(self) -> About:
+        """The inner policy's."""
+        return self.inner.about
+
+    def decide(self, view: View) -> Plan:
+        """The inner policy's decision, class by class."""
+        if Controls.TIER in self.about.controls:
+            return self.inner.decide(view)
+        rank = view.table.column("priority")
+        waiting = view.waiting()
+        levels = sorted({float(one) for one in rank[waiting]}, reverse=True)
+        filler = view.running() & view.preemptible() & (view.table.column("tier") == FILLER)
+        if not levels or (len(levels) == 1 and not (filler & (rank < levels[0])).any()):
+            return self.inner.decide(view)
+        lower = waiting & (rank < levels[0])
+        plan = self._first(view, lower)
+        blocked = waiting & ~lower & ~_starts(view, plan)
+        if blocked.any() and (more := self._instead(view, lower, filler & (rank < levels[0]))):
+            plan = more
+            blocked = waiting & ~lower & ~_starts(view, plan)
+        return plan if blocked.any() else self._rest(view, plan)
+
+    def _first(self, view: View, hidden: Bools) -> Plan:
+        mark = view.free.mark()
+        plan = self.inner.decide(view.without(hidden))
+        view.free.rollback(mark)
+        return plan
+
+    def _instead(self, view: View, lower: Bools, filler: Bools) -> Plan | None:
+        """The highest class where fillers give way to it; None if that starts nobody."""
+        if not filler.any():
+            return None
+        mark = view.free.mark()
+        held: dict[JobId, Allocation] = {}
+        for row in map(int, np.flatnonzero(filler)):
+            on = view.allocation(row)
+            assert on is not None
+            held[view.job(row).id] = on
+            view.free.give(on)
+        plan = self.inner.decide(view.without(lower | filler))
+        view.free.rollback(mark)
+        if not _starts(view, plan).any():
+            return None
+        return _giving_way(view, plan, held)
+
+    def _rest(self, view: View, plan: Plan) -> Plan:
+        """What is left offered to everybody else, beside all that runs and was decided."""
+        mark = view.free.mark()
+        beside = view.running()
+        for job in plan.changes:
+            beside[view.table.row(job)] = True
+        try:
+            if not carried_out(view, plan):
+                return plan
+            before = view.free.mark()
+            more = self.decide(replace(view.without(beside), memory=None))
+            view.free.rollback(before)
+            fitting = fits(view, more)
+        finally:
+            view.free.rollback(mark)
+        return replace(plan, changes={**plan.changes, **more.changes}) if fitting else plan
+
+
+FILLER = float(Tier.OPPORTUNISTIC)
+
+
+def _starts(view: View, plan: Plan) -> Bools:
+    """Waiting rows that a plan starts."""
+    mask = np.zeros(len(view.table), dtype=bool)
+    for job, to in plan.changes.items():
+        mask[view.table.row(job)] = to is not None
+    started: Bools = mask & view.waiting()
+    return started
+
+
+def _giving_way(view: View, plan: Plan, held: dict[JobId, Allocation]) -> Plan | None:
+    """The plan with a stop for every filler in whose place it starts somebody."""
+    mark = view.free.mark()
+    changes = dict(plan.changes)
+    for on in held.values():
+        view.free.give(on)
+    possible = carried_out(view, plan)
+    for job, on in held.items():
+        if view.free.fits(on):
+            view.free.take(on)
+        else:
+            changes[job] = None
+    view.free.rollback(mark)
+    return replace(plan, changes=changes) if possible else None

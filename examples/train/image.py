@@ -1,10 +1,14 @@
 """Tell which quarter of a picture is bright: elastic and batch-adaptive."""
 
+import os
+
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import weft.train as wt
+
+EPOCHS = int(os.environ.get("EPOCHS", "5"))
 
 
 def pictures(count: int, seed: int) -> TensorDataset:
@@ -30,7 +34,7 @@ model, optimizer = job.wrap(model, optimizer, scaling="adascale")
 schedule = job.state("schedule", torch.optim.lr_scheduler.StepLR(optimizer, 3, gamma=0.3))
 loader = job.loader(train, batch_size=64, max_batch_size=256)
 
-for epoch in job.epochs(5):
+for epoch in job.epochs(EPOCHS):
     model.train()
     for picture, label in loader:
         with job.step():

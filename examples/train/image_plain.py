@@ -1,8 +1,12 @@
 """Tell which quarter of a picture is bright: plain PyTorch, the twin of image.py."""
 
+import os
+
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
+EPOCHS = int(os.environ.get("EPOCHS", "5"))
 
 
 def pictures(count: int, seed: int) -> TensorDataset:
@@ -26,7 +30,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
 schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3, gamma=0.3)
 loader = DataLoader(train, batch_size=64, shuffle=True)
 
-for epoch in range(5):
+for epoch in range(EPOCHS):
     model.train()
     for picture, label in loader:
         optimizer.zero_grad()

@@ -1,11 +1,14 @@
 """Learn to spell with a small transformer: elastic and batch-adaptive."""
 
+import os
+
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import weft.train as wt
 
+EPOCHS = int(os.environ.get("EPOCHS", "4"))
 WORDS = ["weft", "warp", "loom", "yarn", "shuttle", "thread", "cloth", "weave", "spin", "knot"]
 LETTERS = sorted({*"".join(WORDS), " "})
 
@@ -42,7 +45,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 model, optimizer = job.wrap(model, optimizer, scaling="sqrt", clip=1.0)
 loader = job.loader(sentences(512, 32, seed=1), batch_size=16, max_batch_size=64)
 
-for epoch in job.epochs(4):
+for epoch in job.epochs(EPOCHS):
     for codes, following in loader:
         with job.step():
             loss = nn.functional.cross_entropy(model(codes).flatten(0, 1), following.flatten())

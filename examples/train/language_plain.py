@@ -1,9 +1,12 @@
 """Learn to spell with a small transformer: plain PyTorch, the twin of language.py."""
 
+import os
+
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+EPOCHS = int(os.environ.get("EPOCHS", "4"))
 WORDS = ["weft", "warp", "loom", "yarn", "shuttle", "thread", "cloth", "weave", "spin", "knot"]
 LETTERS = sorted({*"".join(WORDS), " "})
 
@@ -38,7 +41,7 @@ model = Speller()
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 loader = DataLoader(sentences(512, 32, seed=1), batch_size=16, shuffle=True)
 
-for epoch in range(4):
+for epoch in range(EPOCHS):
     for codes, following in loader:
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(codes).flatten(0, 1), following.flatten())

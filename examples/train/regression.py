@@ -1,10 +1,14 @@
 """Fit a noisy law with a small perceptron: elastic and batch-adaptive."""
 
+import os
+
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import weft.train as wt
+
+EPOCHS = int(os.environ.get("EPOCHS", "15"))
 
 torch.manual_seed(0)
 x = torch.randn(4096, 16)
@@ -19,7 +23,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 model, optimizer = job.wrap(model, optimizer, scaling="adascale")
 loader = job.loader(train, batch_size=64, max_batch_size=512)
 
-for epoch in job.epochs(15):
+for epoch in job.epochs(EPOCHS):
     for features, target in loader:
         with job.step():
             loss = nn.functional.mse_loss(model(features), target)

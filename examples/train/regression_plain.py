@@ -1,8 +1,12 @@
 """Fit a noisy law with a small perceptron: plain PyTorch, the twin of regression.py."""
 
+import os
+
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
+EPOCHS = int(os.environ.get("EPOCHS", "15"))
 
 torch.manual_seed(0)
 x = torch.randn(4096, 16)
@@ -15,7 +19,7 @@ model = nn.Sequential(
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 loader = DataLoader(train, batch_size=64, shuffle=True)
 
-for epoch in range(15):
+for epoch in range(EPOCHS):
     for features, target in loader:
         optimizer.zero_grad()
         loss = nn.functional.mse_loss(model(features), target)

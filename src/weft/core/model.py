@@ -80,7 +80,11 @@ class BatchRange:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A training job as submitted; it never changes. `launch` None: only simulators can run it."""
+    """A training job as submitted; it never changes.
+
+    `shareable` false keeps everybody else off its devices. `launch` None: only simulators can
+    run it.
+    """
 
     id: JobId
     submitted: float = 0.0
@@ -96,6 +100,7 @@ class Job:
     mem_gb: float | None = None
     hints: Mapping[str, float] = field(default_factory=dict)
     preemptible: bool = True
+    shareable: bool = True
     launch: Launch | None = None
 
 

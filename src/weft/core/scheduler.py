@@ -216,7 +216,10 @@ class Scheduler:
                     raise self._wrong(f"gives {job!r} what is not there: {error.what}") from error
 
     def _check_one(self, view: View, job: JobId, to: Allocation) -> None:
-        demand = view.job(view.table.row(job)).demand
+        wish = view.job(view.table.row(job))
+        demand = wish.demand
+        if not wish.shareable and to.sharing.share < demand.share:
+            raise self._wrong(f"lets {job!r} share devices, which its submitter ruled out")
         controls, sharing = self._about.controls, to.sharing
         low, high = demand.gpus, demand.gpus
         if Controls.COUNT in controls:

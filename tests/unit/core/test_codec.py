@@ -61,6 +61,7 @@ FULL_JOB = Job(
     deadline=99.0,
     tier=Tier.OPPORTUNISTIC,
     preemptible=False,
+    shareable=False,
     cpus=4.0,
     mem_gb=16.0,
     hints={"duration_s": 60.0, "skew": math.inf},

@@ -137,11 +137,13 @@ class _Draft:
 
     def _alike(self, row: int) -> object:
         """Jobs that may share devices: as many, of the same kinds."""
-        demand = self.view.job(row).demand
-        return demand.gpus, demand.kinds, demand.share if demand.share < 1.0 else 0.0
+        demand = self._job(row).demand
+        return demand.gpus, demand.kinds, demand.share if demand.share < 1.0 else self._most(row)
 
     def _most(self, row: int) -> int:
-        return self.muri.size if self.view.job(row).demand.share >= 1.0 else 1
+        """Jobs on a device at most: a part of a device is nobody else's, nor is a shy job's."""
+        job = self._job(row)
+        return self.muri.size if job.shareable and job.demand.share >= 1.0 else 1
 
     def _number(self, row: int) -> int:
         job = self.view.job(row)

@@ -51,9 +51,9 @@ from weft.wire.processes import alive
 
 NODE = "soak"
 SLOTS = 4
-OPTIMUS = "optimus:interval=0.5"
-POLICIES = (OPTIMUS, OPTIMUS, OPTIMUS, "fifo", "las", "srtf")
-JOBS_A_KILL = 2
+OPTIMUS = "optimus:interval=0.25"
+POLICIES = (*[OPTIMUS] * 6, "fifo", "las", "srtf")
+JOBS_A_KILL = 0.5  # so few that those there are can grow
 KILLED = ("service", "agent", "rank")
 TICK_S = 0.05
 SCRIPT = """
@@ -216,7 +216,7 @@ class Soak:
             return {"do": "policy", "policy": self.rng.choice(POLICIES)}
         if roll < 0.2:
             return {"do": "drain"}
-        if len(self.submitted) > JOBS_A_KILL * (2 + sum(self.kills.values())):
+        if len(self.submitted) > 4 + JOBS_A_KILL * sum(self.kills.values()):
             return {"do": "nothing"}
         goal = self.rng.randint(2, self.longest)
         return {
@@ -258,7 +258,7 @@ def _answer(child: subprocess.Popen[str]) -> bool:
 
 
 def soak(
-    folder: Path, kills: int, seed: int = 0, pause_s: float = 0.6, longest: int = 40
+    folder: Path, kills: int, seed: int = 0, pause_s: float = 1.0, longest: int = 40
 ) -> dict[str, Any]:
     """Kill `kills` times, let everything end, and check; what was seen.
 
@@ -270,7 +270,7 @@ def soak(
     child = it.start()
     it.ask(child, {"do": "policy", "policy": POLICIES[0]})
     while sum(it.kills.values()) < kills:
-        victim = it.rng.choices(KILLED, (0.7, 0.15, 0.15))[0]
+        victim = it.rng.choices(KILLED, (0.6, 0.2, 0.2))[0]
         it.live(child, it.rng.uniform(0.0, pause_s), victim)
         if victim == "service":
             child = it.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -230,3 +231,29 @@ def test_an_unknown_discipline_is_refused_with_the_closest() -> None:
 
     assert ran.returncode == 2
     assert "did you mean 'lockstep'?" in ran.stderr
+
+
+def test_gangs_of_real_ranks_take_turns_and_learn_the_same(node: Node, tmp_path: Path) -> None:
+    from tests.integration.train_script import notes, train
+
+    def go(name: str, env: dict[str, str]) -> Start:
+        script = functools.partial(train, str(tmp_path / name), epochs=2)
+        return ranks.start(script, 2, {"WEFT_JOB": name, **env})
+
+    alone = ranks.finish(go("alone", {}))
+    env = {"WEFT_COORDINATOR": str(node.path), "WEFT_DEVICES": "0,1"}
+    processes = [*go("a", env), *go("b", env)]
+    until = time.monotonic() + 30
+    while node.looks()[-1].values["members"] < 2 and time.monotonic() < until:
+        time.sleep(0.005)
+    codes = ranks.finish(processes)
+
+    assert alone == [0, 0]
+    assert codes == [0, 0, 0, 0]
+    losses = {
+        name: sorted(
+            (n["step"], n["rank"], n["loss"]) for n in notes(tmp_path, name) if "loss" in n
+        )
+        for name in ("alone", "a", "b")
+    }
+    assert losses["a"] == losses["b"] == losses["alone"]

@@ -181,3 +181,23 @@ def on_a_small_disk(seen: str) -> None:
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
     train(seen, every_s=0.1, ballast=100_000)
+
+
+def test_a_noisy_job_chooses_a_larger_batch_and_learns_faster_with_it(tmp_path: Path) -> None:
+    agent = ranks.Agent(tmp_path / "agent")
+    script = functools.partial(
+        train, str(tmp_path / "seen"), batch=4, max_batch=64, max_per_gpu=32,
+        epochs=99_999, scaling="adascale",
+    )  # fmt: skip
+    processes = ranks.start(script, 1, weft_env(tmp_path, 1, agent.path))
+
+    agent.until(lambda: any(report.values["batch"] > 4 for report in agent.of(Report)))
+    agent.tell(Stop(5.0))
+    codes = ranks.finish(processes)
+
+    assert codes == [0]
+    grown = [report.values for report in agent.of(Report) if report.values["batch"] > 4]
+    assert grown[-1]["batch"] <= 64
+    assert 1.0 < grown[-1]["lr_factor"] <= grown[-1]["batch"] / 4
+    assert grown[-1]["lr_factor"] == pytest.approx(grown[-1]["gain"])
+    assert grown[-1]["noise"] > 4

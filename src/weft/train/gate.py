@@ -15,19 +15,19 @@ class Gate:
         self._gang, self._watch = gang, watch
         self._tokens = Tokens(env)
         # Coordinators are one a node, so a gang over several nodes is not interleaved.
-        self._guarded = bool(env.coordinator) and env.nodes == 1
+        self.guarded = bool(env.coordinator) and env.nodes == 1
         self.gpus = tuple(f"gpu:{number}" for number in env.gang_devices)
 
     def enter(self, *tokens: str) -> None:
         """Wait for the tokens."""
-        if self._guarded:
+        if self.guarded:
             if self._gang.rank == 0:
                 self._watch.add("token_s", self._tokens.acquire(*tokens))
             self._gang.after_first()
 
     def leave(self, *tokens: str, used_s: float) -> None:
         """The stage is over."""
-        if self._guarded and self._gang.rank == 0:
+        if self.guarded and self._gang.rank == 0:
             self._tokens.release(*tokens, used_s=used_s)
 
     def close(self) -> None:

@@ -18,7 +18,8 @@ from weft.train.timing import Clock
 
 COST = 0.003  # of a step that may go into measuring
 RAREST = 64
-ON_GPU = 16  # reading a norm makes the GPU wait, which no clock here sees
+ON_GPU = 32  # how rarely on a GPU, where no clock here sees the cost
+DELAY = 8  # steps until a norm is read from a GPU: by then it has come to the CPU by itself
 
 
 class Gradients:
@@ -31,6 +32,9 @@ class Gradients:
         self._before: torch.Tensor | None = None
         self._few: torch.Tensor | None = None
         self._norms: tuple[torch.Tensor, float, float] | None = None
+        self._read_at = 0
+        self._copied: Any = None
+        self._step = 0
         self._cost = 0.0
         on_gpu = any(p.is_cuda for p in self._parameters)
         self.every = ON_GPU if on_gpu else 1
@@ -54,6 +58,7 @@ class Gradients:
 
     def begin(self, step: int) -> None:
         """A new step: decide whether to measure it."""
+        self._step = step
         self.ready = None
         self._few = None
         self._cost = 0.0
@@ -73,7 +78,7 @@ class Gradients:
             return
         began = time.perf_counter()
         if self._few is not None:
-            self._norms = (torch.stack([self._few, self._total()]), few, float(total))
+            self._found(torch.stack([self._few, self._total()]), few, float(total))
         elif self._ranks == 1:
             self._compare(float(total))
         self._cost += time.perf_counter() - began
@@ -86,13 +91,26 @@ class Gradients:
             return
         one, two, cross = _sqr(before), _sqr(now), torch.dot(before, now).double()
         both = (one + two + 2.0 * cross) / 4.0
-        self._norms = (torch.stack([(one + two) / 2.0, both]), total, 2.0 * total)
+        self._found(torch.stack([(one + two) / 2.0, both]), total, 2.0 * total)
+
+    def _found(self, values: torch.Tensor, few: float, many: float) -> None:
+        self._read_at = self._step
+        if values.is_cuda:
+            # Reading at once would make the CPU wait for the GPU, and then the GPU for the CPU.
+            host = torch.empty(2, dtype=values.dtype, pin_memory=True)
+            values = host.copy_(values, non_blocking=True)
+            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._copied.record()
+            self._read_at += DELAY
+        self._norms = (values, few, many)
 
     def take(self) -> Norms | None:
-        """What the last measured step showed, once."""
-        if self._norms is None:
+        """What the last measured step showed, once; the same step on every rank."""
+        if self._norms is None or self._step < self._read_at:
             return None
         (values, few, many), self._norms = self._norms, None
+        if self._copied is not None:
+            self._copied.synchronize()
         few_sqr, many_sqr = values.tolist()
         return Norms(few_sqr, few, many_sqr, many)
 

@@ -57,8 +57,10 @@ class GradientNoise:
 
     @property
     def sqr(self) -> float:
-        """|G|², never negative."""
-        return max(self._sqr / self._weight, TINY) if self._weight else TINY
+        """|G|², never negative; where noise drowns it, a ten-thousandth of the variance."""
+        if not self._weight:
+            return TINY
+        return max(self._sqr / self._weight, self.var * 1e-4, TINY)
 
     @property
     def var(self) -> float:

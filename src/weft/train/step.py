@@ -109,7 +109,8 @@ class Step:
             self._optimize(cell, trained)
         self._timed(cell, trained)
         used = time.perf_counter() - self._entered
-        self._clock.when_done(lambda: self._free(used))
+        if self._gate.guarded:
+            self._clock.when_done(lambda: self._free(used))
         if cell.last:
             self._finish(cell)
 

@@ -45,7 +45,11 @@ class Lease:
     used_s: float = 0.0
     uses: int = 0
     recalled: bool = False
-    busy: bool = True  # a stage is running under it
+    flying: int = 1  # stages that run under it; a GPU may be one behind
+
+    def over(self) -> bool:
+        """Whether it covers no further stage."""
+        return self.recalled or self.left == 0 or time.monotonic() > self.ends
 
 
 class Tokens:
@@ -99,10 +103,10 @@ class Tokens:
                 self._listen()
             lease.used_s += used_s
             lease.uses += 1
-            lease.busy = False
-            self._freed.notify_all()
-            if lease.recalled or lease.left == 0 or time.monotonic() > lease.ends:
+            lease.flying -= 1
+            if lease.flying == 0 and lease.over():
                 self._give_back(tokens, lease)
+            self._freed.notify_all()
 
     def close(self) -> None:
         """Give everything back."""
@@ -110,19 +114,22 @@ class Tokens:
             self._drop()
 
     def _lease_goes_on(self, tokens: tuple[str, ...]) -> bool:
-        """Whether the lease at hand covers one more stage; at most one stage runs ahead of it."""
+        """Whether the lease at hand covers one more stage; at most one runs ahead of the device."""
         lease = self._leases.get(tokens)
         if lease is None:
             return False
-        self._freed.wait_for(lambda: not lease.busy, timeout=SILENCE_S)
         self._listen()
+        ahead = 0 if lease.over() else 1
+        self._freed.wait_for(lambda: lease.flying <= ahead, timeout=SILENCE_S)
         if self._leases.get(tokens) is not lease:
             return False
-        if lease.recalled or lease.left == 0 or time.monotonic() > lease.ends:
-            self._give_back(tokens, lease)
+        if lease.over():
+            self._freed.wait_for(lambda: lease.flying == 0, timeout=SILENCE_S)
+            if self._leases.get(tokens) is lease:
+                self._give_back(tokens, lease)
             return False
         lease.left -= lease.left > 0
-        lease.busy = True
+        lease.flying += 1
         return True
 
     def _lease(self, granted: Granted) -> Lease:

@@ -16,7 +16,9 @@ from weft.core.events import Event, Failed, Finished, Noticed, Reported, Saved, 
 from weft.core.launch import Launch
 from weft.core.model import Allocation, Batch, Demand, Discipline, Job, JobId, Sharing, Slice
 from weft.engines.local import LocalEngine
+from weft.runtime.hold import hold_all
 from weft.wire.attempt import AttemptSpec, folder_of
+from weft.wire.errors import Fenced
 from weft.wire.fence import owner
 from weft.wire.processes import start_time, tagged
 
@@ -321,3 +323,34 @@ def test_a_warm_server_runs_scripts_without_starting_python(tmp_path: Path) -> N
     asyncio.run(go())
     shown = json.loads(printed(tmp_path / "s", "good"))
     assert shown == [[str(script), "a b"], True, "/", "1"]
+
+
+def test_a_new_job_may_go_on_with_another_ones_checkpoints_once_that_has_left(
+    tmp_path: Path,
+) -> None:
+    def spec(name: str, attempt: int) -> AttemptSpec:
+        return AttemptSpec(name, attempt, ("true",), "/", str(tmp_path / "ckpt"), (0,))
+
+    first = hold_all(spec("first", 7))
+    with pytest.raises(OSError, match="another job with checkpoints"):
+        hold_all(spec("second", 1), wait_s=0.1)
+    for handle in first:
+        os.close(handle)
+
+    for handle in hold_all(spec("second", 1)):
+        os.close(handle)
+
+    assert owner(tmp_path / "ckpt") == 1
+    with pytest.raises(Fenced):
+        hold_all(spec("second", 0))
+
+
+def test_the_services_own_variables_are_not_the_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEFT_TOKEN", "secret")
+    monkeypatch.setenv("HARMLESS", "yes")
+
+    run(tmp_path, job("nosy", "sh", "-c", "echo $HARMLESS [$WEFT_TOKEN]"))
+
+    assert printed(tmp_path, "nosy") == "yes []\n"

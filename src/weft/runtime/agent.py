@@ -10,7 +10,6 @@ when the last process is gone, with `outcome` finished, stopped or failed.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import selectors
@@ -24,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from weft.runtime.hold import hold_all
 from weft.runtime.journal import Journal, audit
 from weft.runtime.logs import RankLog
 from weft.runtime.rank import Limits, Rank, python_script, start_rank
@@ -31,14 +31,12 @@ from weft.runtime.ranks import Line, verdict
 from weft.wire.attempt import ADJUST, CLAIM, SPEC, STOP, TAG, AttemptSpec, read_json, short_path
 from weft.wire.environment import Environment
 from weft.wire.errors import WireError
-from weft.wire.fence import claim as claim_checkpoints
 from weft.wire.messages import Adjust, Hello, Leaving, Notice, Report, Saved, Stop, Welcome
 from weft.wire.processes import adopt_orphans, kill_tagged, resident_gb, start_time
 
 BLIND_S = 0.05  # how often ranks are looked after where the kernel tells nothing
 LOOK_S = 0.5  # how often requests are looked for when nobody pokes the socket
 PEERS_GRACE_S = 5.0  # what the others get to leave when one rank has failed
-LOCK_S = 10.0  # how long the previous attempt's last process may take to be gone
 
 Run = Callable[[Sequence[str]], int]
 
@@ -78,7 +76,7 @@ class Agent:
         self._adjusted: Any = None
         self._why = ""
         self._socket = ""
-        self._held = -1
+        self._held: list[int] = []
         self._port = spec.master_port or _free_port()
 
     # ---- life
@@ -87,8 +85,7 @@ class Agent:
         """From the first rank's start to the last one's end."""
         audit(self.spec.audit, "begin", self.spec.job, self.spec.attempt)
         try:
-            self._held = self._lock()
-            claim_checkpoints(self.spec.checkpoints, self.spec.attempt)
+            self._held = hold_all(self.spec)
             self._listen()
             if (self.folder / STOP).exists():
                 self._end("stopped", "it was stopped before it started")
@@ -109,8 +106,8 @@ class Agent:
     def _end(self, outcome: str, reason: str) -> None:
         self.clear()
         audit(self.spec.audit, "end", self.spec.job, self.spec.attempt)
-        if self._held >= 0:
-            os.close(self._held)  # the next attempt may begin
+        for handle in self._held:
+            os.close(handle)  # the next attempt may begin
         self.journal.write("ended", outcome=outcome, reason=reason)
 
     def clear(self) -> None:
@@ -121,21 +118,6 @@ class Agent:
             time.sleep(0.01)
         if self._socket:
             Path(self._socket).unlink(missing_ok=True)
-
-    def _lock(self) -> int:
-        """A lock that every process of the attempt holds, so that no two attempts overlap."""
-        handle = os.open(self.spec.lock, os.O_RDWR | os.O_CREAT, 0o600)
-        until = time.monotonic() + LOCK_S
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                if time.monotonic() > until:
-                    what = "processes of an earlier attempt are still there"
-                    raise OSError(error.errno, what) from error
-                time.sleep(0.05)
-            else:
-                return handle
 
     def _listen(self) -> None:
         path = short_path(self.folder / "agent.sock")
@@ -162,7 +144,7 @@ class Agent:
                 env=self._environment(local, cores),
                 workdir=spec.workdir,
                 limits=Limits(cores, mem),
-                keep=(self._held,),
+                keep=self._held,
                 run=warm,
             )
             self._ranks[number] = rank
@@ -194,7 +176,9 @@ class Agent:
             master_addr=spec.master_addr,
             master_port=self._port,
         )
-        env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        # The service's own variables are not the job's: its token may be among them.
+        env = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_")}
+        env["PYTHONUNBUFFERED"] = "1"
         if cores:
             env["OMP_NUM_THREADS"] = str(len(cores))
         if spec.master_addr == "127.0.0.1":

@@ -20,18 +20,18 @@ def jobs_table(jobs: Iterable[Row], now: float, width: int) -> Table:
     """A row a job."""
     return fitted(
         [
-            Column("id", lambda job: str(job["id"]), most=28),
-            Column("name", lambda job: named(job), drop=9, most=MOST_NAME),
+            Column("id", lambda job: str(job["id"])),
+            Column("name", named, drop=3, most=MOST_NAME),
             Column("state", words.state),
             Column("gpus", words.gpus, drop=1),
-            Column("batch", words.batch, drop=3, right=True),
-            Column("goodput", words.goodput, drop=4, right=True),
-            Column("progress", words.progress, drop=5),
+            Column("batch", words.batch, drop=4, right=True),
+            Column("goodput", words.goodput, drop=5, right=True),
+            Column("done", words.percent_done, drop=4, right=True),
             Column("for", lambda job: words.span(job, now), drop=2, right=True),
-            Column("restarts", lambda job: str(job.get("restarts") or ""), drop=7, right=True),
-            Column("tenant", lambda job: job.get("tenant") or "", drop=8, most=16),
-            Column("on", words.where, drop=6, most=24),
-            Column("reason", lambda job: job.get("reason") or "", drop=10, rest=True),
+            Column("restarts", lambda job: str(job.get("restarts") or ""), drop=8, right=True),
+            Column("tenant", lambda job: job.get("tenant") or "", drop=7, most=16),
+            Column("on", words.where, drop=9, most=24),
+            Column("reason", lambda job: job.get("reason") or "", drop=6, rest=True),
         ],
         jobs,
         width,
@@ -40,8 +40,8 @@ def jobs_table(jobs: Iterable[Row], now: float, width: int) -> Table:
 
 def named(job: Row) -> str:
     """The name, unless the id says it already."""
-    name = job.get("name") or ""
-    return "" if name == job["id"] else name
+    name = words.plain(job.get("name"))
+    return "" if str(job["id"]).startswith(name) else name
 
 
 def job_details(job: Row, now: float) -> Table:
@@ -151,7 +151,7 @@ def queue_table(queue: Sequence[Row], now: float, width: int) -> Table:
     """Who waits, for how long, and why."""
     return fitted(
         [
-            Column("id", lambda job: str(job["id"]), most=28),
+            Column("id", lambda job: str(job["id"])),
             Column("name", named, drop=2, most=MOST_NAME),
             Column("state", words.state),
             Column("waits", lambda job: _waited(job, now), right=True),

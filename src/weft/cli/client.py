@@ -141,7 +141,7 @@ def refusal(status: int, answer: bytes, method: str, path: str) -> WeftError:
     hint = told.get("hint") or ANSWERS.get(status, "")
     field = told.get("field") or ""
     what = str(told["error"])
-    if field and field not in what:
+    if field and not what.startswith(field) and f"'{field}'" not in what:
         what = f"{field}: {what}"
     if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
         return EngineError(what, hint=hint or "the service's log says more")

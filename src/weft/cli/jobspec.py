@@ -8,6 +8,7 @@ lies, and which folder and variables the command was typed with.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,8 @@ def from_file(path: Path, flags: Flags) -> dict[str, Any]:
         body["workdir"] = os.path.normpath(here / Path(workdir).expanduser())
     if "name" not in body:
         body["name"] = path.stem
+    if isinstance(body.get("command"), str):
+        body["command"] = split(body["command"], path)
     return merged(body, flags.body())
 
 
@@ -129,6 +132,16 @@ def read_file(path: Path) -> dict[str, Any]:
             hint="at least `command: [python, train.py]`",
         )
     return {str(field): value for field, value in body.items()}
+
+
+def split(command: str, path: Path) -> list[str]:
+    """The words of a command that was written as one text; no shell ever reads it."""
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise InvalidConfig(
+            f"{path}: command: {error}", hint="write it as a list: [python, train.py]"
+        ) from error
 
 
 def name_of(command: Sequence[str]) -> str:

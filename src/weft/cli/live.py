@@ -20,10 +20,12 @@ def repeat(
     every_s: float = EVERY_S,
     done: Callable[[], bool] = lambda: False,
     full: bool = False,
+    interrupts: bool = False,
 ) -> None:
     """Draw `look(width)` in place until Ctrl-C or until `done`; `full` takes the whole screen.
 
-    A service that is away for a while is shown as such, and asked again.
+    With `interrupts` Ctrl-C goes on to the caller. A service that is away for a while is shown
+    as such, and asked again.
     """
     from rich.live import Live
     from rich.text import Text
@@ -44,7 +46,8 @@ def repeat(
                     return
                 time.sleep(every_s)
     except KeyboardInterrupt:
-        return
+        if interrupts:
+            raise
 
 
 def look_at(client: Client) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import typer
 from weft.cli.accounting import accounting
 from weft.cli.cancel import cancel
 from weft.cli.compare import compare
+from weft.cli.demo import demo
 from weft.cli.explain import explain
 from weft.cli.job import job
 from weft.cli.jobs import jobs
@@ -20,6 +21,7 @@ from weft.cli.plan import plan
 from weft.cli.policy import policy
 from weft.cli.profile import profile
 from weft.cli.run import run
+from weft.cli.serve import serve
 from weft.cli.simulate import simulate
 from weft.cli.submit import submit
 from weft.cli.token import token
@@ -43,6 +45,8 @@ COMMANDS: tuple[tuple[str, str, Callable[..., Any], dict[str, Any]], ...] = (
     (WORK, "explain", explain, {}),
     (WORK, "cancel", cancel, {}),
     (WORK, "profile", profile, COMMAND),
+    (CLUSTER, "serve", serve, {}),
+    (CLUSTER, "demo", demo, {}),
     (CLUSTER, "top", top, {}),
     (CLUSTER, "nodes", nodes, {}),
     (CLUSTER, "drain", drain, {}),

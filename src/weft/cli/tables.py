@@ -14,15 +14,17 @@ from rich.text import Text
 from weft.cli import words
 
 Row = Mapping[str, Any]
-MOST_NAME = 24
-LEAST_REASON = 24
+MOST_NAME = 18
+LEAST_REST = 18
+GAP = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     """A heading, how a row is written, and how early it is left out (0: never).
 
-    `rest` takes the width that is left, and is left out where that is too little.
+    `rest` takes the width that is left, after columns that matter less than it have gone, and
+    is left out where that is too little.
     """
 
     heading: str
@@ -40,15 +42,17 @@ def fitted(columns: Sequence[Column], rows: Iterable[Row], width: int) -> Table:
         i for i, c in enumerate(columns) if c.drop == 0 or not held or any(r[i].plain for r in held)
     ]
     firm = [i for i in shown if not columns[i].rest]
-    while _width(columns, held, firm) > width:
+    rest = next((columns[i].drop for i in shown if columns[i].rest), 0)
+    while firm:
         first = max(firm, key=lambda i: columns[i].drop)
-        if columns[first].drop == 0:
+        reserved = LEAST_REST + GAP if 0 < rest < columns[first].drop else 0
+        if columns[first].drop == 0 or _width(columns, held, firm) + reserved <= width:
             break
         firm.remove(first)
         shown.remove(first)
-    left = width - _width(columns, held, firm)
-    shown = [i for i in shown if i in firm or left >= LEAST_REASON]
-    return _table(columns, held, shown)
+    left = width - _width(columns, held, firm) - GAP
+    shown = [i for i in shown if i in firm or left >= LEAST_REST]
+    return _table(columns, held, shown, left)
 
 
 def as_text(column: Column, row: Row) -> Text:
@@ -71,8 +75,16 @@ def details(pairs: Iterable[tuple[str, object]]) -> Table:
     return table
 
 
-def _table(columns: Sequence[Column], held: list[list[Text]], shown: Sequence[int]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
+def _table(
+    columns: Sequence[Column], held: list[list[Text]], shown: Sequence[int], left: int = 0
+) -> Table:
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        header_style="bold",
+        pad_edge=False,
+        show_edge=False,
+        padding=(0, GAP - 1, 0, 0),
+    )
     for i in shown:
         column = columns[i]
         table.add_column(
@@ -80,6 +92,7 @@ def _table(columns: Sequence[Column], held: list[list[Text]], shown: Sequence[in
             justify="right" if column.right else "left",
             no_wrap=True,
             overflow="ellipsis",
+            max_width=left if column.rest else None,
         )
     for row in held:
         table.add_row(*(row[i] for i in shown))

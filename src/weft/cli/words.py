@@ -22,7 +22,7 @@ STYLES = {
     "unknown": "bold red",
     "cancelled": "dim",
 }
-BAR = 8
+BAR = 20
 
 Job = Mapping[str, Any]
 
@@ -79,14 +79,20 @@ def goodput(job: Job) -> str:
     return "" if not value or job["state"] in ENDED else f"{number(float(value))}/s"
 
 
+def percent_done(job: Job) -> str:
+    """`45 %`, where the job reports it."""
+    value = job.get("progress")
+    return "" if value is None else f"{int(100 * min(max(float(value), 0.0), 1.0))} %"
+
+
 def progress(job: Job) -> str:
-    """`###..... 45 %`, where the job reports it."""
+    """A bar and a number, where the job reports how far it is."""
     value = job.get("progress")
     if value is None:
         return ""
     done = min(max(float(value), 0.0), 1.0)
     full = round(done * BAR)
-    return f"{'━' * full}{'·' * (BAR - full)} {int(done * 100):3d} %"
+    return f"{'━' * full}{'·' * (BAR - full)} {percent_done(job)}"
 
 
 def span(job: Job, now: float) -> str:

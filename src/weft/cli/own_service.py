@@ -1,0 +1,91 @@
+"""A service of one's own for a while: a process on loopback that ends with us."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from weft.cli.client import Client
+from weft.core.errors import EngineError
+
+READY_S = 120.0
+LEAVE_S = 20.0
+LOOPBACK = "127.0.0.1"
+
+
+@contextmanager
+def own_service(state: Path, port: int, *more: str) -> Iterator[Client]:
+    """A client of `weft serve` with its state in `state`; it is asked to leave at the end."""
+    log = state / "service.log"
+    state.mkdir(parents=True, exist_ok=True)
+    port = port if is_free(port) else free_port()
+    command = [sys.executable, "-m", "weft", "serve", "--host", LOOPBACK, "--port", str(port)]
+    with log.open("ab") as out:
+        service = subprocess.Popen(  # noqa: S603 - our own command
+            [*command, "--state", str(state), *more],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,  # Ctrl-C is for us; we tell it when to leave
+            env={**os.environ, "WEFT_TOKEN": ""},
+        )
+    try:
+        client = Client(f"http://{LOOPBACK}:{port}", token="")
+        wait_for(client, service, log)
+        yield client
+    finally:
+        stop(service)
+
+
+def wait_for(client: Client, service: subprocess.Popen[bytes], log: Path) -> None:
+    """Until the service answers; raises EngineError with what it said if it will not."""
+    deadline = time.monotonic() + READY_S
+    while not client.healthy():
+        if service.poll() is not None or time.monotonic() > deadline:
+            lines = log.read_text(errors="replace").strip().splitlines()
+            raise EngineError(
+                f"the service did not start: {last_words(lines)}", hint=f"all it said: {log}"
+            )
+        time.sleep(0.1)
+
+
+def last_words(lines: Sequence[str]) -> str:
+    """The error among what a service printed, or the last line."""
+    said = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return (said or list(lines) or ["it said nothing"])[-1]
+
+
+def stop(service: subprocess.Popen[bytes]) -> None:
+    """Ask it to leave, then insist."""
+    with suppress(ProcessLookupError):
+        service.terminate()
+    try:
+        service.wait(LEAVE_S)
+    except subprocess.TimeoutExpired:
+        service.kill()
+        service.wait()
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens there."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_port() -> int:
+    """Any port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+        return port

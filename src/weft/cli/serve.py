@@ -1,0 +1,51 @@
+"""`weft serve`: the scheduler as a service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weft.cli.show import user_errors
+
+
+def serve(
+    engine: Annotated[
+        str,
+        typer.Option(help="Who runs the jobs (`weft list engine`): NAME or NAME:KEY=VALUE,..."),
+    ] = "local",
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", "-p", help="What decides; unless told, what decided last."),
+    ] = None,
+    state: Annotated[
+        Path, typer.Option(help="Folder of everything that survives a restart.")
+    ] = Path("weft-state"),
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)] = 7878,
+    slots: Annotated[
+        int, typer.Option(help="CPU slots where there are no GPUs; 0: one a core.", min=0)
+    ] = 0,
+    predictor: Annotated[
+        str, typer.Option(help="Who tells remaining times to policies that ask.")
+    ] = "",
+) -> None:
+    """Run the scheduler service: REST API, events, metrics.
+
+    Jobs go on when it ends, and are taken up again when it starts with the same --state.
+    """
+    with user_errors():
+        from weft.core.errors import InvalidConfig
+
+        try:
+            from weft.service.main import serve as run
+        except ModuleNotFoundError as error:
+            if error.name not in ("fastapi", "uvicorn", "pydantic", "starlette"):
+                raise
+            raise InvalidConfig(
+                f"the service needs {error.name}", hint="pip install 'weft[service]'"
+            ) from error
+        from weft.app.serve import Settings
+
+        run(Settings(engine, state, host, port, policy, slots, predictor))

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+from rich.console import Console, RenderableType
+from tests.unit.cli.jobs import CLUSTER, NODES, NOW, QUEUE, job
+
+from weft.cli.boards import board, job_details, jobs_table, nodes_table
+from weft.cli.words import batch, gpus, plain, ranges, span, where
+
+
+def drawn(what: RenderableType, width: int) -> str:
+    screen = Console(width=width, markup=False, highlight=False, no_color=True)
+    with screen.capture() as capture:
+        screen.print(what)
+    return capture.get()
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+def test_a_table_of_jobs_fits_the_terminal_and_keeps_ids_whole(width: int) -> None:
+    text = drawn(jobs_table(QUEUE, NOW, width), width)
+
+    lines = text.rstrip().splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= width
+    assert len(lines) == len(QUEUE) + 2
+    for one in QUEUE:
+        assert one["id"] in text
+
+
+def test_wide_terminals_are_told_why() -> None:
+    assert "asks for 4 GPUs" in drawn(jobs_table(QUEUE, NOW, 150), 150)
+    assert "asks for 4 GPUs" not in drawn(jobs_table(QUEUE, NOW, 80), 80)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_live_view_shows_devices_batches_goodput_and_the_queue(width: int) -> None:
+    text = drawn(board(CLUSTER, NODES, QUEUE, NOW, width), width)
+
+    assert max(map(len, text.splitlines())) <= width
+    assert "left + right" in text
+    assert "12,346/s" in text
+    assert "512" in text
+    assert "3 of 4 GPUs held" in text
+    assert text.index("queue") < text.index("a-name-that-is")
+
+
+def test_an_idle_cluster_says_so() -> None:
+    assert "no job runs or waits" in drawn(board(CLUSTER, NODES, [], NOW, 80), 80)
+
+
+def test_a_node_that_is_drained_shows_no_devices() -> None:
+    nodes = [{**NODES[0], "state": "drained"}]
+
+    assert "drained" in drawn(board(CLUSTER, nodes, [], NOW, 80), 80)
+
+
+def test_shared_devices_are_held_once() -> None:
+    row = drawn(nodes_table(NODES, QUEUE, 80), 80).splitlines()[-1].split()
+
+    assert row[:5] == ["ada", "up", "cpu", "4", "3"]
+
+
+def test_names_from_other_people_cannot_play_with_the_terminal() -> None:
+    evil = job("x", name="a\x1b[31m\nb[bold]c[/]", gpus=(0,))
+
+    text = drawn(job_details(evil, NOW), 80)
+
+    assert "\x1b" not in text
+    assert "a [31m b[bold]c[/]" in text
+
+
+def test_words_of_a_job() -> None:
+    shared = QUEUE[1]
+
+    assert gpus(shared) == "1 cpu x 0.5"
+    assert where(QUEUE[0]) == "ada:0-1"
+    assert batch(shared) == "64"
+    assert span(shared, NOW) == "3.33 min"
+    assert ranges([6, 0, 1, 2, 3, 8]) == "0-3,6,8"
+    assert plain("a\tb") == "a b"
+    assert gpus(QUEUE[3]) == ""

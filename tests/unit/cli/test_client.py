@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+from tests.unit.cli.stand_in import stand_in
+
+from weft.cli.client import Client, Refused, Unreachable, at, checked
+from weft.core.errors import EngineError, InvalidConfig
+
+
+def test_it_reads_address_and_token_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    with stand_in({"GET /cluster": (200, {"gpus": 4})}) as service:
+        monkeypatch.setenv("WEFT_URL", service.url + "/")
+        monkeypatch.setenv("WEFT_TOKEN", "secret")
+
+        answer = Client().get("/cluster", state=None, limit=3)
+
+    assert answer == {"gpus": 4}
+    assert service.asked[0].token == "Bearer secret"
+    assert service.asked[0].query == {"limit": "3"}
+
+
+def test_where_nobody_answers_the_hint_is_to_start_a_service() -> None:
+    with pytest.raises(Unreachable, match=r"no service answers at http://127.0.0.1:1") as found:
+        Client("http://127.0.0.1:1").get("/jobs")
+
+    assert "`weft serve`" in found.value.hint
+    assert not Client("http://127.0.0.1:1").healthy()
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"), [(401, "set WEFT_TOKEN"), (403, "may not do this"), (429, "in a moment")]
+)
+def test_a_refusal_without_a_hint_gets_one(status: int, hint: str) -> None:
+    with (
+        stand_in({"GET /jobs": (status, {"error": "no"})}) as service,
+        pytest.raises(Refused, match="no") as found,
+    ):
+        Client(service.url, "").get("/jobs")
+
+    assert found.value.status == status
+    assert hint in found.value.hint
+
+
+def test_a_wrong_field_is_named_with_the_closest_one() -> None:
+    told = {"error": "unknown field; did you mean 'gpus'?", "hint": "fields: ...", "field": "gpu"}
+    with (
+        stand_in({"POST /jobs": (422, told)}) as service,
+        pytest.raises(Refused, match="gpu: unknown field") as found,
+    ):
+        Client(service.url, "").post("/jobs", {"gpu": 1})
+
+    assert found.value.field == "gpu"
+    assert found.value.hint == "fields: ..."
+    assert service.asked[0].body == {"gpu": 1}
+
+
+def test_a_fault_of_the_service_is_not_the_users() -> None:
+    with (
+        stand_in({"GET /jobs": (500, b"boom")}) as service,
+        pytest.raises(EngineError, match="500: boom"),
+    ):
+        Client(service.url, "").get("/jobs")
+
+
+def test_what_answers_must_be_weft() -> None:
+    with (
+        stand_in({"GET /jobs": (200, b"<html>")}) as service,
+        pytest.raises(EngineError, match="is not Weft"),
+    ):
+        Client(service.url, "").get("/jobs")
+
+
+@pytest.mark.parametrize("url", ["localhost:7878", "ftp://x", "file:///etc/passwd", "http://"])
+def test_an_address_must_be_one(url: str) -> None:
+    with pytest.raises(InvalidConfig, match="not the address of a service"):
+        checked(url)
+
+
+def test_ids_with_odd_characters_stay_one_part_of_the_path() -> None:
+    assert at("jobs", "../a b?c", "logs") == "/jobs/..%2Fa%20b%3Fc/logs"

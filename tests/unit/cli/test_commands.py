@@ -1,0 +1,174 @@
+"""Commands against a stand-in: what they ask for and what they print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.jobs import CLUSTER, NODES, QUEUE, job
+from tests.unit.cli.stand_in import StandIn, stand_in
+from typer.testing import CliRunner, Result
+
+from weft.cli.main import cli
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    answers = {
+        "GET /jobs": (200, {"jobs": QUEUE, "next": None}),
+        "GET /cluster": (200, CLUSTER),
+        "GET /nodes": (200, {"nodes": NODES}),
+        "GET /jobs/first": (200, QUEUE[0]),
+        "POST /jobs": (201, {"id": "new-1"}),
+        "DELETE /jobs/first": (202, {}),
+        "POST /nodes/ada/drain": (200, {"id": "ada", "state": "drained"}),
+    }
+    with stand_in(answers) as started:
+        monkeypatch.setenv("WEFT_URL", started.url)
+        monkeypatch.setenv("COLUMNS", "80")
+        monkeypatch.setenv("NO_COLOR", "1")
+        yield started
+
+
+def weft(*args: str, code: int = 0) -> Result:
+    ran = CliRunner().invoke(cli, list(args))
+    assert ran.exit_code == code, ran.output
+    return ran
+
+
+def test_submit_takes_a_file_and_flags_and_prints_the_id_alone(
+    service: StandIn, tmp_path: Path
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("command: [python, train.py]\ngpus: 2\n")
+
+    ran = weft("submit", str(path), "--quiet", "--priority", "opportunistic", "--no-share")
+
+    assert ran.stdout == "new-1\n"
+    assert service.asked[0].body == {
+        "name": "job",
+        "command": ["python", "train.py"],
+        "gpus": 2,
+        "workdir": str(tmp_path),
+        "priority": "opportunistic",
+        "share": "never",
+    }
+
+
+def test_submit_takes_a_command_with_options_of_its_own(service: StandIn) -> None:
+    weft("submit", "-g", "1-4", "--", "python", "train.py", "--gpus", "9", "-q")
+
+    body = service.asked[0].body
+    assert body["command"] == ["python", "train.py", "--gpus", "9", "-q"]
+    assert body["gpus"] == {"min": 1, "max": 4}
+
+
+def test_a_mistake_in_a_file_names_file_field_and_the_closest(
+    service: StandIn, tmp_path: Path
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("command: [x]\ngpu: 2\n")
+    told = {"error": "no field 'gpu'; did you mean 'gpus'?", "hint": "fields: ...", "field": "gpu"}
+    service.answers["POST /jobs"] = (422, told)
+
+    ran = weft("submit", str(path), code=2)
+
+    assert f"{path}: no field 'gpu'; did you mean 'gpus'?" in ran.stderr
+    assert "hint: fields" in ran.stderr
+
+
+def test_run_follows_and_exits_with_the_jobs_code(service: StandIn) -> None:
+    ended = job("new-1", "failed", reason="rank 0 ended with exit code 3: oh", attempt=1)
+    service.answers["GET /jobs/new-1"] = (200, ended)
+    service.answers["GET /jobs/new-1/logs"] = lambda asked: (
+        200,
+        b"hello\n"[int(asked.query["offset"]) :],
+    )
+
+    ran = weft("run", "python", "train.py", "--lr", "1", code=3)
+
+    assert ran.stdout == "hello\n"
+    assert "new-1: failed: rank 0 ended with exit code 3: oh" in ran.stderr
+    assert service.asked[0].body["command"] == ["python", "train.py", "--lr", "1"]
+
+
+def test_run_detached_prints_the_id(service: StandIn) -> None:
+    assert weft("run", "-d", "--", "true").stdout == "new-1\n"
+
+
+def test_jobs_pages_through_and_leaves_out_the_old_ones(service: StandIn) -> None:
+    old = [job(f"old-{i}", "succeeded", ended=1.0) for i in range(30)]
+    service.answers["GET /jobs"] = [
+        (200, {"jobs": old, "next": "30"}),
+        (200, {"jobs": QUEUE, "next": None}),
+    ]
+
+    listed = json.loads(weft("jobs", "--json").stdout)["jobs"]
+
+    assert [one["id"] for one in listed[:9]] == [f"old-{i}" for i in range(21, 30)]
+    assert {one["id"] for one in QUEUE} <= {one["id"] for one in listed}
+    assert service.asked[1].query["after"] == "30"
+
+
+def test_every_look_prints_at_80_columns(service: StandIn) -> None:
+    for command in (["jobs"], ["job", "first"], ["nodes"], ["top", "--once"]):
+        out = weft(*command).stdout
+
+        assert "first" in out
+        assert max(map(len, out.splitlines())) <= 80
+
+
+def test_cancel_and_drain_say_what_they_did(service: StandIn) -> None:
+    assert weft("cancel", "first").stdout == "cancelled first\n"
+    assert "ada is drained" in weft("drain", "ada").stdout
+    assert json.loads(weft("drain", "ada", "--json").stdout)["state"] == "drained"
+
+
+def test_cancelling_says_what_was_done_before_a_mistake(service: StandIn) -> None:
+    assert "(first cancelled before)" in weft("cancel", "first", "nobody", code=2).stderr
+
+
+def test_without_a_service_a_command_says_how_to_start_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WEFT_URL", "http://127.0.0.1:1")
+
+    assert "start one with `weft serve`" in weft("jobs", code=2).stderr
+
+
+def test_explain_reads_as_sentences(service: StandIn) -> None:
+    service.answers["GET /jobs/first/explain"] = (
+        200,
+        {
+            "state": "pending",
+            "reason": "asks for 4 GPUs, 1 is free",
+            "numbers": {"free": 1, "asked": 4},
+            "ahead": [{"id": "right", "gpus": 1}, {"id": "left", "gpus": 2}],
+            "cheapest_change": "ask for 1 GPU: it would start now",
+            "start": {"p10": 60, "p50": 200, "p90": 900},
+            "holds": None,
+        },
+    )
+
+    out = weft("explain", "first").stdout
+
+    assert "first is pending" in out
+    assert "right (1 GPU), left (2 GPUs)" in out
+    assert "in about 3.33 min, 8 of 10 times 60 s to 15 min" in out
+    assert "ask for 1 GPU: it would start now" in out
+
+
+def test_plan_says_whether_a_job_would_start(service: StandIn) -> None:
+    held = [{"node": "ada", "gpus": [3], "kind": "cpu", "share": 1.0}]
+    service.answers["POST /plan"] = (
+        200,
+        {"starts_now": True, "allocation": held, "displaces": ["left"], "reason": "it is first"},
+    )
+
+    out = weft("plan", "--", "python", "a.py").stdout
+
+    assert "a: would start now" in out
+    assert "ada:3" in out
+    assert "left" in out

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.cli.jobs import job
+from tests.unit.cli.stand_in import Asked, stand_in
+
+from weft.cli import follow
+from weft.cli.client import Client, Unreachable
+from weft.cli.follow import Follower, exit_code
+
+PRINTED = {"1": b"one\ntwo\n", "2": b"three\n", "3": b"four\n"}
+
+
+def logs(asked: Asked) -> tuple[int, Any]:
+    whole = PRINTED.get(asked.query["attempt"])
+    if whole is None:
+        return 404, {"error": "no such attempt"}
+    return 200, whole[int(asked.query["offset"]) :][:5]
+
+
+def test_output_is_whole_over_restarts_even_those_nobody_saw(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(follow, "POLL_S", 0.0)
+    states = [
+        job("j", "pending", attempt=0),
+        job("j", "running", attempt=1, gpus=(0,)),
+        job("j", "running", attempt=3, gpus=(0, 1)),
+        job("j", "succeeded", attempt=3),
+    ]
+    wrote, notes = bytearray(), list[str]()
+
+    with stand_in({"GET /jobs/j": [(200, one) for one in states], "GET /jobs/j/logs": logs}) as s:
+        ended = Follower(Client(s.url, ""), "j", wrote.extend, notes.append, attempt=1)
+        last = ended.until_the_end()
+
+    assert bytes(wrote) == b"one\ntwo\nthree\nfour\n"
+    assert last["state"] == "succeeded"
+    assert notes == [
+        "pending",
+        "running on 1 cpu (ada:0)",
+        "running on 2 cpu (ada:0-1)",
+        "succeeded",
+    ]
+
+
+def test_a_service_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "POLL_S", 0.0)
+    monkeypatch.setattr(follow, "PATIENCE_S", 0.0)
+    notes = list[str]()
+
+    with pytest.raises(Unreachable):
+        Follower(Client("http://127.0.0.1:1", ""), "j", print, notes.append).until_the_end()
+    assert not notes
+
+    monkeypatch.setattr(follow, "PATIENCE_S", 0.05)
+    with pytest.raises(Unreachable):
+        Follower(Client("http://127.0.0.1:1", ""), "j", print, notes.append).until_the_end()
+    assert notes == ["the service does not answer; jobs go on, waiting for it"]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "code"),
+    [
+        ("succeeded", "", 0),
+        ("failed", "rank 1 ended with exit code 7: boom", 7),
+        ("failed", "rank 0 was killed by SIGKILL", 1),
+        ("failed", "rejected: too large", 1),
+        ("cancelled", "cancelled", 130),
+    ],
+)
+def test_the_exit_code_is_the_jobs(state: str, reason: str, code: int) -> None:
+    assert exit_code(job("j", state, reason=reason)) == code

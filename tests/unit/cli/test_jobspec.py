@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.cli.jobspec import Flags, batch_of, from_command, from_file, gpus_of, pair_of
+from weft.core.errors import InvalidConfig
+
+FILE = """\
+name: resnet18
+command: [python, train.py]
+workdir: code
+gpus: {min: 1, max: 16}
+env: {DATA: /data, SEED: 3}
+checkpoint: {dir: ckpt, grace_s: 60}
+"""
+
+
+def written(folder: Path, text: str, name: str = "job.yaml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_a_file_says_what_the_job_is_and_its_folder_where(tmp_path: Path) -> None:
+    body = from_file(written(tmp_path, FILE), Flags())
+
+    assert body["gpus"] == {"min": 1, "max": 16}
+    assert body["workdir"] == str(tmp_path / "code")
+
+
+def test_flags_win_and_are_merged_field_by_field(tmp_path: Path) -> None:
+    flags = Flags(gpus="2", env=("SEED=4",), grace_s=5.0)
+
+    body = from_file(written(tmp_path, FILE), flags)
+
+    assert body["gpus"] == 2
+    assert body["env"] == {"DATA": "/data", "SEED": "4"}
+    assert body["checkpoint"] == {"dir": "ckpt", "grace_s": 5.0}
+
+
+def test_a_range_of_gpus_replaces_the_one_of_the_file(tmp_path: Path) -> None:
+    body = from_file(written(tmp_path, "gpus: {min: 2, max: 3}"), Flags(gpus="1-8"))
+
+    assert body["gpus"] == {"min": 1, "max": 8}
+
+
+def test_a_file_without_a_name_or_a_folder_has_its_own(tmp_path: Path) -> None:
+    body = from_file(written(tmp_path, "command: python 'a b.py' -x", "bert.yml"), Flags())
+
+    assert body == {
+        "name": "bert",
+        "command": ["python", "a b.py", "-x"],
+        "workdir": str(tmp_path),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("a: [", r"job.yaml, line 1, column 5: not YAML"),
+        ("", "found nothing, expected fields"),
+        ("- a", "found list, expected fields"),
+        ('command: "\'"', "command: No closing quotation"),
+    ],
+)
+def test_a_file_that_is_none_is_answered_with_its_name(
+    text: str, what: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidConfig, match=what):
+        from_file(written(tmp_path, text), Flags())
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"cannot read .*no\.yaml: No such file"):
+        from_file(tmp_path / "no.yaml", Flags())
+
+
+def test_a_command_runs_where_and_with_the_python_it_was_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    around = {"PATH": "/venv/bin", "SECRET": "x"}
+
+    body = from_command(["python", "sub/train.py", "--lr", "1"], Flags(env=("A=1",)), around)
+
+    assert body == {
+        "name": "train",
+        "command": ["python", "sub/train.py", "--lr", "1"],
+        "workdir": str(tmp_path),
+        "env": {"PATH": "/venv/bin", "A": "1"},
+    }
+
+
+def test_every_flag_has_its_field() -> None:
+    flags = Flags(
+        name="n",
+        kinds="a100,h200",
+        batch="128-4096:1024",
+        share=False,
+        tenant="t",
+        priority="opportunistic",
+        cpus=2.0,
+        mem_gb=1.5,
+        retries=0,
+        job_id="j",
+        workdir=Path("/w"),
+    )
+
+    assert flags.body() == {
+        "id": "j",
+        "name": "n",
+        "kinds": ["a100", "h200"],
+        "batch": {"init": 128, "max": 4096, "max_per_gpu": 1024},
+        "share": "never",
+        "tenant": "t",
+        "priority": "opportunistic",
+        "workdir": "/w",
+        "cpus": 2.0,
+        "mem_gb": 1.5,
+        "retries": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"), [("2", 2), ("1-4", {"min": 1, "max": 4}), ("1..4", {"min": 1, "max": 4})]
+)
+def test_gpus_are_a_number_or_a_range(text: str, gpus: Any) -> None:
+    assert gpus_of(text) == gpus
+
+
+@pytest.mark.parametrize("text", ["many", "1-2-3", "-1", "", "1.5"])
+def test_other_gpus_are_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="not a number or a range"):
+        gpus_of(text)
+
+
+@pytest.mark.parametrize("text", ["128", "1-2-3", "a-b", "1-2:", "1-2:x"])
+def test_other_batches_are_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="is not FIRST-LARGEST"):
+        batch_of(text)
+
+
+def test_a_variable_alone_takes_the_value_it_has_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HERE", "a=b")
+
+    assert pair_of("HERE") == ("HERE", "a=b")
+    assert pair_of("X=1=2") == ("X", "1=2")
+    with pytest.raises(InvalidConfig, match="KEY=VALUE"):
+        pair_of("NOT_SET_ANYWHERE")

@@ -4,12 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help up test test-all lint bench docs clean
+.PHONY: help up compare test test-all lint bench docs clean
 
 help:            ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -s:
 
-up: $(READY)     ## compare four policies on a built-in workload, with a report
+up: $(READY)     ## the service on this machine with real training jobs, live
+	@$(BIN)/weft demo
+
+compare: $(READY) ## compare four policies on a built-in workload, with a report
 	@mkdir -p out
 	$(BIN)/weft compare philly --jobs 400 --load 1.1 --report out/report.html
 	@echo "open out/report.html in a browser; more: $(BIN)/weft --help"

@@ -221,6 +221,10 @@ def cli_page() -> str:
     ]
     for command in cli.registered_commands:
         lines += command_lines(command.name or command.callback.__name__, command.callback)
+    for group in cli.registered_groups:
+        for command in group.typer_instance.registered_commands:
+            name = f"{group.name} {command.name or command.callback.__name__}"
+            lines += command_lines(name, command.callback)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -233,12 +237,18 @@ def command_lines(name: str, function: Any) -> Iterator[str]:
     options = [one for one in said if isinstance(one[2], OptionInfo)]
     yield f"## weft {name}\n"
     yield f"{inspect.getdoc(function)}\n"
-    usage = " ".join(["weft", name, *(one[0].upper() for one in arguments), "[OPTIONS]"])
+    typed = {one[0]: one[2].metavar or one[0].upper() for one in arguments}
+    usage = " ".join(["weft", name, *typed.values(), "[OPTIONS]"])
+    if any(text == "COMMAND..." for text in typed.values()):
+        usage = f"weft {name} [OPTIONS] -- COMMAND..."
     yield f"```text\n{usage}\n```\n"
-    yield "| argument | meaning |\n|---|---|"
+    if arguments:
+        yield "| argument | meaning |\n|---|---|"
     for word, wanted, info, _ in arguments:
-        yield f"| `{word.upper()}` | {cell(info.help)}{choices(wanted)} |"
-    yield "\n| option | value | meaning | default |\n|---|---|---|---|"
+        yield f"| `{typed[word]}` | {cell(info.help)}{choices(wanted)} |"
+    if arguments:
+        yield ""
+    yield "| option | value | meaning | default |\n|---|---|---|---|"
     for word, wanted, info, default in options:
         opts = ", ".join(f"`{text}`" for text in written(word, info))
         yield f"| {opts} | {option_type(wanted)} | {cell(info.help)} | {option_default(default)} |"
@@ -252,7 +262,7 @@ def written(word: str, info: OptionInfo) -> tuple[str, ...]:
 
 
 def choices(wanted: Any) -> str:
-    if not issubclass(wanted, Enum):
+    if get_origin(wanted) is not None or not issubclass(wanted, Enum):
         return ""
     return f" One of {', '.join(f'`{choice.value}`' for choice in wanted)}."
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import log, pi, sqrt
 
 import numpy as np
 
-from weft.core.table import Floats
+from weft.core.table import Bools, Floats
 
 Point = tuple[int, ...]
 DELTA = 0.1
@@ -28,11 +27,11 @@ def beta(points: int, step: int, delta: float = DELTA) -> float:
     return sqrt(2.0 * log(points * step**2 * pi**2 / (6.0 * delta)))
 
 
-def joint(axes: Sequence[Sequence[int]], most: int = MOST) -> list[Point]:
-    """All combinations; axes are thinned evenly, ends kept, where there are too many."""
-    side = max(2, int(most ** (1.0 / max(len(axes), 1))))
-    thin = [_thinned(axis, side) for axis in axes]
-    return list(product(*thin))
+def joint(axes: Sequence[Sequence[int]], most: int = MOST) -> Floats:
+    """All combinations, one a row; axes are thinned evenly, ends kept, where there are too many."""
+    side = max(2, int(most ** (1.0 / len(axes))))
+    thin = [np.asarray(_thinned(axis, side), dtype=float) for axis in axes]
+    return np.stack(np.meshgrid(*thin, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
 
 def _thinned(axis: Sequence[int], side: int) -> Sequence[int]:
@@ -76,36 +75,25 @@ def next_point(
     axes: Sequence[Sequence[int]],
     seen: Sequence[Point],
     values: Sequence[float],
-    feasible: Callable[[Point], bool],
+    feasible: Callable[[Floats], Bools],
 ) -> Point | None:
-    """Where to measure next: the least lower bound among feasible points not yet measured."""
-    grid = [point for point in joint(axes) if feasible(point)]
-    known = set(seen)
-    open_ = np.array([point not in known for point in grid], dtype=bool)
-    if not open_.any():
+    """Where to measure next: the least lower bound among feasible points not yet measured.
+
+    `feasible` tells which rows of an array of points may be asked for.
+    """
+    grid = joint(axes)
+    grid = grid[feasible(grid)]
+    asked = np.asarray(seen, dtype=float)
+    fresh = ~(grid[:, None, :] == asked[None, :, :]).all(axis=2).any(axis=1)
+    if not fresh.any():
         return None
-    bounds = lower_bounds(axes, grid, seen, values)
-    bounds[~open_] = np.inf
-    return grid[int(bounds.argmin())]
-
-
-def lower_bounds(
-    axes: Sequence[Sequence[int]],
-    grid: Sequence[Point],
-    seen: Sequence[Point],
-    values: Sequence[float],
-) -> Floats:
-    """Mean less the hoped-for deviation at every point of a grid."""
-    belief = posterior(_units(axes, seen), np.asarray(values, dtype=float), _units(axes, grid))
-    bounds: Floats = belief.mean - SCALE * beta(len(grid), len(seen)) * belief.deviation
-    return bounds
-
-
-def _units(axes: Sequence[Sequence[int]], points: Sequence[Point]) -> Floats:
     low = np.array([axis[0] for axis in axes], dtype=float)
     span = np.array([max(axis[-1] - axis[0], 1) for axis in axes], dtype=float)
-    units: Floats = (np.asarray(points, dtype=float) - low) / span
-    return units
+    told = np.asarray(values, dtype=float)
+    belief = posterior((asked - low) / span, told, (grid - low) / span)
+    bounds = belief.mean - SCALE * beta(len(grid), len(seen)) * belief.deviation
+    bounds[~fresh] = np.inf
+    return tuple(int(size) for size in grid[int(bounds.argmin())])
 
 
 def stalled(values: Sequence[float], patience: int, gain: float) -> bool:

@@ -85,7 +85,7 @@ class Lucid:
             )
 
     def decide(self, view: View) -> Plan:
-        """Profile, then start from the main queue, then let survivors of pairs have it all."""
+        """Profile, then start from the main queue what fits alone or in pairs."""
         kept = view.memory if isinstance(view.memory, Memory) else Memory()
         arrivals = _count(view, kept.arrivals)
         left = view.remaining()
@@ -101,7 +101,6 @@ class Lucid:
             self.packing == "auto" and busy(arrivals.bins(view.now), self._quiet(view))
         )
         draft.run(main, packing=on)
-        draft.spread()
         patience = [view.job(r).submitted + self.patience for r in newcomers if r not in corner]
         wakes = [at for at in (*corner.ends(), *patience) if at > view.now]
         changes = {**corner.changes, **draft.changes}

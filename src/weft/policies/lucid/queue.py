@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -40,6 +41,7 @@ class Main:
         for job in mine:  # started by another policy
             self.started.setdefault(job, float(service[view.table.row(job)]))
         self._rows = {job: view.table.row(job) for job in self.started}
+        self._spread()
         self._hosts = {job: self._host(job) for job in self.started if self._alone(job)}
 
     def run(self, rows: list[int], *, packing: bool) -> None:
@@ -51,17 +53,15 @@ class Main:
             if not paired and not self._place(row) and not packing:
                 return
 
-    def spread(self) -> None:
+    def _spread(self) -> None:
         """A survivor of a pair has its devices to itself again."""
-        after = {**self._held, **{job: on for job, on in self.changes.items() if on is not None}}
-        shared: dict[tuple[str, int], int] = {}
-        for on in after.values():
-            for device in _devices(on):
-                shared[device] = shared.get(device, 0) + 1
+        shared = Counter(device for on in self._held.values() for device in _devices(on))
         for job in self.started:
-            on, whole = after[job], self.view.job(self._rows[job]).demand.share == 1.0
+            on, whole = self._held[job], self.view.job(self._rows[job]).demand.share == 1.0
             if whole and on.sharing.share < 1.0 and all(shared[d] == 1 for d in _devices(on)):
-                self.changes[job] = self._terms(on, 1.0, None)
+                self.view.free.give(on)
+                self.changes[job] = alone = self._terms(on, 1.0, None)
+                self.view.free.take(alone)
 
     def _place(self, row: int) -> bool:
         job = self.view.job(row)

@@ -1,0 +1,194 @@
+"""IADeep on a generated workload: `python -m benchmarks.papers.iadeep [FOLDER]`.
+
+The eight models of the paper's evaluation, one GPU each, on 20 GPUs of 24 GB as in the paper;
+arrivals and lengths are drawn, step times and noise scales are ours (`weft.perf.batching`). Speeds
+side by side are by the package's interference model under the driver's time slicing. With a
+folder, writes there how the searches converged (`convergence.html`; PNG where plotly can).
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from weft.core.about import About
+from weft.core.cluster import parse_cluster
+from weft.core.model import BatchRange, Job, JobId
+from weft.core.plan import Plan
+from weft.core.policy import Policy
+from weft.core.registry import build
+from weft.core.scheduler import Scheduler
+from weft.core.table import Floats
+from weft.core.trace import Trace, Truth
+from weft.core.view import View
+from weft.perf.batching import MODELS, batching_of
+from weft.perf.colocation import Colocated
+from weft.perf.linear import LinearBeliefs
+from weft.perf.neighbouring import interfering, profile_of
+from weft.perf.replay import Replay
+from weft.policies.iadeep.policy import Memory
+from weft.predict.none import NoPredictor
+from weft.sim.driver import Driver
+from weft.sim.physics import Physics
+
+CLUSTER = "5x4:rtx3090"
+JOBS = 400
+SEEDS = (0, 1, 2)
+MEAN_S = 1800.0
+LOAD = 1.3
+POLICIES = ("fifo", "iadeep:tune=false", "iadeep", "iadeep:artifact=true")
+
+
+def main() -> int:
+    """Print mean completion time and makespan of every policy; fail where tuning does not pay."""
+    print(f"{JOBS} jobs on {CLUSTER}, load {LOAD}, seeds {SEEDS}; hours")
+    print(f"{'policy':<22} {'mean JCT':>9} {'makespan':>9} {'fullest GPU, GB':>16}")
+    mean: dict[str, float] = {}
+    last: dict[str, float] = {}
+    watched: list[Watched] = []
+    for policy in POLICIES:
+        runs = [simulate(workload(seed), policy, seed) for seed in SEEDS]
+        mean[policy] = float(np.mean([run.completion.mean() for run in runs]))
+        last[policy] = float(np.mean([run.makespan for run in runs]))
+        fullest = max(run.watched.fullest_gb for run in runs)
+        print(f"{policy:<22} {mean[policy]:>9.3f} {last[policy]:>9.3f} {fullest:>16.1f}")
+        if policy == "iadeep":
+            watched = [run.watched for run in runs]
+    curves = [curve for one in watched for curve in one.curves()]
+    gains = [1.0 - min(curve) / curve[0] for curve in curves]
+    probes = [len(curve) for curve in curves]
+    print(
+        f"{len(curves)} searches of {np.mean(probes):.1f} measurements; degradation "
+        f"{np.mean(gains):.1%} lower in the mean, {np.max(gains):.1%} at most"
+    )
+    if len(sys.argv) > 1:
+        plot(curves, Path(sys.argv[1]))
+    rivals = ("fifo", "iadeep:tune=false")
+    won = all(mean["iadeep"] < mean[r] and last["iadeep"] < last[r] for r in rivals)
+    return 0 if won else 1
+
+
+def workload(seed: int, jobs: int = JOBS, load: float = LOAD) -> Trace:
+    """Jobs of the eight models: Poisson arrivals, log-normal lengths."""
+    rng = np.random.default_rng(seed)
+    names = list(MODELS)
+    lengths = np.maximum(60.0, MEAN_S * rng.lognormal(-0.5, 1.0, jobs))
+    gpus = parse_cluster(CLUSTER).gpus
+    gaps = rng.exponential(lengths.mean() / (gpus * load), jobs)
+    drawn = []
+    for i, at in enumerate(np.cumsum(gaps)):
+        model = names[int(rng.integers(len(names)))]
+        init = MODELS[model].known.init
+        job = Job(
+            JobId(f"{model}-{i}"),
+            float(at),
+            model=model,
+            batch=BatchRange(init, 2 * init, 2 * init),
+        )
+        drawn.append((job, Truth(float(lengths[i]))))
+    return Trace(f"colocated-{seed}", tuple(drawn), CLUSTER)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Hours from submission to end of every job, the makespan, and what was watched."""
+
+    completion: Floats
+    makespan: float
+    watched: Watched
+
+
+@dataclass(slots=True)
+class Watched:
+    """A policy whose searches and whose use of memory are written down."""
+
+    inner: Policy
+    fullest_gb: float = 0.0
+    searches: dict[tuple[str, float], tuple[float, ...]] = field(default_factory=dict)
+    _began: dict[str, tuple[tuple[JobId, ...], float]] = field(default_factory=dict)
+
+    @property
+    def about(self) -> About:
+        """The inner policy's."""
+        return self.inner.about
+
+    def decide(self, view: View) -> Plan:
+        """Decide, and take notes."""
+        plan = self.inner.decide(view)
+        self._weigh(view, plan)
+        if isinstance(plan.memory, Memory):
+            for key, session in plan.memory.sessions.items():
+                if self._began.get(key, ((), 0.0))[0] != session.jobs:
+                    self._began[key] = session.jobs, view.now
+                if session.values:
+                    self.searches[key, self._began[key][1]] = session.values
+        return plan
+
+    def curves(self) -> list[list[float]]:
+        """Degradation measured, probe by probe, of every search that got to a second one."""
+        return [list(values) for values in self.searches.values() if len(values) > 1]
+
+    def _weigh(self, view: View, plan: Plan) -> None:
+        used: dict[tuple[str, int], float] = {}
+        for job, on in view.after(plan).items():
+            known = batching_of(view.job(view.table.row(job)))
+            assert known is not None
+            batch = known.known.init if on.batch is None else on.batch.per_gpu
+            for part in on.slices:
+                device = part.node, part.gpus[0]
+                used[device] = used.get(device, 0.0) + known.known.mem_gb(batch)
+        self.fullest_gb = max((self.fullest_gb, *used.values()))
+
+
+def simulate(trace: Trace, policy: str, seed: int) -> Run:
+    """One policy on one workload."""
+    cluster = parse_cluster(CLUSTER)
+    together = Colocated(profile_of, interfering("timeslicing"), batching=batching_of)
+    physics = Physics(trace, Replay(), coupling=together)
+    watched = Watched(build("policy", policy))
+    scheduler = Scheduler(
+        watched,
+        cluster,
+        predictor=NoPredictor(),
+        beliefs=LinearBeliefs(),
+        colocation=together,
+        seed=seed,
+    )
+    Driver(scheduler, physics, cluster, seed=seed).run()
+    submitted = np.array([job.submitted for job, _ in trace])
+    hours = (physics.ended_at - submitted) / 3600
+    return Run(hours, float(physics.ended_at.max() - submitted.min()) / 3600, watched)
+
+
+def plot(curves: list[list[float]], folder: Path) -> None:
+    """How far below the first measurement the best so far is, over measurements."""
+    import plotly.graph_objects as go
+
+    longest = max(len(curve) for curve in curves)
+    best = np.array(
+        [
+            np.minimum.accumulate(curve + [min(curve)] * (longest - len(curve))) / curve[0]
+            for curve in curves
+        ]
+    )
+    steps = list(range(1, longest + 1))
+    figure = go.Figure()
+    for quantile, name in ((0.1, "best tenth"), (0.5, "median"), (0.9, "worst tenth")):
+        figure.add_scatter(x=steps, y=np.quantile(best, quantile, axis=0), name=name)
+    figure.add_scatter(x=steps, y=best.mean(axis=0), name="mean", line={"width": 4})
+    figure.update_layout(
+        title=f"IADeep: {len(curves)} searches for batch sizes of jobs that share a GPU",
+        xaxis_title="measurements",
+        yaxis_title="best degradation so far / first",
+        template="plotly_white",
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    figure.write_html(folder / "convergence.html", include_plotlyjs=True)
+    print(f"wrote {folder / 'convergence.html'}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""IADeep: co-locate where it disturbs least, then tune batch sizes on the device.
+
+Paper       Cai et al., "Interference-aware Multiplexing for Deep Learning in GPU Clusters: A
+            Middleware Approach", SC 2023.
+Objective   completion time and makespan of single-GPU jobs that share devices.
+Needs       what jobs do alone, their memory by batch size, and their measured pace side by side.
+Controls    who runs, where, beside whom, and batch sizes.
+Cost        O(devices) for each waiting job; a Gaussian process over at most 4,096 points for
+            every measurement of a device that is tuned.
+Deviations  the search is the usual one with real measurements: a Gaussian process with a squared
+            exponential kernel over the joint grid of all tunable jobs of the device, lower
+            confidence bound, memory-feasible points only, and the best measured point at
+            the end; the authors' code feeds a linear model its own bounds and tunes the newcomer
+            alone. Degradation is in its progress form; `artifact=true` takes the code's. Where no
+            past co-location of the same models is on record, the scheduler's interference
+            model predicts instead of a random forest. Idle devices come first in the whole
+            cluster, then the least interference anywhere; the authors choose a node first. Jobs
+            about to end are tuned like others. A job left alone goes back to its own batch. Gangs
+            and parts of devices are placed as they ask and share with nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from weft.core.about import About, Controls
+from weft.core.errors import InvalidConfig
+from weft.core.model import Allocation, JobId
+from weft.core.plan import Plan
+from weft.core.tunable import Tunable
+from weft.core.view import View
+from weft.policies.iadeep.degradation import interference
+from weft.policies.iadeep.devices import Device, Devices, of_types, shareable
+from weft.policies.iadeep.place import place
+from weft.policies.iadeep.tuning import Session, Tuner
+
+EPS = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Devices being tuned, residents each was last tuned for, and past co-locations.
+
+    `records` has the interference measured of kinds of jobs that were on a device together.
+    """
+
+    sessions: dict[str, Session] = field(default_factory=dict)
+    tuned: dict[str, tuple[JobId, ...]] = field(default_factory=dict)
+    records: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class IADeep:
+    """Share GPUs, and choose batch sizes by which jobs get on with each other.
+
+    At most `residents` jobs share a device. With `tune` every new group is measured at up to
+    `probes` settings of `probe_s` seconds each, fewer where `patience` of them bring nothing;
+    without, it is measured once for the record.
+    """
+
+    tune: bool = True
+    artifact: bool = False
+    probes: int = 10
+    patience: int = 4
+    probe_s: float = 5.0
+    residents: int = 4
+
+    about = About(
+        "iadeep",
+        "Cai et al. 2023",
+        controls=Controls.SHARE | Controls.BATCH,
+        starves="a stream of jobs with less memory",
+    )
+
+    def __post_init__(self) -> None:
+        if min(self.probes, self.patience, self.residents) < 1 or self.probe_s <= 0.0:
+            raise InvalidConfig(
+                f"iadeep: probes {self.probes}, patience {self.patience}, residents "
+                f"{self.residents} and probe_s {self.probe_s:g} must be positive",
+                hint="for example iadeep:probes=10,probe_s=5",
+            )
+
+    def decide(self, view: View) -> Plan:
+        """Take in what was measured, place newcomers, and see to groups that changed."""
+        kept = view.memory if isinstance(view.memory, Memory) else Memory()
+        devices = Devices(view)
+        book = _Book(self, devices, kept)
+        book.measure()
+        changes: dict[JobId, Allocation | None] = {}
+        closed = {d for d in devices.on if self.tune and devices.key(d) in book.sessions}
+        for row, job in enumerate(view.table.jobs):
+            if view.allocation(row) is None:
+                on = place(devices, job, book.records, closed, self.residents)
+                if on is not None and not shareable(job):
+                    changes[job.id] = on
+                elif on is not None and self.tune and len(devices.on[devices.at[job.id]]) > 1:
+                    closed.add(devices.at[job.id])  # it is about to be tuned
+        book.begin()
+        changes.update(devices.changes())
+        wakes = [session.until for session in book.sessions.values()]
+        memory = Memory(book.sessions, book.tuned, book.records)
+        return Plan(changes, wake_at=min(wakes, default=None), memory=memory)
+
+
+class _Book:
+    """Sessions, and what is on record, during one decision."""
+
+    def __init__(self, policy: IADeep, devices: Devices, kept: Memory) -> None:
+        self._policy = policy
+        self._devices = devices
+        self._tuner = Tuner(policy.probes if policy.tune else 1, policy.patience, policy.probe_s)
+        now = {devices.key(d): tuple(sorted(jobs)) for d, jobs in devices.on.items()}
+        self.records = dict(kept.records)
+        self.tuned = {key: jobs for key, jobs in kept.tuned.items() if now.get(key) == jobs}
+        self.sessions = {key: s for key, s in kept.sessions.items() if key in self.tuned}
+
+    def measure(self) -> None:
+        """Take up results that are due, and go on to the next measurement or to the best."""
+        for device in list(self._devices.on):
+            session = self.sessions.get(self._devices.key(device))
+            if session is not None and self._devices.view.now >= session.until - EPS:
+                self._onward(device, session)
+
+    def begin(self) -> None:
+        """Start on every group that is new; whoever is alone has his own batch."""
+        for device, jobs in self._devices.on.items():
+            key = self._devices.key(device)
+            if self.tuned.get(key) == tuple(sorted(jobs)):
+                continue
+            self.sessions.pop(key, None)
+            self.tuned[key] = tuple(sorted(jobs))
+            tunable = [job for job in jobs if self._devices.tunable(job) is not None]
+            if len(jobs) > 1:
+                asked = tuple(self._devices.size(job) for job in tunable)
+                until = self._devices.view.now + self._policy.probe_s
+                self.sessions[key] = Session(tuple(tunable), asked, until)
+                continue
+            for job in tunable:
+                known = self._devices.tunable(job)
+                assert known is not None
+                self._devices.set(job, known.init, device)
+
+    def _onward(self, device: Device, session: Session) -> None:
+        key, now = self._devices.key(device), self._devices.view.now
+        stretches = self._stretches(device)
+        if stretches is None:  # somebody has not measured yet
+            self.sessions[key] = Session(
+                session.jobs,
+                session.asked,
+                now + self._policy.probe_s,
+                session.points,
+                session.values,
+            )
+            return
+        if not session.values:
+            kinds = of_types(self._devices.jobs, self._devices.on[device])
+            self.records[kinds] = interference(list(stretches.values()))
+        told = session.told(self._objective(stretches))
+        onward = self._tuner.onward(told, *self._limits(device, told), now) if told.jobs else None
+        if onward is None:
+            del self.sessions[key]
+            self._set(device, told.jobs, told.best)
+        else:
+            self.sessions[key] = onward
+            self._set(device, onward.jobs, onward.asked)
+
+    def _set(self, device: Device, jobs: tuple[JobId, ...], sizes: tuple[int, ...]) -> None:
+        for job, size in zip(jobs, sizes, strict=True):
+            self._devices.set(job, size, device)
+
+    def _limits(
+        self, device: Device, session: Session
+    ) -> tuple[Mapping[JobId, Tunable], Mapping[JobId, int | None], float]:
+        devices = self._devices
+        told = {job: devices.tunable(job) for job in session.jobs}
+        known = {job: tunable for job, tunable in told.items() if tunable is not None}
+        ranges = {job: devices.jobs[job].batch for job in session.jobs}
+        most = {job: None if r is None else r.max for job, r in ranges.items()}
+        others = sum(devices.mem_gb(job) for job in devices.on[device] if job not in known)
+        return known, most, devices.device_gb(device) - others
+
+    def _stretches(self, device: Device) -> dict[JobId, float] | None:
+        """Progress alone over progress now, of every resident; None before all have measured."""
+        sharing = self._devices.view.sharing()
+        paces = {job: sharing.pace(self._devices.jobs[job]) for job in self._devices.on[device]}
+        if not all(paces.values()):
+            return None
+        return {job: 1.0 / pace for job, pace in paces.items() if pace}
+
+    def _objective(self, stretches: Mapping[JobId, float]) -> float:
+        """Sum of degradations: in its progress form what was measured is all there is to it."""
+        total = 0.0
+        for job, stretch in stretches.items():
+            known = self._devices.tunable(job) if self._policy.artifact else None
+            # The code multiplies by the efficiency that progress was divided by.
+            twice = 1.0 if known is None else known.efficiency(self._devices.size(job)) ** 2
+            total += stretch * twice
+        return total

@@ -1,0 +1,76 @@
+"""Tuning the batch sizes of the jobs on one device, measurement by measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.core.model import JobId
+from weft.core.table import Bools, Floats
+from weft.core.tunable import Tunable
+from weft.pieces.search import Point, next_point, stalled
+from weft.policies.iadeep.degradation import axis
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A device being tuned: who is tuned, what was measured, what is being measured until when."""
+
+    jobs: tuple[JobId, ...]
+    asked: Point
+    until: float
+    points: tuple[Point, ...] = ()
+    values: tuple[float, ...] = ()
+
+    @property
+    def best(self) -> Point:
+        """The batch sizes with the least degradation measured so far."""
+        return self.points[self.values.index(min(self.values))] if self.values else self.asked
+
+    def told(self, value: float) -> Session:
+        """The same with the result of what was asked."""
+        return replace(self, points=(*self.points, self.asked), values=(*self.values, value))
+
+
+@dataclass(frozen=True, slots=True)
+class Tuner:
+    """When to stop, and how long a measurement takes."""
+
+    probes: int
+    patience: int
+    probe_s: float
+    gain: float = 0.01
+
+    def onward(
+        self,
+        session: Session,
+        known: Mapping[JobId, Tunable],
+        most: Mapping[JobId, int | None],
+        room_gb: float,
+        now: float,
+    ) -> Session | None:
+        """The session with its next measurement, or None when it is over.
+
+        Only batch sizes whose memory together fits in `room_gb` are ever asked for.
+        """
+        done = len(session.values) >= self.probes
+        if done or stalled(session.values, self.patience, self.gain):
+            return None
+        tuned = [known[job] for job in session.jobs]
+        axes = [axis(known[job].init, most[job]) for job in session.jobs]
+
+        def feasible(points: Floats) -> Bools:
+            return fits(tuned, points, room_gb)
+
+        asked = next_point(axes, session.points, session.values, feasible)
+        if asked is None:
+            return None
+        return replace(session, asked=asked, until=now + self.probe_s)
+
+
+def fits(tuned: Sequence[Tunable], points: Floats, room_gb: float) -> Bools:
+    """At which rows of batch sizes the jobs' memory fits."""
+    need = sum(job.fixed_gb for job in tuned) + points @ [job.sample_gb for job in tuned]
+    return np.asarray(need <= room_gb)

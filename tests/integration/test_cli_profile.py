@@ -1,0 +1,83 @@
+"""`weft profile` with real scripts in real processes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from weft.cli.main import cli
+
+SCRIPT = """
+import torch
+from torch.utils.data import TensorDataset
+import weft.train as wt
+
+x = torch.randn(4096, 8)
+y = x.sum(dim=1, keepdim=True) + torch.randn(4096, 1)
+job = wt.init(report_every_s=0.05)
+model = torch.nn.Linear(8, 1)
+model, optimizer = job.wrap(model, torch.optim.SGD(model.parameters(), lr=0.01))
+loader = job.loader(TensorDataset(x, y), batch_size=16, max_batch_size=64, max_per_gpu=32)
+for epoch in job.epochs(100_000):
+    for a, b in loader:
+        with job.step():
+            job.backward(torch.nn.functional.mse_loss(model(a), b))
+"""
+
+
+def test_a_script_is_measured_at_every_size_it_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setenv("COLUMNS", "80")
+    Path("train.py").write_text(SCRIPT)
+    command = ["--cpu", "--each", "0.5", "--out", "p.json", "--", sys.executable, "train.py"]
+
+    ran = CliRunner().invoke(cli, ["profile", *command])
+
+    assert ran.exit_code == 0, ran.output
+    found = json.loads(Path("p.json").read_text())
+    points = found["points"]
+    assert [(p["batch"], p["per_gpu"], p["accumulate"]) for p in points] == [
+        (16, 16, 0),
+        (32, 32, 0),
+        (64, 32, 1),
+    ]
+    for point in points:
+        assert 0 < point["compute_s"] < point["step_s"] < 1
+        assert point["throughput"] == pytest.approx(point["batch"] / point["step_s"])
+        assert 0 < point["goodput"] <= point["throughput"] * 1.001
+        assert point["mem_gb"] > 0.05
+    assert found["noise"]["noise"] > 0
+    assert found["kind"] == "cpu"
+    assert max(map(len, ran.stdout.splitlines())) <= 80
+    assert "gradient noise scale" in ran.stdout
+    assert not list(tmp_path.glob("weft-profile-*"))
+
+
+@pytest.mark.parametrize(
+    ("script", "what"),
+    [
+        ("print('no library')", "never said how fast it trains"),
+        ("raise SystemExit('no data here')", "exit code 1: no data here"),
+    ],
+)
+def test_a_script_that_cannot_be_measured_is_answered_with_a_hint(script: str, what: str) -> None:
+    ran = CliRunner().invoke(cli, ["profile", "--cpu", "--", sys.executable, "-c", script])
+
+    assert ran.exit_code == 2
+    assert what in ran.stderr
+    assert "hint:" in ran.stderr
+
+
+def test_more_gpus_than_there_are_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = CliRunner().invoke(cli, ["profile", "--gpus", "500", "--", "true"])
+
+    assert ran.exit_code == 2
+    assert "500 GPUs are asked for" in ran.stderr

@@ -190,7 +190,7 @@ def test_a_killed_agent_takes_its_ranks_along_and_the_job_is_tried_again(tmp_pat
             assert [rank for rank in ranks if start_time(rank) is not None] == []
         failed = next(e for _, _, e in store.since(0) if isinstance(e, Failed))
         assert failed.reason == "its agent died"
-        assert failed.retry
+        assert (failed.retry, failed.lost) == (True, True)
 
     asyncio.run(run())
 

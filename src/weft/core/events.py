@@ -61,12 +61,16 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An attempt died. With `retry` the job waits again, else it is over."""
+    """An attempt died. With `retry` the job waits again, else it is over.
+
+    `lost` says that it was not the job's own doing, so that it does not count as one of its tries.
+    """
 
     job: JobId
     attempt: int
     reason: str = ""
     retry: bool = False
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)

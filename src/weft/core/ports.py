@@ -175,7 +175,8 @@ class Engine(Protocol):
     call is idempotent for the same `attempt`, so the service may repeat it after a crash. A
     start is answered by Started or StartFailed; then follow any Reported, and at last exactly
     one of Stopped (a stop was asked for), Finished or Failed. None of these arrives before
-    the last process of the attempt is gone. Failed with `retry` was not the job's own doing.
+    the last process of the attempt is gone. Failed says whether it was `lost` without the job's
+    own doing; whether it is tried again is for the driver to say.
     """
 
     @property

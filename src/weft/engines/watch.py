@@ -137,7 +137,7 @@ class Watched:
         self.clear()
         if (self.folder / STOP).exists():
             return Stopped(self.job, self.attempt)
-        return Failed(self.job, self.attempt, "its agent died", retry=True)
+        return Failed(self.job, self.attempt, "its agent died", lost=True)
 
     def clear(self) -> None:
         """End what a dead agent left behind, and wait until it is gone."""

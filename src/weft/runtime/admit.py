@@ -23,7 +23,7 @@ from weft.core.policy import Policy
 from weft.core.ports import Predictor
 from weft.core.registry import build
 from weft.core.state import State
-from weft.runtime.ledger import Ledger
+from weft.runtime.ledger import JobRecord, Ledger
 
 log = logging.getLogger(__name__)
 
@@ -87,17 +87,19 @@ def taken(event: Event, state: State, ledger: Ledger) -> Event | None:
     if isinstance(event, Started) and ledger.jobs[event.job].running == event.attempt:
         return None
     if isinstance(event, (Failed, StartFailed)) and event.job in state.table:
-        row = state.table.row(event.job)
-        return judged(event, state.table.jobs[row], int(state.table.get(row, "retries")))
+        return judged(event, ledger.jobs[event.job])
     return event
 
 
-def judged(event: Failed | StartFailed, job: Job, before: int) -> Failed:
-    """A failure with whether it is tried again, after `before` failures of this job."""
-    allowed = job.launch.retries if job.launch is not None else 0
-    excused = isinstance(event, Failed) and event.retry
-    retry = excused or before < allowed
+def judged(event: Failed | StartFailed, record: JobRecord) -> Failed:
+    """A failure with whether the job is tried again.
+
+    It is if it was lost without its own doing, or has tries left since it last got on.
+    """
+    launch = record.job.launch
+    lost = isinstance(event, Failed) and event.lost
+    retry = lost or record.failures < (launch.retries if launch is not None else 0)
     log.warning(
         "job=%s attempt=%d failed retry=%s: %s", event.job, event.attempt, retry, event.reason
     )
-    return Failed(event.job, event.attempt, event.reason, retry)
+    return Failed(event.job, event.attempt, event.reason, retry, lost)

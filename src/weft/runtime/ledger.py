@@ -37,7 +37,8 @@ class JobRecord:
 
     `outcome` is empty while the job is active, then succeeded, failed or cancelled. `reason`
     is the last thing said about it: why it waits, why an attempt failed, why it was rejected.
-    `attempt` counts promises of devices, `starts` those that came to run. `report` is the last
+    `attempt` counts promises of devices, `starts` those that came to run, `failures` those that
+    died of the job's own doing since it last wrote a further checkpoint. `report` is the last
     one of the running attempt, `saved` the step of the last checkpoint. `gpu_s` reads as
     `gpu_s.at(now)`.
     """
@@ -83,7 +84,8 @@ class Ledger:
             case Reported(job, _, values) if job in self.jobs:
                 self._set(job, report=values)
             case Saved(job, _, step) if job in self.jobs:
-                self._set(job, saved=step)
+                further = step > (self.jobs[job].saved or 0)
+                self._set(job, saved=step, **({"failures": 0} if further else {}))
             case Noticed(job, _, level, text) if job in self.jobs:
                 notices = (*self.jobs[job].notices, (at, level, text))[-NOTICES_KEPT:]
                 self._set(job, notices=notices)
@@ -91,10 +93,10 @@ class Ledger:
                 self._off(at, job, attempt)
             case Finished(job, attempt):
                 self._left(at, job, attempt, SUCCEEDED, "")
-            case Failed(job, attempt, reason, retry):
-                self._left(at, job, attempt, "" if retry else FAILED, reason)
+            case Failed(job, attempt, reason, retry, lost):
+                self._left(at, job, attempt, "" if retry else FAILED, reason, own=not lost)
             case StartFailed(job, attempt, reason):
-                self._left(at, job, attempt, "", reason)
+                self._left(at, job, attempt, "", reason, own=True)
             case Cancelled(job):
                 self._end(at, job, CANCELLED, "cancelled")
             case NodeDown(node):
@@ -150,7 +152,9 @@ class Ledger:
         if one is not None and one.running == attempt:
             self._set(job, running=None, gpu_s=_turn(one.gpu_s, at, 0.0))
 
-    def _left(self, at: float, job: JobId, attempt: int, outcome: str, reason: str) -> None:
+    def _left(
+        self, at: float, job: JobId, attempt: int, outcome: str, reason: str, *, own: bool = False
+    ) -> None:
         one = self.jobs.get(job)
         if one is None:
             return
@@ -160,7 +164,7 @@ class Ledger:
         if outcome:
             self._end(at, job, outcome, reason)
         elif one.attempt == attempt and one.allocation is not None:
-            self._set(job, allocation=None, reason=reason, failures=one.failures + 1)
+            self._set(job, allocation=None, reason=reason, failures=one.failures + own)
 
     def _end(self, at: float, job: JobId, outcome: str, reason: str) -> None:
         one = self.jobs.get(job)

@@ -109,7 +109,7 @@ def reconcile(
     for row, job in enumerate(table.jobs):
         attempt = int(table.get(row, "attempt"))
         if table.get(row, "stage") == Stage.RUNNING and (job.id, attempt) not in known:
-            events.append(Failed(job.id, attempt, "lost while the service was away", retry=True))
+            events.append(Failed(job.id, attempt, "lost while the service was away", lost=True))
     wishes: list[Start | Stop] = []
     for wish in state.wishes():
         if isinstance(wish, Stop) and (wish.job, wish.attempt) not in known:

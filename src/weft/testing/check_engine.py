@@ -140,7 +140,7 @@ async def a_failure_is_told(subject: Subject) -> None:
         failed = await it.next()
         assert isinstance(failed, Failed)
         assert failed.reason
-        assert not failed.retry
+        assert not failed.lost
 
 
 async def an_attempt_runs_once(subject: Subject) -> None:

@@ -12,6 +12,7 @@ from weft.core.events import (
     Finished,
     NodeDown,
     Noticed,
+    Saved,
     Started,
     Stopped,
     Submitted,
@@ -107,6 +108,20 @@ def test_failures_and_lost_nodes_free_the_job_for_another_attempt() -> None:
     assert one.allocation is None
     assert one.gpu_s.at(100.0) == 1.0 + 2.0
     assert one.notices == ((5.0, "info", "hello"),)
+
+
+def test_only_failures_of_its_own_since_it_got_on_count() -> None:
+    def failing(attempt: int, **how: bool) -> tuple[tuple[float, Event], ...]:
+        promise = (float(attempt), Decided(attempt, {A: on(0)}))
+        return promise, (attempt + 0.5, Failed(A, attempt, "x", retry=True, **how))
+
+    twice = failing(1) + failing(2)
+    lost = failing(3, lost=True)
+    again = ((4.0, Decided(4, {A: on(0)})), (4.1, Started(A, 4)))
+
+    assert told(*twice).failures == 2
+    assert told(*twice, *lost).failures == 2
+    assert told(*twice, *lost, *again, (4.2, Saved(A, 4, 10))).failures == 0
 
 
 def test_rejected_jobs_have_failed_with_the_reason() -> None:

@@ -87,7 +87,7 @@ def test_what_was_not_answered_is_asked_again_and_what_is_gone_is_declared_so() 
     assert events == []
     assert wishes == [Stop(C, 1), Start(Job(B), on(1), 1)]
     assert lost == [
-        Failed(A, 1, "lost while the service was away", retry=True),
+        Failed(A, 1, "lost while the service was away", lost=True),
         Stopped(C, 1),
     ]
     assert asked == [Start(Job(B), on(1), 1)]

@@ -52,6 +52,7 @@ def job_details(job: Row, now: float) -> Table:
             ("name", named(job)),
             ("state", words.state(job)),
             ("reason", job.get("reason")),
+            ("asks for", words.asked(job)),
             ("holds", words.gpus(job)),
             ("on", words.where(job)),
             ("progress", words.progress(job)),
@@ -68,8 +69,15 @@ def job_details(job: Row, now: float) -> Table:
             ("took" if job.get("ended") else "for", words.span(job, now)),
             ("GPU time", words.seconds(job.get("gpu_seconds") or None)),
             ("command", words.command(job)),
+            *((f"{one['level']}", notice(one)) for one in job.get("notices") or ()),
         ]
     )
+
+
+def notice(one: Row) -> Text:
+    """Something a job said that a person should read."""
+    style = {"error": "red", "warning": "yellow"}.get(str(one["level"]), "")
+    return Text(f"{words.moment(one['at'])}  {words.plain(one['text'])}", style=style)
 
 
 def nodes_table(nodes: Iterable[Row], jobs: Sequence[Row], width: int) -> Table:
@@ -135,7 +143,7 @@ def board(
     """The live view: the cluster, its devices, who runs, who waits."""
     active = [job for job in jobs if job["state"] in words.HOLDING]
     queue = [job for job in jobs if job["state"] in ("pending", "preempted")]
-    parts: list[RenderableType] = [cluster_line(cluster, jobs), Text()]
+    parts: list[RenderableType] = [cluster_line(cluster, jobs), *trouble(cluster), Text()]
     if nodes:
         parts += [devices_table(nodes, active), Text()]
     if active:
@@ -145,6 +153,12 @@ def board(
     if not active and not queue:
         parts.append(Text("no job runs or waits", style="dim"))
     return Group(*parts)
+
+
+def trouble(cluster: Mapping[str, Any]) -> list[RenderableType]:
+    """What a person should know about the service itself; mostly nothing."""
+    said = cluster.get("trouble")
+    return [Text(f"trouble: {words.plain(said)}", style="bold red")] if said else []
 
 
 def queue_table(queue: Sequence[Row], now: float, width: int) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -29,7 +29,8 @@ class Follower:
     rank: int = 0
     attempt: int | None = None
     _offset: int = 0
-    _told: str = field(default="")
+    _told: str = ""
+    _noticed: float = 0.0
 
     def until_the_end(self) -> Job:
         """Follow until the job has ended; the job as it then is."""
@@ -80,6 +81,10 @@ class Follower:
         if text != self._told:
             self._told = text
             self.note(text)
+        for notice in job.get("notices") or ():
+            if notice["at"] > self._noticed:
+                self._noticed = notice["at"]
+                self.note(f"{notice['level']}: {notice['text']}")
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         began = time.monotonic()

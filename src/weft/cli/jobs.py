@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from weft.cli.client import Client
 
 LAST = 10
+FEW = 500
 
 
 def jobs(
@@ -49,10 +50,13 @@ def jobs(
 
 def chosen(client: Client, state: str, tenant: str, everything: bool) -> list[dict[str, Any]]:
     """Jobs that were asked for, in order of submission."""
-    from weft.cli.listing import every_job
+    from weft.cli.listing import active_jobs, every_job
     from weft.cli.words import ENDED
 
-    found = list(every_job(client, state=state or None, tenant=tenant or None))
+    wanted = {"tenant": tenant or None}
+    if not (everything or state) and _ended(client) > FEW:
+        return active_jobs(client, **wanted)
+    found = list(every_job(client, state=state or None, **wanted))
     if everything or state:
         return found
     late = [job["id"] for job in found if job["state"] in ENDED]
@@ -60,13 +64,22 @@ def chosen(client: Client, state: str, tenant: str, everything: bool) -> list[di
     return [job for job in found if job["id"] not in old]
 
 
+def _ended(client: Client) -> int:
+    from weft.cli.words import ENDED
+
+    counts = client.get("/cluster").get("jobs") or {}
+    return sum(int(counts.get(state, 0)) for state in ENDED)
+
+
 def shown(client: Client, found: list[dict[str, Any]], width: int) -> Any:
     """A table, or a word where there is nothing."""
+    from rich.console import Group
     from rich.text import Text
 
-    from weft.cli.boards import jobs_table
+    from weft.cli.boards import jobs_table, trouble
     from weft.cli.listing import cluster_now
 
     if not found:
         return Text("no jobs; `weft run -- python train.py` starts one", style="dim")
-    return jobs_table(found, cluster_now(client.get("/cluster")), width)
+    cluster = client.get("/cluster")
+    return Group(*trouble(cluster), jobs_table(found, cluster_now(cluster), width))

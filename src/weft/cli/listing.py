@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from weft.cli.client import Client
-from weft.cli.words import ENDED
 
 PAGE = 500
-UNENDED = ("pending", "starting", "running", "checkpointing", "preempted", "unknown")
+ACTIVE = ("running", "starting", "checkpointing", "preempted", "pending", "unknown")
 
 Job = dict[str, Any]
 
@@ -27,8 +26,9 @@ def every_job(client: Client, **wanted: Any) -> Iterator[Job]:
 
 
 def active_jobs(client: Client, **wanted: Any) -> list[Job]:
-    """Jobs that have not ended, in order of submission."""
-    return [job for job in every_job(client, **wanted) if job["state"] not in ENDED]
+    """Jobs that have not ended, in order of submission; those that have are never read."""
+    found = {job["id"]: job for state in ACTIVE for job in every_job(client, state=state, **wanted)}
+    return sorted(found.values(), key=lambda job: float(job["submitted"]))
 
 
 def cluster_now(cluster: dict[str, Any]) -> float:

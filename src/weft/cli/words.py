@@ -43,6 +43,16 @@ def gpus(job: Job) -> str:
     return f"{count} {kinds}{share}"
 
 
+def asked(job: Job) -> str:
+    """`2 GPUs`, `1 to 4 GPUs`."""
+    wanted = job.get("gpus")
+    if not isinstance(wanted, Mapping):
+        return ""
+    least, most = wanted["min"], wanted["max"]
+    count = f"{least} to {most}" if least != most else f"{most}"
+    return f"{count} GPU{'s' * (most != 1)}"
+
+
 def share_of(job: Job) -> float:
     """Its claim on each device; 1 is the whole."""
     return min((float(p.get("share") or 1.0) for p in job.get("allocation") or ()), default=1.0)

@@ -114,7 +114,7 @@ class LocalEngine:
 
     async def adopt(self, attempts: Collection[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
         """Watch these attempts again, end all others, and begin to listen."""
-        (self.state / "jobs").mkdir(parents=True, exist_ok=True)
+        (self.state / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.state / "live").mkdir(exist_ok=True)
         self._site = Site(self.state, self._open_bell(), self.pin)
         if self.warm:

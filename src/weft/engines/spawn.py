@@ -14,7 +14,7 @@ def spawn(module: Sequence[str], log: Path) -> int:
     return os.posix_spawn(
         sys.executable,
         [sys.executable, "-P", "-m", *module],
-        dict(os.environ),
+        clean_env(),
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, str(log), flags, 0o644),
@@ -22,6 +22,11 @@ def spawn(module: Sequence[str], log: Path) -> int:
         ],
         setsid=True,
     )
+
+
+def clean_env() -> dict[str, str]:
+    """Our environment without what is ours alone: a token may be among it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
 
 
 def reaped(pid: int) -> bool:

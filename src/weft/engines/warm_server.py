@@ -9,6 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from weft.engines.spawn import clean_env
+
 ASK_S = 2.0
 AGAIN_S = 30.0
 
@@ -29,6 +31,7 @@ class WarmServer:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
+                env=clean_env(),
             )
 
     def look(self) -> None:

@@ -35,6 +35,7 @@ class SqliteStore:
         self._owned = _own(self.path)
         try:
             self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
+            self.path.chmod(0o600)  # jobs' variables are in the log
             self._open()
         except sqlite3.DatabaseError as error:
             os.close(self._owned)

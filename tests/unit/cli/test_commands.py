@@ -109,7 +109,19 @@ def test_jobs_pages_through_and_leaves_out_the_old_ones(service: StandIn) -> Non
 
     assert [one["id"] for one in listed[:9]] == [f"old-{i}" for i in range(21, 30)]
     assert {one["id"] for one in QUEUE} <= {one["id"] for one in listed}
-    assert service.asked[1].query["after"] == "30"
+    assert service.asked[-1].query["after"] == "30"
+
+
+def test_with_very_many_ended_jobs_only_the_others_are_read(service: StandIn) -> None:
+    service.answers["GET /cluster"] = (200, {**CLUSTER, "jobs": {"succeeded": 100_000}})
+    service.answers["GET /jobs"] = lambda asked: (
+        200,
+        {"jobs": [one for one in QUEUE if one["state"] == asked.query["state"]], "next": None},
+    )
+
+    listed = json.loads(weft("jobs", "--json").stdout)["jobs"]
+
+    assert [one["id"] for one in listed] == [one["id"] for one in QUEUE[:4]]
 
 
 def test_every_look_prints_at_80_columns(service: StandIn) -> None:

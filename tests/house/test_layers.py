@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
     "app": {"core", "policies", "engines", "runtime", *PARTS},
     "service": {"app", "core", "report"},
-    "cli": {"app", "core", "report"},
+    "cli": {"app", "core", "report", "service"},
     "testing": {"app", "core", "report", "perf", "predict", "sim"},
 }
 CORE_NEEDS = {"numpy"}

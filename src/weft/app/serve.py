@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from weft.app.known import HintedOrAlike
+from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
+from weft.core.model import Job
 from weft.core.ports import Engine, Predictor, Store
 from weft.core.registry import build, find, parse
 from weft.perf.colocation import Colocated
 from weft.perf.linear import LinearBeliefs
 from weft.perf.profiles import profile_of
+from weft.runtime.admit import check_job
 from weft.runtime.driver import Driver
 from weft.runtime.ledger import JobRecord
 from weft.runtime.status import JobStatus
@@ -119,6 +122,11 @@ class Live:
         """Stop deciding; jobs go on and are taken up by the next start."""
         await self.driver.close()
         self.store.close()
+
+    def check(self, job: Job) -> None:
+        """Raise InvalidConfig for a job that could never run here."""
+        self.driver.engine.check(job)
+        check_job(job, Cluster(tuple(node for node, _ in self.driver.nodes())))
 
     async def set_policy(self, policy: str) -> None:
         """Decide by another policy from now on."""

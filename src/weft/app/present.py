@@ -1,0 +1,170 @@
+"""The live scheduler's state as a value: to try decisions on, and to simulate from."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.core.cluster import Cluster
+from weft.core.free import Free
+from weft.core.model import Job, JobId
+from weft.core.plan import Plan
+from weft.core.policy import Policy
+from weft.core.ports import Beliefs, Colocation, Predictor
+from weft.core.scheduler import Scheduler
+from weft.core.table import Floats, Table
+from weft.core.view import View
+from weft.perf.replay import Replay
+from weft.sim.fork import Fork
+
+SIMULATIONS = 12
+DECISIONS = 6_000  # of all simulations together
+SPREAD = 0.5  # sigma of the log-normal error of a predicted remaining time
+SHORTEST_S = 60.0
+HISTORY_KEPT = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Seconds until a start in each simulation; None where it was not reached."""
+
+    after: tuple[float | None, ...]
+
+    def quantile(self, q: float) -> float | None:
+        """The waiting time that a part `q` of the simulations stay within; None: not reached."""
+        order = sorted(math.inf if one is None else one for one in self.after)
+        value = order[min(int(q * len(order)), len(order) - 1)]
+        return value if math.isfinite(value) else None
+
+
+@dataclass(frozen=True)
+class Present:
+    """Everything a decision follows from, copied: nothing that happens later changes it."""
+
+    now: float
+    table: Table
+    cluster: Cluster
+    policy: Policy
+    predictor: Predictor | None
+    beliefs: Beliefs | None
+    colocation: Colocation | None
+    memory: object
+    finished: tuple[float, ...]
+    submissions: int
+
+    @classmethod
+    def of(cls, scheduler: Scheduler, now: float) -> Present:
+        """A copy of the scheduler's state; quick, from the thread that owns it."""
+        state = scheduler.state
+        return cls(
+            now,
+            _whole(state.table),
+            state.cluster,
+            scheduler.policy,
+            copy.deepcopy(scheduler.predictor),
+            copy.deepcopy(scheduler.beliefs),
+            copy.deepcopy(scheduler.colocation),
+            scheduler.memory,
+            tuple(one.ran for one in state.ended[-HISTORY_KEPT:] if one.finished),
+            state.submissions,
+        )
+
+    def with_job(self, job: Job) -> Present:
+        """The same with one more job waiting, or with a waiting one changed."""
+        table = _whole(self.table)
+        if job.id in table:
+            row = table.row(job.id)
+            seq = int(table.seq[row])
+            fresh = Table()
+            fresh.add(job, seq)
+            for name in ("gpus", "min", "max", "need", "priority", "tier", "preemptible"):
+                table.set(row, name, fresh.get(0, name))
+            table.jobs[row] = job
+        else:
+            row = table.add(job, self.submissions)
+            table.set(row, "ran_since", self.now)
+            table.set(row, "service_since", self.now)
+        return replace(self, table=table)
+
+    def free(self) -> Free:
+        """What nobody has been promised."""
+        free = Free(self.cluster)
+        for on in self.table.allocations:
+            if on is not None:
+                free.take(on)
+        free.commit()
+        return free
+
+    def decide(self) -> Plan:
+        """What the policy would decide now."""
+        view = View(
+            self.now,
+            _whole(self.table),
+            self.cluster,
+            self.free(),
+            self.predictor,
+            self.beliefs,
+            self.memory,
+            np.array(self.finished),
+            colocation=self.colocation,
+        )
+        return self.policy.decide(view)
+
+    def starts(self, job: Job) -> bool:
+        """Whether the job, changed or new, would start at once and displace nobody firm."""
+        return self.with_job(job).decide().changes.get(job.id) is not None
+
+    def estimate(
+        self, job: JobId, simulations: int = SIMULATIONS, decisions: int = DECISIONS
+    ) -> Estimate:
+        """When a waiting job starts, in so many simulations with other remaining times each."""
+        after: list[float | None] = []
+        for seed in range(simulations):
+            at = self._fork(seed).until_started(job, decisions // simulations)
+            after.append(None if at is None else max(at - self.now, 0.0))
+        return Estimate(tuple(after))
+
+    def _fork(self, seed: int) -> Fork:
+        scheduler = Scheduler(
+            self.policy,
+            self.cluster,
+            predictor=copy.deepcopy(self.predictor),
+            beliefs=copy.deepcopy(self.beliefs),
+            colocation=copy.deepcopy(self.colocation),
+        )
+        scheduler.memory = self.memory
+        left = self.remaining(seed)
+        return Fork(scheduler, self.cluster, self.table, self.now, left.tolist(), Replay())
+
+    def remaining(self, seed: int) -> Floats:
+        """Seconds that each job may still take: one draw.
+
+        Around what is predicted; where nothing is, as long as finished jobs that got this far
+        went on; before any has, about as long again as it has run.
+        """
+        rng = np.random.default_rng(seed)
+        table = self.table
+        ran = table.ran(self.now)
+        told = np.full(len(table), np.inf)
+        if self.predictor is not None and len(table):
+            told = self.predictor.remaining(table, self.now)
+        noise = np.exp(SPREAD * rng.standard_normal(len(table)))
+        drawn = np.where(np.isfinite(told) & (told > 0.0), told * noise, 0.0)
+        for row in map(int, np.flatnonzero(drawn <= 0.0)):
+            drawn[row] = _went_on(float(ran[row]), self.finished, rng) * noise[row]
+        return np.maximum(drawn, 1.0)
+
+
+def _went_on(ran: float, finished: Sequence[float], rng: np.random.Generator) -> float:
+    longer = [one for one in finished if one > ran]
+    if longer:
+        return float(longer[int(rng.integers(len(longer)))]) - ran
+    return max(ran, SHORTEST_S)
+
+
+def _whole(table: Table) -> Table:
+    return table.pick(np.ones(len(table), dtype=bool))

@@ -1,0 +1,1 @@
+"""The REST API around a live scheduler."""

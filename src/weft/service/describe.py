@@ -1,0 +1,121 @@
+"""Jobs, nodes and allocations as the API's JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.app.serve import Driver, JobRecord, JobStatus
+from weft.core.cluster import Node
+from weft.core.model import Allocation, Job
+from weft.service.schemas import priority_word
+
+
+class Describer:
+    """Jobs of one instant; make a new one for every answer."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._now = driver.now
+        self._kinds = {node.id: node.kind for node, _ in driver.nodes()}
+        free = driver.scheduler.state.free
+        self._idle = {kind: free.idle(kind) for kind in free.kinds}
+
+    def job(self, status: JobStatus) -> dict[str, Any]:
+        """One job."""
+        record, job = status.record, status.record.job
+        running = status.state == "running"
+        return {
+            "id": job.id,
+            "name": name_of(job),
+            "tenant": job.tenant,
+            "user": job.user,
+            "state": status.state or "unknown",
+            "reason": record.reason or self._waits_for(status),
+            "allocation": self.allocation(record.allocation),
+            "restarts": record.restarts,
+            "attempt": record.attempt,
+            "failures": record.failures,
+            "submitted": record.submitted,
+            "started": record.started,
+            "ended": record.ended,
+            "gpu_seconds": record.gpu_s.at(self._now),
+            "progress": record.report.get("progress"),
+            "batch": _batch(record),
+            "goodput": goodput_of(record) if running else None,
+            "speed": _speed(record) if running else None,
+            "gpus": {"asked": job.demand.gpus, "min": job.demand.min, "max": job.demand.max},
+            "kinds": list(job.demand.kinds),
+            "model": job.model,
+            "preemptible": job.preemptible,
+            "priority": priority_word(job),
+            "command": list(job.launch.command) if job.launch else [],
+            "saved_step": record.saved,
+            "notices": [{"at": at, "level": how, "text": text} for at, how, text in record.notices],
+        }
+
+    def allocation(self, on: Allocation | None) -> list[dict[str, Any]] | None:
+        """Devices by node; None for a job that holds nothing."""
+        if on is None:
+            return None
+        return [
+            {
+                "node": part.node,
+                "gpus": list(part.gpus),
+                "kind": self._kinds.get(part.node, ""),
+                "share": on.sharing.share,
+            }
+            for part in on.slices
+        ]
+
+    def _waits_for(self, status: JobStatus) -> str:
+        """A word on a job that waits and was told no reason."""
+        if status.state not in ("pending", "preempted"):
+            return ""
+        demand = status.record.job.demand
+        idle = max((self._idle.get(k, 0) for k in demand.kinds or self._idle), default=0)
+        what = f"{demand.min} GPU{'s' * (demand.min > 1)}"
+        if idle < demand.min:
+            return f"waits for {what}; at most {idle} of one kind are free"
+        return f"waits its turn for {what}; {idle} of one kind are free"
+
+
+def name_of(job: Job) -> str:
+    """What people call a job."""
+    return (job.launch.name if job.launch else "") or job.id
+
+
+def node_json(node: Node, state: str, held: set[int]) -> dict[str, Any]:
+    """One machine."""
+    return {
+        "id": node.id,
+        "state": state,
+        "kind": node.kind,
+        "gpus": node.gpus,
+        "held": len(held),
+        "cpus": node.cpus,
+        "mem_gb": node.mem_gb,
+        "rack": node.rack,
+    }
+
+
+def _batch(record: JobRecord) -> float | None:
+    if "batch" in record.report:
+        return record.report["batch"]
+    on, job = record.allocation, record.job
+    if on is not None and on.batch is not None:
+        return float(on.batch.per_gpu * on.batch.accumulate * on.gpus)
+    return float(job.batch.init) if job.batch else None
+
+
+def _speed(record: JobRecord) -> float | None:
+    """Samples a second."""
+    step, batch = record.report.get("step_s"), record.report.get("batch")
+    return batch / step if step and batch else record.report.get("speed")
+
+
+def goodput_of(record: JobRecord) -> float | None:
+    """Useful samples a second: steps worth of the initial batch."""
+    step, gain = record.report.get("step_s"), record.report.get("gain")
+    if step and gain and record.job.batch:
+        return gain * record.job.batch.init / step
+    return record.report.get("goodput") or _speed(record)

@@ -1,0 +1,149 @@
+"""The application, and a process that serves it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import uvicorn
+from fastapi import FastAPI
+
+from weft import __version__
+from weft.app.serve import Live, Settings
+from weft.core.errors import InvalidConfig
+from weft.service import problems
+from weft.service.auth import Tokens, check_host
+from weft.service.context import Context
+from weft.service.routes import accounting, admin, cluster, events, jobs, logs, why
+from weft.service.webhooks import Hooks
+
+__all__ = ["Settings", "create_app", "serve"]
+
+log = logging.getLogger(__name__)
+
+TOKEN_FILE, HOOK_FILE = "tokens.json", "webhooks.json"
+GOODBYE_S = 3
+API = "/api/v1"
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The API on a scheduler that opens and closes with it. Refuses an unsafe address."""
+    folder = settings.state
+    tokens = Tokens(None if folder is None else folder / TOKEN_FILE)
+    check_host(settings.host, tokens)
+
+    @contextlib.asynccontextmanager
+    async def life(app: FastAPI) -> AsyncIterator[None]:
+        live = Live(settings)
+        hooks = Hooks(None if folder is None else folder / HOOK_FILE)
+        service = Context(live, tokens, hooks, settings.host)
+        await live.open()
+        hooks.open(live.driver)
+        app.state.context = service
+        try:
+            yield
+        finally:
+            await hooks.close()
+            service.aside.shutdown(wait=False, cancel_futures=True)
+            await live.close()
+
+    app = FastAPI(
+        title="Weft",
+        version=__version__,
+        description="A deep-learning GPU-cluster scheduler.",
+        lifespan=life,
+        redoc_url=None,
+    )
+    problems.install(app)
+    app.include_router(cluster.health)
+    app.include_router(cluster.health, prefix=API, include_in_schema=False)
+    app.include_router(accounting.metrics)
+    for part in (jobs, why, logs, cluster, events, accounting, admin):
+        app.include_router(part.router, prefix=API)
+    return app
+
+
+def serve(settings: Settings, *, ready: Callable[[str], None] | None = None) -> None:
+    """Serve until told to stop; jobs go on running. `ready` is given the address.
+
+    Raises WeftError if it cannot begin, or whatever broke the scheduler.
+    """
+    asyncio.run(serve_async(settings, ready=ready))
+
+
+async def serve_async(settings: Settings, *, ready: Callable[[str], None] | None = None) -> None:
+    """As `serve`, inside a loop."""
+    app = create_app(settings)
+    listening = _listen(settings.host, settings.port)
+    async with app.router.lifespan_context(app):
+        config = uvicorn.Config(
+            app,
+            lifespan="off",
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=GOODBYE_S,
+            server_header=False,
+        )
+        server = Server(config)
+        driver = app.state.context.driver
+        watch = asyncio.create_task(_end_with(driver.wait(), server))
+        if ready is not None:
+            ready(_address(settings.host, listening))
+        try:
+            await server.serve(sockets=[listening])
+        finally:
+            watch.cancel()
+            broken = await asyncio.gather(watch, return_exceptions=True)
+    if isinstance(broken[0], Exception):
+        raise broken[0]
+
+
+class Server(uvicorn.Server):
+    """A server that ends at SIGINT and SIGTERM and lets us close the rest in good order."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The signals end the server; they are not raised again once it has ended."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # Not in the main thread, as in tests: whoever runs us says when to end.
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                    loop.remove_signal_handler(number)
+
+
+async def _end_with(waiting: Awaitable[None], server: uvicorn.Server) -> None:
+    """A service without its scheduler must end, so that whoever started it notices."""
+    try:
+        await waiting
+    finally:
+        server.should_exit = True
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+    except (OSError, OverflowError) as error:
+        raise InvalidConfig(
+            f"cannot listen on {host}:{port}: {error}",
+            hint="is a service running there already? choose another --port",
+        ) from error
+    return listening
+
+
+def _address(host: str, listening: socket.socket) -> str:
+    port = listening.getsockname()[1]
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}"

@@ -1,0 +1,96 @@
+"""Errors as answers: what happened, what mends it, and which field."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from weft.core.errors import EngineError, InvalidConfig, UnknownName, WeftError, did_you_mean
+from weft.service.answers import Json
+from weft.service.context import Refused
+from weft.service.schemas import Batch, Checkpoint, Gpus, JobFile
+
+log = logging.getLogger(__name__)
+
+NESTED: dict[str, type[BaseModel]] = {"gpus": Gpus, "batch": Batch, "checkpoint": Checkpoint}
+STATUS = {UnknownName: 404, InvalidConfig: 422, EngineError: 503}
+
+
+def install(app: FastAPI) -> None:
+    """Let every error leave as {"error", "hint", "field"}."""
+    app.add_exception_handler(Refused, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(WeftError, _weft)
+
+
+def problem(status: int, what: str, hint: str = "", field: str = "") -> Json:
+    """An answer other than success."""
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
+    body = {"error": what, "hint": hint, "field": field}
+    return Json(body, status_code=status, headers=headers)
+
+
+async def _refused(_: Request, error: Exception) -> Json:
+    assert isinstance(error, Refused)
+    return problem(error.status, error.what, error.hint, error.field)
+
+
+async def _weft(_: Request, error: Exception) -> Json:
+    assert isinstance(error, WeftError)
+    status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 409)
+    return problem(status, error.what, error.hint)
+
+
+async def _http(_: Request, error: Exception) -> Json:
+    assert isinstance(error, HTTPException)
+    answer = problem(error.status_code, str(error.detail).lower(), "`/docs` shows what there is")
+    for name, value in (error.headers or {}).items():
+        answer.headers[name] = value
+    return answer
+
+
+async def _invalid(_: Request, error: Exception) -> Json:
+    assert isinstance(error, RequestValidationError)
+    first = _telling(error.errors())
+    where = [str(part) for part in first["loc"][1:] if not _is_branch(str(part))]
+    field = ".".join(where)[:200]
+    if first["type"] == "extra_forbidden":
+        known = _fields(where[:-1])
+        close = did_you_mean(where[-1], known)
+        hint = f"known fields are {', '.join(known)}" if known else ""
+        return problem(422, f"unknown field {field!r}{close}", hint, field)
+    if first["type"] in ("model_attributes_type", "missing") and list(first["loc"]) == ["body"]:
+        hint = "send a JSON object with the header `Content-Type: application/json`"
+        return problem(422, "the body is not a JSON object", hint)
+    what = str(first["msg"]).removeprefix("Value error, ")
+    return problem(422, f"{field}: {what}" if field else what, "", field)
+
+
+def _telling(errors: Sequence[Any]) -> Any:
+    """The error to show: an unknown field before anything else, and of a union the last try."""
+    unknown = [one for one in errors if one["type"] == "extra_forbidden"]
+    if unknown:
+        return unknown[0]
+    deepest = max(len(one["loc"]) for one in errors)
+    return next(one for one in errors if len(one["loc"]) == deepest)
+
+
+def _is_branch(part: str) -> bool:
+    """Whether a part of a location is a type that was tried, not a field."""
+    return (
+        part in ("Gpus", "int", "float", "str") or part[:1].isupper() or "[" in part or "-" in part
+    )
+
+
+def _fields(inside: Sequence[str]) -> list[str]:
+    if not inside:
+        return list(JobFile.model_fields)
+    model = NESTED.get(inside[0])
+    return list(model.model_fields) if model else []

@@ -1,0 +1,130 @@
+"""What only admins do: tokens, quotas, webhooks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Annotated, Literal
+
+from fastapi import APIRouter
+from pydantic import AfterValidator, Field
+
+from weft.app.serve import Quotas
+from weft.service.answers import (
+    Done,
+    HookList,
+    Json,
+    NewHook,
+    NewToken,
+    QuotaAnswer,
+    StateWord,
+    TokenList,
+)
+from weft.service.auth import public
+from weft.service.context import PROBLEMS, Admin, Context, Service
+from weft.service.schemas import Strict, Word, printable
+from weft.service.webhooks import Hook
+
+router = APIRouter(tags=["admin"], responses=PROBLEMS)
+
+Limited = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(@[A-Za-z][\w.-]{0,63})?$")
+]
+Amount = Annotated[float, Field(ge=0.0, le=1e9, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=1e-3, le=1e6, allow_inf_nan=False)]
+
+
+class AskToken(Strict):
+    """A token for a tenant; `*` lets a viewer see all tenants. Admins need none."""
+
+    role: Literal["admin", "user", "viewer"] = "user"
+    tenant: Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9][A-Za-z0-9._-]{0,63})?$")] = ""
+    name: Annotated[str, Field(max_length=128), AfterValidator(printable)] = ""
+
+
+class AskQuotas(Strict):
+    """All rules at once: what is not named has no limit and weight 1."""
+
+    limits: dict[Limited, Amount] = Field(default_factory=dict, max_length=1000)
+    weights: dict[Word, Weight] = Field(default_factory=dict, max_length=1000)
+
+
+class AskHook(Strict):
+    """Where to tell state changes; without a secret one is made."""
+
+    url: Annotated[str, Field(min_length=8, max_length=2000)]
+    tenant: Word | None = None
+    states: Annotated[list[StateWord], Field(max_length=9)] = Field(default_factory=list)
+    secret: Annotated[str, Field(min_length=16, max_length=200)] | None = None
+
+
+@router.get("/tokens", response_model=TokenList)
+async def tokens(service: Service, who: Admin) -> Json:  # noqa: ARG001 - admins only
+    """Every token, without secrets."""
+    return Json({"tokens": [public(token) for token in service.tokens.all()]})
+
+
+@router.post("/tokens", status_code=201, response_model=NewToken)
+async def create_token(body: AskToken, service: Service, who: Admin) -> Json:  # noqa: ARG001
+    """Make a token; its secret is told this once. The first must be an admin's."""
+    token, secret = service.tokens.create(body.role, body.tenant, body.name)
+    return Json({**public(token), "token": secret}, status_code=201)
+
+
+@router.delete("/tokens/{token_id}", response_model=Done)
+async def revoke_token(token_id: str, service: Service, who: Admin) -> Json:  # noqa: ARG001
+    """Make a token worthless at once."""
+    service.tokens.revoke(token_id)
+    return Json({"done": f"token {token_id} is revoked"})
+
+
+@router.get("/quotas", response_model=QuotaAnswer)
+async def quotas(service: Service, who: Admin) -> Json:  # noqa: ARG001
+    """Limits and weights of tenants, with what they hold now."""
+    return Json(_quotas(service))
+
+
+@router.put("/quotas", response_model=QuotaAnswer)
+async def set_quotas(body: AskQuotas, service: Service, who: Admin) -> Json:  # noqa: ARG001
+    """Other rules from now on. Nothing is taken from what runs."""
+    await service.live.set_quotas(Quotas(dict(body.limits), dict(body.weights)))
+    return Json(_quotas(service))
+
+
+@router.get("/webhooks", response_model=HookList)
+async def webhooks(service: Service, who: Admin) -> Json:  # noqa: ARG001
+    """Every webhook, without secrets."""
+    return Json({"webhooks": [_hook(hook) for hook in service.hooks.all()]})
+
+
+@router.post("/webhooks", status_code=201, response_model=NewHook)
+async def create_webhook(body: AskHook, service: Service, who: Admin) -> Json:  # noqa: ARG001
+    """Tell an address of state changes from now on, signed with the secret."""
+    states = tuple(dict.fromkeys(body.states))
+    hook = service.hooks.add(body.url, body.tenant or "", states, body.secret or "")
+    return Json({**_hook(hook), "secret": hook.secret}, status_code=201)
+
+
+@router.delete("/webhooks/{hook_id}", response_model=Done)
+async def remove_webhook(hook_id: str, service: Service, who: Admin) -> Json:  # noqa: ARG001
+    """Tell it no more."""
+    service.hooks.remove(hook_id)
+    return Json({"done": f"webhook {hook_id} is removed"})
+
+
+def _hook(hook: Hook) -> dict[str, object]:
+    return {
+        "id": hook.id,
+        "url": hook.url,
+        "tenant": hook.tenant,
+        "states": list(hook.states),
+        "created": hook.created,
+    }
+
+
+def _quotas(service: Context) -> dict[str, object]:
+    rules, state = service.live.quotas, service.driver.scheduler.state
+    held: defaultdict[str, float] = defaultdict(float)
+    for job, on in zip(state.table.jobs, state.table.allocations, strict=True):
+        if on is not None:
+            held[job.tenant] += on.gpus * on.sharing.share
+    return {"limits": dict(rules.limits), "weights": dict(rules.weights), "held": dict(held)}

@@ -1,0 +1,140 @@
+"""The cluster as a whole: its machines, its policy, what it does."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from weft.app.serve import Driver
+from weft.core.errors import UnknownName
+from weft.core.model import NodeId
+from weft.service.answers import ClusterAnswer, Done, Health, Json, Nodes, PolicyAnswer
+from weft.service.context import PROBLEMS, Admin, Anyone, Context, Refused, Service
+from weft.service.describe import goodput_of, node_json
+from weft.service.schemas import Strict
+
+router = APIRouter(tags=["cluster"], responses=PROBLEMS)
+health = APIRouter(tags=["cluster"])
+
+
+class NewPolicy(Strict):
+    """A policy by name, with parameters: `las:by=time`."""
+
+    policy: Annotated[str, Field(min_length=1, max_length=500)]
+
+
+@health.get("/healthz", response_model=Health)
+async def healthz(service: Service) -> Json:
+    """Whether the service is ready; needs no token."""
+    trouble = service.driver.trouble
+    return Json(
+        {
+            "status": "trouble" if trouble else "ok",
+            "policy": service.live.policy,
+            "engine": service.live.engine.partition(":")[0],
+            "jobs": len(service.driver.scheduler.state.table),
+            "trouble": trouble.partition("\n")[0][:300],
+        }
+    )
+
+
+@router.get("/cluster", response_model=ClusterAnswer)
+async def cluster(service: Service, who: Anyone) -> Json:
+    """How much there is, who holds it, what waits. Counts of jobs are the caller's own."""
+    driver = service.driver
+    state = driver.scheduler.state
+    held = held_by_kind(driver)
+    counts: Counter[str] = Counter()
+    useful = 0.0
+    for record in driver.ledger.jobs.values():
+        if who.sees(record.job):
+            counts[record.outcome or driver.job(record.job.id).state] += 1
+            useful += goodput_of(record) or 0.0
+    kinds = {
+        kind: {"gpus": count, "held": held.get(kind, 0.0)}
+        for kind, count in state.cluster.gpus_by_kind.items()
+    }
+    return Json(
+        {
+            "now": driver.now,
+            "policy": service.live.policy,
+            "engine": service.live.engine,
+            "trouble": driver.trouble,
+            "nodes": len(state.cluster.nodes),
+            "gpus": state.cluster.gpus,
+            "held": sum(held.values()),
+            "kinds": kinds,
+            "jobs": dict(counts),
+            "waiting": counts["pending"] + counts["preempted"],
+            "running": counts["running"],
+            "goodput": useful,
+            "decisions": state.decisions,
+            "seq": driver.seq,
+        }
+    )
+
+
+@router.get("/nodes", response_model=Nodes)
+async def nodes(service: Service, who: Anyone) -> Json:  # noqa: ARG001 - any token will do
+    """Every machine with its state and how many of its devices are held."""
+    held = _devices(service.driver)
+    found = service.driver.nodes()
+    return Json({"nodes": [node_json(node, word, held[node.id]) for node, word in found]})
+
+
+@router.post("/nodes/{node_id}/drain", response_model=Done)
+async def drain(node_id: str, service: Service, who: Admin) -> Json:  # noqa: ARG001 - admins only
+    """Move every job off a machine and give it no more."""
+    await service.driver.drain(_node(service, node_id))
+    return Json({"done": f"node {node_id} is drained"})
+
+
+@router.post("/nodes/{node_id}/undrain", response_model=Done)
+async def undrain(node_id: str, service: Service, who: Admin) -> Json:  # noqa: ARG001
+    """Use a machine again."""
+    await service.driver.undrain(_node(service, node_id))
+    return Json({"done": f"node {node_id} is in use"})
+
+
+@router.get("/policy", response_model=PolicyAnswer)
+async def policy(service: Service, who: Anyone) -> Json:  # noqa: ARG001
+    """What decides."""
+    return Json({"policy": service.live.policy})
+
+
+@router.put("/policy", response_model=PolicyAnswer)
+async def set_policy(body: NewPolicy, service: Service, who: Admin) -> Json:  # noqa: ARG001
+    """Decide by another policy from now on; what runs stays until it says otherwise."""
+    try:
+        await service.live.set_policy(body.policy)
+    except UnknownName as error:
+        raise Refused(422, error.what, error.hint, "policy") from error
+    return Json({"policy": service.live.policy})
+
+
+def held_by_kind(driver: Driver) -> dict[str, float]:
+    """GPUs promised, by kind, shares counted as such."""
+    state = driver.scheduler.state
+    held: defaultdict[str, float] = defaultdict(float)
+    for on in state.table.allocations:
+        if on is not None:
+            held[state.cluster.kind_of(on)] += on.gpus * on.sharing.share
+    return held
+
+
+def _devices(driver: Driver) -> defaultdict[str, set[int]]:
+    held: defaultdict[str, set[int]] = defaultdict(set)
+    for on in driver.scheduler.state.table.allocations:
+        for part in on.slices if on is not None else ():
+            held[part.node].update(part.gpus)
+    return held
+
+
+def _node(service: Context, name: str) -> NodeId:
+    known: list[Any] = [node.id for node, _ in service.driver.nodes()]
+    if name not in known:
+        raise UnknownName.among("node", name[:64], known)
+    return NodeId(name)

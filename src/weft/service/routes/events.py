@@ -1,0 +1,97 @@
+"""The log as it grows: server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import StreamingResponse
+
+from weft.core.codec import encode
+from weft.core.events import Event
+from weft.service.auth import Caller
+from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service
+from weft.service.told import event_json
+
+router = APIRouter(tags=["events"], responses=PROBLEMS)
+
+STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+}
+Row = tuple[int, float, Event]
+
+
+@router.get("/events", response_class=StreamingResponse, responses=STREAM)
+async def events(
+    service: Service,
+    who: Anyone,
+    since: Annotated[int | None, Query(ge=0, le=1 << 60)] = None,
+    follow: Annotated[bool, Query(description="Go on with what comes.")] = True,
+    last_event_id: Annotated[str | None, Header(max_length=64)] = None,
+) -> StreamingResponse:
+    """Every event after a number, those of the past first, then as they happen.
+
+    The number is `Last-Event-ID` (what a browser sends when it comes back) or `since`; without
+    one the stream begins now. Comments keep idle connections open.
+    """
+    start = _start(service, since, last_event_id)
+    body = stream(service, who, start, follow=follow)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(body, media_type="text/event-stream", headers=headers)
+
+
+async def stream(service: Context, who: Caller, start: int, *, follow: bool) -> AsyncIterator[str]:
+    """Events as a browser's EventSource reads them, with heartbeats in between."""
+    last = service.driver.seq
+    yield f": weft, events {start + 1} to {last} come first\n\n"
+    if not follow and start >= last:
+        return
+    source = service.driver.subscribe(start)
+    async for row in _beating(source, service.heartbeat_s):
+        if row is None:
+            yield ": still here\n\n"
+            continue
+        told = event_json(service.driver, who, *row)
+        if told is not None:
+            yield f"id: {row[0]}\nevent: {told['event']}\ndata: {_line(told)}\n\n"
+        if not follow and row[0] >= last:
+            return
+
+
+async def _beating(source: AsyncIterator[Row], every_s: float) -> AsyncIterator[Row | None]:
+    """What comes from `source`, and None whenever nothing has for a while."""
+    following: asyncio.Task[Row] | None = None
+    try:
+        while True:
+            following = following or asyncio.ensure_future(anext(source))
+            done, _ = await asyncio.wait([following], timeout=every_s)
+            if not done:
+                yield None
+                continue
+            try:
+                row = following.result()
+            except StopAsyncIteration:
+                return
+            following = None
+            yield row
+    finally:
+        if following is not None:
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration):
+                await following
+
+
+def _start(service: Context, since: int | None, last: str | None) -> int:
+    if last is not None and last.strip():
+        if not (last.isascii() and last.strip().isdigit()):
+            raise Refused(422, "Last-Event-ID is not a number", "", "Last-Event-ID")
+        return int(last)
+    return service.driver.seq if since is None else since
+
+
+def _line(told: dict[str, Any]) -> str:
+    return json.dumps(encode(told), separators=(",", ":"))

@@ -1,0 +1,117 @@
+"""Jobs: submit, list, look at, cancel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from weft.app.history import events_about
+from weft.app.serve import Driver, JobStatus
+from weft.core.model import Job, JobId
+from weft.service.answers import Done, Events, JobAnswer, JobList, Json, Made, StateWord
+from weft.service.auth import Caller
+from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service, Writer, find_job
+from weft.service.describe import Describer
+from weft.service.schemas import DEFAULT_TENANT, JobFile, job_of
+from weft.service.told import event_json
+
+router = APIRouter(tags=["jobs"], responses=PROBLEMS)
+
+MOST = 1000
+
+
+@router.post("/jobs", status_code=201, response_model=Made)
+async def submit(body: JobFile, service: Service, who: Writer) -> Json:
+    """Hand in a job. It is on disk when this answers; with the same id and body once only."""
+    job = wanted(body, service.driver, who)
+    known = service.driver.ledger.jobs.get(job.id)
+    if known is not None:
+        if not who.commands(known.job) or not _same(known.job, job):
+            raise Refused(409, f"there is a job {job.id!r} already", "choose another id", "id")
+        return Json({"id": job.id}, status_code=201)
+    return Json({"id": await service.driver.submit(job)}, status_code=201)
+
+
+@router.get("/jobs", response_model=JobList)
+async def list_jobs(
+    service: Service,
+    who: Anyone,
+    state: Annotated[StateWord | None, Query()] = None,
+    tenant: Annotated[str | None, Query(max_length=64)] = None,
+    limit: Annotated[int, Query(ge=1, le=MOST)] = 100,
+    after: Annotated[str | None, Query(max_length=64, description="The `next` of a page.")] = None,
+) -> Json:
+    """Jobs in order of submission, a page at a time."""
+    found = list(islice(_chosen(service, who, state, tenant, after), limit + 1))
+    describe = Describer(service.driver)
+    following = found[limit - 1].record.job.id if len(found) > limit else None
+    return Json({"jobs": [describe.job(one) for one in found[:limit]], "next": following})
+
+
+@router.get("/jobs/{job_id}", response_model=JobAnswer)
+async def one_job(job_id: str, service: Service, who: Anyone) -> Json:
+    """One job, ended or not."""
+    return Json(Describer(service.driver).job(find_job(service, who, job_id)))
+
+
+@router.delete("/jobs/{job_id}", status_code=202, response_model=Done)
+async def cancel(job_id: str, service: Service, who: Writer) -> Json:
+    """Withdraw a job; one that runs has its grace time to leave. Ended ones stay as they are."""
+    status = find_job(service, who, job_id)
+    if not who.commands(status.record.job):
+        raise Refused(403, "this job is another tenant's", "ask an admin")
+    await service.driver.cancel(status.record.job.id)
+    return Json({"done": f"job {job_id} is cancelled"}, status_code=202)
+
+
+@router.get("/jobs/{job_id}/events", response_model=Events)
+async def job_events(
+    job_id: str, service: Service, who: Anyone, limit: Annotated[int, Query(ge=1, le=MOST)] = 500
+) -> Json:
+    """The last events of the log that are about a job, oldest first."""
+    job = find_job(service, who, job_id).record.job.id
+    rows = await asyncio.to_thread(events_about, service.live.store, job, limit)
+    told = [event_json(service.driver, who, *row) for row in rows]
+    return Json({"events": [one for one in told if one is not None]})
+
+
+def wanted(body: JobFile, driver: Driver, who: Caller) -> Job:
+    """The job that a body describes, as the caller may submit it."""
+    tenant = body.tenant or (DEFAULT_TENANT if who.everywhere else who.tenant)
+    if not who.admin and tenant != who.tenant:
+        raise Refused(403, f"this token is not of tenant {tenant!r}", "leave it out", "tenant")
+    job = job_of(body, tenant=tenant, user=who.name)
+    return job if job.deadline is None else replace(job, deadline=driver.now + job.deadline)
+
+
+def _chosen(
+    service: Context, who: Caller, state: str | None, tenant: str | None, after: str | None
+) -> Iterator[JobStatus]:
+    records = service.driver.ledger.jobs
+    names: Iterator[JobId] = iter(records)
+    if after is not None:
+        if after not in records or not who.sees(records[JobId(after)].job):
+            raise Refused(422, "`after` is not the `next` of a page", "start without it", "after")
+        for name in names:
+            if name == after:
+                break
+    for name in names:
+        job, outcome = records[name].job, records[name].outcome
+        if not who.sees(job) or (tenant is not None and job.tenant != tenant):
+            continue
+        if state is not None and outcome and outcome != state:
+            continue
+        status = service.driver.job(name)
+        if state is None or (status.state or "unknown") == state:
+            yield status
+
+
+def _same(known: Job, asked: Job) -> bool:
+    """Whether two are the same but for when they were handed in."""
+    at = known.submitted
+    return replace(known, deadline=None) == replace(asked, submitted=at, deadline=None)

@@ -1,0 +1,91 @@
+"""What jobs print."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+
+from weft.core.model import JobId
+from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service, find_job
+
+router = APIRouter(tags=["jobs"], responses=PROBLEMS)
+
+CHUNK = 1 << 16
+POLL_S = 0.2
+TEXT: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}}
+}
+
+
+@router.get("/jobs/{job_id}/logs", response_class=StreamingResponse, responses=TEXT)
+async def logs(
+    job_id: str,
+    service: Service,
+    who: Anyone,
+    rank: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+    attempt: Annotated[int | None, Query(ge=1, le=1_000_000_000)] = None,
+    offset: Annotated[int, Query(ge=0, le=1 << 50, description="Bytes to leave out.")] = 0,
+    follow: Annotated[bool, Query(description="Go on until the attempt has ended.")] = False,
+) -> StreamingResponse:
+    """What one rank of an attempt printed: the last one unless told."""
+    record = find_job(service, who, job_id).record
+    number = attempt or record.attempt
+    found = service.driver.engine.logs(record.job.id, number)
+    if rank not in found:
+        there = f"ranks 0 to {max(found)} have" if found else "none has"
+        raise Refused(
+            404, f"rank {rank} of attempt {number} has printed nothing", f"{there} so far"
+        )
+    body = _read(service, record.job.id, number, found[rank], offset, follow=follow)
+    return StreamingResponse(body, media_type="text/plain; charset=utf-8")
+
+
+async def _read(
+    service: Context, job: JobId, attempt: int, path: Path, offset: int, *, follow: bool
+) -> AsyncIterator[bytes]:
+    while True:
+        over = not follow or _over(service, job, attempt)
+        while chunk := await asyncio.to_thread(read_at, path, offset):
+            offset += len(chunk)
+            yield chunk
+        if over:
+            return
+        await asyncio.sleep(POLL_S)
+
+
+def _over(service: Context, job: JobId, attempt: int) -> bool:
+    record = service.driver.ledger.jobs[job]
+    return bool(record.outcome) or record.attempt > attempt
+
+
+def read_at(path: Path, offset: int) -> bytes:
+    """Bytes of a log from `offset` on; a file that was put aside when it grew comes first."""
+    aside = path.with_name(path.name + ".1")
+    before = _size(aside)
+    if offset < before:
+        return _part(aside, offset)
+    return _part(path, offset - before)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _part(path: Path, offset: int) -> bytes:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:  # not there yet, or a link that a job put in the place of its log
+        return b""
+    try:
+        return os.pread(handle, CHUNK, offset)
+    finally:
+        os.close(handle)

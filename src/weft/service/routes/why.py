@@ -1,0 +1,145 @@
+"""Why and what if: explanations, plans and comparisons, worked out beside the driver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from weft.app.explain import Front, explain, plan
+from weft.app.present import Estimate, Present
+from weft.app.serve import bare
+from weft.app.whatif import what_if
+from weft.core.errors import UnknownName, WeftError
+from weft.core.model import Job
+from weft.core.registry import build
+from weft.service.answers import Comparison, Explanation, Json, Planned
+from weft.service.auth import Caller
+from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service, Writer, find_job
+from weft.service.describe import Describer, name_of
+from weft.service.routes.jobs import wanted
+from weft.service.schemas import JobFile, Strict
+
+router = APIRouter(tags=["why"], responses=PROBLEMS)
+
+T = TypeVar("T")
+
+
+class WhatIf(Strict):
+    """Another policy, and how much of the past."""
+
+    policy: Annotated[str, Field(min_length=1, max_length=500)]
+    hours: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] | None = None
+
+
+@router.get("/jobs/{job_id}/explain", response_model=Explanation)
+async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
+    """Why a job waits or holds what it holds, what would start it, and when it may start."""
+    status = find_job(service, who, job_id)
+    record = status.record
+    describe = Describer(service.driver)
+    answer: dict[str, Any] = {
+        "id": record.job.id,
+        "state": status.state or "unknown",
+        "reason": record.reason,
+        "numbers": {},
+        "ahead": [],
+        "cheapest_change": None,
+        "start": None,
+        "holds": describe.allocation(record.allocation),
+    }
+    if record.outcome or record.job.id not in service.driver.scheduler.state.table:
+        answer["reason"] = record.reason or f"it has {status.state}"
+        return Json(answer)
+    present = Present.of(service.driver.scheduler, service.driver.now)
+    said = record.reason if status.state in ("pending", "preempted") else ""
+    why = await _aside(service, lambda: explain(present, record.job.id, said))
+    answer["reason"], answer["numbers"] = why.reason, dict(why.numbers)
+    answer["ahead"] = [_front(who, one) for one in why.ahead]
+    answer["start"] = _start(why.start)
+    if why.advice is not None:
+        answer["cheapest_change"] = {"text": why.advice.text, "fields": dict(why.advice.fields)}
+    return Json(answer)
+
+
+@router.post("/plan", response_model=Planned)
+async def plan_job(body: JobFile, service: Service, who: Writer) -> Json:
+    """What would happen to this job now; nothing is queued."""
+    job = wanted(body, service.driver, who)
+    if job.id in service.driver.scheduler.state.table:
+        raise Refused(409, f"there is a job {job.id!r} already", "leave the id out", "id")
+    service.live.check(job)
+    present = Present.of(service.driver.scheduler, service.driver.now)
+    trial = await _aside(service, lambda: plan(present, job))
+    return Json(
+        {
+            "starts_now": trial.allocation is not None,
+            "allocation": Describer(service.driver).allocation(trial.allocation),
+            "displaces": [
+                _front(who, Front(one, float(one.demand.gpus), running=True))
+                for one in trial.displaces
+            ],
+            "reason": trial.reason,
+            "start": _start(trial.start),
+        }
+    )
+
+
+@router.post("/what-if", response_model=Comparison)
+async def compare(body: WhatIf, service: Service, who: Anyone) -> Json:
+    """The jobs of the log replayed in the simulator, as now and under another policy."""
+    if not who.everywhere:
+        raise Refused(403, "the past holds all tenants' jobs", "ask an admin")
+    asked = bare(body.policy)
+    rules = service.live.quotas
+    try:
+        build("policy", rules.around(asked))
+    except UnknownName as error:
+        raise Refused(422, error.what, error.hint, "policy") from error
+    policies = {
+        service.live.policy: service.driver.policy,
+        asked: rules.around(asked),
+    }
+    records = list(service.driver.ledger.jobs.values())
+    cluster, now = service.driver.scheduler.state.cluster, service.driver.now
+    try:
+        found = await _aside(
+            service, lambda: what_if(records, cluster, policies, now, hours=body.hours)
+        )
+    except WeftError as error:
+        raise Refused(409, error.what, error.hint) from error
+    return Json(
+        {
+            "policies": {name: dict(values) for name, values in found.policies.items()},
+            "jobs": found.jobs,
+            "hours": found.hours,
+            "note": found.note,
+        }
+    )
+
+
+async def _aside(service: Context, work: Callable[[], T]) -> T:
+    """Beside the loop and one at a time: decisions go on meanwhile."""
+    return await asyncio.get_running_loop().run_in_executor(service.aside, work)
+
+
+def _front(who: Caller, one: Front) -> dict[str, Any]:
+    job: Job = one.job
+    mine = who.sees(job)
+    return {
+        "id": job.id if mine else "",
+        "name": name_of(job) if mine else "another tenant's job",
+        "tenant": job.tenant if mine else "",
+        "state": "running" if one.running else "waiting",
+        "gpus": one.gpus,
+    }
+
+
+def _start(found: Estimate | None) -> dict[str, Any] | None:
+    if found is None or not found.after:
+        return None
+    quantiles = {f"p{round(100 * q)}": found.quantile(q) for q in (0.1, 0.5, 0.9)}
+    return {**quantiles, "simulations": len(found.after)}

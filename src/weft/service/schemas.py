@@ -1,0 +1,207 @@
+"""A job file as the API takes it, and the job it describes.
+
+Everything a tenant sends is checked here, once: what comes out is safe to name files by, to show
+and to store. Commands and variables are anybody's own business: they never meet a shell.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from weft.core.launch import DEFAULT_GRACE_S, Launch
+from weft.core.model import BatchRange, Demand, Job, JobId, Tier
+
+PRIORITIES = {"guaranteed": 1.0, "normal": 0.0, "opportunistic": -1.0}
+WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+MOST_GPUS = 1_000_000
+MOST_TEXT = 131_072
+DEFAULT_TENANT = "default"
+
+
+def printable(text: str) -> str:
+    """A text of one line, without control characters."""
+    if not text.isprintable():
+        raise ValueError("has a character that cannot be printed, such as a newline")
+    return text
+
+
+def _no_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("has a NUL character")
+    return text
+
+
+def _variable(name: str) -> str:
+    if not name or "=" in name or "\0" in name:
+        raise ValueError("is not the name of a variable: it is empty or has '=' or NUL")
+    return name
+
+
+def _path(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("has a character that cannot be printed, such as a newline or NUL")
+    if ".." in PurePosixPath(text).parts:
+        raise ValueError("has '..' in it; give the path without")
+    return text
+
+
+Word = Annotated[str, Field(pattern=WORD)]
+Name = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(printable)]
+Text = Annotated[str, Field(max_length=MOST_TEXT), AfterValidator(_no_nul)]
+Variable = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_variable)]
+FilePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_path)]
+Count = Annotated[int, Field(ge=1, le=MOST_GPUS, strict=True)]
+Positive = Annotated[float, Field(gt=0.0, le=1e12, allow_inf_nan=False, strict=True)]
+Whole = Annotated[float, Field(ge=0.0, le=1e12, allow_inf_nan=False, strict=True)]
+Number = Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False, strict=True)]
+
+
+class Strict(BaseModel):
+    """Fields that are not known are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Gpus(Strict):
+    """An elastic job: any count from `min` to `max`."""
+
+    min: Count = 1
+    max: Count
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Gpus:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min} is above max {self.max}")
+        return self
+
+
+class Batch(Strict):
+    """Global batch sizes that the job may train with; `max_per_gpu` is what fits on one."""
+
+    init: Count
+    max: Count
+    max_per_gpu: Count | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Batch:
+        if self.init > self.max:
+            raise ValueError(f"init {self.init} is above max {self.max}")
+        return self
+
+
+class Checkpoint(Strict):
+    """Where the job keeps what it restarts from, and how long a stop may take."""
+
+    dir: Annotated[str, Field(max_length=4096), AfterValidator(_path)] = ""
+    grace_s: Annotated[float, Field(ge=0.0, le=86_400.0, allow_inf_nan=False)] = DEFAULT_GRACE_S
+
+
+class JobFile(Strict):
+    """A job as people write it; everything but the command has a default.
+
+    A job is stopped for others only if it says how it restarts: with `checkpoint`, with `batch`
+    or a range of `gpus`; `preemptible` overrules that.
+    """
+
+    id: Word | None = None
+    name: Name | None = None
+    command: Annotated[list[Text], Field(min_length=1, max_length=4096)] | None = None
+    workdir: FilePath = "."
+    env: dict[Variable, Text | int | float] = Field(default_factory=dict, max_length=1024)
+    gpus: Count | Gpus = 1
+    kinds: Annotated[list[Word], Field(max_length=32)] = Field(default_factory=list)
+    batch: Batch | None = None
+    share: Literal["allowed", "never"] | Annotated[float, Field(gt=0.0, le=1.0)] = "allowed"
+    tenant: Word | None = None
+    user: Name | None = None
+    model: Annotated[str, Field(max_length=128), AfterValidator(printable)] = ""
+    priority: Literal["guaranteed", "normal", "opportunistic"] = "normal"
+    checkpoint: Checkpoint | None = None
+    preemptible: bool | None = None
+    cpus: Positive | None = None
+    mem_gb: Positive | None = None
+    deadline_s: Positive | None = None
+    retries: Annotated[int, Field(ge=0, le=1000, strict=True)] = 3
+    backoff_s: Annotated[float, Field(ge=0.0, le=3600.0, allow_inf_nan=False)] = 2.0
+    hints: dict[Word, Number] = Field(default_factory=dict, max_length=64)
+
+    @model_validator(mode="after")
+    def _whole(self) -> JobFile:
+        if isinstance(self.share, float) and self.share < 1.0 and self.gpus != 1:
+            raise ValueError("a share below 1 is of one GPU; gpus must be 1")
+        if self.command is not None and not self.command[0]:
+            raise ValueError("command: its first word is empty")
+        return self
+
+
+def job_of(body: JobFile, *, tenant: str, user: str) -> Job:
+    """The job that a file describes; without an id it gets one that nobody can guess."""
+    name = body.name or (body.command[0].rpartition("/")[2] if body.command else "") or "job"
+    elastic = isinstance(body.gpus, Gpus)
+    restarts = elastic or body.batch is not None or body.checkpoint is not None
+    return Job(
+        JobId(body.id or new_id(name)),
+        demand=demand_of(body),
+        tenant=tenant,
+        user=body.user or user,
+        model=body.model,
+        batch=_batch(body.batch),
+        priority=PRIORITIES[body.priority],
+        deadline=body.deadline_s,
+        tier=Tier.OPPORTUNISTIC if body.priority == "opportunistic" else Tier.GUARANTEED,
+        cpus=body.cpus,
+        mem_gb=body.mem_gb,
+        hints=dict(body.hints),
+        shareable=body.share != "never",
+        preemptible=restarts if body.preemptible is None else body.preemptible,
+        launch=_launch(body, name),
+    )
+
+
+def demand_of(body: JobFile) -> Demand:
+    """How many GPUs of which kinds."""
+    kinds = tuple(dict.fromkeys(body.kinds))
+    share = body.share if isinstance(body.share, float) else 1.0
+    if isinstance(body.gpus, Gpus):
+        return Demand(body.gpus.min, body.gpus.min, body.gpus.max, kinds, share)
+    return Demand(body.gpus, kinds=kinds, share=share)
+
+
+def priority_word(job: Job) -> str:
+    """The class of a job by name."""
+    return min(PRIORITIES, key=lambda word: abs(PRIORITIES[word] - job.priority))
+
+
+def new_id(name: str) -> str:
+    """A short name for people and enough chance for nobody to guess it."""
+    stem = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:24].strip("-")
+    return f"{stem or 'job'}-{secrets.token_hex(4)}"
+
+
+def _batch(batch: Batch | None) -> BatchRange | None:
+    return (
+        None if batch is None else BatchRange(batch.init, batch.max, batch.max_per_gpu or batch.max)
+    )
+
+
+def _launch(body: JobFile, name: str) -> Launch:
+    kept = body.checkpoint or Checkpoint()
+    return Launch(
+        tuple(body.command or ()),
+        workdir=body.workdir,
+        env={key: _text(value) for key, value in body.env.items()},
+        name=name,
+        checkpoint=kept.dir,
+        grace_s=kept.grace_s,
+        retries=body.retries,
+        backoff_s=body.backoff_s,
+    )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value}"

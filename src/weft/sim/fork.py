@@ -1,0 +1,78 @@
+"""A simulation that begins in the middle: with jobs that already run and wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from weft.core.actions import Start
+from weft.core.cluster import Cluster
+from weft.core.events import Decided, Submitted, Woken
+from weft.core.model import Allocation, JobId
+from weft.core.ports import PerfModel
+from weft.core.scheduler import Scheduler
+from weft.core.table import Table
+from weft.core.trace import Trace, Truth
+from weft.sim.driver import Driver
+from weft.sim.physics import NEVER, Physics
+
+CARRIED = ("started", "retries", "failed")
+
+
+class Fork(Driver):
+    """Every job of `table` as it stands at `now`, with `left` seconds of work before each.
+
+    `scheduler` is fresh, on an empty cluster.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        cluster: Cluster,
+        table: Table,
+        now: float,
+        left: Sequence[float],
+        perf: PerfModel,
+    ) -> None:
+        lengths = (Truth(float(one)) for one in left)
+        trace = Trace("now", tuple(zip(table.jobs, lengths, strict=True)))
+        super().__init__(scheduler, Physics(trace, perf), cluster)
+        self._began = now
+        self._arrived = len(trace)
+        self._resume(table)
+
+    def until_started(self, job: JobId, decisions: int) -> float | None:
+        """When a job first starts from here; None if `decisions` more do not bring that."""
+        seq = self._physics.seq_of[job]
+        self._scheduler.state.wake_at = self._began
+        self._settle(self._began, [Woken()])
+        while np.isnan(self._physics.first_start[seq]):
+            now = self._next_time()
+            if now == NEVER or self.counts.decisions > decisions:
+                return None
+            self._settle(now, self._happening(now))
+        return float(self._physics.first_start[seq])
+
+    def _resume(self, table: Table) -> None:
+        """Bring scheduler and physics to where the table is."""
+        scheduler, now = self._scheduler, self._began
+        for job, seq in zip(table.jobs, table.seq, strict=True):
+            scheduler.state.submissions = int(seq)  # what is known of jobs is kept by number
+            scheduler.recall(now, Submitted(job))
+        own = scheduler.state.table
+        held: Mapping[JobId, Allocation | None] = {
+            job.id: on
+            for job, on in zip(table.jobs, table.allocations, strict=True)
+            if on is not None
+        }
+        for action in scheduler.state.fold(now, Decided(0, held)):
+            assert isinstance(action, Start)
+            for event in self._carry_out(now, action):
+                scheduler.recall(now, event)
+        ran, service = table.ran(now), table.service(now)
+        for row in range(len(table)):
+            own.set(row, "ran_base", float(ran[row]))
+            own.set(row, "service_base", float(service[row]))
+            for name in CARRIED:
+                own.set(row, name, table.get(row, name))

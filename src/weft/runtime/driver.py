@@ -47,7 +47,6 @@ from weft.core.events import (
 )
 from weft.core.launch import Launch
 from weft.core.model import Job, JobId, NodeId
-from weft.core.policy import Policy
 from weft.core.ports import Beliefs, Colocation, Engine, Predictor, Store
 from weft.core.scheduler import Scheduler
 from weft.runtime.admit import check_job, check_policy, policy_of, taken
@@ -68,9 +67,8 @@ AGAIN_S = 1.0  # until a stop that the engine could not take is asked for again
 class Driver:
     """One scheduler on one engine, with one store as its only memory.
 
-    `policy` None goes on with the policy of the log; `make_policy` builds what a spec names, with
-    any wrappers (naming the same again takes up new ones). `predictor`, `beliefs`, `colocation`
-    make what the scheduler knows of jobs, as it is before the first event.
+    `policy` None goes on with the policy of the log. `predictor`, `beliefs` and `colocation` make
+    what the scheduler knows of jobs, as it is before the first event.
     """
 
     def __init__(
@@ -79,7 +77,6 @@ class Driver:
         store: Store,
         *,
         policy: str | None = None,
-        make_policy: Callable[[str], Policy] = policy_of,
         predictor: Callable[[], Predictor | None] = lambda: None,
         beliefs: Callable[[], Beliefs | None] = lambda: None,
         colocation: Callable[[], Colocation | None] = lambda: None,
@@ -88,9 +85,9 @@ class Driver:
     ) -> None:
         self.engine, self.store = engine, store
         self.trouble = ""
-        self._asked_policy, self._policy_of = policy, make_policy
+        self._asked_policy = policy
         self._make = lambda: Scheduler(
-            Backoff(make_policy("fifo")),
+            Backoff(policy_of("fifo")),
             Cluster(()),
             predictor=predictor(),
             beliefs=beliefs(),
@@ -116,15 +113,19 @@ class Driver:
         self._bell, self._changed = asyncio.Event(), asyncio.Event()
         self._known = known = await asyncio.to_thread(recover, self.store, self._make)
         policy = self._asked_policy or known.policy or "fifo"
-        check_policy(self._policy_of(policy), self.engine.supports, self.scheduler.predictor)
+        check_policy(policy_of(policy), self.engine.supports, self.scheduler.predictor)
         self._clock = Clock(self.engine.speed, known.at)
         self._wake = self.scheduler.state.wake_at
         nodes = await self.engine.nodes()
         self._all_nodes = {node.id: node for node in nodes}
         events, wishes = reconcile(known, nodes, await self.engine.adopt(known.attempts()))
-        for wish in wishes:
-            await self._carry_out(wish)
-        await self._turn(self._clock.tick(), [PolicyChanged(policy), *events])
+        try:
+            for wish in wishes:
+                await self._carry_out(wish)
+            await self._turn(self._clock.tick(), [PolicyChanged(policy), *events])
+        except BaseException:
+            await self.engine.close()
+            raise
         self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._listen())]
         for task in self._tasks:
             task.add_done_callback(self._broken)
@@ -186,7 +187,7 @@ class Driver:
 
     async def set_policy(self, spec: str) -> None:
         """Decide by another policy from now on; running jobs stay until it says otherwise."""
-        check_policy(self._policy_of(spec), self.engine.supports, self.scheduler.predictor)
+        check_policy(policy_of(spec), self.engine.supports, self.scheduler.predictor)
         await self._ask(PolicyChanged(spec))
 
     # ---- what can be read
@@ -280,7 +281,7 @@ class Driver:
             return
         for event in events:
             if isinstance(event, PolicyChanged):
-                self.scheduler.use(Backoff(self._policy_of(event.policy)))
+                self.scheduler.use(Backoff(policy_of(event.policy)))
         actions = self._step(now, events)
         await self._write()
         for action in actions:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
 from weft.core.cluster import Cluster
 from weft.core.events import Decided, Event, PolicyChanged
-from weft.core.policy import Policy
 from weft.core.ports import Beliefs, Colocation, Predictor
 from weft.core.scheduler import Scheduler
 from weft.runtime.admit import policy_of
@@ -27,7 +26,6 @@ class Again:
 def decide_again(
     log: Iterable[tuple[int, float, Event]],
     *,
-    make_policy: Callable[[str], Policy] = policy_of,
     predictor: Predictor | None = None,
     beliefs: Beliefs | None = None,
     colocation: Colocation | None = None,
@@ -39,7 +37,7 @@ def decide_again(
     """
     noted: list[Event] = []
     scheduler = Scheduler(
-        Backoff(make_policy("fifo")),
+        Backoff(policy_of("fifo")),
         Cluster(()),
         predictor=predictor,
         beliefs=beliefs,
@@ -52,7 +50,7 @@ def decide_again(
         events = [event for _, _, event in rows]
         for event in events:
             if isinstance(event, PolicyChanged):
-                scheduler.use(Backoff(make_policy(event.policy)))
+                scheduler.use(Backoff(policy_of(event.policy)))
         noted.clear()
         scheduler.step(at, [event for event in events if not isinstance(event, Decided)])
         turns.append(Again(at, _decision(events), _decision(noted)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -23,11 +24,11 @@ class WarmServer:
         self._start()
 
     def _start(self) -> None:
-        self._began = time.monotonic()
+        self._began, me = time.monotonic(), str(os.getpid())
         Path(self._path).unlink(missing_ok=True)
         with self._errors.open("wb") as out:
             self._process = subprocess.Popen(  # noqa: S603 - our own server
-                [sys.executable, "-m", "weft.runtime.warm", self._path, *self._modules],
+                [sys.executable, "-m", "weft.runtime.warm", self._path, me, *self._modules],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,

@@ -1,6 +1,6 @@
 """A process that has the heavy imports behind it and forks agents on request.
 
-    python -m weft.runtime.warm SOCKET [MODULE ...]
+    python -m weft.runtime.warm SOCKET ENGINE_PID [MODULE ...]
 
 Each line on the socket is an attempt's folder: the server forks, the child becomes a session of
 its own and that attempt's agent, and the agent forks its ranks, which run Python scripts with
@@ -129,4 +129,6 @@ def _threads() -> None:
 
 if __name__ == "__main__":
     die_with_parent(signal.SIGKILL)
-    serve(sys.argv[1], sys.argv[2:] or TORCH)
+    if os.getppid() != int(sys.argv[2]):
+        sys.exit(1)  # the engine died before it could be watched
+    serve(sys.argv[1], sys.argv[3:] or TORCH)

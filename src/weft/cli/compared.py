@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.report.tables import COLUMNS
-from weft.report.units import duration
 
 
 def compared(answer: Mapping[str, Any]) -> RenderableType:
@@ -26,9 +25,7 @@ def compared(answer: Mapping[str, Any]) -> RenderableType:
             table.add_row(
                 column.heading, *("" if one is None else column.write(one) for one in values)
             )
-    jobs, hours = answer.get("jobs", 0), float(answer.get("hours") or 0.0)
-    head = f"{jobs} job{'s' * (jobs != 1)} of the last {duration(hours)}, simulated"
-    parts: list[RenderableType] = [Text(head), table]
+    parts: list[RenderableType] = [table]
     if note := answer.get("note"):
         parts.append(Text(str(note), style="dim"))
     return Group(*parts)

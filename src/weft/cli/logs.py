@@ -37,7 +37,7 @@ def logs(
             client,
             job,
             write_bytes,
-            lambda text: remarks.print(f"{job}: {text}", style="dim"),
+            lambda text: remarks.print(f"{job}: {text}", style="dim", soft_wrap=True),
             rank,
             last or 1,
         )

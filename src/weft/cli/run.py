@@ -39,7 +39,9 @@ def run(
 
     with user_errors():
         client = Client()
-        job = str(client.post("/jobs", from_command(command, flags, os.environ))["id"])
+        # Whoever watches wants to see a mistake, not its repetition.
+        body = {"retries": 0, **from_command(command, flags, os.environ)}
+        job = str(client.post("/jobs", body)["id"])
         if detach:
             typer.echo(job)
             return
@@ -47,7 +49,7 @@ def run(
         say = (
             (lambda _: None)
             if quiet
-            else (lambda text: remarks.print(f"{job}: {text}", style="dim"))
+            else (lambda text: remarks.print(f"{job}: {text}", style="dim", soft_wrap=True))
         )
         try:
             ended = Follower(client, job, write_bytes, say, attempt=1).until_the_end()

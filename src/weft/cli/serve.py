@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,7 @@ def serve(
     predictor: Annotated[
         str, typer.Option(help="Who tells remaining times to policies that ask.")
     ] = "",
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log decisions.")] = False,
 ) -> None:
     """Run the scheduler service: REST API, events, metrics.
 
@@ -48,4 +50,13 @@ def serve(
             ) from error
         from weft.app.serve import Settings
 
-        run(Settings(engine, state, host, port, policy, slots, predictor))
+        level = logging.INFO if verbose else logging.WARNING
+        logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+        settings = Settings(engine, state, host, port, policy, slots, predictor)
+        run(settings, ready=lambda url: announce(url, settings.state))
+
+
+def announce(url: str, state: object) -> None:
+    """Say where the service is, for people and for whoever started us."""
+    typer.echo(f"weft serves {url} (API: {url}/docs), state in {state}")
+    typer.echo("Ctrl-C ends the service; jobs go on and are taken up again")

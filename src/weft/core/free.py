@@ -113,6 +113,10 @@ class Free:
         """Memory of a device that is promised, in GB."""
         return self._memory.get((node, gpu), 0) / WHOLE
 
+    def host(self, node: int) -> tuple[float, float]:
+        """CPU cores and GB of memory of a node that are not promised."""
+        return self._host[node]
+
     def opening(self, kind: str, count: int) -> list[int]:
         """Nodes to open for `count` devices: the one they fit best, else the emptiest first."""
         if count <= 0:

@@ -58,7 +58,7 @@ class Sensitivity:
     def relative_to(self, cpus: float, mem_gb: float) -> Sensitivity:
         """The same job where the share in proportion to GPUs is another."""
         base = self.at(cpus, mem_gb)
-        if base == 1.0:
+        if base == 1.0 or base <= 0.0:
             return self
         return replace(self, speeds=tuple(tuple(v / base for v in row) for row in self.speeds))
 

@@ -1,0 +1,63 @@
+"""The dial of an opportunistic job: up in small steps, down at once (section 4 of the paper).
+
+The paper's local coordinator was not published. This one keeps the guaranteed jobs above within
+`HIGH` of the pace they have alone: up by `STEP` while they are within `LOW`, half of the share
+when they are beyond `HIGH`, still in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.core.model import JobId
+from weft.policies.antman.memory import Dial
+
+STEP = 0.05
+LOW, HIGH = 1.02, 1.05
+LEAST = 0.01  # below this a job is suspended
+GRAIN_US = 50.0  # what the pacing of launches is not told apart from
+
+
+def next_share(share: float, slowdown: float) -> float:
+    """The share of the next epoch, given how much slower the guaranteed jobs got."""
+    if slowdown > HIGH:
+        return share / 2.0 if share / 2.0 >= LEAST else 0.0
+    return min(share + STEP, 1.0) if slowdown <= LOW else share
+
+
+def turned(dial: Dial, slowdown: float, now: float) -> Dial:
+    """The dial of the next epoch.
+
+    It stays below a share that was found too much, as long as the same jobs are above: a loop
+    that forgot would disturb them again and again.
+    """
+    share = next_share(dial.share, slowdown)
+    if share > dial.share and share >= dial.most - 1e-9:
+        return dial
+    if share == dial.share:
+        return dial
+    most = dial.share if share < dial.share else dial.most
+    return replace(dial, share=share, most=most, since=now)
+
+
+def met(dial: Dial | None, above: tuple[JobId, ...], now: float) -> Dial:
+    """The dial of a job under these guaranteed jobs: small where they are new, open with none."""
+    if dial is not None and dial.above == above:
+        return dial
+    share = STEP if above else 1.0
+    if dial is not None and above and set(above) <= set(dial.above):
+        share = dial.share  # some of those above left: what the others bore they still bear
+    return Dial(share, 2.0, now, above)
+
+
+def idle_us(run_us: float, slept_us: float, percent: float) -> float:
+    """Pause after an iteration of `run_us`, `slept_us` of it asleep, to keep a share of time.
+
+    Infinite for a share of 0: the job is suspended.
+    """
+    if percent >= 100.0:
+        return 0.0
+    if percent <= 0.0:
+        return float("inf")
+    total = (run_us - slept_us) * 100.0 / percent
+    return max(total - run_us - GRAIN_US, 0.0)

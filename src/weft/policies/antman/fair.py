@@ -1,0 +1,255 @@
+"""Guaranteed jobs on devices of their own, opportunistic ones in what these leave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.core.model import (
+    Allocation,
+    Discipline,
+    Job,
+    JobId,
+    NodeId,
+    Sharing,
+    Slice,
+    Tier,
+)
+from weft.core.plan import Plan
+from weft.core.profile import Profile
+from weft.core.table import Bools
+from weft.core.view import View
+from weft.pieces.place.gangs import acceptable, fewest_nodes
+from weft.policies.antman.artifact import Device, opportunistic
+from weft.policies.antman.control import met, turned
+from weft.policies.antman.memory import Dial, Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the policy's fields say: who may start where, how often dials are looked at."""
+
+    quota: Mapping[str, float]
+    promote: bool
+    epoch: float
+    busy: float
+    used_gb: float
+    margin_gb: float
+
+
+def node_score(used: Sequence[tuple[float, float]], busy: float = 0.8, gb: float = 16.0) -> float:
+    """Worth of a node to an opportunistic job, by (use, GB) of its devices.
+
+    100 less the use in percent of its least used device, of those below both limits; 0 if none is.
+    """
+    open_ = [use for use, mem_gb in used if use < busy and mem_gb < gb]
+    return 100.0 * (1.0 - min(open_)) if open_ else 0.0
+
+
+class Round:
+    """One decision."""
+
+    def __init__(self, view: View, loose: Bools, terms: Terms) -> None:
+        self._view, self._terms = view, terms
+        self._loose = loose
+        self._sharing = view.sharing()
+        self._held: dict[JobId, Allocation] = view.held()
+        self._jobs = {job.id: job for job in view.table.jobs}
+        self.changes: dict[JobId, Allocation | None] = {}
+        self._on: dict[Device, list[JobId]] = {}
+        for job, on in self._held.items():
+            self._settle(job, on)
+
+    def plan(self) -> Plan:
+        """Start guaranteed jobs in turn, slip in opportunistic ones, turn the dials."""
+        self._start_firm()
+        self._start_loose()
+        dials = self._dials()
+        due = [dial.since + self._terms.epoch for dial in dials.values() if dial.above]
+        wake = min((at for at in due if at > self._view.now), default=None)
+        return Plan(self.changes, wake_at=wake, memory=Memory(dials=dials))
+
+    # ---- guaranteed jobs
+
+    def _start_firm(self) -> None:
+        """In order of submission; devices of kinds that a waiting gang can use are kept for it."""
+        kept: set[str] = set()
+        spent = self._spent()
+        for row in np.flatnonzero(~self._loose).tolist():
+            job = self._view.job(row)
+            on = self._held.get(job.id)
+            if on is not None and (on.sharing.tier is Tier.GUARANTEED or not self._terms.promote):
+                continue
+            if self._over(job, spent):
+                continue
+            kinds = [k for k in acceptable(job, self._view.free) if k not in kept]
+            to = self._place(job, kinds) if kinds else None
+            if to is not None:
+                self._hold(job, to)
+                spent[job.tenant] = spent.get(job.tenant, 0.0) + job.demand.gpus
+            elif on is None:
+                kept.update(acceptable(job, self._view.free))
+            if len(kept) == len(self._view.cluster.kinds):
+                return
+
+    def _spent(self) -> dict[str, float]:
+        """GPUs that tenants hold of their quota: opportunistic ones do not count."""
+        spent: dict[str, float] = {}
+        for job, on in self._held.items():
+            if on.sharing.tier is Tier.GUARANTEED:
+                tenant = self._jobs[job].tenant if job in self._jobs else ""
+                spent[tenant] = spent.get(tenant, 0.0) + on.gpus
+        return spent
+
+    def _over(self, job: Job, spent: Mapping[str, float]) -> bool:
+        quota = self._terms.quota.get(job.tenant)
+        return quota is not None and spent.get(job.tenant, 0.0) + job.demand.gpus > quota + 1e-9
+
+    def _place(self, job: Job, kinds: Sequence[str]) -> Allocation | None:
+        """On few nodes, and there on the devices with least on them."""
+        wanted = replace(job, demand=replace(job.demand, kinds=tuple(kinds)))
+        on = fewest_nodes(wanted, self._view.free)
+        if on is None:
+            return None
+        profile = self._sharing.profile(job)
+        cap = min(profile.mem_gb, self._device_gb(on)) or None
+        sharing = replace(on.sharing, gpu_mem_gb=cap, discipline=Discipline.PACED)
+        if on.sharing.share < 1.0:
+            return replace(on, sharing=replace(sharing, gpu_mem_gb=None))
+        slices = tuple(self._quietest(part) for part in on.slices)
+        return Allocation(slices, sharing)
+
+    def _quietest(self, part: Slice) -> Slice:
+        node = self._view.cluster.index[part.node]
+        free = self._view.free.slice(node, self._view.free.on(node)).gpus
+        best = sorted(free, key=lambda gpu: (len(self._on.get((node, gpu), ())), gpu))
+        mask = sum(1 << gpu for gpu in best[: len(part.gpus)])
+        return self._view.free.slice_of(node, mask)
+
+    # ---- opportunistic jobs
+
+    def _start_loose(self) -> None:
+        spent = self._spent()
+        for row in np.flatnonzero(self._view.waiting()).tolist():
+            job = self._view.job(row)
+            if job.id in self._held or not (self._loose[row] or self._over(job, spent)):
+                continue
+            devices = self._least_used(job)
+            if devices is not None:
+                sharing = Sharing(
+                    tier=Tier.OPPORTUNISTIC,
+                    gpu_mem_gb=self._cap(job, devices),
+                    discipline=Discipline.PACED,
+                )
+                self._hold(job, opportunistic(self._view, devices, sharing))
+
+    def _least_used(self, job: Job) -> list[Device] | None:
+        """Devices below the limits that no other opportunistic job is on, least used first."""
+        for kind in acceptable(job, self._view.free):
+            found = []
+            for node, machine in enumerate(self._view.cluster.nodes):
+                if machine.kind != kind:
+                    continue
+                for gpu in range(machine.gpus):
+                    use = self._open_to(node, gpu)
+                    if use is not None:
+                        found.append((use, node, gpu))
+            if len(found) >= job.demand.gpus:
+                return [(node, gpu) for _, node, gpu in sorted(found)[: job.demand.gpus]]
+        return None
+
+    def _open_to(self, node: int, gpu: int) -> float | None:
+        """How busy a device is, None if no opportunistic job may come."""
+        here = [self._jobs[job] for job in self._on.get((node, gpu), ()) if job in self._jobs]
+        if any(self._tier(job) is Tier.OPPORTUNISTIC for job in here):
+            return None
+        profiles = [self._sharing.profile(job) for job in here]
+        use = sum(_use(profile) for profile in profiles)
+        used_gb = sum(profile.mem_gb for profile in profiles)
+        return use if use < self._terms.busy and used_gb < self._terms.used_gb else None
+
+    def _cap(self, job: Job, devices: Sequence[Device]) -> float | None:
+        """GB an opportunistic job may have on each device: what is left, at most what it uses."""
+        wanted = self._sharing.profile(job).mem_gb
+        if not wanted:
+            return None
+        least = wanted
+        for node, gpu in devices:
+            others = sum(
+                self._held[other].sharing.gpu_mem_gb or 0.0
+                for other in self._on.get((node, gpu), ())
+                if other != job.id
+            )
+            room = self._view.cluster.nodes[node].device_gb - others
+            least = min(least, room - self._terms.margin_gb if others else room)
+        return max(least, 0.0)
+
+    # ---- dials
+
+    def _dials(self) -> dict[JobId, Dial]:
+        memory = self._view.memory
+        known = memory.dials if isinstance(memory, Memory) else {}
+        dials: dict[JobId, Dial] = {}
+        for job, on in list(self._held.items()):
+            if on.sharing.tier is not Tier.OPPORTUNISTIC or job not in self._jobs:
+                continue
+            devices = self._devices(on)
+            above = self._above(devices)
+            dial = met(known.get(job), above, self._view.now)
+            if above and self._view.now >= dial.since + self._terms.epoch:
+                dial = turned(dial, self._slowdown(above), self._view.now)
+            dials[job] = dial
+            cap = self._cap(self._jobs[job], devices)
+            to = replace(on, sharing=replace(on.sharing, share=dial.share, gpu_mem_gb=cap))
+            if to != on:
+                self._held[job] = to
+                self.changes[job] = to
+        return dials
+
+    def _above(self, devices: Sequence[Device]) -> tuple[JobId, ...]:
+        found = {
+            job
+            for device in devices
+            for job in self._on.get(device, ())
+            if self._held[job].sharing.tier is Tier.GUARANTEED
+        }
+        return tuple(sorted(found))
+
+    def _slowdown(self, above: Sequence[JobId]) -> float:
+        """How much slower than alone the slowest of these measured itself; 1 before any did."""
+        paces = [self._sharing.pace(self._jobs[job]) for job in above if job in self._jobs]
+        return 1.0 / max(min((p for p in paces if p is not None), default=1.0), 1e-6)
+
+    # ---- inside
+
+    def _hold(self, job: Job, to: Allocation) -> None:
+        was = self._held.pop(job.id, None)
+        if was is not None:
+            self._view.free.give(was)
+            for device in self._devices(was):
+                self._on[device].remove(job.id)
+        if to.sharing.tier is Tier.GUARANTEED:
+            self._view.free.take(replace(to, sharing=replace(to.sharing, gpu_mem_gb=None)))
+        self._held[job.id] = self.changes[job.id] = to
+        self._settle(job.id, to)
+
+    def _settle(self, job: JobId, on: Allocation) -> None:
+        for device in self._devices(on):
+            self._on.setdefault(device, []).append(job)
+
+    def _tier(self, job: Job) -> Tier:
+        return self._held[job.id].sharing.tier
+
+    def _devices(self, on: Allocation) -> list[Device]:
+        index = self._view.cluster.index
+        return [(index[part.node], gpu) for part in on.slices for gpu in part.gpus]
+
+    def _device_gb(self, on: Allocation) -> float:
+        nodes: Mapping[NodeId, int] = self._view.cluster.index
+        return min(self._view.cluster.nodes[nodes[part.node]].device_gb for part in on.slices)
+
+
+def _use(profile: Profile) -> float:
+    return min(profile.busy_s / profile.step_s, 1.0)

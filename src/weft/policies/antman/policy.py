@@ -1,0 +1,92 @@
+"""AntMan: guaranteed jobs run as if alone, opportunistic ones live on what they leave.
+
+Paper       Xiao et al., "AntMan: Dynamic Scaling on GPU Clusters for Deep Learning", OSDI 2020.
+Objective   use what guaranteed jobs leave of their devices, without their noticing.
+Needs       what a job uses of a device, and the pace that guaranteed jobs measure.
+Controls    who runs and where, the tier, the share of opportunistic jobs and their memory.
+Cost        O(n + devices) for n active jobs.
+Deviations  the paper's local coordinator is not published: shares rise by 5 points an epoch while
+            guaranteed jobs are within 2 % of their pace alone, halve beyond 5 %, and then stay
+            below what was too much until the jobs above change. Gangs of guaranteed jobs start in
+            order of submission and never hold a part: all free devices of a kind wait for the
+            first gang that can use it, and opportunistic jobs may use them meanwhile. One
+            opportunistic job to a device. `artifact` is the baseline in Muri's simulator, which
+            keeps parts of gangs and knows no shares (Zhao et al., SIGCOMM 2022).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core.about import About, Controls
+from weft.core.errors import InvalidConfig
+from weft.core.model import Tier
+from weft.core.plan import Plan
+from weft.core.table import Bools
+from weft.core.view import View
+from weft.policies.antman.artifact import as_in_muri
+from weft.policies.antman.fair import Round, Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Antman:
+    """Guaranteed jobs first, opportunistic ones beside them on the least used devices.
+
+    `quota` gives GPUs to tenants (`vision=16/nlp=8`): what a tenant asks for beyond runs as
+    opportunistic. `promote` moves such a job to devices of its own when its turn comes. Jobs of
+    at least `loose_priority` are opportunistic as well, whatever their tier. `epoch` is how often
+    shares are looked at, in seconds; a device that is `busy` or has `used_gb` of its memory
+    taken gets no opportunistic job; `margin_gb` stays between the two. `artifact` does as
+    Muri's simulator does.
+    """
+
+    quota: tuple[str, ...] = ()
+    promote: bool = False
+    loose_priority: float | None = None
+    epoch: float = 5.0
+    busy: float = 0.8
+    used_gb: float = 16.0
+    margin_gb: float = 0.5
+    artifact: bool = False
+
+    about = About(
+        "antman",
+        "Xiao et al. 2020",
+        controls=Controls.SHARE | Controls.TIER,
+        starves="opportunistic jobs get what is left",
+    )
+
+    def __post_init__(self) -> None:
+        if self.epoch <= 0:
+            raise InvalidConfig(f"antman: epoch={self.epoch:g} must be above 0 seconds")
+        self._quotas()
+
+    def decide(self, view: View) -> Plan:
+        """Start what may start, then set the shares of those in the gaps."""
+        if self.artifact:
+            return as_in_muri(view, self._loose(view, 1.0))
+        terms = Terms(
+            self._quotas(), self.promote, self.epoch, self.busy, self.used_gb, self.margin_gb
+        )
+        return Round(view, self._loose(view, self.loose_priority), terms).plan()
+
+    def _loose(self, view: View, priority: float | None) -> Bools:
+        least = np.inf if priority is None else priority
+        jobs = view.table.jobs
+        return np.array(
+            [job.tier is Tier.OPPORTUNISTIC or job.priority >= least for job in jobs], dtype=bool
+        )
+
+    def _quotas(self) -> dict[str, float]:
+        found = {}
+        for entry in self.quota:
+            tenant, equals, gpus = entry.partition("=")
+            if not equals or not gpus.isdigit():
+                raise InvalidConfig(
+                    f"antman: quota {entry!r} is not TENANT=GPUS",
+                    hint="for example antman:quota=vision=16/nlp=8",
+                )
+            found[tenant] = float(gpus)
+        return found

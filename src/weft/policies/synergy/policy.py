@@ -1,0 +1,202 @@
+"""Synergy: CPU cores and host memory by what jobs make of them, instead of by their GPUs.
+
+Paper       Mohan et al., "Looking Beyond GPUs for DNN Scheduling on Multi-Tenant Clusters",
+            OSDI 2022.
+Objective   more progress from the same GPUs, and so shorter completion times under any order:
+            jobs that need few cores and little memory leave them to jobs that need many.
+Needs       what cores and memory do for a job, by the model it trains; with `order=srtf` or
+            `ftf` an estimate of remaining times.
+Controls    who runs, on which servers, with how many CPU cores and how much memory.
+Cost        O(n log n) for the order of n active jobs; then for r jobs on s servers O(r s) by
+            TUNE, an integer program and a linear one of r s variables by OPT.
+Deviations  a job that runs on keeps its GPUs, and only its host part is set anew each round, in
+            place; the authors place every job again. What a job wants is read from its table: the
+            least that gives it all its speed. `fill` is ours. OPT never lets host parts
+            overlap, as the authors' code does for jobs left in fractions. Jobs of unknown models
+            get their share in proportion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from weft.core.about import About, Controls, Needs
+from weft.core.errors import InvalidConfig
+from weft.core.model import Allocation, JobId, Sharing, Slice
+from weft.core.plan import Plan
+from weft.core.table import Floats, Rows
+from weft.core.view import View
+from weft.policies.synergy.optimal import optimal
+from weft.policies.synergy.rack import Grant, Parts, Rack, Server, Want
+from weft.policies.synergy.tune import fill, greedy, proportional, tune
+
+MECHANISMS = {"proportional": proportional, "greedy": greedy, "tune": tune, "opt": optimal}
+
+
+@dataclass(frozen=True, slots=True)
+class Synergy:
+    """Order jobs as usual, then share out the hosts by sensitivity.
+
+    `order` says who comes first; `mechanism` how cores and memory are given out; `fill` hands
+    what is left to whoever makes most of it; `round` is the length of a round in seconds.
+    """
+
+    order: Literal["las", "fifo", "srtf", "ftf"] = "las"
+    mechanism: Literal["tune", "greedy", "proportional", "opt"] = "tune"
+    fill: bool = False
+    stay: bool = True
+    round: float = 300.0
+
+    @property
+    def about(self) -> About:
+        """Two orders ask for remaining times; GREEDY passes over jobs that want too much."""
+        known = self.order in ("srtf", "ftf")
+        return About(
+            "synergy",
+            "Mohan et al. 2022",
+            needs=Needs.MODEL | (Needs.REMAINING if known else Needs.NOTHING),
+            controls=Controls.HOST,
+            every=self.round,
+            starves="jobs that want much of a host" if self.mechanism == "greedy" else "",
+        )
+
+    def __post_init__(self) -> None:
+        if self.round <= 0:
+            raise InvalidConfig(f"synergy: round={self.round:g} must be above 0 seconds")
+
+    def decide(self, view: View) -> Plan:
+        """Order, admit by GPUs alone, share out the hosts of every kind."""
+        wanted: dict[JobId, Allocation] = {}
+        for kind, rows in _admitted(view, self._ranked(view)).items():
+            if rows:
+                floor = _Floor(view, kind, rows, stay=self.stay)
+                MECHANISMS[self.mechanism](floor.rack)
+                if self.fill:
+                    fill(floor.rack)
+                wanted |= floor.allocations()
+        return Plan.target(view, wanted)
+
+    def _ranked(self, view: View) -> Rows:
+        if self.order == "fifo":
+            return np.arange(len(view.table))
+        if self.order == "las":
+            return view.ranked(view.service())
+        left = view.remaining() / self._fastest(view)
+        if self.order == "srtf":
+            return view.ranked(left)
+        alone = view.ran() + left
+        late = np.ones(len(left))  # where nobody knows how long a job takes
+        known = np.isfinite(left) & (alone > 0.0)
+        late[known] = (view.now - view.table.submitted + left)[known] / alone[known]
+        return view.ranked(-late)
+
+    def _fastest(self, view: View) -> Floats:
+        """The speed that jobs have where they get all they want."""
+        sharing = view.sharing()
+        tables = [sharing.host(job) for job in view.table.jobs]
+        if self.mechanism == "proportional":
+            return np.ones(len(tables))
+        return np.array([1.0 if t is None else max(map(max, t.speeds)) for t in tables])
+
+
+def _admitted(view: View, order: Rows) -> dict[str, list[int]]:
+    """The first of the order whose GPUs fit together, by kind; a running job stays on its kind.
+
+    Jobs that may not be stopped come first.
+    """
+    cluster, table = view.cluster, view.table
+    room = dict(zip(cluster.kinds, view.free.idle_by_kind(), strict=True))
+    for on in table.allocations:
+        if on is not None:
+            room[cluster.kind_of(on)] += on.gpus
+    admitted: dict[str, list[int]] = {kind: [] for kind in cluster.kinds}
+    firm = view.running() & ~view.preemptible()
+    rows = [*np.flatnonzero(firm).tolist(), *(int(row) for row in order if not firm[row])]
+    for row in rows:
+        on, demand = table.allocations[row], table.jobs[row].demand
+        kinds = demand.kinds or cluster.kinds if on is None else (cluster.kind_of(on),)
+        for kind in kinds:
+            if demand.gpus <= room.get(kind, 0):
+                room[kind] -= demand.gpus
+                admitted[kind].append(row)
+                break
+        if not any(room.values()):
+            break
+    return admitted
+
+
+class _Floor:
+    """The servers of one kind, and which of their devices are whose."""
+
+    def __init__(self, view: View, kind: str, rows: list[int], *, stay: bool) -> None:
+        self._view, self._rows = view, rows
+        self._nodes = [i for i, node in enumerate(view.cluster.nodes) if node.kind == kind]
+        self._at = {view.cluster.nodes[node].id: s for s, node in enumerate(self._nodes)}
+        for on in view.table.allocations:
+            if on is not None and on.slices[0].node in self._at:
+                view.free.give(on)  # the scheduler takes this back after the decision
+        # A job that goes on keeps its devices, so the others choose among the rest.
+        self._devices = [_idle(view, node) for node in self._nodes]
+        servers = [
+            Server(len(devices), *view.free.host(node))
+            for node, devices in zip(self._nodes, self._devices, strict=True)
+        ]
+        self._places = [s for s, server in enumerate(servers) if server.gpus]
+        number = {s: i for i, s in enumerate(self._places)}
+        sharing = view.sharing()
+        wants = []
+        for row in rows:
+            on, job = view.allocation(row), view.job(row)
+            keeps = on is not None and (stay or not job.preemptible)
+            parts = tuple((number[s], c) for s, c in self._parts(on)) if keeps and on else ()
+            wants.append(Want(job.demand.gpus, sharing.host(job), parts))
+        self.rack = Rack([servers[s] for s in self._places], wants)
+
+    def allocations(self) -> dict[JobId, Allocation]:
+        """What every job was granted, on real devices."""
+        found: dict[JobId, Allocation] = {}
+        moved = []
+        for number, grant in sorted(self.rack.grants.items()):
+            row = self._rows[number]
+            on = self._view.allocation(row)
+            if on is not None and self._parts(on) == self._real(grant.parts):
+                for part in on.slices:
+                    devices = self._devices[self._at[part.node]]
+                    self._devices[self._at[part.node]] = [d for d in devices if d not in part.gpus]
+                slices = tuple(_hosted(part, grant) for part in on.slices)
+                found[self._view.job(row).id] = replace(on, slices=slices)
+            else:
+                moved.append((row, grant))
+        for row, grant in moved:
+            found[self._view.job(row).id] = self._placed(row, grant)
+        return found
+
+    def _placed(self, row: int, grant: Grant) -> Allocation:
+        slices = []
+        for server, count in grant.parts:
+            place = self._places[server]
+            taken, left = self._devices[place][:count], self._devices[place][count:]
+            self._devices[place] = left
+            node = self._view.cluster.nodes[self._nodes[place]].id
+            slices.append(_hosted(Slice(node, tuple(taken)), grant))
+        return Allocation(tuple(slices), Sharing(share=self._view.job(row).demand.share))
+
+    def _real(self, parts: Parts) -> Parts:
+        """The same with servers numbered as they stand on this floor."""
+        return tuple((self._places[server], count) for server, count in parts)
+
+    def _parts(self, on: Allocation) -> Parts:
+        return tuple(sorted((self._at[part.node], len(part.gpus)) for part in on.slices))
+
+
+def _idle(view: View, node: int) -> list[int]:
+    return list(view.free.slice(node, view.free.on(node)).gpus)
+
+
+def _hosted(part: Slice, grant: Grant) -> Slice:
+    """A slice with its part of the host."""
+    count = len(part.gpus)
+    return replace(part, cpus=count * grant.cpus, mem_gb=count * grant.mem_gb)

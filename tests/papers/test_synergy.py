@@ -1,0 +1,228 @@
+"""The worked examples of Synergy (OSDI 2022) on its published tables, and its invariants."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import weft
+from weft.core.errors import InvalidConfig
+from weft.core.model import Demand, Job, JobId
+from weft.core.profile import Sensitivity
+from weft.core.trace import Trace, Truth
+from weft.perf.host import read_tables, shipped
+from weft.policies.synergy.optimal import optimal, super_server
+from weft.policies.synergy.policy import Synergy
+from weft.policies.synergy.rack import Rack, Server, Want
+from weft.policies.synergy.tune import fill, greedy, proportional, tune
+from weft.testing import check_policy, view_of
+
+DATA = Path(os.environ.get("WEFT_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+needs_data = pytest.mark.skipif(
+    not (DATA / "synergy").is_dir(), reason="the published tables are not here"
+)
+ONE = "res18 alexnet gnmt transformer lstm mobilenet res50 deepspeech"
+TWO = "gnmt lstm transformer res50 deepspeech mobilenet alexnet res18"
+THREE = "m5 shufflenet gnmt gnmt lstm lstm transformer transformer"
+FOUR = "res18 res18 gnmt lstm"
+BIG, SMALL = Server(8, 24.0, 500.0), Server(4, 12.0, 250.0)
+Mechanism = Callable[[Rack], None]
+
+
+def filled(rack: Rack) -> None:
+    tune(rack)
+    fill(rack)
+
+
+@cache
+def tables() -> dict[str, Sensitivity]:
+    return read_tables(DATA / "synergy")
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("jobs", "server", "mechanism", "total", "idle_cores"),
+    [
+        (ONE, BIG, proportional, 8.0, 0),
+        (ONE, BIG, greedy, 8.34, 0),
+        (ONE, BIG, tune, 8.15, 5),
+        (ONE, BIG, optimal, 9.58, 0),
+        (ONE, BIG, filled, 9.58, 0),
+        (TWO, BIG, greedy, 6.70, 8),
+        (TWO, BIG, tune, 8.70, 2),
+        (TWO, BIG, optimal, 9.58, 0),
+        (THREE, BIG, greedy, 11.39, 0),
+        (THREE, BIG, tune, 11.39, 0),
+        (THREE, BIG, optimal, 11.39, 0),
+        (FOUR, SMALL, proportional, 4.0, 0),
+        (FOUR, SMALL, greedy, 4.4, 1),
+        (FOUR, SMALL, tune, 4.0, 4),
+        (FOUR, SMALL, optimal, 5.06, 0),
+        (FOUR, SMALL, filled, 5.06, 0),
+    ],
+)
+def test_worked_examples_on_one_server(
+    jobs: str, server: Server, mechanism: Mechanism, total: float, idle_cores: int
+) -> None:
+    rack = Rack([server], [Want(1, tables()[name]) for name in jobs.split()])
+
+    mechanism(rack)
+
+    assert rack.total() == pytest.approx(total)
+    assert rack.cpus[0] == pytest.approx(idle_cores)
+
+
+@needs_data
+def test_greedy_skips_what_does_not_fit_and_tune_sends_the_rich_back() -> None:
+    wants = [Want(1, tables()[name]) for name in ONE.split()]
+    skipping, reverting = Rack([BIG], wants), Rack([BIG], wants)
+
+    greedy(skipping)
+    tune(reverting)
+
+    assert sorted(skipping.grants) == [0, 1, 2, 3, 4]
+    assert len(reverting.grants) == 8
+    assert reverting.grants[1].cpus == reverting.grants[0].cpus == 3.0
+
+
+@needs_data
+def test_replicated_servers_and_jobs_scale_the_optimum() -> None:
+    wants = [Want(1, tables()[name]) for name in ONE.split()]
+
+    three = super_server(Rack([BIG] * 3, wants * 3))
+
+    assert sum(point.speed for point in three.values()) == pytest.approx(3 * 9.58)
+
+
+models = st.sampled_from(sorted(shipped()))
+rounds = st.lists(st.tuples(st.sampled_from([1, 1, 2, 4]), models), min_size=1, max_size=12)
+
+
+def racked(round_: list[tuple[int, str]], count: int) -> Rack:
+    """Jobs whose GPUs fit on so many servers; some of them run already, on the first with room."""
+    left, wants, room = 8 * count, [], [8] * count
+    for number, (gpus, model) in enumerate(round_):
+        if gpus > left:
+            continue
+        left -= gpus
+        at = next((s for s in range(count) if room[s] >= gpus), None) if number % 2 else None
+        if at is not None:
+            room[at] -= gpus
+        wants.append(Want(gpus, shipped()[model], () if at is None else ((at, gpus),)))
+    return Rack([BIG] * count, wants)
+
+
+@settings(deadline=None)
+@given(rounds, st.integers(1, 3), st.sampled_from([greedy, tune, optimal, filled, proportional]))
+def test_no_server_promises_more_than_it_has(
+    round_: list[tuple[int, str]], count: int, mechanism: Mechanism
+) -> None:
+    rack = racked(round_, count)
+
+    mechanism(rack)
+
+    used = [[0.0, 0.0, 0.0] for _ in range(count)]
+    for number, grant in rack.grants.items():
+        assert grant.gpus == rack.wants[number].gpus
+        for server, gpus in grant.parts:
+            used[server][0] += gpus
+            used[server][1] += gpus * grant.cpus
+            used[server][2] += gpus * grant.mem_gb
+    for gpus, cpus, mem_gb in used:
+        assert gpus <= 8
+        assert cpus <= 24.0 + 1e-4
+        assert mem_gb <= 500.0 + 1e-3
+
+
+@settings(deadline=None)
+@given(rounds, st.integers(1, 3), st.sampled_from([tune, optimal, filled]))
+def test_nobody_is_skipped_or_slower_than_its_share(
+    round_: list[tuple[int, str]], count: int, mechanism: Mechanism
+) -> None:
+    rack = racked(round_, count)
+
+    mechanism(rack)
+
+    assert len(rack.grants) == len(rack.wants)
+    for number, grant in rack.grants.items():
+        fair = rack.speed(number, *rack.fair)
+        assert rack.speed(number, grant.cpus, grant.mem_gb) >= fair - 1e-6
+
+
+@settings(deadline=None)
+@given(rounds, st.integers(1, 3))
+def test_tune_lies_between_proportion_and_the_bound_and_filling_helps(
+    round_: list[tuple[int, str]], count: int
+) -> None:
+    fair, tuned, full = (racked(round_, count) for _ in range(3))
+    proportional(fair)
+    tune(tuned)
+    filled(full)
+    bound = sum(point.speed for point in super_server(racked(round_, count)).values())
+
+    assert fair.total() <= tuned.total() + 1e-6
+    assert tuned.total() <= full.total() + 1e-6
+    assert full.total() <= bound + 1e-3
+
+
+@given(st.lists(st.sampled_from(["gnmt", "lstm", "bert"]), min_size=1, max_size=8))
+def test_language_models_leave_the_host_to_others(names: list[str]) -> None:
+    rack = Rack([BIG], [Want(1, shipped()[name]) for name in names])
+
+    tune(rack)
+
+    assert rack.total() == pytest.approx(len(names))
+    assert all(grant.cpus == 1.0 for grant in rack.grants.values())
+
+
+# ---- the policy
+
+
+def test_orders_put_the_right_job_first() -> None:
+    early = Job(JobId("early"), 0.0, Demand(8), hints={"duration_s": 9000.0})
+    short = Job(JobId("short"), 0.0, Demand(8), hints={"duration_s": 60.0})
+    view = view_of(8, early, short)
+
+    assert set(view.after(Synergy(order="fifo").decide(view))) == {"early"}
+    assert set(view.after(Synergy(order="srtf").decide(view))) == {"short"}
+    late = view_of(8, early, short, now=0.0)
+    assert set(late.after(Synergy(order="ftf").decide(late))) == {"early"}
+
+
+def test_a_job_that_goes_on_is_tuned_in_place(tmp_path: Path) -> None:
+    hungry = Job(JobId("a"), 0.0, Demand(1), model="res18")
+    others = [Job(JobId(f"b{i}"), 600.0, Demand(1), model="deepspeech") for i in range(7)]
+    trace = Trace("t", tuple((job, Truth(3000.0)) for job in (hungry, *others)))
+    cluster = tmp_path / "c.yaml"
+    cluster.write_text("nodes: [{count: 1, gpus: 8, kind: v100, cpus: 24, mem_gb: 500}]")
+
+    outcome = weft.simulate(trace, Synergy(), str(cluster)).outcomes["synergy"][0]
+
+    # 600 s at what all the cores it can use give it, the rest at its share.
+    top = max(map(max, shipped()["res18"].speeds))
+    assert outcome.per_job.end_s[0] == pytest.approx(600.0 + 3000.0 - 600.0 * top)
+    assert outcome.per_job.restarts.sum() == 0
+
+
+def test_a_round_has_a_length() -> None:
+    with pytest.raises(InvalidConfig, match="round=0"):
+        Synergy(round=0.0)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Synergy(order="fifo", mechanism="greedy"),
+        Synergy(order="srtf", mechanism="opt", round=600.0),
+        Synergy(order="ftf", mechanism="proportional", stay=False),
+        Synergy(fill=True),
+    ],
+)
+def test_every_mechanism_keeps_the_contract(policy: Synergy) -> None:
+    check_policy(policy)

@@ -10,16 +10,20 @@ from pathlib import Path
 from weft.app.setup import Setup
 from weft.core.about import Controls
 from weft.core.cluster import Cluster
+from weft.core.learning import Training
 from weft.core.policy import Policy
 from weft.core.ports import Beliefs, PerfModel
 from weft.core.registry import build
 from weft.core.trace import Trace
 from weft.perf.adaptive import Adaptive
+from weft.perf.batching import batching_of, untuned
 from weft.perf.beliefs import FittedBeliefs
 from weft.perf.colocation import Colocated, Host, insensitive
 from weft.perf.host import TABLES, ByModel
 from weft.perf.host import read_tables as read_sensitivities
 from weft.perf.host import shipped as shipped_sensitivities
+from weft.perf.layered import Layered
+from weft.perf.learner import Learner
 from weft.perf.linear import LinearBeliefs
 from weft.perf.neighbouring import MeasuredPairs, interfering, profile_of
 from weft.perf.replay import Replay
@@ -41,7 +45,8 @@ class Speeds:
     """The truth, what is believed of it, and the trace restricted to where its jobs can run.
 
     `together` is what happens to jobs that share devices, None where the policy lets none;
-    `interruption` is what every decision costs every running job, where that is counted.
+    `interruption` is what every decision costs every running job, where that is counted;
+    `training` what is learnt of workers, servers and losses, None where no job has any.
     """
 
     perf: PerfModel
@@ -49,6 +54,7 @@ class Speeds:
     trace: Trace
     together: Colocated | None = None
     interruption: Interruption | None = None
+    training: Training | None = None
 
 
 def speeds(setup: Setup, trace: Trace, cluster: Cluster, policy: Policy) -> Speeds:
@@ -64,12 +70,14 @@ def speeds(setup: Setup, trace: Trace, cluster: Cluster, policy: Policy) -> Spee
             truth, LinearBeliefs(), trace, together if shared else None, truth.interruption
         )
     known = _known(setup, trace, cluster, policy)
-    if not shared:
+    if not shared or known.training is not None:
         return known
     together = MeasuredPairs(
         profile_of,
         interfering(setup.sharing),
         sensitivity=_host(setup, cluster, policy),
+        # Jobs that choose their own batch have it in their pace already.
+        batching=batching_of if known.perf.steady else untuned,
         table=known.perf if isinstance(known.perf, Throughputs) else None,
     )
     return replace(known, together=together)
@@ -89,6 +97,9 @@ def _known(setup: Setup, trace: Trace, cluster: Cluster, policy: Policy) -> Spee
 
     A trace of models that nobody measured is taken at its recorded durations.
     """
+    if any("server_cpus" in job.hints or truth.curve is not None for job, truth in trace):
+        truth = Layered(Replay(setup.restart_cost))
+        return Speeds(truth, LinearBeliefs(), trace, training=Learner(cluster))
     names = frozenset(job.model for job, _ in trace)
     if setup.profiles.endswith(".json"):
         path = Path(setup.profiles).expanduser()

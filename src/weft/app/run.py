@@ -93,6 +93,7 @@ def run_one(setup: Setup, report: Report | None = None) -> Outcome:
             predictor=predictor,
             beliefs=known.beliefs,
             colocation=known.together,
+            training=known.training,
             seed=setup.seed,
             journal=journal,
         )

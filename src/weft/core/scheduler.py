@@ -30,6 +30,7 @@ from weft.core.events import (
     Woken,
 )
 from weft.core.free import EPS
+from weft.core.learning import Training
 from weft.core.model import Allocation, Discipline, JobId, Tier
 from weft.core.plan import Plan
 from weft.core.policy import Policy
@@ -54,6 +55,7 @@ class Scheduler:
         predictor: Predictor | None = None,
         beliefs: Beliefs | None = None,
         colocation: Colocation | None = None,
+        training: Training | None = None,
         seed: int = 0,
         journal: Journal | None = None,
     ) -> None:
@@ -61,6 +63,7 @@ class Scheduler:
         self.predictor = predictor
         self.beliefs = beliefs
         self.colocation = colocation
+        self.training = training
         self.state = State(cluster)
         self.memory: object = None
         self.timed: Callable[[Callable[[View], Plan], View], Plan] | None = None
@@ -103,13 +106,13 @@ class Scheduler:
 
     def remember(self) -> tuple[object, ...]:
         """All that a log would bring back, to be pickled; the policy's memory is not part."""
-        believed = (self.predictor, self.beliefs, self.colocation)
+        believed = (self.predictor, self.beliefs, self.colocation, self.training)
         return (self.state, *believed, self._history, self._learned)
 
     def restore(self, kept: tuple[Any, ...]) -> None:
         """Take up where `remember` was called."""
         self.state, self.predictor, self.beliefs, self.colocation, *rest = kept
-        self._history, self._learned = rest
+        self.training, self._history, self._learned = rest
 
     def use(self, policy: Policy) -> None:
         """Decide by another policy from now on; it starts without memory."""
@@ -156,6 +159,7 @@ class Scheduler:
             self._seed,
             state.decisions,
             self.colocation,
+            self.training,
         )
         mark = state.free.mark()
         decide = self.policy.decide
@@ -258,14 +262,14 @@ class Scheduler:
         on = table.allocations[row]
         if on is None or table.get(row, "attempt") != event.attempt:
             return
-        for listener in (self.beliefs, self.colocation):
+        for listener in (self.beliefs, self.colocation, self.training):
             if listener is not None:
                 listener.observe(table.jobs[row], self.state.cluster.kind_of(on), event.values)
 
     def _learn(self) -> None:
         ended = self.state.ended
         for one in ended[self._learned :]:
-            for listener in (self.beliefs, self.colocation):
+            for listener in (self.beliefs, self.colocation, self.training):
                 if listener is not None:
                     listener.forget(one.job)
             if one.finished:

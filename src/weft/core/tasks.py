@@ -73,6 +73,8 @@ class Tasks:
             servers = max(min(int(fits + 1e-6), left), 0)
             left -= servers
             found.append((workers, servers))
+        if left == self.most_servers:
+            found[0] = (found[0][0], 1)  # without any it could not train: one squeezes in
         return tuple(found)
 
 

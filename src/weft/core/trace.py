@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from weft.core.convergence import Curve
 from weft.core.model import Job
 
 
@@ -15,13 +16,15 @@ class Truth:
 
     `length` is seconds of work on the allocation the trace ran with. `failures` are points of
     progress, in the same seconds, at which a run of the job dies and must be retried. `state`
-    is how the job ended in the trace; `censored` says that `length` is only a lower bound.
+    is how the job ended in the trace; `censored` says that `length` is only a lower bound. `curve`
+    is how its loss falls, None where nobody asks.
     """
 
     length: float
     failures: tuple[float, ...] = ()
     state: str = "completed"
     censored: bool = False
+    curve: Curve | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import numpy as np
 from weft.core.cluster import Cluster
 from weft.core.errors import PlanError
 from weft.core.free import Free
+from weft.core.learning import Training
 from weft.core.model import Allocation, Job, JobId
 from weft.core.plan import Plan
 from weft.core.ports import Beliefs, Colocation, Predictor
@@ -21,7 +22,8 @@ class View:
     """The cluster at one instant; valid during one decision.
 
     `free` may be used for trials: whatever a policy does to it is undone after the decision.
-    `history` holds the GPU-seconds of finished jobs, oldest first.
+    `history` holds the GPU-seconds of finished jobs, oldest first. `training` is what is known of
+    workers, servers and losses; None where no job has told of any.
     """
 
     now: float
@@ -35,6 +37,7 @@ class View:
     seed: int = 0
     decision: int = 0
     colocation: Colocation | None = None
+    training: Training | None = None
 
     @cached_property
     def rng(self) -> np.random.Generator:

@@ -7,6 +7,7 @@ import numpy as np
 from weft.core.cluster import Cluster
 from weft.core.table import Floats
 from weft.sim.driver import Counts
+from weft.sim.marks import worth
 from weft.sim.metrics import HOUR, contention, finish_time_fairness, level, mean, percentile
 from weft.sim.physics import Physics
 from weft.sim.result import Bar, Outcome, PerJob, Series
@@ -78,6 +79,8 @@ def _metrics(
         "worst_ftf": float(rho.max(initial=0.0)),
         "unfair_fraction": mean((rho > 1.0 + 1e-9).astype(float)),
         "decisions": counts.decisions,
+        **worth(physics.trace, physics.first_start, physics.ended_at),
+        **physics.marks.metrics(),
     }
 
 

@@ -12,6 +12,7 @@ from weft.core.model import Allocation, Discipline, Job, JobId, NodeId
 from weft.core.ports import Agent, Coupling, PerfModel, Resident
 from weft.core.table import Floats
 from weft.core.trace import Trace
+from weft.sim.marks import Marks
 from weft.sim.neighbours import Neighbours
 from weft.sim.suspension import Suspension
 
@@ -85,6 +86,7 @@ class Physics:
         self._on: dict[int, tuple[float, float, Allocation]] = {}
         self._neighbours = Neighbours(coupling) if coupling is not None else None
         self._speed = np.ones(n)
+        self.marks = Marks(trace)
         self.interruption = interruption
         self._suspension = None if resume_s is None else Suspension(resume_s)
 
@@ -185,7 +187,10 @@ class Physics:
     def _settle(self, now: float, seq: int) -> None:
         """Book the progress made so far."""
         gained = max(now - self._since[seq], 0.0)
+        before = float(self._base[seq])
         self._base[seq] += self._rate[seq] * gained
+        if seq in self.marks.ahead:
+            self.marks.cross(seq, now, before, float(self._base[seq]), float(self._rate[seq]))
         self._since[seq] += gained
 
     def _account(self, now: float, seq: int) -> None:

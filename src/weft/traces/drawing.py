@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from weft.core.cluster import parse_cluster
+from weft.core.convergence import Curve
 from weft.core.model import BatchRange, Demand, Job, JobId, Tier
 from weft.core.trace import LoadReport, Trace, Truth
 from weft.traces.arrivals import Ints
@@ -56,6 +57,7 @@ class Drawn:
     priorities: Sequence[float] = ()
     batches: Sequence[BatchRange] = ()
     hints: Sequence[dict[str, float]] = ()
+    curves: Sequence[Curve | None] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ def assemble(name: str, drawn: Drawn) -> tuple[tuple[Job, Truth], ...]:
         _ordered(drawn.priorities, rows, 0.0),
         _ordered(drawn.tiers, rows, Tier.GUARANTEED),
         _ordered(drawn.hints, rows, {}),
+        _ordered(drawn.curves, rows, None),
         strict=True,
     )
     return tuple(
@@ -131,7 +134,7 @@ def assemble(name: str, drawn: Drawn) -> tuple[tuple[Job, Truth], ...]:
                 tier=tier,
                 hints=hints,
             ),
-            Truth(length, (), state),
+            Truth(length, (), state, curve=curve),
         )
         for i, (
             at,
@@ -145,6 +148,7 @@ def assemble(name: str, drawn: Drawn) -> tuple[tuple[Job, Truth], ...]:
             priority,
             tier,
             hints,
+            curve,
         ) in enumerate(columns)
     )
 

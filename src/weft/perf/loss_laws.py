@@ -1,0 +1,154 @@
+"""Laws fitted to a loss that falls, to foretell what the next iterations bring (SLAQ, SoCC 2017).
+
+First-order methods converge sublinearly, 1 / (a k^2 + b k + c) + d; quasi-Newton methods and the
+like linearly, mu^(k - b) + c. Old points count less and less. For a given d, or mu, what is left is
+linear least squares: all candidates are solved together, and the best is refined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from weft.core.table import Floats
+
+LEAST_POINTS = 3
+DECAY = 0.9
+CANDIDATES = 17
+REFINEMENTS = 6
+# All ways to leave out some of a, b and c; one of them is the least squares with nothing negative.
+SUBSETS = [s for size in (1, 2, 3) for s in combinations(range(3), size)]
+
+
+@dataclass(frozen=True, slots=True)
+class Sublinear:
+    """1 / (a k^2 + b k + c) + d."""
+
+    a: float
+    b: float
+    c: float
+    d: float
+
+    def __call__(self, k: Any) -> Any:
+        """The loss after k iterations."""
+        return 1.0 / (self.a * k**2 + self.b * k + self.c) + self.d
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """mu^(k - b) + c, as scale mu^k + c."""
+
+    mu: float
+    scale: float
+    c: float
+
+    def __call__(self, k: Any) -> Any:
+        """The loss after k iterations."""
+        return self.scale * self.mu**k + self.c
+
+
+def fit_law(
+    iterations: Sequence[float], losses: Sequence[float], family: str = ""
+) -> Sublinear | Linear | None:
+    """The law that explains a history best; of both families unless one is named.
+
+    None for fewer than three points, or where nothing falls.
+    """
+    k, loss = np.asarray(iterations, dtype=float), np.asarray(losses, dtype=float)
+    if len(k) < LEAST_POINTS or not np.isfinite(loss).all() or loss.min() <= 0.0 or k.max() <= 0.0:
+        return None
+    weight = np.power(DECAY, np.arange(len(k))[::-1] / 2.0)
+    span, size = float(k.max()), float(loss.max())
+    tried: list[tuple[float, Sublinear | Linear | None]] = []
+    if family != "linear":
+        tried.append(_sublinear(k / span, loss / size, weight, span, size))
+    if family != "sublinear":
+        tried.append(_linear(k / span, loss / size, weight, span, size))
+    error, law = min(tried, key=lambda found: found[0])
+    return law if np.isfinite(error) else None
+
+
+def _sublinear(
+    k: Floats, loss: Floats, weight: Floats, span: float, size: float
+) -> tuple[float, Sublinear | None]:
+    low, high = 0.0, float(loss.min()) * (1.0 - 1e-6)
+    best: tuple[float, Sublinear | None] = (np.inf, None)
+    powers = np.stack([k**2, k, np.ones_like(k)], axis=1)
+    for _ in range(REFINEMENTS):
+        grid = np.linspace(low, high, CANDIDATES)
+        errors, abc = _with_floors(powers, loss, weight, grid)
+        at = int(errors.argmin())
+        if errors[at] < best[0]:
+            a, b, c = (abc[at] / size / np.array([span**2, span, 1.0])).tolist()
+            best = float(errors[at]), Sublinear(a, b, c, float(grid[at]) * size)
+        low, high = float(grid[max(at - 1, 0)]), float(grid[min(at + 1, CANDIDATES - 1)])
+    return best
+
+
+def _with_floors(
+    powers: Floats, loss: Floats, weight: Floats, floors: Floats
+) -> tuple[Floats, Floats]:
+    """For each floor the least error and its a, b and c."""
+    above = loss[None, :] - floors[:, None]
+    # An error of 1 / above counts as much as the error of the loss that it leads to.
+    counts = weight * above**2
+    columns = powers[None, :, :] * counts[:, :, None]
+    wanted = counts / above
+    gram = np.einsum("dni,dnj->dij", columns, columns)
+    gram += 1e-12 * np.eye(3) * np.trace(gram, axis1=1, axis2=2)[:, None, None]
+    moment = np.einsum("dni,dn->di", columns, wanted)
+    errors = np.full(len(floors), np.inf)
+    found = np.zeros((len(floors), 3))
+    for subset in SUBSETS:
+        at = np.ix_(range(len(floors)), subset, subset)
+        part = np.zeros((len(floors), 3))
+        part[:, subset] = np.linalg.solve(gram[at], moment[:, subset, None])[:, :, 0]
+        inverse = np.einsum("ni,di->dn", powers, part)
+        good = (part >= 0.0).all(axis=1) & (inverse.min(axis=1) > 1e-9)
+        off = weight * (1.0 / np.where(inverse > 1e-9, inverse, 1.0) - above)
+        error = np.where(good, np.einsum("dn,dn->d", off, off), np.inf)
+        better = error < errors
+        errors[better], found[better] = error[better], part[better]
+    return errors, found
+
+
+def _linear(
+    k: Floats, loss: Floats, weight: Floats, span: float, size: float
+) -> tuple[float, Linear | None]:
+    """`mu` by how often it falls to a part of e over the history: from hardly ever to often."""
+    low, high = np.log(1e-3), np.log(1e3)
+    best: tuple[float, Linear | None] = (np.inf, None)
+    for _ in range(REFINEMENTS):
+        rates = np.exp(np.linspace(low, high, CANDIDATES))
+        errors, scale, floor = _with_rates(k, loss, weight, rates)
+        at = int(errors.argmin())
+        if errors[at] < best[0]:
+            mu = float(np.exp(-rates[at] / span))
+            best = float(errors[at]), Linear(mu, float(scale[at]) * size, float(floor[at]) * size)
+        edges = np.log(rates)
+        low, high = float(edges[max(at - 1, 0)]), float(edges[min(at + 1, CANDIDATES - 1)])
+    return best
+
+
+def _with_rates(
+    k: Floats, loss: Floats, weight: Floats, rates: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """For each rate the least error, scale and floor; neither of them negative."""
+    falls = np.exp(-rates[:, None] * k[None, :])
+    w = weight**2
+    total = w.sum()
+    mean_fall, mean_loss = falls @ w / total, float(w @ loss) / total
+    spread = ((falls - mean_fall[:, None]) ** 2) @ w
+    together = (falls - mean_fall[:, None]) @ (w * (loss - mean_loss))
+    scale = np.divide(together, spread, out=np.zeros(len(rates)), where=spread > 1e-18)
+    floor = mean_loss - scale * mean_fall
+    # Below zero the floor is zero, and the scale is found again without it.
+    alone = falls @ (w * loss) / np.maximum((falls**2) @ w, 1e-300)
+    scale, floor = np.where(floor < 0.0, alone, scale), np.maximum(floor, 0.0)
+    off = weight * (scale[:, None] * falls + floor[:, None] - loss[None, :])
+    errors = np.where(scale >= 0.0, np.einsum("rn,rn->r", off, off), np.inf)
+    return errors, scale, floor

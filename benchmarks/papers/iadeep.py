@@ -1,9 +1,9 @@
 """IADeep on a generated workload: `python -m benchmarks.papers.iadeep [FOLDER]`.
 
 The eight models of the paper's evaluation, one GPU each, on 20 GPUs of 24 GB as in the paper;
-arrivals and lengths are drawn, step times and noise scales are ours (`weft.perf.batching`). Speeds
-side by side are by the package's interference model under the driver's time slicing. With a
-folder, writes there how the searches converged (`convergence.html`; PNG where plotly can).
+arrivals and lengths are drawn (`colocated` of `weft list trace`), step times and noise scales are
+ours (`weft.perf.batching`). Speeds side by side are by the package's interference model under the
+driver's time slicing. With a folder, writes `convergence.html` there: how the searches went.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import numpy as np
 
 from weft.core.about import About
 from weft.core.cluster import parse_cluster
-from weft.core.model import BatchRange, Job, JobId
+from weft.core.model import JobId
 from weft.core.plan import Plan
 from weft.core.policy import Policy
 from weft.core.registry import build
 from weft.core.scheduler import Scheduler
 from weft.core.table import Floats
-from weft.core.trace import Trace, Truth
+from weft.core.trace import Trace
 from weft.core.view import View
-from weft.perf.batching import MODELS, batching_of
+from weft.perf.batching import batching_of
 from weft.perf.colocation import Colocated
 from weft.perf.linear import LinearBeliefs
 from weft.perf.neighbouring import interfering, profile_of
@@ -33,12 +33,10 @@ from weft.policies.iadeep.policy import Memory
 from weft.predict.none import NoPredictor
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics
+from weft.traces.colocated import CLUSTER, JOBS, LOAD, generate
+from weft.traces.options import Request
 
-CLUSTER = "5x4:rtx3090"
-JOBS = 400
 SEEDS = (0, 1, 2)
-MEAN_S = 1800.0
-LOAD = 1.3
 POLICIES = ("fifo", "iadeep:tune=false", "iadeep", "iadeep:artifact=true")
 
 
@@ -50,7 +48,7 @@ def main() -> int:
     last: dict[str, float] = {}
     watched: list[Watched] = []
     for policy in POLICIES:
-        runs = [simulate(workload(seed), policy, seed) for seed in SEEDS]
+        runs = [simulate(generate(Request(seed=seed)), policy, seed) for seed in SEEDS]
         mean[policy] = float(np.mean([run.completion.mean() for run in runs]))
         last[policy] = float(np.mean([run.makespan for run in runs]))
         fullest = max(run.watched.fullest_gb for run in runs)
@@ -69,27 +67,6 @@ def main() -> int:
     rivals = ("fifo", "iadeep:tune=false")
     won = all(mean["iadeep"] < mean[r] and last["iadeep"] < last[r] for r in rivals)
     return 0 if won else 1
-
-
-def workload(seed: int, jobs: int = JOBS, load: float = LOAD) -> Trace:
-    """Jobs of the eight models: Poisson arrivals, log-normal lengths."""
-    rng = np.random.default_rng(seed)
-    names = list(MODELS)
-    lengths = np.maximum(60.0, MEAN_S * rng.lognormal(-0.5, 1.0, jobs))
-    gpus = parse_cluster(CLUSTER).gpus
-    gaps = rng.exponential(lengths.mean() / (gpus * load), jobs)
-    drawn = []
-    for i, at in enumerate(np.cumsum(gaps)):
-        model = names[int(rng.integers(len(names)))]
-        init = MODELS[model].known.init
-        job = Job(
-            JobId(f"{model}-{i}"),
-            float(at),
-            model=model,
-            batch=BatchRange(init, 2 * init, 2 * init),
-        )
-        drawn.append((job, Truth(float(lengths[i]))))
-    return Trace(f"colocated-{seed}", tuple(drawn), CLUSTER)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,25 @@
+"""The workload of jobs that can share GPUs."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.perf.batching import MODELS, batching_of
+from weft.traces.colocated import BATCHES, generate
+from weft.traces.options import Request
+
+
+def test_every_job_is_tunable_and_submitted_with_its_models_batch() -> None:
+    trace = generate(Request(seed=3, jobs=100))
+
+    assert {name: model.known.init for name, model in MODELS.items()} == BATCHES
+    assert all(batching_of(job) is MODELS[job.model] for job, _ in trace)
+    assert {job.model for job, _ in trace} == set(BATCHES)
+
+
+def test_the_load_is_what_was_asked_for() -> None:
+    trace = generate(Request(seed=0, jobs=2000, load=0.9, gpus=40))
+
+    assert trace.load(40) == pytest.approx(0.9, rel=1e-6)
+    assert generate(Request(seed=0)) == generate(Request(seed=0))
+    assert generate(Request(seed=0)) != generate(Request(seed=1))

@@ -16,11 +16,14 @@ from weft.train.timing import Stopwatch
 from weft.wire.messages import Adjust, Stop
 
 # The vector that is summed over the ranks, by position.
-STOP, SAVE, TOTAL, PER_GPU, MICROS, EVERY, MEASURED, FEW_SQR, MANY_SQR, WIDTH = range(10)
+STOP, SAVE, TOTAL, PER_GPU, MICROS, EVERY, REST, MEASURED, FEW_SQR, MANY_SQR, WIDTH = range(11)
 
 TUNE_STEPS = 20
 TUNE_S = 1.0
 SAVE_COST = 0.01  # of the time that may go into checkpoints
+TALK_S = 0.1  # ranks with shorter steps exchange about this often, not every step
+RAREST = 64
+FIRST_EVERY = 8
 
 
 class Order(NamedTuple):
@@ -47,6 +50,8 @@ class Control:
         self._sizes: tuple[float, float] | None = None
         self._tuned = (0, 0.0)
         self._steps = 0
+        self._rest = 1  # steps from one exchange to the next
+        self._next = 1
         self.unsaved = False
 
     def tune(self, tuner: Tuner, noise: GradientNoise, total: int) -> None:
@@ -75,10 +80,15 @@ class Control:
         """Tell the others, hear what was agreed one step ago, and take it up."""
         self._steps += 1
         self.unsaved = True
+        if self._gang.size == 1:
+            self._hear()
+            wishes, sizes = self._wishes(gradients, watch)
+            return self._take_up(wishes, sizes, gradients, watch)
+        if self._steps < self._next:
+            return Order()
+        self._next = self._steps + self._rest
         self._hear()
         wishes, sizes = self._wishes(gradients, watch)
-        if self._gang.size == 1:
-            return self._take_up(wishes, sizes, gradients, watch)
         agreed, before = self._gang.agreed(), self._sizes
         self._gang.begin(wishes)
         self._sizes = sizes
@@ -112,12 +122,20 @@ class Control:
             sizes = (norms.few, norms.many)
         if self._gang.rank == 0:
             wishes[SAVE] = float(time.monotonic() >= self._save_at)
-            wishes[EVERY] = float(gradients.thin(watch.median("step_s"))) if norms else 0.0
+            wishes[EVERY] = self._every(gradients, watch) if norms else 0.0
+            step_s = watch.median("step_s") if self._gang.size > 1 else 0.0
+            wishes[REST] = min(max(TALK_S // step_s, 1.0), RAREST) if step_s else 0.0
             batch = self._proposed(watch)
             if batch != self.batch:
                 wishes[TOTAL], wishes[PER_GPU] = float(batch.total), float(batch.per_gpu)
                 wishes[MICROS] = float(batch.accumulate + 1)
         return wishes, sizes
+
+    def _every(self, gradients: Gradients, watch: Stopwatch) -> float:
+        """How rarely to measure gradients: more often until there is something to go by."""
+        thin = gradients.thin(watch.median("step_s"))
+        known = self._noise is not None and self._noise.known
+        return float(thin if known else min(thin, FIRST_EVERY))
 
     def _proposed(self, watch: Stopwatch) -> Batch:
         if self._told is not None:
@@ -146,6 +164,8 @@ class Control:
         if sizes is not None and agreed[MEASURED] == ranks and self._noise is not None:
             few_sqr, many_sqr = agreed[FEW_SQR] / ranks, agreed[MANY_SQR] / ranks
             self._noise.observe(Norms(few_sqr, sizes[0], many_sqr, sizes[1]))
+        if agreed[REST]:
+            self._rest = int(agreed[REST])
         if agreed[EVERY]:
             gradients.every = int(agreed[EVERY])
         if agreed[TOTAL]:

@@ -42,7 +42,7 @@ class Gradients:
         self.measuring = False
         self.ready: Any = None  # when the last of this rank's own gradients was there
 
-    def hook(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    def hook(self, bucket: Any) -> Any:
         """DDP's communication hook: a bucket of this rank's gradients, about to be averaged."""
         buffer = bucket.buffer()
         if self.measuring:
@@ -54,7 +54,7 @@ class Gradients:
             self.ready = self._clock.now()
         buffer.div_(self._ranks)
         future = dist.all_reduce(buffer, async_op=True).get_future()
-        return future.then(_first)  # type: ignore[no-any-return]
+        return future.then(_first)
 
     def begin(self, step: int) -> None:
         """A new step: decide whether to measure it."""

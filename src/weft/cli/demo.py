@@ -14,12 +14,14 @@ from weft.cli.show import user_errors
 if TYPE_CHECKING:
     from weft.cli.client import Client
 
-POLICY = "gandiva:elastic=true,quantum=5"
+LABELS = ("", "batch", "goodput")
 
 
 def demo(
     slots: Annotated[int, typer.Option(help="CPU slots to schedule on.", min=1, max=64)] = 4,
-    policy: Annotated[str, typer.Option("--policy", "-p", help="What decides.")] = POLICY,
+    policy: Annotated[
+        str, typer.Option("--policy", "-p", help="What decides; unless told, two take turns.")
+    ] = "",
     port: Annotated[int, typer.Option(help="Where the API is; another if taken.")] = 7878,
     leave: Annotated[
         bool, typer.Option("--exit", help="Leave when the jobs are done; as WEFT_DEMO_EXIT=1.")
@@ -33,7 +35,7 @@ def demo(
     """
     import tempfile
 
-    from weft.cli.demo_jobs import check_torch
+    from weft.cli.demo_jobs import GROW, check_torch
     from weft.cli.own_service import own_service
     from weft.cli.screen import console, interactive
 
@@ -43,10 +45,10 @@ def demo(
     with user_errors(), tempfile.TemporaryDirectory(prefix="weft-demo-") as folder:
         check_torch()
         screen.print("starting the service and a process that has PyTorch loaded", style="dim")
-        told = ("--engine", f"local:cpu=true,slots={slots}", "--policy", policy)
+        told = ("--engine", f"local:cpu=true,slots={slots}", "--policy", policy or GROW)
         with own_service(Path(folder), port, *told) as client:
             screen.print(f"API: {client.url}   docs: {client.url}/docs", soft_wrap=True)
-            show = Show(client, attended=attended)
+            show = Show(client, slots, attended=attended, fixed=bool(policy))
             try:
                 show.play()
                 show.final()
@@ -62,10 +64,12 @@ def demo(
 class Show:
     """The workload, handed in bit by bit, and what is seen of it."""
 
-    def __init__(self, client: Client, *, attended: bool) -> None:
-        from weft.cli.demo_jobs import WORKLOAD, find_scripts
+    def __init__(self, client: Client, slots: int, *, attended: bool, fixed: bool) -> None:
+        from weft.cli.demo_jobs import GROW, SAID, WORKLOAD, find_scripts
 
-        self.client, self._attended = client, attended
+        self.client, self._slots, self._attended = client, slots, attended
+        self._policy = "" if fixed else GROW
+        self._said = SAID.get(self._policy, "")
         self._scripts = find_scripts()
         self._to_come = list(WORKLOAD)
         self._began = time.monotonic()
@@ -114,7 +118,23 @@ class Show:
             later = self._to_come.pop(0)
             made = self.client.post("/jobs", later.body(self._scripts))
             self._states[str(made["id"])] = "pending"
-        return list(every_job(self.client))
+        jobs = list(every_job(self.client))
+        self._states |= {str(job["id"]): str(job["state"]) for job in jobs}
+        self._choose()
+        return jobs
+
+    def _choose(self) -> None:
+        """Another policy where the moment asks for one."""
+        from weft.cli.demo_jobs import SAID, fitting
+        from weft.cli.words import ENDED
+
+        active = sum(state not in ENDED for state in self._states.values())
+        wanted = fitting(len(self._to_come), active, self._slots)
+        if self._policy and wanted != self._policy:
+            self.client.put("/policy", {"policy": wanted})
+            self._policy, self._said = wanted, SAID[wanted]
+            if not self._attended:
+                self._tell(f"policy {wanted}: {self._said}")
 
     def _look(self, width: int) -> Any:
         from rich.console import Group
@@ -125,33 +145,32 @@ class Show:
         from weft.cli.screen import rows
 
         jobs = self._jobs()
-        self._states |= {str(job["id"]): str(job["state"]) for job in jobs}
         cluster = self.client.get("/cluster")
         nodes = rows(self.client.get("/nodes"), "nodes")
         ended = sum(state == "succeeded" for state in self._states.values())
         foot = f"{ended} done, {len(self._to_come)} to come · {self.client.url} · Ctrl-C leaves"
         seen = board(cluster, nodes, jobs, cluster_now(cluster), width)
-        return Group(seen, Text(), Text(foot, style="dim"))
+        return Group(Text(self._said, style="italic"), seen, Text(), Text(foot, style="dim"))
 
     def _tell_changes(self, jobs: list[dict[str, Any]]) -> None:
         """A line for every job that changed, where nobody looks at a screen."""
         from weft.cli import words
         from weft.cli.follow import story
-        from weft.cli.screen import console
 
-        screen = console()
-        told: dict[str, str] = {}
         for job in jobs:
             name, text = str(job["id"]), story(job)
-            told[name] = str(job["state"])
             if self._stories.get(name) != text:
                 self._stories[name] = text
-                extra = [words.percent_done(job), words.goodput(job)]
-                more = ", ".join(word for word in extra if word)
-                at = time.monotonic() - self._began
-                line = f"{at:6.1f} s  {job.get('name') or name}: {text}"
-                screen.print(line + (f" ({more})" if more else ""), soft_wrap=True)
-        self._states |= told
+                extra = [words.percent_done(job), words.batch(job), words.goodput(job)]
+                more = ", ".join(
+                    f"{a} {b}".strip() for a, b in zip(LABELS, extra, strict=True) if b
+                )
+                self._tell(f"{job.get('name') or name}: {text}" + (f"; {more}" if more else ""))
+
+    def _tell(self, text: str) -> None:
+        from weft.cli.screen import console
+
+        console().print(f"{time.monotonic() - self._began:6.1f} s  {text}", soft_wrap=True)
 
 
 def end_all(client: Client) -> None:

@@ -38,13 +38,27 @@ class Later:
 
 IMAGE, LANGUAGE, REGRESSION = (64, 256), (16, 64), (64, 512)  # as the scripts allow
 WORKLOAD = (
-    Later(0.0, "pictures", "image", 24, "vision", IMAGE, most=4),
-    Later(2.0, "speller", "language", 16, "words", LANGUAGE, most=2),
-    Later(4.0, "law-a", "regression", 60, "science", REGRESSION),
-    Later(6.0, "law-b", "regression", 60, "science", REGRESSION),
-    Later(8.0, "thumbnails", "image", 8, "vision", IMAGE),
-    Later(10.0, "primer", "language", 8, "words", LANGUAGE),
+    Later(0.0, "pictures", "image", 20, "vision", IMAGE, most=4),
+    Later(5.0, "speller", "language", 16, "words", LANGUAGE, most=2),
+    Later(8.0, "law-a", "regression", 60, "science", REGRESSION),
+    Later(10.0, "law-b", "regression", 60, "science", REGRESSION),
+    Later(12.0, "thumbnails", "image", 8, "vision", IMAGE),
+    Later(14.0, "primer", "language", 8, "words", LANGUAGE),
 )
+GROW = "gandiva:elastic=true,quantum=30"
+SHARE = "muri"
+SAID = {
+    GROW: "jobs grow into free slots and shrink when others come",
+    SHARE: "more jobs than slots: two share one and take turns stage by stage",
+}
+
+
+def fitting(to_come: int, active: int, slots: int) -> str:
+    """The policy for this moment of the show: grow while there is room, share while there is none.
+
+    A service changes its policy while jobs run; the demonstration does so by itself.
+    """
+    return SHARE if not to_come and active > slots else GROW
 
 
 def find_scripts() -> Path:

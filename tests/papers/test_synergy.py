@@ -130,12 +130,12 @@ def test_no_server_promises_more_than_it_has(
     used = [[0.0, 0.0, 0.0] for _ in range(count)]
     for number, grant in rack.grants.items():
         assert grant.gpus == rack.wants[number].gpus
-        for server, gpus in grant.parts:
-            used[server][0] += gpus
-            used[server][1] += gpus * grant.cpus
-            used[server][2] += gpus * grant.mem_gb
+        for server, here in grant.parts:
+            used[server][0] += here
+            used[server][1] += here * grant.cpus
+            used[server][2] += here * grant.mem_gb
     for gpus, cpus, mem_gb in used:
-        assert gpus <= 8
+        assert gpus <= 8.0
         assert cpus <= 24.0 + 1e-4
         assert mem_gb <= 500.0 + 1e-3
 

@@ -16,8 +16,9 @@ from weft.core.model import Job
 from weft.core.ports import Engine, Predictor, Store
 from weft.core.registry import build, find, parse
 from weft.perf.colocation import Colocated
+from weft.perf.interference import MPS, TIMESLICING
 from weft.perf.linear import LinearBeliefs
-from weft.perf.profiles import profile_of
+from weft.perf.neighbouring import interfering, profile_of
 from weft.runtime.admit import check_job
 from weft.runtime.driver import Driver
 from weft.runtime.ledger import JobRecord
@@ -94,7 +95,7 @@ class Live:
             policy=None if policy is None else self.quotas.around(policy),
             predictor=lambda: _predictor(settings.predictor),
             beliefs=LinearBeliefs,
-            colocation=lambda: Colocated(profile_of),
+            colocation=lambda: Colocated(profile_of, interfering(_sharing(engine))),
         )
 
     @property
@@ -172,6 +173,11 @@ def write_private(path: Path, body: Any) -> None:
         out.flush()
         os.fsync(out.fileno())
     fresh.replace(path)
+
+
+def _sharing(engine: Engine) -> str:
+    """How a device of the engine serves several jobs at once."""
+    return MPS if getattr(engine, "mps", False) else TIMESLICING
 
 
 def _make_folder(folder: Path) -> None:

@@ -65,7 +65,7 @@ def attempt_spec(
         workdir=str(workdir),
         checkpoints=str(workdir / launch.checkpoint if launch.checkpoint else own / "checkpoints"),
         devices=devices,
-        env={**env, **sharing_env(machine, on), **launch.env},
+        env={**env, **sharing_env(machine, job), **launch.env},
         kind=machine.node.kind,
         node=machine.node.id,
         world_size=len(devices),
@@ -90,11 +90,16 @@ def visible(machine: Machine, devices: tuple[int, ...]) -> str | None:
     return ",".join(str(machine.gpus[device].index) for device in devices)
 
 
-def sharing_env(machine: Machine, on: Allocation) -> dict[str, str]:
-    """What limits a client of the MPS daemon to its share; nothing for whole devices."""
-    if not machine.gpus or on.sharing.share >= 1.0:
+def sharing_env(machine: Machine, job: Job) -> dict[str, str]:
+    """What limits a client of the MPS daemon to the part of a device that it asked for.
+
+    Claims that a policy gives to neighbours do not limit them: the limit of a process cannot
+    change while it runs, and would outlast the neighbour it was for.
+    """
+    share = job.demand.share
+    if not machine.gpus or share >= 1.0:
         return {}
-    return {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{max(1, round(100 * on.sharing.share))}"}
+    return {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{max(1, round(100 * share))}"}
 
 
 def wire_batch(batch: Batch | None) -> tuple[int, int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from weft.core.cluster import Node
 from weft.core.errors import InvalidConfig
 from weft.core.launch import Launch
-from weft.core.model import Allocation, Batch, Job, JobId, NodeId, Sharing, Slice, Tier
+from weft.core.model import Allocation, Batch, Demand, Job, JobId, NodeId, Sharing, Slice, Tier
 from weft.engines.devices import Gpu, Machine
 from weft.engines.request import Site, attempt_spec, check_launch
 from weft.wire.attempt import AttemptSpec, folder_of, job_folder, short_path
@@ -44,13 +45,15 @@ def test_slots_need_no_visible_devices() -> None:
     assert attempt_spec(JOB, on(0), 1, CPUS, SITE).visible is None
 
 
-def test_a_share_limits_a_client_of_mps() -> None:
-    half = attempt_spec(JOB, on(0, share=0.25, tier=Tier.OPPORTUNISTIC), 1, MACHINE, SITE)
-    whole = attempt_spec(JOB, on(0), 1, MACHINE, SITE)
+def test_a_job_that_asks_for_a_part_is_limited_to_it_and_others_are_not() -> None:
+    part = attempt_spec(
+        replace(JOB, demand=Demand(1, share=0.25)), on(0, share=0.25), 1, MACHINE, SITE
+    )
+    beside = attempt_spec(JOB, on(0, share=0.5, tier=Tier.OPPORTUNISTIC), 1, MACHINE, SITE)
 
-    assert half.env == {"X": "1", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25"}
-    assert (half.tier, half.weight) == ("opportunistic", 0.25)
-    assert whole.env == {"X": "1"}
+    assert part.env == {"X": "1", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25"}
+    assert (beside.tier, beside.weight) == ("opportunistic", 0.5)
+    assert beside.env == {"X": "1"}
 
 
 def test_a_job_without_a_checkpoint_folder_gets_one() -> None:

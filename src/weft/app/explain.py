@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from weft.app.present import Estimate, Present
-from weft.core.model import Allocation, Demand, Job, JobId
+from weft.core.model import Allocation, Demand, Job, JobId, Tier
 from weft.core.plan import Plan
 
 AHEAD_SHOWN = 20
 FEW = 16
 ROUNDS = 50
+URGENT = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,8 @@ def in_front(present: Present, row: int) -> list[Front]:
 def cheapest_change(present: Present, job: Job) -> Advice | None:
     """The smallest change to what a job asks for with which it would start now.
 
-    Tried in order of what they cost its owner: another kind, sharing, then ever fewer GPUs.
+    Tried in order of what they cost its owner: another kind, sharing, a higher priority, then
+    ever fewer GPUs.
     """
     return next((one for one in _alternatives(present, job) if present.starts(one.job)), None)
 
@@ -149,6 +151,9 @@ def _alternatives(present: Present, job: Job) -> Iterator[Advice]:
     if demand.gpus == 1 and demand.share == 1.0 and job.hints.get("share") != 0.0:
         half = replace(job, demand=replace(demand, share=0.5))
         yield Advice("share a GPU, asking for half of one", {"share": 0.5}, half)
+    if job.priority < URGENT:
+        urgent = replace(job, priority=URGENT, tier=Tier.GUARANTEED)
+        yield Advice("ask for priority guaranteed", {"priority": "guaranteed"}, urgent)
     for count in _fewer(demand):
         fewer = replace(job, demand=Demand(count, count, count, demand.kinds, demand.share))
         what = f"ask for {count} GPU{'s' * (count > 1)} instead of {demand.gpus}"

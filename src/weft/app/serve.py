@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from weft.app.known import HintedOrAlike
+from weft.app.known import HintedOrAlike, Unordered
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
 from weft.core.model import Job
@@ -18,7 +18,7 @@ from weft.core.registry import build, find, parse
 from weft.perf.colocation import Colocated
 from weft.perf.interference import MPS, TIMESLICING
 from weft.perf.linear import LinearBeliefs
-from weft.perf.neighbouring import interfering, profile_of
+from weft.perf.neighbouring import profile_of
 from weft.runtime.admit import check_job
 from weft.runtime.driver import Driver
 from weft.runtime.ledger import JobRecord
@@ -95,7 +95,7 @@ class Live:
             policy=None if policy is None else self.quotas.around(policy),
             predictor=lambda: _predictor(settings.predictor),
             beliefs=LinearBeliefs,
-            colocation=lambda: Colocated(profile_of, interfering(_sharing(engine))),
+            colocation=lambda: Colocated(profile_of, Unordered(_sharing(engine))),
         )
 
     @property

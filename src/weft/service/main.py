@@ -75,8 +75,13 @@ def serve(settings: Settings, *, ready: Callable[[str], None] | None = None) -> 
     asyncio.run(serve_async(settings, ready=ready))
 
 
-async def serve_async(settings: Settings, *, ready: Callable[[str], None] | None = None) -> None:
-    """As `serve`, inside a loop."""
+async def serve_async(
+    settings: Settings,
+    *,
+    ready: Callable[[str], None] | None = None,
+    until: Awaitable[object] | None = None,
+) -> None:
+    """As `serve`, inside a loop; ends when `until` does, too."""
     app = create_app(settings)
     listening = _listen(settings.host, settings.port)
     async with app.router.lifespan_context(app):
@@ -91,13 +96,15 @@ async def serve_async(settings: Settings, *, ready: Callable[[str], None] | None
         server = Server(config)
         driver = app.state.context.driver
         watch = asyncio.create_task(_end_with(driver.wait(), server))
+        told = asyncio.create_task(_end_with(until, server)) if until is not None else watch
         if ready is not None:
             ready(_address(settings.host, listening))
         try:
             await server.serve(sockets=[listening])
         finally:
             watch.cancel()
-            broken = await asyncio.gather(watch, return_exceptions=True)
+            told.cancel()
+            broken = await asyncio.gather(watch, told, return_exceptions=True)
     if isinstance(broken[0], Exception):
         raise broken[0]
 
@@ -121,7 +128,7 @@ class Server(uvicorn.Server):
                     loop.remove_signal_handler(number)
 
 
-async def _end_with(waiting: Awaitable[None], server: uvicorn.Server) -> None:
+async def _end_with(waiting: Awaitable[object], server: uvicorn.Server) -> None:
     """A service without its scheduler must end, so that whoever started it notices."""
     try:
         await waiting

@@ -14,11 +14,23 @@ from starlette.exceptions import HTTPException
 from weft.core.errors import EngineError, InvalidConfig, UnknownName, WeftError, did_you_mean
 from weft.service.answers import Json
 from weft.service.context import Refused
+from weft.service.routes.admin import AskHook, AskQuotas, AskToken
+from weft.service.routes.cluster import NewPolicy
+from weft.service.routes.why import WhatIf
 from weft.service.schemas import Batch, Checkpoint, Gpus, JobFile
 
 log = logging.getLogger(__name__)
 
 NESTED: dict[str, type[BaseModel]] = {"gpus": Gpus, "batch": Batch, "checkpoint": Checkpoint}
+BODIES: dict[str, type[BaseModel]] = {
+    "jobs": JobFile,
+    "plan": JobFile,
+    "what-if": WhatIf,
+    "policy": NewPolicy,
+    "tokens": AskToken,
+    "quotas": AskQuotas,
+    "webhooks": AskHook,
+}
 STATUS = {UnknownName: 404, InvalidConfig: 422, EngineError: 503}
 
 
@@ -56,21 +68,29 @@ async def _http(_: Request, error: Exception) -> Json:
     return answer
 
 
-async def _invalid(_: Request, error: Exception) -> Json:
+async def _invalid(request: Request, error: Exception) -> Json:
     assert isinstance(error, RequestValidationError)
     first = _telling(error.errors())
-    where = [str(part) for part in first["loc"][1:] if not _is_branch(str(part))]
-    field = ".".join(where)[:200]
+    *outer, last = [str(part) for part in first["loc"]]
+    inside = [part for part in outer[1:] if not _is_branch(part)]
     if first["type"] == "extra_forbidden":
-        known = _fields(where[:-1])
-        close = did_you_mean(where[-1], known)
-        hint = f"known fields are {', '.join(known)}" if known else ""
-        return problem(422, f"unknown field {field!r}{close}", hint, field)
+        return _unknown(request.url.path, inside, last)
+    where = inside if _is_branch(last) or not outer else [*inside, last]
+    field = ".".join(where)[:200]
     if first["type"] in ("model_attributes_type", "missing") and list(first["loc"]) == ["body"]:
         hint = "send a JSON object with the header `Content-Type: application/json`"
         return problem(422, "the body is not a JSON object", hint)
     what = str(first["msg"]).removeprefix("Value error, ")
     return problem(422, f"{field}: {what}" if field else what, "", field)
+
+
+def _unknown(path: str, inside: Sequence[str], name: str) -> Json:
+    """A field that is not known, with the closest one that is."""
+    model = NESTED.get(inside[0]) if inside else BODIES.get(path.rpartition("/")[2])
+    known = list(model.model_fields) if model is not None else []
+    field = ".".join([*inside, name])[:200]
+    hint = f"known fields are {', '.join(known)}" if known else ""
+    return problem(422, f"unknown field {field!r}{did_you_mean(name[:64], known)}", hint, field)
 
 
 def _telling(errors: Sequence[Any]) -> Any:
@@ -87,10 +107,3 @@ def _is_branch(part: str) -> bool:
     return (
         part in ("Gpus", "int", "float", "str") or part[:1].isupper() or "[" in part or "-" in part
     )
-
-
-def _fields(inside: Sequence[str]) -> list[str]:
-    if not inside:
-        return list(JobFile.model_fields)
-    model = NESTED.get(inside[0])
-    return list(model.model_fields) if model else []

@@ -1,0 +1,120 @@
+"""Job files at the boundary: what is taken, and what is refused in which words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from weft.core.model import BatchRange, Demand, Tier
+from weft.service.schemas import JobFile, job_of, new_id
+
+
+def read(**fields: Any) -> JobFile:
+    return JobFile.model_validate(fields)
+
+
+def test_the_example_of_the_design_is_read_field_by_field() -> None:
+    body = read(
+        name="resnet18",
+        command=["python", "train.py"],
+        workdir=".",
+        env={"DATA": "/data", "EPOCHS": 3},
+        gpus={"min": 1, "max": 16},
+        kinds=["a100", "h200"],
+        batch={"init": 128, "max": 4096, "max_per_gpu": 1024},
+        share="allowed",
+        tenant="vision",
+        priority="opportunistic",
+        checkpoint={"dir": "ckpt", "grace_s": 60},
+        cpus=4,
+        mem_gb=16,
+    )
+
+    job = job_of(body, tenant="vision", user="ada")
+
+    assert job.id.startswith("resnet18-")
+    assert job.demand == Demand(1, 1, 16, ("a100", "h200"))
+    assert job.batch == BatchRange(128, 4096, 1024)
+    assert job.tier is Tier.OPPORTUNISTIC
+    assert (job.cpus, job.mem_gb, job.user, job.preemptible) == (4.0, 16.0, "ada", True)
+    assert job.launch is not None
+    assert job.launch.command == ("python", "train.py")
+    assert dict(job.launch.env) == {"DATA": "/data", "EPOCHS": "3"}
+    assert (job.launch.checkpoint, job.launch.grace_s) == ("ckpt", 60.0)
+
+
+def test_a_job_that_does_not_say_how_it_restarts_is_not_stopped_for_others() -> None:
+    plain = job_of(read(command=["x"]), tenant="t", user="")
+    asked = job_of(read(command=["x"], preemptible=True), tenant="t", user="")
+
+    assert not plain.preemptible
+    assert asked.preemptible
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": "two\nlines"},
+        {"name": "nul\0"},
+        {"name": "\x1b[31mred"},
+        {"name": ""},
+        {"name": "x" * 129},
+        {"id": "../../etc/passwd"},
+        {"id": ".."},
+        {"id": "a/b"},
+        {"id": "a b"},
+        {"tenant": "../other"},
+        {"tenant": "a|b"},
+        {"tenant": "a,b=c"},
+        {"kinds": ["a100;rm"]},
+        {"workdir": "../up"},
+        {"workdir": "/data/../etc"},
+        {"workdir": "/data\n"},
+        {"checkpoint": {"dir": "../../other"}},
+        {"checkpoint": {"dir": "a\0b"}},
+        {"env": {"A=B": "c"}},
+        {"env": {"": "c"}},
+        {"env": {"A": "nul\0"}},
+        {"command": ["sh", "nul\0"]},
+        {"command": []},
+        {"command": [""]},
+        {"gpus": 0},
+        {"gpus": -1},
+        {"gpus": True},
+        {"gpus": 1.5},
+        {"gpus": {"min": 4, "max": 2}},
+        {"gpus": 10**30},
+        {"batch": {"init": 10, "max": 5}},
+        {"share": 0},
+        {"share": 0.5, "gpus": 2},
+        {"mem_gb": float("inf")},
+        {"cpus": float("nan")},
+        {"hints": {"duration_s": float("nan")}},
+        {"priority": "urgent"},
+        {"retries": -1},
+    ],
+    ids=repr,
+)
+def test_what_could_do_harm_or_makes_no_sense_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        read(**{"command": ["true"], **fields})
+
+
+def test_commands_and_variables_may_hold_anything_but_nul() -> None:
+    nasty = "$(rm -rf /); `id` && \n'\"| ../.. \\ \u202e 💥"
+
+    job = job_of(read(command=["echo", nasty], env={"X": nasty}), tenant="t", user="")
+
+    assert job.launch is not None
+    assert job.launch.command == ("echo", nasty)
+    assert job.launch.env["X"] == nasty
+
+
+@pytest.mark.parametrize("name", ["../../x", "a b", "💥", "", "-", "x" * 500, "A.B_c"])
+def test_an_id_made_from_any_name_is_one_word(name: str) -> None:
+    made = new_id(name)
+
+    assert JobFile.model_validate({"id": made}).id == made
+    assert made != new_id(name)

@@ -1,4 +1,4 @@
-"""What the ranks decide together at the end of every step: stop, save, another batch."""
+"""What the ranks decide together at the end of a step: stop, save, another batch."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Control:
         self._save_at = time.monotonic() + pause
 
     def exchange(self, gradients: Gradients, watch: Stopwatch) -> Order:
-        """Tell the others, hear what was agreed one step ago, and take it up."""
+        """Tell the others, hear what was agreed the last time, and take it up."""
         self._steps += 1
         self.unsaved = True
         if self._gang.size == 1:

@@ -1,7 +1,7 @@
 """The ranks of a job: how they meet, where they compute, and how they agree.
 
-Every step the ranks sum a short vector of wishes and measurements. The sum of one step is read
-at the end of the next, so nobody waits for it, and everybody acts on it at the same step.
+Some times a second the ranks sum a short vector of wishes and measurements. The sum of one exchange
+is read at the next, so nobody waits for it, and everybody acts on it at the same step.
 """
 
 from __future__ import annotations

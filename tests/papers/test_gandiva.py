@@ -158,6 +158,16 @@ def test_packing_that_does_not_pay_is_undone_after_one_quantum_and_not_tried_aga
     assert done.end["a"] == 60.0 + 60.0 * 9 + 60.0 * 9 + 36.0
 
 
+def test_two_that_part_go_to_different_devices() -> None:
+    work = [(job(n, hints=SMALL), 300.0) for n in "abc"] + [(job("d"), 50.0)]
+
+    done = together(Gandiva(hand_over=0.0), work, "1x3:v100", paired(0.4, 0.4))
+
+    # The trial ends when d has left, so there is a device for everybody.
+    assert [r.on.sharing.share for r in done.physics.runs if r.start >= 60.0] == [1.0, 1.0]
+    assert max(done.end.values()) < 340.0
+
+
 def test_jobs_that_do_not_fit_in_memory_together_are_not_packed() -> None:
     large = {**SMALL, "gmem_mib": 20 * 1024.0}
 

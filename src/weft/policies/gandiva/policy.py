@@ -150,11 +150,13 @@ def _changes(book: Book, running: Iterable[JobId]) -> dict[JobId, Allocation | N
     free, held = book.view.free, book.held
     wanted: dict[JobId, Allocation] = {}
     fresh: list[JobId] = []
+    kept: set[tuple[Slice, ...]] = set()
     for unit in running:
         at = _devices(book, unit)
-        if at is None:
+        if at is None or at in kept:  # of two that part one must go
             fresh.append(unit)
         else:
+            kept.add(at)
             wanted.update(_terms(book, unit, at))
     for job, on in held.items():
         if wanted.get(job) != on:

@@ -1,10 +1,10 @@
 """Synergy's claim on the published tables of sensitivity: `python -m benchmarks.papers.synergy`.
 
-128 GPUs in servers of 8 with 24 cores and 500 GB, jobs of image, audio and language models in
-several mixes and loads, least attained service first in rounds of five minutes. Load is offered
-GPU time over GPU time there is, at the speed of the share in proportion. Beside the paper's
-mechanisms stands our `fill`. With WEFT_DATA the published tables are the truth, without it the
-laws that ship with the package.
+128 GPUs in servers of 8 with 24 cores and 500 GB; image, audio and language jobs in two mixes and
+three loads; least attained service first in rounds of five minutes, restarts free as in the
+authors' simulator. Load is offered GPU time over GPU time there is, at the speed of the share in
+proportion. Beside the paper's mechanisms stands our `fill`. Where the published tables are here
+they are the truth, otherwise the laws that ship with the package.
 """
 
 from __future__ import annotations
@@ -23,55 +23,73 @@ from weft.core.trace import Trace, Truth
 
 CLUSTER = "nodes: [{count: 16, gpus: 8, kind: v100, cpus: 24, mem_gb: 500}]\n"
 GPUS = 128
-JOBS = 2000
+JOBS = 3000
 KINDS = {
     "image": ("alexnet", "res18", "shufflenet", "mobilenet", "res50"),
     "audio": ("m5", "deepspeech"),
     "language": ("gnmt", "transformer", "lstm"),
 }
-# Parts of image, audio and language jobs; the first is the paper's own default.
-MIXES = {"20/10/70": (0.2, 0.1, 0.7), "40/20/40": (0.4, 0.2, 0.4), "60/20/20": (0.6, 0.2, 0.2)}
-LOADS = (0.7, 0.9, 1.0, 1.1)
+# Parts of image, audio and language jobs.
+MIXES = {"20/20/60": (0.2, 0.2, 0.6), "40/20/40": (0.4, 0.2, 0.4)}
+LOADS = (0.8, 1.0, 1.2)
+PROPORTIONAL = "mechanism=proportional"
 POLICIES = {
-    "proportional": "mechanism=proportional",
     "greedy": "mechanism=greedy",
     "tune": "mechanism=tune",
-    "fill": "mechanism=tune,fill=true",
+    "tune+fill": "mechanism=tune,fill=true",
     "opt": "mechanism=opt",
 }
 # One GPU each, or gangs among them.
 SIZES = {False: (1.0, 0.0, 0.0, 0.0), True: (0.7, 0.1, 0.15, 0.05)}
-MINUTE = 15.0  # seconds to a minute of the paper's lengths: as many rounds, a quarter of the time
-PROMISED = 1.5  # of proportional over TUNE, somewhere at high load
+MINUTE = 15.0  # seconds to a minute of the paper's lengths: more jobs in the same number of rounds
+PROMISED = 1.5  # proportional over TUNE, at the highest load
 
 
 def main() -> int:
     """Print completion times of every mix, load and mechanism; fail if the claim does not hold."""
     data = data_folder()
     tables = "" if data is None else str(data / "synergy")
-    print("tables:", "as published" if tables else "fitted", "\n")
-    heads = "".join(f"{name:>14}" for name in POLICIES)
-    print(f"average completion time in hours\n{'mix':<10}{'load':>6}{heads}{'prop/tune':>11}")
-    best = 0.0
+    print("tables:", "as published" if tables else "fitted")
+    print("average completion time in hours, and proportional over it\n")
+    heads = "".join(f"{name:>16}" for name in POLICIES)
+    print(f"{'image/audio/language':<24}{'load':>5}{'proportional':>14}{heads}")
+    gains = []
     with tempfile.TemporaryDirectory() as folder:
         cluster = Path(folder) / "synergy.yaml"
         cluster.write_text(CLUSTER)
-        for mix, parts in MIXES.items():
-            for load in LOADS:
-                trace = workload(parts, load)
-                hours = [run(trace, policy, cluster, tables) for policy in POLICIES.values()]
-                gain = hours[0] / hours[2]
-                best = max(best, gain)
-                line = "".join(f"{value:>14.2f}" for value in hours)
-                print(f"{mix:<10}{load:>6.1f}{line}{gain:>10.2f}x", flush=True)
-    print(f"\nbest of proportional over tune {best:.2f}x (promised {PROMISED}x); ", end="")
-    print(f"{process_time():.0f} s of CPU time")
-    return 0 if best >= PROMISED else 1
+        for load, gangs in [*((load, False) for load in LOADS), (LOADS[-1], True)]:
+            for mix in MIXES:
+                found = line(mix, load, cluster, tables, gangs=gangs)
+                if load == LOADS[-1] and not gangs:
+                    gains.append(found)
+    print(f"\nproportional over tune at load {LOADS[-1]}: {min(gains):.2f} and more; ", end="")
+    print(f"promised {PROMISED}. {process_time():.0f} s of CPU time")
+    return 0 if min(gains) >= PROMISED else 1
+
+
+def line(mix: str, load: float, cluster: Path, tables: str, *, gangs: bool) -> float:
+    """Print one line; return proportional over TUNE."""
+    trace = workload(MIXES[mix], load, gangs=gangs)
+    base = run(trace, PROPORTIONAL, cluster, tables)
+    name = mix + (" with gangs" if gangs else "")
+    print(f"{name:<24}{load:>5.1f}{base:>14.2f}", end="", flush=True)
+    gains = {}
+    for policy, text in POLICIES.items():
+        if policy == "opt" and load < LOADS[-1]:
+            print(f"{'-':>16}", end="")  # minutes a run: only where it matters
+            continue
+        hours = run(trace, text, cluster, tables)
+        gains[policy] = base / hours
+        print(f"{hours:>9.2f} {gains[policy]:>5.2f}x", end="", flush=True)
+    print(flush=True)
+    return gains["tune"]
 
 
 def run(trace: Trace, policy: str, cluster: Path, tables: str) -> float:
     """Average completion time in hours."""
-    result = weft.simulate(trace, f"synergy:order=las,{policy}", str(cluster), profiles=tables)
+    result = weft.simulate(
+        trace, f"synergy:order=las,{policy}", str(cluster), profiles=tables, restart_cost=0.0
+    )
     return float(next(iter(result.outcomes.values()))[0].avg_jct_h)
 
 

@@ -10,10 +10,10 @@ Controls    who runs, on which servers, with how many CPU cores and how much mem
 Cost        O(n log n) for the order of n active jobs; then for r jobs on s servers O(r s) by
             TUNE, an integer program and a linear one of r s variables by OPT.
 Deviations  a job that runs on keeps its GPUs, and only its host part is set anew each round, in
-            place; the authors place every job again. What a job wants is read from its table: the
-            least that gives it all its speed. `fill` is ours. OPT never lets host parts
-            overlap, as the authors' code does for jobs left in fractions. Jobs of unknown models
-            get their share in proportion.
+            place; the authors place every job again, as `stay=false` does. What a job wants is
+            read from its table: the least that gives it all its speed. `fill` is ours. OPT never
+            lets host parts overlap, as the authors' code does for jobs left in fractions. Jobs
+            of unknown models get their share in proportion.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Synergy:
     """Order jobs as usual, then share out the hosts by sensitivity.
 
     `order` says who comes first; `mechanism` how cores and memory are given out; `fill` hands
-    what is left to whoever makes most of it; `round` is the length of a round in seconds.
+    what is left to whoever makes most of it. With `stay` a job that runs on keeps its GPUs,
+    without it every job is placed anew. `round` is the length of a round in seconds.
     """
 
     order: Literal["las", "fifo", "srtf", "ftf"] = "las"

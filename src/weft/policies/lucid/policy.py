@@ -12,7 +12,8 @@ Deviations  profiling is charged: a job enters the main queue when its `limit_s`
             `artifact=true` is the authors' simulator, where metrics are known at submission
             and only jobs that end in time (as predicted) visit the corner. A profiled job goes
             on from a checkpoint where the authors discard the profiling run. The corner is the
-            last `corner` nodes, and none in clusters below four nodes or while a job needs
+            last `corner` nodes (one, for jobs of up to 8 GPUs; the authors have two of 135 nodes
+            for the same sizes), and none in clusters below four nodes or while a job needs
             them; it is not resized. Priority is the configured predictor's, not an explainable
             boosting machine's. The forecast of submissions is the mean of the last five
             ten-minute bins, and its threshold grows with the cluster. A job that was never
@@ -61,7 +62,7 @@ class Lucid:
     """
 
     corner: int = 1
-    factor: int = 4
+    factor: int = 8
     limit_s: float = 200.0
     patience: float = 600.0
     packing: Literal["auto", "on", "off"] = "auto"

@@ -38,7 +38,7 @@ from weft.perf.servers import (
     nonnegative,
 )
 from weft.pieces.size.marginal import Counts, Growth, grow
-from weft.policies.optimus import Optimus
+from weft.policies.optimus.policy import Optimus
 from weft.predict.oracle import Oracle
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics

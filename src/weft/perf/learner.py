@@ -13,7 +13,7 @@ from weft.core.learning import Learned, Ratios
 from weft.core.model import Job, JobId
 from weft.core.table import Floats
 from weft.core.tasks import Tasks, tasks_of
-from weft.perf.layers import Network, even, network_of, ratio_form, speed
+from weft.perf.layers import Network, apart, even, network_of, ratio_form, speed
 from weft.perf.loss import LEAST_POINTS, epochs_left
 from weft.perf.loss_laws import Linear, Sublinear, fit_law
 from weft.perf.servers import (
@@ -75,14 +75,14 @@ class Learner:
         self._heard.pop(job.id, None)
 
     def ratios(self, job: Job) -> Ratios | None:
-        """By the layers, their overlap measured at what the job asked for."""
+        """By the layers, their overlap measured at what the job asked for, no task beside another."""
         known = _known(job)
         if known is None:
             return None
         heard = self._heard.setdefault(job.id, Heard())
         if heard.ratios is None:
             tasks, network = known
-            at = even(max(job.demand.gpus, 1), tasks.servers, self._node_gpus)
+            at = apart(max(job.demand.gpus, 1), tasks.servers)
             heard.ratios = ratio_form(network, tasks, at)
         return heard.ratios
 

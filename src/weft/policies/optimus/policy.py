@@ -4,11 +4,15 @@ Paper       Peng et al., "Optimus: An efficient dynamic resource scheduler for d
             clusters", EuroSys 2018.
 Objective   the sum of the times that jobs still take.
 Needs       an estimate of each job's remaining time, and beliefs about goodput; a job of which
-            nothing is believed is taken to speed up linearly.
-Controls    how many GPUs, and where.
+            nothing is believed is taken to speed up linearly. Of jobs with parameter servers:
+            their tasks, trial runs of a few sizes, and their losses.
+Controls    how many GPUs, and where; of jobs with servers, also how many of those.
 Cost        O(jobs x sizes) for speeds, then O(GPUs log jobs) to hand out GPUs.
-Deviations  jobs train by all-reduce: there are no parameter servers to add. The estimates come
-            from the configured predictor and the jobs' own reports, not from loss curves and
+Deviations  jobs with parameter servers are resized as in the paper, after all others; trial runs
+            cost no time here. Servers live in the host parts of slices, so every node with one
+            has a worker; links are counted by the policy alone; servers come and go without a
+            restart while the GPUs stay. Other jobs train by all-reduce: their estimates come
+            from the configured predictor and their own reports, not from loss curves and
             trial runs. The paper knows one kind of GPU: here a job gets the kind with most
             room and keeps it. A job starts with its least size, which need not be one GPU; a
             part of a GPU is counted as a whole one. Jobs go on the fewest nodes there are,
@@ -24,18 +28,23 @@ import numpy as np
 
 from weft.core.about import About, Controls, Needs
 from weft.core.model import Allocation, Config, JobId
-from weft.core.plan import Plan
+from weft.core.plan import Plan, merge
 from weft.core.table import Bools, Floats
 from weft.core.view import View
 from weft.pieces.place.gangs import acceptable, fewest_nodes
 from weft.pieces.size.marginal import Growth, grow
+from weft.policies.optimus.served import resized, served_rows
 
 
 @dataclass(frozen=True, slots=True)
 class Optimus:
-    """The least size to everybody first, then GPUs by what they save; every `interval` seconds."""
+    """The least size to everybody first, then GPUs by what they save; every `interval` seconds.
+
+    `node_gbps` is the link of a node, which the tasks of jobs with parameter servers share.
+    """
 
     interval: float = 600.0
+    node_gbps: float = 25.0
 
     @property
     def about(self) -> About:
@@ -44,15 +53,26 @@ class Optimus:
             "optimus",
             "Peng et al. 2018",
             needs=Needs.REMAINING,
-            controls=Controls.COUNT,
+            controls=Controls.COUNT | Controls.HOST,
             every=self.interval,
         )
 
     def decide(self, view: View) -> Plan:
         """Least sizes, growth, places."""
-        room, speeds = _room(view), _speeds(view)
-        base = least_sizes(view, room, speeds)
-        return _placed(view, grown(view, base, room, speeds))
+        served = served_rows(view)
+        if not served:
+            return _grown_whole(view)
+        hidden = np.zeros(len(view.table), dtype=bool)
+        hidden[served] = True
+        others = _grown_whole(view.without(hidden)) if not hidden.all() else Plan()
+        return merge([others, Plan(resized(view, served, self.node_gbps))])
+
+
+def _grown_whole(view: View) -> Plan:
+    """Jobs that reduce among themselves."""
+    room, speeds = _room(view), _speeds(view)
+    base = least_sizes(view, room, speeds)
+    return _placed(view, grown(view, base, room, speeds))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,183 @@
+"""SLAQ: GPUs where the loss is foretold to fall most in the next few seconds.
+
+Paper       Zhang et al., "SLAQ: Quality-driven scheduling for distributed machine learning",
+            SoCC 2017.
+Objective   the sum over jobs of the loss reduction in the next epoch, each in units of the
+            largest change that one iteration of the job ever made.
+Needs       the losses and iteration times that jobs report; a job that reports none keeps its
+            least size, and gets what it asked for if that would lie idle otherwise.
+Controls    how many GPUs, between a job's least and most, and which.
+Cost        O(GPUs log jobs) to hand out GPUs; laws are fitted anew for jobs that reported.
+Deviations  GPUs stand in for cores, and a job begins with its least size, which need not be one.
+            An iteration is taken to speed up linearly. Jobs beyond what the cluster holds are
+            chosen by the reduction of their least size for each GPU, those without reports
+            first. A job keeps the GPUs it has when it grows or shrinks; where a change of size
+            restarts a job, the policy does not count what that costs, unless `pause` says so. A
+            job's worst kind of GPU counts as its best.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.core.about import About, Controls
+from weft.core.learning import Learned
+from weft.core.model import Allocation, JobId
+from weft.core.plan import Plan
+from weft.core.table import Floats
+from weft.core.view import View
+from weft.pieces.place.gangs import fewest_nodes
+from weft.pieces.place.resize import resize
+
+FLAT = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Slaq:
+    """Every `epoch` seconds, one GPU after the other to the job whose loss it lowers most.
+
+    `pause` is what a change of size costs a job, in seconds of the epoch.
+    """
+
+    epoch: float = 3.0
+    pause: float = 0.0
+
+    @property
+    def about(self) -> About:
+        """Decides once an epoch."""
+        return About(
+            "slaq",
+            "Zhang et al. 2017",
+            controls=Controls.COUNT,
+            every=self.epoch,
+            starves="more jobs than GPUs, and others' losses fall faster",
+        )
+
+    def decide(self, view: View) -> Plan:
+        """Reductions, sizes, places."""
+        if not view.cluster.nodes or not len(view.table):
+            return Plan()
+        return sized(view, sizes(view, reductions(view, self.epoch, self.pause)))
+
+
+def reductions(view: View, epoch: float, pause: float = 0.0) -> list[Floats | None]:
+    """For each row, its normalised loss reduction on 0, 1, 2, ... GPUs; None where unknown."""
+    found: list[Floats | None] = []
+    for row, job in enumerate(view.table.jobs):
+        learned = view.training.learned(job) if view.training is not None else None
+        known = None if learned is None else reduction(learned, job.demand.max, epoch)
+        if known is not None and pause > 0.0 and (on := view.allocation(row)) is not None:
+            stays, known = known[min(on.gpus, len(known) - 1)], known * (1.0 - pause / epoch)
+            known[min(on.gpus, len(known) - 1)] = stays
+        found.append(known)
+    return found
+
+
+def reduction(learned: Learned, most: int, epoch: float) -> Floats | None:
+    """What an epoch on up to `most` GPUs lowers the loss, in largest changes; None if unknown.
+
+    Before there is a law, every iteration is taken to lower it as the last one did.
+    """
+    if learned.gpu_s <= 0.0 or learned.largest <= 0.0:
+        return None
+    done = epoch * np.arange(most + 1) / learned.gpu_s
+    if learned.law is None:
+        return np.asarray(learned.recent * done / learned.largest)
+    k = learned.iteration
+    fall = np.asarray(learned.law(k) - learned.law(k + done))
+    return np.asarray(np.maximum(fall, 0.0) / learned.largest)
+
+
+def sizes(view: View, known: list[Floats | None]) -> dict[int, int]:
+    """GPUs of each row that gets any."""
+    bound = view.running() & ~view.preemptible()
+    left = float(view.cluster.gpus)
+    found: dict[int, int] = {}
+    for row in _order(view, known, bound):
+        on, demand = view.allocation(row), view.job(row).demand
+        least = on.gpus if bound[row] and on is not None else demand.min
+        if least * demand.share <= left + 1e-9:
+            left -= least * demand.share
+            found[row] = least
+    free = {row for row in found if not bound[row]}
+    grow_by_gain(
+        found, {r: k for r, k in enumerate(known) if r in free and k is not None}, int(left)
+    )
+    left = view.cluster.gpus - sum(n * view.job(r).demand.share for r, n in found.items())
+    for row in sorted(found):
+        demand = view.job(row).demand
+        if known[row] is None and row in free and demand.gpus > found[row]:
+            more = min(demand.gpus - found[row], int(left))
+            found[row], left = found[row] + more, left - more
+    return found
+
+
+def grow_by_gain(counts: dict[int, int], known: dict[int, Floats], left: int) -> list[float]:
+    """One GPU after the other to the largest gain, while there are gains; those gains."""
+    heap = [(-gain, row) for row in known for gain in _gain(known[row], counts[row])]
+    heapq.heapify(heap)
+    gains = []
+    while heap and left > 0:
+        loss, row = heapq.heappop(heap)
+        counts[row] += 1
+        left -= 1
+        gains.append(-loss)
+        for gain in _gain(known[row], counts[row]):
+            heapq.heappush(heap, (-gain, row))
+    return gains
+
+
+def _gain(known: Floats, now: int) -> list[float]:
+    """What one GPU more is worth; nothing at the most, or where the loss is flat."""
+    if now + 1 >= len(known) or known[now + 1] - known[now] <= FLAT:
+        return []
+    return [float(known[now + 1] - known[now])]
+
+
+def _order(view: View, known: list[Floats | None], bound: np.ndarray) -> list[int]:
+    """Who is served first, should not all have room: the bound, newcomers, the steepest."""
+    keys = []
+    for row, (job, falls) in enumerate(zip(view.table.jobs, known, strict=True)):
+        least = job.demand.min
+        steep = np.inf if falls is None else float(falls[least]) / least
+        keys.append((not bound[row], -steep, row))
+    return [row for _, _, row in sorted(keys)]
+
+
+def sized(view: View, counts: dict[int, int]) -> Plan:
+    """The changes that lead to these sizes: who shrinks or stops goes first, then who grows."""
+    changes: dict[JobId, Allocation | None] = {}
+    free = view.free
+    held = {row: on for row, on in enumerate(view.table.allocations) if on is not None}
+    for row, on in held.items():
+        wanted = counts.get(row, 0)
+        if wanted >= on.gpus:
+            continue
+        free.give(on)
+        smaller = resize(on, wanted, free) if wanted else None
+        if smaller is not None:
+            free.take(smaller)
+        changes[view.job(row).id] = smaller
+    for row, wanted in sorted(counts.items()):
+        held_now = held.get(row)
+        job = view.job(row)
+        if held_now is None:
+            demand = replace(job.demand, gpus=wanted)
+            place = fewest_nodes(replace(job, demand=demand), free)
+            if place is None and wanted > job.demand.min:
+                demand = replace(job.demand, gpus=job.demand.min)
+                place = fewest_nodes(replace(job, demand=demand), free)
+        elif wanted > held_now.gpus:
+            free.give(held_now)
+            place = resize(held_now, wanted, free)
+            if place is None:
+                free.take(held_now)
+        else:
+            continue
+        if place is not None:
+            free.take(place)
+            changes[job.id] = place
+    return Plan(changes)

@@ -111,8 +111,8 @@ def test_every_gang_runs_at_least_once_in_as_many_quanta_as_gangs_that_exclude_e
         order = turn.order
         for unit in of:
             waited[unit] = 0 if unit in turn.inside else waited[unit] + 1
-        if len(set(sizes)) == 1:
-            assert max(waited.values()) <= ceil(sum(sizes) / 4) + 1
+        if sum(sizes) <= 8:  # what a limit of 2 lets in: once in height + 1 quanta at least
+            assert max(waited.values()) <= ceil(sum(sizes) / 4)
         assert max(waited.values()) < len(sizes)
 
 

@@ -38,12 +38,12 @@ class Later:
 
 IMAGE, LANGUAGE, REGRESSION = (64, 256), (16, 64), (64, 512)  # as the scripts allow
 WORKLOAD = (
-    Later(0.0, "pictures", "image", 20, "vision", IMAGE, most=4),
-    Later(5.0, "speller", "language", 16, "words", LANGUAGE, most=2),
-    Later(8.0, "law-a", "regression", 60, "science", REGRESSION),
-    Later(10.0, "law-b", "regression", 60, "science", REGRESSION),
-    Later(12.0, "thumbnails", "image", 8, "vision", IMAGE),
-    Later(14.0, "primer", "language", 8, "words", LANGUAGE),
+    Later(0.0, "pictures", "image", 16, "vision", IMAGE, most=4),
+    Later(5.0, "speller", "language", 12, "words", LANGUAGE, most=2),
+    Later(8.0, "law-a", "regression", 40, "science", REGRESSION),
+    Later(10.0, "law-b", "regression", 40, "science", REGRESSION),
+    Later(12.0, "thumbnails", "image", 6, "vision", IMAGE),
+    Later(14.0, "primer", "language", 6, "words", LANGUAGE),
 )
 GROW = "gandiva:elastic=true,quantum=30"
 SHARE = "muri"

@@ -90,7 +90,7 @@ def in_front(one: Any) -> str:
     """A job that is ahead: its name and what it wants or holds."""
     if not isinstance(one, Mapping):
         return str(one)
-    more = [f"{one['gpus']} GPU{'s' * (one['gpus'] != 1)}"] if one.get("gpus") else []
+    more = [f"{one['gpus']:g} GPU{'s' * (one['gpus'] != 1)}"] if one.get("gpus") else []
     more += [str(one["state"])] if one.get("state") else []
     name = one.get("name") or one.get("id")
     return f"{name} ({', '.join(more)})" if more else str(name)

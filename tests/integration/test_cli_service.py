@@ -1,0 +1,299 @@
+"""The command line against a real service with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from weft.cli.client import Client
+from weft.cli.demo import end_all
+from weft.cli.main import cli
+from weft.cli.own_service import free_port, own_service
+
+pytest.importorskip("fastapi")
+
+ROOT = Path(__file__).resolve().parents[2]
+ENGINE = ("--engine", "local:cpu=true,slots=2,warm=false", "--policy", "fifo")
+PYTHON = sys.executable
+WAIT = [PYTHON, "-c", "import time; print('begun', flush=True); time.sleep(600)"]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    state = tmp_path_factory.mktemp("service")
+    with own_service(state, free_port(), *ENGINE) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("PATH", f"{Path(PYTHON).parent}:{os.environ['PATH']}")
+
+
+@pytest.fixture
+def known(service: Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    monkeypatch.setenv("WEFT_URL", service.url)
+    yield service
+    end_all(service)
+
+
+def weft(*args: str, code: int = 0) -> Result:
+    ran = CliRunner().invoke(cli, list(args))
+    assert ran.exit_code == code, ran.output
+    return ran
+
+
+def told(*args: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads(weft(*args, "--json").stdout)
+    return found
+
+
+def until(job: str, *states: str, seconds: float = 30.0) -> dict[str, object]:
+    deadline = time.monotonic() + seconds
+    while (found := told("job", job))["state"] not in states:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+    return found
+
+
+def test_run_shows_the_output_of_a_job_in_this_folder_and_leaves_with_its_code(
+    known: Client,
+) -> None:
+    Path("train.py").write_text(
+        "import os, sys\nprint(os.getcwd(), sys.argv[1:], os.environ['A'])\nsys.exit(7)\n"
+    )
+
+    ran = weft("run", "--env", "A=b c", "--", "python", "train.py", "--lr", "$HOME", code=7)
+
+    assert ran.stdout == f"{Path.cwd()} ['--lr', '$HOME'] b c\n"
+    assert re.search(r"train-\w+: failed: rank 0 ended with exit code 7", ran.stderr)
+
+
+def test_a_job_file_is_queued_followed_and_accounted_for(known: Client) -> None:
+    Path("job.yaml").write_text(f"command: [{PYTHON}, -c, \"print('from a file')\"]\ntenant: t1\n")
+
+    job = weft("submit", "job.yaml", "-q").stdout.strip()
+    weft("logs", "-f", job)
+
+    assert until(job, "succeeded")["name"] == "job"
+    assert weft("logs", job).stdout == "from a file\n"
+    assert job in weft("jobs", "--all").stdout
+    assert job in weft("jobs", "--tenant", "t1", "--state", "succeeded").stdout
+    assert "Finished" in weft("job", job, "--events").stdout
+    assert re.search(r"^t1 +1 ", weft("accounting").stdout, re.MULTILINE)
+    assert job in weft("accounting", "--csv").stdout
+
+
+def test_the_same_id_twice_is_one_job(known: Client) -> None:
+    once = ("submit", "--id", "only-one", "-q", "--", PYTHON, "-c", "pass")
+
+    assert weft(*once).stdout == weft(*once).stdout == "only-one\n"
+
+
+def test_an_unknown_field_is_answered_with_file_and_closest(known: Client) -> None:
+    Path("job.yaml").write_text("command: [x]\ngpu: 2\n")
+
+    ran = weft("submit", "job.yaml", code=2)
+
+    assert "error: job.yaml: unknown field 'gpu'; did you mean 'gpus'?" in ran.stderr
+
+
+def test_a_job_that_can_never_run_is_refused_with_a_hint(known: Client) -> None:
+    ran = weft("run", "--gpus", "64", "--", "true", code=2)
+
+    assert "64 GPUs" in ran.stderr
+    assert "ask for at most 2" in ran.stderr
+
+
+def test_who_waits_is_told_why_and_what_would_start_it(known: Client) -> None:
+    first = weft("submit", "--gpus", "2", "--name", "first", "-q", "--", *WAIT).stdout.strip()
+    until(first, "running")
+    second = weft("submit", "--gpus", "2", "--name", "second", "-q", "--", *WAIT).stdout.strip()
+
+    why = weft("explain", second).stdout
+    top = weft("top", "--once").stdout
+
+    assert "is pending" in why
+    assert "first (2 GPUs" in why
+    assert re.search(r"^\S+ +first +first", top, re.MULTILINE)
+    assert second in top[top.index("queue") :]
+    assert "would wait" in weft("plan", "--", "true").stdout
+    assert first in weft("cancel", first, second).stdout
+    until(first, "cancelled")
+    assert "would start now" in weft("plan", "--", "true").stdout
+
+
+def test_a_drained_node_takes_no_jobs_until_it_is_given_back(known: Client) -> None:
+    [node] = json.loads(weft("nodes", "--json").stdout)["nodes"]
+
+    weft("drain", node["id"])
+    drained = weft("nodes").stdout
+    job = weft("run", "-d", "--", PYTHON, "-c", "pass").stdout.strip()
+    waits = told("job", job)["state"]
+    weft("undrain", node["id"])
+
+    assert "drained" in drained
+    assert waits == "pending"
+    until(job, "succeeded")
+
+
+def test_policies_change_while_the_service_runs(known: Client) -> None:
+    assert weft("policy", "las").stdout == "las decides from now on\n"
+    assert weft("policy").stdout == "las\n"
+    assert "did you mean 'fifo'?" in weft("policy", "fifi", code=2).stderr
+    weft("policy", "fifo")
+
+
+def test_the_guide_does_what_it_says(known: Client) -> None:
+    page = (ROOT / "docs" / "guides" / "run-jobs.md").read_text()
+    files = re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    for name, text in files:
+        Path(name).write_text(text)
+    blocks = re.findall(r"^```sh\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    commands = [line for block in blocks for line in block.splitlines()]
+
+    for command in commands:
+        assert command.startswith("weft ")
+        weft(*shlex.split(command)[1:])
+
+    assert len(commands) > 10
+    weft("policy", "fifo")
+
+
+def test_every_field_of_a_job_file_is_in_the_guide() -> None:
+    from weft.service.schemas import JobFile
+
+    page = (ROOT / "docs" / "guides" / "job-files.md").read_text()
+
+    assert not [name for name in JobFile.model_fields if f"`{name}`" not in page]
+
+
+def test_ctrl_c_leaves_the_job_alone_where_nobody_can_be_asked(known: Client) -> None:
+    run = subprocess.Popen(
+        [PYTHON, "-m", "weft", "run", "--", *WAIT],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert run.stdout is not None
+    assert run.stdout.readline() == "begun\n"
+
+    run.send_signal(signal.SIGINT)
+    _, said = run.communicate(timeout=30)
+
+    assert run.returncode == 130
+    found = re.search(r"(\S+) goes on", said)
+    assert found, said
+    assert told("job", found[1])["state"] == "running"
+    weft("cancel", found[1])
+
+
+def test_ctrl_c_asks_a_person_and_cancels(known: Client) -> None:
+    ours, theirs = pty.openpty()
+    run = subprocess.Popen(
+        [PYTHON, "-m", "weft", "run", "--", *WAIT],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    seen = read_until(ours, b"begun")
+
+    run.send_signal(signal.SIGINT)
+    seen += read_until(ours, b"[y/N]")
+    os.write(ours, b"y\n")
+    seen += read_until(ours, b"cancelled")
+
+    assert run.wait(30) == 130
+    os.close(ours)
+    os.close(theirs)
+    found = re.search(rb"cancel (\S+)\?", seen)
+    assert found, seen
+    until(found[1].decode(), "cancelled")
+
+
+def read_until(terminal: int, wanted: bytes) -> bytes:
+    seen = b""
+    while wanted not in seen:
+        seen += os.read(terminal, 1024)
+    return seen
+
+
+def test_a_followed_job_survives_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+    monkeypatch.setenv("WEFT_URL", f"http://127.0.0.1:{port}")
+    script = "import time\nfor i in range(30): print(i, flush=True); time.sleep(0.1)"
+    with own_service(tmp_path / "state", port, *ENGINE):
+        run = subprocess.Popen(
+            [PYTHON, "-m", "weft", "run", "--", PYTHON, "-c", script],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert run.stdout is not None
+        assert run.stdout.readline() == "0\n"
+
+    with own_service(tmp_path / "state", port, *ENGINE):
+        rest, said = run.communicate(timeout=60)
+
+    assert run.returncode == 0, said
+    assert rest == "".join(f"{i}\n" for i in range(1, 30))
+    assert "the service does not answer; jobs go on" in said
+
+
+def test_tokens_are_made_used_and_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with own_service(tmp_path / "state", free_port(), *ENGINE) as client:
+        monkeypatch.setenv("WEFT_URL", client.url)
+        assert "everybody on this machine is an admin" in weft("token", "list").stdout
+        admin = weft("token", "create", "--role", "admin", "-q").stdout.strip()
+
+        assert "a token is needed" in weft("jobs", code=2).stderr
+        monkeypatch.setenv("WEFT_TOKEN", admin)
+        user = weft("token", "create", "vision", "-q").stdout.strip()
+        hidden = weft("submit", "-q", "--", PYTHON, "-c", "pass").stdout.strip()
+        listed = json.loads(weft("token", "list", "--json").stdout)["tokens"]
+        assert "vision" in weft("token", "list").stdout
+        monkeypatch.setenv("WEFT_TOKEN", user)
+        weft("job", hidden, code=2)
+        assert "admin" in weft("token", "list", code=2).stderr
+
+        monkeypatch.setenv("WEFT_TOKEN", admin)
+        weft("token", "revoke", *(one["id"] for one in listed if one["tenant"] == "vision"))
+        monkeypatch.setenv("WEFT_TOKEN", user)
+        assert "token" in weft("jobs", code=2).stderr
+
+
+@pytest.mark.slow
+def test_the_demonstration_runs_to_its_end() -> None:
+    ran = subprocess.run(
+        [PYTHON, "-m", "weft", "demo", "--port", str(free_port())],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "WEFT_DEMO_EXIT": "1"},
+    )
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "6 jobs done" in ran.stdout
+    assert "API: http://127.0.0.1:" in ran.stdout
+    assert re.search(r"running on 2 cpu", ran.stdout)
+    assert re.search(r"running on 1 cpu x 0.5", ran.stdout)

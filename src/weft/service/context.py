@@ -58,18 +58,20 @@ class Context:
         return self.live.driver
 
 
-def context(request: Request) -> Context:
+# Asynchronous although they wait for nothing: others would be run in a thread each time.
+
+
+async def context(request: Request) -> Context:
     """The service that a request came to."""
-    found: Context = request.app.state.context
-    return found
+    return _service(request)
 
 
-def caller(
+async def caller(
     request: Request,
     bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)],
 ) -> Caller:
     """Who asks; refused without a token where there are some."""
-    service = context(request)
+    service = _service(request)
     if not len(service.tokens):
         _check_local(request, service)
         return ANYBODY
@@ -81,14 +83,14 @@ def caller(
     return found
 
 
-def admin(who: Annotated[Caller, Depends(caller)]) -> Caller:
+async def admin(who: Annotated[Caller, Depends(caller)]) -> Caller:
     """An admin."""
     if not who.admin:
         raise Refused(403, "only an admin may do this", "ask an admin")
     return who
 
 
-def writer(who: Annotated[Caller, Depends(caller)]) -> Caller:
+async def writer(who: Annotated[Caller, Depends(caller)]) -> Caller:
     """Somebody who may change things."""
     if who.role == "viewer":
         raise Refused(403, "a viewer may only look", "use a token of role user")
@@ -109,6 +111,11 @@ def find_job(service: Context, who: Caller, job_id: str) -> JobStatus:
         close = did_you_mean(job_id[:64], mine[-5000:])
         raise Refused(404, f"there is no job {job_id[:64]!r}{close}", "`weft jobs` lists yours")
     return service.driver.job(JobId(job_id))
+
+
+def _service(request: Request) -> Context:
+    found: Context = request.app.state.context
+    return found
 
 
 def _check_local(request: Request, service: Context) -> None:

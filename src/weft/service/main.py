@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 TOKEN_FILE, HOOK_FILE = "tokens.json", "webhooks.json"
 GOODBYE_S = 3
+IDLE_S = 75
+BACKLOG = 1024
 API = "/api/v1"
 
 
@@ -91,6 +93,8 @@ async def serve_async(
             log_level="warning",
             access_log=False,
             timeout_graceful_shutdown=GOODBYE_S,
+            timeout_keep_alive=IDLE_S,
+            backlog=BACKLOG,
             server_header=False,
         )
         server = Server(config)
@@ -142,6 +146,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listening = socket.socket(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
+        listening.listen(BACKLOG)  # who is told the address may connect at once
     except (OSError, OverflowError) as error:
         raise InvalidConfig(
             f"cannot listen on {host}:{port}: {error}",

@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from weft.core.about import About
+from weft.core.model import JobId
 from weft.core.plan import Plan
 from weft.core.policy import Policy
+from weft.core.table import Bools
 from weft.core.view import View
 from weft.pieces.wrap.fits import fits
 
@@ -34,7 +36,7 @@ class Firm:
         mark = view.free.mark()
         plan = self.inner.decide(view)
         view.free.rollback(mark)
-        if not any(_moves(view, plan, int(row)) for row in firm.nonzero()[0]):
+        if not any(_moves(view, plan, firm, job) for job in plan.changes):
             return plan
         without = self.inner.decide(view.without(firm))
         view.free.rollback(mark)
@@ -43,9 +45,7 @@ class Firm:
         return Plan(wake_at=plan.wake_at, memory=plan.memory, reasons=plan.reasons)
 
 
-def _moves(view: View, plan: Plan, row: int) -> bool:
-    job = view.job(row).id
-    if job not in plan.changes:
-        return False
+def _moves(view: View, plan: Plan, firm: Bools, job: JobId) -> bool:
+    row = view.table.row(job)
     was, to = view.allocation(row), plan.changes[job]
-    return was is None or to is None or was.devices != to.devices
+    return bool(firm[row]) and (was is None or to is None or was.devices != to.devices)

@@ -37,9 +37,9 @@ class Priority:
             return self.inner.decide(view)
         rank = view.table.column("priority")
         waiting = view.waiting()
-        levels = sorted({float(one) for one in rank[waiting]}, reverse=True)
+        levels = np.unique(rank[waiting])[::-1]
         filler = view.running() & view.preemptible() & (view.table.column("tier") == FILLER)
-        if not levels or (len(levels) == 1 and not (filler & (rank < levels[0])).any()):
+        if not len(levels) or (len(levels) == 1 and not (filler & (rank < levels[0])).any()):
             return self.inner.decide(view)
         lower = waiting & (rank < levels[0])
         plan = self._first(view, lower)

@@ -1,0 +1,172 @@
+"""Explanations, plans and estimates as functions of a state."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.app.explain import cheapest_change, explain, in_front, plan
+from weft.app.present import Estimate, Present
+from weft.core.actions import Start
+from weft.core.cluster import parse_cluster
+from weft.core.events import Started, Submitted
+from weft.core.model import Demand, Job, JobId
+from weft.core.registry import build
+from weft.core.scheduler import Scheduler
+from weft.predict.hinted import Hinted
+from weft.testing.build import cluster_of
+
+NOW = 1_000_000.0
+
+
+def job(name: str, gpus: int, length: float = 600.0, kinds: tuple[str, ...] = ()) -> Job:
+    demand = Demand(gpus, kinds=kinds)
+    return Job(JobId(name), NOW, demand, hints={"duration_s": length})
+
+
+def live(policy: str, cluster: str, *jobs: Job) -> Present:
+    """Jobs submitted one after the other, a second apart, starting at once where they can."""
+    scheduler = Scheduler(build("policy", policy), parse_cluster(cluster), predictor=Hinted())
+    for i, one in enumerate(jobs):
+        actions = scheduler.step(NOW + i, [Submitted(one)])
+        starts = [a for a in actions if isinstance(a, Start)]
+        scheduler.step(NOW + i, [Started(a.job.id, a.attempt) for a in starts])
+    return Present.of(scheduler, NOW + len(jobs))
+
+
+def test_a_waiting_job_is_told_numbers_who_is_in_front_and_when() -> None:
+    present = live("fifo", "1x4:a100", job("runs", 4), job("ahead", 2), job("mine", 2))
+
+    why = explain(present, JobId("mine"))
+
+    assert why.reason.startswith("asks for 2 GPUs; free now: 0 a100; 1 waiting jobs are in front")
+    assert [(one.job.id, one.gpus, one.running) for one in why.ahead] == [
+        ("ahead", 2.0, False),
+        ("runs", 4.0, True),
+    ]
+    assert why.numbers["held_by_running"] == 4.0
+    assert why.start is not None
+    middle = why.start.quantile(0.5)
+    assert middle is not None
+    assert 200.0 < middle < 1500.0  # "runs" has about 600 s to go, and "ahead" fits beside
+
+
+def test_the_reason_of_the_decision_comes_first() -> None:
+    present = live("fifo", "1x4:a100", job("runs", 4), job("mine", 2))
+
+    assert explain(present, JobId("mine"), "over quota: because").reason == "over quota: because"
+
+
+def test_a_running_job_is_told_what_it_holds() -> None:
+    present = live("fifo", "1x4:a100", job("runs", 3))
+
+    why = explain(present, JobId("runs"))
+
+    assert why.reason == "holds 3 of 3 GPUs, kind a100"
+    assert why.numbers["gpu_seconds"] == pytest.approx(3.0, abs=3.1)
+    assert why.start is None
+
+
+def test_who_is_in_front_is_the_policys_order_not_that_of_submission() -> None:
+    jobs = (job("runs", 4, 50.0), job("long", 4, 9000.0), job("mine", 4, 600.0))
+    short = job("short", 4, 100.0)
+    present = live("srtf", "1x4:a100", *jobs, short)
+
+    waiting = [one.job.id for one in in_front(present, present.table.row(JobId("mine")))]
+
+    assert waiting[0] == "short"
+    assert "long" not in waiting
+
+
+@pytest.mark.parametrize(
+    ("asked", "fields"),
+    [
+        (job("mine", 3, kinds=("a100",)), {"kinds": []}),
+        (job("mine", 4), {"gpus": 3}),
+        (job("mine", 7, kinds=("t4",)), {"gpus": 3}),
+    ],
+)
+def test_the_advised_change_starts_the_job(asked: Job, fields: dict[str, object]) -> None:
+    present = live("fifo:backfill=true", "1x4:a100+1x8:t4", job("x", 4, kinds=("a100",)),
+                   job("y", 5, kinds=("t4",)), asked)  # fmt: skip
+    assert not present.decide().changes
+
+    advice = cheapest_change(present, asked)
+
+    assert advice is not None
+    assert advice.fields == fields
+    assert present.with_job(advice.job).decide().changes[asked.id] is not None
+
+
+def test_where_nothing_helps_nothing_is_advised() -> None:
+    present = live("fifo", "1x1:a100", job("runs", 1), job("mine", 1))
+
+    assert cheapest_change(present, present.table.jobs[1]) is None
+
+
+def test_a_plan_names_who_would_be_displaced() -> None:
+    present = live("srtf", "1x4:a100", job("long", 4, 9000.0))
+
+    trial = plan(present, job("short", 2, 60.0))
+
+    assert trial.allocation is not None
+    assert [one.id for one in trial.displaces] == ["long"]
+
+
+def test_a_plan_for_a_job_that_must_wait_has_an_estimate() -> None:
+    present = live("fifo", "1x4:a100", job("runs", 4, 1000.0))
+
+    trial = plan(present, job("next", 4))
+
+    assert trial.allocation is None
+    assert "free now: 0 a100" in trial.reason
+    assert trial.start is not None
+    assert all(after is not None and after > 0.0 for after in trial.start.after)
+
+
+def test_looking_changes_nothing() -> None:
+    scheduler = Scheduler(build("policy", "las"), cluster_of(4), predictor=Hinted())
+    scheduler.step(NOW, [Submitted(job("a", 3)), Submitted(job("b", 3))])
+    before = (
+        scheduler.state.free.idle(),
+        scheduler.state.decisions,
+        list(scheduler.state.table.jobs),
+    )
+
+    explain(Present.of(scheduler, NOW + 5.0), JobId("b"))
+
+    assert before == (
+        scheduler.state.free.idle(),
+        scheduler.state.decisions,
+        list(scheduler.state.table.jobs),
+    )
+
+
+def test_estimates_cover_what_happens() -> None:
+    """The truth is one more draw of the same kind: 80 % of them lie between p10 and p90."""
+    jobs = [job(f"r{i}", 1, 300.0 + 100.0 * i) for i in range(8)]
+    jobs += [job(f"w{i}", 2, 500.0) for i in range(4)]
+    present = live("fifo", "1x8:a100", *jobs, job("mine", 4))
+    found = present.estimate(JobId("mine"), simulations=40, decisions=40_000)
+    low, high = found.quantile(0.1), found.quantile(0.9)
+    assert low is not None
+    assert high is not None
+
+    more = [present._fork(1000 + seed).until_started(JobId("mine"), 1000) for seed in range(40)]
+
+    inside = [at for at in more if at is not None and low <= at - present.now <= high]
+    assert 24 <= len(inside) <= 40
+
+
+def test_quantiles_know_what_was_not_reached() -> None:
+    found = Estimate((1.0, 2.0, None, 3.0))
+
+    assert found.quantile(0.5) == 3.0
+    assert found.quantile(0.9) is None
+
+
+def test_a_job_that_cannot_start_within_the_budget_has_no_estimate() -> None:
+    present = live("fifo", "1x4:a100", job("runs", 4), *(job(f"j{i}", 4) for i in range(30)))
+
+    found = present.estimate(JobId("j29"), simulations=3, decisions=15)
+
+    assert found.after == (None, None, None)

@@ -4,8 +4,8 @@
 three loads; least attained service first in rounds of five minutes, restarts free as in the
 authors' simulator. Load is offered GPU time over GPU time there is, at the speed of the share in
 proportion: above 1 it cannot keep up, and what it loses grows with the trace; with half as many
-jobs the gain at load 1.2 is 1.4. Beside the paper's mechanisms stands our `fill`. Where the published tables are here
-they are the truth, otherwise the laws that ship with the package.
+jobs the gain at load 1.2 is 1.4. Beside the paper's mechanisms stands our `fill`. Where the
+published tables are here they are the truth, otherwise the laws that ship with the package.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from api_page import api_page
 from typer.models import ArgumentInfo, OptionInfo
 
 from weft.cli.main import cli
@@ -55,6 +56,7 @@ def all_pages() -> dict[str, str]:
     """Every page by its path under docs/reference."""
     policies = {f"policies/{name}.md": policy_page(name) for name in names("policy")}
     return {
+        "api.md": api_page(MADE),
         "cli.md": cli_page(),
         "events.md": events_page(),
         "policies/README.md": policy_index(),

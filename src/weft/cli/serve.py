@@ -46,7 +46,7 @@ def serve(
             if error.name not in ("fastapi", "uvicorn", "pydantic", "starlette"):
                 raise
             raise InvalidConfig(
-                f"the service needs {error.name}", hint="pip install 'weft[service]'"
+                f"the service needs {error.name}", hint="pip install 'weft[serve]'"
             ) from error
         from weft.app.serve import Settings
 

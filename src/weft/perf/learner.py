@@ -42,7 +42,8 @@ class Heard:
     steps: float = 0.0
     speeds: dict[tuple[int, int], float] = field(default_factory=dict)
     law: Sublinear | Linear | None = None
-    law_of: float = -1.0
+    reports: int = 0
+    fit_at: int = 1
     fitted: Synchronous | Asynchronous | None = None
     ratios: Ratios | None = None
     left: float = 0.0
@@ -121,8 +122,9 @@ class Learner:
         heard = self._heard.get(job.id)
         if heard is None or not heard.losses:
             return None
-        if heard.law_of != heard.iterations[-1]:
-            heard.law_of = heard.iterations[-1]
+        if heard.reports >= heard.fit_at:
+            # A law of many points hardly changes with one more: a tenth more is worth a fit.
+            heard.fit_at = heard.reports + max(heard.reports // 10, 1)
             heard.law = fit_law(heard.iterations, heard.losses)
         return Learned(
             heard.iterations[-1],
@@ -140,6 +142,7 @@ class Learner:
         heard.gpu_s = seconds if np.isfinite(seconds) else heard.gpu_s
         if heard.iterations and values["iteration"] <= heard.iterations[-1]:
             return
+        heard.reports += 1
         heard.iterations.append(values["iteration"])
         heard.losses.append(values["loss"])
         del heard.iterations[:-HISTORY], heard.losses[:-HISTORY]

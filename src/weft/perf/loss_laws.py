@@ -18,8 +18,8 @@ from weft.core.table import Floats
 
 LEAST_POINTS = 3
 DECAY = 0.9
-CANDIDATES = 17
-REFINEMENTS = 6
+CANDIDATES = 65
+REFINEMENTS = 3
 # All ways to leave out some of a, b and c; one of them is the least squares with nothing negative.
 SUBSETS = [s for size in (1, 2, 3) for s in combinations(range(3), size)]
 

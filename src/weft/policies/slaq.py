@@ -4,8 +4,8 @@ Paper       Zhang et al., "SLAQ: Quality-driven scheduling for distributed machi
             SoCC 2017.
 Objective   the sum over jobs of the loss reduction in the next epoch, each in units of the
             largest change that one iteration of the job ever made.
-Needs       the losses and iteration times that jobs report; a job that reports none keeps its
-            least size, and gets what it asked for if that would lie idle otherwise.
+Needs       the losses and iteration times that jobs report. A job that has reported none has an
+            equal part of the GPUs, at most what it asked for.
 Controls    how many GPUs, between a job's least and most, and which.
 Cost        O(GPUs log jobs) to hand out GPUs; laws are fitted anew for jobs that reported.
 Deviations  GPUs stand in for cores, and a job begins with its least size, which need not be one.
@@ -95,10 +95,15 @@ def sizes(view: View, known: list[Floats | None]) -> dict[int, int]:
     """GPUs of each row that gets any."""
     bound = view.running() & ~view.preemptible()
     left = float(view.cluster.gpus)
+    equal = view.cluster.gpus // len(view.table)
     found: dict[int, int] = {}
     for row in _order(view, known, bound):
         on, demand = view.allocation(row), view.job(row).demand
         least = on.gpus if bound[row] and on is not None else demand.min
+        if known[row] is None and not bound[row]:
+            least = max(least, min(demand.gpus, equal))
+        if least * demand.share > left + 1e-9:
+            least = demand.min
         if least * demand.share <= left + 1e-9:
             left -= least * demand.share
             found[row] = least

@@ -20,7 +20,7 @@ GBIT_PER_MB = 8e-3
 # Sizes asked for in workers, and how likely each is.
 WORKERS = {2: 0.4, 4: 0.4, 8: 0.2}
 INDIFFERENT, CRITICAL = 0.10, 0.65  # below the first nobody minds; from the second on time is all
-ASKED = 4  # GPUs that a job whose loss is followed asks for
+ASKED = 8  # GPUs that a job whose loss is followed asks for
 LARGEST = 64
 
 
@@ -47,7 +47,7 @@ def draw_losses(want: Want) -> Drawn:
     """Exploratory jobs: 100 to 400 iterations of losses that fall fast at first."""
     arrivals, lengthening, curving = want.streams(3)
     asked = min(ASKED, want.limit)
-    lengths = _lengths(240.0, 0.6, want, lengthening)
+    lengths = _lengths(300.0, 0.6, want, lengthening)
     return Drawn(
         when=poisson(want.jobs, want.span(asked * lengths), arrivals),
         lengths=lengths,

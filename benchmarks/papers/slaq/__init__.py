@@ -1,0 +1,1 @@
+"""SLAQ beside fair sharing."""

@@ -1,0 +1,236 @@
+"""The worked example of SLAQ (SoCC 2017) and its invariants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+import weft
+from weft.core.convergence import Curve
+from weft.core.learning import Law, Learned, Ratios
+from weft.core.model import Demand, Job, JobId
+from weft.core.table import Floats
+from weft.core.view import View
+from weft.perf.learner import Learner
+from weft.perf.loss_laws import Linear, Sublinear, fit_law
+from weft.policies.slaq import Slaq, grow_by_gain, reduction, sizes
+from weft.testing import check_policy, view_of
+
+X = Sublinear(0.01, 0.1, 1.0, 0.1)
+Y = Sublinear(0.05, 0.2, 0.5, 0.3)
+Z = Linear(0.8, 1.0, 0.05)
+
+
+def learned(
+    law: Law | None, k: float, gpu_s: float, largest: float, recent: float = 0.0
+) -> Learned:
+    loss = float(law(k)) if law is not None else 1.0
+    return Learned(k, loss, largest, recent, gpu_s, law)
+
+
+TOLD = {
+    "x": learned(X, 5, 8.0, 0.2),
+    "y": learned(Y, 10, 4.0, 0.9),
+    "z": learned(Z, 2, 10.0, 0.25),
+}
+
+
+def falls(most: int = 10, epoch: float = 10.0) -> dict[int, Floats]:
+    found = {}
+    for i, one in enumerate(TOLD.values()):
+        known = reduction(one, most, epoch)
+        assert known is not None
+        found[i] = known
+    return found
+
+
+# ---- 5.1 allocation
+
+
+def test_cores_one_by_one() -> None:
+    counts = {0: 1, 1: 1, 2: 1}
+
+    gains = grow_by_gain(counts, falls(), 7)
+
+    expected = [0.409600, 0.327680, 0.318458, 0.268671, 0.262144, 0.226824, 0.209715]
+    assert gains == pytest.approx(expected, abs=1e-6)
+    assert counts == {0: 4, 1: 1, 2: 5}
+
+
+def test_the_reductions_and_that_nothing_is_better() -> None:
+    known = falls()
+
+    got = [float(known[i][n]) for i, n in ((0, 4), (1, 1), (2, 5))]
+    every = [
+        sum(float(known[i][n]) for i, n in enumerate(split))
+        for split in product(range(1, 9), repeat=3)
+        if sum(split) == 10
+    ]
+
+    assert got == pytest.approx([1.190476, 0.045386, 1.721139], abs=1e-6)
+    assert sum(got) == pytest.approx(2.957002, abs=1e-6)
+    assert max(every) == pytest.approx(sum(got))
+    fair = float(known[0][4] + known[1][3] + known[2][3])
+    assert fair == pytest.approx(2.530371, abs=1e-6)
+
+
+# ---- 5.2 invariants, through the policy
+
+
+class Told:
+    """A training port that repeats what it was told."""
+
+    def __init__(self, known: Mapping[str, Learned]) -> None:
+        self._known = known
+
+    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
+        pass
+
+    def forget(self, job: Job) -> None:
+        pass
+
+    def ratios(self, job: Job) -> Ratios | None:
+        return None
+
+    def step_seconds(self, job: Job, workers: int, servers: int) -> Floats | None:
+        return None
+
+    def steps_left(self, job: Job) -> float | None:
+        return None
+
+    def learned(self, job: Job) -> Learned | None:
+        return self._known.get(str(job.id))
+
+
+def view(gpus: int, known: Mapping[str, Learned], *names: str, most: int = 16) -> View:
+    jobs = [Job(JobId(n), demand=Demand(2, min=1, max=most)) for n in names]
+    return replace(view_of(gpus, *jobs), training=Told(known))
+
+
+def held(view: View, policy: Slaq) -> dict[str, int]:
+    return {str(name): on.gpus for name, on in view.after(policy.decide(view)).items()}
+
+
+def test_the_policy_does_the_worked_example() -> None:
+    assert held(view(10, TOLD, "x", "y", "z"), Slaq(epoch=10.0)) == {"x": 4, "y": 1, "z": 5}
+
+
+def test_the_unit_of_a_loss_changes_nothing() -> None:
+    large = Learned(5, 50.0 * float(X(5)), 50.0 * 0.2, 0.0, 8.0, lambda k: 50.0 * X(k))
+
+    assert held(view(10, {**TOLD, "x": large}, "x", "y", "z"), Slaq(epoch=10.0)) == {
+        "x": 4,
+        "y": 1,
+        "z": 5,
+    }
+
+
+def test_a_converged_job_gets_one_gpu_and_no_more() -> None:
+    flat = {"a": learned(Linear(0.5, 1.0, 0.1), 500, 1.0, 0.5), "x": TOLD["x"]}
+
+    assert held(view(16, flat, "a", "x", most=8), Slaq(epoch=10.0)) == {"a": 1, "x": 8}
+
+
+def test_more_jobs_than_gpus_leave_out_those_whose_loss_falls_least() -> None:
+    known = {**TOLD, "flat": learned(Linear(0.5, 1.0, 0.1), 500, 1.0, 0.5)}
+
+    assert set(held(view(2, known, "flat", "y", "x", "z"), Slaq(epoch=10.0))) == {"x", "z"}
+
+
+def test_before_there_is_a_law_the_last_change_is_what_is_expected() -> None:
+    young = learned(None, 2, 5.0, 0.4, recent=0.2)
+
+    known = reduction(young, 4, 10.0)
+
+    assert known is not None
+    assert known.tolist() == pytest.approx([0.0, 1.0, 2.0, 3.0, 4.0])
+
+
+def test_jobs_that_reported_nothing_have_an_equal_part_up_to_what_they_asked_for() -> None:
+    assert held(view(8, {}, "a", "b"), Slaq()) == {"a": 2, "b": 2}
+    assert held(view(8, {}, *"abcdefgh"), Slaq()) == dict.fromkeys("abcdefgh", 1)
+
+
+def test_all_gpus_are_handed_out_while_losses_fall() -> None:
+    there = view(12, TOLD, "x", "y", "z")
+
+    counts = sizes(there, [reduction(one, 16, 10.0) for one in TOLD.values()])
+
+    assert sum(counts.values()) == 12
+
+
+# ---- 3.2 laws
+
+
+@pytest.mark.parametrize("law", [X, Y, Sublinear(0.0, 0.3, 2.0, 0.0)])
+def test_exact_sublinear_losses_are_foretold(law: Sublinear) -> None:
+    k = np.arange(40.0)
+
+    found = fit_law(k.tolist(), law(k).tolist(), "sublinear")
+
+    assert isinstance(found, Sublinear)
+    assert [found.a, found.b, found.c, found.d] == pytest.approx(
+        [law.a, law.b, law.c, law.d], abs=2e-3
+    )
+
+
+@pytest.mark.parametrize("law", [Z, Linear(0.97, 3.0, 0.5)])
+def test_exact_linear_losses_are_foretold(law: Linear) -> None:
+    k = np.arange(40.0)
+
+    found = fit_law(k.tolist(), law(k).tolist())
+
+    assert isinstance(found, Linear)
+    assert (found.mu, found.scale, found.c) == pytest.approx((law.mu, law.scale, law.c), rel=1e-2)
+
+
+@pytest.mark.parametrize("family", ["sublinear", "linear"])
+def test_noisy_losses_are_foretold_within_a_few_per_cent(family: str) -> None:
+    law = {"sublinear": (0.001, 0.05, 1.0, 0.2), "linear": (0.97, 0.0, 0.2)}[family]
+    errors = []
+    for seed in range(20):
+        curve = Curve(family, law, 200.0, noise=0.02, seed=seed)
+        for k in (10, 30, 80):
+            history = curve.measured(0, k)[-60:]
+            found = fit_law(np.arange(k + 1.0)[-60:].tolist(), history.tolist())
+            assert found is not None
+            ahead = np.arange(k + 1.0, k + 11.0)
+            errors.append(np.abs(found(ahead) / curve.at(ahead) - 1.0).mean())
+
+    assert np.mean(errors) < 0.05
+
+
+def test_too_short_a_history_has_no_law() -> None:
+    assert fit_law([0.0, 1.0], [1.0, 0.5]) is None
+    assert fit_law([0.0, 1.0, 2.0], [1.0, 0.5, -1.0]) is None
+
+
+def test_the_learner_hears_losses_and_forgets() -> None:
+    learner, job = Learner(view_of(4).cluster), Job(JobId("a"))
+    for k in range(6):
+        report = {"iteration": float(k), "loss": float(Z(k)), "recent": 0.1, "largest": 0.2}
+        learner.observe(job, "v100", {**report, "iteration_s": 2.0, "gpus": 3.0})
+
+    known = learner.learned(job)
+
+    assert known is not None and known.law is not None
+    assert (known.iteration, known.gpu_s, known.largest) == (5.0, 6.0, 0.2)
+    assert float(known.law(8.0)) == pytest.approx(float(Z(8.0)), rel=0.02)
+    learner.forget(job)
+    assert learner.learned(job) is None
+
+
+def test_it_keeps_the_contract_of_a_policy() -> None:
+    check_policy(Slaq(epoch=60.0))
+
+
+def test_losses_fall_sooner_than_when_all_jobs_have_what_they_asked_for() -> None:
+    slaq, fifo = Slaq(epoch=5.0), "fifo"
+
+    result = weft.compare("losses", [fifo, slaq], "4x8:v100", jobs=40, load=1.3, restart_cost=0.0)
+
+    assert result.mean("slaq", "avg_t90_h") < 0.8 * result.mean("fifo", "avg_t90_h")

@@ -1,0 +1,272 @@
+"""The worked examples of SMD (INFOCOM 2021) and its invariants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import weft
+from weft.core.cluster import Cluster, Node
+from weft.core.events import Decided, Submitted
+from weft.core.learning import Learned, Ratios
+from weft.core.model import Demand, Job, JobId, NodeId
+from weft.core.state import State
+from weft.core.table import Floats
+from weft.core.tasks import Task, Tasks, Utility, tasks_of
+from weft.core.view import View
+from weft.perf.layers import ratios
+from weft.perf.learner import Learner
+from weft.pieces.knapsack import Offers, choose
+from weft.pieces.ratios import Inner, by_grid, by_scan, relaxed
+from weft.policies.smd.policy import Smd
+from weft.testing import check_policy, cluster_of, view_of
+from weft.traces.options import Request
+from weft.traces.training import SERVERS
+
+SYNC = Tasks(Task(1.0, 2.0), Task(0.0, 3.0), 1, 99, 2 * 12800.0, 128.0)
+ASYNC = replace(SYNC, batch=32.0, sync=False)
+WORTH = Utility(10.0, 0.05, 200.0)
+
+
+def seconds(tasks: Tasks) -> Ratios:
+    return ratios(tasks, forward_s=0.01, backward_s=0.2, exchange_s=0.6)
+
+
+def inner(tasks: Tasks) -> Inner:
+    return Inner(
+        np.array([seconds(tasks)]),
+        np.array([[1.0, 2.0]]),
+        np.array([[0.0, 3.0]]),
+        np.array([[8.0, 24.0]]),
+        np.ones(1),
+        np.full(1, 99.0),
+        np.full(1, 99.0),
+    )
+
+
+# ---- 6.1 completion time and the inner problem
+
+
+@pytest.mark.parametrize(
+    ("w", "p", "tau", "worth"),
+    [
+        (1, 1, 416.0, 0.000204),
+        (2, 1, 408.0, 0.000304),
+        (4, 2, 344.0, 0.007460),
+        (4, 4, 224.0, 2.314752),
+        (6, 4, 262.6667, 0.417530),
+        (3, 6, 185.3333, 6.755363),
+    ],
+)
+def test_completion_time_and_worth(w: int, p: int, tau: float, worth: float) -> None:
+    took = seconds(SYNC).at(w, p)
+
+    assert took == pytest.approx(tau, abs=1e-4)
+    assert float(WORTH.at(took)) == pytest.approx(worth, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("eps", "best", "programs"),
+    [(0.5, 186.0915, 12), (0.2, 185.4584, 24), (0.1, 185.2693, 44), (0.01, 185.2690, 411)],
+)
+def test_the_grid_of_programs(eps: float, best: float, programs: int) -> None:
+    found = relaxed(inner(SYNC), eps)
+
+    assert found.seconds[0] == pytest.approx(best, abs=1e-4)
+    assert found.programs[0] == programs
+    assert found.seconds[0] <= (1.0 + eps) * 185.26892
+
+
+@pytest.mark.parametrize("size", [by_scan, by_grid])
+def test_the_best_whole_numbers(size: object) -> None:
+    assert callable(size)
+    sync, loose = size(inner(SYNC)), size(inner(ASYNC))
+
+    assert (sync.workers[0], sync.servers[0]) == (3.0, 6.0)
+    assert sync.seconds[0] == pytest.approx(185.3333, abs=1e-4)
+    assert (loose.workers[0], loose.servers[0]) == (6.0, 4.0)
+    assert loose.seconds[0] == pytest.approx(189.3333, abs=1e-4)
+    assert float(WORTH.at(loose.seconds[0])) == pytest.approx(6.302602, abs=1e-6)
+
+
+# ---- 6.2 the outer problem
+
+
+def test_the_knapsack() -> None:
+    need = np.array([[4, 20], [3, 10], [2, 14], [1, 12], [2, 4]], dtype=float)
+    offers = Offers(np.arange(5), np.array([9.0, 7.0, 6.5, 4.0, 3.0]), need)
+
+    chosen = choose(offers, np.array([6.0, 34.0]))
+
+    assert chosen == [0, 2]
+    assert offers.worth[chosen].sum() == 15.5
+
+
+# ---- the policy
+
+
+class Stated:
+    """A training port that repeats ratios it was told."""
+
+    def __init__(self, known: Mapping[JobId, Ratios]) -> None:
+        self._known = known
+
+    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
+        pass
+
+    def forget(self, job: Job) -> None:
+        pass
+
+    def ratios(self, job: Job) -> Ratios | None:
+        return self._known.get(job.id)
+
+    def step_seconds(self, job: Job, workers: int, servers: int) -> Floats | None:
+        return None
+
+    def steps_left(self, job: Job) -> float | None:
+        return None
+
+    def learned(self, job: Job) -> Learned | None:
+        return None
+
+
+HINTS = {
+    "worker_cpus": 2.0,
+    "server_cpus": 3.0,
+    "samples": 25600.0,
+    "batch": 128.0,
+    "most_gpus": 8.0,
+    "most_cpus": 24.0,
+    "most_servers": 99.0,
+    "worth": 10.0,
+    "haste": 0.05,
+    "target_s": 200.0,
+}
+
+
+def job(name: str, **more: float) -> Job:
+    return Job(JobId(name), demand=Demand(3, min=1, max=8), hints={**HINTS, **more})
+
+
+def machines(*sizes: tuple[int, float]) -> Cluster:
+    return Cluster(
+        tuple(Node(NodeId(f"n{i}"), "v100", g, c, 512.0) for i, (g, c) in enumerate(sizes))
+    )
+
+
+def view(cluster: Cluster, *jobs: Job, now: float = 0.0) -> View:
+    told = Stated({one.id: seconds(SYNC) for one in jobs})
+    return replace(view_of(cluster, *jobs, now=now), training=told)
+
+
+def held(view: View, plan_of: Smd) -> dict[str, tuple[int, int]]:
+    found = {}
+    mark = view.free.mark()
+    after = view.after(plan_of.decide(view))
+    view.free.rollback(mark)
+    for name, on in after.items():
+        tasks = tasks_of(view.job(view.table.row(name)))
+        assert tasks is not None
+        split = tasks.split(on)
+        found[str(name)] = (sum(w for w, _ in split), sum(p for _, p in split))
+    return found
+
+
+def test_a_lone_job_gets_its_best_size() -> None:
+    assert held(view(machines((8, 64.0)), job("a")), Smd()) == {"a": (3, 6)}
+
+
+def test_jobs_that_do_not_fit_together_take_smaller_rungs_or_wait() -> None:
+    two = view(machines((8, 36.0)), job("a", worth=10.0, haste=0.001), job("b", haste=0.001))
+
+    with_rungs = held(two, Smd())
+    without = held(two, Smd(rungs=1))
+
+    assert set(with_rungs) == {"a", "b"}
+    assert len(without) == 1
+
+
+def test_what_is_worth_most_is_admitted() -> None:
+    rich = view(machines((8, 24.0)), job("poor", worth=1.0), job("rich", worth=100.0))
+
+    assert set(held(rich, Smd(rungs=1))) == {"rich"}
+
+
+def test_waiting_lowers_worth() -> None:
+    old, young = job("old"), replace(job("young"), submitted=1000.0)
+    both = view(machines((8, 24.0)), old, young, now=1000.0)
+
+    assert set(held(both, Smd(rungs=1))) == {"young"}
+
+
+def test_links_limit_what_a_node_holds() -> None:
+    hungry = job("a", server_gbps=5.0, worker_gbps=0.0)
+    one = machines((8, 64.0))
+
+    assert held(view(one, hungry), Smd(node_gbps=30.0))["a"][1] == 6
+    assert held(view(one, hungry), Smd(node_gbps=10.0))["a"][1] <= 2
+
+
+def test_nobody_is_resized_or_stopped_once_admitted() -> None:
+    state = State(machines((8, 64.0)))
+    first, second = job("a"), job("b", worth=1000.0)
+    for one in (first, second):
+        state.fold(0.0, Submitted(one))
+    told = Stated({one.id: seconds(SYNC) for one in (first, second)})
+    base = view_of(state.cluster)
+    before = replace(base, table=state.table, free=state.free, training=told)
+    plan = Smd(spare=False).decide(before.restrict(np.array([True, False])))
+    state.free.rollback(0)
+    state.fold(0.0, Decided(1, plan.changes))
+    state.free.commit()
+    after = replace(base, table=state.table, free=state.free, training=told, now=60.0)
+
+    again = Smd().decide(after)
+
+    assert "a" not in again.changes
+
+
+def test_the_unit_of_worth_changes_no_decision() -> None:
+    names = "abcdef"
+    cluster = machines((8, 40.0), (8, 40.0))
+    jobs = [job(n, worth=1.0 + i, target_s=150.0 + 40 * i) for i, n in enumerate(names)]
+    more = [replace(j, hints={**j.hints, "worth": 1e3 * j.hints["worth"]}) for j in jobs]
+
+    assert held(view(cluster, *jobs), Smd()) == held(view(cluster, *more), Smd())
+
+
+def test_capacity_and_caps_hold_in_a_large_queue() -> None:
+    cluster = cluster_of("8x4:v100")
+    trace = SERVERS.generate(Request(seed=3, jobs=120, gpus=32, load=1.0))
+    training = Learner(cluster)
+    there = replace(view_of(cluster, *(j for j, _ in trace), now=1e4), training=training)
+
+    after = there.after(Smd().decide(there))
+
+    used = {node.id: np.zeros(4) for node in cluster.nodes}
+    for name, on in after.items():
+        one = there.job(there.table.row(name))
+        tasks = tasks_of(one)
+        assert tasks is not None
+        split = tasks.split(on)
+        w, p = (sum(column) for column in zip(*split, strict=True))
+        assert w >= 1 and p >= 1
+        assert (tasks.need(w, p) <= np.array(tasks.caps) + 1e-6).all()
+        for part, (here, beside) in zip(on.slices, split, strict=True):
+            used[part.node] += tasks.need(here, beside)
+    assert after
+    assert all((taken <= [4, 32, 256, 25.0 + 1e-6]).all() for taken in used.values())
+
+
+def test_it_keeps_the_contract_of_a_policy() -> None:
+    check_policy(Smd(interval=300.0))
+
+
+def test_under_overload_it_is_worth_more_than_first_come_first_served() -> None:
+    result = weft.compare("servers", ["fifo", "smd"], "32x2:v100", jobs=60, load=6.0)
+
+    assert result.mean("smd", "total_utility") > result.mean("fifo", "total_utility")
+    assert result.mean("smd", "finished") == 60

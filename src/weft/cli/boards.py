@@ -111,8 +111,8 @@ def cluster_line(cluster: Mapping[str, Any], jobs: Sequence[Row]) -> Text:
     goodput = sum(float(job.get("goodput") or 0.0) for job in running)
     parts = [
         (f"policy {cluster.get('policy', '?')}", "bold"),
-        (f"engine {cluster.get('engine', '?')}", ""),
-        (f"{cluster.get('held', 0):g} of {cluster.get('gpus', 0)} GPUs held", ""),
+        (f"engine {str(cluster.get('engine', '?')).partition(':')[0]}", ""),
+        (f"{cluster.get('held', 0):g} of {cluster.get('gpus', 0)} held", ""),
         (f"{len(running)} running", "green"),
         (f"{len(waiting)} waiting", "yellow" if waiting else ""),
     ]

@@ -48,14 +48,14 @@ def demo(
         told = ("--engine", f"local:cpu=true,slots={slots}", "--policy", policy or GROW)
         with own_service(Path(folder), port, *told) as client:
             screen.print(f"API: {client.url}   docs: {client.url}/docs", soft_wrap=True)
-            show = Show(client, slots, attended=attended, fixed=bool(policy))
+            show = Show(client, attended=attended, fixed=bool(policy))
             try:
                 show.play()
                 show.final()
                 if stay:
                     wait_for_ctrl_c(client)
             except KeyboardInterrupt:
-                screen.print("leaving; jobs are asked to stop", style="dim")
+                screen.print("leaving", style="dim")
             finally:
                 end_all(client)
     raise typer.Exit(0 if show.good else 1)
@@ -64,10 +64,10 @@ def demo(
 class Show:
     """The workload, handed in bit by bit, and what is seen of it."""
 
-    def __init__(self, client: Client, slots: int, *, attended: bool, fixed: bool) -> None:
+    def __init__(self, client: Client, *, attended: bool, fixed: bool) -> None:
         from weft.cli.demo_jobs import GROW, SAID, WORKLOAD, find_scripts
 
-        self.client, self._slots, self._attended = client, slots, attended
+        self.client, self._attended = client, attended
         self._policy = "" if fixed else GROW
         self._said = SAID.get(self._policy, "")
         self._scripts = find_scripts()
@@ -116,6 +116,7 @@ class Show:
 
         while self._to_come and time.monotonic() - self._began >= self._to_come[0].after:
             later = self._to_come.pop(0)
+            self._choose(coming=1)
             made = self.client.post("/jobs", later.body(self._scripts))
             self._states[str(made["id"])] = "pending"
         jobs = list(every_job(self.client))
@@ -123,13 +124,12 @@ class Show:
         self._choose()
         return jobs
 
-    def _choose(self) -> None:
+    def _choose(self, coming: int = 0) -> None:
         """Another policy where the moment asks for one."""
         from weft.cli.demo_jobs import SAID, fitting
         from weft.cli.words import ENDED
 
-        active = sum(state not in ENDED for state in self._states.values())
-        wanted = fitting(len(self._to_come), active, self._slots)
+        wanted = fitting(coming + sum(state not in ENDED for state in self._states.values()))
         if self._policy and wanted != self._policy:
             self.client.put("/policy", {"policy": wanted})
             self._policy, self._said = wanted, SAID[wanted]

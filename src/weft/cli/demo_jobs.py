@@ -12,7 +12,7 @@ from weft.core.errors import InvalidConfig
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """A job that comes `after` seconds; it may be given up to `most` GPUs."""
+    """A job that comes `after` seconds; it takes a `part` of one GPU, or up to `most`."""
 
     after: float
     name: str
@@ -21,6 +21,7 @@ class Later:
     tenant: str
     batch: tuple[int, int]
     most: int = 1
+    part: float = 1.0
 
     def body(self, scripts: Path) -> dict[str, Any]:
         """As a job file has it."""
@@ -31,34 +32,35 @@ class Later:
             "env": {"EPOCHS": str(self.epochs), "OMP_NUM_THREADS": "1"},
             "gpus": {"min": 1, "max": self.most} if self.most > 1 else 1,
             "batch": {"init": self.batch[0], "max": self.batch[1]},
-            "share": "allowed",
+            "share": self.part if self.part < 1.0 else "allowed",
             "tenant": self.tenant,
         }
 
 
 IMAGE, LANGUAGE, REGRESSION = (64, 256), (16, 64), (64, 512)  # as the scripts allow
 WORKLOAD = (
-    Later(0.0, "pictures", "image", 16, "vision", IMAGE, most=4),
-    Later(5.0, "speller", "language", 12, "words", LANGUAGE, most=2),
-    Later(8.0, "law-a", "regression", 40, "science", REGRESSION),
-    Later(10.0, "law-b", "regression", 40, "science", REGRESSION),
-    Later(12.0, "thumbnails", "image", 6, "vision", IMAGE),
-    Later(14.0, "primer", "language", 6, "words", LANGUAGE),
+    Later(0.0, "pictures", "image", 32, "vision", IMAGE, most=4),
+    Later(5.0, "speller", "language", 40, "words", LANGUAGE, most=2),
+    Later(10.0, "law-a", "regression", 60, "science", REGRESSION, part=0.5),
+    Later(12.0, "law-b", "regression", 60, "science", REGRESSION, part=0.5),
+    Later(14.0, "thumbnails", "image", 8, "vision", IMAGE, part=0.5),
+    Later(16.0, "primer", "language", 10, "words", LANGUAGE),
 )
 GROW = "gandiva:elastic=true,quantum=30"
-SHARE = "muri"
+SHARE = "las"
 SAID = {
-    GROW: "jobs grow into free slots and shrink when others come",
-    SHARE: "more jobs than slots: two share one and take turns stage by stage",
+    GROW: "few jobs: they grow into slots that nobody uses",
+    SHARE: "many jobs: large ones make room, small ones share a slot by halves",
 }
+FEW = 2
 
 
-def fitting(to_come: int, active: int, slots: int) -> str:
-    """The policy for this moment of the show: grow while there is room, share while there is none.
+def fitting(active: int) -> str:
+    """The policy for so many jobs: grow while there is room, share while there is none.
 
     A service changes its policy while jobs run; the demonstration does so by itself.
     """
-    return SHARE if not to_come and active > slots else GROW
+    return GROW if active <= FEW else SHARE
 
 
 def find_scripts() -> Path:

@@ -114,8 +114,12 @@ def span(job: Job, now: float) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """`42 s`, `7.3 min`, `5.61 h`."""
-    return "" if value is None else duration(float(value) / 3600.0)
+    """`1.4 s`, `42 s`, `7.3 min`, `5.61 h`."""
+    if value is None:
+        return ""
+    if value < 100.0:
+        return f"{value:.1f} s" if value < 10.0 else f"{value:.0f} s"
+    return duration(float(value) / 3600.0)
 
 
 def moment(at: float | None) -> str:

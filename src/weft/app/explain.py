@@ -6,7 +6,7 @@ decision on a copy with one thing changed, so what is advised is what would happ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -85,7 +85,7 @@ def explain(present: Present, job: JobId, said: str = "") -> Why:
         numbers,
         tuple(ahead[:AHEAD_SHOWN]),
         cheapest_change(present, present.table.jobs[row]),
-        present.estimate(job),
+        _estimate(present, job, ahead),
     )
 
 
@@ -104,7 +104,7 @@ def plan(present: Present, job: Job) -> Trial:
     idle = {kind: there.free().idle(kind) for kind in there.cluster.kinds}
     ahead = in_front(there, there.table.row(job.id))
     said = decided.reasons.get(job.id) or _waits(job.demand, idle, ahead)
-    return Trial(None, (), said, there.estimate(job.id))
+    return Trial(None, (), said, _estimate(there, job.id, ahead))
 
 
 def in_front(present: Present, row: int) -> list[Front]:
@@ -139,6 +139,10 @@ def cheapest_change(present: Present, job: Job) -> Advice | None:
     ever fewer GPUs.
     """
     return next((one for one in _alternatives(present, job) if present.starts(one.job)), None)
+
+
+def _estimate(present: Present, job: JobId, ahead: Collection[Front]) -> Estimate:
+    return present.without_behind(job, {one.job.id for one in ahead}).estimate(job)
 
 
 def _alternatives(present: Present, job: Job) -> Iterator[Advice]:

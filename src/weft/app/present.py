@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +23,9 @@ from weft.sim.fork import Fork
 
 SIMULATIONS = 12
 DECISIONS = 6_000  # of all simulations together
+WORK = 2_000_000  # decisions times jobs, likewise: what a decision costs grows with them
+HOPELESS = 2
+TINY_S = 1e-6
 SPREAD = 0.5  # sigma of the log-normal error of a predicted remaining time
 SHORTEST_S = 60.0
 HISTORY_KEPT = 2_000
@@ -118,14 +121,33 @@ class Present:
         """Whether the job, changed or new, would start at once and displace nobody firm."""
         return self.with_job(job).decide().changes.get(job.id) is not None
 
+    def without_behind(self, job: JobId, ahead: Collection[JobId]) -> Present:
+        """The same without waiting jobs that are behind `job`: those `ahead` and who runs stay."""
+        stay = {job, *ahead}
+        keep = np.array(
+            [
+                on is not None or one.id in stay
+                for one, on in zip(self.table.jobs, self.table.allocations, strict=True)
+            ],
+            dtype=bool,
+        )
+        return replace(self, table=self.table.pick(keep))
+
     def estimate(
-        self, job: JobId, simulations: int = SIMULATIONS, decisions: int = DECISIONS
+        self, job: JobId, simulations: int = SIMULATIONS, decisions: int | None = None
     ) -> Estimate:
-        """When a waiting job starts, in so many simulations with other remaining times each."""
+        """When a waiting job starts, in so many simulations with other remaining times each.
+
+        `decisions` bounds all of them together; unless told, fewer where there are many jobs. If
+        the first simulations do not come to the start within their part, nor will the others.
+        """
+        total = decisions or min(DECISIONS, WORK // max(len(self.table), 1))
         after: list[float | None] = []
         for seed in range(simulations):
-            at = self._fork(seed).until_started(job, decisions // simulations)
-            after.append(None if at is None else max(at - self.now, 0.0))
+            if seed >= HOPELESS and not any(after):
+                return Estimate((None,) * simulations)
+            at = self._fork(seed).until_started(job, max(total // simulations, 1))
+            after.append(None if at is None else max(at - self.now, TINY_S))
         return Estimate(tuple(after))
 
     def _fork(self, seed: int) -> Fork:

@@ -139,7 +139,7 @@ def _front(who: Caller, one: Front) -> dict[str, Any]:
 
 
 def _start(found: Estimate | None) -> dict[str, Any] | None:
-    if found is None or not found.after:
-        return None
+    if found is None or all(one is None for one in found.after):
+        return None  # too far away to be simulated
     quantiles = {f"p{round(100 * q)}": found.quantile(q) for q in (0.1, 0.5, 0.9)}
     return {**quantiles, "simulations": len(found.after)}

@@ -82,5 +82,5 @@ def check_torch() -> None:
     if missing:
         raise InvalidConfig(
             f"the demonstration needs {' and '.join(missing)}",
-            hint="pip install 'weft[train,service]'",
+            hint="pip install 'weft[serve,train]'",
         )

@@ -10,6 +10,8 @@ from weft.cli import options as o
 from weft.cli.explain import JobId
 from weft.cli.show import user_errors
 
+KNOWN = ("at", "event", "seq", "job")
+
 
 def job(
     job: JobId,
@@ -32,16 +34,34 @@ def job(
         return
     screen = console()
     screen.print(job_details(found, now))
-    for event in story:
-        screen.print(told(event), soft_wrap=True)
+    shown = [event for event in story if event.get("event") != "Reported"]
+    for event in shown:
+        screen.print(told(event, job), soft_wrap=True)
+    if len(shown) < len(story):
+        left = len(story) - len(shown)
+        screen.print(f"{left} reports of the job are left out; --json has them", style="dim")
 
 
-def told(event: dict[str, Any]) -> str:
-    """One event in one line."""
+def told(event: dict[str, Any], job: str) -> str:
+    """One event of a job in one line."""
     from weft.cli import words
     from weft.cli.explain import value
 
-    known = ("at", "event", "seq", "job", "id", "type")
-    rest = {name: one for name, one in event.items() if name not in known}
-    name = event.get("event") or event.get("type") or ""
+    name = str(event.get("event", ""))
+    rest: Any = {field: one for field, one in event.items() if field not in KNOWN}
+    if name == "Decided":
+        rest = decided(event, job)
     return words.plain(f"{words.moment(event.get('at'))}  {name}  {value(rest)}")
+
+
+def decided(event: dict[str, Any], job: str) -> str:
+    """What a decision was for one job."""
+    from weft.cli import words
+
+    said = str((event.get("reasons") or {}).get(job, ""))
+    changes = event.get("changes") or {}
+    if job not in changes:
+        return said
+    on = changes[job]
+    where = "nothing" if on is None else words.where({"allocation": on["slices"]})
+    return f"it holds {where}" + (f" ({said})" if said else "")

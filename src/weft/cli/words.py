@@ -43,6 +43,12 @@ def gpus(job: Job) -> str:
     return f"{count} {kinds}{share}"
 
 
+def reason(job: Job) -> str:
+    """Why it is in its state, where the state alone does not say it."""
+    said = plain(job.get("reason"))
+    return "" if said == job["state"] else said
+
+
 def asked(job: Job) -> str:
     """`2 GPUs`, `1 to 4 GPUs`."""
     wanted = job.get("gpus")

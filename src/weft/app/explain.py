@@ -152,7 +152,7 @@ def _alternatives(present: Present, job: Job) -> Iterator[Advice]:
         changed = replace(job, demand=replace(demand, kinds=()))
         text = f"accept GPUs of kind {' or '.join(others)} as well"
         yield Advice(text, {"kinds": []}, changed)
-    if demand.gpus == 1 and demand.share == 1.0 and job.hints.get("share") != 0.0:
+    if demand.gpus == 1 and demand.share == 1.0 and job.shareable:
         half = replace(job, demand=replace(demand, share=0.5))
         yield Advice("share a GPU, asking for half of one", {"share": 0.5}, half)
     if job.priority < URGENT:

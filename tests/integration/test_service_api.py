@@ -224,6 +224,7 @@ def test_a_drained_node_is_emptied_and_comes_back(client: httpx.Client) -> None:
 
 def test_events_are_replayed_from_a_number_and_then_followed(client: httpx.Client) -> None:
     job = submit(client, gpus=1)
+    until(lambda: get(client, f"/jobs/{job}")["state"] == "running")
     whole = read_stream(client, {"since": 0, "follow": False})
     middle = whole[len(whole) // 2]["seq"]
 

@@ -35,7 +35,7 @@ CHECKS = [
 ]
 # A stream without end, and what would lock us out; both have tests of their own.
 LEFT_OUT = {"/api/v1/events", "/api/v1/tokens"}
-EXAMPLES = int(os.environ.get("WEFT_FUZZ", "8"))
+EXAMPLES = int(os.environ.get("WEFT_FUZZ", "6"))
 JOBS = 20
 
 

@@ -1,0 +1,78 @@
+"""Streams that say they are still there, and what tenants are told of events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+from weft.core.events import Decided, Event, PolicyChanged, Submitted
+from weft.core.launch import Launch
+from weft.core.model import Allocation, Job, JobId, NodeId, Slice
+from weft.service.auth import Caller
+from weft.service.routes.events import _beating
+from weft.service.routes.logs import read_at
+from weft.service.told import event_json
+
+ON = Allocation((Slice(NodeId("n"), (0,)),))
+MINE = Job(JobId("mine"), tenant="a", launch=Launch(("x",), env={"KEY": "secret"}))
+OTHER = Job(JobId("other"), tenant="b")
+
+
+def driver() -> Any:
+    records = {job.id: SimpleNamespace(job=job) for job in (MINE, OTHER)}
+    return SimpleNamespace(ledger=SimpleNamespace(jobs=records))
+
+
+def told(who: Caller, event: Event) -> dict[str, Any] | None:
+    return event_json(driver(), who, 7, 1.0, event)
+
+
+def test_a_quiet_stream_beats_and_loses_nothing() -> None:
+    async def slow() -> AsyncIterator[tuple[int, float, Event]]:
+        for number in (1, 2):
+            await asyncio.sleep(0.12)
+            yield number, 0.0, PolicyChanged("fifo")
+
+    async def read() -> list[int | None]:
+        return [None if row is None else row[0] async for row in _beating(slow(), 0.05)]
+
+    heard = asyncio.run(read())
+
+    assert [one for one in heard if one is not None] == [1, 2]
+    assert heard.count(None) >= 2
+
+
+def test_a_decision_is_told_in_part_and_a_strangers_job_not_at_all() -> None:
+    event = Decided(1, {MINE.id: ON, OTHER.id: ON}, reasons={OTHER.id: "because"})
+    ann = Caller("user", "a")
+
+    part = told(ann, event)
+
+    assert part is not None
+    assert list(part["changes"]) == ["mine"]
+    assert "reasons" not in part
+    assert told(ann, Submitted(OTHER)) is None
+    whole = told(Caller("viewer", "*"), event)
+    assert whole is not None
+    assert set(whole["changes"]) == {"mine", "other"}
+
+
+def test_variables_and_quotas_are_kept_back() -> None:
+    own = told(Caller("user", "a"), Submitted(MINE))
+    assert own is not None
+    assert "env" not in own["job"]["launch"]
+    rules = told(Caller("user", "a"), PolicyChanged("quota:limits=b=3|priority|firm|las:by=time"))
+    assert rules == {"seq": 7, "at": 1.0, "event": "PolicyChanged", "policy": "las:by=time"}
+
+
+def test_a_log_that_was_put_aside_is_read_before_the_new_one(tmp_path: Any) -> None:
+    path = tmp_path / "rank0.log"
+    (tmp_path / "rank0.log.1").write_bytes(b"old ")
+    path.write_bytes(b"new")
+
+    assert read_at(path, 0) + read_at(path, 4) == b"old new"
+    assert read_at(path, 5) == b"ew"
+    assert read_at(path, 7) == b""
+    assert read_at(tmp_path / "none.log", 0) == b""

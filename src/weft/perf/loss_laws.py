@@ -18,8 +18,8 @@ from weft.core.table import Floats
 
 LEAST_POINTS = 3
 DECAY = 0.9
-CANDIDATES = 65
-REFINEMENTS = 3
+CANDIDATES = 33
+REFINEMENTS = 4
 # All ways to leave out some of a, b and c; one of them is the least squares with nothing negative.
 SUBSETS = [s for size in (1, 2, 3) for s in combinations(range(3), size)]
 
@@ -76,44 +76,46 @@ def _sublinear(
     k: Floats, loss: Floats, weight: Floats, span: float, size: float
 ) -> tuple[float, Sublinear | None]:
     low, high = 0.0, float(loss.min()) * (1.0 - 1e-6)
-    best: tuple[float, Sublinear | None] = (np.inf, None)
+    least, best, floor = np.inf, np.zeros(3), 0.0
     powers = np.stack([k**2, k, np.ones_like(k)], axis=1)
     for _ in range(REFINEMENTS):
         grid = np.linspace(low, high, CANDIDATES)
         errors, abc = _with_floors(powers, loss, weight, grid)
         at = int(errors.argmin())
-        if errors[at] < best[0]:
-            a, b, c = (abc[at] / size / np.array([span**2, span, 1.0])).tolist()
-            best = float(errors[at]), Sublinear(a, b, c, float(grid[at]) * size)
+        if errors[at] < least:
+            least, best, floor = float(errors[at]), abc[at], float(grid[at])
         low, high = float(grid[max(at - 1, 0)]), float(grid[min(at + 1, CANDIDATES - 1)])
-    return best
+    inverse = powers @ best
+    if inverse.min() <= 1e-9:
+        return np.inf, None
+    off = weight * (1.0 / inverse + floor - loss)
+    a, b, c = (best / size / np.array([span**2, span, 1.0])).tolist()
+    return float(off @ off), Sublinear(a, b, c, floor * size)
 
 
 def _with_floors(
     powers: Floats, loss: Floats, weight: Floats, floors: Floats
 ) -> tuple[Floats, Floats]:
-    """For each floor the least error and its a, b and c."""
+    """For each floor the a, b and c that fit 1 / (loss - floor) best, and how badly they do."""
     above = loss[None, :] - floors[:, None]
     # An error of 1 / above counts as much as the error of the loss that it leads to.
     counts = weight * above**2
     columns = powers[None, :, :] * counts[:, :, None]
     wanted = counts / above
-    gram = np.einsum("dni,dnj->dij", columns, columns)
-    gram += 1e-12 * np.eye(3) * np.trace(gram, axis1=1, axis2=2)[:, None, None]
-    moment = np.einsum("dni,dn->di", columns, wanted)
+    gram = columns.transpose(0, 2, 1) @ columns
+    gram += 1e-13 * np.eye(3) * np.trace(gram, axis1=1, axis2=2)[:, None, None]
+    moment = (wanted[:, None, :] @ columns)[:, 0, :]
     errors = np.full(len(floors), np.inf)
     found = np.zeros((len(floors), 3))
     for subset in SUBSETS:
-        at = np.ix_(range(len(floors)), subset, subset)
         part = np.zeros((len(floors), 3))
-        part[:, subset] = np.linalg.solve(gram[at], moment[:, subset, None])[:, :, 0]
-        inverse = np.einsum("ni,di->dn", powers, part)
-        good = (part >= 0.0).all(axis=1) & (inverse.min(axis=1) > 1e-9)
-        off = weight * (1.0 / np.where(inverse > 1e-9, inverse, 1.0) - above)
-        error = np.where(good, np.einsum("dn,dn->d", off, off), np.inf)
-        better = error < errors
+        square = gram[:, subset, :][:, :, subset]
+        part[:, subset] = np.linalg.solve(square, moment[:, subset, None])[:, :, 0]
+        # Less than all of the squares by so much; all are the same for every subset.
+        error = -(part * moment).sum(axis=1)
+        better = (part >= 0.0).all(axis=1) & (error < errors)
         errors[better], found[better] = error[better], part[better]
-    return errors, found
+    return errors + (wanted**2).sum(axis=1), found
 
 
 def _linear(

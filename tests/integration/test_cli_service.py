@@ -31,8 +31,12 @@ WAIT = [PYTHON, "-c", "import time; print('begun', flush=True); time.sleep(600)"
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    state = tmp_path_factory.mktemp("service")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("service")
+
+
+@pytest.fixture(scope="module")
+def service(state: Path) -> Iterator[Client]:
     with own_service(state, free_port(), *ENGINE) as client:
         yield client
 
@@ -46,10 +50,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def known(service: Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+def known(service: Client, state: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     monkeypatch.setenv("WEFT_URL", service.url)
     yield service
-    end_all(service)
+    end_all(service, state)
 
 
 def weft(*args: str, code: int = 0) -> Result:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from weft.cli.demo_jobs import GRACE_S
 from weft.cli.show import user_errors
 
 if TYPE_CHECKING:
     from weft.cli.client import Client
+
 
 LABELS = ("", "batch", "goodput")
 
@@ -57,7 +59,7 @@ def demo(
             except KeyboardInterrupt:
                 screen.print("leaving", style="dim")
             finally:
-                end_all(client)
+                end_all(client, Path(folder))
     raise typer.Exit(0 if show.good else 1)
 
 
@@ -173,18 +175,20 @@ class Show:
         console().print(f"{time.monotonic() - self._began:6.1f} s  {text}", soft_wrap=True)
 
 
-def end_all(client: Client) -> None:
-    """Cancel what has not ended and wait a little, so that nothing outlives the service."""
+def end_all(client: Client, state: Path) -> None:
+    """Cancel what has not ended and wait for its processes, so that none outlives the service.
+
+    A cancelled job gives its devices back at once, but its processes may take their grace time;
+    the local engine marks those that may still run.
+    """
     from weft.cli.client import at
     from weft.cli.listing import active_jobs
 
-    deadline = time.monotonic() + 15.0
     for job in active_jobs(client):
         client.delete(at("jobs", str(job["id"])))
-    while time.monotonic() < deadline:
-        if not client.get("/cluster").get("held"):
-            return
-        time.sleep(0.2)
+    deadline = time.monotonic() + GRACE_S + 5.0
+    while time.monotonic() < deadline and any((state / "live").glob("*")):
+        time.sleep(0.1)
 
 
 def wait_for_ctrl_c(client: Client) -> None:

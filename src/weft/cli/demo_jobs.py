@@ -9,6 +9,8 @@ from typing import Any
 
 from weft.core.errors import InvalidConfig
 
+GRACE_S = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class Later:
@@ -34,6 +36,7 @@ class Later:
             "batch": {"init": self.batch[0], "max": self.batch[1]},
             "share": self.part if self.part < 1.0 else "allowed",
             "tenant": self.tenant,
+            "checkpoint": {"grace_s": GRACE_S},
         }
 
 

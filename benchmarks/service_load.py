@@ -154,7 +154,9 @@ def report(
     after = asker.ask("GET", "/cluster")
     kept = found["rate"] / RATE
     print(f"  submits sustained    {found['rate']:8.1f} jobs/s  ({kept:.2f} of {RATE:.0f})")
+    whole = found["cpu_of_a_core"] / kept
     print(f"  server CPU           {found['cpu_of_a_core']:8.2f} of one core meanwhile")
+    print(f"  at the promised rate {whole:8.2f} of one core, if it has that")
     print(
         f"  submit to decided    {found['submit_p50_ms']:8.1f} ms median, "
         f"{found['submit_p99_ms']:.1f} ms p99, {found['late_max_ms']:.0f} ms most behind"

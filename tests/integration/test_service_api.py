@@ -107,6 +107,15 @@ def test_a_body_that_is_not_json_is_said_to_be_none(client: httpx.Client) -> Non
         assert answer.json()["error"]
 
 
+def test_a_body_that_is_too_long_is_refused_announced_or_not(client: httpx.Client) -> None:
+    piece = b" " * (1 << 20)
+    announced = client.post(f"{API}/jobs", content=piece * 9)
+    streamed = client.post(f"{API}/jobs", content=iter([piece] * 9))
+
+    assert announced.status_code == streamed.status_code == 413
+    assert "longer than 8 MiB" in streamed.json()["error"]
+
+
 def test_lists_come_in_pages_and_by_state(client: httpx.Client) -> None:
     made = [submit(client, gpus=4, kinds=["a100"]) for _ in range(5)]
 

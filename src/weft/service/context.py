@@ -23,6 +23,7 @@ PROBLEMS: dict[int | str, dict[str, object]] = {
     403: {"model": Problem, "description": "The token does not allow this."},
     404: {"model": Problem, "description": "There is no such thing."},
     409: {"model": Problem, "description": "It cannot be done as things are."},
+    413: {"model": Problem, "description": "The body is too long."},
     422: {"model": Problem, "description": "A field is wrong."},
     503: {"model": Problem, "description": "The scheduler is closing or broken."},
 }

@@ -18,6 +18,7 @@ from weft.core.errors import InvalidConfig
 from weft.service import problems
 from weft.service.auth import Tokens, check_host
 from weft.service.context import Context
+from weft.service.limit import LimitBody
 from weft.service.routes import accounting, admin, cluster, events, jobs, logs, why
 from weft.service.webhooks import Hooks
 
@@ -61,6 +62,7 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     problems.install(app)
+    app.add_middleware(LimitBody)
     app.include_router(cluster.health)
     app.include_router(cluster.health, prefix=API, include_in_schema=False)
     app.include_router(accounting.metrics)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -62,7 +63,10 @@ async def _weft(_: Request, error: Exception) -> Json:
 
 async def _http(_: Request, error: Exception) -> Json:
     assert isinstance(error, HTTPException)
-    answer = problem(error.status_code, str(error.detail).lower(), "`/docs` shows what there is")
+    said = str(error.detail)
+    plain = said == HTTPStatus(error.status_code).phrase
+    hint = "`/docs` shows what there is"
+    answer = problem(error.status_code, said.lower() if plain else said, hint)
     for name, value in (error.headers or {}).items():
         answer.headers[name] = value
     return answer

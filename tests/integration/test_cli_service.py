@@ -103,6 +103,17 @@ def test_a_job_file_is_queued_followed_and_accounted_for(known: Client) -> None:
     assert job in weft("accounting", "--csv").stdout
 
 
+def test_each_rank_has_its_own_output(known: Client) -> None:
+    script = "import os; print('I am', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])"
+
+    ran = weft("run", "--gpus", "2", "--name", "pair", "--", PYTHON, "-c", script)
+    jobs = json.loads(weft("jobs", "--json").stdout)["jobs"]
+    [job] = [one for one in jobs if one["name"] == "pair"]
+
+    assert ran.stdout == "I am 0 of 2\n"
+    assert weft("logs", job["id"], "--rank", "1").stdout == "I am 1 of 2\n"
+
+
 def test_the_same_id_twice_is_one_job(known: Client) -> None:
     once = ("submit", "--id", "only-one", "-q", "--", PYTHON, "-c", "pass")
 

@@ -192,7 +192,7 @@ def test_exact_linear_losses_are_foretold(law: Linear) -> None:
 def test_noisy_losses_are_foretold_within_a_few_per_cent(family: str) -> None:
     law = {"sublinear": (0.001, 0.05, 1.0, 0.2), "linear": (0.97, 0.0, 0.2)}[family]
     errors = []
-    for seed in range(20):
+    for seed in range(6):
         curve = Curve(family, law, 200.0, noise=0.02, seed=seed)
         for k in (10, 30, 80):
             history = curve.measured(0, k)[-60:]
@@ -229,8 +229,8 @@ def test_it_keeps_the_contract_of_a_policy() -> None:
 
 
 def test_losses_fall_sooner_than_when_all_jobs_have_what_they_asked_for() -> None:
-    slaq, fifo = Slaq(epoch=5.0), "fifo"
+    slaq, fifo = Slaq(epoch=10.0), "fifo"
 
-    result = weft.compare("losses", [fifo, slaq], "4x8:v100", jobs=40, load=1.3, restart_cost=0.0)
+    result = weft.compare("losses", [fifo, slaq], "2x8:v100", jobs=16, load=1.5, restart_cost=0.0)
 
     assert result.mean("slaq", "avg_t90_h") < 0.8 * result.mean("fifo", "avg_t90_h")

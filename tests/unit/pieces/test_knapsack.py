@@ -14,13 +14,13 @@ from weft.pieces.knapsack import Offers, choose, greedy
 from weft.pieces.lp import Sparse, maximise
 
 
-def optimum(offers: Offers, room: Floats) -> float:
+def optimum(offers: Offers, room: Floats, *, whole: bool = True) -> float:
     owners = int(offers.owner.max()) + 1
     one_each = np.zeros((owners, len(offers)))
     one_each[offers.owner, np.arange(len(offers))] = 1.0
     matrix = Sparse.of(np.concatenate([offers.need.T, one_each]))
     limits = np.concatenate([room, np.ones(owners)])
-    return maximise(offers.worth, matrix, limits, high=np.ones(len(offers)), whole=True).value
+    return maximise(offers.worth, matrix, limits, high=np.ones(len(offers)), whole=whole).value
 
 
 @st.composite
@@ -36,7 +36,7 @@ def instances(draw: Any, jobs: int = 7, most_choices: int = 3) -> tuple[Offers, 
     return Offers(np.array(owner), np.array(worth), np.array(need, dtype=float)), room
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(instances())
 def test_it_is_worth_a_part_of_the_optimum_and_no_less_than_the_simple_ways(
     instance: tuple[Offers, Floats],
@@ -55,7 +55,7 @@ def test_it_is_worth_a_part_of_the_optimum_and_no_less_than_the_simple_ways(
     assert value >= offers.worth[greedy(offers, room)].sum() - 1e-9
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(instances(jobs=5, most_choices=2), st.integers(1, 4))
 def test_fixing_more_jobs_keeps_the_bound_of_frieze_and_clarke(
     instance: tuple[Offers, Floats], fixed: int
@@ -68,7 +68,7 @@ def test_fixing_more_jobs_keeps_the_bound_of_frieze_and_clarke(
     assert offers.worth[chosen].sum() >= (1.0 - len(room) / (fixed + 1)) * best - 1e-6
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(instances(), st.sampled_from((0.001, 3.0, 1e6)))
 def test_the_unit_of_worth_changes_nothing(instance: tuple[Offers, Floats], unit: float) -> None:
     offers, room = instance
@@ -89,7 +89,8 @@ def test_it_is_close_to_the_optimum_where_there_are_many_jobs() -> None:
 
     chosen = choose(offers, room)
 
-    assert offers.worth[chosen].sum() >= 0.98 * optimum(offers, room)
+    # The relaxation is above the optimum, and a thousand times sooner found.
+    assert offers.worth[chosen].sum() >= 0.98 * optimum(offers, room, whole=False)
 
 
 @pytest.mark.parametrize("room", [np.zeros(2), np.array([0.5, 40.0])])

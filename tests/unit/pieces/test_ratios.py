@@ -34,7 +34,7 @@ def problems(draw: Any, rows: int = 1) -> Inner:
     return Inner(ratios, worker, server, caps, np.ones(rows), most, np.floor(column(1, 24)))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(problems(), EPS)
 def test_the_grid_is_within_eps_of_the_best_that_need_not_be_whole(
     problem: Inner, eps: float
@@ -68,7 +68,7 @@ def test_each_program_is_solved_as_highs_solves_it(problem: Inner, place: float)
     assert np.isclose(ours, exact.value, rtol=1e-6)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(problems(rows=3))
 def test_whole_numbers_keep_to_caps_and_never_beat_the_scan(problem: Inner) -> None:
     ours, exact = by_grid(problem, 0.1), by_scan(problem)

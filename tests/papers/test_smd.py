@@ -270,3 +270,19 @@ def test_under_overload_it_is_worth_more_than_first_come_first_served() -> None:
 
     assert result.mean("smd", "total_utility") > result.mean("fifo", "total_utility")
     assert result.mean("smd", "finished") == 60
+
+
+def test_a_size_is_one_that_nodes_can_hold() -> None:
+    # Alone, one worker with seven servers is best within 24 cores; no node has more than 12.
+    heavy = Job(JobId("a"), demand=Demand(1, min=1, max=1), hints=HINTS)
+    there = view(machines((2, 12.0), (2, 12.0), (2, 12.0)), heavy)
+
+    assert held(there, Smd(rungs=1)) == {"a": (1, 3)}
+
+
+def test_on_an_idle_cluster_something_runs_even_if_no_size_can_be_held_whole() -> None:
+    # Seven cores a node hold a worker and a server; four of each need 20 of 21 cores in all.
+    wide = replace(job("a", most_cpus=21.0), demand=Demand(4, min=2, max=8))
+    there = view(machines((2, 7.0), (1, 7.0), (1, 7.0)), wide)
+
+    assert held(there, Smd(rungs=1))["a"][0] >= 2

@@ -43,11 +43,15 @@ class Open(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """How sizes are found: `rungs` caps, each half of the one above; by grid or by scan."""
+    """How sizes are found: `rungs` caps, each half of the one above; by grid or by scan.
+
+    `node_gbps` is the link of a node.
+    """
 
     rungs: int
     eps: float
     exact: bool
+    node_gbps: float
 
 
 class Found(NamedTuple):
@@ -99,27 +103,42 @@ def _served(view: View, jobs: list[Open], ladder: Ladder) -> list[tuple[Size, fl
     # Links are no limit of the whole cluster here: the room of the interval has them.
     caps = np.minimum([one.tasks.caps for one in jobs], np.append(total, np.inf))
     demands = [view.job(one.row).demand for one in jobs]
+    least = np.array([float(demand.min) for demand in demands])
+    beside = {kind: _beside(view, kind, jobs, ladder.node_gbps) for kind in view.cluster.kinds}
     found: list[tuple[Size, float]] = []
-    seen: set[tuple[int, int, int]] = set()
+    seen: set[tuple[int, str, int, int]] = set()
     for rung in range(ladder.rungs):
         inner = Inner(
             np.array([one.ratios for one in jobs]),
             worker,
             server,
-            np.maximum(caps / 2.0**rung, worker + server),
-            np.array([float(demand.min) for demand in demands]),
+            np.maximum(caps / 2.0**rung, least[:, None] * worker + server),
+            least,
             np.array([float(demand.max) for demand in demands]),
             np.array([float(one.tasks.most_servers) for one in jobs]),
         )
         sized = by_scan(inner) if ladder.exact else by_grid(inner, ladder.eps)
-        columns = (sized.workers.tolist(), sized.servers.tolist(), sized.seconds.tolist())
-        for one, w, p, seconds in zip(jobs, *columns, strict=True):
-            at = (one.row, int(w), int(p))
-            if np.isfinite(seconds) and at not in seen:
-                seen.add(at)
-                left = seconds * _left(view, one)
-                found += [(Size(at[0], k, *at[1:], one.tasks), left) for k in _kinds(view, one.row)]
+        for i in np.flatnonzero(np.isfinite(sized.seconds)).tolist():
+            one, w = jobs[i], int(sized.workers[i])
+            for kind in _kinds(view, one.row):
+                p = min(int(sized.servers[i]), w * int(beside[kind][i]))
+                if p >= 1 and (one.row, kind, w, p) not in seen:
+                    seen.add((one.row, kind, w, p))
+                    seconds = one.ratios.at(w, p) * _left(view, one)
+                    found.append((Size(one.row, kind, w, p, one.tasks), seconds))
     return found
+
+
+def _beside(view: View, kind: str, jobs: list[Open], node_gbps: float) -> Floats:
+    """For each job, the most servers that a node of a kind has room for beside one worker."""
+    nodes = [node for node in view.cluster.nodes if node.kind == kind]
+    room = np.array([[node.gpus, node.cpus, node.mem_gb, node_gbps] for node in nodes]).max(axis=0)
+    most = np.full(len(jobs), np.inf)
+    for i, one in enumerate(jobs):
+        taken = one.tasks.server.vector
+        used = taken > 0.0
+        most[i] = ((room - one.tasks.worker.vector)[used] / taken[used]).min()
+    return np.asarray(np.floor(np.maximum(most, 0.0) + 1e-9))
 
 
 def _left(view: View, one: Open) -> float:

@@ -30,7 +30,7 @@ from weft.core.table import Floats
 from weft.core.view import View
 from weft.pieces.knapsack import BUDGET, choose
 from weft.pieces.place.gangs import fewest_nodes
-from weft.pieces.place.tasks import Room, evenly
+from weft.pieces.place.tasks import Room, evenly, shrunk
 from weft.policies.smd.offers import Found, Ladder, Size, offers_of
 
 
@@ -41,7 +41,7 @@ class Smd:
     `eps` is how far a size may be from the best, `exact` scans all sizes instead. `rungs` are the
     caps at which a job offers a size, each half of the one before. `fixed` and `budget` are how
     many jobs the knapsack fixes at a time and how often it tries. `node_gbps` is the link of a
-    node.
+    node. With `spare` the admitted grow into room that nobody wants, where that makes them faster.
     """
 
     interval: float = 60.0
@@ -70,7 +70,7 @@ class Smd:
         if not view.cluster.nodes or not view.waiting().any():
             return Plan()
         room = Room(view, self.node_gbps)
-        found = offers_of(view, Ladder(self.rungs, self.eps, self.exact))
+        found = offers_of(view, Ladder(self.rungs, self.eps, self.exact, self.node_gbps))
         left = np.concatenate([room.of(kind) for kind in view.cluster.kinds])
         # Parts of shared devices are not whole free ones, but count for jobs that ask for parts.
         left[:: room.left.shape[1]] += _parts(view)
@@ -120,7 +120,22 @@ def _placed(
             room.take(job, place)
             changes[job.id] = place
             left = left - offers.need[i]
+    if not changes and not view.running().any():
+        changes = _something(view, found, density, room)
     return changes
+
+
+def _something(
+    view: View, found: Found, density: Floats, room: Room
+) -> dict[JobId, Allocation | None]:
+    """On an idle cluster that holds no size of anybody as a whole: what fits of the best."""
+    for i in np.argsort(-density, kind="stable").tolist():
+        size = found.sizes[i]
+        if size.tasks is not None:
+            place = shrunk(size.tasks, size.workers, size.servers, room, size.kind)
+            if place is not None and place.gpus >= view.job(size.row).demand.min:
+                return {view.job(size.row).id: place}
+    return {}
 
 
 def _place(view: View, size: Size, room: Room) -> Allocation | None:

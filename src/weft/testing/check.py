@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -137,6 +137,7 @@ def check_log(log: Sequence[tuple[float, Event]], cluster: Cluster, trace: Trace
     demand = {job.id: job.demand for job, _ in trace}
     needs_gb = {job.id: profile_of(job).mem_gb for job, _ in trace}
     device_gb = {node.id: node.device_gb for node in cluster.nodes}
+    shy = {job.id for job, _ in trace if not job.shareable}
     kind = {node.id: node.kind for node in cluster.nodes}
     size = {node.id: node.gpus for node in cluster.nodes}
     held: dict[JobId, Allocation] = {}
@@ -157,6 +158,7 @@ def check_log(log: Sequence[tuple[float, Event]], cluster: Cluster, trace: Trace
                 held.pop(job, None)
             _check_claims(held)
             _check_memory(held, needs_gb, device_gb)
+            _check_apart(held, shy)
         elif isinstance(event, (Finished, Failed)):
             held.pop(event.job, None)
         elif isinstance(event, NodeDown):
@@ -193,6 +195,18 @@ def _check_memory(
     for (node, gpu), peaks in used.items():
         fits = len(peaks) == 1 or sum(peaks) <= device_gb[node] + 1e-6
         assert fits, f"GPU {gpu} of {node} hosts jobs of {peaks} GB; it has {device_gb[node]}"
+
+
+def _check_apart(held: Mapping[JobId, Allocation], shy: Collection[JobId]) -> None:
+    """Nobody is beside a job whose submitter ruled that out."""
+    residents: dict[tuple[NodeId, int], list[JobId]] = {}
+    for job, on in held.items():
+        for part in on.slices:
+            for gpu in part.gpus:
+                residents.setdefault((part.node, gpu), []).append(job)
+    for (node, gpu), jobs in residents.items():
+        alone = len(jobs) == 1 or not shy.intersection(jobs)
+        assert alone, f"GPU {gpu} of {node} hosts {jobs}, one of which shares with nobody"
 
 
 def check_host(policy: Policy, log: Sequence[tuple[float, Event]], cluster: Cluster) -> None:
@@ -334,7 +348,8 @@ def _drawn(rng: np.random.Generator, cluster: Cluster, count: int) -> Trace:
             batch=batch,
             priority=float(rng.integers(3)),
             tier=Tier.OPPORTUNISTIC if rng.random() < 0.2 else Tier.GUARANTEED,
-            hints=_hints(rng),
+            hints=_hints(rng) if demand.share == 1.0 else {},
+            shareable=demand.share < 1.0 or rng.random() < 0.85,
         )
         jobs.append((job, Truth(float(np.ceil(rng.lognormal(5.0, 2.0))))))
     return Trace("drawn", tuple(jobs))

@@ -119,7 +119,14 @@ class Round:
         if on.sharing.share < 1.0:
             return replace(on, sharing=replace(sharing, gpu_mem_gb=None))
         slices = tuple(self._quietest(part) for part in on.slices)
+        if not job.shareable and any(self._taken(part) for part in slices):
+            return None
         return Allocation(slices, sharing)
+
+    def _taken(self, part: Slice) -> bool:
+        """Whether an opportunistic job is on one of the devices."""
+        node = self._view.cluster.index[part.node]
+        return any(self._on.get((node, gpu)) for gpu in part.gpus)
 
     def _quietest(self, part: Slice) -> Slice:
         node = self._view.cluster.index[part.node]
@@ -134,7 +141,8 @@ class Round:
         spent = self._spent()
         for row in np.flatnonzero(self._view.waiting()).tolist():
             job = self._view.job(row)
-            if job.id in self._held or not (self._loose[row] or self._over(job, spent)):
+            loose = self._loose[row] or (job.shareable and self._over(job, spent))
+            if job.id in self._held or not loose:
                 continue
             devices = self._least_used(job)
             if devices is not None:
@@ -163,7 +171,7 @@ class Round:
     def _open_to(self, node: int, gpu: int) -> float | None:
         """How busy a device is, None if no opportunistic job may come."""
         here = [self._jobs[job] for job in self._on.get((node, gpu), ()) if job in self._jobs]
-        if any(self._tier(job) is Tier.OPPORTUNISTIC for job in here):
+        if any(self._tier(job) is Tier.OPPORTUNISTIC or not job.shareable for job in here):
             return None
         profiles = [self._sharing.profile(job) for job in here]
         use = sum(_use(profile) for profile in profiles)

@@ -76,7 +76,11 @@ class Antman:
         least = np.inf if priority is None else priority
         jobs = view.table.jobs
         return np.array(
-            [job.tier is Tier.OPPORTUNISTIC or job.priority >= least for job in jobs], dtype=bool
+            [
+                job.shareable and (job.tier is Tier.OPPORTUNISTIC or job.priority >= least)
+                for job in jobs
+            ],
+            dtype=bool,
         )
 
     def _quotas(self) -> dict[str, float]:

@@ -45,4 +45,6 @@ def candidate(book: Book, node: NodeId) -> Pair | None:
 
 
 def _movable(book: Book, job: JobId) -> bool:
-    return job not in book.mate and not book.pinned(job) and book.jobs[job].demand.share == 1.0
+    asked = book.jobs[job]
+    free = job not in book.mate and not book.pinned(job)
+    return free and asked.shareable and asked.demand.share == 1.0

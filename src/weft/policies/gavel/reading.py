@@ -106,7 +106,7 @@ def _pairs(view: View, kinds: Sequence[str], rates: Floats) -> Pairs:
         return NO_PAIRS
     table = view.table
     first, second = np.triu_indices(len(table), 1)
-    whole = np.array([job.demand.share == 1.0 for job in table.jobs])
+    whole = np.array([job.demand.share == 1.0 and job.shareable for job in table.jobs])
     alike = (table.gpus[first] == table.gpus[second]) & whole[first] & whole[second]
     first, second = first[alike], second[alike]
     speeds = np.array(measured(table, kinds, first, second), dtype=float)

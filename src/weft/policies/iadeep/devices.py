@@ -125,8 +125,8 @@ class Devices:
 
 
 def shareable(job: Job) -> bool:
-    """Whether a job may live with others: it asks for one whole device."""
-    return job.demand.gpus == 1 and job.demand.share == 1.0
+    """Whether a job may live with others: it asks for one whole device and does not mind."""
+    return job.shareable and job.demand.gpus == 1 and job.demand.share == 1.0
 
 
 def of_types(jobs: Mapping[JobId, Job], names: list[JobId]) -> str:

@@ -97,7 +97,7 @@ def _known(setup: Setup, trace: Trace, cluster: Cluster, policy: Policy) -> Spee
 
     A trace of models that nobody measured is taken at its recorded durations.
     """
-    if any("server_cpus" in job.hints or truth.curve is not None for job, truth in trace):
+    if any("layer0_mb" in job.hints or truth.curve is not None for job, truth in trace):
         truth = Layered(Replay(setup.restart_cost))
         return Speeds(truth, LinearBeliefs(), trace, training=Learner(cluster))
     names = frozenset(job.model for job, _ in trace)

@@ -6,7 +6,7 @@ updates it has made, and its loss.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
@@ -17,12 +17,15 @@ from weft.core.model import Allocation, Job
 from weft.core.ports import Agent, Pace, PerfModel
 from weft.core.tasks import Tasks, tasks_of
 from weft.core.trace import Truth
-from weft.perf.layers import Network, network_of, speed
+from weft.perf.layers import BUCKET_MB, Network, all_reduce_s, network_of, speed
 
 
 @dataclass(frozen=True, slots=True)
 class Layered:
-    """Jobs with servers by their layers, other jobs by `base`; losses where the truth has them."""
+    """Jobs with layers by those, with servers or without, other jobs by `base`.
+
+    Losses are told where the truth has them.
+    """
 
     base: PerfModel
 
@@ -30,11 +33,11 @@ class Layered:
 
     def agent(self, job: Job, truth: Truth) -> Agent:
         """The behaviour of one job."""
-        tasks = tasks_of(job)
+        tasks, network = tasks_of(job), network_of(job)
+        inner: Agent
         if tasks is None:
-            inner = self.base.agent(job, truth)
+            inner = self.base.agent(job, truth) if network is None else Reduced(job, network)
         else:
-            network = network_of(job)
             if network is None:
                 raise InvalidConfig(
                     f"job {job.id!r} has servers but no layers",
@@ -76,6 +79,45 @@ class Served:
         """The same speed while it stays."""
         steps = done / self._length * self._tasks.steps
         return Pace(self._rate, until_tick, {**self._said, "steps": steps})
+
+
+class Reduced:
+    """A job with layers and no servers: its GPUs reduce gradients among themselves, by buckets.
+
+    Hint `batch` is shared by all GPUs, `bucket_mb` and `latency_s` are of the reduction, and
+    `node_gbps` is the link inside a node, `worker_gbps` where nothing is said of it.
+    """
+
+    __slots__ = ("_asked", "_hints", "_local", "_network", "_rate")
+
+    def __init__(self, job: Job, network: Network) -> None:
+        self._hints, self._asked = job.hints, job.demand.gpus
+        if job.hints.get("batch", 0.0) <= 0.0:
+            raise InvalidConfig(
+                f"job {job.id!r} has layers but no batch size",
+                hint="give it a hint batch: samples of all GPUs in a step",
+            )
+        self._network = network
+        self._local = replace(network, gbps=job.hints.get("node_gbps", network.gbps))
+        self._rate = 1.0
+
+    def begin(self, on: Allocation, kind: str) -> None:  # noqa: ARG002 - layers are of one kind
+        """1 is the speed of what was asked for, spread over nodes."""
+        network = self._local if len(on.slices) == 1 else self._network
+        self._rate = self._seconds(self._network, self._asked) / self._seconds(network, on.gpus)
+
+    def pace(self, done: float, until_tick: float) -> Pace:  # noqa: ARG002 - always the same
+        """The same speed while it stays."""
+        return Pace(self._rate, until_tick)
+
+    def _seconds(self, network: Network, gpus: int) -> float:
+        return all_reduce_s(
+            network,
+            self._hints["batch"] / gpus,
+            gpus,
+            bucket_mb=self._hints.get("bucket_mb", BUCKET_MB),
+            latency_s=self._hints.get("latency_s", 0.0),
+        )
 
 
 class Losing:

@@ -136,3 +136,26 @@ def test_drawn_losses_spend_most_of_a_job_on_the_last_few_per_cent() -> None:
 
     assert len(parts) == 80
     assert max(parts) < 0.5
+
+
+def test_a_job_with_layers_and_no_servers_reduces_by_buckets() -> None:
+    hints = {"layer0_mb": 125.0, "layer0_backward_s": 1.0, "layer0_forward_s": 0.01}
+    hints |= {"batch": 100.0, "worker_gbps": 1.0, "node_gbps": 10.0}
+    job = Job(JobId("d"), demand=Demand(2, min=1, max=4), hints=hints)
+    agent = Layered(Replay()).agent(job, Truth(100.0))
+
+    agent.begin(Allocation((Slice(NodeId("n0"), (0,)), Slice(NodeId("n1"), (0,)))), "v100")
+    asked = agent.pace(0.0, 60.0).rate
+    agent.begin(Allocation((Slice(NodeId("n0"), (0, 1)),)), "v100")
+    together = agent.pace(0.0, 60.0).rate
+
+    # 0.5 s forward, 1 s backward, then 1 s over the network or a tenth inside a node.
+    assert asked == pytest.approx(1.0)
+    assert together == pytest.approx(2.5 / 1.6)
+
+
+def test_a_job_with_layers_needs_a_batch_size() -> None:
+    hints = {"layer0_mb": 125.0, "worker_gbps": 1.0}
+
+    with pytest.raises(InvalidConfig, match="batch"):
+        Layered(Replay()).agent(Job(JobId("e"), hints=hints), Truth(100.0))

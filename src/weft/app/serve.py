@@ -17,7 +17,7 @@ from weft.core.ports import Engine, Predictor, Store
 from weft.core.registry import build, find, parse
 from weft.perf.colocation import Colocated
 from weft.perf.interference import MPS, TIMESLICING
-from weft.perf.linear import LinearBeliefs
+from weft.perf.live import LiveBeliefs
 from weft.perf.neighbouring import profile_of
 from weft.runtime.admit import check_job
 from weft.runtime.driver import Driver
@@ -94,7 +94,7 @@ class Live:
             self.store,
             policy=None if policy is None else self.quotas.around(policy),
             predictor=lambda: _predictor(settings.predictor),
-            beliefs=LinearBeliefs,
+            beliefs=LiveBeliefs,
             colocation=lambda: Colocated(profile_of, Unordered(_sharing(engine))),
         )
 

@@ -11,6 +11,8 @@ CHEAP = {
     "gavel": "gavel:round=600",
     "pollux": "pollux:generations=4,population=12,interval=300",
     "sia": "sia:interval=300",
+    "slaq": "slaq:epoch=60",
+    "smd": "smd:interval=300",
 }
 
 

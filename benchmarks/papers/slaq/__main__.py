@@ -1,8 +1,8 @@
 """SLAQ against fair sharing: `python -m benchmarks.papers.slaq`.
 
 Time until 90 and 95 % of all that a loss falls, over 160 jobs drawn as `losses`, on 128 GPUs, at
-three loads; a change of size costs nothing, as in
-the paper. Fair sharing gives every job as many GPUs as any other, resized as SLAQ resizes.
+three loads; a change of size costs nothing, as in the paper. Fair sharing gives every job as many
+GPUs as any other, resized as SLAQ resizes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.core.view import View
 from weft.policies.slaq import Slaq, sized
 
 LOADS = (0.6, 0.9, 1.2)
-SEEDS = (0,)
+SEEDS = (0, 1, 2)
 EPOCH = 5.0
 
 

@@ -41,7 +41,7 @@ class Smd:
     `eps` is how far a size may be from the best, `exact` scans all sizes instead. `rungs` are the
     caps at which a job offers a size, each half of the one before. `fixed` and `budget` are how
     many jobs the knapsack fixes at a time and how often it tries. `node_gbps` is the link of a
-    node. With `spare` the admitted grow into room that nobody wants, where that makes them faster.
+    node. With `spare` the admitted are given faster sizes where nobody is left waiting.
     """
 
     interval: float = 60.0
@@ -75,7 +75,7 @@ class Smd:
         # Parts of shared devices are not whole free ones, but count for jobs that ask for parts.
         left[:: room.left.shape[1]] += _parts(view)
         chosen = choose(found.offers, left, fixed=self.fixed, budget=self.budget)
-        if self.spare:
+        if self.spare and len(chosen) == len(np.unique(found.offers.owner)):
             chosen = _widened(found, chosen, left)
         return Plan(_placed(view, found, chosen, left, room))
 

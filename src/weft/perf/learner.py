@@ -76,7 +76,7 @@ class Learner:
         self._heard.pop(job.id, None)
 
     def ratios(self, job: Job) -> Ratios | None:
-        """By the layers, their overlap measured at what the job asked for, no task beside another."""
+        """By the layers, their overlap measured at what was asked for, no task beside another."""
         known = _known(job)
         if known is None:
             return None

@@ -155,7 +155,6 @@ class Allocation:
         slices = self.slices
         return len(slices[0].gpus) if len(slices) == 1 else sum(len(s.gpus) for s in slices)
 
-
     @property
     def devices(self) -> tuple[tuple[NodeId, tuple[int, ...]], ...]:
         """Which devices are held, without the host beside them."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -197,7 +198,7 @@ def _check_memory(
         assert fits, f"GPU {gpu} of {node} hosts jobs of {peaks} GB; it has {device_gb[node]}"
 
 
-def _check_apart(held: Mapping[JobId, Allocation], shy: Collection[JobId]) -> None:
+def _check_apart(held: Mapping[JobId, Allocation], shy: AbstractSet[JobId]) -> None:
     """Nobody is beside a job whose submitter ruled that out."""
     residents: dict[tuple[NodeId, int], list[JobId]] = {}
     for job, on in held.items():

@@ -313,7 +313,9 @@ def test_a_policy_that_asks_too_much_of_the_engine_is_refused(tmp_path: Path) ->
 
     async def run() -> None:
         async with driving(Rigid(), MemoryStore()) as driver:
-            with pytest.raises(InvalidConfig, match="'optimus' sets count, which this engine"):
+            with pytest.raises(
+                InvalidConfig, match="'optimus' sets host, count, which this engine"
+            ):
                 await driver.set_policy("optimus")
             with pytest.raises(UnknownName, match="did you mean 'srtf'"):
                 await driver.set_policy("strf")

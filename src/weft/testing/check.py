@@ -206,7 +206,7 @@ def _check_apart(held: Mapping[JobId, Allocation], shy: AbstractSet[JobId]) -> N
             for gpu in part.gpus:
                 residents.setdefault((part.node, gpu), []).append(job)
     for (node, gpu), jobs in residents.items():
-        alone = len(jobs) == 1 or not shy.intersection(jobs)
+        alone = len(jobs) == 1 or shy.isdisjoint(jobs)
         assert alone, f"GPU {gpu} of {node} hosts {jobs}, one of which shares with nobody"
 
 

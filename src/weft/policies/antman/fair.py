@@ -69,7 +69,16 @@ class Round:
         dials = self._dials()
         due = [dial.since + self._terms.epoch for dial in dials.values() if dial.above]
         wake = min((at for at in due if at > self._view.now), default=None)
-        return Plan(self.changes, wake_at=wake, memory=Memory(dials=dials))
+        return Plan(self.changes, self._hopeless(), wake_at=wake, memory=Memory(dials=dials))
+
+    def _hopeless(self) -> dict[JobId, str]:
+        """Jobs beyond their tenant's quota that rule out the gaps of others as well."""
+        return {
+            job.id: f"asks for {job.demand.gpus} GPUs, more than the quota of {job.tenant!r}, "
+            "and may not share devices with others"
+            for row, job in enumerate(self._view.table.jobs)
+            if not job.shareable and self._over(job, {}) and self._view.allocation(row) is None
+        }
 
     # ---- guaranteed jobs
 

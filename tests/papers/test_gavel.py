@@ -276,7 +276,7 @@ def test_no_level_can_rise_once_the_water_is_in(one: Problem) -> None:
 
     for job in range(len(one)):
         others = np.where(np.arange(len(one)) == job, 0.0, reached * (1 - 1e-6))
-        assert _best(whole, job, others) <= reached[job] * (1 + 3e-3) + 1e-6
+        assert _best(whole, job, others) <= reached[job] * (1 + 5e-3) + 1e-6
 
 
 def _best(one: Problem, job: int, floors: Floats) -> float:

@@ -66,10 +66,16 @@ def start_rank(
     """Fork a rank that runs `command`, in this process image by `run` if that is given."""
     parent = os.getpid()
     output, theirs = os.pipe()
+    armed, arming = os.pipe()
     pid = os.fork()
     if pid == 0:
         _child(parent, theirs, command, env, workdir, limits, keep, run)
     os.close(theirs)
+    os.close(arming)
+    # Until the child has a group and default signals, a SIGTERM would be lost: it closes its end
+    # of this pipe once it has both.
+    os.read(armed, 1)
+    os.close(armed)
     began = start_time(pid) or 0
     return Rank(number, pid, began, output, _pidfd(pid))
 
@@ -90,9 +96,9 @@ def _child(
         if os.getppid() != parent:
             os._exit(CANNOT_RUN)
         os.setpgid(0, 0)
-        _plumb(out, keep)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
+        _plumb(out, keep)
         os.chdir(workdir)
         _limit(limits)
         if run is not None:

@@ -290,7 +290,7 @@ class Job:
             "batch": float(batch.total),
             "per_gpu": float(batch.per_gpu),
             "accumulate": float(batch.accumulate),
-            **{"replicas": float(self.size), "nodes": float(self._env.nodes)},
+            "nodes": float(self._env.nodes),
             "lr_factor": self.lr_factor,
             "gain": self._noise.gain(float(batch.total)),
             "samples": float(self.samples),

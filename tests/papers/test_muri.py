@@ -284,7 +284,7 @@ def average_s(data: Path, trace: str, policy: str) -> float:
 @pytest.mark.data
 @pytest.mark.parametrize(
     ("name", "policy"),
-    [("SRTF", "srtf"), ("SRSF", "srsf"), ("Tiresias", "tiresias:thresholds=3250/7200")],
+    [("SRTF", "srtf"), ("SRSF", "srsf"), ("Tiresias", "las:thresholds=3250/7200")],
 )
 def test_baselines_on_trace3_are_the_published_ones(data: Path, name: str, policy: str) -> None:
     theirs = json.loads((data / "muri" / "published_results.json").read_text())["avg_jct"][name]

@@ -33,7 +33,7 @@ CLUSTER = "8x8:v100"
 POLICIES = {
     "SRTF": "srtf",
     "SRSF": "srsf",
-    "Tiresias": "tiresias:thresholds=3250/7200",
+    "Tiresias": "las:thresholds=3250/7200",
     "AntMan": "antman:artifact=true",
     "Muri-S": "muri",
     "Muri-L": "muri:known=false",

@@ -62,6 +62,7 @@ def speeds(setup: Setup, trace: Trace, cluster: Cluster, policy: Policy) -> Spee
     shared = bool(policy.about.controls & SHARED)
     if setup.perf:
         truth = build("perf", setup.perf)
+        trace = truth.retimed(trace)
         host = _host(setup, cluster, policy)
         together = Colocated(
             truth.profile, contention=truth.contention, gaps=truth.gaps, sensitivity=host

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from weft.core.model import Allocation, Job
 from weft.core.ports import Agent, Pace
 from weft.core.profile import Profile
-from weft.core.trace import Truth
+from weft.core.trace import Trace, Truth
 from weft.perf.profiles import profile_of
 
 ALONE = 1.015
@@ -53,6 +53,11 @@ class MuriTruth:
         """What an event costs a job: restarts of all jobs on its devices that take turns."""
         return sum(pause(one.model, job.demand.gpus) for one in (job, *beside))
 
+    def retimed(self, trace: Trace) -> Trace:
+        """The trace with lengths by iterations: recorded durations are rounded to seconds."""
+        jobs = tuple((job, replace(truth, length=_exact(job, truth))) for job, truth in trace)
+        return replace(trace, jobs=jobs)
+
     def profile(self, job: Job) -> Profile:
         """What came with the job, the iteration alone a little longer."""
         known = profile_of(job)
@@ -68,6 +73,12 @@ class Alone:
     def pace(self, done: float, until_tick: float) -> Pace:  # noqa: ARG002
         """Always the same."""
         return Pace(1.0 / ALONE)
+
+
+def _exact(job: Job, truth: Truth) -> float:
+    if "iterations" not in job.hints or "iteration_s" not in job.hints:
+        return truth.length
+    return job.hints["iterations"] * job.hints["iteration_s"]
 
 
 def pause(model: str, gpus: int) -> float:

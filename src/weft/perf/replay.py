@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from weft.core.model import Allocation, Job
 from weft.core.ports import Agent, Pace
 from weft.core.profile import Profile
-from weft.core.trace import Truth
+from weft.core.trace import Trace, Truth
 from weft.perf.colocation import CONTENTION
 from weft.perf.profiles import profile_of
 from weft.perf.restart import restart_s
@@ -30,6 +30,10 @@ class Replay:
     def agent(self, job: Job, truth: Truth) -> Agent:  # noqa: ARG002 - the same for every truth
         """A job that runs at one speed."""
         return Steady(job.demand.gpus)
+
+    def retimed(self, trace: Trace) -> Trace:
+        """As it was recorded."""
+        return trace
 
     def profile(self, job: Job) -> Profile:
         """What came with the job."""

@@ -67,6 +67,7 @@ class _Reader:
         self.submit, self.length = table.index("submit_time"), table.index("duration")
         self.model, self.user = table.index("model_name"), table.maybe("user")
         self.batch, self.priority = table.maybe("batch_size"), table.maybe("priority")
+        self.iterations = table.maybe("iterations")
         self.best_effort, self.expect = table.maybe("best_effort"), table.maybe("expect_time_list")
         self.stages = [
             (name, at)
@@ -97,6 +98,8 @@ class _Reader:
 
     def _hints(self, row: list[str]) -> dict[str, float]:
         hints = {name: self.table.number(row, at) / self.unit for name, at in self.stages}
+        if self.stages and self.iterations >= 0:
+            hints["iterations"] = self.table.number(row, self.iterations)
         if self.batch >= 0:
             hints["batch"] = self.table.number(row, self.batch)
         return hints

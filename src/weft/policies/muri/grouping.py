@@ -36,10 +36,13 @@ class Bucket:
     groups: list[Group] = field(default_factory=list)
 
 
-def merge_all(buckets: Sequence[Bucket], room: float, weight: Weight) -> None:
+def merge_all(
+    buckets: Sequence[Bucket], room: float, weight: Weight, *, best_first: bool = False
+) -> None:
     """Merge groups until all fit into `room`, by rounds of maximum-weight matching.
 
-    Each round at most doubles the size of groups.
+    Each round at most doubles the size of groups. With `best_first` the pairs of a bucket
+    merge in order of their weight, else as they stand.
     """
     required = float(sum(len(b.groups) * b.gpus for b in buckets))
     for _ in range(max((b.most for b in buckets), default=0)):
@@ -48,15 +51,20 @@ def merge_all(buckets: Sequence[Bucket], room: float, weight: Weight) -> None:
         before = required
         for bucket in buckets:
             if bucket.most > 1:
-                required = _round(bucket, required, room, weight)
+                required = _round(bucket, required, room, weight, best_first=best_first)
         if required == before:
             return
 
 
-def _round(bucket: Bucket, required: float, room: float, weight: Weight) -> float:
+def _round(
+    bucket: Bucket, required: float, room: float, weight: Weight, *, best_first: bool
+) -> float:
     """One round in one bucket; pairs that are not needed any more stay apart."""
     merged: list[Group] = []
-    for one, other in _matched(bucket.groups, bucket.most, weight):
+    matched = _matched(bucket.groups, bucket.most, weight)
+    if best_first:
+        matched.sort(key=lambda pair: -_worth(pair, weight))
+    for one, other in matched:
         if other is None:
             merged.append(one)
         elif required > room:
@@ -92,6 +100,11 @@ def _matched(
         elif at not in taken:
             ordered.append((group, None))
     return ordered
+
+
+def _worth(pair: tuple[Group, Group | None], weight: Weight) -> float:
+    one, other = pair
+    return 0.0 if other is None else weight(tuple(sorted(one.kinds + other.kinds)))
 
 
 def _weights(names: Sequence[Kind], most: int, weight: Weight) -> Floats:

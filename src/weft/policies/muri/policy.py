@@ -8,9 +8,10 @@ Controls    who runs, who shares devices with whom, and in which order their sta
 Cost        a maximum-weight matching over types of groups per GPU count and round: it does not
             grow with the number of jobs of a type; O(n log n) for n active jobs besides.
 Deviations  lock step is one discipline of two: `work-conserving` lets every member advance at
-            its own rate and matches by the sum of speeds. A group stays on the devices of one of
-            its members where it can. A group must fit in device memory. Jobs without stage times
-            are grouped by the speeds they are believed to reach together.
+            its own rate, matches by the sum of speeds and merges the best pairs first. A group
+            stays on the devices of one of its members where it can. A group must fit in device
+            memory. Jobs without stage times are grouped by the speeds they are believed to
+            reach together.
 """
 
 from __future__ import annotations
@@ -160,7 +161,9 @@ class _Draft:
         """Merge while GPUs are short; take apart what would be slower than taking turns."""
         room = float(self.free.idle())
         if self.muri.matching:
-            merge_all(buckets, room, self._weight)
+            # The authors mean to merge the best pairs first, but their code does not.
+            ordered = self.muri.discipline == "work-conserving"
+            merge_all(buckets, room, self._weight, best_first=ordered)
         else:
             self._merge_neighbours(buckets, room)
         for bucket in buckets:

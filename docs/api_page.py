@@ -11,7 +11,7 @@ HEAD = """# REST API
 
 Everything is below the address that `weft serve` prints; bodies and answers are JSON. `/docs`
 shows the same with forms to try, `/openapi.json` is for programs. Send
-`Authorization: Bearer TOKEN` once there are tokens ([serve](../guides/serve.md#tokens)).
+`Authorization: Bearer TOKEN` once there are tokens ([serve](../how-to/serve.md#tokens)).
 
 Whatever goes wrong is answered with a status of 400 or more and
 `{"error": what, "hint": what mends it, "field": which field}`. Times are seconds since the epoch.

@@ -27,7 +27,7 @@ from weft.core.view import View
 from weft.perf.batching import batching_of
 from weft.perf.colocation import Colocated
 from weft.perf.linear import LinearBeliefs
-from weft.perf.neighbouring import interfering, profile_of
+from weft.perf.neighbouring import Unordered, profile_of
 from weft.perf.replay import Replay
 from weft.policies.iadeep.policy import Memory
 from weft.predict.none import NoPredictor
@@ -123,7 +123,7 @@ class Watched:
 def simulate(trace: Trace, policy: str, seed: int) -> Run:
     """One policy on one workload."""
     cluster = parse_cluster(CLUSTER)
-    together = Colocated(profile_of, interfering("timeslicing"), batching=batching_of)
+    together = Colocated(profile_of, Unordered("timeslicing"), batching=batching_of)
     physics = Physics(trace, Replay(), coupling=together)
     watched = Watched(build("policy", policy))
     scheduler = Scheduler(

@@ -175,7 +175,7 @@ def test_policies_change_while_the_service_runs(known: Client) -> None:
 
 
 def test_the_guide_does_what_it_says(known: Client) -> None:
-    page = (ROOT / "docs" / "guides" / "run-jobs.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "run-jobs.md").read_text()
     files = re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     for name, text in files:
         Path(name).write_text(text)
@@ -193,7 +193,7 @@ def test_the_guide_does_what_it_says(known: Client) -> None:
 def test_every_field_of_a_job_file_is_in_the_guide() -> None:
     from weft.service.schemas import JobFile
 
-    page = (ROOT / "docs" / "guides" / "job-files.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "job-files.md").read_text()
 
     assert not [name for name in JobFile.model_fields if f"`{name}`" not in page]
 

@@ -22,7 +22,7 @@ from weft.core.tunable import Tunable
 from weft.core.view import View
 from weft.perf.batching import MODELS, batching_of
 from weft.perf.colocation import Colocated
-from weft.perf.neighbouring import interfering
+from weft.perf.neighbouring import Unordered
 from weft.perf.profiles import profile_of
 from weft.policies.fifo import Fifo
 from weft.policies.iadeep.degradation import (
@@ -41,7 +41,7 @@ KIND = "rtx3090"
 
 
 def truth() -> Colocated:
-    return Colocated(profile_of, interfering("timeslicing"), batching=batching_of)
+    return Colocated(profile_of, Unordered("timeslicing"), batching=batching_of)
 
 
 def task(name: str, model: str, at: float = 0.0) -> Job:
@@ -315,7 +315,7 @@ def test_the_search_finds_nearly_the_best_pair_of_batches() -> None:
     models = ("vgg16", "bert")
     jobs = [task(m, m) for m in models]
     known = [MODELS[m] for m in models]
-    law = interfering("timeslicing")
+    law = Unordered("timeslicing")
 
     def cost(sizes: Sequence[int]) -> float:
         group: list[Profile] = [k.profile(s) for k, s in zip(known, sizes, strict=True)]

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
 from weft.core.model import Job
-from weft.core.profile import Profile
 from weft.core.table import Floats, Table
-from weft.perf.neighbouring import interfering
 from weft.predict.hinted import Hinted
 from weft.predict.history import History
 
@@ -34,14 +29,3 @@ class HintedOrAlike:
     def learn(self, job: Job, ran: float) -> None:
         """A job finished."""
         self._history.learn(job, ran)
-
-
-@dataclass(frozen=True, slots=True)
-class Unordered:
-    """Speeds of jobs on one device that nobody orders; a value, so that snapshots can hold it."""
-
-    discipline: str
-
-    def __call__(self, group: Sequence[Profile]) -> Sequence[float]:
-        """The speed of each as a part of its speed alone."""
-        return interfering(self.discipline)(group)

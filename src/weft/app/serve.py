@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from weft.app.known import HintedOrAlike, Unordered
+from weft.app.known import HintedOrAlike
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
 from weft.core.model import Job
@@ -18,7 +18,7 @@ from weft.core.registry import build, find, parse
 from weft.perf.colocation import Colocated
 from weft.perf.interference import MPS, TIMESLICING
 from weft.perf.live import LiveBeliefs
-from weft.perf.neighbouring import profile_of
+from weft.perf.neighbouring import Unordered, profile_of
 from weft.runtime.admit import check_job
 from weft.runtime.driver import Driver
 from weft.runtime.ledger import JobRecord

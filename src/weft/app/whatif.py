@@ -17,7 +17,7 @@ from weft.core.scheduler import Scheduler
 from weft.core.trace import Trace, Truth
 from weft.perf.colocation import Colocated
 from weft.perf.linear import LinearBeliefs
-from weft.perf.profiles import profile_of
+from weft.perf.neighbouring import Unordered, profile_of
 from weft.perf.replay import Replay
 from weft.predict.none import NoPredictor
 from weft.predict.oracle import Oracle
@@ -95,7 +95,7 @@ def trace_of(
 def simulate(trace: Trace, cluster: Cluster, policy: Policy) -> dict[str, float]:
     """One policy on the jobs of a trace."""
     about = policy.about
-    coupled = Colocated(profile_of) if about.controls & SHARED else None
+    coupled = Colocated(profile_of, Unordered()) if about.controls & SHARED else None
     physics = Physics(
         trace, Replay(), coupling=coupled, tick_s=about.every or 60.0, resume_s=about.resume_s
     )

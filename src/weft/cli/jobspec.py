@@ -116,7 +116,7 @@ def read_file(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise InvalidConfig(
-            f"cannot read {path}: {why}", hint="give a job file, as in docs/guides/job-files.md"
+            f"cannot read {path}: {why}", hint="give a job file, as in docs/how-to/job-files.md"
         ) from error
     try:
         body = yaml.safe_load(text)

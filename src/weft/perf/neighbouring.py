@@ -9,20 +9,22 @@ from math import inf
 from weft.core.model import Job
 from weft.core.ports import Resident
 from weft.core.profile import Profile
-from weft.perf.colocation import Colocated, Interfering
-from weft.perf.interference import Features, shipped
+from weft.perf.colocation import Colocated
+from weft.perf.interference import TIMESLICING, Features, shipped
 from weft.perf.profiles import hinted
 from weft.perf.throughputs import Throughputs
 
 
-def interfering(discipline: str) -> Interfering:
+@dataclass(frozen=True, slots=True)
+class Unordered:
     """Speeds of a group that nobody orders, under the driver's time slicing or MPS."""
-    model = shipped()
 
-    def speeds(group: Sequence[Profile]) -> Sequence[float]:
-        return [float(r) for r in model.rates([_features(p) for p in group], discipline)]
+    discipline: str = TIMESLICING
 
-    return speeds
+    def __call__(self, group: Sequence[Profile]) -> Sequence[float]:
+        """The speed of each as a part of its speed alone."""
+        rates = shipped().rates([_features(profile) for profile in group], self.discipline)
+        return [float(rate) for rate in rates]
 
 
 def profile_of(job: Job) -> Profile:

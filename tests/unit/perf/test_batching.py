@@ -8,7 +8,7 @@ from weft.core.model import Allocation, Batch, BatchRange, Demand, Job, JobId, N
 from weft.core.ports import Resident
 from weft.perf.batching import MODELS, batching_of
 from weft.perf.colocation import Colocated
-from weft.perf.neighbouring import interfering
+from weft.perf.neighbouring import Unordered
 from weft.perf.profiles import profile_of
 
 
@@ -53,7 +53,7 @@ def test_only_adaptive_jobs_on_one_gpu_are_tunable() -> None:
 
 
 def test_a_smaller_batch_leaves_more_to_a_neighbour() -> None:
-    truth = Colocated(profile_of, interfering("timeslicing"), batching=batching_of)
+    truth = Colocated(profile_of, Unordered("timeslicing"), batching=batching_of)
     bert = resident("bert", None)
 
     usual = truth.speed(bert, [resident("yolov5", 32)])

@@ -10,7 +10,7 @@ from weft.service.main import create_app
 HEAD = """# REST API
 
 Everything is below the address that `weft serve` prints; bodies and answers are JSON. `/docs`
-shows the same with forms to try, `/openapi.json` is for programs. Send
+shows the same in a browser, `/openapi.json` is for programs. Send
 `Authorization: Bearer TOKEN` once there are tokens ([serve](../how-to/serve.md#tokens)).
 
 Whatever goes wrong is answered with a status of 400 or more and

@@ -320,7 +320,10 @@ def test_a_dead_webhook_is_in_nobodys_way(client: httpx.Client) -> None:
 
 def test_health_and_the_documents_are_there(client: httpx.Client) -> None:
     assert client.get("/healthz").json()["status"] == "ok"
-    assert client.get("/docs").status_code == 200
+    page = client.get("/docs")
+    assert page.status_code == 200
+    assert "openapi.json" in page.text
+    assert "https://" not in page.text  # it works where nothing else can be reached
     assert client.get("/openapi.json").json()["info"]["title"] == "Weft"
     assert client.get("/nothing").json()["error"]
     assert client.request("PATCH", f"{API}/jobs").status_code == 405

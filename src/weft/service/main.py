@@ -19,7 +19,7 @@ from weft.service import problems
 from weft.service.auth import Tokens, check_host
 from weft.service.context import Context
 from weft.service.limit import LimitBody
-from weft.service.routes import accounting, admin, cluster, events, jobs, logs, why
+from weft.service.routes import accounting, admin, cluster, events, jobs, logs, pages, why
 from weft.service.webhooks import Hooks
 
 __all__ = ["Settings", "create_app", "serve"]
@@ -59,6 +59,7 @@ def create_app(settings: Settings) -> FastAPI:
         version=__version__,
         description="A deep-learning GPU-cluster scheduler.",
         lifespan=life,
+        docs_url=None,  # FastAPI's own pages load scripts from the internet
         redoc_url=None,
     )
     problems.install(app)
@@ -66,6 +67,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(cluster.health)
     app.include_router(cluster.health, prefix=API, include_in_schema=False)
     app.include_router(accounting.metrics)
+    app.include_router(pages.router)
     for part in (jobs, why, logs, cluster, events, accounting, admin):
         app.include_router(part.router, prefix=API)
     return app

@@ -308,65 +308,62 @@ def workload(model: str, batch: int) -> Callable[[], None]:
 
 def build(model: str, batch: int) -> tuple[Any, tuple[Any, ...], Callable[..., Any]]:
     """The network, its inputs, and the loss."""
-    import torch
+    return network(model), inputs(model, batch), loss(model)
 
+
+def network(model: str) -> Any:
+    """A network by name, with fresh weights."""
+    if model in ("lstm", "dlrm"):
+        return Speech() if model == "lstm" else Clicks()
     if model in ("bert-base", "gpt2"):
-        return language(model, batch)
-    if model == "lstm":
-        return (
-            Speech(),
-            (torch.randn(batch, 400, 161, device="cuda"), labels(batch * 400, 29)),
-            (lambda net, x, y: torch.nn.functional.cross_entropy(net(x).flatten(0, 1), y)),
-        )
-    if model == "dlrm":
-        inputs = (
-            torch.randn(batch, 13, device="cuda"),
-            torch.randint(200_000, (26, batch), device="cuda"),
-            torch.rand(batch, device="cuda"),
-        )
-        return (
-            Clicks(),
-            inputs,
-            lambda net, x, i, y: torch.nn.functional.binary_cross_entropy_with_logits(
-                net(x, i).float(), y
-            ),
-        )
+        import transformers
+
+        if model == "gpt2":
+            return transformers.GPT2LMHeadModel(transformers.GPT2Config())
+        return transformers.BertForQuestionAnswering(transformers.BertConfig())
     import torchvision.models as zoo
 
-    small = model == "resnet18-cifar"
     maker = {"resnet18-cifar": "resnet18", "mobilenet_v3": "mobilenet_v3_large"}.get(model, model)
-    side, classes = (32, 10) if small else (224, 1000)
-    images = torch.randn(batch, 3, side, side, device="cuda")
-    net = getattr(zoo, maker)(num_classes=classes)
-    return (
-        net,
-        (images, labels(batch, classes)),
-        (lambda net, x, y: torch.nn.functional.cross_entropy(net(x), y)),
-    )
+    return getattr(zoo, maker)(num_classes=10 if model == "resnet18-cifar" else 1000)
 
 
-def labels(count: int, classes: int) -> Any:
+def inputs(model: str, batch: int) -> tuple[Any, ...]:
+    """So many samples for a network, on the GPU, all of them noise."""
     import torch
-
-    return torch.randint(classes, (count,), device="cuda")
-
-
-def language(model: str, batch: int) -> tuple[Any, tuple[Any, ...], Callable[..., Any]]:
-    import torch
-    import transformers
 
     if model == "gpt2":
-        words = torch.randint(50_000, (batch, 512), device="cuda")
-        net = transformers.GPT2LMHeadModel(transformers.GPT2Config())
-        return net, (words,), lambda net, x: net(input_ids=x, labels=x).loss
-    words = torch.randint(30_000, (batch, 384), device="cuda")
-    ends = torch.randint(384, (batch,), device="cuda")
-    net = transformers.BertForQuestionAnswering(transformers.BertConfig())
-    return (
-        net,
-        (words, ends),
-        lambda net, x, y: net(input_ids=x, start_positions=y, end_positions=y).loss,
-    )
+        return (labels(50_000, batch, 512),)
+    if model == "bert-base":
+        return labels(30_000, batch, 384), labels(384, batch)
+    if model == "lstm":
+        return torch.randn(batch, 400, 161, device="cuda"), labels(29, batch * 400)
+    if model == "dlrm":
+        dense, clicks = torch.randn(batch, 13, device="cuda"), torch.rand(batch, device="cuda")
+        return dense, labels(200_000, 26, batch), clicks
+    side, classes = (32, 10) if model == "resnet18-cifar" else (224, 1000)
+    return torch.randn(batch, 3, side, side, device="cuda"), labels(classes, batch)
+
+
+def loss(model: str) -> Callable[..., Any]:
+    """What a network's training makes small, given the network and its inputs."""
+    from torch.nn import functional as f
+
+    if model == "gpt2":
+        return lambda net, x: net(input_ids=x, labels=x).loss
+    if model == "bert-base":
+        return lambda net, x, y: net(input_ids=x, start_positions=y, end_positions=y).loss
+    if model == "lstm":
+        return lambda net, x, y: f.cross_entropy(net(x).flatten(0, 1), y)
+    if model == "dlrm":
+        return lambda net, x, i, y: f.binary_cross_entropy_with_logits(net(x, i).float(), y)
+    return lambda net, x, y: f.cross_entropy(net(x), y)
+
+
+def labels(classes: int, *shape: int) -> Any:
+    """Whole numbers below `classes`."""
+    import torch
+
+    return torch.randint(classes, shape, device="cuda")
 
 
 def Speech() -> Any:  # noqa: N802 - builds a network

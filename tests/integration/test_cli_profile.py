@@ -29,6 +29,19 @@ for epoch in job.epochs(100_000):
 """
 
 
+# Takes twice as long while another of its kind has lately made a step.
+POLITE = SCRIPT.replace(
+    "        with job.step():",
+    """        mine.touch()
+        now = time.time()
+        others = [p for p in Path().glob("step-*") if p != mine]
+        near = any(now - p.stat().st_mtime < 0.25 for p in others)
+        time.sleep(0.04 if near else 0.02)
+        with job.step():""",
+).replace("import torch\n", "import os, time, torch\nfrom pathlib import Path\n", 1)
+POLITE = POLITE.replace("x = torch", "mine = Path(f'step-{os.getpid()}')\nx = torch", 1)
+
+
 def test_a_script_is_measured_at_every_size_it_allows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,3 +94,56 @@ def test_more_gpus_than_there_are_is_a_mistake(monkeypatch: pytest.MonkeyPatch) 
 
     assert ran.exit_code == 2
     assert "500 GPUs are asked for" in ran.stderr
+
+
+def test_scripts_are_measured_alone_and_beside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setenv("COLUMNS", "80")
+    Path("train.py").write_text(POLITE)
+    other = f"{sys.executable} train.py"
+    command = ["--cpu", "--each", "1", "--beside", other, "--beside", other, "--every-pair"]
+    command += ["--name", "a", "--name", "b", "--name", "c", "--out", "p.json"]
+
+    ran = CliRunner().invoke(cli, ["profile", *command, "--", sys.executable, "train.py"])
+
+    assert ran.exit_code == 0, ran.output
+    found = json.loads(Path("p.json").read_text())
+    assert [(one["model"], one["batch"]) for one in found["alone"]] == [
+        ("a", 16),
+        ("b", 16),
+        ("c", 16),
+    ]
+    assert [(pair["one"], pair["other"]) for pair in found["together"]] == [(0, 1), (0, 2), (1, 2)]
+    speeds = [pair[one] for pair in found["together"] for one in ("speed_one", "speed_other")]
+    assert speeds == pytest.approx([0.5] * 6, abs=0.2)
+    assert found["sharing"] == "timeslicing"
+    assert max(map(len, ran.stdout.splitlines())) <= 80
+    assert "a:16" in ran.stdout
+    assert not list(tmp_path.glob("weft-profile-*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (["--beside", "python 'x.py"], "--beside: No closing quotation"),
+        (["--beside", ""], "--beside: there is no command"),
+        (["--beside", "true", "--name", "a"], "1 names for 2 scripts"),
+        (["--beside", f"{sys.executable} -c 1"], "ended before everything was measured"),
+        (["--beside", f"{sys.executable} -c 1/0"], "ZeroDivisionError"),
+    ],
+)
+def test_what_cannot_be_measured_beside_is_answered_with_a_hint(
+    options: list[str], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(SCRIPT)
+
+    ran = CliRunner().invoke(cli, ["profile", "--cpu", *options, "--", sys.executable, "train.py"])
+
+    assert ran.exit_code == 2, ran.output
+    assert what in ran.stderr
+    assert "hint:" in ran.stderr

@@ -15,10 +15,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from weft.core.cluster import Node
 from weft.core.errors import InvalidConfig
 from weft.core.events import Event, Failed, Finished, Reported, StartFailed, Stopped
 from weft.core.launch import Launch
 from weft.core.model import Allocation, Batch, Demand, Job, JobId, NodeId, Slice
+from weft.core.ports import Engine
 from weft.core.registry import build
 
 SETTLE_STEPS = 5  # the first of a size pay for allocations and are not representative
@@ -101,14 +103,8 @@ async def _measure(
     progress: Callable[[str], None],
 ) -> Measured:
     engine = build("engine", wanted.engine, state=state)
-    [node] = await engine.nodes()
-    if wanted.gpus > node.gpus:
-        raise InvalidConfig(
-            f"{wanted.gpus} GPUs are asked for; {node.id} has {node.gpus} of kind {node.kind}",
-            hint=f"ask for at most {node.gpus}",
-        )
+    node, on = await room(engine, wanted)
     launch = Launch(tuple(command), str(workdir), dict(wanted.env or {}), retries=0)
-    on = Allocation((Slice(NodeId(node.id), tuple(range(wanted.gpus))),))
     run = _Run(engine, launch, on, wanted, progress)
     began = time.monotonic()
     await engine.adopt(())
@@ -122,6 +118,17 @@ async def _measure(
     took = time.monotonic() - began
     points, noise = tuple(run.points), run.noise
     return Measured(tuple(command), node.kind, wanted.gpus, took, points, noise, run.trouble)
+
+
+async def room(engine: Engine, wanted: Wanted) -> tuple[Node, Allocation]:
+    """The first GPUs of the machine; raises InvalidConfig if it has too few."""
+    [node] = await engine.nodes()
+    if wanted.gpus > node.gpus:
+        raise InvalidConfig(
+            f"{wanted.gpus} GPUs are asked for; {node.id} has {node.gpus} of kind {node.kind}",
+            hint=f"ask for at most {node.gpus}",
+        )
+    return node, Allocation((Slice(NodeId(node.id), tuple(range(wanted.gpus))),))
 
 
 class _Run:

@@ -136,12 +136,18 @@ def read_file(path: Path) -> dict[str, Any]:
 
 def split(command: str, path: Path) -> list[str]:
     """The words of a command that was written as one text; no shell ever reads it."""
+    return words_of(command, f"{path}: command", "write it as a list: [python, train.py]")
+
+
+def words_of(command: str, where: str, hint: str = "close its quotes") -> list[str]:
+    """The words of a command; raises InvalidConfig naming `where` it was written."""
     try:
-        return shlex.split(command)
+        words = shlex.split(command)
     except ValueError as error:
-        raise InvalidConfig(
-            f"{path}: command: {error}", hint="write it as a list: [python, train.py]"
-        ) from error
+        raise InvalidConfig(f"{where}: {error}", hint=hint) from error
+    if not words:
+        raise InvalidConfig(f"{where}: there is no command", hint="name a program to run")
+    return words
 
 
 def name_of(command: Sequence[str]) -> str:

@@ -1,10 +1,11 @@
-"""`weft profile`: how fast a script trains here, and on which batch sizes."""
+"""`weft profile`: how fast a script trains here, at which batch sizes, and beside which others."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -12,9 +13,12 @@ from weft.cli import options as o
 from weft.cli.show import user_errors
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
+    from weft.app.beside import PairTable, Script
     from weft.app.profile import Measured
+
+Found = TypeVar("Found")
+
+PAIRS = "Beside others"
 
 
 def profile(
@@ -28,104 +32,116 @@ def profile(
     ] = 4.0,
     sizes: Annotated[int, typer.Option(help="At most so many batch sizes.", min=1, max=20)] = 8,
     cpu: Annotated[bool, typer.Option("--cpu", help="On CPU slots, GPUs or not.")] = False,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--beside",
+            help="Measure on the same GPUs as this command; may be given again.",
+            metavar="COMMAND",
+            rich_help_panel=PAIRS,
+        ),
+    ] = None,
+    every_pair: Annotated[
+        bool,
+        typer.Option(
+            "--every-pair", help="Those too that this script is not part of.", rich_help_panel=PAIRS
+        ),
+    ] = False,
+    mps: Annotated[
+        bool,
+        typer.Option("--mps", help="Share GPUs by MPS, not time slices.", rich_help_panel=PAIRS),
+    ] = False,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--name",
+            help="The `model` of this script's jobs; again for each --beside, in order.",
+            rich_help_panel=PAIRS,
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write the JSON here too.", rich_help_panel=o.OUT)
     ] = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Measure a training script on this machine.
+    """Measure a training script on this machine, alone or beside others.
 
     Stage times, throughput over batch sizes, memory and gradient noise, from a short run of the
     script alone; no service is needed. The batch size is doubled from the script's own to the
-    largest it allows. Checkpoints of the script are neither read nor written.
+    largest it allows. With --beside: how fast each runs on the same GPUs as the other, against
+    alone. Checkpoints of the scripts are neither read nor written.
     """
     import os
 
+    from weft.app.beside import beside as measure_pairs
     from weft.app.profile import Wanted
     from weft.app.profile import profile as measure
     from weft.cli.jobspec import SHELL
-    from weft.cli.screen import console, interactive, notes, print_json
+    from weft.cli.profiled import shown
+    from weft.cli.screen import console, print_json
 
     env = {name: os.environ[name] for name in SHELL if os.environ.get(name)}
     slots = f",slots={gpus}" if cpu else ""
-    engine = f"local:warm=false,cpu={'true' if cpu else 'false'}{slots}"
-    wanted = Wanted(gpus, each_s, sizes, engine, env)
+    options = f"warm=false,cpu={_word(cpu)}{slots},mps={_word(mps)}"
+    wanted = Wanted(gpus, each_s, sizes, f"local:{options}", env)
     with user_errors():
-        if interactive() and not as_json:
-            with notes().status("starting") as status:
-                measured = measure(command, Path.cwd(), wanted, status.update)
+        scripts = _scripts(command, beside or [], name or [])
+        found: Measured | PairTable
+        if beside:
+            found = _watched(
+                lambda progress: measure_pairs(
+                    scripts, Path.cwd(), wanted, mps=mps, every_pair=every_pair, progress=progress
+                ),
+                quiet=as_json,
+            )
         else:
-            measured = measure(command, Path.cwd(), wanted)
+            found = _watched(
+                lambda progress: measure(command, Path.cwd(), wanted, progress), quiet=as_json
+            )
         if out is not None:
-            write(out, measured)
+            write(out, found.as_dict())
     if as_json:
-        print_json(measured.as_dict())
+        print_json(found.as_dict())
     else:
         screen = console()
-        screen.print(shown(measured, screen.width))
+        screen.print(shown(found, screen.width))
 
 
-def write(path: Path, measured: Measured) -> None:
-    """The profile as a JSON file."""
+def _word(flag: bool) -> str:
+    return "true" if flag else "false"
+
+
+def _scripts(command: Sequence[str], others: Sequence[str], names: Sequence[str]) -> list[Script]:
+    """What is run at the same time, by name; raises InvalidConfig for names that do not fit."""
+    from weft.app.beside import Script
+    from weft.cli.jobspec import name_of, words_of
+    from weft.core.errors import InvalidConfig
+
+    commands = [tuple(command), *(tuple(words_of(text, "--beside")) for text in others)]
+    if names and len(names) != len(commands):
+        raise InvalidConfig(
+            f"{len(names)} names for {len(commands)} scripts",
+            hint="give --name once for the script and once for each --beside, in order",
+        )
+    called = names or [name_of(words) for words in commands]
+    return [Script(model, words) for model, words in zip(called, commands, strict=True)]
+
+
+def _watched(measure: Callable[[Callable[[str], None]], Found], *, quiet: bool) -> Found:
+    """Measure, telling a person who sits in front what goes on."""
+    from weft.cli.screen import interactive, notes
+
+    if quiet or not interactive():
+        return measure(lambda _: None)
+    with notes().status("starting") as status:
+        return measure(status.update)
+
+
+def write(path: Path, found: Mapping[str, Any]) -> None:
+    """What was measured as a JSON file."""
     from weft.core.errors import InvalidConfig
 
     try:
-        path.write_text(json.dumps(measured.as_dict(), indent=1) + "\n")
+        path.write_text(json.dumps(found, indent=1) + "\n")
     except OSError as error:
         raise InvalidConfig(f"cannot write {path}: {error.strerror}") from error
-
-
-def shown(measured: Measured, width: int) -> RenderableType:
-    """What a person reads of a profile."""
-    from dataclasses import asdict
-
-    from rich.console import Group
-    from rich.text import Text
-
-    from weft.cli.tables import Column, fitted
-    from weft.report.units import number, percent
-
-    columns = [
-        Column("batch", lambda row: f"{row['batch']:,}", right=True),
-        Column("per GPU", lambda row: f"{row['per_gpu']:,}", drop=3, right=True),
-        Column("accum.", lambda row: str(row["accumulate"] or ""), drop=6, right=True),
-        Column("step", lambda row: ms(row["step_s"]), right=True),
-        Column("data", lambda row: ms(row["data_s"]), drop=1, right=True),
-        Column("compute", lambda row: ms(row["compute_s"]), drop=1, right=True),
-        Column("sync", lambda row: ms(row["sync_s"]), drop=2, right=True),
-        Column("samples/s", lambda row: number(row["throughput"]), right=True),
-        Column("worth", lambda row: percent(row["efficiency"]), drop=4, right=True),
-        Column("goodput", lambda row: number(row["goodput"]), right=True),
-        Column("memory", lambda row: f"{row['mem_gb']:.2f} GB", drop=5, right=True),
-    ]
-    points = [asdict(point) for point in measured.points]
-    title = f"{' '.join(measured.command)} on {measured.gpus} {measured.kind}"
-    parts: list[RenderableType] = [
-        Text(f"{title}, {measured.seconds:.0f} s", style="bold", overflow="ellipsis", no_wrap=True),
-        fitted(columns, points, width),
-        Text(noise_text(measured)),
-    ]
-    if measured.trouble:
-        parts.append(Text(f"ended early: {measured.trouble}", style="yellow"))
-    return Group(*parts)
-
-
-def noise_text(measured: Measured) -> str:
-    """The gradient's noise in words."""
-    from weft.report.units import number
-
-    if measured.noise is None:
-        return "gradient noise: not enough steps to tell"
-    noise = measured.noise
-    return (
-        f"gradient noise scale {number(noise['noise'])} samples "
-        f"(variance {number(noise['grad_var'])}, squared norm {number(noise['grad_sqr'])})"
-    )
-
-
-def ms(seconds: float) -> str:
-    """Milliseconds; nothing for none."""
-    value = seconds * 1000.0
-    if value < 0.005:
-        return ""
-    return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"

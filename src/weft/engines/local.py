@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -193,6 +194,12 @@ class LocalEngine:
                 raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
             nudge(folder)
 
+    def hold(self, job: JobId, attempt: int, *, still: bool) -> None:
+        """Make a started attempt stand still where it is, or go on; what it holds it keeps."""
+        watched = self._watched.get((job, attempt))
+        if watched is not None:
+            watched.hold(still=still)
+
     async def events(self) -> AsyncIterator[Event]:
         """News of all attempts, as agents write it."""
         while True:
@@ -276,17 +283,30 @@ class LocalEngine:
                     await self._poke.wait()
             self._poke.clear()
             for watched in [*self._watched.values()]:
-                for event in watched.news():
-                    self._queue.put_nowait(event)
+                with told_if_full():
+                    for event in watched.news():
+                        self._queue.put_nowait(event)
                 if watched.over:
                     self._forget(watched)
             if time.monotonic() - self._looked > LOOK_S:
                 self._looked = time.monotonic()
-                self._tokens.look()
-                if self._warm is not None:
-                    self._warm.look()
+                with told_if_full():
+                    self._tokens.look()
+                    if self._warm is not None:
+                        self._warm.look()
             self._leaving = [pid for pid in self._leaving if not reaped(pid)]
             await asyncio.sleep(SHORTEST_PAUSE_S)
+
+
+@contextlib.contextmanager
+def told_if_full() -> Iterator[None]:
+    """A full disk must not make the engine deaf: what could not be done is tried again."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        log.warning("cannot write in the state folder, trying again: %s", error)
 
 
 def nudge(folder: Path) -> None:

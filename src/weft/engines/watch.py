@@ -102,15 +102,15 @@ class Watched:
                 return Noticed(job, attempt, line["level"], line["text"])
             case "ended":
                 self.over = True
-                return self._ended(line["outcome"], line["reason"])
+                return self._ended(line["outcome"], line["reason"], line.get("lost", False))
         return None
 
-    def _ended(self, outcome: str, reason: str) -> Event:
+    def _ended(self, outcome: str, reason: str, lost: bool) -> Event:
         if outcome == "finished":
             return Finished(self.job, self.attempt)
         if outcome == "stopped":
             return Stopped(self.job, self.attempt)
-        return Failed(self.job, self.attempt, reason)
+        return Failed(self.job, self.attempt, reason, lost=lost)
 
     # ---- when something went wrong
 
@@ -120,7 +120,7 @@ class Watched:
         if self.revoke():
             self.over = True
             why = f"its agent did not come up: {last_line(self.folder / AGENT_LOG)}"
-            yield StartFailed(self.job, self.attempt, why)
+            yield StartFailed(self.job, self.attempt, why, lost=True)
 
     def _gone(self) -> bool:
         """Whether the agent we started has ended, of its own accord or because another has it."""
@@ -153,6 +153,12 @@ class Watched:
             time.sleep(0.02)
 
     # ---- requests
+
+    def hold(self, *, still: bool) -> None:
+        """Make its processes stand still, or go on; of an attempt whose start has been told."""
+        for pid, began in (self._ranks or {}).values():
+            if alive(pid, began):
+                os.killpg(pid, signal.SIGSTOP if still else signal.SIGCONT)
 
     def ask_to_stop(self, grace_s: float) -> bool:
         """Leave a request for the agent; True if none will ever come and all is over."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.core.errors import InvalidConfig, UnknownName, WeftError
+from weft.core.errors import EngineError, InvalidConfig, UnknownName, WeftError
 from weft.core.events import Cancelled, Decided, Event, Failed, NodeDown, Started, Submitted
 from weft.core.launch import Launch
 from weft.core.model import Demand, Job, JobId, NodeId
@@ -19,7 +19,7 @@ from weft.core.ports import Engine, Store
 from weft.engines.local import LocalEngine
 from weft.perf.linear import LinearBeliefs
 from weft.predict.hinted import Hinted
-from weft.runtime.driver import Driver
+from weft.runtime.driver import AGAIN_S, Driver
 from weft.runtime.replay import decide_again
 from weft.sim.engine import SimulatedEngine
 from weft.store.memory import MemoryStore
@@ -371,26 +371,35 @@ def test_subscribers_get_the_past_and_then_the_present() -> None:
 
 
 class FullDisk(MemoryStore):
-    """Refuses the second job."""
+    """Refuses everything while it is full."""
+
+    full = False
 
     def append(self, events):  # type: ignore[no-untyped-def]
-        if any(isinstance(e, Submitted) and e.job.id == "second" for _, e in events):
+        if self.full:
             raise WeftError("no space left")
         return super().append(events)
 
 
 def test_what_cannot_be_written_is_not_done_and_the_submitter_is_told() -> None:
     async def run() -> None:
-        driver = Driver(simulated(), FullDisk(), policy="fifo")
-        await driver.open()
-        await driver.submit(passing("first", 1e9))
+        store = FullDisk()
+        async with driving(simulated(), store) as driver:
+            await driver.submit(passing("first", 1e9))
+            store.full = True
 
-        with pytest.raises(WeftError, match="no space left"):
+            with pytest.raises(EngineError, match="no space left"):
+                await driver.submit(passing("second", 1.0))
+            with pytest.raises(EngineError, match="no space left"):
+                await driver.submit(passing("third", 1.0))
+            assert "no space left" in driver.trouble
+            assert list(driver.ledger.jobs) == ["first"]
+
+            store.full = False
+            await asyncio.sleep(AGAIN_S * 1.2)
+            assert [job.id for job in driver.scheduler.state.table.jobs] == ["first"]
             await driver.submit(passing("second", 1.0))
-        with pytest.raises(WeftError):
-            await driver.wait()
-        await driver.close()
-
-        assert JobId("second") not in driver.ledger.jobs
+            assert (await driver.ended(JobId("second"))).state == "succeeded"
+            assert driver.trouble == ""
 
     asyncio.run(run())

@@ -36,11 +36,12 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class StartFailed:
-    """An attempt could not be started; the job waits again."""
+    """An attempt could not be started; the job waits again. `lost` is as for `Failed`."""
 
     job: JobId
     attempt: int
     reason: str = ""
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ def judged(event: Failed | StartFailed, record: JobRecord) -> Failed:
     It is if it was lost without its own doing, or has tries left since it last got on.
     """
     launch = record.job.launch
-    lost = isinstance(event, Failed) and event.lost
+    lost = event.lost
     retry = lost or record.failures < (launch.retries if launch is not None else 0)
     log.warning(
         "job=%s attempt=%d failed retry=%s: %s", event.job, event.attempt, retry, event.reason

@@ -10,6 +10,7 @@ when the last process is gone, with `outcome` finished, stopped or failed.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import selectors
@@ -36,6 +37,7 @@ from weft.wire.processes import adopt_orphans, kill_tagged, resident_gb, start_t
 
 BLIND_S = 0.05  # how often ranks are looked after where the kernel tells nothing
 LOOK_S = 0.5  # how often requests are looked for when nobody pokes the socket
+FULL = (errno.ENOSPC, errno.EDQUOT)  # a full disk is not the job's doing
 PEERS_GRACE_S = 5.0  # what the others get to leave when one rank has failed
 
 Run = Callable[[Sequence[str]], int]
@@ -93,7 +95,7 @@ class Agent:
             self._start()
         except (OSError, WireError) as error:
             self._why = f"it could not be started: {error}"
-            self._end("failed", self._why)
+            self._end("failed", self._why, lost=getattr(error, "errno", None) in FULL)
             return
         while self._ranks:
             self._turn()
@@ -103,12 +105,12 @@ class Agent:
             reason = f"{reason}: {last}" if outcome == "failed" and last else reason
         self._end(outcome, reason)
 
-    def _end(self, outcome: str, reason: str) -> None:
+    def _end(self, outcome: str, reason: str, *, lost: bool = False) -> None:
         self.clear()
         audit(self.spec.audit, "end", self.spec.job, self.spec.attempt)
         for handle in self._held:
             os.close(handle)  # the next attempt may begin
-        self.journal.write("ended", outcome=outcome, reason=reason)
+        self.journal.write("ended", outcome=outcome, reason=reason, lost=lost)
 
     def clear(self) -> None:
         """No process of the attempt is left, however it hid from its group."""

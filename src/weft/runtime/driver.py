@@ -32,7 +32,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
-from weft.core.actions import Action, Adjust, Reject, Resize, Sleep, Start, Stop, Wake
+from weft.core.actions import Action, Start, Wake
 from weft.core.cluster import Cluster, Node
 from weft.core.errors import EngineError, InvalidConfig, UnknownName, WeftError
 from weft.core.events import (
@@ -49,19 +49,23 @@ from weft.core.launch import Launch
 from weft.core.model import Job, JobId, NodeId
 from weft.core.ports import Beliefs, Colocation, Engine, Predictor, Store
 from weft.core.scheduler import Scheduler
+from weft.runtime.act import act
 from weft.runtime.admit import check_job, check_policy, policy_of, taken
 from weft.runtime.backoff import Backoff
 from weft.runtime.clock import Clock
+from weft.runtime.decision import line_of
 from weft.runtime.follow import follow
 from weft.runtime.ledger import Ledger
-from weft.runtime.recover import reconcile, recover, snapshot
+from weft.runtime.recover import reconcile, recover
 from weft.runtime.status import JobStatus, status_of
+from weft.runtime.unwritten import Unwritten, append, read_again, save
 
 log = logging.getLogger(__name__)
 
+Asked = deque[tuple[Event, asyncio.Future[None] | None]]
 NO_LAUNCH = Launch(())
 CLOSING = EngineError("the scheduler is closing", hint="ask again when it is back")
-AGAIN_S = 1.0  # until a stop that the engine could not take is asked for again
+AGAIN_S = 1.0  # until what the engine or the log could not take is tried again
 
 
 class Driver:
@@ -96,7 +100,7 @@ class Driver:
             journal=lambda at, event: self._noted.append((at, event)),
         )
         self._every = self._snapshot_at = snapshot_every
-        self._inbox: deque[tuple[Event, asyncio.Future[None] | None]] = deque()
+        self._inbox: Asked = deque()
         self._noted: list[tuple[float, Event]] = []
         self._incoming: set[JobId] = set()
         self._wake: float | None = None
@@ -105,6 +109,7 @@ class Driver:
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
         self._error: BaseException | None = None
+        self._unwritten: Unwritten | None = None
 
     # ---- life
 
@@ -139,7 +144,7 @@ class Driver:
             await asyncio.gather(run, return_exceptions=True)  # to the end of its turn
             listen.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._fail_waiting(CLOSING)
+        self._fail_waiting(CLOSING, self._inbox)
         if self._error is None:
             await self._save()
         self._announce()
@@ -259,12 +264,25 @@ class Driver:
                 events.append(Woken())
             try:
                 await self._turn(now, events)
+            except Unwritten as error:
+                await self._take_back(asked, error)
+                continue
             except BaseException:
                 self._inbox = asked + self._inbox  # so that whoever waits is told
                 raise
             for _, answer in asked:
                 if answer is not None and not answer.done():
                     answer.set_result(None)
+
+    async def _take_back(self, asked: Asked, error: Unwritten) -> None:
+        """What could not be written has not happened; what the engine told is tried again."""
+        self._fail_waiting(error, asked)
+        self.trouble, self._unwritten = error.what, error
+        self._known = await read_again(self.store, self._make)
+        self._wake = self.scheduler.state.wake_at
+        self._inbox.extendleft(reversed([one for one in asked if one[1] is None]))
+        await asyncio.sleep(0.0 if self._closing else AGAIN_S)
+        self._unwritten = None
 
     async def _sleep(self) -> None:
         """Until something is asked or it is time to wake."""
@@ -301,20 +319,12 @@ class Driver:
             return [*self.scheduler.state.wishes(), Wake(self.scheduler.state.wake_at)]
         if self.scheduler.state.decisions != number:
             self.trouble = ""
-            log.info(
-                "decision=%d policy=%s active=%d started=%d stopped=%d took_ms=%.1f",
-                self.scheduler.state.decisions,
-                self.policy,
-                len(self.scheduler.state.table),
-                sum(isinstance(action, Start) for action in actions),
-                sum(isinstance(action, Stop) for action in actions),
-                (time.perf_counter() - began) * 1e3,
-            )
+            log.info("%s", line_of(self.scheduler.state, self.policy, actions, began))
         return actions
 
     async def _write(self) -> None:
         noted, self._noted = self._noted, []
-        last = await asyncio.to_thread(self.store.append, noted)
+        last = await append(self.store, noted)
         for seq, (at, event) in enumerate(noted, start=last - len(noted) + 1):
             self._known.note(seq, at, event)
         if self.seq >= self._snapshot_at:
@@ -323,30 +333,20 @@ class Driver:
 
     async def _save(self) -> None:
         self._snapshot_at = self.seq + self._every
-        data = snapshot(self._known)
-        if data is not None:
-            await asyncio.to_thread(self.store.save, self.seq, data)
+        await save(self.store, self._known)
 
     # ---- action
 
     async def _carry_out(self, action: Action) -> None:
         try:
-            match action:
-                case Start(job, on, attempt):
-                    await self.engine.start(job, on, attempt)
-                case Stop(job_id, attempt):
-                    await self.engine.stop(job_id, attempt, self._grace_s(job_id))
-                case Adjust(job_id, attempt, to) | Resize(job_id, attempt, to):
-                    await self.engine.adjust(job_id, attempt, to)
-                case Wake(at):
-                    self._wake = at
-                case Reject(job_id, reason):
-                    log.warning("job=%s rejected: %s", job_id, reason)
-                case Sleep(node):
-                    log.info("node=%s may sleep", node)
+            if isinstance(action, Wake):
+                self._wake = action.at
+            else:
+                await act(self.engine, action, self._grace_s)
         except WeftError as error:
             if isinstance(action, Start):
-                self._post(StartFailed(action.job.id, action.attempt, str(error)))
+                lost = isinstance(error, EngineError)  # not the job's doing
+                self._post(StartFailed(action.job.id, action.attempt, str(error), lost))
                 return
             log.warning("%s is tried again: %s", action, error)
             asyncio.get_running_loop().call_later(AGAIN_S, self._do_again, action)
@@ -365,8 +365,8 @@ class Driver:
     # ---- small parts
 
     async def _ask(self, event: Event) -> None:
-        if self._closing:
-            raise CLOSING
+        if refusal := CLOSING if self._closing else self._unwritten:
+            raise refusal
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._post(event, answer)
         await answer
@@ -389,12 +389,12 @@ class Driver:
             return
         log.error("the driver stopped: %s", error, exc_info=error)
         self._closing, self._error = True, error
-        self._fail_waiting(error)
+        self._fail_waiting(error, self._inbox)
         for other in self._tasks:
             other.cancel()
         self._announce()
 
-    def _fail_waiting(self, error: BaseException) -> None:
-        for _, answer in self._inbox:
+    def _fail_waiting(self, error: BaseException, asked: Asked) -> None:
+        for _, answer in asked:
             if answer is not None and not answer.done():
                 answer.set_exception(error)

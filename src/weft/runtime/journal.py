@@ -61,12 +61,15 @@ class Journal:
 
 
 def audit(path: str, what: str, job: str, attempt: int) -> None:
-    """Append when an agent began or ended to the file all agents share."""
+    """Append when an agent began or ended to the file all agents share; not on a full disk."""
     if not path:
         return
     line = json.dumps({"at": time.time(), "what": what, "job": job, "attempt": attempt})
     out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         os.write(out, line.encode() + b"\n")
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
     finally:
         os.close(out)

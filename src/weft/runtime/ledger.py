@@ -95,8 +95,8 @@ class Ledger:
                 self._left(at, job, attempt, SUCCEEDED, "")
             case Failed(job, attempt, reason, retry, lost):
                 self._left(at, job, attempt, "" if retry else FAILED, reason, own=not lost)
-            case StartFailed(job, attempt, reason):
-                self._left(at, job, attempt, "", reason, own=True)
+            case StartFailed(job, attempt, reason, lost):
+                self._left(at, job, attempt, "", reason, own=not lost)
             case Cancelled(job):
                 self._end(at, job, CANCELLED, "cancelled")
             case NodeDown(node):

@@ -10,7 +10,8 @@ import fcntl
 import os
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from weft.core.codec import event_line, read_event
@@ -59,19 +60,9 @@ class SqliteStore:
     def append(self, events: Sequence[tuple[float, Event]]) -> int:
         """Keep them in one transaction; the number of the last."""
         rows = [(at, event_line(at, event)) for at, event in events]
-        with self._lock:
-            try:
-                self._db.execute("BEGIN IMMEDIATE")
-                self._db.executemany("INSERT INTO events (at, json) VALUES (?, ?)", rows)
-                (last,) = self._db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
-                self._db.execute("COMMIT")
-            except sqlite3.Error as error:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise WeftError(
-                    f"{len(rows)} events could not be written to {self.path}: {error}",
-                    hint="is the disk full?",
-                ) from error
+        with self._all_or_nothing(f"{len(rows)} events"):
+            self._db.executemany("INSERT INTO events (at, json) VALUES (?, ?)", rows)
+            (last,) = self._db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
         return int(last)
 
     def since(self, seq: int, limit: int | None = None) -> list[tuple[int, float, Event]]:
@@ -85,15 +76,13 @@ class SqliteStore:
 
     def save(self, seq: int, snapshot: bytes) -> None:
         """Keep a snapshot beside the one before it."""
-        with self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
+        with self._all_or_nothing("a snapshot"):
             self._db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?)", (seq, snapshot))
             self._db.execute(
                 "DELETE FROM snapshots WHERE seq NOT IN "
                 "(SELECT seq FROM snapshots ORDER BY seq DESC LIMIT ?)",
                 (SNAPSHOTS_KEPT,),
             )
-            self._db.execute("COMMIT")
 
     def latest(self) -> tuple[int, bytes] | None:
         """The snapshot with the highest number."""
@@ -102,6 +91,22 @@ class SqliteStore:
                 "SELECT seq, data FROM snapshots ORDER BY seq DESC LIMIT 1"
             ).fetchone()
         return None if row is None else (int(row[0]), bytes(row[1]))
+
+    @contextmanager
+    def _all_or_nothing(self, what: str) -> Iterator[None]:
+        """A transaction; WeftError if it cannot be kept."""
+        with self._lock:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                yield
+                self._db.execute("COMMIT")
+            except sqlite3.Error as error:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise WeftError(
+                    f"{what} could not be written to {self.path}: {error}",
+                    hint="is the disk full?",
+                ) from error
 
     def close(self) -> None:
         """Let go of the file, so that another process may own it."""

@@ -7,6 +7,7 @@ the same lock, so a claim cannot slip in between the look and the rename.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -74,13 +75,32 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _write(folder: Path, attempt: int) -> None:
     fresh = folder / f".{OWNER}.{os.getpid()}"
-    with fresh.open("w") as out:
-        out.write(f"{attempt}\n")
-        out.flush()
-        os.fsync(out.fileno())
-    fresh.replace(folder / OWNER)
+    try:
+        with fresh.open("w") as out:
+            out.write(f"{attempt}\n")
+            out.flush()
+            os.fsync(out.fileno())
+        fresh.replace(folder / OWNER)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not (folder / OWNER).exists():
+            raise
+        _overwrite(folder / OWNER, attempt)
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _overwrite(file: Path, attempt: int) -> None:
+    """In place, for a disk without room for a new file: a few bytes in a block that is there.
+
+    Without it a job could not even go on from the checkpoint it has.
+    """
+    handle = os.open(file, os.O_WRONLY)
+    try:
+        os.write(handle, f"{attempt}\n".encode())
         os.fsync(handle)
     finally:
         os.close(handle)

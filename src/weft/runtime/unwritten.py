@@ -1,0 +1,60 @@
+"""When the log cannot be written: what was not written down has not happened.
+
+The scheduler has taken in events that the log does not have. So whoever asked for something is
+refused, and the scheduler is read from the log again; what engines told is kept and tried later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from weft.core.errors import EngineError, WeftError
+from weft.core.events import Event
+from weft.core.ports import Store
+from weft.core.scheduler import Scheduler
+from weft.runtime.admit import policy_of
+from weft.runtime.backoff import Backoff
+from weft.runtime.recover import Recovered, recover, snapshot
+
+log = logging.getLogger(__name__)
+
+
+class Unwritten(EngineError):  # noqa: N818 - as the others
+    """The log could not be written; nothing of what was asked is done."""
+
+    @classmethod
+    def because(cls, error: WeftError) -> Unwritten:
+        """What a submitter is told."""
+        return cls(
+            f"the scheduler's log cannot be written, so nothing is accepted: {error.what}",
+            hint="free space in the service's --state folder, then ask again",
+        )
+
+
+async def append(store: Store, noted: Sequence[tuple[float, Event]]) -> int:
+    """Keep the events, all or none; the number of the last. Raises Unwritten."""
+    try:
+        return await asyncio.to_thread(store.append, noted)
+    except WeftError as error:
+        log.error("%s", error.what)  # noqa: TRY400 - a full disk is no bug of ours
+        raise Unwritten.because(error) from error
+
+
+async def read_again(store: Store, make: Callable[[], Scheduler]) -> Recovered:
+    """All that the log says, with the policy that decided last; it starts without memory."""
+    known = await asyncio.to_thread(recover, store, make)
+    known.scheduler.use(Backoff(policy_of(known.policy)))
+    return known
+
+
+async def save(store: Store, known: Recovered) -> None:
+    """Keep a snapshot; one that cannot be written is only a slower next start."""
+    data = snapshot(known)
+    if data is None:
+        return
+    try:
+        await asyncio.to_thread(store.save, known.seq, data)
+    except WeftError as error:
+        log.warning("snapshot=%d not written: %s", known.seq, error.what)

@@ -46,21 +46,25 @@ class Node:
         self.process.wait()
 
     def looks(self) -> list[Seen]:
-        """What the coordinator shows; nothing while it is away."""
-        words, seen = from_coordinator(), list[Seen]()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-            line.settimeout(5)
-            try:
-                line.connect(str(self.path))
-                line.sendall(FROM_MEMBER.encode(Look()))
-                while not seen or seen[-1].job:
-                    chunk = line.recv(65_536)
-                    if not chunk:
-                        return []
-                    seen += [m for m in words.feed(chunk) if isinstance(m, Seen)]
-            except OSError:
-                return []
-        return seen
+        return look(str(self.path))
+
+
+def look(path: str) -> list[Seen]:
+    """What a coordinator shows; nothing while it is away."""
+    words, seen = from_coordinator(), list[Seen]()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        line.settimeout(5)
+        try:
+            line.connect(path)
+            line.sendall(FROM_MEMBER.encode(Look()))
+            while not seen or seen[-1].job:
+                chunk = line.recv(65_536)
+                if not chunk:
+                    return []
+                seen += [m for m in words.feed(chunk) if isinstance(m, Seen)]
+        except OSError:
+            return []
+    return seen
 
 
 @pytest.fixture

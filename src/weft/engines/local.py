@@ -25,7 +25,7 @@ from weft.core.model import Allocation, Job, JobId
 from weft.engines.coordinators import Coordinators
 from weft.engines.devices import Machine, find_gpus, this_machine
 from weft.engines.mps import Mps
-from weft.engines.request import Site, attempt_spec, check_launch, wire_batch
+from weft.engines.request import Site, adjustment, attempt_spec, check_launch
 from weft.engines.spawn import reaped, spawn
 from weft.engines.warm_server import WarmServer
 from weft.engines.watch import Watched
@@ -36,6 +36,7 @@ from weft.wire.attempt import (
     SPEC,
     AttemptSpec,
     folder_of,
+    read_json,
     short_path,
     write_whole,
 )
@@ -129,7 +130,9 @@ class LocalEngine:
             folder = folder_of(self.state, job, attempt)
             if (folder / SPEC).exists():
                 known.add((job, attempt))
-                self._need_coordinator(AttemptSpec.read(folder / SPEC).discipline)
+                since = read_json(folder / ADJUST) or {}
+                started = AttemptSpec.read(folder / SPEC).discipline
+                self._need_coordinator(since.get("discipline", started))
                 self._watch(job, attempt, folder).again = True
         for folder in self._live():
             if folder not in {one.folder for one in self._watched.values()}:
@@ -185,11 +188,13 @@ class LocalEngine:
             nudge(folder)
 
     async def adjust(self, job: JobId, attempt: int, to: Allocation) -> None:
-        """Tell the ranks their new batch; 0 gives the choice back to them."""
+        """Tell the ranks their new batch (0 gives the choice back) and whom to take turns with."""
         folder = folder_of(self.state, job, attempt)
         if (folder / SPEC).exists():
+            discipline = self.discipline or str(to.sharing.discipline)
             try:
-                write_whole(folder / ADJUST, {"batch": wire_batch(to.batch) or (0, 0)})
+                asked = adjustment(to, discipline, self._need_coordinator(discipline))
+                write_whole(folder / ADJUST, asked)
             except OSError as error:
                 raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
             nudge(folder)

@@ -77,6 +77,7 @@ def attempt_spec(
         coordinator=coordinator,
         tier=on.sharing.tier.name.lower(),
         weight=on.sharing.share,
+        phase=on.sharing.phase,
         notify=site.notify,
         lock=str(own / "running.lock"),
         audit=str(site.root / "audit.jsonl"),
@@ -100,6 +101,21 @@ def sharing_env(machine: Machine, job: Job) -> dict[str, str]:
     if not machine.gpus or share >= 1.0:
         return {}
     return {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{max(1, round(100 * share))}"}
+
+
+def adjustment(to: Allocation, discipline: str, coordinator: str) -> dict[str, object]:
+    """What a running attempt's agent is told of its new terms."""
+    sharing = to.sharing
+    return {
+        "batch": wire_batch(to.batch) or (0, 0),
+        "discipline": discipline,
+        "turns": {
+            "coordinator": coordinator,
+            "tier": sharing.tier.name.lower(),
+            "weight": sharing.share,
+            "phase": sharing.phase,
+        },
+    }
 
 
 def wire_batch(batch: Batch | None) -> tuple[int, int] | None:

@@ -32,7 +32,17 @@ from weft.runtime.ranks import Line, verdict
 from weft.wire.attempt import ADJUST, CLAIM, SPEC, STOP, TAG, AttemptSpec, read_json, short_path
 from weft.wire.environment import Environment
 from weft.wire.errors import WireError
-from weft.wire.messages import Adjust, Hello, Leaving, Notice, Report, Saved, Stop, Welcome
+from weft.wire.messages import (
+    Adjust,
+    Hello,
+    Leaving,
+    Notice,
+    Report,
+    Saved,
+    Stop,
+    Turns,
+    Welcome,
+)
 from weft.wire.processes import adopt_orphans, kill_tagged, resident_gb, start_time
 
 BLIND_S = 0.05  # how often ranks are looked after where the kernel tells nothing
@@ -168,6 +178,7 @@ class Agent:
             coordinator=spec.coordinator,
             tier=spec.tier,
             weight=spec.weight,
+            phase=spec.phase,
             devices=spec.devices,
             kind=spec.kind,
             nodes=spec.nodes,
@@ -219,9 +230,20 @@ class Agent:
             self._adjusted = wanted
             for line in self._lines:
                 if line.rank == 0:
-                    line.send(Adjust(*wanted["batch"]))
+                    self._tell_terms(line)
         if self.spec.mem_gb > 0.0 and self._ranks:
             self._watch_memory()
+
+    def _tell_terms(self, line: Line) -> None:
+        """To rank 0: the batch and the turns that were asked for last; it knows those of its start.
+
+        Both may be repeated: a rank passes over what it does already.
+        """
+        batch = self._adjusted["batch"] if self._adjusted else self.spec.batch
+        if batch is not None:
+            line.send(Adjust(*batch))
+        if self._adjusted and "turns" in self._adjusted:
+            line.send(Turns(**self._adjusted["turns"]))
 
     def _ask_to_stop(self, grace_s: float) -> None:
         self._stop = grace_s
@@ -310,9 +332,8 @@ class Agent:
     def _welcome(self, line: Line, rank: int) -> None:
         line.rank = rank
         line.send(Welcome())
-        batch = self._adjusted["batch"] if self._adjusted else self.spec.batch
-        if batch is not None and rank == 0:
-            line.send(Adjust(*batch))
+        if rank == 0:
+            self._tell_terms(line)
         if self._stop is not None:
             line.send(Stop(max(self._kill_at - time.monotonic(), 0.0)))
 

@@ -121,7 +121,7 @@ class Ledger:
             was = self.jobs[job]
             if to is None:
                 self._set(job, allocation=None)
-            elif was.allocation is None or was.allocation.slices != to.slices:
+            elif was.allocation is None or was.allocation.devices != to.devices:
                 reason = decided.reasons.get(job, "")
                 self._set(job, allocation=to, attempt=was.attempt + 1, reason=reason)
                 self._on[job, was.attempt + 1] = to

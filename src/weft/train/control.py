@@ -1,4 +1,4 @@
-"""What the ranks decide together at the end of a step: stop, save, another batch."""
+"""What the ranks decide together at the end of a step: stop, save, another batch or order."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import NamedTuple
 from weft.train.cells import Batch
 from weft.train.elastic import Tuner
 from weft.train.gang import Gang
+from weft.train.gate import Gate
 from weft.train.gradients import Gradients
 from weft.train.leaving import StopRequest
 from weft.train.reports import Reports
 from weft.train.stats import GradientNoise, Norms
 from weft.train.timing import Stopwatch
-from weft.wire.messages import Adjust, Stop
+from weft.wire.messages import Adjust, Stop, Turns
 
 # The vector that is summed over the ranks, by position.
-STOP, SAVE, TOTAL, PER_GPU, MICROS, EVERY, REST, MEASURED, FEW_SQR, MANY_SQR, WIDTH = range(11)
+STOP, SAVE, TOTAL, PER_GPU, MICROS, EVERY, REST, MEASURED, FEW_SQR, MANY_SQR = range(10)
+TURN, GUARDED, WIDTH = range(10, 13)
 
 TUNE_STEPS = 20
 TUNE_S = 1.0
@@ -40,9 +42,11 @@ class Control:
     tuner: Tuner
 
     def __init__(
-        self, gang: Gang, reports: Reports, stop: StopRequest, save_every_s: float
+        self, gang: Gang, reports: Reports, stop: StopRequest, save_every_s: float, gate: Gate
     ) -> None:
-        self._gang, self._reports, self._stop = gang, reports, stop
+        self._gang, self._reports, self._stop, self._gate = gang, reports, stop, gate
+        self._turns: Turns | None = None
+        self._turning: Turns | None = None
         self._save_every_s = save_every_s
         self._save_at = float("inf")
         self._noise: GradientNoise | None = None
@@ -109,6 +113,8 @@ class Control:
                 self._told = (
                     None if given_back else self.tuner.told(message.per_gpu, message.accumulate)
                 )
+            elif isinstance(message, Turns):
+                self._turns = message
 
     def _wishes(
         self, gradients: Gradients, watch: Stopwatch
@@ -125,6 +131,9 @@ class Control:
             wishes[EVERY] = self._every(gradients, watch) if norms else 0.0
             step_s = watch.median("step_s") if self._gang.size > 1 else 0.0
             wishes[REST] = min(max(TALK_S // step_s, 1.0), RAREST) if step_s else 0.0
+            if self._turns is not None:
+                wishes[TURN], wishes[GUARDED] = 1.0, float(bool(self._turns.coordinator))
+                self._turning, self._turns = self._turns, None
             batch = self._proposed(watch)
             if batch != self.batch:
                 wishes[TOTAL], wishes[PER_GPU] = float(batch.total), float(batch.per_gpu)
@@ -164,6 +173,8 @@ class Control:
         if sizes is not None and agreed[MEASURED] == ranks and self._noise is not None:
             few_sqr, many_sqr = agreed[FEW_SQR] / ranks, agreed[MANY_SQR] / ranks
             self._noise.observe(Norms(few_sqr, sizes[0], many_sqr, sizes[1]))
+        if agreed[TURN]:
+            self._gate.turn(self._turning, guarded=agreed[GUARDED] > 0.0)
         if agreed[REST]:
             self._rest = int(agreed[REST])
         if agreed[EVERY]:

@@ -6,6 +6,7 @@ from weft.train.gang import Gang
 from weft.train.timing import Stopwatch
 from weft.train.tokens import Tokens
 from weft.wire.environment import Environment
+from weft.wire.messages import Turns
 
 
 class Gate:
@@ -15,7 +16,8 @@ class Gate:
         self._gang, self._watch = gang, watch
         self._tokens = Tokens(env)
         # Coordinators are one a node, so a gang over several nodes is not interleaved.
-        self.guarded = bool(env.coordinator) and env.nodes == 1
+        self._alone = env.nodes > 1
+        self.guarded = bool(env.coordinator) and not self._alone
         self.gpus = tuple(f"gpu:{number}" for number in env.gang_devices)
 
     def enter(self, *tokens: str) -> None:
@@ -29,6 +31,14 @@ class Gate:
         """The stage is over."""
         if self.guarded and self._gang.rank == 0:
             self._tokens.release(*tokens, used_s=used_s)
+
+    def turn(self, to: Turns | None, *, guarded: bool) -> None:
+        """Take turns otherwise from here on; all ranks at the same step, `to` is for rank 0."""
+        if self._alone:
+            return
+        if to is not None:
+            self._tokens.turn(to)
+        self.guarded = guarded
 
     def close(self) -> None:
         """Nothing will be asked for any more."""

@@ -12,10 +12,11 @@ import select
 import socket
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.wire.environment import Environment
 from weft.wire.errors import WireError
+from weft.wire.messages import Turns
 from weft.wire.tokens import (
     FROM_MEMBER,
     SILENCE_S,
@@ -57,7 +58,8 @@ class Tokens:
 
     def __init__(self, env: Environment) -> None:
         self._path = env.coordinator
-        self._join = Join(env.job, env.rank, os.getpid(), env.tier, env.weight)
+        gpus = tuple(f"gpu:{number}" for number in env.gang_devices) if env.devices else ()
+        self._join = Join(env.job, env.rank, os.getpid(), env.tier, env.weight, env.phase, gpus)
         self._line: socket.socket | None = None
         self._words = from_coordinator()
         self._stage = 0
@@ -107,6 +109,19 @@ class Tokens:
             if lease.flying == 0 and lease.over():
                 self._give_back(tokens, lease)
             self._freed.notify_all()
+
+    def turn(self, to: Turns) -> None:
+        """Take turns as said from now on; called between stages, by the thread that asks."""
+        join = replace(self._join, tier=to.tier, weight=to.weight, phase=to.phase)
+        if (to.coordinator, join) == (self._path, self._join):
+            return
+        with self._lock:
+            # The device may still be busy with the last stage; it is not to free a later lease.
+            for lease in list(self._leases.values()):
+                self._freed.wait_for(lambda lease=lease: lease.flying == 0, timeout=SILENCE_S)  # type: ignore[misc]
+            self._close()
+            self._path, self._join, self._tried = to.coordinator, join, -AGAIN_S
+        log.info("coordinator=%s from now on", to.coordinator or "none")
 
     def close(self) -> None:
         """Give everything back."""
@@ -223,9 +238,12 @@ class Tokens:
             self._drop()
 
     def _drop(self) -> None:
+        self.lost += self._line is not None
+        self._close()
+        self._tried = time.monotonic()
+
+    def _close(self) -> None:
         if self._line is not None:
             self._line.close()
             self._line = None
-            self.lost += 1
         self._leases.clear()
-        self._tried = time.monotonic()

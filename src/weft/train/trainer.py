@@ -78,7 +78,7 @@ class Job:
         self.samples = 0
         self.worth = 0.0
         self._epochs = 0
-        self._control = Control(gang, reports, self._stop, checkpoint_every_s)
+        self._control = Control(gang, reports, self._stop, checkpoint_every_s, self._gate)
         self._restored = self._find()
         at_the_end(self._ended)
 

@@ -58,6 +58,7 @@ class AttemptSpec:
     discipline: str = "none"
     tier: str = "guaranteed"
     weight: float = 1.0
+    phase: float = 0.0
     notify: str = ""
     lock: str = ""
     audit: str = ""

@@ -7,6 +7,7 @@
     WEFT_COORDINATOR    path of the node's stage-token socket; absent: no tokens are asked for
     WEFT_TIER           guaranteed (if absent) or opportunistic: who goes first at tokens
     WEFT_WEIGHT         its share of contended tokens (1 if absent)
+    WEFT_PHASE          its place in the period of those that take turns, 0 to 1 (0 if absent)
     WEFT_DEVICES        the node's device numbers of this job, by local rank: "2,3"
     WEFT_KIND           the devices' kind, for instance h200 or cpu
     WEFT_NODES          nodes the gang is spread over (1 if absent)
@@ -37,6 +38,7 @@ class Environment:
     coordinator: str = ""
     tier: str = "guaranteed"
     weight: float = 1.0
+    phase: float = 0.0
     devices: tuple[int, ...] = ()
     kind: str = ""
     nodes: int = 1
@@ -63,6 +65,7 @@ class Environment:
             coordinator=env.get("WEFT_COORDINATOR", ""),
             tier=env.get("WEFT_TIER") or "guaranteed",
             weight=_number(env, "WEFT_WEIGHT", 1.0),
+            phase=_part(env, "WEFT_PHASE"),
             devices=_wholes(env, "WEFT_DEVICES"),
             kind=env.get("WEFT_KIND", ""),
             nodes=_whole(env, "WEFT_NODES", 1),
@@ -84,6 +87,7 @@ class Environment:
             "WEFT_COORDINATOR": self.coordinator,
             "WEFT_TIER": self.tier,
             "WEFT_WEIGHT": str(self.weight),
+            "WEFT_PHASE": str(self.phase) if self.phase else "",
             "WEFT_DEVICES": ",".join(map(str, self.devices)),
             "WEFT_KIND": self.kind,
             "WEFT_NODES": str(self.nodes),
@@ -128,6 +132,17 @@ def _number(env: Mapping[str, str], name: str, default: float) -> float:
     if not 0.0 < number < float("inf"):
         raise WireError(f"{name} is {text!r}, expected a positive number")
     return number
+
+
+def _part(env: Mapping[str, str], name: str) -> float:
+    text = env.get(name, "")
+    try:
+        part = float(text) if text else 0.0
+    except ValueError as error:
+        raise WireError(f"{name} is {text!r}, expected a number") from error
+    if not 0.0 <= part < 1.0:
+        raise WireError(f"{name} is {text!r}, expected at least 0 and less than 1")
+    return part
 
 
 def _wholes(env: Mapping[str, str], name: str) -> tuple[int, ...]:

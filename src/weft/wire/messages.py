@@ -1,7 +1,7 @@
 """The conversation of a rank with its job's agent, over the agent's Unix stream socket.
 
     rank  → agent   hello, report, saved, notice, leaving
-    agent → rank    welcome, stop, adjust
+    agent → rank    welcome, stop, adjust, turns
 
 A rank speaks first: `hello`, answered by `welcome`. After a lost connection it connects again,
 says `hello` and repeats its last `saved` and last `report`, so an agent that was restarted knows
@@ -115,11 +115,25 @@ class Adjust:
     accumulate: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Agent to rank 0: take turns with others on your devices like this from now on.
+
+    `coordinator` is the socket of who hands out stage tokens, empty for no turns at all. The
+    rest is what the rank joins it with. All ranks of a gang change over at the same step.
+    """
+
+    coordinator: str
+    tier: str = "guaranteed"
+    weight: float = 1.0
+    phase: float = 0.0
+
+
 FromRank = Hello | Report | Saved | Notice | Leaving
-FromAgent = Welcome | Stop | Adjust
+FromAgent = Welcome | Stop | Adjust | Turns
 
 FROM_RANK: Vocabulary[FromRank] = Vocabulary(Hello, Report, Saved, Notice, Leaving)
-FROM_AGENT: Vocabulary[FromAgent] = Vocabulary(Welcome, Stop, Adjust)
+FROM_AGENT: Vocabulary[FromAgent] = Vocabulary(Welcome, Stop, Adjust, Turns)
 
 
 def from_rank() -> Splitter[FromRank]:

@@ -24,7 +24,9 @@ SILENCE_S = 10.0
 class Join:
     """Rank to coordinator, first. Rank 0 speaks for all ranks of its job on the node.
 
-    `tier` is guaranteed or opportunistic; `weight` is its share among equals.
+    `tier` is guaranteed or opportunistic; `weight` is its share among equals; `phase` in [0, 1)
+    is its place in a common period, where the discipline has one. `gpus` are the tokens of the
+    devices it lives on; without any it may live on all of them.
     """
 
     job: str
@@ -32,6 +34,8 @@ class Join:
     pid: int
     tier: str = "guaranteed"
     weight: float = 1.0
+    phase: float = 0.0
+    gpus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.launch import Launch
 from weft.core.model import Allocation, Batch, Demand, Job, JobId, NodeId, Sharing, Slice, Tier
 from weft.engines.devices import Gpu, Machine
-from weft.engines.request import Site, attempt_spec, check_launch
+from weft.engines.request import Site, adjustment, attempt_spec, check_launch
 from weft.wire.attempt import AttemptSpec, folder_of, job_folder, short_path
 
 SITE = Site(Path("/state"), notify="/run/bell")
@@ -54,6 +54,19 @@ def test_a_job_that_asks_for_a_part_is_limited_to_it_and_others_are_not() -> Non
     assert part.env == {"X": "1", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25"}
     assert (beside.tier, beside.weight) == ("opportunistic", 0.5)
     assert beside.env == {"X": "1"}
+
+
+def test_new_terms_are_told_to_the_agent_of_a_running_attempt() -> None:
+    told = adjustment(on(0, share=0.5, phase=0.25), "lockstep", "/run/tokens")
+
+    assert told["batch"] == (32, 3)
+    assert told["turns"] == {
+        "coordinator": "/run/tokens",
+        "tier": "guaranteed",
+        "weight": 0.5,
+        "phase": 0.25,
+    }
+    assert attempt_spec(JOB, on(0, phase=0.25), 1, MACHINE, SITE).phase == 0.25
 
 
 def test_a_job_without_a_checkpoint_folder_gets_one() -> None:

@@ -55,6 +55,19 @@ def test_a_share_counts_as_such_and_may_change() -> None:
     assert one.gpu_s.at(100.0) == pytest.approx(3.0)
 
 
+def test_another_part_of_the_host_is_no_new_attempt() -> None:
+    thinner = Allocation((Slice(N, (0,), cpus=1.0),), Sharing(0.5))
+    one = told(
+        (0.0, Decided(1, {A: on(0)})),
+        (0.0, Started(A, 1)),
+        (4.0, Decided(2, {A: thinner})),
+        (8.0, Stopped(A, 1)),
+    )
+
+    assert one.attempt == 1
+    assert one.gpu_s.at(100.0) == pytest.approx(6.0)
+
+
 def test_a_cancelled_job_pays_until_it_has_left() -> None:
     one = told(
         (0.0, Decided(1, {A: on(0)})),

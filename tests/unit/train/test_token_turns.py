@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.core.errors import InvalidConfig, UnknownName
-from weft.runtime.tokens.book import Key
+from weft.runtime.tokens.apart import together, within_groups
+from weft.runtime.tokens.book import Book, Key, Member
 from weft.runtime.tokens.coordinator import Coordinator, Out
 from weft.runtime.tokens.disciplines import DISCIPLINES, Timeslice, discipline
 from weft.wire.errors import WireError
@@ -29,6 +30,8 @@ class Loop:
     stages: list[Stage]
     tier: str = "guaranteed"
     weight: float = 1.0
+    phase: float = 0.0
+    gpus: tuple[str, ...] = ()
     dies_at: float = float("inf")
     hangs_at: float = float("inf")
     at: int = 0
@@ -41,7 +44,7 @@ class World:
     """Members, a coordinator, and a clock that jumps."""
 
     def __init__(self, text: str, *loops: Loop, slots: dict[str, int] | None = None) -> None:
-        self.coordinator = Coordinator(discipline(text), slots)
+        self.coordinator = Coordinator(within_groups(discipline(text)), slots)
         self.loops = dict(zip(map(Key, itertools.count(1)), loops, strict=False))
         self.now = 0.0
         self.queue: list[tuple[float, int, str, Key]] = []
@@ -50,7 +53,8 @@ class World:
         self.most: Counter[str] = Counter()
         self.working: dict[Key, tuple[str, ...]] = {}
         for key, loop in self.loops.items():
-            self.coordinator.handle(0.0, key, Join("j", key, key, loop.tier, loop.weight))
+            joins = Join("j", key, key, loop.tier, loop.weight, loop.phase, loop.gpus)
+            self.coordinator.handle(0.0, key, joins)
             if loop.dies_at < float("inf"):
                 heapq.heappush(self.queue, (loop.dies_at, next(self.order), "die", key))
         for key in self.loops:
@@ -145,6 +149,58 @@ def test_a_complementary_pair_overlaps(text: str) -> None:
     # max(80, 95) + max(20, 5) = 115 ms for both; taking turns would be 200.
     assert min(world.done()) >= 195
     assert world.most == {"io": 1, "gpu:0": 1}
+
+
+def test_in_lock_step_phases_say_who_goes_first() -> None:
+    late, early = Loop([(IO, 1.0), (GPU, 1.0)], phase=0.25), Loop([(IO, 1.0), (GPU, 1.0)])
+
+    world = World("lockstep", late, early).run(0.5)
+
+    assert [world.working.get(Key(key)) for key in (1, 2)] == [None, IO]
+
+
+def test_in_lock_step_more_members_than_stages_go_round_in_the_order_of_their_phases() -> None:
+    loops = [Loop([(IO, 1.0), (GPU, 1.0)], phase=at / 4) for at in (2, 0, 1)]
+    world = World("lockstep", *loops)
+    order = []
+    for slot in range(9):
+        world.run(slot + 0.5)
+        order += [key for key, tokens in world.working.items() if tokens == IO]
+
+    assert order == [2, 3, 1] * 3
+
+
+@pytest.mark.parametrize("text", ["lockstep", "timeslice:quantum_s=0.5"])
+def test_groups_on_different_devices_do_not_wait_for_each_other(text: str) -> None:
+    quick = [Loop([(GPU, 0.01)], gpus=GPU) for _ in range(2)]
+    slow = [Loop([(("gpu:1",), 1.0)], gpus=("gpu:1",)) for _ in range(2)]
+
+    world = World(text, *quick, *slow).run(20.2)
+
+    assert sum(loop.done for loop in quick) > 1900
+    assert sum(loop.done for loop in slow) >= 18
+    assert world.most == {"gpu:0": 1, "gpu:1": 1}
+
+
+@pytest.mark.parametrize(
+    ("devices", "groups"),
+    [
+        (["", ""], [{1, 2}]),
+        (["0", "1"], [{1}, {2}]),
+        (["0", "1", "01"], [{1, 2, 3}]),
+        (["0", "1", ""], [{1, 2, 3}]),
+        (["01", "2", "1", "23"], [{1, 3}, {2, 4}]),
+    ],
+)
+def test_members_belong_together_through_the_devices_they_share(
+    devices: list[str], groups: list[set[int]]
+) -> None:
+    book = Book()
+    for number, gpus in enumerate(devices, start=1):
+        key = Key(number)
+        book.members[key] = Member(key, "j", 0, "guaranteed", 1.0, number, gpus=tuple(gpus))
+
+    assert sorted(together(book).values(), key=min) == groups
 
 
 def test_time_slices_give_the_sum_of_both() -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from weft.core.errors import InvalidConfig, WeftError
+from weft.runtime.tokens.apart import within_groups
 from weft.runtime.tokens.coordinator import Coordinator
 from weft.runtime.tokens.disciplines import DISCIPLINES, discipline
 from weft.runtime.tokens.server import Server
@@ -27,7 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     try:
-        coordinator = Coordinator(discipline(asked.discipline), slots(asked.slots))
+        order = within_groups(discipline(asked.discipline))
+        coordinator = Coordinator(order, slots(asked.slots))
         asyncio.run(Server(coordinator, asked.socket).serve())
     except WeftError as error:
         sys.stderr.write(f"error: {error}\n")

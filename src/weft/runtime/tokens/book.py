@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NewType
 
@@ -45,6 +45,8 @@ class Member:
     tier: str
     weight: float
     joined: int
+    phase: float = 0.0
+    gpus: tuple[str, ...] = ()
     attained: dict[str, float] = field(default_factory=dict)
     asked: dict[str, float] = field(default_factory=dict)
     used_s: dict[str, float] = field(default_factory=dict)
@@ -91,9 +93,19 @@ class Book:
 
     def __init__(self, slots: Mapping[str, int] | None = None) -> None:
         self.slots = dict(slots or {})
+        self._whole = self
         self.members: dict[Key, Member] = {}
         self.waiting: list[Request] = []
         self.grants: dict[tuple[Key, int], Grant] = {}
+
+    def part(self, keys: Collection[Key]) -> Book:
+        """The facts about some members, to be read; what others hold is held here, too."""
+        one = Book(self.slots)
+        one._whole = self
+        one.members = {key: member for key, member in self.members.items() if key in keys}
+        one.waiting = [request for request in self.waiting if request.key in keys]
+        one.grants = {at: grant for at, grant in self.grants.items() if at[0] in keys}
+        return one
 
     def fits(self, tokens: Iterable[str]) -> bool:
         """Whether all the tokens are free."""
@@ -101,7 +113,7 @@ class Book:
 
     def left(self, token: str) -> int:
         """How many more may hold it."""
-        held = sum(token in grant.request.tokens for grant in self.grants.values())
+        held = sum(token in grant.request.tokens for grant in self._whole.grants.values())
         return self.slots.get(token, 1) - held
 
     def holds(self, key: Key) -> bool:

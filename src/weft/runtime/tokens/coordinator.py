@@ -84,7 +84,15 @@ class Coordinator:
         self._joined += 1
         weight = message.weight if message.weight > 0 else 1.0
         self.book.members[key] = Member(
-            key, message.job, message.rank, message.tier, weight, self._joined, seen=now
+            key,
+            message.job,
+            message.rank,
+            message.tier,
+            weight,
+            self._joined,
+            message.phase,
+            message.gpus,
+            seen=now,
         )
 
     def _ask(self, now: float, key: Key, message: Ask) -> Out:

@@ -18,6 +18,7 @@ from weft.runtime.tokens.book import Book, Key, Member, Request
 
 NEVER = float("inf")
 PATIENCE_S = 0.25  # a gang that waits longer is kept free for
+Place = tuple[float, int]
 
 
 class Discipline(Protocol):
@@ -171,13 +172,14 @@ class Timeslice:
 class Lockstep:
     """A slot begins when everybody waits, and ends when all who were let in are done.
 
-    Who comes first among those that want the same token moves on by one every slot. A member that
-    says nothing for `patience_s` (it evaluates, or saves) is not waited for.
+    Those that want the same token get it one after the other in the order of their phases, which is
+    that of joining where nobody gave them any, and begin again with the first. A member that says
+    nothing for `patience_s` (it evaluates, or saves) is not waited for.
     """
 
     patience_s: float = 2.0
     _slot: list[Request] = field(default_factory=list)
-    _turn: int = 0
+    _last: dict[str, Place] = field(default_factory=dict)
 
     def next(self, now: float, book: Book) -> Request | None:
         """The rest of the slot; a new slot only at the barrier."""
@@ -208,18 +210,22 @@ class Lockstep:
         )
 
     def _chosen(self, book: Book) -> list[Request]:
-        keys = list(book.members)
-        first = self._turn % len(keys)
-        self._turn += 1
-        turns = {key: at for at, key in enumerate(keys[first:] + keys[:first])}
         chosen: list[Request] = []
         taken: dict[str, int] = {}
-        for request in sorted(book.waiting, key=lambda r: turns[r.key]):
+        for request in sorted(book.waiting, key=lambda r: self._order(r, book)):
             if all(book.left(token) > taken.get(token, 0) for token in request.tokens):
                 chosen.append(request)
                 for token in request.tokens:
                     taken[token] = taken.get(token, 0) + 1
+        for request in chosen:
+            self._last.update(dict.fromkeys(request.tokens, _place(book.members[request.key])))
         return chosen
+
+    def _order(self, request: Request, book: Book) -> tuple[bool, Place]:
+        """Round and round: first who comes after the one that had the token last."""
+        place = _place(book.members[request.key])
+        last = self._last.get(request.tokens[0])
+        return last is not None and place <= last, place
 
 
 @dataclass(slots=True)
@@ -272,6 +278,11 @@ def discipline(text: str) -> Discipline:
             )
         setattr(made, key, number)
     return made
+
+
+def _place(member: Member) -> Place:
+    """Where a member is in the order of a period."""
+    return member.phase, member.joined
 
 
 def _used(request: Request, book: Book) -> tuple[float, float, int]:

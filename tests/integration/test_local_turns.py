@@ -1,0 +1,120 @@
+"""Real trainings on the local engine begin and end to take turns while they run."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_tokens import look
+from weft.core.events import Event, Reported, Started, Stopped
+from weft.core.launch import Launch
+from weft.core.model import Allocation, Discipline, Job, JobId, NodeId, Sharing, Slice, Tier
+from weft.engines.local import LocalEngine
+from weft.wire.attempt import short_path
+
+pytest.importorskip("torch")
+
+LIMIT_S = 90.0
+SCRIPT = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})
+from tests.integration.train_script import train
+train(sys.argv[1], epochs=100_000)
+"""
+
+
+class Pair:
+    """A job on one device and a gang of two, one of them on the same device."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.engine = LocalEngine(folder / "state", slots=2, warm=False, cpu=True, name="here")
+        script = folder / "job.py"
+        script.write_text(SCRIPT)
+        self.on = {"one": (0,), "two": (0, 1)}
+        self.jobs = {
+            name: Job(
+                JobId(name),
+                launch=Launch(
+                    (sys.executable, str(script), str(folder / f"seen-{name}")), str(folder)
+                ),
+            )
+            for name in self.on
+        }
+        self.told: list[Event] = []
+
+    def terms(self, name: str, discipline: Discipline) -> Allocation:
+        tier = Tier.OPPORTUNISTIC if name == "two" else Tier.GUARANTEED
+        sharing = Sharing(0.5, tier=tier, phase=0.25 * (name == "two"), discipline=discipline)
+        return Allocation((Slice(NodeId("here"), self.on[name]),), sharing)
+
+    async def start(self) -> None:
+        for name, job in self.jobs.items():
+            await self.engine.start(job, self.terms(name, Discipline.NONE), 1)
+
+    async def turn(self, discipline: Discipline) -> None:
+        for name in self.jobs:
+            await self.engine.adjust(JobId(name), 1, self.terms(name, discipline))
+
+    async def listen(self) -> None:
+        async for event in self.engine.events():
+            self.told.append(event)
+
+    def steps(self, name: str) -> float:
+        of = [e for e in self.told if isinstance(e, Reported) and e.job == name]
+        return of[-1].values["steps"] if of else 0.0
+
+    def members(self, discipline: Discipline) -> dict[str, dict[str, float]]:
+        path = short_path(self.folder / "state" / f"tokens-{discipline}.sock")
+        return {one.job: dict(one.values) for one in look(path) if one.job}
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(LIMIT_S):
+            while not true():
+                await asyncio.sleep(0.05)
+
+
+def test_running_jobs_change_their_discipline_without_a_restart(tmp_path: Path) -> None:
+    async def go() -> list[Event]:
+        pair = Pair(tmp_path)
+        await pair.engine.adopt(())
+        listening = asyncio.create_task(pair.listen())
+        await pair.start()
+        await pair.until(lambda: min(pair.steps("one"), pair.steps("two")) > 0)
+        before = Discipline.NONE
+        for discipline in (Discipline.WORK_CONSERVING, Discipline.LOCKSTEP, Discipline.NONE):
+            await pair.turn(discipline)
+            if discipline is not Discipline.NONE:
+                await pair.until(
+                    lambda now=discipline: in_turns(pair.members(now))  # type: ignore[misc]
+                )
+            if before is not Discipline.NONE:
+                await pair.until(lambda was=before: not pair.members(was))  # type: ignore[misc]
+            steps = {name: pair.steps(name) for name in pair.jobs}
+            await pair.until(
+                lambda then=steps: all(pair.steps(name) > s for name, s in then.items())  # type: ignore[misc]
+            )
+            before = discipline
+        for name in pair.jobs:
+            await pair.engine.stop(JobId(name), 1, 20.0)
+        await pair.until(lambda: sum(isinstance(e, Stopped) for e in pair.told) == 2)
+        listening.cancel()
+        await pair.engine.close()
+        return pair.told
+
+    told = asyncio.run(go())
+
+    assert sum(isinstance(event, Started) for event in told) == 2
+
+
+def in_turns(members: dict[str, dict[str, float]]) -> bool:
+    """Whether both have had the device in turns; the gang asks for both of its devices."""
+    return (
+        set(members) == {"one", "two"}
+        and members["one"].get("used_s.gpu:0", 0.0) > 0.0
+        and members["two"].get("used_s.gpu:1", 0.0) > 0.0
+    )

@@ -23,7 +23,9 @@ TURN, GUARDED, WIDTH = range(10, 13)
 TUNE_STEPS = 20
 TUNE_S = 1.0
 SAVE_COST = 0.01  # of the time that may go into checkpoints
-TALK_S = 0.1  # ranks with shorter steps exchange about this often, not every step
+# Ranks with shorter steps exchange about this often, not every step: over gloo an exchange costs
+# some 0.7 ms of CPU, which is three thousandths of this.
+TALK_S = 0.25
 RAREST = 64
 FIRST_EVERY = 8
 
@@ -33,6 +35,9 @@ class Order(NamedTuple):
 
     stop: bool = False
     save: bool = False
+
+
+NOTHING = Order()
 
 
 class Control:
@@ -86,19 +91,20 @@ class Control:
         self.unsaved = True
         if self._gang.size == 1:
             self._hear()
+            if self._quiet(gradients):
+                return NOTHING
             wishes, sizes = self._wishes(gradients, watch)
             return self._take_up(wishes, sizes, gradients, watch)
         if self._steps < self._next:
-            return Order()
-        self._next = self._steps + self._rest
+            return NOTHING
         self._hear()
         wishes, sizes = self._wishes(gradients, watch)
         agreed, before = self._gang.agreed(), self._sizes
         self._gang.begin(wishes)
         self._sizes = sizes
-        if agreed is None:
-            return Order()
-        return self._take_up(agreed, before, gradients, watch)
+        order = NOTHING if agreed is None else self._take_up(agreed, before, gradients, watch)
+        self._next = self._steps + self._rest
+        return order
 
     def drain(self) -> None:
         """Finish the exchange that is under way."""
@@ -116,6 +122,13 @@ class Control:
             elif isinstance(message, Turns):
                 self._turns = message
 
+    def _quiet(self, gradients: Gradients) -> bool:
+        """Whether a rank without peers has nothing to decide after this step."""
+        if self._stop.asked or gradients.found or self._told not in (None, self.batch):
+            return False
+        tune_at = self._tuned[1] + TUNE_S if self.tuner.bounds.adaptive else float("inf")
+        return time.monotonic() < min(self._save_at, tune_at)
+
     def _wishes(
         self, gradients: Gradients, watch: Stopwatch
     ) -> tuple[list[float], tuple[float, float] | None]:
@@ -128,9 +141,10 @@ class Control:
             sizes = (norms.few, norms.many)
         if self._gang.rank == 0:
             wishes[SAVE] = float(time.monotonic() >= self._save_at)
-            wishes[EVERY] = self._every(gradients, watch) if norms else 0.0
             step_s = watch.median("step_s") if self._gang.size > 1 else 0.0
             wishes[REST] = min(max(TALK_S // step_s, 1.0), RAREST) if step_s else 0.0
+            # An exchange takes one measurement along, so more of them would be for nothing.
+            wishes[EVERY] = max(self._every(gradients, watch), wishes[REST]) if norms else 0.0
             if self._turns is not None:
                 wishes[TURN], wishes[GUARDED] = 1.0, float(bool(self._turns.coordinator))
                 self._turning, self._turns = self._turns, None
@@ -184,5 +198,6 @@ class Control:
             if batch != self.batch:
                 self.batch = batch
                 watch.clear()  # the medians were of another batch
+                self._rest = 1  # and steps may be much longer now
                 self._tuned = (self._steps, time.monotonic())
         return Order(stop=agreed[STOP] > 0.0, save=agreed[SAVE] > 0.0)

@@ -1,7 +1,10 @@
 """Squared norms of a step's gradients, measured beside the training.
 
 Measuring costs a pass or two over the gradients, so it is thinned out until it costs less than
-three thousandths of a step.
+three thousandths of a step. With several ranks a measured step listens to every parameter: what
+arrives there is the rank's own gradient, before DistributedDataParallel averages it. Other steps
+run none of our code between forward and optimizer, but for one note when the last gradient is there:
+a Python communication hook on every step made steps of 4 ms a tenth longer.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-import torch.distributed as dist
+from torch.utils.hooks import RemovableHandle
 
 from weft.train.stats import Norms
 from weft.train.timing import Clock
@@ -30,6 +33,10 @@ class Gradients:
         self._ranks = ranks
         self._clock = clock
         self._before: torch.Tensor | None = None
+        self._own: list[torch.Tensor] = []
+        self._listening: list[RemovableHandle] = []
+        self._latest: torch.Tensor | None = None
+        self._noting: RemovableHandle | None = None
         self._few: torch.Tensor | None = None
         self._norms: tuple[torch.Tensor, float, float] | None = None
         self._read_at = 0
@@ -41,20 +48,6 @@ class Gradients:
         self._fixed = on_gpu
         self.measuring = False
         self.ready: Any = None  # when the last of this rank's own gradients was there
-
-    def hook(self, bucket: Any) -> Any:
-        """DDP's communication hook: a bucket of this rank's gradients, about to be averaged."""
-        buffer = bucket.buffer()
-        if self.measuring:
-            began = time.perf_counter()
-            mine = _sqr(buffer)
-            self._few = mine if self._few is None else self._few + mine
-            self._cost += time.perf_counter() - began
-        if bucket.is_last():
-            self.ready = self._clock.now()
-        buffer.div_(self._ranks)
-        future = dist.all_reduce(buffer, async_op=True).get_future()
-        return future.then(_first)
 
     def begin(self, step: int) -> None:
         """A new step: decide whether to measure it."""
@@ -72,16 +65,54 @@ class Gradients:
             self._few = self._total() / (scale * scale)
             self._cost += time.perf_counter() - began
 
+    def before_last(self) -> None:
+        """The backward pass whose gradients the ranks will average comes next."""
+        if self.measuring:
+            began = time.perf_counter()
+            self._own = []
+            self._listening = [
+                p.register_post_accumulate_grad_hook(self._arrived) for p in self._parameters
+            ]
+            self._cost += time.perf_counter() - began
+
     def after_last(self, total: int, few: float) -> None:
         """The step's gradient is whole: `total` samples, `few` in what was seen before."""
         if not self.measuring:
             return
         began = time.perf_counter()
+        if self._ranks > 1:
+            self._heard()
         if self._few is not None:
             self._found(torch.stack([self._few, self._total()]), few, float(total))
         elif self._ranks == 1:
             self._compare(float(total))
         self._cost += time.perf_counter() - began
+
+    def _arrived(self, parameter: torch.Tensor) -> None:
+        """This rank's own gradient of a parameter is there, and not averaged yet."""
+        began = time.perf_counter()
+        assert parameter.grad is not None
+        self._own.append(torch.linalg.vector_norm(parameter.grad))
+        self._latest = parameter
+        self.ready = self._clock.now()
+        self._cost += time.perf_counter() - began
+
+    def _heard(self) -> None:
+        """Stop listening, but for the parameter whose gradient was the last to come."""
+        for handle in self._listening:
+            handle.remove()
+        self._listening = []
+        if not self._own:
+            return
+        norms = torch.stack(self._own).double()
+        self._few, self._own = torch.dot(norms, norms), []
+        if self._noting is not None:
+            self._noting.remove()
+        assert self._latest is not None
+        self._noting = self._latest.register_post_accumulate_grad_hook(self._note)
+
+    def _note(self, _: torch.Tensor) -> None:
+        self.ready = self._clock.now()
 
     def _compare(self, total: float) -> None:
         now = torch.cat([p.grad.flatten() for p in self._parameters if p.grad is not None])
@@ -104,9 +135,14 @@ class Gradients:
             self._read_at += DELAY
         self._norms = (values, few, many)
 
+    @property
+    def found(self) -> bool:
+        """Whether `take` has something to give."""
+        return self._norms is not None and self._step >= self._read_at
+
     def take(self) -> Norms | None:
         """What the last measured step showed, once; the same step on every rank."""
-        if self._norms is None or self._step < self._read_at:
+        if self._norms is None or not self.found:
             return None
         (values, few, many), self._norms = self._norms, None
         if self._copied is not None:
@@ -123,11 +159,6 @@ class Gradients:
     def _total(self) -> torch.Tensor:
         held = [p.grad for p in self._parameters if p.grad is not None]
         return torch.nn.utils.get_total_norm(held).double().square()
-
-
-def _first(future: torch.futures.Future[Any]) -> torch.Tensor:
-    held: torch.Tensor = future.value()[0]
-    return held
 
 
 def _sqr(flat: torch.Tensor) -> torch.Tensor:

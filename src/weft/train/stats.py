@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 TINY = 1e-12
 SMOOTH = 0.98  # of the running means; about the last fifty measurements count
 
+_UNKNOWN = (0.0, 1.0)  # a batch and its gain
+
 
 @dataclass(frozen=True, slots=True)
 class Norms:
@@ -35,6 +37,7 @@ class GradientNoise:
     _spread: float = 0.0
     _weight: float = 0.0
     _count: int = field(default=0)
+    _gain: tuple[float, float] = field(default=_UNKNOWN, compare=False, repr=False)
 
     def observe(self, seen: Norms) -> None:
         """Take in one pair of norms; pairs that are not numbers (an overflow) are left out."""
@@ -49,6 +52,7 @@ class GradientNoise:
         self._spread = keep * self._spread + (1.0 - keep) * spread
         self._weight = keep * self._weight + (1.0 - keep)
         self._count += 1
+        self._gain = _UNKNOWN
 
     @property
     def known(self) -> bool:
@@ -78,7 +82,10 @@ class GradientNoise:
         """Initial-size steps that a step of `batch` samples is worth (AdaScale's gain ratio)."""
         if not self.known:
             return 1.0
-        return (self.var + self.sqr) / (self.var * self.init_batch / batch + self.sqr)
+        if self._gain[0] != batch:  # asked for in every step, new after a few
+            var, sqr = self.var, self.sqr
+            self._gain = (batch, (var + sqr) / (var * self.init_batch / batch + sqr))
+        return self._gain[1]
 
     def state_dict(self) -> dict[str, float]:
         """What a checkpoint keeps."""
@@ -93,3 +100,4 @@ class GradientNoise:
         """Go on from a checkpoint."""
         self._sqr, self._spread = state["sqr"], state["spread"]
         self._weight, self._count = state["weight"], int(state["count"])
+        self._gain = _UNKNOWN

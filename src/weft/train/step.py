@@ -67,10 +67,14 @@ class Step:
         if cell.first:
             trained.gradients.begin(self.steps)
         if self._gang.size > 1:
-            trained.model.require_backward_grad_sync = cell.last and not cell.ragged
+            averaged = cell.last and not cell.ragged
+            if trained.model.require_backward_grad_sync != averaged:  # setting it is not cheap
+                trained.model.require_backward_grad_sync = averaged
             if cell.ragged:
                 # Ranks without samples run no forward, so nobody may wait for their buffers.
                 trained.model.require_forward_param_sync = False
+            elif cell.last:
+                trained.gradients.before_last()
         self._propagated = False
         self._began = self._clock.now()
 

@@ -139,7 +139,6 @@ class Job:
             ids = [self.device.index] if self.device.type == "cuda" else None
             options = {"gradient_as_bucket_view": True, **ddp}
             seen = DistributedDataParallel(model, device_ids=ids, **options)
-            seen.register_comm_hook(None, lambda _, bucket: gradients.hook(bucket))
         optimizer.register_step_pre_hook(self._only_ours)
         self._trained = Trained(seen, model, optimizer, gradients, self._rule, clip)
         return seen, optimizer

@@ -24,6 +24,7 @@ from weft.core.table import Floats
 from weft.core.view import View
 from weft.perf.adaptive import Adaptive
 from weft.perf.beliefs import FittedBeliefs
+from weft.perf.live_training import LiveTraining
 from weft.perf.loss import LossCurve, epochs_left, fit_loss, normalised
 from weft.perf.servers import (
     AllReduce,
@@ -491,3 +492,25 @@ def test_a_whole_run_of_self_tuning_jobs() -> None:
 
 def test_an_empty_cluster_is_no_trouble() -> None:
     assert not Optimus().decide(view_of(cluster_of(0), ("a", 1, 1.0))).changes
+
+
+def test_a_job_whose_loss_has_fallen_is_taken_to_be_near_its_end() -> None:
+    jobs = (elastic("nearly"), 900.0), (elastic("far"), 900.0)
+    view, told = queue(6, *jobs), queue(6, *jobs)
+    training = LiveTraining()
+    for step in range(0, 1001, 10):
+        for row, flat in ((0, 40.0), (1, 0.2)):  # how fast it falls, by epoch
+            report = {
+                "steps": float(step),
+                "epoch": float(step // 100),
+                "loss": 0.1 + 1.0 / (flat * step / 100 + 1.0),
+                "step_s": 1.0,
+                "grad_s": 0.8,
+                "per_gpu": 32.0,
+            }
+            training.observe(view.job(row), "cpu", report)
+
+    told = replace(told, training=training)
+
+    assert gpus(view, Optimus().decide(view)) == {"nearly": 3, "far": 3}
+    assert gpus(told, Optimus().decide(told)) == {"nearly": 1, "far": 5}

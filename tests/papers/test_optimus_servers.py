@@ -58,6 +58,9 @@ class Known:
     def steps_left(self, job: Job) -> float | None:
         return self.laws[job.id][1]
 
+    def seconds_left(self, job: Job) -> float | None:
+        return None
+
     def learned(self, job: Job) -> Learned | None:
         return None
 

@@ -102,6 +102,9 @@ class Told:
     def steps_left(self, job: Job) -> float | None:
         return None
 
+    def seconds_left(self, job: Job) -> float | None:
+        return None
+
     def learned(self, job: Job) -> Learned | None:
         return self._known.get(str(job.id))
 

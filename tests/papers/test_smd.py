@@ -129,6 +129,9 @@ class Stated:
     def steps_left(self, job: Job) -> float | None:
         return None
 
+    def seconds_left(self, job: Job) -> float | None:
+        return None
+
     def learned(self, job: Job) -> Learned | None:
         return None
 

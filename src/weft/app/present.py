@@ -11,6 +11,7 @@ import numpy as np
 
 from weft.core.cluster import Cluster
 from weft.core.free import Free
+from weft.core.learning import Training
 from weft.core.model import Job, JobId
 from weft.core.plan import Plan
 from weft.core.policy import Policy
@@ -55,6 +56,7 @@ class Present:
     predictor: Predictor | None
     beliefs: Beliefs | None
     colocation: Colocation | None
+    training: Training | None
     memory: object
     finished: tuple[float, ...]
     submissions: int
@@ -71,6 +73,7 @@ class Present:
             copy.deepcopy(scheduler.predictor),
             copy.deepcopy(scheduler.beliefs),
             copy.deepcopy(scheduler.colocation),
+            copy.deepcopy(scheduler.training),
             scheduler.memory,
             tuple(one.ran for one in state.ended[-HISTORY_KEPT:] if one.finished),
             state.submissions,
@@ -114,6 +117,7 @@ class Present:
             self.memory,
             np.array(self.finished),
             colocation=self.colocation,
+            training=self.training,
         )
         return self.policy.decide(view)
 
@@ -157,6 +161,7 @@ class Present:
             predictor=copy.deepcopy(self.predictor),
             beliefs=copy.deepcopy(self.beliefs),
             colocation=copy.deepcopy(self.colocation),
+            training=copy.deepcopy(self.training),
         )
         scheduler.memory = self.memory
         left = self.remaining(seed)

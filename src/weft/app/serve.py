@@ -18,6 +18,7 @@ from weft.core.registry import build, find, parse
 from weft.perf.colocation import Colocated
 from weft.perf.interference import MPS, TIMESLICING
 from weft.perf.live import LiveBeliefs
+from weft.perf.live_training import LiveTraining
 from weft.perf.neighbouring import Unordered, profile_of
 from weft.runtime.admit import check_job
 from weft.runtime.driver import Driver
@@ -96,6 +97,7 @@ class Live:
             predictor=lambda: _predictor(settings.predictor),
             beliefs=LiveBeliefs,
             colocation=lambda: Colocated(profile_of, Unordered(_sharing(engine))),
+            training=LiveTraining,
         )
 
     @property

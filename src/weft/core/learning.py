@@ -65,6 +65,13 @@ class Training(Protocol):
         """Updates until the loss hardly falls any more; None where nothing tells."""
         ...
 
+    def seconds_left(self, job: Job) -> float | None:
+        """Seconds until the loss hardly falls any more, on what the job asked for; None if unknown.
+
+        Of jobs that reduce among themselves; those with servers are asked for `steps_left`.
+        """
+        ...
+
     def learned(self, job: Job) -> Learned | None:
         """How far a job has come; None before its first report of a loss."""
         ...

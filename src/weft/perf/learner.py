@@ -117,6 +117,10 @@ class Learner:
             heard.left, heard.left_of = epochs_left(heard.epochs), len(heard.epochs)
         return max(heard.left, 1.0) * tasks.steps / epochs
 
+    def seconds_left(self, job: Job) -> float | None:  # noqa: ARG002 - servers change the speed
+        """None: of simulated trainings the time is asked by size."""
+        return None
+
     def learned(self, job: Job) -> Learned | None:
         """The last report, and the law of all of them."""
         heard = self._heard.get(job.id)
@@ -146,7 +150,7 @@ class Learner:
         heard.iterations.append(values["iteration"])
         heard.losses.append(values["loss"])
         del heard.iterations[:-HISTORY], heard.losses[:-HISTORY]
-        while len(heard.epochs) <= int(values["iteration"]):
+        while len(heard.epochs) <= int(values.get("epoch", values["iteration"])):
             heard.epochs.append(values["loss"])
 
     def _probed(self, job: Job, tasks: Tasks, network: Network) -> Synchronous | Asynchronous:

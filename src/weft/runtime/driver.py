@@ -46,6 +46,7 @@ from weft.core.events import (
     Woken,
 )
 from weft.core.launch import Launch
+from weft.core.learning import Training
 from weft.core.model import Job, JobId, NodeId
 from weft.core.ports import Beliefs, Colocation, Engine, Predictor, Store
 from weft.core.scheduler import Scheduler
@@ -71,8 +72,8 @@ AGAIN_S = 1.0  # until what the engine or the log could not take is tried again
 class Driver:
     """One scheduler on one engine, with one store as its only memory.
 
-    `policy` None goes on with the policy of the log. `predictor`, `beliefs` and `colocation` make
-    what the scheduler knows of jobs, as it is before the first event.
+    `policy` None goes on with the policy of the log. `predictor`, `beliefs`, `colocation` and
+    `training` make what the scheduler knows of jobs, as it is before the first event.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Driver:
         predictor: Callable[[], Predictor | None] = lambda: None,
         beliefs: Callable[[], Beliefs | None] = lambda: None,
         colocation: Callable[[], Colocation | None] = lambda: None,
+        training: Callable[[], Training | None] = lambda: None,
         seed: int = 0,
         snapshot_every: int = 5_000,
     ) -> None:
@@ -96,6 +98,7 @@ class Driver:
             predictor=predictor(),
             beliefs=beliefs(),
             colocation=colocation(),
+            training=training(),
             seed=seed,
             journal=lambda at, event: self._noted.append((at, event)),
         )
@@ -361,8 +364,6 @@ class Driver:
     async def _listen(self) -> None:
         async for event in self.engine.events():
             self._post(event)
-
-    # ---- small parts
 
     async def _ask(self, event: Event) -> None:
         if refusal := CLOSING if self._closing else self._unwritten:

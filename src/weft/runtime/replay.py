@@ -8,6 +8,7 @@ from itertools import groupby
 
 from weft.core.cluster import Cluster
 from weft.core.events import Decided, Event, PolicyChanged
+from weft.core.learning import Training
 from weft.core.ports import Beliefs, Colocation, Predictor
 from weft.core.scheduler import Scheduler
 from weft.runtime.admit import policy_of
@@ -29,6 +30,7 @@ def decide_again(
     predictor: Predictor | None = None,
     beliefs: Beliefs | None = None,
     colocation: Colocation | None = None,
+    training: Training | None = None,
     seed: int = 0,
 ) -> list[Again]:
     """Feed a log through a fresh scheduler, turn by turn.
@@ -42,6 +44,7 @@ def decide_again(
         predictor=predictor,
         beliefs=beliefs,
         colocation=colocation,
+        training=training,
         seed=seed,
         journal=lambda _, event: noted.append(event),
     )

@@ -9,14 +9,15 @@ Needs       an estimate of each job's remaining time, and beliefs about goodput;
 Controls    how many GPUs, and where; of jobs with servers, also how many of those.
 Cost        O(jobs x sizes) for speeds, then O(GPUs log jobs) to hand out GPUs.
 Deviations  jobs with parameter servers are resized as in the paper, after all others; trial runs
-            cost no time here. Servers live in the host parts of slices, so every node with one
-            has a worker; links are counted by the policy alone; servers come and go without a
-            restart while the GPUs stay. Other jobs train by all-reduce: their estimates come
-            from the configured predictor and their own reports, not from loss curves and
-            trial runs. The paper knows one kind of GPU: here a job gets the kind with most
-            room and keeps it. A job starts with its least size, which need not be one GPU; a
-            part of a GPU is counted as a whole one. Jobs go on the fewest nodes there are,
-            evenly spread or not, and stay where they are while their size is the same.
+            cost no time here. Servers live in the host parts of slices, so every node with one has
+            a worker; links are counted by the policy alone; servers come and go without a restart
+            while the GPUs stay. Other jobs train by all-reduce: their speeds come from their own
+            reports, not from trial runs, and their remaining times from the losses of their epochs
+            where they report any, else from the configured predictor. The paper knows one kind of
+            GPU: here a job gets the kind with most room and keeps it. A job starts with its least
+            size, which need not be one GPU; a part of a GPU is counted as a whole one. Jobs go on
+            the fewest nodes there are, evenly spread or not, and stay where they are while their
+            size is the same.
 """
 
 from __future__ import annotations
@@ -139,7 +140,11 @@ def _bound(view: View) -> Bools:
 
 def _left(view: View) -> Floats:
     """Seconds left of each row; what nobody knows is taken for the longest there is."""
-    left = view.remaining()
+    left = np.array(view.remaining())
+    if view.training is not None:
+        for row, job in enumerate(view.table.jobs):
+            by_loss = view.training.seconds_left(job)
+            left[row] = left[row] if by_loss is None else by_loss
     known = np.isfinite(left)
     return np.where(known, left, left[known].max(initial=1.0))
 

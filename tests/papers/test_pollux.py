@@ -19,7 +19,8 @@ from weft.core.view import View
 from weft.perf.goodput import Limits, Noise, StepTime, best_batch
 from weft.pieces.size.genetic import Matrix
 from weft.policies.pollux.machines import Machines
-from weft.policies.pollux.pareto import crowding, fronts, utility
+from weft.policies.pollux.nsga import search
+from weft.policies.pollux.pareto import Goals, crowding, fronts, utility
 from weft.policies.pollux.policy import Memory, Pollux
 from weft.policies.pollux.speedups import restart_factor, speedups, worth
 from weft.testing import check_policy, view_of
@@ -211,6 +212,73 @@ def test_the_ends_of_a_front_are_the_loneliest() -> None:
     far = crowding(goals, np.array([0, 0, 0, 1]))
 
     assert far.tolist() == [np.inf, 2.0, np.inf, np.inf]
+
+
+def test_of_equal_states_on_a_front_only_one_is_lonely() -> None:
+    goals = np.array([[0.0, 1.0, 1.0, 4.0, 4.0], [4.0, 3.0, 3.0, 0.0, 0.0]])
+
+    assert crowding(goals, np.zeros(5, dtype=int)).tolist() == [np.inf, 2.0, 0.0, np.inf, 0.0]
+    assert crowding(np.ones((2, 3)), np.zeros(3, dtype=int)).tolist() == [0.0, 0.0, 0.0]
+    assert crowding(np.ones((2, 2)), np.zeros(2, dtype=int)).tolist() == [np.inf, np.inf]
+
+
+# ---- the search of the authors' code
+
+
+def problem(jobs: int, most: float = 8.0) -> tuple[Matrix, Goals]:
+    """Equal jobs on 4 nodes of 4 GPUs, none of which holds anything."""
+    view = seen("4x4:t4", dict.fromkeys((f"j{i}" for i in range(jobs)), None), 600.0, Told(most))
+    machines = Machines.of(view)
+    known = speedups(view.table, Told(most), machines)
+    matrix = Pollux(artifact=True)._matrix(view, machines, known, np.arange(jobs))
+    return matrix, Goals(-1.0, known.values, machines.capacity)
+
+
+def test_goals_are_the_power_mean_and_utility() -> None:
+    matrix, goals = problem(2)
+    state = np.zeros((2, 1, 4), dtype=np.float32)
+    state[0, 0, 0] = state[1, 0, 1] = 4.0
+
+    fitness, use = goals(state, matrix.rows(state)[0].sum(axis=0))
+
+    factor = restart_factor(np.array([600.0]), np.zeros(1))[0]
+    speed = goals.values[0, 0, 4]
+    assert fitness == pytest.approx([speed * factor * 4 / 16 + 1e-3])
+    assert use == pytest.approx([2 * speed / 8])
+
+
+def test_the_authors_search_finds_states_that_can_be_carried_out_and_that_nothing_beats() -> None:
+    matrix, goals = problem(5)
+
+    found = search(matrix, matrix.held[:, None], np.random.default_rng(0), goals, generations=30)
+
+    states = found.states
+    assert (fronts(found.goals) == 0).all()
+    assert len(np.unique(found.mark)) == len(found.mark)
+    assert (states.sum(axis=0) <= matrix.capacity).all()
+    assert (states.sum(axis=2) <= matrix.most[:, None]).all()
+    spread = (states > 0) & ((states > 0).sum(axis=2) > 1)[:, :, None]
+    assert (spread.sum(axis=0) <= 1).all()
+    assert found.goals[0].max() > goals(matrix.held[:, None], np.full(1, -5e3))[0, 0] * 10
+
+
+def test_the_authors_search_ends_when_no_new_state_is_left() -> None:
+    matrix, goals = problem(1, most=0.5)
+
+    found = search(matrix, matrix.held[:, None], np.random.default_rng(0), goals)
+
+    assert found.states.sum(axis=2).max() == 1.0
+    assert found.states.shape[1] == 4  # on any of the nodes
+
+
+def test_the_first_generation_is_the_seeds() -> None:
+    matrix, goals = problem(3)
+    state = np.zeros((3, 1, 4), dtype=np.float32)
+    state[0, 0, 0] = 3.0
+
+    found = search(matrix, state, np.random.default_rng(0), goals, generations=1)
+
+    assert (found.states == state).all()
 
 
 # ---- machines

@@ -99,7 +99,7 @@ def simulate(
     perf = Adaptive(models, blind=blind)
     physics = Physics(jobs, perf, tick_s=policy.about.every or 60.0, free_moves=True)
     artifact = bool(getattr(policy, "artifact", False))
-    beliefs = FittedBeliefs(models, cap_batch=artifact)
+    beliefs = FittedBeliefs(models, cap_batch=artifact, early=blind)
     clocked = Clocked(policy, [])
     scheduler = Scheduler(clocked, machines, beliefs=beliefs, seed=seed)
     Driver(scheduler, physics, machines, seed=seed).run()

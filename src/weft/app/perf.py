@@ -123,7 +123,7 @@ def _adaptive(
     cap = bool(getattr(policy, "artifact", False))
     blind = bool(getattr(policy, "blind_jobs", False))
     truth = Adaptive(models, setup.restart_cost, tuned, blind)
-    return Speeds(truth, FittedBeliefs(models, cap_batch=cap), trace)
+    return Speeds(truth, FittedBeliefs(models, cap_batch=cap, early=blind), trace)
 
 
 def _by_throughput(table: Throughputs, trace: Trace, cluster: Cluster) -> Speeds:

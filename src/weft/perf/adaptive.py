@@ -15,6 +15,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Job
 from weft.core.ports import Agent, Pace
 from weft.core.trace import Truth
+from weft.perf.early_fit import early_fit
 from weft.perf.fit import Row
 from weft.perf.goodput import TINY, Limits, Noise, best_batch
 from weft.perf.profile import Profile
@@ -26,7 +27,8 @@ class Adaptive:
     """The truth for batch-adaptive jobs. Every start, the first too, loads a checkpoint.
 
     With `tuned` jobs keep the batch size they were submitted with, as under schedulers that
-    do not change sizes. With `blind` a job tunes by one model over all GPU kinds.
+    do not change sizes. With `blind` a job tunes by one model over all GPU kinds, fitted as in
+    the simulator of Sia.
     """
 
     models: Mapping[str, ModelTable]
@@ -156,7 +158,7 @@ class Tuner:
         profile = self.profiles.get(name)
         if profile is None:
             # Measurements of several kinds contradict each other: each of them may matter.
-            profile = self.profiles[name] = Profile(close=0.0) if self.blind else Profile()
+            profile = self.profiles[name] = Profile(0.0, early_fit) if self.blind else Profile()
         profile.observe(Row(len(self.placement), replicas, self.local, step - sync, step))
         return gain / took / table.slowdown
 

@@ -18,7 +18,8 @@ from weft.core.table import Floats, Table
 from weft.perf.adaptive import table_of
 from weft.perf.blind import blind_goodputs
 from weft.perf.curves import Sheet, Sizes, Steps, by_kind
-from weft.perf.fit import Row
+from weft.perf.early_fit import early_fit
+from weft.perf.fit import Row, fit
 from weft.perf.goodput import StepTime
 from weft.perf.profile import Profile
 from weft.perf.tables import ModelTable, Speeds
@@ -44,17 +45,22 @@ class FittedBeliefs:
     """Beliefs about jobs whose models have tables of facts: batch limits and one-GPU speeds.
 
     `cap_batch` limits the batch to the one a job was submitted with, as the authors' simulator
-    does when it asks for goodput.
+    does when it asks for goodput. `early` fits the models over all kinds as that one does.
     """
 
-    def __init__(self, models: Mapping[str, ModelTable], *, cap_batch: bool = False) -> None:
+    def __init__(
+        self, models: Mapping[str, ModelTable], *, cap_batch: bool = False, early: bool = False
+    ) -> None:
         self._models = models
         self._cap_batch = cap_batch
+        self._mixed_fit = early_fit if early else fit
         self._known: dict[JobId, Belief] = {}
 
     def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
         """Take in a report: a step time if it is of a new configuration, and the noise."""
-        belief = self._known.setdefault(job.id, Belief())
+        belief = self._known.get(job.id)
+        if belief is None:
+            belief = self._known[job.id] = Belief(mixed=Profile(0.0, self._mixed_fit))
         noise = (values["sqr"], values["var"])
         key = (int(values["nodes"]), int(values["replicas"]), int(values["local"]))
         profile = belief.profiles.setdefault(kind, Profile())

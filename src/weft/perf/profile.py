@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from weft.perf.fit import Row, fit
@@ -14,10 +15,12 @@ CLOSE = 0.05
 class Profile:
     """Rows by configuration, the first measurement of each kept; fitted when asked.
 
-    A measurement that the model foretells within `close` does not make it fit again.
+    A measurement that the model foretells within `close` does not make it fit again. `fitted`
+    makes a model of rows.
     """
 
     close: float = CLOSE
+    fitted: Callable[[Iterable[Row]], StepTime] = fit
     rows: dict[tuple[int, int, int], Row] = field(default_factory=dict)
     version: int = 0
     _times: StepTime | None = None
@@ -40,7 +43,7 @@ class Profile:
     def times(self) -> StepTime:
         """The fitted model."""
         if self._stale or self._times is None:
-            self._times, self._stale = fit(self.rows.values()), False
+            self._times, self._stale = self.fitted(self.rows.values()), False
         return self._times
 
     def _foretold(self, row: Row) -> bool:

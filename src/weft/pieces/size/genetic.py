@@ -8,7 +8,6 @@ over nodes both run at the speed of memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +17,6 @@ from numpy.typing import NDArray
 from weft.core.table import Bools, Floats, Rows
 
 Counts = NDArray[np.float32]
-Order = Callable[[Counts, Floats], Rows]
 
 RESET = 0.1  # of rows go back to what they hold
 THIN = 0.1  # of rows lose some of their nodes
@@ -104,20 +102,15 @@ class Found:
     score: Floats
     mark: Floats
 
-    def better(self, new: Found, count: int, order: Order) -> Found:
-        """The first `count` of these and new ones, each once."""
+    def better(self, new: Found, count: int) -> Found:
+        """The best `count` of these and new ones, each once; best first."""
         states = np.concatenate([self.states, new.states], axis=1)
         score = np.concatenate([self.score, new.score])
         mark = np.concatenate([self.mark, new.mark])
         first = np.unique(mark, return_index=True)[1]
         states, score, mark = states.take(first, axis=1), score[first], mark[first]
-        best = order(states, score)[:count]
+        best = np.argsort(-score, kind="stable")[:count]
         return Found(states.take(best, axis=1), score[best], mark[best])
-
-
-def by_score(states: Counts, score: Floats) -> Rows:  # noqa: ARG001 - other orders look at them
-    """Best first."""
-    return np.argsort(-score, kind="stable")
 
 
 def evolve(
@@ -128,15 +121,14 @@ def evolve(
     population: int = 100,
     generations: int = 100,
     patience: int = 100,
-    order: Order = by_score,
 ) -> Found:
-    """The population that comes of `seeds`; whoever is first in `order` survives and breeds.
+    """The population that comes of `seeds`; the best survive and breed.
 
     The search ends early after `patience` generations without a higher score, and at once when
     every job has what is best for it.
     """
     found = measured(matrix, repair(matrix, seeds.copy(), rng))
-    found = found.better(found, population, order)
+    found = found.better(found, population)
     best, waited = found.score.max(), 0
     for _ in range(generations):
         if waited >= patience or best >= matrix.bound - 1e-12 * abs(matrix.bound):
@@ -145,7 +137,7 @@ def evolve(
         new = measured(matrix, repair(matrix, children, rng))
         waited = waited + 1 if new.score.max() <= best else 0
         best = max(best, new.score.max())
-        found = found.better(new, population, order)
+        found = found.better(new, population)
     return found
 
 
@@ -158,7 +150,7 @@ def measured(matrix: Matrix, states: Counts) -> Found:
 def cross(matrix: Matrix, states: Counts, count: int, rng: np.random.Generator) -> Counts:
     """Children of the winners of small tournaments; some rows go back to what is held.
 
-    States come in the order of survival: the earlier of two wins.
+    States come best first: the earlier of two wins.
     """
     jobs, half = len(states), (count + 1) // 2
     one, other = rng.integers(states.shape[1], size=(2, 2, half)).min(axis=0)

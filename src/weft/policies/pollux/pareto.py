@@ -1,4 +1,8 @@
-"""The second objective of the authors' code: utility, kept beside fitness as a Pareto set."""
+"""The second objective of the authors' code, and the order of states that do well on either.
+
+Qiao et al., OSDI 2021; fronts and crowding as in NSGA-II (Deb et al., IEEE Transactions on
+Evolutionary Computation 6(2), 2002).
+"""
 
 from __future__ import annotations
 
@@ -22,17 +26,18 @@ def utility(values: Floats, capacity: Counts, states: Counts) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class Pareto:
-    """Order states by how many fronts dominate them, then by how lonely they are on theirs."""
+class Goals:
+    """What makes a state good: the power mean with exponent `p`, and utility; more is better."""
 
+    p: float
     values: Floats
     capacity: Counts
 
-    def __call__(self, states: Counts, score: Floats) -> Rows:
-        """The order of survival of NSGA-II."""
-        goals = np.stack([score, utility(self.values, self.capacity, states)])
-        rank = fronts(goals)
-        return np.lexsort((-crowding(goals, rank), rank))
+    def __call__(self, states: Counts, score: Floats) -> Floats:
+        """Two rows, from the sums over jobs that the power mean is made of."""
+        mean = score / max(len(states), 1)
+        fitness = (np.sign(self.p) * mean) ** (1.0 / self.p) if self.p else np.exp(mean)
+        return np.stack([fitness, utility(self.values, self.capacity, states)])
 
 
 def fronts(goals: Floats) -> Rows:
@@ -54,16 +59,34 @@ def fronts(goals: Floats) -> Rows:
 
 
 def crowding(goals: Floats, rank: Rows) -> Floats:
-    """How far apart the neighbours of each state on its front are; infinite at the ends."""
-    far = np.zeros(len(rank))
-    for goal in goals:
-        order = np.lexsort((goal, rank))
-        value, front = goal[order], rank[order]
-        starts = np.flatnonzero(np.diff(front, prepend=-1))
-        ends = np.append(starts[1:], len(front)) - 1
-        span = (value[ends] - value[starts])[front]
-        gap = np.full(len(front), np.inf)
-        gap[1:-1] = (value[2:] - value[:-2]) / np.where(span > 0, span, np.inf)[1:-1]
-        gap[starts] = gap[ends] = np.inf
-        far[order] += gap
-    return far
+    """How far apart the neighbours of each state on its front are; infinite at the ends.
+
+    Of states with the same goals on a front of more than two, all but the first are at no
+    distance. On a front more of one goal is less of the other: one order serves for both.
+    """
+    order = np.lexsort((goals[0], rank))
+    front, points = rank[order], goals[:, order]
+    new = np.diff(front, prepend=-1) != 0
+    first = new | (np.diff(points, prepend=np.nan) != 0).any(axis=0)
+    few = np.bincount(front)[front] <= 2
+    far = np.where(few, np.inf, 0.0)
+    far[first & ~few] = _gaps(points[:, first & ~few], front[first & ~few])
+    found = np.empty(len(rank))
+    found[order] = far
+    return found
+
+
+def _gaps(points: Floats, front: Rows) -> Floats:
+    """The same for states that all differ, front by front along the first goal."""
+    if not len(front):
+        return np.empty(0)
+    starts = np.flatnonzero(np.diff(front, prepend=-1))
+    ends = np.append(starts[1:], len(front)) - 1
+    of = np.cumsum(np.diff(front, prepend=-1) != 0) - 1
+    span = np.abs(points[:, ends] - points[:, starts])[:, of]
+    gap = np.full(len(front), np.inf)
+    apart = np.abs(points[:, 2:] - points[:, :-2])
+    gap[1:-1] = (apart / np.where(span > 0, span, np.inf)[:, 1:-1]).sum(axis=0)
+    gap[starts] = gap[ends] = np.inf
+    gap[starts[starts == ends]] = 0.0
+    return gap

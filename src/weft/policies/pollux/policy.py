@@ -31,10 +31,11 @@ from weft.core.model import JobId
 from weft.core.plan import Plan
 from weft.core.table import Floats, Rows
 from weft.core.view import View
-from weft.pieces.size.genetic import Counts, Found, Matrix, by_score, evolve
+from weft.pieces.size.genetic import Counts, Matrix, evolve
 from weft.policies.pollux.machines import Machines
-from weft.policies.pollux.pareto import Pareto, fronts, utility
-from weft.policies.pollux.speedups import Speedups, restart_factor, speedups, worth
+from weft.policies.pollux.nsga import search
+from weft.policies.pollux.pareto import Goals
+from weft.policies.pollux.speedups import TIE, Speedups, restart_factor, speedups, worth
 
 FASTEST_FIRST = ("a100", "v100", "quad", "rtx", "t4")
 
@@ -105,35 +106,45 @@ class Pollux:
         matrix = self._matrix(view, machines, known, order)
         names = tuple(part.name for part in machines.parts)
         jobs = tuple(view.job(row).id for row in order)
-        found = evolve(
-            matrix,
-            self._seeds(matrix, machines, _recall(view.memory, jobs, names)),
-            view.rng,
-            population=self.population,
-            generations=self.generations,
-            patience=self.generations if self.artifact else self.patience,
-            order=Pareto(known.values[order], machines.capacity) if self.artifact else by_score,
-        )
+        last = _recall(view.memory, jobs, names)
+        if self.artifact:
+            goals = Goals(self.p, known.values[order], machines.capacity)
+            states, best = self._searched(matrix, last, view.rng, goals)
+        else:
+            states, best = self._evolved(matrix, machines, last, view.rng)
         wanted = np.empty_like(held)
-        best = found.states[:, found.score.argmax()]
-        wanted[order] = self._on_one_kind(machines, matrix, best)
+        wanted[order] = self._on_one_kind(machines, matrix, states[:, best])
         placed = machines.place(view, held, wanted)
         changes = {view.job(row).id: on for row, on in placed.items()}
-        kept = found.states[:, self._kept(known.values[order], machines, found)]
-        return Plan(changes, memory=Memory(jobs, names, kept.astype(float)))
+        return Plan(changes, memory=Memory(jobs, names, states.astype(float)))
 
-    def _kept(self, values: Floats, machines: Machines, found: Found) -> Rows:
-        """States to start the next search from: all, or in the authors' code the Pareto set."""
-        if not self.artifact:
-            return np.arange(len(found.score))
-        goals = np.stack([found.score, utility(values, machines.capacity, found.states)])
-        return np.flatnonzero(fronts(goals) == 0)
+    def _evolved(
+        self, matrix: Matrix, machines: Machines, last: Counts | None, rng: np.random.Generator
+    ) -> tuple[Counts, int]:
+        """The last population, and which of it is best."""
+        found = evolve(
+            matrix,
+            _seeds(matrix, machines, last),
+            rng,
+            population=self.population,
+            generations=self.generations,
+            patience=self.patience,
+        )
+        return found.states, int(found.score.argmax())
 
-    def _seeds(self, matrix: Matrix, machines: Machines, last: Counts | None) -> Counts:
-        """Where to start: the authors' code from the last states if there are any."""
-        if self.artifact:
-            return matrix.held[:, None] if last is None else last
-        return _seeds(matrix, machines, last)
+    def _searched(
+        self, matrix: Matrix, last: Counts | None, rng: np.random.Generator, goals: Goals
+    ) -> tuple[Counts, int]:
+        """The Pareto set of the authors' search, from the last one, and which of it is best."""
+        found = search(
+            matrix,
+            matrix.held[:, None] if last is None else last,
+            rng,
+            goals,
+            population=self.population,
+            generations=self.generations,
+        )
+        return found.states, int(found.goals[0].argmax())
 
     def _matrix(self, view: View, machines: Machines, known: Speedups, order: Rows) -> Matrix:
         """The problem of this round, jobs in order of precedence."""
@@ -149,7 +160,7 @@ class Pollux:
             np.where(pinned, held.sum(axis=1), known.most)[order],
             machines.allowed(view)[order],
             pinned[order],
-            worth(known.values, factor, scale, self.p)[order],
+            worth(known.values, factor, scale, self.p, 0.0 if self.artifact else TIE)[order],
             max(self.max_nodes, int(known.least.max())),
             clear=self.artifact,
         )

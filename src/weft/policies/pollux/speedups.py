@@ -72,7 +72,7 @@ def restart_factor(age: Floats, restarts: Floats, seconds: float = RESTART_S) ->
     return np.maximum(age - restarts * seconds, 0.0) / (age + seconds)
 
 
-def worth(values: Floats, factor: Floats, scale: float, p: float) -> Floats:
+def worth(values: Floats, factor: Floats, scale: float, p: float, tie: float = TIE) -> Floats:
     """What each row adds to the power mean with exponent `p`, kept and changed, to be summed.
 
     Between states of equal fitness the faster counts for a little more: a job of age 0 is
@@ -81,5 +81,5 @@ def worth(values: Floats, factor: Floats, scale: float, p: float) -> Floats:
     scaled = values[:, None] * scale
     scaled = np.concatenate([scaled, scaled * factor[:, None, None, None]], axis=1)
     each = np.sign(p) * (scaled + FLOOR) ** p if p else np.log(np.maximum(scaled, FLOOR))
-    found: Floats = each + TIE * values[:, None]
+    found: Floats = each + tie * values[:, None]
     return found

@@ -1,0 +1,150 @@
+"""The search of the authors' code: NSGA-II with their children and their mutation.
+
+It is less greedy than ours. Parents are drawn evenly, and of two the one that beats the other in
+both fitness and utility breeds, else the lonelier one. Nine pairs in ten are crossed. Every entry
+of a state is drawn anew on its own, and children are bred until there are enough new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core.table import Floats, Rows
+from weft.pieces.size.genetic import CUT, RESET, THIN, Counts, Matrix, repair
+from weft.policies.pollux.pareto import crowding, fronts
+
+CROSSED = 0.9
+BROODS = 10  # a generation, if new states are rare; the authors give up after 100
+
+GoalsOf = Callable[[Counts, Floats], Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class Bred:
+    """States, two goals of each, numbers that tell them apart, and how lonely they are."""
+
+    states: Counts
+    goals: Floats
+    mark: Floats
+    far: Floats
+
+    def take(self, which: Rows) -> Bred:
+        """Some of the states."""
+        return Bred(
+            self.states.take(which, axis=1),
+            self.goals[:, which],
+            self.mark[which],
+            self.far[which],
+        )
+
+
+def search(
+    matrix: Matrix,
+    seeds: Counts,
+    rng: np.random.Generator,
+    goals_of: GoalsOf,
+    *,
+    population: int = 100,
+    generations: int = 100,
+) -> Bred:
+    """The states that nothing beats after so many generations, the seeds being the first."""
+    found = _measured(matrix, repair(matrix, seeds.copy(), rng), goals_of)
+    found = _surviving(found.take(_new(found.mark, found.mark[:0])), population, rng)
+    for _ in range(generations - 1):
+        children = _children(matrix, found, population, rng, goals_of)
+        if not len(children.mark):
+            break
+        found = _surviving(_joined(found, children), population, rng)
+    return found.take(np.flatnonzero(fronts(found.goals) == 0))
+
+
+def _measured(matrix: Matrix, states: Counts, goals_of: GoalsOf) -> Bred:
+    worth, mark = matrix.rows(states)
+    goals = goals_of(states, worth.sum(axis=0))
+    return Bred(states, goals, mark, np.zeros(len(mark)))
+
+
+def _joined(one: Bred, other: Bred) -> Bred:
+    return Bred(
+        np.concatenate([one.states, other.states], axis=1),
+        np.concatenate([one.goals, other.goals], axis=1),
+        np.concatenate([one.mark, other.mark]),
+        np.concatenate([one.far, other.far]),
+    )
+
+
+def _new(mark: Floats, known: Floats) -> Rows:
+    """The first of each state that is not known yet, in order."""
+    first = np.unique(mark, return_index=True)[1]
+    return np.sort(first[~np.isin(mark[first], known)])
+
+
+def _surviving(found: Bred, count: int, rng: np.random.Generator) -> Bred:
+    """The first fronts, and of the one that does not fit the loneliest."""
+    rank = fronts(found.goals)
+    far = crowding(found.goals, rank)
+    order = np.lexsort((rng.random(len(rank)), -far, rank))[:count]
+    return Bred(found.states, found.goals, found.mark, far).take(order)
+
+
+def _children(
+    matrix: Matrix, found: Bred, count: int, rng: np.random.Generator, goals_of: GoalsOf
+) -> Bred:
+    """`count` new states, or as many as could be bred."""
+    children = found.take(np.arange(0))
+    for _ in range(BROODS):
+        missing = count - len(children.mark)
+        if not missing:
+            break
+        bred = _crossed(found.states, _parents(found, (missing + 1) // 2, rng), rng)
+        brood = repair(matrix, _mutated(matrix, bred, rng), rng)
+        new = _measured(matrix, brood, goals_of)
+        known = np.concatenate([found.mark, children.mark])
+        children = _joined(children, new.take(_new(new.mark, known)[:missing]))
+    return children
+
+
+def _parents(found: Bred, pairs: int, rng: np.random.Generator) -> Rows:
+    """Winners of tournaments of two, two x pairs; everybody takes part about as often."""
+    size = len(found.mark)
+    draws = -(-4 * pairs // size)
+    drawn = rng.permuted(np.tile(np.arange(size), (draws, 1)), axis=1).ravel()
+    one, other = drawn[: 4 * pairs].reshape(-1, 2).T
+    lead = np.sign(found.goals[:, one] - found.goals[:, other])
+    beats = np.where((lead >= 0).all(axis=0), lead.max(axis=0), 0.0)
+    beats += np.where((lead <= 0).all(axis=0), lead.min(axis=0), 0.0)
+    lonelier = (found.far[one] > found.far[other]) * 2.0 - 1.0
+    lonelier[found.far[one] == found.far[other]] = 0.0
+    coin = rng.random(len(one)) - 0.5
+    verdict = np.where(beats != 0, beats, np.where(lonelier != 0, lonelier, coin))
+    return np.where(verdict > 0, one, other).reshape(-1, 2).T
+
+
+def _crossed(states: Counts, parents: Rows, rng: np.random.Generator) -> Counts:
+    """Two children of each pair, which swap the rows before a random job, or do not."""
+    jobs, pairs = len(states), parents.shape[1]
+    point = rng.integers(jobs, size=pairs) * (rng.random(pairs) < CROSSED)
+    swap = np.arange(jobs)[:, None] < point
+    source = np.concatenate([np.where(swap, *parents[::-1]), np.where(swap, *parents)], axis=1)
+    flat = states.reshape(-1, states.shape[2])
+    children: Counts = flat.take(source + np.arange(jobs)[:, None] * states.shape[1], axis=0)
+    return children
+
+
+def _mutated(matrix: Matrix, states: Counts, rng: np.random.Generator) -> Counts:
+    """Rows go back to what is held, entries are lost, and those on nodes with room grow."""
+    reset, thin = rng.random((2, *states.shape[:2]), dtype=np.float32)
+    states = np.where((reset < RESET)[:, :, None], matrix.held[:, None], states)
+    states[(thin < THIN)[:, :, None] & (rng.random(states.shape, dtype=np.float32) < CUT)] = 0
+    room = states.sum(axis=0) < matrix.capacity
+    present = (states > 0) & room
+    some = room / len(states)
+    own = present / np.maximum(present.sum(axis=0), 1)
+    grown = rng.random(states.shape, dtype=np.float32) < some + own - some * own
+    now = states[grown]
+    most = np.broadcast_to(matrix.capacity, states.shape)[grown]
+    states[grown] = now + np.floor(rng.random(len(now), dtype=np.float32) * (most - now + 1))
+    return states

@@ -76,6 +76,16 @@ class Scheduler:
 
     def step(self, now: float, events: Sequence[Event]) -> list[Action]:
         """Take in what happened at `now`; return what should happen next."""
+        actions, due = self.take_in(now, events)
+        if due:
+            actions += self.decide(now)
+        return actions + self.asks()
+
+    def take_in(self, now: float, events: Sequence[Event]) -> tuple[list[Action], bool]:
+        """The first half of a step: what follows from the facts alone, and whether to decide.
+
+        A driver that does not `decide` at once must `put_off`.
+        """
         actions: list[Action] = []
         news = False
         round_of = now
@@ -90,10 +100,19 @@ class Scheduler:
                 self._journal(now, event)
             actions += self.recall(now, event)
             news = news or not isinstance(event, QUIET)
-        if news and self._due(round_of):
-            actions += self._decide(now)
-        self._ask(actions)
-        return actions
+        return actions, news and self._due(round_of)
+
+    def put_off(self, until: float) -> None:
+        """Decide at `until` or before, when it is asked for with Woken."""
+        wake = self.state.wake_at
+        self.state.wake_at = until if wake is None else min(wake, until)
+
+    def asks(self) -> list[Action]:
+        """The last part of a step: a Wake if another one than before is wanted."""
+        if self.state.wake_at == self._asked:
+            return []
+        self._asked = self.state.wake_at
+        return [Wake(self._asked)]
 
     def recall(self, now: float, event: Event) -> list[Action]:
         """Take in one fact, deciding nothing: how a log brings a scheduler up to date."""
@@ -138,14 +157,10 @@ class Scheduler:
         self.state.wake_at = math.ceil(rounds) * every
         return False
 
-    def _ask(self, actions: list[Action]) -> None:
-        if self.state.wake_at != self._asked:
-            self._asked = self.state.wake_at
-            actions.append(Wake(self._asked))
-
     # ---- what
 
-    def _decide(self, now: float) -> list[Action]:
+    def decide(self, now: float) -> list[Action]:
+        """The second half of a step: ask the policy, check its plan, turn it into actions."""
         state = self.state
         view = View(
             now,

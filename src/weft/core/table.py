@@ -7,6 +7,7 @@ column is a contiguous view. Columns are read-only to policies.
 from __future__ import annotations
 
 from bisect import bisect_left
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,12 +53,12 @@ class Table:
     `service` are linear meters of seconds executed and GPU-seconds attained.
     """
 
-    __slots__ = ("_cells", "_row_of_seq", "_seq_of", "allocations", "jobs", "size")
+    __slots__ = ("_cells", "_known", "_row_of_seq", "allocations", "jobs", "size")
 
     def __init__(self, capacity: int = 64) -> None:
         self._cells: Floats = np.zeros((len(COLUMNS), capacity))
         self._row_of_seq: list[int] = []
-        self._seq_of: dict[JobId, int] = {}
+        self._known: dict[JobId, int] | None = {}
         self.size = 0
         self.jobs: list[Job] = []
         self.allocations: list[Allocation | None] = []
@@ -67,6 +68,13 @@ class Table:
 
     def __contains__(self, job: object) -> bool:
         return job in self._seq_of
+
+    @property
+    def _seq_of(self) -> dict[JobId, int]:
+        if self._known is None:
+            ids = (job.id for job in self.jobs)
+            self._known = dict(zip(ids, self._row_of_seq, strict=True))
+        return self._known
 
     def column(self, name: str) -> Floats:
         """A column by name."""
@@ -191,10 +199,11 @@ class Table:
         rows = np.flatnonzero(keep)
         part.size = len(rows)
         part._cells[:, : part.size] = self._cells[:, rows]
-        part.jobs = [self.jobs[r] for r in rows]
-        part.allocations = [self.allocations[r] for r in rows]
-        part._row_of_seq = [int(s) for s in part.seq]
-        part._seq_of = {job.id: seq for job, seq in zip(part.jobs, part._row_of_seq, strict=True)}
+        kept = keep.tolist()
+        part.jobs = list(compress(self.jobs, kept))
+        part.allocations = list(compress(self.allocations, kept))
+        part._row_of_seq = part.seq.astype(np.int64).tolist()
+        part._known = None  # most parts are never asked for a job by name
         return part
 
     def state(self, row: int) -> JobState:

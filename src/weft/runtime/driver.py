@@ -11,14 +11,12 @@ What a service uses, all of it from the event loop's thread::
     await driver.open()                    # replays, reconciles, begins to decide
     job_id = await driver.submit(job)      # on disk when it returns
     await driver.cancel(job_id)            # likewise
-    await driver.drain(node); await driver.undrain(node)
-    await driver.set_policy("las:by=time") # InvalidConfig, UnknownName when refused
+    await driver.drain(node); await driver.undrain(node); await driver.set_policy("las")
     driver.now, driver.seq                 # cluster time (epoch seconds), last event's number
-    driver.job(job_id), driver.jobs()      # JobStatus: record, state's word, allocation
-    driver.nodes(), driver.ledger.usage(driver.now), driver.scheduler.state
+    driver.job(job_id), driver.jobs(), driver.nodes(), driver.scheduler.state
     async for seq, at, event in driver.subscribe(from_seq): ...
     await driver.ended(job_id)             # its JobStatus once it has left
-    await driver.wait()                    # until it fails or is closed; raises what broke it
+    await driver.wait()                    # until closed; raises what broke it
     await driver.close()                   # jobs go on running; the next open() adopts them
 """
 
@@ -27,9 +25,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 
 from weft.core.actions import Action, Start, Wake
@@ -54,10 +51,10 @@ from weft.runtime.act import act
 from weft.runtime.admit import check_job, check_policy, policy_of, taken
 from weft.runtime.backoff import Backoff
 from weft.runtime.clock import Clock
-from weft.runtime.decision import line_of
+from weft.runtime.decision import Decisions
 from weft.runtime.follow import follow
 from weft.runtime.ledger import Ledger
-from weft.runtime.recover import reconcile, recover
+from weft.runtime.recover import freeze_all, reconcile, recover
 from weft.runtime.status import JobStatus, status_of
 from weft.runtime.unwritten import Unwritten, append, read_again, save
 
@@ -67,6 +64,7 @@ Asked = deque[tuple[Event, asyncio.Future[None] | None]]
 NO_LAUNCH = Launch(())
 CLOSING = EngineError("the scheduler is closing", hint="ask again when it is back")
 AGAIN_S = 1.0  # until what the engine or the log could not take is tried again
+SAVE_PAUSE_S = 0.01  # between parts of a snapshot
 
 
 class Driver:
@@ -90,7 +88,6 @@ class Driver:
         snapshot_every: int = 5_000,
     ) -> None:
         self.engine, self.store = engine, store
-        self.trouble = ""
         self._asked_policy = policy
         self._make = lambda: Scheduler(
             Backoff(policy_of("fifo")),
@@ -103,13 +100,15 @@ class Driver:
             journal=lambda at, event: self._noted.append((at, event)),
         )
         self._every = self._snapshot_at = snapshot_every
-        self._inbox: Asked = deque()
-        self._noted: list[tuple[float, Event]] = []
+        self._inbox, self._noted = Asked(), list[tuple[float, Event]]()
         self._incoming: set[JobId] = set()
         self._wake: float | None = None
         self._clock = Clock()
+        self._decisions = Decisions(self._clock)
         self._all_nodes: dict[NodeId, Node] = {}
+        self._whole = Cluster(())
         self._tasks: list[asyncio.Task[None]] = []
+        self._saving: asyncio.Task[None] | None = None
         self._closing = False
         self._error: BaseException | None = None
         self._unwritten: Unwritten | None = None
@@ -123,9 +122,10 @@ class Driver:
         policy = self._asked_policy or known.policy or "fifo"
         check_policy(policy_of(policy), self.engine.supports, self.scheduler.predictor)
         self._clock = Clock(self.engine.speed, known.at)
+        self._decisions = Decisions(self._clock)
         self._wake = self.scheduler.state.wake_at
         nodes = await self.engine.nodes()
-        self._all_nodes = {node.id: node for node in nodes}
+        self._all_nodes, self._whole = {node.id: node for node in nodes}, Cluster(tuple(nodes))
         events, wishes = reconcile(known, nodes, await self.engine.adopt(known.attempts()))
         try:
             for wish in wishes:
@@ -148,6 +148,8 @@ class Driver:
             listen.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._fail_waiting(CLOSING, self._inbox)
+        if self._saving is not None:
+            await asyncio.gather(self._saving, return_exceptions=True)
         if self._error is None:
             await self._save()
         self._announce()
@@ -169,7 +171,7 @@ class Driver:
         if job.id in self.ledger.jobs or job.id in self._incoming:
             raise InvalidConfig(f"there is a job {job.id!r} already", hint="choose another id")
         self.engine.check(job)
-        check_job(job, Cluster(tuple(self._all_nodes.values())))
+        check_job(job, self._whole)
         self._incoming.add(job.id)
         try:
             await self._ask(Submitted(replace(job, submitted=self.now)))
@@ -216,6 +218,11 @@ class Driver:
         return self._known.policy
 
     @property
+    def trouble(self) -> str:
+        """Why nothing is decided; empty while all is well."""
+        return self._decisions.trouble
+
+    @property
     def seq(self) -> int:
         """The number of the last event on disk."""
         return self._known.seq
@@ -259,7 +266,7 @@ class Driver:
         while not self._closing:
             if not self._inbox:
                 await self._sleep()
-            asked, self._inbox = self._inbox, deque()
+            asked, self._inbox = self._inbox, Asked()
             now = self._clock.tick()
             events = [event for event, _ in asked]
             if self._wake is not None and now >= self._wake:
@@ -280,8 +287,9 @@ class Driver:
     async def _take_back(self, asked: Asked, error: Unwritten) -> None:
         """What could not be written has not happened; what the engine told is tried again."""
         self._fail_waiting(error, asked)
-        self.trouble, self._unwritten = error.what, error
+        self._decisions.trouble, self._unwritten = error.what, error
         self._known = await read_again(self.store, self._make)
+        self.scheduler.put_off(self.now)  # the log does not say what was still to be decided
         self._wake = self.scheduler.state.wake_at
         self._inbox.extendleft(reversed([one for one in asked if one[1] is None]))
         await asyncio.sleep(0.0 if self._closing else AGAIN_S)
@@ -309,34 +317,25 @@ class Driver:
             await self._carry_out(action)
 
     def _step(self, now: float, events: list[Event]) -> list[Action]:
-        began = time.perf_counter()
-        number = self.scheduler.state.decisions
-        try:
-            actions = self.scheduler.step(now, events)
-        except Exception as error:
-            if len(self._noted) != sum(not isinstance(event, Woken) for event in events):
-                raise  # not while deciding: the state cannot be trusted, the log can
-            # A policy's bug must not end the service: nothing changes, and a person is told.
-            log.exception("decision=%d policy=%s failed", number, self.policy)
-            self.trouble = f"policy {self.policy!r} failed: {error}"
-            return [*self.scheduler.state.wishes(), Wake(self.scheduler.state.wake_at)]
-        if self.scheduler.state.decisions != number:
-            self.trouble = ""
-            log.info("%s", line_of(self.scheduler.state, self.policy, actions, began))
-        return actions
+        actions, due = self.scheduler.take_in(now, events)
+        if due:
+            actions += self._decisions.make(self.scheduler, self.policy, now, self._noted)
+        return actions + self.scheduler.asks()
 
     async def _write(self) -> None:
         noted, self._noted = self._noted, []
         last = await append(self.store, noted)
         for seq, (at, event) in enumerate(noted, start=last - len(noted) + 1):
             self._known.note(seq, at, event)
-        if self.seq >= self._snapshot_at:
-            await self._save()
+        if self.seq >= self._snapshot_at and (self._saving is None or self._saving.done()):
+            self._saving = asyncio.create_task(self._save(SAVE_PAUSE_S))
+            self._saving.add_done_callback(self._broken)
         self._announce()
 
-    async def _save(self) -> None:
-        self._snapshot_at = self.seq + self._every
-        await save(self.store, self._known)
+    def _save(self, pause_s: float = 0.0) -> Coroutine[None, None, None]:
+        """Freeze this moment, between two turns; the fewer the more jobs there ever were."""
+        self._snapshot_at = self.seq + max(self._every, len(self.ledger.jobs) // 4)
+        return save(self.store, self.seq, freeze_all(self._known), pause_s)
 
     # ---- action
 

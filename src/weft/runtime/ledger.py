@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from weft.core.events import (
     Cancelled,
@@ -29,6 +30,8 @@ from weft.core.model import Allocation, Job, JobId, Meter, NodeId
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
 NOTICES_KEPT = 20
 NOTHING = Meter()
+NO_JOBS: Mapping[JobId, JobRecord] = MappingProxyType({})
+NO_PROMISES: Mapping[tuple[JobId, int], Allocation] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +71,15 @@ class JobRecord:
 class Ledger:
     """Every job there ever was, by id, in order of submission."""
 
-    def __init__(self) -> None:
-        self.jobs: dict[JobId, JobRecord] = {}
+    def __init__(
+        self,
+        jobs: Mapping[JobId, JobRecord] = NO_JOBS,
+        promised: Mapping[tuple[JobId, int], Allocation] = NO_PROMISES,
+    ) -> None:
+        self.jobs: dict[JobId, JobRecord] = dict(jobs)
         # What each attempt was promised, until it is over: one that is late to start may
         # already have been replaced by the next.
-        self._on: dict[tuple[JobId, int], Allocation] = {}
+        self._on: dict[tuple[JobId, int], Allocation] = dict(promised)
 
     def fold(self, at: float, event: Event) -> None:  # noqa: C901 - one case an event
         """Take in one event of the log."""
@@ -103,6 +110,10 @@ class Ledger:
                 self._lost(node)
             case Decided():
                 self._decided(at, event)
+
+    def promised(self) -> dict[tuple[JobId, int], Allocation]:
+        """What attempts that are not over were promised."""
+        return dict(self._on)
 
     def usage(self, now: float) -> dict[str, float]:
         """GPU-seconds of each tenant up to `now`."""

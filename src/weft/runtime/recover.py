@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import pickle
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
-from typing import Any
 
-from weft import __version__
-from weft.core import model
 from weft.core.actions import Start, Stop
 from weft.core.cluster import Node
 from weft.core.events import Event, Failed, NodeDown, NodeUp, PolicyChanged, Stopped
@@ -20,6 +14,7 @@ from weft.core.model import JobId, NodeId, Stage
 from weft.core.ports import Store
 from weft.core.scheduler import Scheduler
 from weft.runtime.ledger import Ledger
+from weft.runtime.snapshot import Frozen, freeze, thaw
 
 log = logging.getLogger(__name__)
 
@@ -76,18 +71,11 @@ def recover(store: Store, make: Callable[[], Scheduler]) -> Recovered:
     return back
 
 
-def snapshot(back: Recovered) -> bytes | None:
-    """Everything up to now as bytes; None if some part of it cannot be written."""
-    kept = (
-        fingerprint(),
-        back.scheduler.remember(),
-        back.ledger,
-        back.drained,
-        back.policy,
-        back.at,
-    )
+def freeze_all(back: Recovered) -> Frozen | None:
+    """Everything up to now; None if some part of it cannot be written."""
+    rest = (back.scheduler.remember(), back.drained, back.policy, back.at)
     try:
-        return pickle.dumps(kept)
+        return freeze(back.ledger, rest)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         log.warning("no snapshot: %s; the next start reads the whole log", error)
         return None
@@ -125,24 +113,14 @@ def _from_snapshot(store: Store, make: Callable[[], Scheduler]) -> Recovered | N
         return None
     seq, data = found
     try:
-        kept: Any = pickle.loads(data)  # noqa: S301 - written by us, in a file only we can write
-        written, remembered, ledger, drained, policy, at = kept
-        if written != fingerprint():
+        found_back = thaw(data)
+        if found_back is None:
             log.info("snapshot=%d is of another version; reading the whole log", seq)
             return None
+        ledger, (remembered, drained, policy, at) = found_back
         scheduler = make()
         scheduler.restore(remembered)
     except Exception as error:  # unpickling raises anything; the log has it all
         log.warning("snapshot=%d cannot be read (%r); reading the whole log", seq, error)
         return None
     return Recovered(scheduler, ledger, drained, policy, seq, at)
-
-
-@cache
-def fingerprint() -> str:
-    """What a snapshot's objects are made of: another version of the code reads the log."""
-    digest = hashlib.sha256(__version__.encode())
-    for folder in (Path(model.__file__).parent, Path(__file__).parent):
-        for path in sorted(folder.glob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()

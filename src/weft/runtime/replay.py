@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from weft.core.cluster import Cluster
-from weft.core.events import Decided, Event, PolicyChanged
+from weft.core.events import Decided, Event, PolicyChanged, Woken
 from weft.core.learning import Training
 from weft.core.ports import Beliefs, Colocation, Predictor
 from weft.core.scheduler import Scheduler
@@ -35,7 +35,8 @@ def decide_again(
 ) -> list[Again]:
     """Feed a log through a fresh scheduler, turn by turn.
 
-    All else must be what the run had when it began.
+    It decides where the run did: what a busy service put off is put off again. All else must be
+    what the run had when it began.
     """
     noted: list[Event] = []
     scheduler = Scheduler(
@@ -51,12 +52,17 @@ def decide_again(
     turns: list[Again] = []
     for at, rows in groupby(log, key=lambda row: row[1]):
         events = [event for _, _, event in rows]
+        then = _decision(events)
         for event in events:
             if isinstance(event, PolicyChanged):
                 scheduler.use(Backoff(policy_of(event.policy)))
+            elif isinstance(event, Woken):
+                scheduler.put_off(at)  # what was put off then is due, whatever the pace is now
         noted.clear()
-        scheduler.step(at, [event for event in events if not isinstance(event, Decided)])
-        turns.append(Again(at, _decision(events), _decision(noted)))
+        _, due = scheduler.take_in(at, [event for event in events if event is not then])
+        if due and then is not None:
+            scheduler.decide(at)
+        turns.append(Again(at, then, _decision(noted)))
     return turns
 
 

@@ -16,7 +16,8 @@ from weft.core.ports import Store
 from weft.core.scheduler import Scheduler
 from weft.runtime.admit import policy_of
 from weft.runtime.backoff import Backoff
-from weft.runtime.recover import Recovered, recover, snapshot
+from weft.runtime.recover import Recovered, recover
+from weft.runtime.snapshot import Frozen
 
 log = logging.getLogger(__name__)
 
@@ -49,12 +50,15 @@ async def read_again(store: Store, make: Callable[[], Scheduler]) -> Recovered:
     return known
 
 
-async def save(store: Store, known: Recovered) -> None:
+async def save(store: Store, seq: int, frozen: Frozen | None, pause_s: float) -> None:
     """Keep a snapshot; one that cannot be written is only a slower next start."""
-    data = snapshot(known)
-    if data is None:
+    if frozen is None:
         return
+    parts = []
+    for part in frozen.parts():
+        parts.append(part)
+        await asyncio.sleep(pause_s)
     try:
-        await asyncio.to_thread(store.save, known.seq, data)
+        await asyncio.to_thread(store.save, seq, frozen.whole(parts))
     except WeftError as error:
-        log.warning("snapshot=%d not written: %s", known.seq, error.what)
+        log.warning("snapshot=%d not written: %s", seq, error.what)

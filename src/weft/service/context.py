@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security import HTTPBearer
+from fastapi.security.utils import get_authorization_scheme_param
 
 from weft.app.serve import Driver, JobStatus, Live
 from weft.core.errors import did_you_mean
@@ -16,7 +20,6 @@ from weft.service.answers import Problem
 from weft.service.auth import ANYBODY, Caller, Tokens, is_loopback
 from weft.service.webhooks import Hooks
 
-BEARER = HTTPBearer(auto_error=False, description="A token; none is needed until one is made.")
 PROBLEMS: dict[int | str, dict[str, object]] = {
     400: {"model": Problem, "description": "The body cannot be read."},
     401: {"model": Problem, "description": "A token is needed."},
@@ -67,41 +70,39 @@ async def context(request: Request) -> Context:
     return _service(request)
 
 
-async def caller(
-    request: Request,
-    bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)],
-) -> Caller:
-    """Who asks; refused without a token where there are some."""
-    service = _service(request)
-    if not len(service.tokens):
-        _check_local(request, service)
-        return ANYBODY
-    if bearer is None:
-        raise Refused(401, "a token is needed", "send `Authorization: Bearer TOKEN`")
-    found = service.tokens.who(bearer.credentials)
-    if found is None:
-        raise Refused(401, "this token is not known here", "it may have been revoked")
-    return found
+class Who(HTTPBearer):
+    """Who asks, if `may` does not say why not; refused without a token where there are some.
+
+    The scheme and the look-up are one dependency: each one costs every request.
+    """
+
+    def __init__(self, may: Callable[[Caller], Refused | None] = lambda _: None) -> None:
+        told = "A token; none is needed until one is made."
+        super().__init__(auto_error=False, scheme_name="HTTPBearer", description=told)
+        self._may = may
+
+    async def __call__(self, request: Request) -> Caller:  # type: ignore[override]
+        """The caller."""
+        who = _caller(request, _service(request))
+        if refusal := self._may(who):
+            raise refusal
+        return who
 
 
-async def admin(who: Annotated[Caller, Depends(caller)]) -> Caller:
-    """An admin."""
-    if not who.admin:
-        raise Refused(403, "only an admin may do this", "ask an admin")
-    return who
+def _admin(who: Caller) -> Refused | None:
+    return None if who.admin else Refused(403, "only an admin may do this", "ask an admin")
 
 
-async def writer(who: Annotated[Caller, Depends(caller)]) -> Caller:
-    """Somebody who may change things."""
-    if who.role == "viewer":
-        raise Refused(403, "a viewer may only look", "use a token of role user")
-    return who
+def _writer(who: Caller) -> Refused | None:
+    if who.role != "viewer":
+        return None
+    return Refused(403, "a viewer may only look", "use a token of role user")
 
 
 Service = Annotated[Context, Depends(context)]
-Anyone = Annotated[Caller, Depends(caller)]
-Admin = Annotated[Caller, Depends(admin)]
-Writer = Annotated[Caller, Depends(writer)]
+Anyone = Annotated[Caller, Depends(Who())]
+Admin = Annotated[Caller, Depends(Who(_admin))]
+Writer = Annotated[Caller, Depends(Who(_writer))]
 
 
 def find_job(service: Context, who: Caller, job_id: str) -> JobStatus:
@@ -119,16 +120,37 @@ def _service(request: Request) -> Context:
     return found
 
 
-def _check_local(request: Request, service: Context) -> None:
+def _caller(request: Request, service: Context) -> Caller:
+    headers = request.headers
+    if not len(service.tokens):
+        _check_local(headers.get("host", ""), headers.get("origin", ""), service.bound)
+        return ANYBODY
+    scheme, secret = get_authorization_scheme_param(headers.get("authorization"))
+    if scheme.lower() != "bearer" or not secret:
+        raise Refused(401, "a token is needed", "send `Authorization: Bearer TOKEN`")
+    found = service.tokens.who(secret)
+    if found is None:
+        raise Refused(401, "this token is not known here", "it may have been revoked")
+    return found
+
+
+@lru_cache(maxsize=256)
+def _check_local(host: str, origin: str, bound: str) -> None:
     """Without tokens: only this machine, and no web page of another site through a browser."""
-    if not is_loopback(service.bound):
+    if not is_loopback(bound):
         raise Refused(401, "a token is needed, and none has been made", "see `weft token create`")
-    host = request.url.hostname or ""
-    origin = request.headers.get("origin", "")
     foreign = origin and not is_loopback(origin.partition("://")[2].rsplit(":", 1)[0])
-    if not is_loopback(host) or foreign:
+    if not is_loopback(_name(host)) or foreign:
         raise Refused(
             403,
             "without tokens only this machine is answered, by its own name",
             "use http://127.0.0.1 or http://localhost, or make a token",
         )
+
+
+def _name(host: str) -> str:
+    """The host of a Host header; empty for one that cannot be read."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""

@@ -15,7 +15,7 @@ from weft.core.scheduler import Scheduler
 from weft.policies.fifo import Fifo
 from weft.predict.history import History
 from weft.runtime.driver import Driver
-from weft.runtime.recover import reconcile, recover, snapshot
+from weft.runtime.recover import freeze_all, reconcile, recover
 from weft.sim.engine import SimulatedEngine
 from weft.store.memory import MemoryStore
 
@@ -55,9 +55,9 @@ def test_a_snapshot_and_the_rest_equal_the_whole() -> None:
     whole.append(events)
     parts.append(events[:5])
     half = recover(parts, make)
-    data = snapshot(half)
-    assert data is not None
-    parts.save(5, data)
+    frozen = freeze_all(half)
+    assert frozen is not None
+    parts.save(5, frozen.whole(list(frozen.parts())))
     parts.append(events[5:])
 
     one, other = recover(whole, make), recover(parts, make)

@@ -15,6 +15,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.model import Job
 from weft.core.ports import Engine, Predictor, Store
 from weft.core.registry import build, find, parse
+from weft.perf.batching import batching_of
 from weft.perf.colocation import Colocated
 from weft.perf.interference import MPS, TIMESLICING
 from weft.perf.live import LiveBeliefs
@@ -53,10 +54,14 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """GPUs a tenant may hold at once, in all (`nlp`) or of a kind (`nlp@a100`), and weights."""
+    """GPUs a tenant may hold at once, in all (`nlp`) or of a kind (`nlp@a100`), and weights.
+
+    `guaranteed` is how many GPUs its jobs of that priority may ask for together.
+    """
 
     limits: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
+    guaranteed: Mapping[str, float] = field(default_factory=dict)
 
     def around(self, policy: str) -> str:
         """The policy with these rules and those of single jobs around it."""
@@ -96,7 +101,7 @@ class Live:
             policy=None if policy is None else self.quotas.around(policy),
             predictor=lambda: _predictor(settings.predictor),
             beliefs=LiveBeliefs,
-            colocation=lambda: Colocated(profile_of, Unordered(_sharing(engine))),
+            colocation=lambda: _together(engine),
             training=LiveTraining,
         )
 
@@ -151,8 +156,10 @@ def read_quotas(path: Path) -> Quotas:
     if found is None:
         return Quotas()
     try:
-        return Quotas(dict(found["limits"]), dict(found["weights"]))
-    except (KeyError, TypeError, ValueError) as error:
+        return Quotas(
+            dict(found["limits"]), dict(found["weights"]), dict(found.get("guaranteed", {}))
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidConfig(f"{path} does not hold quotas: {error!r}") from error
 
 
@@ -177,9 +184,23 @@ def write_private(path: Path, body: Any) -> None:
     fresh.replace(path)
 
 
-def _sharing(engine: Engine) -> str:
-    """How a device of the engine serves several jobs at once."""
-    return MPS if getattr(engine, "mps", False) else TIMESLICING
+def _together(engine: Engine) -> Colocated:
+    """What is believed of jobs on the same devices; of simulated ones it is the truth."""
+    sharing = getattr(engine, "sharing", "")
+    if sharing:
+        return coupled(sharing)
+    mps = getattr(engine, "mps", False)
+    return Colocated(profile_of, Unordered(MPS if mps else TIMESLICING))
+
+
+def coupled(sharing: str) -> Colocated:
+    """What jobs on the same devices do to each other; `weft simulate` has the same."""
+    if sharing not in (MPS, TIMESLICING):
+        raise InvalidConfig(
+            f"a device does not serve several jobs by {sharing!r}",
+            hint=f"sharing is {TIMESLICING} or {MPS}",
+        )
+    return Colocated(profile_of, Unordered(sharing), batching=batching_of)
 
 
 def _make_folder(folder: Path) -> None:
@@ -203,6 +224,8 @@ def _engine(settings: Settings) -> Engine:
         given["state"] = settings.state
     if settings.slots and "slots" in known and "slots" not in params:
         given["slots"] = settings.slots
+    if "coupling" in known:  # nothing real: what neighbours do to each other is the simulator's
+        given["coupling"] = coupled(params.get("sharing", TIMESLICING))
     engine: Engine = build("engine", settings.engine, **given)
     return engine
 

@@ -18,9 +18,10 @@ from weft.core.about import Controls
 from weft.core.cluster import Cluster, Node, parse_cluster
 from weft.core.events import Event, Failed, Finished, Reported, Started, Stopped
 from weft.core.model import Allocation, Job, JobId
-from weft.core.ports import PerfModel
+from weft.core.ports import Coupling, PerfModel
 from weft.core.registry import build
 from weft.core.trace import Trace, Truth
+from weft.sim.neighbours import Neighbours
 from weft.sim.physics import DEATH, REVIEW, Milestone, Physics
 
 Attempt = tuple[JobId, int]
@@ -33,6 +34,7 @@ class _Run:
 
     job: Job
     physics: Physics
+    number: int
     leaves: float | None = None
 
 
@@ -42,7 +44,8 @@ class SimulatedEngine:
 
     A job's hint `duration_s` says how long it takes on what it asked for (`default_s` without
     one), `fails_at_s` after how much of that its first attempt dies. `speed` cluster seconds
-    pass in a second.
+    pass in a second. Jobs that share a device slow each other as in a simulation, `sharing` being
+    how a device serves several: timeslicing or mps.
     """
 
     cluster: str = "2x4:a100"
@@ -50,12 +53,17 @@ class SimulatedEngine:
     default_s: float = 600.0
     checkpoint_s: float = 1.0
     tick_s: float = 60.0
+    sharing: str = "timeslicing"
+    coupling: Coupling | None = field(default=None, metadata={"settable": False})
     perf: PerfModel | None = field(default=None, metadata={"settable": False})
 
     def __post_init__(self) -> None:
         self._cluster: Cluster = parse_cluster(self.cluster)
         self._perf: PerfModel = self.perf or build("perf", "replay")
-        self._jobs: dict[JobId, Physics] = {}
+        self._jobs: dict[JobId, tuple[Physics, int]] = {}
+        self._neighbours = None if self.coupling is None else Neighbours(self.coupling)
+        self._numbered: dict[int, Attempt] = {}
+        self._number = 0
         self._runs: dict[Attempt, _Run] = {}
         self._ended: dict[Attempt, Event] = {}
         self._due: list[tuple[float, int, Attempt, int]] = []
@@ -90,10 +98,12 @@ class SimulatedEngine:
         """Go on with these attempts; tell their news again; forget all others."""
         self._queue = asyncio.Queue()
         self._bell = asyncio.Event()
+        now = self._now()
         for attempt in [one for one in self._runs if one not in attempts]:
             run = self._runs.pop(attempt)
             del self._awaited[attempt]
-            run.physics.halt(self._now(), 0)
+            run.physics.halt(now, 0)
+        self._repace(now)
         known = set()
         for attempt in attempts:
             if attempt in self._runs or attempt in self._ended:
@@ -122,12 +132,15 @@ class SimulatedEngine:
         key = (job.id, attempt)
         if key in self._runs or key in self._ended:
             return
+        now = self._caught_up()
         if job.id not in self._jobs:
-            self._jobs[job.id] = self._physics_of(job)
-        run = self._runs[key] = _Run(job, self._jobs[job.id])
+            self._number += 1
+            self._jobs[job.id] = self._physics_of(job), self._number
+        run = self._runs[key] = _Run(job, *self._jobs[job.id])
+        self._numbered[run.number] = key
         self._queue.put_nowait(Started(*key))
-        next_up = run.physics.start(self._now(), job, on, self._cluster.kind_of(on))
-        self._expect(key, next_up)
+        self._expect(key, run.physics.start(now, job, on, self._cluster.kind_of(on)))
+        self._repace(now)
 
     async def stop(self, job: JobId, attempt: int, grace_s: float) -> None:
         """The run ends now, and the devices are empty once the checkpoint is written."""
@@ -137,27 +150,52 @@ class SimulatedEngine:
             self._queue.put_nowait(self._ended.get(key, Stopped(*key)))
             return
         if run.leaves is None:
-            now = self._now()
+            now = self._caught_up()
+            if key not in self._runs:
+                return  # it came to its end just now, and that is told
             run.physics.halt(now, 0)
             run.leaves = now + min(self.checkpoint_s, grace_s)
             self._expect(key, Milestone(run.leaves, REVIEW))
+            self._repace(now)
 
     async def adjust(self, job: JobId, attempt: int, to: Allocation) -> None:
         """Go on at the speed of the new terms."""
+        now = self._caught_up()
         run = self._runs.get((job, attempt))
         if run is not None and run.leaves is None:
             kind = self._cluster.kind_of(to)
-            self._expect((job, attempt), run.physics.adjust(self._now(), 0, to, kind))
+            self._expect((job, attempt), run.physics.adjust(now, 0, to, kind))
+            self._repace(now)
 
     # ---- time
 
     def _physics_of(self, job: Job) -> Physics:
         fails = (job.hints["fails_at_s"],) if "fails_at_s" in job.hints else ()
         truth = Truth(job.hints.get("duration_s", self.default_s), fails)
-        return Physics(Trace(job.id, ((job, truth),)), self._perf, tick_s=self.tick_s)
+        return Physics(
+            Trace(job.id, ((job, truth),)),
+            self._perf,
+            tick_s=self.tick_s,
+            neighbours=self._neighbours,
+            first=self._number,
+        )
 
     def _now(self) -> float:
         return (time.monotonic() - self._began) * self.speed
+
+    def _caught_up(self) -> float:
+        """Now, with everything behind that was due before: neighbours change in order of time."""
+        now = self._now()
+        self._catch_up(now)
+        return now
+
+    def _repace(self, now: float) -> None:
+        """Let everybody go on at the speed that its neighbours leave it."""
+        if self._neighbours is None:
+            return
+        for number, speed in self._neighbours.changed():
+            key = self._numbered[number]
+            self._expect(key, self._runs[key].physics.repace(now, 0, speed))
 
     def _expect(self, key: Attempt, next_up: Milestone) -> None:
         """Await the next milestone of a run; whatever was awaited of it before is void."""
@@ -171,7 +209,7 @@ class SimulatedEngine:
     async def _pass_time(self) -> None:
         while True:
             self._bell.clear()
-            self._catch_up()
+            self._catch_up(self._now())
             nap = LONGEST_NAP_S
             if self._due:
                 nap = min(max((self._due[0][0] - self._now()) / self.speed, 0.0), nap)
@@ -179,8 +217,8 @@ class SimulatedEngine:
                 async with asyncio.timeout(nap):
                     await self._bell.wait()
 
-    def _catch_up(self) -> None:
-        while self._due and self._due[0][0] <= self._now():
+    def _catch_up(self, now: float) -> None:
+        while self._due and self._due[0][0] <= now:
             at, order, key, what = heapq.heappop(self._due)
             if key in self._runs and self._awaited[key] == order:
                 self._reach(at, key, what)
@@ -196,8 +234,9 @@ class SimulatedEngine:
             self._end(key, Failed(*key, reason="failed as its hint said"))
         else:
             run.physics.finish(at, 0)
-            del self._jobs[key[0]]
+            del self._jobs[key[0]], self._numbered[run.number]
             self._end(key, Finished(*key))
+        self._repace(at)
 
     def _end(self, key: Attempt, event: Event) -> None:
         del self._runs[key], self._awaited[key]

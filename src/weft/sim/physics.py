@@ -43,11 +43,13 @@ class Run:
 class Physics:
     """True progress of every job of a trace, as linear meters by submission number.
 
-    `checkpoint_s` is how long a stop takes; `checkpoint_every` is how much progress a job can
-    lose when its node dies; `tick_s` is how often adaptive jobs look at themselves. `coupling`
-    tells how neighbours on a device slow each other; without it a claim gives that part of the
-    speed. `interruption` is what every decision costs every running job, for simulators that
-    count so. `resume_s` is what a suspended job pays to go on where it ran last.
+    `checkpoint_s` is how long a stop takes; `checkpoint_every` is how much progress a job can lose
+    when its node dies; `tick_s` is how often adaptive jobs look at themselves. `coupling` tells how
+    neighbours on a device slow each other; without it a claim gives that part of the speed.
+    `neighbours` is the same for physics that share devices with others, where the first job has the
+    number `first` and whoever made them calls `repace`. `interruption` is what every decision costs
+    every running job, for simulators that count so. `resume_s` is what a suspended job pays to go
+    on where it ran last.
     """
 
     def __init__(
@@ -60,6 +62,8 @@ class Physics:
         tick_s: float = 60.0,
         free_moves: bool = False,
         coupling: Coupling | None = None,
+        neighbours: Neighbours | None = None,
+        first: int = 0,
         interruption: Interruption | None = None,
         resume_s: float | None = None,
     ) -> None:
@@ -84,7 +88,8 @@ class Physics:
         self._base, self._rate, self._since = np.zeros(n), np.zeros(n), np.zeros(n)
         self._died = np.zeros(n, dtype=np.int64)
         self._on: dict[int, tuple[float, float, Allocation]] = {}
-        self._neighbours = Neighbours(coupling) if coupling is not None else None
+        self._neighbours = Neighbours(coupling) if coupling is not None else neighbours
+        self._first = first
         self._speed = np.ones(n)
         self.marks = Marks(trace)
         self.interruption = interruption
@@ -127,7 +132,7 @@ class Physics:
             self._speed[seq] = min(on.sharing.share / job.demand.share, 1.0)
         else:
             self._speed[seq] = 1.0
-            self._neighbours.enter(seq, Resident(job, on, kind))
+            self._neighbours.enter(self._first + seq, Resident(job, on, kind))
         if self._perf.steady:
             return self.review(begins, seq)
         return Milestone(begins, REVIEW)
@@ -142,8 +147,9 @@ class Physics:
         if self._neighbours is None:
             self._speed[seq] = min(on.sharing.share / job.demand.share, 1.0)
         else:
-            self._neighbours.leave(seq)
-            self._neighbours.enter(seq, Resident(job, on, kind), self._speed[seq])
+            self._neighbours.leave(self._first + seq)
+            resident = Resident(job, on, kind)
+            self._neighbours.enter(self._first + seq, resident, self._speed[seq])
         return self._onward(now, seq)
 
     def unsettled(self, now: float) -> list[tuple[int, Milestone]]:
@@ -151,7 +157,7 @@ class Physics:
         if self._neighbours is None:
             return []
         return [
-            (seq, self._repaced(now, seq, speed))
+            (seq, self.repace(now, seq, speed))
             for seq, speed in self._neighbours.changed()
             if seq in self._on
         ]
@@ -161,7 +167,8 @@ class Physics:
         assert self.interruption is not None
         for seq in self._on:
             job = self.trace.jobs[seq][0]
-            beside = self._neighbours.beside(seq) if self._neighbours is not None else ()
+            at = self._first + seq
+            beside = self._neighbours.beside(at) if self._neighbours is not None else ()
             turns = [r.job for r in beside if r.on.sharing.discipline is not Discipline.PACED]
             pause = self.interruption(job, turns)
             self._base[seq] += self._rate[seq] * max(now - self._since[seq] - pause, 0.0)
@@ -171,7 +178,8 @@ class Physics:
         """Jobs with a run."""
         return list(self._on)
 
-    def _repaced(self, now: float, seq: int, speed: float) -> Milestone:
+    def repace(self, now: float, seq: int, speed: float) -> Milestone:
+        """A job goes on at a part of its speed alone, for its neighbours have changed."""
         self._settle(now, seq)
         self._speed[seq] = speed
         following = self._onward(now, seq)
@@ -227,7 +235,7 @@ class Physics:
         self._settle(now, seq)
         self._rate[seq] = 0.0
         if self._neighbours is not None:
-            self._neighbours.leave(seq)
+            self._neighbours.leave(self._first + seq)
         if crashed:
             done = float(self._base[seq])
             kept = base + (done - base) // self._every * self._every if self._every else done

@@ -6,7 +6,11 @@ import asyncio
 
 import pytest
 
-from weft.core.model import Demand, Job, JobId
+from weft.core.events import Event, Finished, Reported
+from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice
+from weft.core.ports import Resident
+from weft.perf.colocation import Colocated
+from weft.perf.neighbouring import Unordered, profile_of
 from weft.sim.engine import SimulatedEngine
 from weft.testing.check_engine import CHECKS, Check, Subject
 
@@ -31,3 +35,69 @@ def test_the_simulated_engine_keeps_the_contract(check: Check) -> None:
         await check(subject())
 
     asyncio.run(run())
+
+
+async def until_over(engine: SimulatedEngine, count: int) -> list[tuple[float, Event]]:
+    """What is told until so many have finished, with the engine's time."""
+    told: list[tuple[float, Event]] = []
+    async with asyncio.timeout(30.0):
+        async for event in engine.events():
+            told.append((engine._now(), event))
+            if sum(isinstance(event, Finished) for _, event in told) == count:
+                return told
+    raise AssertionError
+
+
+def shared(*gpus: int) -> Allocation:
+    return Allocation((Slice(NodeId("a100-0"), gpus),), Sharing(0.5))
+
+
+def test_neighbours_slow_each_other_as_in_a_simulation_and_only_while_they_are_there() -> None:
+    coupling = Colocated(profile_of, Unordered())
+    busy = {"iteration_s": 0.5, "gpu_util": 90.0, "gmem_util": 60.0}
+    short, long = (
+        job("short", 1, duration_s=300.0, **busy),
+        job("long", 1, duration_s=600.0, **busy),
+    )
+    alone = job("alone", 1, duration_s=300.0, **busy)
+    truth = coupling.speed(Resident(short, shared(0), "a100"), [Resident(long, shared(0), "a100")])
+
+    async def run() -> list[tuple[float, Event]]:
+        engine = SimulatedEngine("1x2:a100", speed=1000.0, coupling=coupling)
+        await engine.adopt(())
+        for one, gpu in ((short, 0), (long, 0), (alone, 1)):
+            await engine.start(one, shared(gpu), 1)
+        told = await until_over(engine, 3)
+        await engine.close()
+        return told
+
+    told = asyncio.run(run())
+
+    ended = {str(event.job): at for at, event in told if isinstance(event, Finished)}
+    paces = [e for _, e in told if isinstance(e, Reported) and "pace" in e.values]
+    assert 0.3 < truth < 0.95
+    assert [e.values["pace"] for e in paces if e.job == "short"] == [pytest.approx(truth)]
+    assert [e.values["pace"] for e in paces if e.job == "long"] == [pytest.approx(truth), 1.0]
+    expected = {"alone": 300.0, "short": 300.0 / truth, "long": 300.0 / truth + 300.0}
+    for name, at in expected.items():  # never before; later only as this machine is
+        assert at - 1.0 <= ended[name] < at + 2000.0
+
+
+def test_terms_that_change_change_the_speed_of_both() -> None:
+    coupling = Colocated(profile_of)
+    pair = [job(name, 1, duration_s=400.0) for name in ("a", "b")]
+
+    async def run() -> list[tuple[float, Event]]:
+        engine = SimulatedEngine("1x2:a100", speed=1000.0, coupling=coupling)
+        await engine.adopt(())
+        for one in pair:
+            await engine.start(one, shared(0), 1)
+        await engine.stop(JobId("a"), 1, 10.0)
+        told = await until_over(engine, 1)
+        await engine.close()
+        return told
+
+    told = asyncio.run(run())
+
+    paces = [e.values["pace"] for _, e in told if isinstance(e, Reported) and e.job == "b"]
+    assert paces == [0.5, 1.0]

@@ -1,0 +1,24 @@
+"""What a service on the simulated engine knows of jobs that share a device."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.app.serve import Live, Settings
+from weft.core.errors import InvalidConfig
+from weft.perf.colocation import Colocated
+from weft.sim.engine import SimulatedEngine
+
+
+def test_the_simulated_engine_has_the_truth_that_the_scheduler_believes() -> None:
+    live = Live(Settings(engine="simulated:sharing=mps"))
+
+    engine = live.driver.engine
+    assert isinstance(engine, SimulatedEngine)
+    assert isinstance(engine.coupling, Colocated)
+    assert engine.sharing == "mps"
+
+
+def test_an_unknown_way_of_sharing_is_refused_in_words() -> None:
+    with pytest.raises(InvalidConfig, match="timeslicing or mps"):
+        Live(Settings(engine="simulated:sharing=wishes"))

@@ -1,7 +1,8 @@
 """Measure training scripts beside each other on the same GPUs: what each costs the other.
 
-All scripts are started once and made to stand still; then each goes on alone for a while, and then
-each pair. A speed is steps a second beside the other over steps a second alone.
+All scripts are started once and made to stand still; then each goes on alone for a while, then each
+pair, and at last each alone once more. A speed is steps a second beside the other over the better
+of the two rates alone.
 """
 
 from __future__ import annotations
@@ -118,11 +119,19 @@ class _Crew:
         await engine.adopt(())
         try:
             await self._start(on)
-            alone = [await self._alone(at) for at in range(len(self._scripts))]
-            together = [await self._together(alone, *pair) for pair in pairs]
+            first = [await self._alone(at) for at in range(len(self._scripts))]
+            rates = [(pair, await self._together(*pair)) for pair in pairs]
+            again = [await self._alone(at) for at in range(len(self._scripts))]
         finally:
             await self._end()
             await engine.close()
+        alone = [min(two, key=lambda one: one.step_s) for two in zip(first, again, strict=True)]
+        together = [
+            Together(
+                *pair, *(rate * alone[at].step_s for at, rate in zip(pair, found, strict=True))
+            )
+            for pair, found in rates
+        ]
         return PairTable(
             node.kind,
             self._wanted.gpus,
@@ -157,11 +166,10 @@ class _Crew:
         batch, mem_gb = int(values["batch"]), values["mem_gb"]
         return Alone(script.model, batch, 1.0 / rate, mem_gb, script.command)
 
-    async def _together(self, alone: Sequence[Alone], one: int, other: int) -> Together:
-        self._progress(f"{alone[one].model} beside {alone[other].model}")
+    async def _together(self, one: int, other: int) -> tuple[float, float]:
+        self._progress(f"{self._scripts[one].model} beside {self._scripts[other].model}")
         found = await self._rates((one, other))
-        speeds = [found[at][0] * alone[at].step_s for at in (one, other)]
-        return Together(one, other, *speeds)
+        return found[one][0], found[other][0]
 
     async def _rates(self, members: Sequence[int]) -> dict[int, tuple[float, Mapping[str, float]]]:
         """Steps a second of members that go on at the same time, and their last reports."""

@@ -26,9 +26,19 @@ DELAY = 8  # steps until a norm is read from a GPU: by then it has come to the C
 
 
 class Gradients:
-    """Watches the gradients of a model's parameters on one rank."""
+    """Watches the gradients of a model's parameters on one rank.
 
-    def __init__(self, parameters: Iterable[torch.nn.Parameter], ranks: int, clock: Clock) -> None:
+    `late` treats norms as a GPU's are: rarely measured, and read some steps later.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[torch.nn.Parameter],
+        ranks: int,
+        clock: Clock,
+        *,
+        late: bool | None = None,
+    ) -> None:
         self._parameters = [p for p in parameters if p.requires_grad]
         self._ranks = ranks
         self._clock = clock
@@ -43,9 +53,8 @@ class Gradients:
         self._copied: Any = None
         self._step = 0
         self._cost = 0.0
-        on_gpu = any(p.is_cuda for p in self._parameters)
-        self.every = ON_GPU if on_gpu else 1
-        self._fixed = on_gpu
+        self._late = any(p.is_cuda for p in self._parameters) if late is None else late
+        self.every = ON_GPU if self._late else 1
         self.measuring = False
         self.ready: Any = None  # when the last of this rank's own gradients was there
 
@@ -54,9 +63,11 @@ class Gradients:
         self._step = step
         self.ready = None
         self._few = None
-        self._cost = 0.0
         # Without peers and without accumulation two steps in a row are compared.
-        self.measuring = step % self.every == 0 or self._before is not None
+        due = step % self.every == 0 and self._norms is None
+        self.measuring = due or self._before is not None
+        if self.measuring and self._before is None:
+            self._cost = 0.0
 
     def after_first(self, scale: float) -> None:
         """One of several micro-batches was accumulated, its loss scaled by `scale`."""
@@ -125,14 +136,13 @@ class Gradients:
         self._found(torch.stack([(one + two) / 2.0, both]), total, 2.0 * total)
 
     def _found(self, values: torch.Tensor, few: float, many: float) -> None:
-        self._read_at = self._step
+        self._read_at = self._step + (DELAY if self._late else 0)
         if values.is_cuda:
             # Reading at once would make the CPU wait for the GPU, and then the GPU for the CPU.
             host = torch.empty(2, dtype=values.dtype, pin_memory=True)
             values = host.copy_(values, non_blocking=True)
             self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._copied.record()
-            self._read_at += DELAY
         self._norms = (values, few, many)
 
     @property
@@ -152,7 +162,9 @@ class Gradients:
 
     def thin(self, step_s: float) -> int:
         """How rarely to measure from now on, given what a step takes."""
-        if not self._fixed and self._cost and step_s > 0.0:
+        if self._late:
+            return ON_GPU
+        if self._cost and step_s > 0.0:
             return int(min(max(self._cost / (COST * step_s), 1.0), RAREST))
         return self.every
 

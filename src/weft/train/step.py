@@ -49,7 +49,7 @@ class Step:
         self._propagated = False
         self._began: Any = None
         self._entered = 0.0
-        self._last_end = 0.0
+        self._last_end: Any = None
 
     def train(self, trained: Trained, noise: GradientNoise) -> None:
         """What the steps are of."""
@@ -116,18 +116,11 @@ class Step:
         if self._gate.guarded:
             self._clock.when_done(lambda: self._free(used))
         if cell.last:
-            self._finish(cell)
+            self.steps += 1
+            self._done(cell)
 
     def _free(self, used_s: float) -> None:
         self._gate.leave(*self._gate.gpus, used_s=used_s)
-
-    def _finish(self, cell: Cell) -> None:
-        now = time.perf_counter()
-        if self._last_end:
-            self._watch.add("step_s", now - self._last_end)
-        self._last_end = now
-        self.steps += 1
-        self._done(cell)
 
     def _optimize(self, cell: Cell, trained: Trained) -> None:
         if cell.ragged:
@@ -167,6 +160,10 @@ class Step:
             self._watch.span("sync_s", ready, end)
         if cell.last:
             self._watch.span("last_s", self._began, end)
+            if self._last_end is not None:
+                # By the device's clock: the CPU runs far ahead of a GPU whose queue is not full.
+                self._watch.span("step_s", self._last_end, end)
+            self._last_end = end
 
 
 def _scaled_step(optimizer: torch.optim.Optimizer, factor: float) -> None:

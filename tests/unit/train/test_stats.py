@@ -88,6 +88,21 @@ def test_one_gpu_with_accumulation_compares_the_first_part_with_the_whole() -> N
     assert watched.take() is None
 
 
+def test_norms_that_come_late_are_read_before_the_next_are_measured() -> None:
+    weight = torch.nn.Parameter(torch.zeros(2))
+    watched = Gradients([weight], ranks=1, clock=CpuClock(), late=True)
+    watched.every = 4  # more often than a norm takes to come
+    found = []
+    for step in range(48):
+        watched.begin(step)
+        weight.grad = torch.ones(2)
+        watched.after_last(8, 8.0)
+        if watched.take() is not None:
+            found.append(step)
+
+    assert found == [9, 21, 33, 45]
+
+
 def test_measuring_is_thinned_out_when_steps_are_short() -> None:
     weight = torch.nn.Parameter(torch.zeros(2))
     watched = Gradients([weight], ranks=1, clock=CpuClock())

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.integration.serving import serving
 from tests.integration.test_tokens import look
 from weft.core.events import Event, Reported, Started, Stopped
 from weft.core.launch import Launch
@@ -17,6 +20,7 @@ from weft.engines.local import LocalEngine
 from weft.wire.attempt import short_path
 
 pytest.importorskip("torch")
+pytest.importorskip("fastapi")
 
 LIMIT_S = 90.0
 SCRIPT = f"""
@@ -118,3 +122,51 @@ def in_turns(members: dict[str, dict[str, float]]) -> bool:
         and members["one"].get("used_s.gpu:0", 0.0) > 0.0
         and members["two"].get("used_s.gpu:1", 0.0) > 0.0
     )
+
+
+@pytest.mark.slow
+def test_muri_brings_a_second_job_in_step_with_one_that_runs(tmp_path: Path) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(SCRIPT)
+    stages = {"io": (0.091, 0.003, 0.003, 0.003), "net": (0.003, 0.003, 0.003, 0.091)}
+    names: dict[str, str] = {}
+    path = short_path(tmp_path / "state" / "tokens-lockstep.sock")
+    engine = "local:slots=1,warm=false,cpu=true,name=here"
+
+    def submit(kind: str) -> None:
+        hints = {f"stage{i}_s": s for i, s in enumerate(stages[kind])}
+        body = {
+            "command": [sys.executable, str(script), str(tmp_path / f"seen-{kind}")],
+            "workdir": str(tmp_path),
+            "preemptible": True,
+            "hints": {**hints, "iteration_s": 0.1, "duration_s": 9e5},
+        }
+        names[kind] = client.post("/api/v1/jobs", json=body).json()["id"]
+
+    def job(kind: str) -> dict[str, Any]:
+        found: dict[str, Any] = client.get(f"/api/v1/jobs/{names[kind]}").json()
+        return found
+
+    def members() -> set[str]:
+        return {one.job for one in look(path) if one.job}
+
+    with serving(engine, tmp_path / "state", "muri") as client:
+        submit("io")
+        wait(lambda: job("io")["speed"])
+        assert members() == set()
+        submit("net")
+        wait(lambda: members() == set(names.values()))
+        client.delete(f"/api/v1/jobs/{names['net']}")
+        wait(lambda: members() == set())
+        found = job("io")
+        client.delete(f"/api/v1/jobs/{names['io']}")
+        wait(lambda: job("io")["allocation"] is None)
+
+    assert (found["state"], found["attempt"], found["restarts"]) == ("running", 1, 0)
+
+
+def wait(true: Callable[[], object]) -> None:
+    until = time.monotonic() + LIMIT_S
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.1)

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ from typing import Any
 import pytest
 
 from tests.integration import ranks
+from weft.wire.environment import Environment
+from weft.wire.messages import Turns
 from weft.wire.tokens import FROM_MEMBER, Look, Seen, from_coordinator
 
 Start = Any
@@ -137,6 +140,37 @@ def test_no_two_processes_hold_a_token_and_different_tokens_overlap(
     worked = sum(n["ended"] - n["began"] for n in stages)
     assert worked / (last - first) > 1.2, "io of one runs beside gpu of another"
     assert time.monotonic() - began < 30
+
+
+def test_turns_change_only_when_the_device_is_done_with_the_last_stage(
+    node: Node, tmp_path: Path
+) -> None:
+    from weft.train.tokens import Tokens
+
+    other = Node(tmp_path / "other", "lockstep")
+    tokens = Tokens(Environment(job="a", coordinator=str(node.path)))
+    tokens.acquire("gpu:0")
+    freed: list[float] = []
+
+    def device() -> None:  # a GPU is behind the thread that feeds it
+        time.sleep(0.3)
+        freed.append(time.monotonic())
+        tokens.release("gpu:0", used_s=0.3)
+
+    watcher = threading.Thread(target=device)
+    watcher.start()
+    tokens.turn(Turns(str(other.path), phase=0.5))
+    turned = time.monotonic()
+    tokens.acquire("gpu:0")
+    watcher.join()
+
+    assert turned >= freed[0]
+    assert [len(one.looks()) for one in (node, other)] == [1, 2]  # the last has no job
+    assert tokens.lost == 0
+    tokens.turn(Turns(""))
+    assert tokens.acquire("gpu:0") == 0.0
+    assert len(other.looks()) == 1
+    other.kill()
 
 
 def test_a_killed_holder_frees_its_tokens_at_once(node: Node, tmp_path: Path) -> None:

@@ -297,6 +297,46 @@ def test_tokens_are_made_used_and_revoked(tmp_path: Path, monkeypatch: pytest.Mo
         assert "token" in weft("jobs", code=2).stderr
 
 
+def test_quotas_are_listed_set_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with own_service(tmp_path / "state", free_port(), *ENGINE) as client:
+        monkeypatch.setenv("WEFT_URL", client.url)
+        assert "no rules" in weft("quota", "list").stdout
+
+        weft("quota", "set", "vision", "--gpus", "8", "--weight", "2")
+        weft("quota", "set", "vision@a100", "--gpus", "4")
+        shown = weft("quota", "set", "vision", "--guaranteed", "3").stdout
+
+        rules = {
+            "limits": {"vision": 8.0, "vision@a100": 4.0},
+            "weights": {"vision": 2.0},
+            "guaranteed": {"vision": 3.0},
+        }
+        assert told("quota", "list") == {**rules, "held": {}}
+        assert re.search(r"^vision +8 +2 +3\b", shown, re.MULTILINE)
+        assert "nothing to set" in weft("quota", "set", "vision", code=2).stderr
+        assert "one kind" in weft("quota", "set", "a@t4", "--weight", "2", code=2).stderr
+        assert "weights.vision" in weft("quota", "set", "vision", "--weight", "0", code=2).stderr
+        weft("quota", "remove", "vision")
+        assert told("quota", "list")["limits"] == {"vision@a100": 4.0}
+        assert "no rules of 'vision'" in weft("quota", "remove", "vision", code=2).stderr
+
+
+def test_webhooks_are_listed_added_and_removed(known: Client) -> None:
+    assert "no webhooks" in weft("webhook", "list").stdout
+
+    made = told("webhook", "add", "http://127.0.0.1:9/x", "--tenant", "a", "-s", "failed")
+
+    assert len(str(made["secret"])) >= 16
+    (listed,) = json.loads(weft("webhook", "list", "--json").stdout)["webhooks"]
+    assert (listed["url"], listed["tenant"]) == ("http://127.0.0.1:9/x", "a")
+    assert listed["states"] == ["failed"]
+    assert "secret" not in listed
+    assert "http://127.0.0.1:9/x" in weft("webhook", "list").stdout
+    assert "not an http" in weft("webhook", "add", "ftp://127.0.0.1/", code=2).stderr
+    assert weft("webhook", "remove", str(made["id"])).stdout.startswith("removed")
+    assert "weft webhook list" in weft("webhook", "remove", "nobody", code=2).stderr
+
+
 @pytest.mark.slow
 def test_the_demonstration_runs_to_its_end() -> None:
     ran = subprocess.run(

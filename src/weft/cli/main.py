@@ -20,12 +20,14 @@ from weft.cli.nodes import drain, nodes, undrain
 from weft.cli.plan import plan
 from weft.cli.policy import policy
 from weft.cli.profile import profile
+from weft.cli.quota import quota
 from weft.cli.run import run
 from weft.cli.serve import serve
 from weft.cli.simulate import simulate
 from weft.cli.submit import submit
 from weft.cli.token import token
 from weft.cli.top import top
+from weft.cli.webhook import webhook
 from weft.cli.what_if import what_if
 from weft.core.registry import find, names
 
@@ -65,7 +67,8 @@ cli = typer.Typer(
 )
 for panel, name, function, settings in COMMANDS:
     cli.command(name, rich_help_panel=panel, context_settings=settings or None)(function)
-cli.add_typer(token, name="token", rich_help_panel=CLUSTER)
+for group, name in ((token, "token"), (quota, "quota"), (webhook, "webhook")):
+    cli.add_typer(group, name=name, rich_help_panel=CLUSTER)
 
 
 @cli.callback(invoke_without_command=True)

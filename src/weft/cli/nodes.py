@@ -31,8 +31,14 @@ def nodes(as_json: o.AsJson = False) -> None:
 
 
 def drain(node: NodeId, as_json: o.AsJson = False) -> None:
-    """Move every job off a machine and give it no more."""
-    _tell(node, "drain", f"{node} is drained; its jobs are asked to leave", as_json=as_json)
+    """Move every job off a machine and give it no more.
+
+    All its jobs are stopped, those that may not be preempted too: they have their grace time to
+    write a checkpoint, then wait to be started elsewhere from the last one. `weft cancel` is for
+    those that should not come back. It stays drained over restarts, until `weft undrain`.
+    """
+    said = f"{node} is drained; its jobs are asked to leave and start again elsewhere"
+    _tell(node, "drain", said, as_json=as_json)
 
 
 def undrain(node: NodeId, as_json: o.AsJson = False) -> None:

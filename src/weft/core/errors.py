@@ -40,12 +40,12 @@ class UnknownName(WeftError):  # noqa: N818 - reads better at the call site
     """A name that is not registered."""
 
     @classmethod
-    def among(cls, kind: str, name: str, known: Iterable[str]) -> UnknownName:
-        """Name the thing, suggest the closest, and say where the list is."""
+    def among(cls, kind: str, name: str, known: Iterable[str], shown_by: str = "") -> UnknownName:
+        """Name the thing, suggest the closest, and say which command shows all."""
         names = sorted(known)
         return cls(
             f"no {kind} named {name!r}{did_you_mean(name, names)}",
-            hint=f"`weft list {kind}` shows all {len(names)}",
+            hint=f"`{shown_by or f'weft list {kind}'}` shows all {len(names)}",
         )
 
 

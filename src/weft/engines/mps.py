@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import stat
 import subprocess
 from pathlib import Path
 
@@ -18,6 +19,7 @@ log = logging.getLogger(__name__)
 
 CONTROL = "nvidia-cuda-mps-control"
 LIMIT_S = 30.0
+PRIVATE = 0o700
 
 
 class Mps:
@@ -54,9 +56,9 @@ class Mps:
         }
 
     def _start(self) -> None:
+        make_own(self._folder)
         for name in ("pipe", "log"):
-            (self._folder / name).mkdir(parents=True, exist_ok=True)
-        self._folder.chmod(0o700)
+            (self._folder / name).mkdir(exist_ok=True)
         done = self._run(["-d"])
         # A daemon of an earlier engine serves as well; it says so and the new one leaves.
         if done.returncode != 0 and "already running" not in (done.stdout + done.stderr).lower():
@@ -78,3 +80,25 @@ class Mps:
             check=False,
             env={**os.environ, **self._pipes()},
         )
+
+
+def make_own(folder: Path) -> None:
+    """A folder that is this user's alone; EngineError if somebody made another one there.
+
+    Its parent may be anybody's to write: whoever owns the folder could talk to our jobs.
+    """
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise EngineError(f"cannot make {folder} for MPS: {error.strerror}") from error
+    found = folder.lstat()  # a link is not followed: it may lead anywhere
+    mode = stat.S_IMODE(found.st_mode)
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and mode == PRIVATE:
+        return
+    what = "a folder" if stat.S_ISDIR(found.st_mode) else "no folder"
+    raise EngineError(
+        f"{folder} is {what} of user {found.st_uid} with mode {mode:03o}, not ours alone (700)",
+        hint="remove it if nobody needs it, or leave sharing to the driver with mps=false",
+    )

@@ -101,7 +101,7 @@ class Driver:
         )
         self._every = self._snapshot_at = snapshot_every
         self._inbox, self._noted = Asked(), list[tuple[float, Event]]()
-        self._incoming: set[JobId] = set()
+        self.incoming: dict[JobId, Job] = {}  # submitted, and not yet on disk
         self._wake: float | None = None
         self._clock = Clock()
         self._decisions = Decisions(self._clock)
@@ -168,21 +168,21 @@ class Driver:
 
         Raises InvalidConfig for a job that is already there or can never run here.
         """
-        if job.id in self.ledger.jobs or job.id in self._incoming:
+        if job.id in self.ledger.jobs or job.id in self.incoming:
             raise InvalidConfig(f"there is a job {job.id!r} already", hint="choose another id")
         self.engine.check(job)
         check_job(job, self._whole)
-        self._incoming.add(job.id)
+        self.incoming[job.id] = job
         try:
             await self._ask(Submitted(replace(job, submitted=self.now)))
         finally:
-            self._incoming.discard(job.id)
+            self.incoming.pop(job.id, None)
         return job.id
 
     async def cancel(self, job: JobId) -> None:
         """Withdraw a job; one that has ended stays as it ended. Unknown ones are refused."""
         if job not in self.ledger.jobs:
-            raise UnknownName.among("job", job, self.ledger.jobs)
+            raise UnknownName.among("job", job, self.ledger.jobs, "weft jobs")
         if not self.ledger.jobs[job].outcome:
             await self._ask(Cancelled(job))
 
@@ -235,7 +235,7 @@ class Driver:
     def job(self, job: JobId) -> JobStatus:
         """One job, ended or not."""
         if job not in self.ledger.jobs:
-            raise UnknownName.among("job", job, self.ledger.jobs)
+            raise UnknownName.among("job", job, self.ledger.jobs, "weft jobs")
         return status_of(self.ledger.jobs[job], self.scheduler.state)
 
     def jobs(self) -> list[JobStatus]:
@@ -381,7 +381,7 @@ class Driver:
 
     def _node(self, node: NodeId) -> Node:
         if node not in self._all_nodes:
-            raise UnknownName.among("node", node, self._all_nodes)
+            raise UnknownName.among("node", node, self._all_nodes, "weft nodes")
         return self._all_nodes[node]
 
     def _broken(self, task: asyncio.Task[None]) -> None:

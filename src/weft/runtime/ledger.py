@@ -42,8 +42,8 @@ class JobRecord:
     is the last thing said about it: why it waits, why an attempt failed, why it was rejected.
     `attempt` counts promises of devices, `starts` those that came to run, `failures` those that
     died of the job's own doing since it last wrote a further checkpoint. `report` is the last
-    one of the running attempt, `saved` the step of the last checkpoint. `gpu_s` reads as
-    `gpu_s.at(now)`.
+    one of the running attempt, `saved` the step of the last checkpoint. `heard` is when it last
+    reported in this attempt, and how long after the word before. `gpu_s` reads as `gpu_s.at(now)`.
     """
 
     job: Job
@@ -60,6 +60,7 @@ class JobRecord:
     gpu_s: Meter = NOTHING
     report: Mapping[str, float] = field(default_factory=dict)
     saved: int | None = None
+    heard: tuple[float, float] | None = None
     notices: tuple[tuple[float, str, str], ...] = ()
 
     @property
@@ -89,7 +90,8 @@ class Ledger:
             case Started(job, attempt):
                 self._started(at, job, attempt)
             case Reported(job, _, values) if job in self.jobs:
-                self._set(job, report=values)
+                before = self.jobs[job].heard
+                self._set(job, report=values, heard=(at, at - before[0] if before else 0.0))
             case Saved(job, _, step) if job in self.jobs:
                 further = step > (self.jobs[job].saved or 0)
                 self._set(job, saved=step, **({"failures": 0} if further else {}))
@@ -154,6 +156,7 @@ class Ledger:
             starts=one.starts + 1,
             running=attempt,
             report={},
+            heard=None,
             gpu_s=_turn(one.gpu_s, at, _rate(on)),
         )
 

@@ -96,7 +96,11 @@ class Notice(BaseModel):
 
 
 class JobAnswer(BaseModel):
-    """One job; times in seconds since the epoch."""
+    """One job; times in seconds since the epoch.
+
+    `silent_s` is for how long a running job that used to report has not, if that is remarkable:
+    it may hang, or its machine may be out of reach.
+    """
 
     id: str
     name: str
@@ -123,6 +127,7 @@ class JobAnswer(BaseModel):
     priority: Literal["guaranteed", "normal", "opportunistic"]
     command: list[str]
     saved_step: int | None
+    silent_s: float | None = None
     notices: list[Notice]
 
 
@@ -333,8 +338,12 @@ class HookList(BaseModel):
 
 
 class QuotaAnswer(BaseModel):
-    """GPUs held at once (`tenant` or `tenant@kind`) and weights, with what is held now."""
+    """GPUs held at once (`tenant` or `tenant@kind`) and weights, with what is held now.
+
+    `guaranteed` is what a tenant's jobs of that priority may ask for together.
+    """
 
     limits: dict[str, float]
     weights: dict[str, float]
+    guaranteed: dict[str, float] = Field(default_factory=dict)
     held: dict[str, float] = Field(default_factory=dict)

@@ -9,13 +9,15 @@ from weft.core.cluster import Node
 from weft.core.model import Allocation, Job
 from weft.service.schemas import priority_word
 
+SILENT_S, SILENT_GAPS = 30.0, 3.0  # some jobs report once an epoch
+
 
 class Describer:
     """Jobs of one instant; make a new one for every answer."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._now = driver.now
+        self._now, self._speed = driver.now, driver.engine.speed
         self._kinds = {node.id: node.kind for node, _ in driver.nodes()}
         free = driver.scheduler.state.free
         self._idle = {kind: free.idle(kind) for kind in free.kinds}
@@ -24,13 +26,14 @@ class Describer:
         """One job."""
         record, job = status.record, status.record.job
         running = status.state == "running"
+        silent = silent_s(record, self._now, self._speed) if running else None
         return {
             "id": job.id,
             "name": name_of(job),
             "tenant": job.tenant,
             "user": job.user,
             "state": status.state or "unknown",
-            "reason": record.reason or self._waits_for(status),
+            "reason": _no_word(silent) or record.reason or self._waits_for(status),
             "allocation": self.allocation(record.allocation),
             "restarts": record.restarts,
             "attempt": record.attempt,
@@ -50,6 +53,7 @@ class Describer:
             "priority": priority_word(job),
             "command": list(job.launch.command) if job.launch else [],
             "saved_step": record.saved,
+            "silent_s": silent,
             "notices": [{"at": at, "level": how, "text": text} for at, how, text in record.notices],
         }
 
@@ -77,6 +81,19 @@ class Describer:
         if idle < demand.min:
             return f"waits for {what}; at most {idle} of one kind are free"
         return f"waits its turn for {what}; {idle} of one kind are free"
+
+
+def silent_s(record: JobRecord, now: float, speed: float = 1.0) -> float | None:
+    """Seconds of the wall clock without a word from a job that used to report, if remarkable."""
+    if record.heard is None:
+        return None
+    at, gap = record.heard
+    silence, usual = (now - at) / speed, gap / speed
+    return silence if silence > max(SILENT_S, SILENT_GAPS * usual) else None
+
+
+def _no_word(silent: float | None) -> str:
+    return "" if silent is None else f"no word for {silent:.0f} s"
 
 
 def name_of(job: Job) -> str:

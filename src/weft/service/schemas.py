@@ -16,7 +16,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from weft.core.launch import DEFAULT_GRACE_S, Launch
 from weft.core.model import BatchRange, Demand, Job, JobId, Tier
 
-PRIORITIES = {"guaranteed": 1.0, "normal": 0.0, "opportunistic": -1.0}
+GUARANTEED = "guaranteed"
+PRIORITIES = {GUARANTEED: 1.0, "normal": 0.0, "opportunistic": -1.0}
 WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 MOST_GPUS = 1_000_000
 MOST_TEXT = 131_072

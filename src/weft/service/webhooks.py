@@ -93,7 +93,7 @@ class Hooks:
     def remove(self, hook: str) -> None:
         """Tell it no more."""
         if hook not in self._hooks:
-            raise UnknownName(f"no webhook {hook!r}", hint="GET /api/v1/webhooks lists them")
+            raise UnknownName(f"no webhook {hook!r}", hint="`weft webhook list` shows all")
         if task := self._tasks.pop(hook, None):
             task.cancel()
         self._keep({name: one for name, one in self._hooks.items() if name != hook})

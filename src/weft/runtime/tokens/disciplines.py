@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Protocol
 
-from weft.core.errors import InvalidConfig, UnknownName
+from weft.core.errors import InvalidConfig, UnknownName, did_you_mean
 from weft.runtime.tokens.book import Book, Key, Member, Request
 
 NEVER = float("inf")
@@ -262,7 +262,10 @@ def discipline(text: str) -> Discipline:
     """By name, with parameters as in `timeslice:quantum_s=0.5`."""
     name, _, rest = text.partition(":")
     if name not in DISCIPLINES:
-        raise UnknownName.among("discipline", name, DISCIPLINES)
+        raise UnknownName(
+            f"no discipline named {name!r}{did_you_mean(name, DISCIPLINES)}",
+            hint=f"there are {', '.join(DISCIPLINES)}",
+        )
     made = DISCIPLINES[name]()
     known = [f.name for f in fields(made) if not f.name.startswith("_")]  # type: ignore[arg-type]
     for pair in filter(None, rest.split(",")):

@@ -42,10 +42,11 @@ class AskToken(Strict):
 
 
 class AskQuotas(Strict):
-    """All rules at once: what is not named has no limit and weight 1."""
+    """All rules at once: what is not named has no limit, weight 1 and no guaranteed GPUs."""
 
     limits: dict[Limited, Amount] = Field(default_factory=dict, max_length=1000)
     weights: dict[Word, Weight] = Field(default_factory=dict, max_length=1000)
+    guaranteed: dict[Word, Amount] = Field(default_factory=dict, max_length=1000)
 
 
 class AskHook(Strict):
@@ -86,7 +87,8 @@ async def quotas(service: Service, who: Admin) -> Json:  # noqa: ARG001
 @router.put("/quotas", response_model=QuotaAnswer)
 async def set_quotas(body: AskQuotas, service: Service, who: Admin) -> Json:  # noqa: ARG001
     """Other rules from now on. Nothing is taken from what runs."""
-    await service.live.set_quotas(Quotas(dict(body.limits), dict(body.weights)))
+    rules = Quotas(dict(body.limits), dict(body.weights), dict(body.guaranteed))
+    await service.live.set_quotas(rules)
     return Json(_quotas(service))
 
 
@@ -127,4 +129,9 @@ def _quotas(service: Context) -> dict[str, object]:
     for job, on in zip(state.table.jobs, state.table.allocations, strict=True):
         if on is not None:
             held[job.tenant] += on.gpus * on.sharing.share
-    return {"limits": dict(rules.limits), "weights": dict(rules.weights), "held": dict(held)}
+    return {
+        "limits": dict(rules.limits),
+        "weights": dict(rules.weights),
+        "guaranteed": dict(rules.guaranteed),
+        "held": dict(held),
+    }

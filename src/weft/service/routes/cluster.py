@@ -136,5 +136,5 @@ def _devices(driver: Driver) -> defaultdict[str, set[int]]:
 def _node(service: Context, name: str) -> NodeId:
     known: list[Any] = [node.id for node, _ in service.driver.nodes()]
     if name not in known:
-        raise UnknownName.among("node", name[:64], known)
+        raise UnknownName.among("node", name[:64], known, "weft nodes")
     return NodeId(name)

@@ -17,7 +17,7 @@ from weft.service.answers import Done, Events, JobAnswer, JobList, Json, Made, S
 from weft.service.auth import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service, Writer, find_job
 from weft.service.describe import Describer
-from weft.service.schemas import DEFAULT_TENANT, JobFile, job_of
+from weft.service.schemas import DEFAULT_TENANT, GUARANTEED, JobFile, job_of, priority_word
 from weft.service.told import event_json
 
 router = APIRouter(tags=["jobs"], responses=PROBLEMS)
@@ -34,6 +34,7 @@ async def submit(body: JobFile, service: Service, who: Writer) -> Json:
         if not who.commands(known.job) or not _same(known.job, job):
             raise Refused(409, f"there is a job {job.id!r} already", "choose another id", "id")
         return Json({"id": job.id}, status_code=201)
+    check_guaranteed(job, service, who)
     return Json({"id": await service.driver.submit(job)}, status_code=201)
 
 
@@ -87,6 +88,34 @@ def wanted(body: JobFile, driver: Driver, who: Caller) -> Job:
         raise Refused(403, f"this token is not of tenant {tenant!r}", "leave it out", "tenant")
     job = job_of(body, tenant=tenant, user=who.name)
     return job if job.deadline is None else replace(job, deadline=driver.now + job.deadline)
+
+
+def check_guaranteed(job: Job, service: Context, who: Caller) -> None:
+    """Refuse a job of priority guaranteed beyond what an admin granted to its tenant.
+
+    Those who choose first take turns from everybody else, so nobody grants it to himself.
+    """
+    if who.admin or priority_word(job) != GUARANTEED:
+        return
+    granted = service.live.quotas.guaranteed.get(job.tenant, 0.0)
+    active = {one.id: one for one in service.driver.scheduler.state.table.jobs}
+    asked = sum(
+        _most(one)
+        for one in (active | service.driver.incoming).values()
+        if one.tenant == job.tenant and priority_word(one) == GUARANTEED
+    )
+    if asked + _most(job) > granted + 1e-9:
+        raise Refused(
+            403,
+            f"tenant {job.tenant!r} has {granted:g} guaranteed GPUs; its jobs ask for {asked:g}, "
+            f"this one for {_most(job):g} more",
+            "leave the priority out, wait, or ask an admin for `weft quota set --guaranteed`",
+            "priority",
+        )
+
+
+def _most(job: Job) -> float:
+    return job.demand.max * job.demand.share
 
 
 def _chosen(

@@ -1,0 +1,83 @@
+"""Every `weft ...` that a hint, a help text or a page names can be typed."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from tests.house.test_docs import PAGES, name_of
+
+from weft.cli.list import Kind
+from weft.cli.main import cli
+
+SOURCES = sorted((Path(__file__).resolve().parents[2] / "src" / "weft").rglob("*.py"))
+NAMED = re.compile(r"`+(weft(?: [^`]*)?)`+")
+TYPED = re.compile(r"^(?:\$ )?(weft .*)$", re.MULTILINE)
+ANYTHING = "\0"  # what a message fills in
+PLACEHOLDER = re.compile(r"^[A-Z][A-Z0-9_@.,=-]*$|^[.…]+$|[\0<\[]")
+ROOT: Any = typer.main.get_command(cli)
+ROOT_LIST, KINDS = ROOT.commands["list"], set(Kind)
+
+
+def texts(path: Path) -> Iterator[str]:
+    """The strings of a module; what is filled in becomes one character."""
+    tree = ast.parse(path.read_text())
+    inside = {id(part) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr) for part in n.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(
+                str(part.value) if isinstance(part, ast.Constant) else ANYTHING
+                for part in node.values
+            )
+        elif isinstance(node, ast.Constant) and id(node) not in inside:
+            yield str(node.value)
+
+
+def wrong(line: str) -> str:
+    """Why this cannot be typed; empty if it can."""
+    command: Any = ROOT
+    for word in re.split(r"\s*(?:[#|&>;\\]|\s-- ).*", line.strip())[0].split()[1:]:
+        if word == "--":
+            break
+        if word.startswith("-"):
+            option = word.partition("=")[0]
+            known = {name for p in command.params for name in (*p.opts, *p.secondary_opts)}
+            if option not in known | {"--help", "-h"}:
+                return f"{command.name} has no option {option}"
+        elif hasattr(command, "commands"):
+            if PLACEHOLDER.search(word) or "|" in word:
+                break
+            if word not in command.commands:
+                return f"{command.name} has no command {word}"
+            command = command.commands[word]
+        elif command is ROOT_LIST and not PLACEHOLDER.search(word) and word not in KINDS:
+            return f"list does not know {word}"
+    return ""
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_commands_that_the_code_names_exist(path: Path) -> None:
+    named = [line for text in texts(path) for line in NAMED.findall(text)]
+
+    assert [f"{line!r}: {why}" for line in named if (why := wrong(line))] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_that_the_pages_name_exist(page: Path) -> None:
+    text = page.read_text()
+    named = NAMED.findall(text) + TYPED.findall(text)
+
+    assert [f"{line!r}: {why}" for line in named if (why := wrong(line))] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["weft list node", "weft nodde", "weft token make", "weft jobs --al", "weft quota set --gpu 3"],
+)
+def test_what_cannot_be_typed_is_found(line: str) -> None:
+    assert wrong(line)

@@ -1,0 +1,89 @@
+"""A running job that stopped reporting is remarked upon, one that never did is not."""
+
+from __future__ import annotations
+
+import asyncio
+
+from weft.core.events import Decided, Event, Reported, Started, Stopped, Submitted
+from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.runtime.driver import Driver
+from weft.runtime.ledger import JobRecord, Ledger
+from weft.runtime.status import JobStatus
+from weft.service.describe import Describer, silent_s
+from weft.sim.engine import SimulatedEngine
+from weft.store.memory import MemoryStore
+
+A = JobId("a")
+ON = Allocation((Slice(NodeId("n"), (0,)),))
+BEGUN: tuple[tuple[float, Event], ...] = (
+    (0.0, Submitted(Job(A, demand=Demand(1)))),
+    (0.0, Decided(1, {A: ON})),
+    (0.0, Started(A, 1)),
+)
+
+
+def told(*at: float) -> JobRecord:
+    ledger = Ledger()
+    for when, event in (*BEGUN, *((one, Reported(A, 1, {"progress": 0.1})) for one in at)):
+        ledger.fold(when, event)
+    return ledger.jobs[A]
+
+
+def test_half_a_minute_without_a_word_is_remarkable() -> None:
+    one = told(1.0, 2.0)
+
+    assert silent_s(one, 20.0) is None
+    assert silent_s(one, 42.0) == 40.0
+
+
+def test_who_reports_seldom_is_given_longer() -> None:
+    one = told(60.0, 120.0)
+
+    assert silent_s(one, 200.0) is None
+    assert silent_s(one, 320.0) == 200.0
+
+
+def test_a_command_that_never_reports_is_not_silent() -> None:
+    assert silent_s(told(), 1e6) is None
+
+
+def test_simulated_time_that_runs_fast_is_counted_by_the_wall() -> None:
+    assert silent_s(told(1.0, 2.0), 1002.0, speed=100.0) is None
+    assert silent_s(told(1.0, 2.0), 4002.0, speed=100.0) == 40.0
+
+
+def test_a_new_attempt_begins_without_a_word() -> None:
+    ledger = Ledger()
+    for at, event in (
+        *BEGUN,
+        (1.0, Reported(A, 1, {})),
+        (2.0, Decided(2, {A: None})),
+        (3.0, Stopped(A, 1)),
+        (4.0, Decided(3, {A: ON})),
+    ):
+        ledger.fold(at, event)
+    assert ledger.jobs[A].heard == (1.0, 0.0)
+
+    ledger.fold(5.0, Started(A, 2))
+
+    assert ledger.jobs[A].heard is None
+
+
+def test_people_read_it_as_the_reason_while_the_state_stays() -> None:
+    async def described() -> tuple[dict[str, object], dict[str, object]]:
+        driver = Driver(SimulatedEngine("1x1:a100", speed=1.0), MemoryStore(), policy="fifo")
+        await driver.open()
+        try:
+            describe = Describer(driver)
+            fresh, old = told(driver.now - 1.0), told(driver.now - 41.0, driver.now - 40.0)
+            return (
+                describe.job(JobStatus(fresh, "running")),
+                describe.job(JobStatus(old, "running")),
+            )
+        finally:
+            await driver.close()
+
+    fresh, old = asyncio.run(described())
+
+    assert (fresh["state"], fresh["reason"], fresh["silent_s"]) == ("running", "", None)
+    assert (old["state"], old["reason"]) == ("running", "no word for 40 s")

@@ -23,7 +23,7 @@ pytest.importorskip("torch")
 
 API = "/api/v1"
 LOCAL = "local:slots=2,warm=false,cpu=true,name=here"
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 SCRIPT = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})

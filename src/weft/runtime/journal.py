@@ -13,7 +13,7 @@ from pathlib import Path
 from weft.wire.attempt import EVENTS
 
 FORGETTABLE = ("report", "notice", "saved")
-PATIENCE_S = 60.0
+PATIENCE_S = 3600.0  # a job that ended while the disk was full is not to be run again
 
 
 class Journal:

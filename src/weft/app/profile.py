@@ -11,7 +11,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,8 @@ class Point:
     """What one batch size came to; seconds are of one step, medians over the last fifty.
 
     `compute_s` is forward and backward of all micro-batches on a rank, `efficiency` how much a
-    sample is worth against one in a batch of the first size, `goodput` throughput times that.
+    sample is worth against one in a batch of the first size, `goodput` throughput times that; both
+    None where the noise of the gradients is not known.
     """
 
     batch: int
@@ -46,10 +47,15 @@ class Point:
     compute_s: float
     sync_s: float
     throughput: float
-    efficiency: float
-    goodput: float
     mem_gb: float
     lr_factor: float
+    efficiency: float | None = None
+    goodput: float | None = None
+
+    def worth(self, noise: float, first: int) -> Point:
+        """The same with what its samples are worth at a noise scale, against `first` a batch."""
+        worth = (noise + first) / (noise + self.batch)
+        return replace(self, efficiency=worth, goodput=self.throughput * worth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,8 @@ async def _measure(
         raise _nothing(run)
     took = time.monotonic() - began
     points, noise = tuple(run.points), run.noise
+    if noise is not None:
+        points = tuple(point.worth(noise["noise"], points[0].batch) for point in points)
     return Measured(tuple(command), node.kind, wanted.gpus, took, points, noise, run.trouble)
 
 
@@ -245,9 +253,6 @@ class _Run:
 
     def _keep(self, values: Mapping[str, float]) -> None:
         batch, step_s = values["batch"], values["step_s"]
-        throughput = batch / step_s if step_s else 0.0
-        first = self.points[0].batch if self.points else batch
-        efficiency = values.get("gain", 1.0) * first / batch
         self.points.append(
             Point(
                 batch=int(batch),
@@ -258,9 +263,7 @@ class _Run:
                 data_s=values["data_s"],
                 compute_s=values["grad_s"] * (values["accumulate"] + 1.0),
                 sync_s=values["sync_s"],
-                throughput=throughput,
-                efficiency=efficiency,
-                goodput=throughput * efficiency,
+                throughput=batch / step_s if step_s else 0.0,
                 mem_gb=values["mem_gb"],
                 lr_factor=values["lr_factor"],
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 
 from rich.console import Group, RenderableType
@@ -63,8 +64,8 @@ def _script(measured: Measured, width: int) -> RenderableType:
         Column("compute", lambda row: ms(row["compute_s"]), drop=1, right=True),
         Column("sync", lambda row: ms(row["sync_s"]), drop=2, right=True),
         Column("samples/s", lambda row: number(row["throughput"]), right=True),
-        Column("worth", lambda row: percent(row["efficiency"]), drop=4, right=True),
-        Column("goodput", lambda row: number(row["goodput"]), right=True),
+        Column("worth", lambda row: _if_known(row["efficiency"], percent), drop=4, right=True),
+        Column("goodput", lambda row: _if_known(row["goodput"], number), right=True),
         Column("memory", lambda row: f"{row['mem_gb']:.2f} GB", drop=5, right=True),
     ]
     points = [asdict(point) for point in measured.points]
@@ -88,6 +89,10 @@ def noise_text(measured: Measured) -> str:
         f"gradient noise scale {number(noise['noise'])} samples "
         f"(variance {number(noise['grad_var'])}, squared norm {number(noise['grad_sqr'])})"
     )
+
+
+def _if_known(value: float | None, write: Callable[[float], str]) -> str:
+    return "" if value is None else write(value)
 
 
 def ms(seconds: float) -> str:

@@ -29,13 +29,16 @@ class Norms:
 
 @dataclass(slots=True)
 class GradientNoise:
-    """Running means of |G|² and S; each is averaged alone, since single ratios are biased."""
+    """Running means of |G|² and S; each is averaged alone, since single ratios are biased.
+
+    Until the window is full, measurements weigh by their number: the first steps of a training have
+    gradients a hundred times as large, and would be all that an even mean shows.
+    """
 
     init_batch: float
     smooth: float = SMOOTH
     _sqr: float = 0.0
     _spread: float = 0.0
-    _weight: float = 0.0
     _count: int = field(default=0)
     _gain: tuple[float, float] = field(default=_UNKNOWN, compare=False, repr=False)
 
@@ -47,10 +50,9 @@ class GradientNoise:
             return
         sqr = (seen.many * seen.many_sqr - seen.few * seen.few_sqr) / (seen.many - seen.few)
         spread = (seen.few_sqr - seen.many_sqr) / (1.0 / seen.few - 1.0 / seen.many)
-        keep = self.smooth
+        keep = min(self.smooth, self._count / (self._count + 2.0))
         self._sqr = keep * self._sqr + (1.0 - keep) * sqr
         self._spread = keep * self._spread + (1.0 - keep) * spread
-        self._weight = keep * self._weight + (1.0 - keep)
         self._count += 1
         self._gain = _UNKNOWN
 
@@ -62,16 +64,12 @@ class GradientNoise:
     @property
     def sqr(self) -> float:
         """|G|², never negative; where noise drowns it, a ten-thousandth of the variance."""
-        if not self._weight:
-            return TINY
-        return max(self._sqr / self._weight, self.var * 1e-4, TINY)
+        return max(self._sqr, self.var * 1e-4, TINY)
 
     @property
     def var(self) -> float:
         """Variance of the gradient at the initial batch size."""
-        if not self._weight:
-            return TINY
-        return max(self._spread / self._weight / self.init_batch, TINY)
+        return max(self._spread / self.init_batch, TINY)
 
     @property
     def scale(self) -> float:
@@ -89,15 +87,10 @@ class GradientNoise:
 
     def state_dict(self) -> dict[str, float]:
         """What a checkpoint keeps."""
-        return {
-            "sqr": self._sqr,
-            "spread": self._spread,
-            "weight": self._weight,
-            "count": float(self._count),
-        }
+        return {"sqr": self._sqr, "spread": self._spread, "count": float(self._count)}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
         """Go on from a checkpoint."""
         self._sqr, self._spread = state["sqr"], state["spread"]
-        self._weight, self._count = state["weight"], int(state["count"])
+        self._count = int(state["count"])
         self._gain = _UNKNOWN

@@ -55,6 +55,16 @@ def test_its_state_survives() -> None:
     assert again == noise
 
 
+def test_what_the_first_steps_showed_is_soon_forgotten() -> None:
+    noise = GradientNoise(8)
+    noise.observe(Norms(1e4, 8, 1e4, 16))
+    for _ in range(40):
+        noise.observe(Norms(2.0, 8, 1.5, 16))  # |G|² 1, one sample's variance 8
+
+    assert noise.sqr == pytest.approx(1.0 + 1e4 * 2 / (41 * 42), rel=0.01)
+    assert noise.var == pytest.approx(1.0, rel=0.01)
+
+
 def measured(gradients: list[torch.Tensor], batch: int) -> list[Norms]:
     weight = torch.nn.Parameter(torch.zeros(2))
     watched = Gradients([weight], ranks=1, clock=CpuClock())

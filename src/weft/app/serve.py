@@ -24,11 +24,11 @@ from weft.perf.neighbouring import Unordered, profile_of
 from weft.runtime.admit import check_job
 from weft.runtime.driver import Driver
 from weft.runtime.ledger import JobRecord
-from weft.runtime.status import JobStatus
+from weft.runtime.status import JobStatus, active_words
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
 
-__all__ = ["Driver", "JobRecord", "JobStatus", "Live", "Quotas", "Settings"]
+__all__ = ["Driver", "JobRecord", "JobStatus", "Live", "Quotas", "Settings", "active_words"]
 
 LOG_FILE, QUOTA_FILE = "events.db", "quotas.json"
 DEFAULT_POLICY = "fifo"

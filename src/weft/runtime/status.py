@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from weft.core.model import Stage
+from weft.core.model import JobId, Stage
 from weft.core.state import State
 from weft.runtime.ledger import JobRecord
 
 WORDS = {Stage.STARTING: "starting", Stage.RUNNING: "running", Stage.STOPPING: "checkpointing"}
+READ = ("stage", "retries", "failed", "ran_since")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +33,22 @@ def status_of(record: JobRecord, state: State) -> JobStatus:
         return JobStatus(record, record.outcome)
     table = state.table
     row = table.row(job)
-    stage = Stage(int(table.get(row, "stage")))
-    if stage is not Stage.PENDING:
-        return JobStatus(record, WORDS[stage])
-    failed_last = table.get(row, "retries") and table.get(row, "failed") == table.get(
-        row, "ran_since"
-    )
-    return JobStatus(record, "preempted" if record.starts and not failed_last else "pending")
+    stage, retries, failed, since = (table.get(row, name) for name in READ)
+    return JobStatus(record, _word(record, stage, retries > 0 and failed == since))
+
+
+def active_words(records: Mapping[JobId, JobRecord], state: State) -> dict[JobId, str]:
+    """The state of every job that has not ended: all at once, for those who count them."""
+    table = state.table
+    stage, retries, failed, since = (table.column(name) for name in READ)
+    lately = ((retries > 0) & (failed == since)).tolist()
+    return {
+        job.id: _word(records[job.id], at, late)
+        for job, at, late in zip(table.jobs, stage.tolist(), lately, strict=True)
+    }
+
+
+def _word(record: JobRecord, stage: float, failed_last: bool) -> str:
+    if stage != Stage.PENDING:
+        return WORDS[Stage(int(stage))]
+    return "preempted" if record.starts and not failed_last else "pending"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import Field
 
-from weft.app.serve import Driver
+from weft.app.serve import Driver, active_words
 from weft.core.errors import UnknownName
 from weft.core.model import NodeId
 from weft.service.answers import ClusterAnswer, Done, Health, Json, Nodes, PolicyAnswer
@@ -49,10 +49,13 @@ async def cluster(service: Service, who: Anyone) -> Json:
     held = held_by_kind(driver)
     counts: Counter[str] = Counter()
     useful = 0.0
-    for record in driver.ledger.jobs.values():
+    words = active_words(driver.ledger.jobs, state)
+    for job, record in driver.ledger.jobs.items():
         if who.sees(record.job):
-            counts[record.outcome or driver.job(record.job.id).state] += 1
-            useful += goodput_of(record) or 0.0
+            word = record.outcome or words.get(job, "")
+            counts[word] += 1
+            if word == "running":
+                useful += goodput_of(record) or 0.0
     kinds = {
         kind: {"gpus": count, "held": held.get(kind, 0.0)}
         for kind, count in state.cluster.gpus_by_kind.items()

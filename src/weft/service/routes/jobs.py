@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from weft.app.history import events_about
-from weft.app.serve import Driver, JobStatus
+from weft.app.serve import Driver, JobStatus, active_words
 from weft.core.model import Job, JobId
 from weft.service.answers import Done, Events, JobAnswer, JobList, Json, Made, StateWord
 from weft.service.auth import Caller
@@ -129,15 +129,13 @@ def _chosen(
         for name in names:
             if name == after:
                 break
+    words = active_words(records, service.driver.scheduler.state) if state is not None else {}
     for name in names:
         job, outcome = records[name].job, records[name].outcome
         if not who.sees(job) or (tenant is not None and job.tenant != tenant):
             continue
-        if state is not None and outcome and outcome != state:
-            continue
-        status = service.driver.job(name)
-        if state is None or (status.state or "unknown") == state:
-            yield status
+        if state is None or (outcome or words.get(name) or "unknown") == state:
+            yield service.driver.job(name)
 
 
 def _same(known: Job, asked: Job) -> bool:

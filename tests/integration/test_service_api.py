@@ -15,7 +15,11 @@ import httpx
 import pytest
 
 from tests.integration.serving import FAST, LIMIT_S, STILL, serving
+from weft.core.cluster import Node
+from weft.core.events import Decided, Event, Finished, NodeUp, Reported, Started, Submitted
+from weft.core.model import Allocation, Job, JobId, NodeId, Slice
 from weft.service.webhooks import signature
+from weft.store.sqlite import SqliteStore
 
 API = "/api/v1"
 
@@ -327,3 +331,23 @@ def test_health_and_the_documents_are_there(client: httpx.Client) -> None:
     assert client.get("/openapi.json").json()["info"]["title"] == "Weft"
     assert client.get("/nothing").json()["error"]
     assert client.request("PATCH", f"{API}/jobs").status_code == 405
+
+
+def test_goodput_is_that_of_running_jobs(tmp_path: Path) -> None:
+    store, job = SqliteStore(tmp_path / "events.db"), JobId("told")
+    on = Allocation((Slice(NodeId("n"), (0,)),))
+    story: list[Event] = [
+        NodeUp(Node(NodeId("n"), "a100", 1)),
+        Submitted(Job(job)),
+        Decided(1, {job: on}),
+        Started(job, 1),
+        Reported(job, 1, {"goodput": 40.0}),
+        Finished(job, 1),
+    ]
+    store.append([(1.0 + i, event) for i, event in enumerate(story)])
+    store.close()
+
+    with serving(STILL, tmp_path) as client:
+        cluster = get(client, "/cluster")
+
+    assert (cluster["jobs"], cluster["goodput"]) == ({"succeeded": 1}, 0.0)

@@ -26,6 +26,7 @@ SAVE_COST = 0.01  # of the time that may go into checkpoints
 # Ranks with shorter steps exchange about this often, not every step: over gloo an exchange costs
 # some 0.7 ms of CPU, which is three thousandths of this.
 TALK_S = 0.25
+LOOK_S = 0.02  # a rank without peers asks what its agent said this often
 RAREST = 64
 FIRST_EVERY = 8
 
@@ -61,6 +62,7 @@ class Control:
         self._steps = 0
         self._rest = 1  # steps from one exchange to the next
         self._next = 1
+        self._look_at = 0.0
         self.unsaved = False
 
     def tune(self, tuner: Tuner, noise: GradientNoise, total: int) -> None:
@@ -90,9 +92,9 @@ class Control:
         self._steps += 1
         self.unsaved = True
         if self._gang.size == 1:
-            self._hear()
             if self._quiet(gradients):
                 return NOTHING
+            self._hear()
             wishes, sizes = self._wishes(gradients, watch)
             return self._take_up(wishes, sizes, gradients, watch)
         if self._steps < self._next:
@@ -124,10 +126,13 @@ class Control:
 
     def _quiet(self, gradients: Gradients) -> bool:
         """Whether a rank without peers has nothing to decide after this step."""
-        if self._stop.asked or gradients.found or self._told not in (None, self.batch):
+        if self._stop.asked or gradients.found:
             return False
-        tune_at = self._tuned[1] + TUNE_S if self.tuner.bounds.adaptive else float("inf")
-        return time.monotonic() < min(self._save_at, tune_at)
+        now = time.monotonic()
+        if now < self._look_at and now < self._save_at:
+            return True
+        self._look_at = now + LOOK_S
+        return False
 
     def _wishes(
         self, gradients: Gradients, watch: Stopwatch

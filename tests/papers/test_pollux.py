@@ -21,7 +21,7 @@ from weft.pieces.size.genetic import Matrix
 from weft.policies.pollux.machines import Machines
 from weft.policies.pollux.nsga import search
 from weft.policies.pollux.pareto import Goals, crowding, fronts, utility
-from weft.policies.pollux.policy import Memory, Pollux
+from weft.policies.pollux.policy import Memory, Pollux, _recall
 from weft.policies.pollux.speedups import restart_factor, speedups, worth
 from weft.testing import check_policy, view_of
 
@@ -416,6 +416,19 @@ def test_memory_of_other_jobs_and_machines_is_no_trouble() -> None:
     view = replace(seen("2x4:t4", {"a": None}, 600.0, Told()), memory=gone)
 
     assert sizes(view, Pollux()) == {"a": 8}
+
+
+@pytest.mark.parametrize(("by_rank", "expected"), [(False, [2.0, 1.0]), (True, [1.0, 2.0])])
+def test_the_authors_code_takes_one_job_for_another_when_their_order_changes(
+    by_rank: bool, expected: list[float]
+) -> None:
+    a, b, gone, new = (JobId(name) for name in ("a", "b", "gone", "new"))
+    states = np.array([1.0, 3.0, 2.0]).reshape(3, 1, 1)  # of a, gone and b
+
+    found = _recall(Memory((a, gone, b), ("p",), states), (new, b, a), ("p",), by_rank=by_rank)
+
+    assert found is not None
+    assert found[:, 0, 0].tolist() == [0.0, *expected]
 
 
 def test_the_policy_keeps_the_contract() -> None:

@@ -135,16 +135,20 @@ def _crossed(states: Counts, parents: Rows, rng: np.random.Generator) -> Counts:
 
 
 def _mutated(matrix: Matrix, states: Counts, rng: np.random.Generator) -> Counts:
-    """Rows go back to what is held, entries are lost, and those on nodes with room grow."""
+    """Rows go back to what is held, entries are lost, others on nodes with room grow; in place."""
     reset, thin = rng.random((2, *states.shape[:2]), dtype=np.float32)
-    states = np.where((reset < RESET)[:, :, None], matrix.held[:, None], states)
-    states[(thin < THIN)[:, :, None] & (rng.random(states.shape, dtype=np.float32) < CUT)] = 0
-    room = states.sum(axis=0) < matrix.capacity
-    present = (states > 0) & room
-    some = room / len(states)
-    own = present / np.maximum(present.sum(axis=0), 1)
-    grown = rng.random(states.shape, dtype=np.float32) < some + own - some * own
-    now = states[grown]
-    most = np.broadcast_to(matrix.capacity, states.shape)[grown]
-    states[grown] = now + np.floor(rng.random(len(now), dtype=np.float32) * (most - now + 1))
+    job, one = np.nonzero(reset < RESET)
+    states[job, one] = matrix.held[job]
+    job, one = np.nonzero(thin < THIN)
+    rows = states[job, one]
+    states[job, one] = rows * (rng.random(rows.shape, dtype=np.float32) >= CUT)
+    present = states > 0
+    room = (states.sum(axis=0) < matrix.capacity).astype(np.float32)
+    some = room / np.float32(len(states))
+    own = room / np.maximum(np.count_nonzero(present, axis=0), 1).astype(np.float32)
+    chance = np.where(present, some + own - some * own, some)
+    job, one, node = np.nonzero(rng.random(states.shape, dtype=np.float32) < chance)
+    now = states[job, one, node]
+    span = matrix.capacity[node] - now + 1
+    states[job, one, node] = now + np.floor(rng.random(len(now), dtype=np.float32) * span)
     return states

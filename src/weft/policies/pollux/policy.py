@@ -10,8 +10,9 @@ Cost        O(generations x population x jobs x nodes), after O(jobs x GPUs) for
 Deviations  one objective, not a Pareto set: only fitness decides in the end. The search ends
             after `patience` generations without gain. What jobs hold is always among the states
             to start from, so that a search never makes fitness worse, and so is everybody at the
-            smallest size. `artifact=true` does none of these, and clears a node on which jobs
-            that span nodes meet for the first of them, as the authors' code does. Kinds of GPUs
+            smallest size. `artifact=true` does none of these: it breeds as the authors' code does,
+            and clears a node on which jobs that span nodes meet for the first of them; jobs and
+            beliefs then fit one model over all kinds, and stop early, as theirs do. Kinds of GPUs
             are not told apart, as in the simulator of Sia (SOSP 2023): machines are shown in
             parts of the size of the smallest, a job is given at most the GPUs of the smallest
             kind, and one that spans kinds keeps the kind with most. A job that asks for a part
@@ -56,9 +57,8 @@ class Pollux:
     `p` tempers fairness (more negative is fairer), `interval` is the length of a round.
     `population` and `generations` bound the search, which ends after `patience` generations
     without gain. A job that can do with fewer uses at most `max_nodes` nodes. `kinds` says which
-    kind a job keeps that was given as many GPUs of several. With `artifact` the search keeps a
-    Pareto set of fitness and utility, starts from the last one, and takes all its generations,
-    as the authors' code does.
+    kind a job keeps that was given as many GPUs of several. With `artifact` the search is the
+    authors': a Pareto set of fitness and utility, from the last one on, in all its generations.
     """
 
     p: float = -1.0
@@ -106,7 +106,7 @@ class Pollux:
         matrix = self._matrix(view, machines, known, order)
         names = tuple(part.name for part in machines.parts)
         jobs = tuple(view.job(row).id for row in order)
-        last = _recall(view.memory, jobs, names)
+        last = _recall(view.memory, jobs, names, by_rank=self.artifact)
         if self.artifact:
             goals = Goals(self.p, known.values[order], machines.capacity)
             states, best = self._searched(matrix, last, view.rng, goals)
@@ -175,8 +175,14 @@ class Pollux:
         return wanted
 
 
-def _recall(memory: object, jobs: tuple[JobId, ...], parts: tuple[str, ...]) -> Counts | None:
-    """The last population in terms of the jobs and machines there are now."""
+def _recall(
+    memory: object, jobs: tuple[JobId, ...], parts: tuple[str, ...], *, by_rank: bool = False
+) -> Counts | None:
+    """The last population in terms of the jobs and machines there are now.
+
+    With `by_rank` the first of the jobs that are still there gets the row of whoever was the
+    first of them, and so on: the authors' code loses track of jobs whose precedence changed.
+    """
     if not isinstance(memory, Memory):
         return None
     states = np.zeros((len(jobs), memory.states.shape[1], len(parts)), dtype=np.float32)
@@ -185,6 +191,8 @@ def _recall(memory: object, jobs: tuple[JobId, ...], parts: tuple[str, ...]) -> 
     rows = [i for i, job in enumerate(jobs) if job in job_at]
     columns = [i for i, part in enumerate(parts) if part in part_at]
     old_rows = np.array([job_at[jobs[i]] for i in rows], dtype=np.intp)
+    if by_rank:
+        old_rows.sort()
     old_columns = [part_at[parts[i]] for i in columns]
     if rows and columns:
         kept = memory.states[old_rows][:, :, old_columns]

@@ -2,9 +2,100 @@
 
 from __future__ import annotations
 
+import json
+import statistics
 from pathlib import Path
+from typing import Any
+
+from weft.perf.interference import rates, shipped
+
+HOME = Path(__file__).resolve().parents[2] / "src" / "weft" / "perf" / "data" / "h200.json"
+SHARING = ("timeslicing", "mps")
 
 
 def ship(folder: Path) -> None:
     """Write `weft/perf/data/h200.json` from what `python -m benchmarks.gpu_profiles` measured."""
-    raise NotImplementedError(folder)
+    tables = {sharing: read(folder / f"pairs-{sharing}.json") for sharing in SHARING}
+    best = fastest(tables)
+    pairs = {sharing: speeds(table, best) for sharing, table in tables.items()}
+    whole = {
+        "gpu": "NVIDIA H200, 141 GB",
+        "by": "python -m benchmarks.gpu_profiles",
+        "alone": sizes(folder),
+        "pairs": pairs,
+        "noise": noises(folder),
+    }
+    HOME.write_text(json.dumps(whole, indent=1) + "\n")
+    for sharing, rows in pairs.items():
+        print(f"{sharing}: {len(rows)} pairs, {against_model(rows, sharing)}")
+
+
+def read(path: Path) -> Any:
+    """A file of `weft profile`."""
+    return json.loads(path.read_text())
+
+
+def name(one: dict[str, Any]) -> str:
+    """What a workload is called."""
+    return f"{one['model']}:{one['batch']}"
+
+
+def fastest(tables: dict[str, Any]) -> dict[str, float]:
+    """The shortest step alone of each workload: alone, MPS makes no difference."""
+    found: dict[str, float] = {}
+    for table in tables.values():
+        for one in table["alone"]:
+            found[name(one)] = min(one["step_s"], found.get(name(one), one["step_s"]))
+    return found
+
+
+def speeds(table: Any, best: dict[str, float]) -> list[list[Any]]:
+    """Rows of two workloads and their speeds, none above its speed alone."""
+    rows = []
+    for pair in table["together"]:
+        ends = []
+        for which in ("one", "other"):
+            alone = table["alone"][pair[which]]
+            speed = pair[f"speed_{which}"] * best[name(alone)] / alone["step_s"]
+            ends.append((name(alone), round(min(speed, 1.0), 4)))
+        rows.append([ends[0][0], ends[1][0], ends[0][1], ends[1][1]])
+    return rows
+
+
+def sizes(folder: Path) -> dict[str, dict[str, float]]:
+    """Each model at each batch size alone."""
+    found = {}
+    for path in sorted(folder.glob("alone-*.json")):
+        model = path.stem.removeprefix("alone-")
+        for point in read(path)["points"]:
+            seconds = {key: round(point[key], 6) for key in ("step_s", "data_s", "compute_s")}
+            memory = {"mem_gb": round(point["mem_gb"], 3)}
+            found[f"{model}:{point['batch']}"] = seconds | memory
+    return found
+
+
+def noises(folder: Path) -> dict[str, list[dict[str, float]]]:
+    """Noise scale of two tasks as they are learnt: by definition, and as estimated on the way."""
+    return {
+        path.stem.removeprefix("noise-"): [
+            {
+                "step": check["step"],
+                "loss": round(check["loss"], 4),
+                "noise": round(check["direct"]["noise"], 1),
+                "estimated": round(check["running"]["noise"], 1),
+            }
+            for check in read(path)
+        ]
+        for path in sorted(folder.glob("noise-*.json"))
+    }
+
+
+def against_model(rows: list[list[Any]], sharing: str) -> str:
+    """How far the shipped interference model is from these speeds."""
+    off = []
+    for one, other, *seen in rows:
+        group = [shipped().known[tag] for tag in (one, other)]
+        said = rates(group, sharing)
+        off += [abs(float(a) / b - 1.0) for a, b in zip(said, seen, strict=True)]
+    tenth = statistics.quantiles(off, n=10)[-1]
+    return f"the model is off by {statistics.median(off):.1%} (median), {tenth:.1%} (one in ten)"

@@ -25,7 +25,7 @@ from weft.perf.host import shipped as shipped_sensitivities
 from weft.perf.layered import Layered
 from weft.perf.learner import Learner
 from weft.perf.linear import LinearBeliefs
-from weft.perf.neighbouring import MeasuredPairs, Unordered, profile_of
+from weft.perf.neighbouring import MeasuredPairs, profile_of, unordered
 from weft.perf.replay import Replay
 from weft.perf.shipped import shipped_models
 from weft.perf.tables import ModelTable, read_tables
@@ -75,7 +75,7 @@ def speeds(setup: Setup, trace: Trace, cluster: Cluster, policy: Policy) -> Spee
         return known
     together = MeasuredPairs(
         profile_of,
-        Unordered(setup.sharing),
+        unordered(setup.sharing, setup.pairs),
         sensitivity=_host(setup, cluster, policy),
         # Jobs that choose their own batch have it in their pace already.
         batching=batching_of if known.perf.steady else untuned,

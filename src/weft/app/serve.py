@@ -20,7 +20,7 @@ from weft.perf.colocation import Colocated
 from weft.perf.interference import MPS, TIMESLICING
 from weft.perf.live import LiveBeliefs
 from weft.perf.live_training import LiveTraining
-from weft.perf.neighbouring import Unordered, profile_of
+from weft.perf.neighbouring import Unordered, profile_of, unordered
 from weft.runtime.admit import check_job
 from weft.runtime.driver import Driver
 from weft.runtime.ledger import JobRecord
@@ -40,7 +40,8 @@ class Settings:
 
     `engine` and `policy` are names with parameters. `state` is the folder of everything that
     survives; None keeps nothing, for tests. `policy` None goes on with what decided last.
-    `slots` is for the local engine: CPU slots where there are no GPUs, 0 for one a core.
+    `slots` is for the local engine: CPU slots where there are no GPUs, 0 for one a core. `pairs`
+    is a file of speeds of jobs beside each other, as `weft profile` writes it.
     """
 
     engine: str = "local"
@@ -50,6 +51,7 @@ class Settings:
     policy: str | None = None
     slots: int = 0
     predictor: str = ""
+    pairs: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class Live:
             policy=None if policy is None else self.quotas.around(policy),
             predictor=lambda: _predictor(settings.predictor),
             beliefs=LiveBeliefs,
-            colocation=lambda: _together(engine),
+            colocation=lambda: _together(engine, settings.pairs),
             training=LiveTraining,
         )
 
@@ -184,13 +186,13 @@ def write_private(path: Path, body: Any) -> None:
     fresh.replace(path)
 
 
-def _together(engine: Engine) -> Colocated:
+def _together(engine: Engine, pairs: str) -> Colocated:
     """What is believed of jobs on the same devices; of simulated ones it is the truth."""
     sharing = getattr(engine, "sharing", "")
     if sharing:
         return coupled(sharing)
     mps = getattr(engine, "mps", False)
-    return Colocated(profile_of, Unordered(MPS if mps else TIMESLICING))
+    return Colocated(profile_of, unordered(MPS if mps else TIMESLICING, pairs))
 
 
 def coupled(sharing: str) -> Colocated:

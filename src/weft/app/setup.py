@@ -25,7 +25,8 @@ class Setup:
     lets each job's model say; `checkpoint_s` is how long a stop takes. `profiles` is a folder
     of measured tables; `free_moves` lets a job change nodes without a restart if it keeps its
     shape, as the Sia simulator does. `perf` names another truth about speeds;
-    `sharing` is how a device serves several jobs at once: timeslicing or mps.
+    `sharing` is how a device serves several jobs at once: timeslicing or mps; `pairs` a file
+    of speeds of jobs beside each other, as `weft profile` writes it.
     """
 
     workload: str | Trace
@@ -44,6 +45,7 @@ class Setup:
     free_moves: bool = False
     perf: str = ""
     sharing: str = "timeslicing"
+    pairs: str = ""
 
     @property
     def workload_name(self) -> str:

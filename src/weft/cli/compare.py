@@ -36,6 +36,7 @@ def compare(
     profiles: o.Profiles = "",
     perf: o.Perf = "",
     sharing: o.GpuSharing = "timeslicing",
+    pairs: o.PairsFile = "",
     restart_cost: o.RestartCost = None,
     free_moves: o.FreeMoves = False,
     checkpoint_cost: o.CheckpointCost = 0.0,
@@ -76,6 +77,7 @@ def compare(
             free_moves=free_moves,
             perf=perf,
             sharing=sharing,
+            pairs=pairs,
         )
         chosen = dict.fromkeys(policy or DEFAULT)
         setups = [

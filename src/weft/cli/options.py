@@ -65,6 +65,15 @@ GpuSharing = Annotated[
         rich_help_panel=SIM,
     ),
 ]
+PairsFile = Annotated[
+    str,
+    typer.Option(
+        "--pairs",
+        help="Measured speeds of jobs beside each other: what `weft profile --beside` wrote.",
+        metavar="FILE",
+        rich_help_panel=SIM,
+    ),
+]
 FreeMoves = Annotated[
     bool,
     typer.Option(

@@ -31,6 +31,10 @@ def serve(
     predictor: Annotated[
         str, typer.Option(help="Who tells remaining times to policies that ask.")
     ] = "",
+    pairs: Annotated[
+        str,
+        typer.Option(help="Speeds of jobs beside each other, as `weft profile --beside` wrote it."),
+    ] = "",
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log decisions.")] = False,
 ) -> None:
     """Run the scheduler service: REST API, events, metrics.
@@ -52,7 +56,7 @@ def serve(
 
         level = logging.INFO if verbose else logging.WARNING
         logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-        settings = Settings(engine, state, host, port, policy, slots, predictor)
+        settings = Settings(engine, state, host, port, policy, slots, predictor, pairs)
         run(settings, ready=lambda url: announce(url, settings.state))
 
 

@@ -27,6 +27,7 @@ def simulate(
     profiles: o.Profiles = "",
     perf: o.Perf = "",
     sharing: o.GpuSharing = "timeslicing",
+    pairs: o.PairsFile = "",
     restart_cost: o.RestartCost = None,
     free_moves: o.FreeMoves = False,
     checkpoint_cost: o.CheckpointCost = 0.0,
@@ -70,6 +71,7 @@ def simulate(
             free_moves,
             perf,
             sharing,
+            pairs,
         )
         with progress_bars([policy], quiet=quiet or as_json) as progress:
             result = run_all([setup], processes=1, progress=progress)

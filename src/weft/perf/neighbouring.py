@@ -5,26 +5,44 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
 
 from weft.core.model import Job
 from weft.core.ports import Resident
 from weft.core.profile import Profile
 from weft.perf.colocation import Colocated
 from weft.perf.interference import TIMESLICING, Features, shipped
+from weft.perf.measured import read_measured, shipped_pairs
+from weft.perf.pairs import Pairs
 from weft.perf.profiles import hinted
 from weft.perf.throughputs import Throughputs
 
 
 @dataclass(frozen=True, slots=True)
 class Unordered:
-    """Speeds of a group that nobody orders, under the driver's time slicing or MPS."""
+    """Speeds of a group that nobody orders, under the driver's time slicing or MPS.
+
+    Pairs are as they were measured, in `pairs` or in what ships; all else is by the model.
+    """
 
     discipline: str = TIMESLICING
+    pairs: Pairs | None = None
 
     def __call__(self, group: Sequence[Profile]) -> Sequence[float]:
         """The speed of each as a part of its speed alone."""
+        if len(group) == 2:
+            one, other = group
+            for table in (self.pairs, shipped_pairs(self.discipline)):
+                known = None if table is None else table.known(one.tag, other.tag)
+                if known is not None:
+                    return known
         rates = shipped().rates([_features(profile) for profile in group], self.discipline)
         return [float(rate) for rate in rates]
+
+
+def unordered(discipline: str, pairs: str = "") -> Unordered:
+    """Speeds under a discipline, with a person's own table of pairs where one is named."""
+    return Unordered(discipline, read_measured(Path(pairs).expanduser()) if pairs else None)
 
 
 def profile_of(job: Job) -> Profile:

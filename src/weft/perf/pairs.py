@@ -43,11 +43,15 @@ class Pairs:
         return found
 
     def between(self, one: str, other: str) -> tuple[float, float]:
-        """Speeds of two workloads beside each other."""
-        if (known := self.speeds.get((one, other))) is not None:
-            return known
+        """Speeds of two workloads beside each other; full ones of a pair nobody measured."""
+        return self.known(one, other) or (1.0, 1.0)
+
+    def known(self, one: str, other: str) -> tuple[float, float] | None:
+        """Measured speeds of two workloads beside each other; None where nobody measured them."""
+        if (found := self.speeds.get((one, other))) is not None:
+            return found
         back = self.speeds.get((other, one))
-        return (1.0, 1.0) if back is None else (back[1], back[0])
+        return None if back is None else (back[1], back[0])
 
     def average(self, tag: str) -> float | None:
         """Mean speed of a workload over all its measured partners; None where there are none."""

@@ -42,13 +42,17 @@ POLITE = SCRIPT.replace(
 POLITE = POLITE.replace("x = torch", "mine = Path(f'step-{os.getpid()}')\nx = torch", 1)
 
 
-def test_a_script_is_measured_at_every_size_it_allows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder that is the present one, and where temporary ones are made."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path
+
+
+def test_a_script_is_measured_at_every_size_it_allows(here: Path) -> None:
     Path("train.py").write_text(SCRIPT)
     command = ["--cpu", "--each", "0.5", "--out", "p.json", "--", sys.executable, "train.py"]
 
@@ -71,7 +75,7 @@ def test_a_script_is_measured_at_every_size_it_allows(
     assert found["kind"] == "cpu"
     assert max(map(len, ran.stdout.splitlines())) <= 80
     assert "gradient noise scale" in ran.stdout
-    assert not list(tmp_path.glob("weft-profile-*"))
+    assert not list(here.glob("weft-profile-*"))
 
 
 @pytest.mark.parametrize(
@@ -96,13 +100,7 @@ def test_more_gpus_than_there_are_is_a_mistake(monkeypatch: pytest.MonkeyPatch) 
     assert "500 GPUs are asked for" in ran.stderr
 
 
-def test_scripts_are_measured_alone_and_beside_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setenv("COLUMNS", "80")
+def test_scripts_are_measured_alone_and_beside_each_other(here: Path) -> None:
     Path("train.py").write_text(POLITE)
     other = f"{sys.executable} train.py"
     command = ["--cpu", "--each", "1", "--beside", other, "--beside", other, "--every-pair"]
@@ -123,7 +121,7 @@ def test_scripts_are_measured_alone_and_beside_each_other(
     assert found["sharing"] == "timeslicing"
     assert max(map(len, ran.stdout.splitlines())) <= 80
     assert "a:16" in ran.stdout
-    assert not list(tmp_path.glob("weft-profile-*"))
+    assert not list(here.glob("weft-profile-*"))
 
 
 @pytest.mark.parametrize(
@@ -137,10 +135,9 @@ def test_scripts_are_measured_alone_and_beside_each_other(
     ],
 )
 def test_what_cannot_be_measured_beside_is_answered_with_a_hint(
-    options: list[str], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: list[str], what: str, here: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("train.py").write_text(SCRIPT)
+    (here / "train.py").write_text(SCRIPT)
 
     ran = CliRunner().invoke(cli, ["profile", "--cpu", *options, "--", sys.executable, "train.py"])
 

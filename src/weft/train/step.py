@@ -83,7 +83,8 @@ class Step:
         cell = self.cell
         if cell is None or self._trained is None:
             raise TrainError("job.backward was called outside job.step()")
-        self.loss = loss.detach()
+        if cell.last or cell.ragged:
+            self.loss = loss.detach()
         (loss if cell.weight == 1.0 else loss * cell.weight).backward()  # type: ignore[no-untyped-call]
         if cell.first and not cell.last:
             self._trained.gradients.after_first(cell.weight)

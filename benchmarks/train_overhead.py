@@ -23,10 +23,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROUNDS = 28
+ROUNDS = 40
 # Sets of processes: of two equal loops in a process the one made last was up to 4 % faster, as
 # its memory happens to lie, so each is made first in half of them.
-PAIRS = 4
+PAIRS = 8
 # Long enough for 64 of the shortest steps: what happens once in so many is in every stretch.
 STRETCH_S = 0.35
 WARM = 80

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -335,6 +336,26 @@ def test_webhooks_are_listed_added_and_removed(known: Client) -> None:
     assert "not an http" in weft("webhook", "add", "ftp://127.0.0.1/", code=2).stderr
     assert weft("webhook", "remove", str(made["id"])).stdout.startswith("removed")
     assert "weft webhook list" in weft("webhook", "remove", "nobody", code=2).stderr
+
+
+def test_a_demonstration_that_is_ended_takes_its_service_and_jobs_along(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [PYTHON, "-m", "weft", "demo", "--port", str(free_port())],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as demo:
+        assert demo.stdout is not None
+        said = next(line for line in demo.stdout if "API: http" in line)
+        demo.terminate()
+        said += demo.stdout.read()
+
+    assert demo.returncode == 0, said
+    assert "leaving" in said
+    assert not list(tmp_path.glob("weft-demo-*"))
+    with pytest.raises(OSError):
+        urllib.request.urlopen(said.split("API: ")[1].split()[0] + "/healthz", timeout=5)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -21,7 +22,10 @@ LOOPBACK = "127.0.0.1"
 
 @contextmanager
 def own_service(state: Path, port: int, *more: str) -> Iterator[Client]:
-    """A client of `weft serve` with its state in `state`; it is asked to leave at the end."""
+    """A client of `weft serve` with its state in `state`; it is asked to leave at the end.
+
+    For the main thread: a signal to end us is a KeyboardInterrupt inside.
+    """
     log = state / "service.log"
     state.mkdir(parents=True, exist_ok=True)
     port = port if is_free(port) else free_port()
@@ -36,11 +40,27 @@ def own_service(state: Path, port: int, *more: str) -> Iterator[Client]:
             env={**os.environ, "WEFT_TOKEN": ""},
         )
     try:
-        client = Client(f"http://{LOOPBACK}:{port}", token="")
-        wait_for(client, service, log)
-        yield client
+        with interruptible():
+            client = Client(f"http://{LOOPBACK}:{port}", token="")
+            wait_for(client, service, log)
+            yield client
     finally:
         stop(service)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Whoever ends us by a signal, or closes our terminal, is taken to have pressed Ctrl-C."""
+    before = {which: signal.signal(which, _interrupt) for which in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for which, handler in before.items():
+            signal.signal(which, handler)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def wait_for(client: Client, service: subprocess.Popen[bytes], log: Path) -> None:

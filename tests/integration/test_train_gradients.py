@@ -1,4 +1,4 @@
-"""Real gloo ranks: what a rank sees of its own gradients while DDP averages them."""
+"""Real gloo ranks: what a rank sees of its own gradients, and how they are averaged by hand."""
 
 from __future__ import annotations
 
@@ -30,13 +30,19 @@ def look(folder: str, as_view: bool) -> None:
         watched.begin(step)
         with seen.no_sync():
             (seen(sample) / 2).backward()
-        watched.before_last()
-        (seen(sample) / 2).backward()
+            if watched.measuring:
+                (seen(sample) / 2).backward()
+                watched.before_average()
+                gang.average(model.parameters())
+        if not watched.measuring:
+            (seen(sample) / 2).backward()
         watched.after_last(total=4, few=2.0)
+        assert model.weight.grad is not None
+        assert model.weight.grad.tolist() == [[1.0, 2.0]]
         model.weight.grad = None
         norms = watched.take()
         found.append(None if norms is None else [norms.few_sqr, norms.many_sqr])
-        assert watched.ready is not None
+        assert (watched.ready is not None) == watched.measuring
     (Path(folder) / f"{os.environ['RANK']}.json").write_text(json.dumps(found))
     gang.leave()
 
@@ -51,3 +57,27 @@ def test_own_gradients_are_measured_before_and_the_mean_after_averaging(
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
     assert first == [pytest.approx([4.0, 5.0]), None, pytest.approx([4.0, 5.0])]
     assert second == [pytest.approx([16.0, 5.0]), None, pytest.approx([16.0, 5.0])]
+
+
+def average(folder: str) -> None:
+    """A gradient of every rank, of one rank, of none, and of another type."""
+    gang = Gang(Environment.read(), "cpu")
+    every, one, none = (torch.nn.Parameter(torch.zeros(2)) for _ in range(3))
+    wide = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
+    every.grad = torch.full((2,), 2.0 + 2.0 * gang.rank)
+    wide.grad = torch.full((3,), 4.0 * gang.rank, dtype=torch.float64)
+    if gang.rank == 0:
+        one.grad = torch.tensor([8.0, 0.0])
+    gang.average([every, wide, one, none])
+    found = [None if p.grad is None else p.grad.tolist() for p in (every, wide, one, none)]
+    (Path(folder) / f"{gang.rank}.json").write_text(json.dumps(found))
+    gang.leave()
+
+
+def test_gradients_are_averaged_wherever_a_rank_has_one(tmp_path: Path) -> None:
+    codes = ranks.finish(ranks.start(average, 2, {}, str(tmp_path)))
+
+    assert codes == [0, 0]
+    for rank in range(2):
+        found = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert found == [[3.0, 3.0], [2.0, 2.0, 2.0], [4.0, 0.0], None]

@@ -174,6 +174,8 @@ class Control:
         now = time.monotonic()
         if self._steps - steps < TUNE_STEPS or now - since < TUNE_S:
             return self.batch
+        if not watch.count("grad_s"):
+            return self.batch
         self._tuned = (self._steps, now)
         data_s = watch.median("data_s")
         self.tuner.observe(
@@ -203,6 +205,7 @@ class Control:
             if batch != self.batch:
                 self.batch = batch
                 watch.clear()  # the medians were of another batch
+                gradients.every = 1  # measured steps say what the gradient takes of a step
                 self._rest = 1  # and steps may be much longer now
                 self._tuned = (self._steps, time.monotonic())
         return Order(stop=agreed[STOP] > 0.0, save=agreed[SAVE] > 0.0)

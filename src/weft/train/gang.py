@@ -7,7 +7,7 @@ is read at the next, so nobody waits for it, and everybody acts on it at the sam
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,8 @@ import torch.distributed as dist
 
 from weft.train.errors import TrainError
 from weft.wire.environment import Environment
+
+CHUNK = 32 << 20
 
 
 class Gang:
@@ -61,12 +63,26 @@ class Gang:
             work.wait()
         return told.tolist()
 
-    def summed(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Sum tensors over the ranks, in place."""
-        if self.size > 1 and tensors:
-            works = [dist.all_reduce(t, async_op=True) for t in tensors]
-            for work in works:
-                work.wait()
+    def average(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Average gradients over the ranks; a rank without one adds nothing to that of the others.
+
+        A parameter that has none anywhere keeps none.
+        """
+        every = list(parameters)
+        if self.size == 1 or not every:
+            return
+        there = torch.tensor([float(p.grad is not None) for p in every], device=self.device)
+        dist.all_reduce(there)
+        used = [p for p, ranks in zip(every, there.tolist(), strict=True) if ranks]
+        for parameter in used:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        for some in _chunks([p.grad for p in used if p.grad is not None]):
+            flat = torch.cat([gradient.flatten() for gradient in some]).div_(self.size)
+            dist.all_reduce(flat)
+            parts = torch.split(flat, [gradient.numel() for gradient in some])
+            for gradient, part in zip(some, parts, strict=True):
+                gradient.copy_(part.view_as(gradient))
 
     def gather(self, value: Any) -> list[Any]:
         """Every rank's value, at rank 0; an empty list at the others."""
@@ -99,6 +115,20 @@ class Gang:
         if self._made and dist.is_initialized():
             dist.destroy_process_group()
             self._made = False
+
+
+def _chunks(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """Tensors of one type together, up to some megabytes: few sums, little memory beside them."""
+    held: list[torch.Tensor] = []
+    size = 0
+    for tensor in tensors:
+        if held and (size + tensor.nbytes > CHUNK or tensor.dtype != held[0].dtype):
+            yield held
+            held, size = [], 0
+        held.append(tensor)
+        size += tensor.nbytes
+    if held:
+        yield held
 
 
 def _device(env: Environment, asked: str | None) -> torch.device:

@@ -10,11 +10,10 @@ a Python communication hook on every step made steps of 4 ms a tenth longer.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.utils.hooks import RemovableHandle
 
 from weft.train.stats import Norms
 from weft.train.timing import Clock
@@ -43,10 +42,7 @@ class Gradients:
         self._ranks = ranks
         self._clock = clock
         self._before: torch.Tensor | None = None
-        self._own: list[torch.Tensor] = []
-        self._listening: list[RemovableHandle] = []
-        self._latest: torch.Tensor | None = None
-        self._noting: RemovableHandle | None = None
+        self._own_at = 0.0
         self._few: torch.Tensor | None = None
         self._norms: tuple[torch.Tensor, float, float] | None = None
         self._read_at = 0
@@ -54,9 +50,9 @@ class Gradients:
         self._step = 0
         self._cost = 0.0
         self._late = any(p.is_cuda for p in self._parameters) if late is None else late
-        self.every = ON_GPU if self._late else 1
+        self.every = 1
         self.measuring = False
-        self.ready: Any = None  # when the last of this rank's own gradients was there
+        self.ready: Any = None  # when this rank's own gradient was whole, where that was seen
 
     def begin(self, step: int) -> None:
         """A new step: decide whether to measure it."""
@@ -76,52 +72,23 @@ class Gradients:
             self._few = self._total() / (scale * scale)
             self._cost += time.perf_counter() - began
 
-    def before_last(self) -> None:
-        """The backward pass whose gradients the ranks will average comes next."""
-        if self.measuring:
-            began = time.perf_counter()
-            self._own = []
-            self._listening = [_listen(parameter, self._arrived) for parameter in self._parameters]
-            self._cost += time.perf_counter() - began
+    def before_average(self) -> None:
+        """The gradient of this rank alone is whole; the mean over the ranks comes next."""
+        self.ready = self._clock.now()
+        self._own_at = time.perf_counter()
+        self._few = self._total()
 
     def after_last(self, total: int, few: float) -> None:
         """The step's gradient is whole: `total` samples, `few` in what was seen before."""
         if not self.measuring:
             return
-        began = time.perf_counter()
-        if self._ranks > 1:
-            self._heard()
+        # What averaging by hand takes is part of the cost: DDP would have done it on the way.
+        began = self._own_at if self._ranks > 1 else time.perf_counter()
         if self._few is not None:
             self._found(torch.stack([self._few, self._total()]), few, float(total))
         elif self._ranks == 1:
             self._compare(float(total))
         self._cost += time.perf_counter() - began
-
-    def _arrived(self, parameter: torch.Tensor) -> None:
-        """A parameter has this rank's own gradient, which is not averaged yet."""
-        began = time.perf_counter()
-        assert parameter.grad is not None
-        self._own.append(torch.linalg.vector_norm(parameter.grad))
-        self._latest = parameter
-        self.ready = self._clock.now()
-        self._cost += time.perf_counter() - began
-
-    def _heard(self) -> None:
-        """Stop listening, but for the parameter whose gradient was the last to come."""
-        for handle in self._listening:
-            handle.remove()
-        self._listening = []
-        if not self._own:
-            return
-        norms = torch.stack(self._own).double()
-        self._few, self._own = torch.dot(norms, norms), []
-        if self._noting is not None:
-            self._noting.remove()
-        assert self._latest is not None
-        self._noting = _listen(self._latest, self._note)
-
-    def _note(self, _: torch.Tensor) -> None:
-        self.ready = self._clock.now()
 
     def _compare(self, total: float) -> None:
         now = torch.cat([p.grad.flatten() for p in self._parameters if p.grad is not None])
@@ -169,11 +136,6 @@ class Gradients:
     def _total(self) -> torch.Tensor:
         held = [p.grad for p in self._parameters if p.grad is not None]
         return torch.nn.utils.get_total_norm(held).double().square()
-
-
-def _listen(parameter: torch.Tensor, then: Callable[[torch.Tensor], None]) -> RemovableHandle:
-    handle: RemovableHandle = parameter.register_post_accumulate_grad_hook(then)  # type: ignore[no-untyped-call]
-    return handle
 
 
 def _sqr(flat: torch.Tensor) -> torch.Tensor:

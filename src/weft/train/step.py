@@ -67,16 +67,22 @@ class Step:
         if cell.first:
             trained.gradients.begin(self.steps)
         if self._gang.size > 1:
-            averaged = cell.last and not cell.ragged
-            if trained.model.require_backward_grad_sync != averaged:  # setting it is not cheap
-                trained.model.require_backward_grad_sync = averaged
-            if cell.ragged:
-                # Ranks without samples run no forward, so nobody may wait for their buffers.
-                trained.model.require_forward_param_sync = False
-            elif cell.last:
-                trained.gradients.before_last()
+            self._prepare(cell, trained)
         self._propagated = False
         self._began = self._clock.now()
+
+    def _prepare(self, cell: Cell, trained: Trained) -> None:
+        """Tell DDP whether this backward pass is its to average."""
+        averaged = cell.last and not self._by_hand(cell, trained)
+        if trained.model.require_backward_grad_sync != averaged:  # setting it is not cheap
+            trained.model.require_backward_grad_sync = averaged
+        if cell.first and trained.model.require_forward_param_sync == cell.ragged:
+            # Ranks without samples run no forward, so nobody may wait for their buffers.
+            trained.model.require_forward_param_sync = not cell.ragged
+
+    def _by_hand(self, cell: Cell, trained: Trained) -> bool:
+        """Whether DDP does not average: own gradients are to be seen, or some ranks have none."""
+        return self._gang.size > 1 and (cell.ragged or trained.gradients.measuring)
 
     def backward(self, loss: torch.Tensor) -> None:
         """Backpropagate, weighted by the cell's part in the step."""
@@ -120,13 +126,20 @@ class Step:
             self.steps += 1
             self._done(cell)
 
+    def sync_s(self) -> float:
+        """Seconds of a step from a rank's own gradient to the optimizer's step; 0 for one rank."""
+        own, whole = self._watch.median("grad_s"), self._watch.median("last_s")
+        return max(whole - own, 0.0) if self._gang.size > 1 and own else 0.0
+
     def _free(self, used_s: float) -> None:
         self._gate.leave(*self._gate.gpus, used_s=used_s)
 
     def _optimize(self, cell: Cell, trained: Trained) -> None:
-        if cell.ragged:
-            self._average_by_hand(trained)
-        else:
+        if self._by_hand(cell, trained):
+            if not cell.ragged:
+                trained.gradients.before_average()
+            self._gang.average(p for p in trained.bare.parameters() if p.requires_grad)
+        if not cell.ragged:
             alone = self._gang.size == 1
             few = cell.stop - cell.start if alone else cell.total / self._gang.size
             trained.gradients.after_last(cell.total, float(few))
@@ -140,25 +153,12 @@ class Step:
             self.stepping = False
         trained.optimizer.zero_grad(set_to_none=True)
 
-    def _average_by_hand(self, trained: Trained) -> None:
-        """Average gradients without DDP: some ranks have none of their own."""
-        held = []
-        for parameter in trained.bare.parameters():
-            if parameter.requires_grad:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-                held.append(parameter.grad)
-        self._gang.summed(held)
-        for gradient in held:
-            gradient.div_(self._gang.size)
-
     def _timed(self, cell: Cell, trained: Trained) -> None:
-        end, ready = self._clock.now(), trained.gradients.ready
-        if not cell.last or ready is None:
+        end = self._clock.now()
+        if not cell.last or self._gang.size == 1:
             self._watch.span("grad_s", self._began, end)
-        else:
-            self._watch.span("grad_s", self._began, ready)
-            self._watch.span("sync_s", ready, end)
+        elif trained.gradients.ready is not None:
+            self._watch.span("grad_s", self._began, trained.gradients.ready)
         if cell.last:
             self._watch.span("last_s", self._began, end)
             if self._last_end is not None:

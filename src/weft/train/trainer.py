@@ -280,11 +280,12 @@ class Job:
 
     def _values(self) -> dict[str, float]:
         watch, batch = self._watch, self.batch
-        values = {name: watch.median(name) for name in ("step_s", "grad_s", "sync_s", "token_s")}
+        values = {name: watch.median(name) for name in ("step_s", "grad_s", "token_s")}
         micros = batch.accumulate + 1
         whole = self._loader.length if self._loader is not None else 1
         done = self.epoch + self.position / whole
         values |= {
+            "sync_s": self._step.sync_s(),
             "data_s": watch.median("data_s") * micros,
             "batch": float(batch.total),
             "per_gpu": float(batch.per_gpu),

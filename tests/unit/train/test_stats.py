@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import pytest
 import torch
@@ -151,47 +152,31 @@ def test_a_gain_follows_what_was_observed_since() -> None:
     assert noise.gain(40) > noise.gain(20)
 
 
-class Line:
-    """Two weights whose gradients arrive one after the other, the first one last."""
-
-    def __init__(self) -> None:
-        self.first = torch.nn.Parameter(torch.tensor([1.0, 1.0]))
-        self.second = torch.nn.Parameter(torch.tensor(2.0))
-        self.watched = Gradients([self.first, self.second], ranks=2, clock=CpuClock())
-
-    def step(self, number: int) -> Norms | None:
-        """A step whose gradients, (6, 8) and 14, the peers halve when they are averaged."""
-        self.watched.begin(number)
-        self.watched.before_last()
-        ((self.first * torch.tensor([3.0, 4.0])).sum() * self.second).backward()  # type: ignore[no-untyped-call]
-        for parameter in (self.first, self.second):
-            assert parameter.grad is not None
-            parameter.grad.div_(2.0)
-        self.watched.after_last(total=16, few=8.0)
-        self.first.grad = self.second.grad = None
-        return self.watched.take()
-
-
-def test_with_peers_a_rank_sees_its_own_gradients_before_they_are_averaged() -> None:
-    norms = Line().step(0)
-
-    assert norms is not None
-    assert norms.few_sqr == pytest.approx(36 + 64 + 49)
-    assert norms.many_sqr == pytest.approx((36 + 64 + 49) / 4)
-    assert (norms.few, norms.many) == (8.0, 16.0)
-
-
-def test_steps_that_are_not_measured_listen_to_the_last_gradient_alone() -> None:
-    line = Line()
-    line.watched.every = 4
-    hooks = []
+def test_with_peers_a_rank_sees_its_own_gradient_before_the_mean() -> None:
+    weight = torch.nn.Parameter(torch.zeros(2))
+    watched = Gradients([weight], ranks=2, clock=CpuClock())
+    watched.every = 4
     found = []
-    for number in range(5):
-        found.append(line.step(number) is not None)
-        assert line.watched.ready is not None
-        hooks.append(
-            sum(len(p._post_accumulate_grad_hooks or ()) for p in (line.first, line.second))
-        )
+    for step in range(5):
+        watched.begin(step)
+        weight.grad = torch.tensor([6.0, 8.0])
+        if watched.measuring:
+            watched.before_average()
+            weight.grad /= 2.0
+        watched.after_last(total=16, few=8.0)
+        found.append(watched.take())
 
-    assert found == [True, False, False, False, True]
-    assert hooks == [1, 1, 1, 1, 1]
+    seen = Norms(100.0, 8.0, 25.0, 16.0)
+    assert found == [seen, None, None, None, seen]
+
+
+def test_what_averaging_by_hand_takes_is_part_of_the_cost() -> None:
+    weight = torch.nn.Parameter(torch.zeros(2))
+    watched = Gradients([weight], ranks=2, clock=CpuClock())
+    watched.begin(0)
+    weight.grad = torch.ones(2)
+    watched.before_average()
+    time.sleep(0.02)
+    watched.after_last(total=16, few=8.0)
+
+    assert watched.thin(step_s=1.0) >= 6

@@ -1,9 +1,10 @@
 """What `weft.train` adds to a training step, beside the same loop in plain PyTorch.
 
 Both loops run in one process, a stretch of steps of each in turn, so that whatever else the machine
-does meets both. A row says what the plain loop takes a step and the median over the stretches of
-weft's time to the plain loop's, by CPU seconds of the first rank and by the clock on the wall; the
-second means little on a machine that others use. A live agent listens to the reports.
+does meets both. A row says what the plain loop takes a step and the median, over several sets of
+processes, of weft's time in all its stretches to the plain loop's: by CPU seconds of the first rank
+and by the clock on the wall, which means little on a busy machine. A live agent listens to
+the reports.
 `python -m benchmarks.train_overhead [--rounds N] [--ranks 1 2] [--only NAME]`.
 """
 
@@ -26,9 +27,8 @@ from typing import Any, NamedTuple
 ROUNDS = 40
 # Sets of processes: of two equal loops in a process the one made last was up to 4 % faster, as
 # its memory happens to lie, so each is made first in half of them.
-PAIRS = 8
-# Long enough for 64 of the shortest steps: what happens once in so many is in every stretch.
-STRETCH_S = 0.35
+PAIRS = 6
+STRETCH_S = 0.7  # with the rounds, time enough for what happens once in hundreds of steps
 WARM = 80
 LIMIT = 0.02
 
@@ -74,14 +74,12 @@ def measured(name: str, rounds: int, ranks: int, env: dict[str, str]) -> Row:
     found: list[Turn] = []
     for number in range(PAIRS):
         order = ("plain", "weft") if number % 2 == 0 else ("weft", "plain")
-        found += turns(name, max(rounds // PAIRS, 1), ranks, env, order)
+        found.append(taken(name, max(rounds // PAIRS, 1), ranks, env, order))
     plain_s, cpu, wall = (statistics.median(column) for column in zip(*found, strict=True))
     return Row(name, ranks, plain_s, cpu, wall)
 
 
-def turns(
-    name: str, rounds: int, ranks: int, env: dict[str, str], order: tuple[str, str]
-) -> list[Turn]:
+def taken(name: str, rounds: int, ranks: int, env: dict[str, str], order: tuple[str, str]) -> Turn:
     """What one set of processes finds, which makes the loops in this order."""
     context = mp.get_context("spawn")
     out = context.SimpleQueue()
@@ -96,7 +94,7 @@ def turns(
         process.join()
         if process.exitcode:
             sys.exit(f"{name} failed with exit code {process.exitcode}")
-    found: list[Turn] = out.get()
+    found: Turn = out.get()
     return found
 
 
@@ -112,15 +110,17 @@ def compare(name: str, rounds: int, env: dict[str, str], order: tuple[str, str],
         dist.init_process_group("gloo")
     makers = {"plain": without, "weft": with_weft}
     loops = {which: makers[which](WORKLOADS[name](), ranks) for which in order}
-    took = {which: stretch(loop, WARM) for which, loop in loops.items()}
-    steps = alike(max(4, round(STRETCH_S / took["plain"][0])), ranks)
-    found: list[Turn] = []
+    for loop in loops.values():
+        stretch(loop, WARM)  # the first steps load what both need
+    steps = alike(max(4, round(STRETCH_S / stretch(loops["plain"], WARM)[0])), ranks)
+    cpu, wall = dict.fromkeys(order, 0.0), dict.fromkeys(order, 0.0)
     for turn in range(rounds):
-        took = {which: stretch(loops[which], steps) for which in order[:: 1 - turn % 2 * 2]}
-        plain, weft = took["plain"], took["weft"]
-        found.append((plain[0], weft[0] / plain[0], weft[1] / plain[1]))
+        for which in order[:: 1 - turn % 2 * 2]:
+            took = stretch(loops[which], steps)
+            cpu[which] += took[0] / rounds
+            wall[which] += took[1] / rounds
     if env["RANK"] == "0":
-        out.put(found)
+        out.put((cpu["plain"], cpu["weft"] / cpu["plain"], wall["weft"] / wall["plain"]))
     if ranks > 1:
         dist.barrier()
         dist.destroy_process_group()

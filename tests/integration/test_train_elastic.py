@@ -60,7 +60,7 @@ def test_one_rank_then_four_then_two_sees_every_sample_once_an_epoch(tmp_path: P
     assert rates == {0: 0.02, 1: 0.02, 2: 0.01, 3: 0.01}
     # Batch norms over the few samples of each of four ranks cost a little; four all along, 0.13.
     assert final(told) == pytest.approx(final(notes(calm, "seen")), abs=0.05)
-    assert mean_loss(told, 3) < mean_loss(told, 0) / 2
+    assert mean_loss(told, 3) < 0.75 * mean_loss(told, 0)
 
 
 def steps(told: Notes) -> Notes:

@@ -28,7 +28,7 @@ SAVE_COST = 0.01  # of the time that may go into checkpoints
 TALK_S = 0.25
 LOOK_S = 0.02  # a rank without peers asks what its agent said this often
 RAREST = 64
-FIRST_EVERY = 8
+FIRST = 64  # steps in which everything is measured until there is something to go by
 
 
 class Order(NamedTuple):
@@ -147,7 +147,8 @@ class Control:
         if self._gang.rank == 0:
             wishes[SAVE] = float(time.monotonic() >= self._save_at)
             step_s = watch.median("step_s") if self._gang.size > 1 else 0.0
-            wishes[REST] = min(max(TALK_S // step_s, 1.0), RAREST) if step_s else 0.0
+            if step_s:
+                wishes[REST] = 1.0 if self._new else min(max(TALK_S // step_s, 1.0), RAREST)
             # An exchange takes one measurement along, so more of them would be for nothing.
             wishes[EVERY] = max(self._every(gradients, watch), wishes[REST]) if norms else 0.0
             if self._turns is not None:
@@ -160,10 +161,13 @@ class Control:
         return wishes, sizes
 
     def _every(self, gradients: Gradients, watch: Stopwatch) -> float:
-        """How rarely to measure gradients: more often until there is something to go by."""
-        thin = gradients.thin(watch.median("step_s"))
-        known = self._noise is not None and self._noise.known
-        return float(thin if known else min(thin, FIRST_EVERY))
+        """How rarely to measure gradients."""
+        return 1.0 if self._new else float(gradients.thin(watch.median("step_s")))
+
+    @property
+    def _new(self) -> bool:
+        """Whether these are the first steps, and too little is known of the gradients."""
+        return self._steps < FIRST and self._noise is not None and not self._noise.known
 
     def _proposed(self, watch: Stopwatch) -> Batch:
         if self._told is not None:

@@ -19,7 +19,7 @@ from weft.train.stats import Norms
 from weft.train.timing import Clock
 
 COST = 0.003  # of a step that may go into measuring
-RAREST = 64
+RAREST = 256
 ON_GPU = 32  # how rarely on a GPU, where no clock here sees the cost
 DELAY = 8  # steps until a norm is read from a GPU: by then it has come to the CPU by itself
 

@@ -121,7 +121,7 @@ def test_measuring_is_thinned_out_when_steps_are_short() -> None:
     weight.grad = torch.ones(2)
     watched.after_last(4, 4.0)
 
-    assert watched.thin(step_s=1e-6) == 64
+    assert watched.thin(step_s=1e-6) == 256
     assert watched.thin(step_s=1e3) == 1
 
 

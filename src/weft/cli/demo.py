@@ -49,9 +49,9 @@ def demo(
         screen.print("starting the service and a process that has PyTorch loaded", style="dim")
         told = ("--engine", f"local:cpu=true,slots={slots}", "--policy", policy or GROW)
         with own_service(Path(folder), port, *told) as client:
-            screen.print(f"API: {client.url}   docs: {client.url}/docs", soft_wrap=True)
             show = Show(client, attended=attended, fixed=bool(policy))
             try:
+                screen.print(f"API: {client.url}   docs: {client.url}/docs", soft_wrap=True)
                 show.play()
                 show.final()
                 if stay:

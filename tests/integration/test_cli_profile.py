@@ -130,6 +130,7 @@ def test_scripts_are_measured_alone_and_beside_each_other(here: Path) -> None:
         (["--beside", "python 'x.py"], "--beside: No closing quotation"),
         (["--beside", ""], "--beside: there is no command"),
         (["--beside", "true", "--name", "a"], "1 names for 2 scripts"),
+        (["--beside", "true", "--mps"], "there is no MPS here"),
         (["--beside", f"{sys.executable} -c 1"], "ended before everything was measured"),
         (["--beside", f"{sys.executable} -c 1/0"], "ZeroDivisionError"),
     ],

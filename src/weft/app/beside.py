@@ -88,8 +88,14 @@ def beside(
     every = combinations(range(len(scripts)), 2)
     pairs = [pair for pair in every if every_pair or pair[0] == 0]
     with tempfile.TemporaryDirectory(prefix="weft-profile-") as state:
-        crew = _Crew(scripts, workdir, wanted, progress)
-        return asyncio.run(crew.measured(Path(state), pairs, mps=mps))
+        engine = build("engine", wanted.engine, state=Path(state))
+        if mps and engine.gpu_sharing != "mps":
+            raise InvalidConfig(
+                "there is no MPS here: it needs a GPU and nvidia-cuda-mps-control",
+                hint="leave --mps out to measure time slicing",
+            )
+        crew = _Crew(scripts, workdir, wanted, progress, engine)
+        return asyncio.run(crew.measured(pairs))
 
 
 class _Crew:
@@ -101,19 +107,18 @@ class _Crew:
         workdir: Path,
         wanted: Wanted,
         progress: Callable[[str], None],
+        engine: Any,
     ) -> None:
         self._scripts, self._workdir = scripts, workdir
         self._wanted, self._progress = wanted, progress
         self._running: set[int] = set()
-        self._engine: Any = None
+        self._engine = engine
         self._events: AsyncIterator[Event] | None = None
 
-    async def measured(
-        self, state: Path, pairs: Collection[tuple[int, int]], *, mps: bool
-    ) -> PairTable:
+    async def measured(self, pairs: Collection[tuple[int, int]]) -> PairTable:
         """Start everybody, measure, and see everybody gone."""
         began = time.monotonic()
-        engine = self._engine = build("engine", self._wanted.engine, state=state)
+        engine = self._engine
         node, on = await room(engine, self._wanted)
         self._events = engine.events()
         await engine.adopt(())
@@ -135,7 +140,7 @@ class _Crew:
         return PairTable(
             node.kind,
             self._wanted.gpus,
-            "mps" if mps else "timeslicing",
+            engine.gpu_sharing,
             time.monotonic() - began,
             tuple(alone),
             tuple(together),

@@ -191,8 +191,7 @@ def _together(engine: Engine, pairs: str) -> Colocated:
     sharing = getattr(engine, "sharing", "")
     if sharing:
         return coupled(sharing)
-    mps = getattr(engine, "mps", False)
-    return Colocated(profile_of, unordered(MPS if mps else TIMESLICING, pairs))
+    return Colocated(profile_of, unordered(getattr(engine, "gpu_sharing", TIMESLICING), pairs))
 
 
 def coupled(sharing: str) -> Colocated:

@@ -99,6 +99,12 @@ class LocalEngine:
         """Real time."""
         return 1.0
 
+    @property
+    def gpu_sharing(self) -> str:
+        """How a GPU serves several jobs here: mps where it is asked for and there, else slices."""
+        by_mps = self.mps and self._mps.there and bool(self._machine.gpus)
+        return "mps" if by_mps else "timeslicing"
+
     async def nodes(self) -> Sequence[Node]:
         """The one machine there is."""
         return [self._machine.node]

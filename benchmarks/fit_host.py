@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from weft.core.profile import Sensitivity
-from weft.perf.host import STARVED, Law, read_tables
+from weft.perf.sharing.host import STARVED, Law, read_tables
 
 OUT = Path("src/weft/perf/data/host.json")
 

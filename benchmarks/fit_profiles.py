@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.perf.fit import Row, fit
-from weft.perf.tables import KindTable, ModelTable, read_tables
+from weft.perf.goodput.fit import Row, fit
+from weft.perf.goodput.tables import KindTable, ModelTable, read_tables
 
 OUT = Path("src/weft/perf/data/models.json")
 KNOTS = 12

@@ -20,8 +20,8 @@ from rich.table import Table
 
 from benchmarks.interference_data import Measured, h200, lucid, model_of
 from benchmarks.measure import data_folder
-from weft.perf.interference import shipped
-from weft.perf.interference_fit import CANDIDATES, Group, Penalty, fit
+from weft.perf.sharing.interference import shipped
+from weft.perf.sharing.interference_fit import CANDIDATES, Group, Penalty, fit
 
 HALVES = range(100, 120)  # seeds; penalties were chosen on halves by others
 LUCID_HALVES = range(100, 105)

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft.perf.interference import Features
-from weft.perf.interference_fit import Group
+from weft.perf.sharing.interference import Features
+from weft.perf.sharing.interference_fit import Group
 
 HERE = Path(__file__).parent
 Row = dict[str, str]

@@ -68,7 +68,7 @@ def together(folder: Path, names: list[str], discipline: str, seconds: float) ->
     path = folder / "tokens"
     coordinator = None
     if discipline:
-        command = [sys.executable, "-m", "weft.runtime.tokens", str(path)]
+        command = [sys.executable, "-m", "weft.node.tokens", str(path)]
         coordinator = subprocess.Popen(
             [*command, "--discipline", discipline], stderr=subprocess.DEVNULL
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.app.serve import Settings
+from weft.app.serve.live import Settings
 from weft.service.main import create_app
 
 HEAD = """# REST API

@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from weft.perf.interference import rates, shipped
+from weft.perf.sharing.interference import rates, shipped
 
 HOME = Path(__file__).resolve().parents[2] / "src" / "weft" / "perf" / "data" / "h200.json"
 SHARING = ("timeslicing", "mps")

@@ -2,8 +2,9 @@
 
 The eight models of the paper's evaluation, one GPU each, on 20 GPUs of 24 GB as in the paper;
 arrivals and lengths are drawn (`colocated` of `weft list trace`), step times and noise scales are
-ours (`weft.perf.batching`). Speeds side by side are by the package's interference model under the
-driver's time slicing. With a folder, writes `convergence.html` there: how the searches went.
+ours (`weft.perf.sharing.batching`). Speeds side by side are by the package's interference model
+under the driver's time slicing. With a folder, writes `convergence.html` there:
+how the searches went.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from weft.core.scheduler import Scheduler
 from weft.core.table import Floats
 from weft.core.trace import Trace
 from weft.core.view import View
-from weft.perf.batching import batching_of
-from weft.perf.colocation import Colocated
 from weft.perf.linear import LinearBeliefs
-from weft.perf.neighbouring import Unordered, profile_of
 from weft.perf.replay import Replay
+from weft.perf.sharing.batching import batching_of
+from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.device_models import Unordered, profile_of
 from weft.policies.iadeep.policy import Memory
 from weft.predict.none import NoPredictor
 from weft.sim.driver import Driver

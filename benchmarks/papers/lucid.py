@@ -25,11 +25,11 @@ from weft.core.registry import build
 from weft.core.scheduler import Scheduler
 from weft.core.table import Floats
 from weft.core.trace import Trace, Truth
-from weft.perf.colocation import Colocated
 from weft.perf.linear import LinearBeliefs
-from weft.perf.pairs import Pairs, read_pairs, tag_of
-from weft.perf.profiles import profile_of
 from weft.perf.replay import Replay
+from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.hinted_profile import profile_of
+from weft.perf.sharing.pair_table import Pairs, read_pairs, tag_of
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from weft.app.api import compare as compare
-    from weft.app.api import simulate as simulate
+    from weft.app.simulate.api import compare as compare
+    from weft.app.simulate.api import simulate as simulate
 
 __all__ = ["__version__", "compare", "simulate"]
 __version__ = "0.1.0"
@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     # numpy and the simulator load on first use, so that `import weft` stays instant.
     if name in ("compare", "simulate"):
-        from weft.app import api
+        from weft.app.simulate import api
 
         return getattr(api, name)
     raise AttributeError(f"module 'weft' has no attribute {name!r}")

@@ -12,7 +12,7 @@ import pytest
 import typer.main
 from tests.house.test_docs import PAGES, name_of
 
-from weft.cli.list import Kind
+from weft.cli.commands.list import Kind
 from weft.cli.main import cli
 
 SOURCES = sorted((Path(__file__).resolve().parents[2] / "src" / "weft").rglob("*.py"))

@@ -19,7 +19,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from weft.cli.client import Client
-from weft.cli.demo import end_all
+from weft.cli.commands.demo import end_all
 from weft.cli.main import cli
 from weft.cli.own_service import free_port, own_service
 

@@ -16,7 +16,7 @@ from weft.core.events import Event, Failed, Finished, Noticed, Reported, Saved, 
 from weft.core.launch import Launch
 from weft.core.model import Allocation, Batch, Demand, Discipline, Job, JobId, Sharing, Slice
 from weft.engines.local import LocalEngine
-from weft.runtime.hold import hold_all
+from weft.node.locks import hold_all
 from weft.wire.attempt import AttemptSpec, folder_of
 from weft.wire.errors import Fenced
 from weft.wire.fence import owner
@@ -94,7 +94,7 @@ def test_no_name_of_a_job_does_harm(tmp_path: Path, name: str) -> None:
 
 
 def test_output_beyond_the_limit_moves_aside(tmp_path: Path) -> None:
-    from weft.runtime.logs import RankLog
+    from weft.node.rank_logs import RankLog
 
     log = RankLog(tmp_path / "rank-0.log", limit=1000)
     for i in range(100):
@@ -284,7 +284,7 @@ def test_of_two_agents_only_one_runs_the_attempt(tmp_path: Path) -> None:
         str(tmp_path / "ckpt"), (0,), lock=str(tmp_path / "lock"),
     )  # fmt: skip
     spec.write(folder)
-    command = [sys.executable, "-m", "weft.runtime.agent", str(folder)]
+    command = [sys.executable, "-m", "weft.node.agent", str(folder)]
 
     agents = [subprocess.Popen(command) for _ in range(3)]
     codes = sorted(agent.wait(timeout=LIMIT_S) for agent in agents)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from weft.cli.client import Client
-from weft.cli.demo import end_all
+from weft.cli.commands.demo import end_all
 from weft.cli.own_service import free_port, own_service
 
 pytest.importorskip("fastapi")

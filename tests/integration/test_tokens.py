@@ -35,7 +35,7 @@ class Node:
 
     def start(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "weft.runtime.tokens", str(self.path),
+            [sys.executable, "-m", "weft.node.tokens", str(self.path),
              "--discipline", self.discipline],
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
@@ -263,7 +263,7 @@ def test_a_bad_line_ends_that_connection_only(node: Node, tmp_path: Path) -> Non
 
 def test_an_unknown_discipline_is_refused_with_the_closest() -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "weft.runtime.tokens", "/tmp/x", "--discipline", "lockstop"],
+        [sys.executable, "-m", "weft.node.tokens", "/tmp/x", "--discipline", "lockstop"],
         capture_output=True, text=True, timeout=30,
     )  # fmt: skip
 

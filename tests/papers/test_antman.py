@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weft
-from weft.colocate.turns import gap_iterations, guarded_speed, paced_speed
 from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
 from weft.core.model import (
@@ -35,8 +34,9 @@ from weft.core.ports import Resident
 from weft.core.profile import Profile
 from weft.core.trace import Trace, Truth
 from weft.core.view import View
-from weft.perf.colocation import Colocated
-from weft.perf.muri import ALONE
+from weft.formulas.turns import gap_iterations, guarded_speed, paced_speed
+from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.muri import ALONE
 from weft.policies.antman.control import HIGH, idle_us, met, next_share, turned
 from weft.policies.antman.fair import node_score
 from weft.policies.antman.memory import Dial

@@ -82,8 +82,8 @@ def test_trace1_on_128_gpus_agrees_with_a_naive_simulator(data: Path, policy: st
 @pytest.mark.parametrize("policy", ["fifo", "fifo:backfill=true", "srtf", "srsf", LAS_TIME, LAS_2D])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_drawn_workload_agrees_with_a_naive_simulator(policy: str, seed: int) -> None:
-    from weft.app.run import prepare
-    from weft.app.setup import Setup
+    from weft.app.simulate.run import prepare
+    from weft.app.simulate.setup import Setup
 
     trace, _ = prepare(Setup("philly", policy, "4x4:v100", seed, jobs=150, load=1.2))
 

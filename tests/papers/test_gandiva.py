@@ -17,11 +17,11 @@ from weft.core.model import Demand, Job, JobId, NodeId
 from weft.core.plan import Plan
 from weft.core.profile import Profile
 from weft.core.view import View
-from weft.perf.colocation import Colocated
-from weft.perf.profiles import profile_of
+from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.hinted_profile import profile_of
 from weft.policies.fifo import Fifo
-from weft.policies.gandiva.book import Book, Memory
 from weft.policies.gandiva.moving import defragment
+from weft.policies.gandiva.occupancy import Book, Memory
 from weft.policies.gandiva.packing import worth_it
 from weft.policies.gandiva.place import place
 from weft.policies.gandiva.policy import Gandiva

@@ -19,7 +19,7 @@ from weft.core.scheduler import Scheduler
 from weft.core.table import Floats
 from weft.core.trace import Trace, Truth
 from weft.perf.throughputs import ThroughputBeliefs, Throughputs, published, read_throughputs
-from weft.policies.gavel.book import Book
+from weft.policies.gavel.accounts import Book
 from weft.policies.gavel.objectives import (
     OBJECTIVES,
     cheapest,

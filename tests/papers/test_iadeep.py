@@ -20,10 +20,10 @@ from weft.core.plan import Plan
 from weft.core.profile import Profile
 from weft.core.tunable import Tunable
 from weft.core.view import View
-from weft.perf.batching import MODELS, batching_of
-from weft.perf.colocation import Colocated
-from weft.perf.neighbouring import Unordered
-from weft.perf.profiles import profile_of
+from weft.perf.sharing.batching import MODELS, batching_of
+from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.device_models import Unordered
+from weft.perf.sharing.hinted_profile import profile_of
 from weft.policies.fifo import Fifo
 from weft.policies.iadeep.degradation import (
     axis,

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.interference import errors, fittings, halves, without
 from benchmarks.interference_data import Measured, h200, lucid, model_of
 
-from weft.perf.interference import shipped
+from weft.perf.sharing.interference import shipped
 
 pytestmark = pytest.mark.data
 SEEDS = range(5)

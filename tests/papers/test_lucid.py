@@ -19,9 +19,9 @@ from weft.core.errors import InvalidConfig
 from weft.core.model import Job, JobId
 from weft.core.profile import Profile
 from weft.core.view import View
-from weft.perf.colocation import Colocated
-from weft.perf.pairs import Pairs, read_pairs
-from weft.perf.profiles import profile_of
+from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.hinted_profile import profile_of
+from weft.perf.sharing.pair_table import Pairs, read_pairs
 from weft.policies.lucid.binder import Candidate, first_host
 from weft.policies.lucid.demand import Arrivals, busy
 from weft.policies.lucid.policy import Lucid

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weft
-from weft.colocate import lockstep
 from weft.core.errors import InvalidConfig
 from weft.core.model import Demand, Discipline, Job, JobId
 from weft.core.view import View
-from weft.perf.colocation import Colocated, interleaved_speeds
-from weft.perf.muri import CONTENTION, MuriTruth
+from weft.formulas import lockstep
+from weft.perf.sharing.colocation import Colocated, interleaved_speeds
+from weft.perf.sharing.muri import CONTENTION, MuriTruth
 from weft.policies.muri.grouping import Bucket, Group, merge_all
 from weft.policies.muri.policy import Muri
 from weft.testing import check_policy, view_of

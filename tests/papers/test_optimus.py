@@ -22,11 +22,11 @@ from weft.core.scheduler import Scheduler
 from weft.core.state import State
 from weft.core.table import Floats
 from weft.core.view import View
-from weft.perf.adaptive import Adaptive
-from weft.perf.beliefs import FittedBeliefs
-from weft.perf.live_training import LiveTraining
-from weft.perf.loss import LossCurve, epochs_left, fit_loss, normalised
-from weft.perf.servers import (
+from weft.perf.goodput.adaptive import Adaptive
+from weft.perf.goodput.beliefs import FittedBeliefs
+from weft.perf.training.live_training import LiveTraining
+from weft.perf.training.loss import LossCurve, epochs_left, fit_loss, normalised
+from weft.perf.training.servers import (
     AllReduce,
     Asynchronous,
     Measured,

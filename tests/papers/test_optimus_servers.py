@@ -20,8 +20,8 @@ from weft.core.state import State
 from weft.core.table import Floats
 from weft.core.tasks import Task, Tasks, tasks_of
 from weft.core.view import View
-from weft.perf.layers import Layer, Network, even, step_s
-from weft.perf.servers import Asynchronous, Synchronous
+from weft.perf.training.layers import Layer, Network, even, step_s
+from weft.perf.training.servers import Asynchronous, Synchronous
 from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.place.resize import resize
 from weft.pieces.place.tasks import Room, evenly, shrunk

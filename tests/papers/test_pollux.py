@@ -16,13 +16,13 @@ from weft.core.model import Allocation, Config, Demand, Job, JobId, NodeId, Slic
 from weft.core.state import State
 from weft.core.table import Floats, Table
 from weft.core.view import View
-from weft.perf.goodput import Limits, Noise, StepTime, best_batch
-from weft.pieces.size.genetic import Matrix
+from weft.perf.goodput.model import Limits, Noise, StepTime, best_batch
 from weft.policies.pollux.machines import Machines
 from weft.policies.pollux.nsga import search
 from weft.policies.pollux.pareto import Goals, crowding, fronts, utility
 from weft.policies.pollux.policy import Memory, Pollux, _recall
 from weft.policies.pollux.speedups import restart_factor, speedups, worth
+from weft.solve.genetic import Matrix
 from weft.testing import check_policy, view_of
 
 TIMES = StepTime(0.05, 0.001, 0.04, 0.002, 0.02, 0.001, 2.0)

@@ -29,10 +29,10 @@ from weft.core.state import State
 from weft.core.table import Floats, Table
 from weft.core.trace import Trace, Truth
 from weft.core.view import View
-from weft.perf.adaptive import Adaptive
-from weft.perf.beliefs import FittedBeliefs
-from weft.perf.goodput import StepTime
-from weft.perf.tables import ModelTable
+from weft.perf.goodput.adaptive import Adaptive
+from weft.perf.goodput.beliefs import FittedBeliefs
+from weft.perf.goodput.model import StepTime
+from weft.perf.goodput.tables import ModelTable
 from weft.pieces.place.whole_nodes import config_of
 from weft.policies.sia import Sia, restart_factor, valid_configs
 from weft.predict.none import NoPredictor

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from benchmarks.papers.sia.retune import retuned, tunings
 
-from weft.perf.tables import read_tables
+from weft.perf.goodput.tables import read_tables
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from weft.core.learning import Law, Learned, Ratios
 from weft.core.model import Demand, Job, JobId
 from weft.core.table import Floats
 from weft.core.view import View
-from weft.perf.learner import Learner
-from weft.perf.loss_laws import Linear, Sublinear, fit_law
+from weft.perf.training.learner import Learner
+from weft.perf.training.loss_laws import Linear, Sublinear, fit_law
 from weft.policies.slaq import Slaq, grow_by_gain, reduction, sizes
 from weft.testing import check_policy, view_of
 

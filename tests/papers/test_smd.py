@@ -17,11 +17,11 @@ from weft.core.state import State
 from weft.core.table import Floats
 from weft.core.tasks import Task, Tasks, Utility, tasks_of
 from weft.core.view import View
-from weft.perf.layers import ratios
-from weft.perf.learner import Learner
-from weft.pieces.knapsack import Offers, choose
-from weft.pieces.ratios import Inner, by_grid, by_scan, relaxed
+from weft.perf.training.layers import ratios
+from weft.perf.training.learner import Learner
 from weft.policies.smd.policy import Smd
+from weft.solve.knapsack import Offers, choose
+from weft.solve.sum_of_ratios import Inner, by_grid, by_scan, relaxed
 from weft.testing import check_policy, cluster_of, view_of
 from weft.traces.options import Request
 from weft.traces.training import SERVERS

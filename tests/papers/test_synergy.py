@@ -16,7 +16,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.model import Demand, Job, JobId
 from weft.core.profile import Sensitivity
 from weft.core.trace import Trace, Truth
-from weft.perf.host import read_tables, shipped
+from weft.perf.sharing.host import read_tables, shipped
 from weft.policies.synergy.optimal import optimal, super_server
 from weft.policies.synergy.policy import Synergy
 from weft.policies.synergy.rack import Rack, Server, Want

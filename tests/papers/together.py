@@ -12,10 +12,10 @@ from weft.core.policy import Policy
 from weft.core.ports import PerfModel
 from weft.core.scheduler import Scheduler
 from weft.core.trace import Trace, Truth
-from weft.perf.colocation import Colocated
 from weft.perf.linear import LinearBeliefs
-from weft.perf.profiles import profile_of
 from weft.perf.replay import Replay
+from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.hinted_profile import profile_of
 from weft.predict.oracle import Oracle
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics

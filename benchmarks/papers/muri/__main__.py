@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import data_folder
-from weft.app.run import run_one
-from weft.app.setup import Setup
+from weft.app.simulate.run import run_one
+from weft.app.simulate.setup import Setup
 from weft.core.model import Demand, Job, JobId
 from weft.core.view import View
 from weft.policies.muri.policy import Muri

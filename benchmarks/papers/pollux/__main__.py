@@ -22,9 +22,9 @@ from weft.core.cluster import parse_cluster
 from weft.core.policy import Policy
 from weft.core.registry import build
 from weft.core.scheduler import Scheduler
-from weft.perf.adaptive import Adaptive
-from weft.perf.beliefs import FittedBeliefs
-from weft.perf.tables import ModelTable, read_tables
+from weft.perf.goodput.adaptive import Adaptive
+from weft.perf.goodput.beliefs import FittedBeliefs
+from weft.perf.goodput.tables import ModelTable, read_tables
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics
 from weft.traces.find import find

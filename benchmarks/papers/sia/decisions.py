@@ -14,16 +14,16 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.app.perf import speeds
-from weft.app.setup import Setup
+from weft.app.simulate.setup import Setup
+from weft.app.simulate.speeds import speeds
 from weft.core.cluster import parse_cluster
 from weft.core.scheduler import Scheduler
 from weft.core.trace import Trace
-from weft.pieces.size import multiple_choice as mc
 from weft.policies import sia
 from weft.policies.sia import Sia
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics
+from weft.solve import multiple_choice as mc
 from weft.traces.read import load
 
 SCALES = (1, 4, 16, 32)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.perf.tables import KindTable, ModelTable, read_tables
+from weft.perf.goodput.tables import KindTable, ModelTable, read_tables
 
 EFFICIENT = (0.5, 0.8)
 LONGEST_S = 12 * 3600.0

@@ -17,7 +17,7 @@ import weft
 from benchmarks.papers.smd.baselines import FIFO, RATIO
 from benchmarks.papers.smd.plot import bars
 from weft.core.policy import Policy
-from weft.perf.learner import Learner
+from weft.perf.training.learner import Learner
 from weft.policies.optimus.policy import Optimus
 from weft.policies.smd.policy import Smd
 from weft.testing import cluster_of, view_of

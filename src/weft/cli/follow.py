@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 from weft.cli.client import Client, Refused, Unreachable, at
-from weft.cli.words import ENDED
+from weft.cli.view.words import ENDED
 
 POLL_S = 0.3
 PATIENCE_S = 120.0  # a service that restarts is back sooner; jobs go on meanwhile
@@ -100,7 +100,7 @@ class Follower:
 
 def story(job: Job) -> str:
     """One line on where a job stands."""
-    from weft.cli import words
+    from weft.cli.view import words
 
     text = str(job["state"])
     if held := words.gpus(job):

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from weft.cli.jobspec import Flags
+from weft.cli.job_file import Flags
 
 PANEL = "Job (the fields of a job file)"
 KEYWORD = Parameter.KEYWORD_ONLY

@@ -7,28 +7,28 @@ from typing import Any
 
 import typer
 
-from weft.cli.accounting import accounting
-from weft.cli.cancel import cancel
-from weft.cli.compare import compare
-from weft.cli.demo import demo
-from weft.cli.explain import explain
-from weft.cli.job import job
-from weft.cli.jobs import jobs
-from weft.cli.list import list_parts
-from weft.cli.logs import logs
-from weft.cli.nodes import drain, nodes, undrain
-from weft.cli.plan import plan
-from weft.cli.policy import policy
-from weft.cli.profile import profile
-from weft.cli.quota import quota
-from weft.cli.run import run
-from weft.cli.serve import serve
-from weft.cli.simulate import simulate
-from weft.cli.submit import submit
-from weft.cli.token import token
-from weft.cli.top import top
-from weft.cli.webhook import webhook
-from weft.cli.what_if import what_if
+from weft.cli.commands.accounting import accounting
+from weft.cli.commands.cancel import cancel
+from weft.cli.commands.compare import compare
+from weft.cli.commands.demo import demo
+from weft.cli.commands.explain import explain
+from weft.cli.commands.job import job
+from weft.cli.commands.jobs import jobs
+from weft.cli.commands.list import list_parts
+from weft.cli.commands.logs import logs
+from weft.cli.commands.nodes import drain, nodes, undrain
+from weft.cli.commands.plan import plan
+from weft.cli.commands.policy import policy
+from weft.cli.commands.profile import profile
+from weft.cli.commands.quota import quota
+from weft.cli.commands.run import run
+from weft.cli.commands.serve import serve
+from weft.cli.commands.simulate import simulate
+from weft.cli.commands.submit import submit
+from weft.cli.commands.token import token
+from weft.cli.commands.top import top
+from weft.cli.commands.webhook import webhook
+from weft.cli.commands.what_if import what_if
 from weft.core.registry import find, names
 
 SIMULATE, WORK, CLUSTER = "Simulate", "Your jobs", "The cluster"

@@ -155,7 +155,7 @@ def trace_options(
     max_gpus: int | None, sample: int | None, window: str, more: list[str] | None
 ) -> Any:
     """The loader's options from what was typed."""
-    from weft.app.setup import Options
+    from weft.app.simulate.setup import Options
     from weft.core.errors import InvalidConfig
     from weft.core.registry import settings
 

@@ -68,7 +68,7 @@ class Coordinators:
     def _ensure(self, discipline: str) -> None:
         if self._running(discipline) is not None:
             return
-        arguments = ["weft.runtime.tokens", self._path(discipline), "--discipline", discipline]
+        arguments = ["weft.node.tokens", self._path(discipline), "--discipline", discipline]
         pid = spawn(arguments, self.root / f"tokens-{_word(discipline)}.log")
         self._children.append(pid)
         write_whole(self._record(discipline), {"pid": pid, "began": start_time(pid)})

@@ -1,6 +1,6 @@
 """Processes on this machine.
 
-Every attempt has a folder below `state` and an agent (`weft.runtime.agent`) that outlives this
+Every attempt has a folder below `state` and an agent (`weft.node.agent`) that outlives this
 process; the engine only reads what agents write and leaves requests for them. Nothing it knows
 is lost when it dies.
 """
@@ -247,7 +247,7 @@ class LocalEngine:
         watched.spawned = time.monotonic()
         if self._warm is not None and self._warm.fork(watched.folder):
             return
-        command = ["weft.runtime.agent", str(watched.folder)]
+        command = ["weft.node.agent", str(watched.folder)]
         watched.pid = spawn(command, watched.folder / AGENT_LOG)
 
     def _watch(self, job: JobId, attempt: int, folder: Path) -> Watched:

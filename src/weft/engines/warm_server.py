@@ -1,4 +1,4 @@
-"""The engine's end of `weft.runtime.warm`: starts it, and asks it for agents once it is ready."""
+"""The engine's end of `weft.node.warm`: starts it, and asks it for agents once it is ready."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class WarmServer:
         Path(self._path).unlink(missing_ok=True)
         with self._errors.open("wb") as out:
             self._process = subprocess.Popen(  # noqa: S603 - our own server
-                [sys.executable, "-m", "weft.runtime.warm", self._path, me, *self._modules],
+                [sys.executable, "-m", "weft.node.warm", self._path, me, *self._modules],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,

@@ -8,9 +8,9 @@ from weft.core.model import Allocation, Job
 from weft.core.ports import Agent, Pace
 from weft.core.profile import Profile
 from weft.core.trace import Trace, Truth
-from weft.perf.colocation import CONTENTION
-from weft.perf.profiles import profile_of
 from weft.perf.restart import restart_s
+from weft.perf.sharing.colocation import CONTENTION
+from weft.perf.sharing.hinted_profile import profile_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from weft.core.plan import Plan
 from weft.core.table import Bools, Floats
 from weft.core.view import View
 from weft.pieces.place.whole_nodes import place_configs
-from weft.pieces.size.multiple_choice import NONE, Problem, choose
+from weft.solve.multiple_choice import NONE, Problem, choose
 
 INVALID = 1e-4
 HEAVIEST = 3000.0

@@ -47,16 +47,16 @@ from weft.core.learning import Training
 from weft.core.model import Job, JobId, NodeId
 from weft.core.ports import Beliefs, Colocation, Engine, Predictor, Store
 from weft.core.scheduler import Scheduler
-from weft.runtime.act import act
 from weft.runtime.admit import check_job, check_policy, policy_of, taken
 from weft.runtime.backoff import Backoff
 from weft.runtime.clock import Clock
 from weft.runtime.decision import Decisions
 from weft.runtime.follow import follow
 from weft.runtime.ledger import Ledger
+from weft.runtime.log_failure import Unwritten, append, read_again, save
 from weft.runtime.recover import freeze_all, reconcile, recover
+from weft.runtime.requests import act
 from weft.runtime.status import JobStatus, status_of
-from weft.runtime.unwritten import Unwritten, append, read_again, save
 
 log = logging.getLogger(__name__)
 

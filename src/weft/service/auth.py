@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from weft.app.serve import read_private, write_private
+from weft.app.serve.live import read_private, write_private
 from weft.core.errors import InvalidConfig, UnknownName
 from weft.core.model import Job
 

@@ -13,11 +13,11 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 from fastapi.security.utils import get_authorization_scheme_param
 
-from weft.app.serve import Driver, JobStatus, Live
+from weft.app.serve.live import Driver, JobStatus, Live
 from weft.core.errors import did_you_mean
 from weft.core.model import JobId
-from weft.service.answers import Problem
 from weft.service.auth import ANYBODY, Caller, Tokens, is_loopback
+from weft.service.responses import Problem
 from weft.service.webhooks import Hooks
 
 PROBLEMS: dict[int | str, dict[str, object]] = {

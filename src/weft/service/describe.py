@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.app.serve import Driver, JobRecord, JobStatus
+from weft.app.serve.live import Driver, JobRecord, JobStatus
 from weft.core.cluster import Node
 from weft.core.model import Allocation, Job
 from weft.service.schemas import priority_word

@@ -13,12 +13,12 @@ import uvicorn
 from fastapi import FastAPI
 
 from weft import __version__
-from weft.app.serve import Live, Settings
+from weft.app.serve.live import Live, Settings
 from weft.core.errors import InvalidConfig
 from weft.service import problems
 from weft.service.auth import Tokens, check_host
+from weft.service.body_limit import LimitBody
 from weft.service.context import Context
-from weft.service.limit import LimitBody
 from weft.service.routes import accounting, admin, cluster, events, jobs, logs, pages, why
 from weft.service.webhooks import Hooks
 

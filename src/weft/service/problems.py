@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from weft.core.errors import EngineError, InvalidConfig, UnknownName, WeftError, did_you_mean
-from weft.service.answers import Json
 from weft.service.context import Refused
+from weft.service.responses import Json
 from weft.service.routes.admin import AskHook, AskQuotas, AskToken
 from weft.service.routes.cluster import NewPolicy
 from weft.service.routes.why import WhatIf

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from weft.app.serve import Driver, read_private, write_private
+from weft.app.serve.live import Driver, read_private, write_private
 from weft.core.errors import InvalidConfig, UnknownName
-from weft.service.changes import Change, changes_of
+from weft.service.state_changes import Change, changes_of
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ import numpy as np
 from weft.core.cluster import Cluster
 from weft.core.table import Floats
 from weft.sim.driver import Counts
-from weft.sim.marks import worth
 from weft.sim.metrics import HOUR, contention, finish_time_fairness, level, mean, percentile
+from weft.sim.milestones import worth
 from weft.sim.physics import Physics
 from weft.sim.result import Bar, Outcome, PerJob, Series
 

@@ -12,7 +12,7 @@ from weft.core.model import Allocation, Discipline, Job, JobId, NodeId
 from weft.core.ports import Agent, Coupling, PerfModel, Resident
 from weft.core.table import Floats
 from weft.core.trace import Trace
-from weft.sim.marks import Marks
+from weft.sim.milestones import Marks
 from weft.sim.neighbours import Neighbours
 from weft.sim.suspension import Suspension
 

@@ -12,9 +12,9 @@ from weft.core.model import Demand, Job, JobId
 from weft.core.state import State
 from weft.core.table import Floats, Table
 from weft.core.view import View
-from weft.perf.colocation import Colocated
 from weft.perf.linear import LinearBeliefs
-from weft.perf.profiles import profile_of
+from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.hinted_profile import profile_of
 
 Waiting = tuple[str, int, float]
 

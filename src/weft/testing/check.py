@@ -28,10 +28,10 @@ from weft.core.scheduler import Scheduler
 from weft.core.table import COLUMNS
 from weft.core.trace import Trace, Truth
 from weft.core.view import View
-from weft.perf.colocation import Colocated
 from weft.perf.linear import LinearBeliefs
-from weft.perf.profiles import profile_of
 from weft.perf.replay import Replay
+from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.hinted_profile import profile_of
 from weft.predict.oracle import Oracle
 from weft.sim.driver import Driver
 from weft.sim.faults import Faults

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from weft.train.cells import Batch
 from weft.train.elastic import Tuner
 from weft.train.gang import Gang
-from weft.train.gate import Gate
+from weft.train.gang_tokens import Gate
 from weft.train.gradients import Gradients
-from weft.train.leaving import StopRequest
 from weft.train.reports import Reports
+from weft.train.sampling import Batch
 from weft.train.stats import GradientNoise, Norms
+from weft.train.stopping import StopRequest
 from weft.train.timing import Stopwatch
 from weft.wire.messages import Adjust, Stop, Turns
 

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
-from weft.train.cells import Batch, Cell, cells
 from weft.train.errors import TrainError
 from weft.train.gang import Gang
+from weft.train.sampling import Batch, Cell, cells
 
 
 class Course(Protocol):

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from weft.perf.fit import Row
-from weft.perf.goodput import Limits, Noise, best_batch
-from weft.perf.profile import Profile
-from weft.train.cells import Batch, split
+from weft.perf.goodput.fit import Row
+from weft.perf.goodput.measurements import Profile
+from weft.perf.goodput.model import Limits, Noise, best_batch
 from weft.train.errors import TrainError
+from weft.train.sampling import Batch, split
 from weft.train.stats import GradientNoise
 
 Rule = Callable[[GradientNoise, float], float]

@@ -16,7 +16,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from weft.train.outside import Outside
+from weft.train.callback_base import Outside
 
 _NAME = re.compile(r"checkpoint-(\d+)")
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from pytorch_lightning import Callback
 
-from weft.train.outside import Outside
+from weft.train.callback_base import Outside
 
 NAME = "weft.ckpt"
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from weft.train.cells import Cell
 from weft.train.elastic import Rule
 from weft.train.errors import TrainError
 from weft.train.gang import Gang
-from weft.train.gate import Gate
+from weft.train.gang_tokens import Gate
 from weft.train.gradients import Gradients
+from weft.train.sampling import Cell
 from weft.train.stats import GradientNoise
 from weft.train.timing import Clock, Stopwatch
 

@@ -10,19 +10,19 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from weft.train import chance, elastic
-from weft.train.cells import Batch, Cell
+from weft.train import elastic, rng_state
 from weft.train.checkpoint import Checkpoints, load
 from weft.train.control import Control
 from weft.train.data import Loader
 from weft.train.errors import TrainError
 from weft.train.gang import Gang
-from weft.train.gate import Gate
+from weft.train.gang_tokens import Gate
 from weft.train.gradients import Gradients
-from weft.train.leaving import StopRequest, at_the_end
 from weft.train.reports import Reports, memory_gb
+from weft.train.sampling import Batch, Cell
 from weft.train.stats import GradientNoise
 from weft.train.step import Step, Trained
+from weft.train.stopping import StopRequest, at_the_end
 from weft.train.timing import Stopwatch, clock_for
 from weft.wire.environment import Environment
 from weft.wire.errors import Fenced
@@ -211,7 +211,7 @@ class Job:
             )
         self._epochs = count
         if self._restored:
-            chance.restore(self._restored["chance"], self.rank, self.size, self.device)
+            rng_state.restore(self._restored["chance"], self.rank, self.size, self.device)
             self._restored = {}
         self._loader.smallest = self._smallest or (2 if _has_batch_norm(self._trained) else 1)
         self._step.train(self._trained, self._noise)
@@ -325,7 +325,7 @@ class Job:
 
     def _save(self) -> bool:
         """Checkpoint, at the same step on every rank; whether it is on disk (rank 0)."""
-        states = self._gang.gather(chance.capture(self.device))
+        states = self._gang.gather(rng_state.capture(self.device))
         self._control.saved()
         if self._checkpoints is None or self.rank != 0:
             return False

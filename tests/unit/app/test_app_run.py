@@ -10,8 +10,8 @@ import pytest
 
 import weft
 from weft.app.catalogue import catalogue
-from weft.app.run import check_fits, prepare, run_all, run_one
-from weft.app.setup import Setup
+from weft.app.simulate.run import check_fits, prepare, run_all, run_one
+from weft.app.simulate.setup import Setup
 from weft.core.cluster import parse_cluster
 from weft.core.codec import read_event
 from weft.core.errors import InvalidConfig, TraceError, UnknownName

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.app.clusters import find_cluster, read_cluster
+from weft.app.simulate.clusters import find_cluster, read_cluster
 from weft.core.cluster import Node, parse_cluster
 from weft.core.errors import InvalidConfig
 from weft.core.model import NodeId

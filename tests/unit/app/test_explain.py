@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from weft.app.explain import cheapest_change, explain, in_front, plan
-from weft.app.present import Estimate, Present
+from weft.app.insight.explain import cheapest_change, explain, in_front, plan
+from weft.app.insight.present import Estimate, Present
 from weft.core.actions import Start
 from weft.core.cluster import parse_cluster
 from weft.core.events import Started, Submitted

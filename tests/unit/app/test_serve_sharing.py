@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from weft.app.serve import Live, Settings
+from weft.app.serve.live import Live, Settings
 from weft.core.errors import InvalidConfig
-from weft.perf.colocation import Colocated
+from weft.perf.sharing.colocation import Colocated
 from weft.sim.engine import SimulatedEngine
 
 

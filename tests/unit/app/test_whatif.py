@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.app.whatif import trace_of, what_if
+from weft.app.insight.what_if import trace_of, what_if
 from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
 from weft.core.model import Demand, Job, JobId, Meter

@@ -4,8 +4,8 @@ import pytest
 from rich.console import Console, RenderableType
 from tests.unit.cli.jobs import CLUSTER, NODES, NOW, QUEUE, job
 
-from weft.cli.boards import board, job_details, jobs_table, nodes_table
-from weft.cli.words import batch, gpus, plain, ranges, span, where
+from weft.cli.view.status import board, job_details, jobs_table, nodes_table
+from weft.cli.view.words import batch, gpus, plain, ranges, span, where
 
 
 def drawn(what: RenderableType, width: int) -> str:

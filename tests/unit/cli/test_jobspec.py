@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from weft.cli.jobspec import Flags, batch_of, from_command, from_file, gpus_of, pair_of
+from weft.cli.job_file import Flags, batch_of, from_command, from_file, gpus_of, pair_of
 from weft.core.errors import InvalidConfig
 
 FILE = """\

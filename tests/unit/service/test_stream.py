@@ -11,9 +11,9 @@ from weft.core.events import Decided, Event, PolicyChanged, Submitted
 from weft.core.launch import Launch
 from weft.core.model import Allocation, Job, JobId, NodeId, Slice
 from weft.service.auth import Caller
+from weft.service.event_json import event_json
 from weft.service.routes.events import _beating
 from weft.service.routes.logs import read_at
-from weft.service.told import event_json
 
 ON = Allocation((Slice(NodeId("n"), (0,)),))
 MINE = Job(JobId("mine"), tenant="a", launch=Launch(("x",), env={"KEY": "secret"}))

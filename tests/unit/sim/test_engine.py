@@ -9,8 +9,8 @@ import pytest
 from weft.core.events import Event, Finished, Reported
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice
 from weft.core.ports import Resident
-from weft.perf.colocation import Colocated
-from weft.perf.neighbouring import Unordered, profile_of
+from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.device_models import Unordered, profile_of
 from weft.sim.engine import SimulatedEngine
 from weft.testing.check_engine import CHECKS, Check, Subject
 

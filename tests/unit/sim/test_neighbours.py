@@ -11,8 +11,8 @@ from weft.core.model import Allocation, Demand, Discipline, Job, JobId, NodeId, 
 from weft.core.ports import Resident
 from weft.core.profile import Profile
 from weft.core.trace import Trace, Truth
-from weft.perf.colocation import Colocated
 from weft.perf.replay import Replay
+from weft.perf.sharing.colocation import Colocated
 from weft.sim.neighbours import Neighbours
 from weft.sim.physics import END, Physics
 

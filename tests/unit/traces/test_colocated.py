@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.perf.batching import MODELS, batching_of
+from weft.perf.sharing.batching import MODELS, batching_of
 from weft.traces.colocated import BATCHES, generate
 from weft.traces.options import Request
 

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from weft.train.cells import Batch
 from weft.train.elastic import Bounds, Tuner, rule
 from weft.train.errors import TrainError
+from weft.train.sampling import Batch
 from weft.train.stats import GradientNoise, Norms
 
 

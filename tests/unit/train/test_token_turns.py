@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.core.errors import InvalidConfig, UnknownName
-from weft.runtime.tokens.apart import together, within_groups
-from weft.runtime.tokens.book import Book, Key, Member
-from weft.runtime.tokens.coordinator import Coordinator, Out
-from weft.runtime.tokens.disciplines import DISCIPLINES, Timeslice, discipline
+from weft.node.tokens.coordinator import Coordinator, Out
+from weft.node.tokens.disciplines import DISCIPLINES, Timeslice, discipline
+from weft.node.tokens.groups import together, within_groups
+from weft.node.tokens.members import Book, Key, Member
 from weft.wire.errors import WireError
 from weft.wire.tokens import Ask, Expired, Free, Granted, Join, Look, Recall, Seen
 

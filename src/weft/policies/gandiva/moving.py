@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.core.cluster import Node
 from weft.core.model import JobId, NodeId
-from weft.policies.gandiva.book import Book
+from weft.policies.gandiva.occupancy import Book
 from weft.policies.gandiva.place import with_room
 
 

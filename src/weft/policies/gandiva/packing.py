@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from weft.core.model import JobId, NodeId
-from weft.policies.gandiva.book import Book, Pair
+from weft.policies.gandiva.occupancy import Book, Pair
 
 BUSY = 0.99  # a job that keeps its devices as busy as this has nothing to give away
 

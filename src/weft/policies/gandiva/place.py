@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.core.cluster import Node
 from weft.core.model import Job
-from weft.policies.gandiva.book import Book, Parts
+from weft.policies.gandiva.occupancy import Book, Parts
 
 
 def place(book: Book, job: Job, limit: float) -> Parts | None:

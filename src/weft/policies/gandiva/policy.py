@@ -28,8 +28,8 @@ from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, JobId, NodeId, Sharing, Slice
 from weft.core.plan import Plan
 from weft.core.view import View
-from weft.policies.gandiva.book import Book, Memory, Turn
 from weft.policies.gandiva.moving import defragment, grow, relieve
+from weft.policies.gandiva.occupancy import Book, Memory, Turn
 from weft.policies.gandiva.packing import candidate, judge
 from weft.policies.gandiva.place import place
 from weft.policies.gandiva.slices import filled, known, next_turn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from weft.core.model import JobId
-from weft.policies.gandiva.book import Turn
+from weft.policies.gandiva.occupancy import Turn
 
 
 def next_turn(

@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 
 from weft.core.table import Floats
-from weft.pieces.lp import NoSolution, Sparse, maximise
 from weft.policies.gavel.filling import water_filling
 from weft.policies.gavel.problem import (
     Problem,
@@ -22,6 +21,7 @@ from weft.policies.gavel.problem import (
     highest_level,
     unfold,
 )
+from weft.solve.linear_program import NoSolution, Sparse, maximise
 
 PRECISION = 1e-7
 ITERATIONS = 60

@@ -36,7 +36,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.plan import Plan
 from weft.core.table import Floats
 from weft.core.view import View
-from weft.policies.gavel.book import Book, brought_forward, reset
+from weft.policies.gavel.accounts import Book, brought_forward, reset
 from weft.policies.gavel.objectives import OBJECTIVES, cheapest, greedy_fifo, hierarchical
 from weft.policies.gavel.problem import Problem, Solution
 from weft.policies.gavel.reading import fairness, fastest_first, problem_of, standing, units_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from weft.core.table import Floats, Rows
-from weft.pieces.lp import Sparse, maximise
+from weft.solve.linear_program import Sparse, maximise
 
 NONE = np.zeros(0)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.core.table import Bools, Floats
 from weft.core.view import View
-from weft.policies.gavel.book import Book
+from weft.policies.gavel.accounts import Book
 from weft.policies.gavel.objectives import isolated
 from weft.policies.gavel.problem import NO_PAIRS, Pairs, Problem
 

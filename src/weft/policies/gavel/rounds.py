@@ -15,7 +15,7 @@ from weft.core.model import Allocation, Job, JobId, Sharing, Slice
 from weft.core.table import Bools, Floats, Rows
 from weft.core.view import View
 from weft.pieces.place.gangs import fewest_nodes
-from weft.policies.gavel.book import Book
+from weft.policies.gavel.accounts import Book
 
 EPS = 1e-9
 HALF = Sharing(share=0.5)

@@ -10,8 +10,8 @@ import numpy as np
 from weft.core.model import JobId
 from weft.core.table import Bools, Floats
 from weft.core.tunable import Tunable
-from weft.pieces.search import Point, next_point, stalled
 from weft.policies.iadeep.degradation import axis
+from weft.solve.bayesian_search import Point, next_point, stalled
 
 
 @dataclass(frozen=True, slots=True)

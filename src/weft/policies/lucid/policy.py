@@ -32,8 +32,8 @@ from weft.core.model import JobId
 from weft.core.plan import Plan
 from weft.core.table import Floats
 from weft.core.view import View
-from weft.policies.lucid.corner import Corner
 from weft.policies.lucid.demand import Arrivals, busy
+from weft.policies.lucid.profiler_nodes import Corner
 from weft.policies.lucid.queue import Main
 
 EPS = 1e-6

@@ -12,7 +12,7 @@ from weft.core.table import Bools, Floats
 from weft.core.view import View
 from weft.pieces.place.gangs import consolidated, fewest_nodes
 from weft.policies.lucid.binder import LARGEST, Candidate, first_host
-from weft.policies.lucid.corner import Corner
+from weft.policies.lucid.profiler_nodes import Corner
 from weft.policies.lucid.scores import JUMBO, score
 
 

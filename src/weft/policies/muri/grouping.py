@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from weft.core.table import Floats
-from weft.pieces.matching import match_types
+from weft.solve.matching import match_types
 
 Kind = tuple[int, ...]  # the profiles of a group's members by number, sorted
 Weight = Callable[[Kind], float]

@@ -23,7 +23,6 @@ from typing import Literal
 
 import numpy as np
 
-from weft.colocate import lockstep
 from weft.core.about import About, Controls, Needs
 from weft.core.errors import InvalidConfig
 from weft.core.free import Free
@@ -32,6 +31,7 @@ from weft.core.plan import Plan
 from weft.core.profile import Profile
 from weft.core.table import Floats, Rows
 from weft.core.view import View
+from weft.formulas import lockstep
 from weft.pieces.place.gangs import consolidated
 from weft.policies.muri.grouping import Bucket, Group, Kind, merge_all
 

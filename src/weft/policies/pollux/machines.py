@@ -14,7 +14,7 @@ import numpy as np
 from weft.core.model import EXCLUSIVE, Allocation, Job, Sharing
 from weft.core.table import Bools
 from weft.core.view import View
-from weft.pieces.size.genetic import Counts
+from weft.solve.genetic import Counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.core.table import Floats, Rows
-from weft.pieces.size.genetic import CUT, RESET, THIN, Counts, Matrix, repair
 from weft.policies.pollux.pareto import crowding, fronts
+from weft.solve.genetic import CUT, RESET, THIN, Counts, Matrix, repair
 
 CROSSED = 0.9
 BROODS = 10  # a generation, if new states are rare; the authors give up after 100

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.core.table import Floats, Rows
-from weft.pieces.size.genetic import Counts, totals
+from weft.solve.genetic import Counts, totals
 
 
 def utility(values: Floats, capacity: Counts, states: Counts) -> Floats:

@@ -32,11 +32,11 @@ from weft.core.model import JobId
 from weft.core.plan import Plan
 from weft.core.table import Floats, Rows
 from weft.core.view import View
-from weft.pieces.size.genetic import Counts, Matrix, evolve
 from weft.policies.pollux.machines import Machines
 from weft.policies.pollux.nsga import search
 from weft.policies.pollux.pareto import Goals
 from weft.policies.pollux.speedups import TIE, Speedups, restart_factor, speedups, worth
+from weft.solve.genetic import Counts, Matrix, evolve
 
 FASTEST_FIRST = ("a100", "v100", "quad", "rtx", "t4")
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from weft.core.ports import Beliefs
 from weft.core.table import Floats, Table
-from weft.pieces.size.genetic import Counts
 from weft.policies.pollux.machines import Machines
+from weft.solve.genetic import Counts
 
 RESTART_S = 30.0
 FLOOR = 1e-3

@@ -16,9 +16,9 @@ from weft.core.model import Job
 from weft.core.table import Floats
 from weft.core.tasks import RESOURCES, Tasks, Utility, tasks_of, utility_of
 from weft.core.view import View
-from weft.pieces.knapsack import Offers
 from weft.pieces.place.gangs import acceptable
-from weft.pieces.ratios import Inner, by_grid, by_scan
+from weft.solve.knapsack import Offers
+from weft.solve.sum_of_ratios import Inner, by_grid, by_scan
 
 ANY_TIME = Utility(1.0, 0.0, 0.0)  # of a job that does not say what it is worth
 

@@ -28,10 +28,10 @@ from weft.core.model import Allocation, JobId
 from weft.core.plan import Plan
 from weft.core.table import Floats
 from weft.core.view import View
-from weft.pieces.knapsack import BUDGET, choose
 from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.place.tasks import Room, evenly, shrunk
 from weft.policies.smd.offers import Found, Ladder, Size, offers_of
+from weft.solve.knapsack import BUDGET, choose
 
 
 @dataclass(frozen=True, slots=True)

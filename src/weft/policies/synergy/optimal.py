@@ -12,9 +12,9 @@ from itertools import product
 
 import numpy as np
 
-from weft.pieces.lp import NoSolution, Sparse, maximise
 from weft.policies.synergy.rack import EPS, Parts, Point, Rack
 from weft.policies.synergy.tune import squeeze_in
+from weft.solve.linear_program import NoSolution, Sparse, maximise
 
 STAY = 1.0  # worth of staying on a server, where the placement is free to choose
 

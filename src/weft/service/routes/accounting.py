@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from fastapi.responses import PlainTextResponse, Response
 
-from weft.app.serve import Driver, JobRecord
-from weft.service.answers import Accounts, Json, Used
+from weft.app.serve.live import Driver, JobRecord
 from weft.service.auth import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service
 from weft.service.describe import name_of
+from weft.service.responses import Accounts, Json, Used
 from weft.service.routes.cluster import held_by_kind
 
 router = APIRouter(tags=["accounting"], responses=PROBLEMS)

@@ -8,8 +8,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter
 from pydantic import AfterValidator, Field
 
-from weft.app.serve import Quotas
-from weft.service.answers import (
+from weft.app.serve.live import Quotas
+from weft.service.auth import public
+from weft.service.context import PROBLEMS, Admin, Context, Service
+from weft.service.responses import (
     Done,
     HookList,
     Json,
@@ -19,8 +21,6 @@ from weft.service.answers import (
     StateWord,
     TokenList,
 )
-from weft.service.auth import public
-from weft.service.context import PROBLEMS, Admin, Context, Service
 from weft.service.schemas import Strict, Word, printable
 from weft.service.webhooks import Hook
 

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import Field
 
-from weft.app.serve import Driver, active_words
+from weft.app.serve.live import Driver, active_words
 from weft.core.errors import UnknownName
 from weft.core.model import NodeId
-from weft.service.answers import ClusterAnswer, Done, Health, Json, Nodes, PolicyAnswer
 from weft.service.context import PROBLEMS, Admin, Anyone, Context, Refused, Service
 from weft.service.describe import goodput_of, node_json
+from weft.service.responses import ClusterAnswer, Done, Health, Json, Nodes, PolicyAnswer
 from weft.service.schemas import Strict
 
 router = APIRouter(tags=["cluster"], responses=PROBLEMS)

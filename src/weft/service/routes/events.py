@@ -15,7 +15,7 @@ from weft.core.codec import encode
 from weft.core.events import Event
 from weft.service.auth import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service
-from weft.service.told import event_json
+from weft.service.event_json import event_json
 
 router = APIRouter(tags=["events"], responses=PROBLEMS)
 

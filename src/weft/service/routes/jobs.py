@@ -10,15 +10,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from weft.app.history import events_about
-from weft.app.serve import Driver, JobStatus, active_words
+from weft.app.insight.job_events import events_about
+from weft.app.serve.live import Driver, JobStatus, active_words
 from weft.core.model import Job, JobId
-from weft.service.answers import Done, Events, JobAnswer, JobList, Json, Made, StateWord
 from weft.service.auth import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service, Writer, find_job
 from weft.service.describe import Describer
+from weft.service.event_json import event_json
+from weft.service.responses import Done, Events, JobAnswer, JobList, Json, Made, StateWord
 from weft.service.schemas import DEFAULT_TENANT, GUARANTEED, JobFile, job_of, priority_word
-from weft.service.told import event_json
 
 router = APIRouter(tags=["jobs"], responses=PROBLEMS)
 

@@ -9,17 +9,17 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter
 from pydantic import Field
 
-from weft.app.explain import Front, explain, plan
-from weft.app.present import Estimate, Present
-from weft.app.serve import bare
-from weft.app.whatif import what_if
+from weft.app.insight.explain import Front, explain, plan
+from weft.app.insight.present import Estimate, Present
+from weft.app.insight.what_if import what_if
+from weft.app.serve.live import bare
 from weft.core.errors import UnknownName, WeftError
 from weft.core.model import Job
 from weft.core.registry import build
-from weft.service.answers import Comparison, Explanation, Json, Planned
 from weft.service.auth import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service, Writer, find_job
 from weft.service.describe import Describer, name_of
+from weft.service.responses import Comparison, Explanation, Json, Planned
 from weft.service.routes.jobs import wanted
 from weft.service.schemas import JobFile, Strict
 

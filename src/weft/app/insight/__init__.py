@@ -1,0 +1,1 @@
+"""Why a job waits, when it will start, and what another policy would have done."""

@@ -1,0 +1,259 @@
+"""Why a job waits or holds what it holds, what would change it, and when it will start.
+
+Pure functions of the scheduler's state as a value: every counterfactual is the policy's own
+decision on a copy with one thing changed, so what is advised is what would happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from weft.app.insight.present import Estimate, Present
+from weft.core.model import Allocation, Demand, Job, JobId, Tier
+from weft.core.plan import Plan
+
+AHEAD_SHOWN = 20
+FEW = 16
+ROUNDS = 50
+URGENT = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """A job in front of another: what it holds, or waits for, in GPUs."""
+
+    job: Job
+    gpus: float
+    running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A change to a job that would start it now."""
+
+    text: str
+    fields: Mapping[str, Any]
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """An explanation in parts; `advice` and `start` only for a job that waits."""
+
+    reason: str
+    numbers: Mapping[str, Any]
+    ahead: tuple[Front, ...] = ()
+    advice: Advice | None = None
+    start: Estimate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What would happen to a job that were submitted now."""
+
+    allocation: Allocation | None
+    displaces: tuple[Job, ...] = ()
+    reason: str = ""
+    start: Estimate | None = field(default=None)
+
+
+def explain(present: Present, job: JobId, said: str = "") -> Why:
+    """Everything about one active job; `said` is the reason its last decision gave."""
+    row = present.table.row(job)
+    on = present.table.allocations[row]
+    if on is not None:
+        return _holding(present, row, on, said)
+    free = present.free()
+    demand = present.table.jobs[row].demand
+    idle = {kind: free.idle(kind) for kind in free.kinds}
+    ahead = in_front(present, row)
+    numbers = {
+        "asks_for": _asks(demand),
+        "free_by_kind": idle,
+        "largest_free_block": _blocks(present, idle),
+        "ahead_waiting": sum(not one.running for one in ahead),
+        "ahead_gpus": sum(one.gpus for one in ahead if not one.running),
+        "held_by_running": sum(one.gpus for one in ahead if one.running),
+        "waited_s": present.now - float(present.table.submitted[row]),
+    }
+    return Why(
+        said or _waits(demand, idle, ahead),
+        numbers,
+        tuple(ahead[:AHEAD_SHOWN]),
+        cheapest_change(present, present.table.jobs[row]),
+        _estimate(present, job, ahead),
+    )
+
+
+def plan(present: Present, job: Job) -> Trial:
+    """What the policy would do with one more job at this moment."""
+    there = present.with_job(job)
+    decided = there.decide()
+    displaced = _displaced(there, decided, job.id)
+    on = decided.changes.get(job.id)
+    if on is not None:
+        kind = there.cluster.kind_of(on)
+        return Trial(on, displaced, f"{on.gpus} {kind} GPUs are its at once")
+    rejected = decided.rejected.get(job.id)
+    if rejected:
+        return Trial(None, (), f"would be rejected: {rejected}")
+    idle = {kind: there.free().idle(kind) for kind in there.cluster.kinds}
+    ahead = in_front(there, there.table.row(job.id))
+    said = decided.reasons.get(job.id) or _waits(job.demand, idle, ahead)
+    return Trial(None, (), said, _estimate(there, job.id, ahead))
+
+
+def in_front(present: Present, row: int) -> list[Front]:
+    """Who a job waits for: waiting jobs that the policy starts before it, then who runs.
+
+    The order is the policy's own, found by asking it again and again on an empty cluster: who
+    it starts first there is in front. Those it never starts count by submission.
+    """
+    table = present.table
+    order = _order(present, table.jobs[row].id)
+    mine = order.get(table.jobs[row].id, len(order))
+    waiting = [
+        (order.get(job.id, len(order)), i)
+        for i, job in enumerate(table.jobs)
+        if table.allocations[i] is None and i != row
+    ]
+    before = sorted(one for one in waiting if one[0] < mine or (one[0] == mine and one[1] < row))
+    kinds = set(table.jobs[row].demand.kinds or present.cluster.kinds)
+    running = [
+        Front(table.jobs[i], on.gpus * on.sharing.share, running=True)
+        for i, on in enumerate(table.allocations)
+        if on is not None and present.cluster.kind_of(on) in kinds
+    ]
+    queue = [Front(table.jobs[i], float(table.need[i]), running=False) for _, i in before]
+    return queue + sorted(running, key=lambda one: -one.gpus)
+
+
+def cheapest_change(present: Present, job: Job) -> Advice | None:
+    """The smallest change to what a job asks for with which it would start now.
+
+    Tried in order of what they cost its owner: another kind, sharing, a higher priority, then
+    ever fewer GPUs.
+    """
+    return next((one for one in _alternatives(present, job) if present.starts(one.job)), None)
+
+
+def _estimate(present: Present, job: JobId, ahead: Collection[Front]) -> Estimate:
+    return present.without_behind(job, {one.job.id for one in ahead}).estimate(job)
+
+
+def _alternatives(present: Present, job: Job) -> Iterator[Advice]:
+    demand = job.demand
+    if demand.kinds and set(demand.kinds) < set(present.cluster.kinds):
+        others = [kind for kind in present.cluster.kinds if kind not in demand.kinds]
+        changed = replace(job, demand=replace(demand, kinds=()))
+        text = f"accept GPUs of kind {' or '.join(others)} as well"
+        yield Advice(text, {"kinds": []}, changed)
+    if demand.gpus == 1 and demand.share == 1.0 and job.shareable:
+        half = replace(job, demand=replace(demand, share=0.5))
+        yield Advice("share a GPU, asking for half of one", {"share": 0.5}, half)
+    if job.priority < URGENT:
+        urgent = replace(job, priority=URGENT, tier=Tier.GUARANTEED)
+        yield Advice("ask for priority guaranteed", {"priority": "guaranteed"}, urgent)
+    for count in _fewer(demand):
+        fewer = replace(job, demand=Demand(count, count, count, demand.kinds, demand.share))
+        what = f"ask for {count} GPU{'s' * (count > 1)} instead of {demand.gpus}"
+        yield Advice(what, {"gpus": count}, fewer)
+
+
+def _fewer(demand: Demand) -> Iterator[int]:
+    """Smaller counts, the largest first; powers of two where there are many."""
+    below = range(min(demand.gpus, demand.min) - 1, 0, -1)
+    if len(below) <= FEW:  # each costs a decision
+        yield from below
+        return
+    count = 1 << (below[0].bit_length() - 1)
+    yield below[0]
+    while count >= 1:
+        if count != below[0]:
+            yield count
+        count //= 2
+
+
+def _order(present: Present, until: JobId) -> dict[JobId, int]:
+    """Waiting jobs in the order in which the policy would start them, one clusterful at a time."""
+    left = np.array([on is None for on in present.table.allocations], dtype=bool)
+    order: dict[JobId, int] = {}
+    for _ in range(ROUNDS):
+        empty = replace(present, table=present.table.pick(left), memory=None)
+        started = [job for job, to in empty.decide().changes.items() if to is not None]
+        order |= {job: i for i, job in enumerate(started, start=len(order))}
+        if not started or until in order:
+            break
+        left[[present.table.row(job) for job in started]] = False
+    return order
+
+
+def _holding(present: Present, row: int, on: Allocation, said: str) -> Why:
+    table = present.table
+    held = float(table.service(present.now)[row])
+    devices = {(part.node, gpu) for part in on.slices for gpu in part.gpus}
+    beside = [
+        table.jobs[i].id
+        for i, other in enumerate(table.allocations)
+        if other is not None
+        and i != row
+        and any((part.node, gpu) in devices for part in other.slices for gpu in part.gpus)
+    ]
+    job = table.jobs[row]
+    numbers = {
+        "asks_for": _asks(job.demand),
+        "gpus": on.gpus,
+        "share": on.sharing.share,
+        "gpu_seconds": held,
+        "beside": len(beside),
+        "may_be_stopped": job.preemptible,
+    }
+    kind = present.cluster.kind_of(on)
+    why = said or f"holds {on.gpus} of {_asks(job.demand)} GPUs, kind {kind}"
+    return Why(why, numbers)
+
+
+def _asks(demand: Demand) -> str:
+    count = str(demand.gpus) if demand.rigid else f"{demand.min}-{demand.max}"
+    share = "" if demand.share == 1.0 else f" x {demand.share:g}"
+    return count + share + (f" of {'/'.join(demand.kinds)}" if demand.kinds else "")
+
+
+def _waits(demand: Demand, idle: Mapping[str, int], ahead: list[Front]) -> str:
+    kinds = demand.kinds or tuple(idle)
+    most = max((idle.get(kind, 0) for kind in kinds), default=0)
+    queue = [one for one in ahead if not one.running]
+    free = ", ".join(f"{count} {kind}" for kind, count in idle.items() if kind in kinds) or "none"
+    text = f"asks for {_asks(demand)} GPUs; free now: {free}"
+    if queue:
+        gpus = sum(one.gpus for one in queue)
+        text += f"; {len(queue)} waiting jobs are in front, for {gpus:g} GPUs"
+    elif most >= demand.min:
+        text += "; they do not fit on the nodes as they are, or the policy keeps them back"
+    return text
+
+
+def _blocks(present: Present, idle: Mapping[str, int]) -> dict[str, int]:
+    """The most free GPUs on one node, by kind."""
+    free = present.free()
+    blocks = dict.fromkeys(idle, 0)
+    for i, node in enumerate(present.cluster.nodes):
+        blocks[node.kind] = max(blocks[node.kind], free.on(i))
+    return blocks
+
+
+def _displaced(present: Present, decided: Plan, job: JobId) -> tuple[Job, ...]:
+    """Running jobs that a plan stops, moves or shrinks."""
+    table = present.table
+    found = []
+    for name, to in decided.changes.items():
+        if name == job:
+            continue
+        was = table.allocations[table.row(name)]
+        if was is not None and (to is None or to.devices != was.devices):
+            found.append(table.jobs[table.row(name)])
+    return tuple(found)

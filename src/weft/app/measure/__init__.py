@@ -1,0 +1,1 @@
+"""Measure training scripts on this machine."""

@@ -1,0 +1,257 @@
+"""Measure training scripts beside each other on the same GPUs: what each costs the other.
+
+All scripts are started once and made to stand still; then each goes on alone for a while, then each
+pair, and at last each alone once more. A speed is steps a second beside the other over the better
+of the two rates alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from weft.app.measure.script import Wanted, room
+from weft.core.errors import InvalidConfig
+from weft.core.events import Event, Failed, Finished, Reported, StartFailed, Stopped
+from weft.core.launch import Launch
+from weft.core.model import Allocation, Demand, Job, JobId
+from weft.core.registry import build
+
+READY_STEPS = 8  # the first of a script pay for allocations and compilations
+TAKE_UP_S = 0.5  # until everybody who goes on is at full speed
+START_S = 300.0
+PATIENCE = 20.0  # times the seconds of a measurement, for scripts with very long steps
+GRACE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What is run, and the name of its `model` in jobs."""
+
+    model: str
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """A script by itself."""
+
+    model: str
+    batch: int
+    step_s: float
+    mem_gb: float
+    command: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Two scripts on the same GPUs: numbers in `alone`, speeds as parts of their speeds alone."""
+
+    one: int
+    other: int
+    speed_one: float
+    speed_other: float
+
+
+@dataclass(frozen=True, slots=True)
+class PairTable:
+    """What was measured; `sharing` is timeslicing or mps."""
+
+    kind: str
+    gpus: int
+    sharing: str
+    seconds: float
+    alone: tuple[Alone, ...]
+    together: tuple[Together, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def beside(
+    scripts: Sequence[Script],
+    workdir: Path,
+    wanted: Wanted,
+    *,
+    mps: bool = False,
+    every_pair: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> PairTable:
+    """Run the first script beside each of the others, or every pair; raises InvalidConfig."""
+    every = combinations(range(len(scripts)), 2)
+    pairs = [pair for pair in every if every_pair or pair[0] == 0]
+    with tempfile.TemporaryDirectory(prefix="weft-profile-") as state:
+        engine = build("engine", wanted.engine, state=Path(state))
+        if mps and engine.gpu_sharing != "mps":
+            raise InvalidConfig(
+                "there is no MPS here: it needs a GPU and nvidia-cuda-mps-control",
+                hint="leave --mps out to measure time slicing",
+            )
+        crew = _Crew(scripts, workdir, wanted, progress, engine)
+        return asyncio.run(crew.measured(pairs))
+
+
+class _Crew:
+    """The scripts, all started, and what each last said."""
+
+    def __init__(
+        self,
+        scripts: Sequence[Script],
+        workdir: Path,
+        wanted: Wanted,
+        progress: Callable[[str], None],
+        engine: Any,
+    ) -> None:
+        self._scripts, self._workdir = scripts, workdir
+        self._wanted, self._progress = wanted, progress
+        self._running: set[int] = set()
+        self._engine = engine
+        self._events: AsyncIterator[Event] | None = None
+
+    async def measured(self, pairs: Collection[tuple[int, int]]) -> PairTable:
+        """Start everybody, measure, and see everybody gone."""
+        began = time.monotonic()
+        engine = self._engine
+        node, on = await room(engine, self._wanted)
+        self._events = engine.events()
+        await engine.adopt(())
+        try:
+            await self._start(on)
+            first = [await self._alone(at) for at in range(len(self._scripts))]
+            rates = [(pair, await self._together(*pair)) for pair in pairs]
+            again = [await self._alone(at) for at in range(len(self._scripts))]
+        finally:
+            await self._end()
+            await engine.close()
+        alone = [min(two, key=lambda one: one.step_s) for two in zip(first, again, strict=True)]
+        together = [
+            Together(
+                *pair, *(rate * alone[at].step_s for at, rate in zip(pair, found, strict=True))
+            )
+            for pair, found in rates
+        ]
+        return PairTable(
+            node.kind,
+            self._wanted.gpus,
+            engine.gpu_sharing,
+            time.monotonic() - began,
+            tuple(alone),
+            tuple(together),
+        )
+
+    async def _start(self, on: Allocation) -> None:
+        """Everybody up to where it has trained a few steps, and still."""
+        for at, script in enumerate(self._scripts):
+            env = dict(self._wanted.env or {})
+            launch = Launch(script.command, str(self._workdir), env, retries=0)
+            job = Job(_job(at), demand=Demand(self._wanted.gpus), launch=launch)
+            self._engine.check(job)
+            await self._engine.start(job, on, 1)
+            self._running.add(at)
+        waiting = set(self._running)
+        until = time.monotonic() + START_S
+        while waiting:
+            self._progress(f"{len(waiting)} of {len(self._scripts)} scripts are starting")
+            at, values = await self._report(until, waiting)
+            if values["steps"] >= READY_STEPS and at in waiting:
+                self._engine.hold(_job(at), 1, still=True)
+                waiting.remove(at)
+
+    async def _alone(self, at: int) -> Alone:
+        script = self._scripts[at]
+        self._progress(f"{script.model} alone")
+        rate, values = (await self._rates((at,)))[at]
+        batch, mem_gb = int(values["batch"]), values["mem_gb"]
+        return Alone(script.model, batch, 1.0 / rate, mem_gb, script.command)
+
+    async def _together(self, one: int, other: int) -> tuple[float, float]:
+        self._progress(f"{self._scripts[one].model} beside {self._scripts[other].model}")
+        found = await self._rates((one, other))
+        return found[one][0], found[other][0]
+
+    async def _rates(self, members: Sequence[int]) -> dict[int, tuple[float, Mapping[str, float]]]:
+        """Steps a second of members that go on at the same time, and their last reports."""
+        for at in members:
+            self._engine.hold(_job(at), 1, still=False)
+        began = time.monotonic()
+        until = began + PATIENCE * self._wanted.each_s + TAKE_UP_S
+        seen: dict[int, list[tuple[float, Mapping[str, float]]]] = {at: [] for at in members}
+        while not all(_long_enough(said, self._wanted.each_s) for said in seen.values()):
+            at, values = await self._report(until, members)
+            now = time.monotonic()
+            if now - began >= TAKE_UP_S and at in seen:
+                seen[at].append((now, values))
+        for at in members:
+            self._engine.hold(_job(at), 1, still=True)
+        return {at: (_rate(said), said[-1][1]) for at, said in seen.items()}
+
+    async def _report(self, until: float, of: Collection[int]) -> tuple[int, Mapping[str, float]]:
+        """The next report of anybody; raises if one of those waited for ends or none comes."""
+        assert self._events is not None
+        while True:
+            try:
+                async with asyncio.timeout(max(until - time.monotonic(), 0.0)):
+                    event = await anext(self._events)
+            except TimeoutError:
+                names = " and ".join(self._scripts[at].model for at in sorted(of))
+                raise InvalidConfig(
+                    f"{names} reported too little to be measured",
+                    hint="`weft profile` measures scripts that use weft.train; try longer --each",
+                ) from None
+            if isinstance(event, (Finished, Stopped, Failed, StartFailed)):
+                self._running.discard(_number(event.job))
+                raise self._gone(event)
+            if isinstance(event, Reported) and {"steps", "batch"} <= event.values.keys():
+                return _number(event.job), event.values
+
+    def _gone(self, event: Finished | Stopped | Failed | StartFailed) -> InvalidConfig:
+        model = self._scripts[_number(event.job)].model
+        if isinstance(event, (Failed, StartFailed)):
+            return InvalidConfig(f"{model} failed: {event.reason}", hint="try it alone first")
+        return InvalidConfig(
+            f"{model} ended before everything was measured",
+            hint="let it train for more epochs; nothing of it is kept",
+        )
+
+    async def _end(self) -> None:
+        """Stop everybody and wait until they are gone."""
+        for at in self._running:
+            await self._engine.stop(_job(at), 1, 0.0)
+            self._engine.hold(_job(at), 1, still=False)
+        until = time.monotonic() + GRACE_S
+        assert self._events is not None
+        while self._running:
+            try:
+                async with asyncio.timeout(max(until - time.monotonic(), 0.0)):
+                    event = await anext(self._events)
+            except TimeoutError:
+                return
+            if isinstance(event, (Finished, Stopped, Failed, StartFailed)):
+                self._running.discard(_number(event.job))
+
+
+def _job(at: int) -> JobId:
+    return JobId(f"beside-{at}")
+
+
+def _number(job: JobId) -> int:
+    return int(job.rpartition("-")[2])
+
+
+def _long_enough(said: Sequence[tuple[float, Mapping[str, float]]], seconds: float) -> bool:
+    return len(said) > 1 and said[-1][0] - said[0][0] >= seconds and _steps(said) > 0
+
+
+def _rate(said: Sequence[tuple[float, Mapping[str, float]]]) -> float:
+    return _steps(said) / (said[-1][0] - said[0][0])
+
+
+def _steps(said: Sequence[tuple[float, Mapping[str, float]]]) -> float:
+    return said[-1][1]["steps"] - said[0][1]["steps"]

@@ -1,0 +1,1 @@
+"""Wire a live scheduler."""

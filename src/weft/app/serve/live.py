@@ -1,0 +1,238 @@
+"""Wire a live scheduler: settings in, a driver on an engine with its store out."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.app.serve.hinted_or_history import HintedOrAlike
+from weft.core.cluster import Cluster
+from weft.core.errors import InvalidConfig
+from weft.core.model import Job
+from weft.core.ports import Engine, Predictor, Store
+from weft.core.registry import build, find, parse
+from weft.perf.goodput.live import LiveBeliefs
+from weft.perf.sharing.batching import batching_of
+from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.device_models import Unordered, profile_of, unordered
+from weft.perf.sharing.interference import MPS, TIMESLICING
+from weft.perf.training.live_training import LiveTraining
+from weft.runtime.admit import check_job
+from weft.runtime.driver import Driver
+from weft.runtime.ledger import JobRecord
+from weft.runtime.status import JobStatus, active_words
+from weft.store.memory import MemoryStore
+from weft.store.sqlite import SqliteStore
+
+__all__ = ["Driver", "JobRecord", "JobStatus", "Live", "Quotas", "Settings", "active_words"]
+
+LOG_FILE, QUOTA_FILE = "events.db", "quotas.json"
+DEFAULT_POLICY = "fifo"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `weft serve` is told.
+
+    `engine` and `policy` are names with parameters. `state` is the folder of everything that
+    survives; None keeps nothing, for tests. `policy` None goes on with what decided last.
+    `slots` is for the local engine: CPU slots where there are no GPUs, 0 for one a core. `pairs`
+    is a file of speeds of jobs beside each other, as `weft profile` writes it.
+    """
+
+    engine: str = "local"
+    state: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 7878
+    policy: str | None = None
+    slots: int = 0
+    predictor: str = ""
+    pairs: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """GPUs a tenant may hold at once, in all (`nlp`) or of a kind (`nlp@a100`), and weights.
+
+    `guaranteed` is how many GPUs its jobs of that priority may ask for together.
+    """
+
+    limits: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    guaranteed: Mapping[str, float] = field(default_factory=dict)
+
+    def around(self, policy: str) -> str:
+        """The policy with these rules and those of single jobs around it."""
+        rules = [
+            f"{name}={'/'.join(f'{who}={number:g}' for who, number in sorted(told.items()))}"
+            for name, told in (("limits", self.limits), ("weights", self.weights))
+            if told
+        ]
+        inner = f"priority|firm|{policy}"
+        return f"quota:{','.join(rules)}|{inner}" if rules else inner
+
+
+def bare(policy: str) -> str:
+    """The policy as a person named it, without what the service puts around it."""
+    first, bar, rest = policy.partition("|")
+    if bar and parse(first)[0] in ("quota", "priority", "firm"):
+        return bare(rest)
+    return policy
+
+
+class Live:
+    """A running scheduler: the driver, its store, and the rules of tenants."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.quotas = Quotas()
+        folder = settings.state
+        if folder is not None:
+            _make_folder(folder)
+            self.quotas = read_quotas(folder / QUOTA_FILE)
+        policy = settings.policy
+        engine: Engine = _engine(settings)
+        self.store: Store = MemoryStore() if folder is None else SqliteStore(folder / LOG_FILE)
+        self.driver = Driver(
+            engine,
+            self.store,
+            policy=None if policy is None else self.quotas.around(policy),
+            predictor=lambda: _predictor(settings.predictor),
+            beliefs=LiveBeliefs,
+            colocation=lambda: _together(engine, settings.pairs),
+            training=LiveTraining,
+        )
+
+    @property
+    def engine(self) -> str:
+        """The engine as it was named."""
+        return self.settings.engine
+
+    @property
+    def policy(self) -> str:
+        """The policy that decides, as a person named it."""
+        return bare(self.driver.policy)
+
+    async def open(self) -> None:
+        """Replay, reconcile, begin; nothing stays open if that fails."""
+        try:
+            await self.driver.open()
+            wanted = self.quotas.around(self.policy)
+            if self.driver.policy != wanted:
+                await self.driver.set_policy(wanted)
+        except BaseException:
+            self.store.close()
+            raise
+
+    async def close(self) -> None:
+        """Stop deciding; jobs go on and are taken up by the next start."""
+        await self.driver.close()
+        self.store.close()
+
+    def check(self, job: Job) -> None:
+        """Raise InvalidConfig for a job that could never run here."""
+        self.driver.engine.check(job)
+        check_job(job, Cluster(tuple(node for node, _ in self.driver.nodes())))
+
+    async def set_policy(self, policy: str) -> None:
+        """Decide by another policy from now on."""
+        await self.driver.set_policy(self.quotas.around(bare(policy)))
+
+    async def set_quotas(self, quotas: Quotas) -> None:
+        """Other rules for tenants from now on; on disk before they hold."""
+        spec = quotas.around(self.policy)
+        build("policy", spec)
+        if self.settings.state is not None:
+            write_private(self.settings.state / QUOTA_FILE, asdict(quotas))
+        self.quotas = quotas
+        await self.driver.set_policy(spec)
+
+
+def read_quotas(path: Path) -> Quotas:
+    """The rules on disk; none where there is no file."""
+    found = read_private(path)
+    if found is None:
+        return Quotas()
+    try:
+        return Quotas(
+            dict(found["limits"]), dict(found["weights"]), dict(found.get("guaranteed", {}))
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InvalidConfig(f"{path} does not hold quotas: {error!r}") from error
+
+
+def read_private(path: Path) -> Any:
+    """JSON of a file; None where there is none."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise InvalidConfig(f"{path} cannot be read: {error}", hint="mend or remove it") from error
+
+
+def write_private(path: Path, body: Any) -> None:
+    """JSON that only we can read, there completely or not at all."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as out:
+        json.dump(body, out, indent=1)
+        out.flush()
+        os.fsync(out.fileno())
+    fresh.replace(path)
+
+
+def _together(engine: Engine, pairs: str) -> Colocated:
+    """What is believed of jobs on the same devices; of simulated ones it is the truth."""
+    sharing = getattr(engine, "sharing", "")
+    if sharing:
+        return coupled(sharing)
+    return Colocated(profile_of, unordered(getattr(engine, "gpu_sharing", TIMESLICING), pairs))
+
+
+def coupled(sharing: str) -> Colocated:
+    """What jobs on the same devices do to each other; `weft simulate` has the same."""
+    if sharing not in (MPS, TIMESLICING):
+        raise InvalidConfig(
+            f"a device does not serve several jobs by {sharing!r}",
+            hint=f"sharing is {TIMESLICING} or {MPS}",
+        )
+    return Colocated(profile_of, Unordered(sharing), batching=batching_of)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidConfig(
+            f"cannot keep state in {folder}: {error.strerror}", hint="name another --state folder"
+        ) from error
+
+
+def _engine(settings: Settings) -> Engine:
+    """The engine that was named, told of the state folder and slots if it has a use for them."""
+    name, params = parse(settings.engine)
+    part = find("engine", name)
+    known = {f.name for f in fields(part)} if is_dataclass(part) else set()
+    given: dict[str, object] = {}
+    if "state" in known:
+        if settings.state is None:
+            raise InvalidConfig(f"engine {name!r} needs a folder", hint="name one with --state")
+        given["state"] = settings.state
+    if settings.slots and "slots" in known and "slots" not in params:
+        given["slots"] = settings.slots
+    if "coupling" in known:  # nothing real: what neighbours do to each other is the simulator's
+        given["coupling"] = coupled(params.get("sharing", TIMESLICING))
+    engine: Engine = build("engine", settings.engine, **given)
+    return engine
+
+
+def _predictor(spec: str) -> Predictor:
+    if not spec:
+        return HintedOrAlike()
+    predictor: Predictor = build("predictor", spec)
+    return predictor

@@ -1,0 +1,1 @@
+"""Wire simulations: a description in, a result out."""

@@ -1,0 +1,62 @@
+"""`weft.simulate` and `weft.compare`: the same runs as the command line, from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from weft.app.simulate.run import run_all
+from weft.app.simulate.setup import Setup
+from weft.core.errors import InvalidConfig
+from weft.core.policy import Policy
+from weft.core.trace import Trace
+from weft.sim.result import Result
+from weft.sim.sweep import Progress
+
+
+def simulate(
+    workload: str | Path | Trace,
+    policy: str | Policy = "tiresias",
+    cluster: str = "",
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **more: Any,
+) -> Result:
+    """Replay a workload under one policy in virtual time.
+
+    `workload` is a built-in name, a file of any known format, or a Trace; `policy` a name with
+    parameters (`"las:by=time"`) or your own object. `more` are the other fields of
+    `weft.app.simulate.setup.Setup`: predictor, jobs, load, restart_cost, faults, options, events.
+    """
+    setup = Setup(_named(workload), policy, cluster, seed, **more)
+    return run_all([setup], processes=1, progress=progress)
+
+
+def compare(
+    workload: str | Path | Trace,
+    policies: Sequence[str | Policy],
+    cluster: str = "",
+    *,
+    seeds: Iterable[int] = (0,),
+    processes: int | None = 1,
+    progress: Progress | None = None,
+    **more: Any,
+) -> Result:
+    """Replay a workload under several policies and seeds.
+
+    More `processes` (None: one a core) need a script whose own work is under
+    `if __name__ == "__main__":`, as for any Python program that starts processes.
+    """
+    if not policies:
+        raise InvalidConfig("there is no policy to compare", hint="`weft list policy` shows all")
+    base = Setup(_named(workload), policies[0], cluster, **more)
+    every = tuple(seeds)
+    setups = [replace(base, policy=p, seed=s) for p in policies for s in every]
+    return run_all(setups, processes=processes, progress=progress)
+
+
+def _named(workload: str | Path | Trace) -> str | Trace:
+    return str(workload) if isinstance(workload, Path) else workload

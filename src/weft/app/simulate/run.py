@@ -1,0 +1,228 @@
+"""Wire one simulation and run it; wire several and run them side by side."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from time import perf_counter
+from typing import TextIO
+
+from weft import __version__
+from weft.app.simulate.clusters import find_cluster
+from weft.app.simulate.setup import DEFAULT_CLUSTER, Setup
+from weft.app.simulate.speeds import speeds
+from weft.core.about import Needs
+from weft.core.cluster import Cluster
+from weft.core.codec import event_line
+from weft.core.errors import InvalidConfig
+from weft.core.policy import Policy
+from weft.core.ports import Predictor
+from weft.core.registry import build, names, parse
+from weft.core.scheduler import Journal, Scheduler
+from weft.core.trace import Trace
+from weft.sim.collect import collect
+from weft.sim.driver import Driver
+from weft.sim.physics import Physics
+from weft.sim.result import Outcome, Result
+from weft.sim.sweep import Progress, sweep
+from weft.traces.find import find, workload
+from weft.traces.options import Options, Request
+
+__all__ = ["Result", "check_fits", "policy_of", "prepare", "run_all", "run_one"]
+
+Report = Callable[[float], None]
+TICK_S = 60.0
+
+
+def run_all(
+    setups: Sequence[Setup], *, processes: int | None = None, progress: Progress | None = None
+) -> Result:
+    """Run every setup (same workload and cluster, any policies and seeds) into one result."""
+    first = setups[0]
+    for setup in setups:
+        policy_of(setup)  # a misspelt name is answered before anything runs
+    trace, cluster = prepare(first)
+    shared = processes if all(isinstance(s.policy, str) for s in setups) else 1
+    outcomes = sweep(run_one, setups, processes=shared, progress=progress)
+    by_policy: dict[str, list[Outcome]] = {}
+    for label, outcome in zip(labels(setups), outcomes, strict=True):
+        by_policy.setdefault(label, []).append(outcome)
+    return Result(
+        __version__,
+        first.workload_name,
+        first.cluster or cluster.name,
+        tuple(dict.fromkeys(setup.seed for setup in setups)),
+        {policy: tuple(done) for policy, done in by_policy.items()},
+        {"gpus": cluster.gpus, "offered_load": trace.load(cluster.gpus)},
+    )
+
+
+def labels(setups: Sequence[Setup]) -> list[str]:
+    """What each policy is called: as typed, or by its name, or whole where names are shared."""
+    variants: dict[str, set[str]] = {}
+    for setup in setups:
+        variants.setdefault(setup.policy_name, set()).add(repr(setup.policy))
+    return [s.policy_name if len(variants[s.policy_name]) == 1 else repr(s.policy) for s in setups]
+
+
+def run_one(setup: Setup, report: Report | None = None) -> Outcome:
+    """One simulation from start to end."""
+    trace, cluster = prepare(setup)
+    policy = policy_of(setup)
+    known = speeds(setup, trace, cluster, policy)
+    physics = Physics(
+        setup.faults.strike(known.trace, setup.seed),
+        known.perf,
+        checkpoint_s=setup.checkpoint_s,
+        tick_s=policy.about.every or TICK_S,
+        free_moves=setup.free_moves,
+        coupling=known.together,
+        interruption=known.interruption,
+        resume_s=policy.about.resume_s,
+    )
+    predictor = _predictor(setup, policy, physics)
+    with _journal(setup.events) as journal:
+        scheduler = Scheduler(
+            policy,
+            cluster,
+            predictor=predictor,
+            beliefs=known.beliefs,
+            colocation=known.together,
+            training=known.training,
+            seed=setup.seed,
+            journal=journal,
+        )
+        driver = Driver(
+            scheduler,
+            physics,
+            cluster,
+            faults=setup.faults,
+            seed=setup.seed,
+            progress=None if report is None else lambda done, of: report(done / of),
+        )
+        began = perf_counter()
+        driver.run()
+        wall_s = perf_counter() - began
+    label = predictor.label if Needs.REMAINING in policy.about.needs else "none"
+    return collect(setup.policy_name, label, physics, driver.counts, cluster, wall_s)
+
+
+def prepare(setup: Setup) -> tuple[Trace, Cluster]:
+    """The jobs and the machines, checked against each other."""
+    if isinstance(setup.workload, Trace):
+        trace, cluster = setup.workload, find_cluster(setup.cluster or DEFAULT_CLUSTER)
+    else:
+        trace, cluster = _load(
+            setup.workload, setup.cluster, setup.seed, setup.jobs, setup.load, setup.options
+        )
+    check_fits(trace, cluster)
+    return trace, cluster
+
+
+def policy_of(setup: Setup) -> Policy:
+    """The policy that was asked for."""
+    if not isinstance(setup.policy, str):
+        return setup.policy
+    policy: Policy = build("policy", setup.policy)
+    return policy
+
+
+def check_fits(trace: Trace, cluster: Cluster) -> None:
+    """Refuse a workload with a job that could never run."""
+    if not trace.jobs:
+        raise InvalidConfig(f"{trace.name}: there are no jobs", hint="a trace needs at least one")
+    checked = set()
+    for job, _ in trace:
+        if job.demand in checked:
+            continue
+        checked.add(job.demand)
+        wanted = job.demand.kinds or cluster.kinds
+        room = max((cluster.gpus_by_kind.get(kind, 0) for kind in wanted), default=0)
+        if job.demand.min > room:
+            kinds = "/".join(wanted) if job.demand.kinds else "one kind"
+            raise InvalidConfig(
+                f"job {job.id!r} asks for {job.demand.min} GPUs of {kinds}; "
+                f"cluster {cluster.name!r} has at most {room}",
+                hint="name a larger --cluster, or leave such jobs out with --max-gpus "
+                f"{max(room, 1)}",
+            )
+
+
+@lru_cache(maxsize=2)
+def _load(
+    workload_name: str,
+    cluster_text: str,
+    seed: int,
+    jobs: int | None,
+    load: float | None,
+    options: Options,
+) -> tuple[Trace, Cluster]:
+    """A workload and its cluster; kept, because the policies of a comparison share both."""
+    if not workload_name:
+        raise InvalidConfig("no workload was named", hint="`weft list trace` shows built-in ones")
+    if workload_name not in names("trace"):
+        if jobs is not None or load is not None:
+            raise InvalidConfig(
+                "--jobs and --load shape built-in workloads only",
+                hint="for a file use --sample, --window or -o scale_arrivals=2",
+            )
+        trace = find(workload_name, options=replace(options, seed=seed))
+        return trace, find_cluster(cluster_text or trace.cluster or DEFAULT_CLUSTER)
+    if replace(options, max_gpus=None) != Options():
+        raise InvalidConfig(
+            f"{workload_name!r} is drawn, not read: only --max-gpus, --jobs and --load shape it",
+            hint="--sample, --window and --trace-option are for files",
+        )
+    cluster = find_cluster(cluster_text or workload(workload_name).cluster)
+    request = Request(
+        seed=seed,
+        jobs=jobs,
+        load=load,
+        gpus=cluster.gpus,
+        max_gpus=min(options.max_gpus or cluster.gpus, max(cluster.gpus_by_kind.values())),
+        kinds=cluster.kinds,
+    )
+    return find(workload_name, request), cluster
+
+
+def _predictor(setup: Setup, policy: Policy, physics: Physics) -> Predictor:
+    """What was asked for; else the oracle for a policy that reads remaining times."""
+    spec = setup.predictor or ("oracle" if Needs.REMAINING in policy.about.needs else "none")
+    given: dict[str, dict[str, object]] = {
+        "oracle": {"truth": physics.remaining},
+        "noisy": {"truth": physics.remaining, "lengths": physics.lengths, "seed": setup.seed},
+    }
+    name = parse(spec)[0]
+    hinted = any("duration_s" in job.hints for job, _ in physics.trace)
+    if name == "hinted" and not hinted:
+        raise InvalidConfig(
+            f"no job of {physics.trace.name!r} has a hint `duration_s`, so `hinted` knows nothing",
+            hint="choose oracle, noisy or history",
+        )
+    predictor: Predictor = build("predictor", spec, **given.get(name, {}))
+    return predictor
+
+
+@contextmanager
+def _journal(path: Path | None) -> Iterator[Journal | None]:
+    """A sink for events that appears under its name only once it is whole."""
+    if path is None:
+        yield None
+        return
+    partial = path.with_name(path.name + ".partial")
+    try:
+        out: TextIO = partial.open("w", encoding="utf-8", buffering=io.DEFAULT_BUFFER_SIZE * 16)
+    except OSError as error:
+        raise InvalidConfig(f"cannot write events to {path}: {error.strerror}") from error
+    with out:
+        yield lambda at, event: _ignore(out.write(event_line(at, event) + "\n"))
+    os.replace(partial, path)  # noqa: PTH105 - atomic on every platform
+
+
+def _ignore(_: object) -> None:
+    return None

@@ -1,0 +1,67 @@
+"""`weft job`: everything about one job."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from weft.cli import options as o
+from weft.cli.commands.explain import JobId
+from weft.cli.view.results import user_errors
+
+KNOWN = ("at", "event", "seq", "job")
+
+
+def job(
+    job: JobId,
+    events: Annotated[bool, typer.Option("--events", help="What happened to it, too.")] = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Show one job: its state, what it holds, how far it is."""
+    from weft.cli.client import Client, at
+    from weft.cli.pages import cluster_now
+    from weft.cli.view.screen import console, print_json, rows
+    from weft.cli.view.status import job_details
+
+    with user_errors():
+        client = Client()
+        found = client.get(at("jobs", job))
+        story = rows(client.get(at("jobs", job, "events")), "events") if events else []
+        now = 0.0 if as_json else cluster_now(client.get("/cluster"))
+    if as_json:
+        print_json({**found, "events": story} if events else found)
+        return
+    screen = console()
+    screen.print(job_details(found, now))
+    shown = [event for event in story if event.get("event") != "Reported"]
+    for event in shown:
+        screen.print(told(event, job), soft_wrap=True)
+    if len(shown) < len(story):
+        left = len(story) - len(shown)
+        screen.print(f"{left} reports of the job are left out; --json has them", style="dim")
+
+
+def told(event: dict[str, Any], job: str) -> str:
+    """One event of a job in one line."""
+    from weft.cli.commands.explain import value
+    from weft.cli.view import words
+
+    name = str(event.get("event", ""))
+    rest: Any = {field: one for field, one in event.items() if field not in KNOWN}
+    if name == "Decided":
+        rest = decided(event, job)
+    return words.plain(f"{words.moment(event.get('at'))}  {name}  {value(rest)}")
+
+
+def decided(event: dict[str, Any], job: str) -> str:
+    """What a decision was for one job."""
+    from weft.cli.view import words
+
+    said = str((event.get("reasons") or {}).get(job, ""))
+    changes = event.get("changes") or {}
+    if job not in changes:
+        return said
+    on = changes[job]
+    where = "nothing" if on is None else words.where({"allocation": on["slices"]})
+    return f"it holds {where}" + (f" ({said})" if said else "")

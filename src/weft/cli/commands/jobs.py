@@ -1,0 +1,85 @@
+"""`weft jobs`: what runs, what waits, and what became of the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weft.cli import options as o
+from weft.cli.view.results import user_errors
+
+if TYPE_CHECKING:
+    from weft.cli.client import Client
+
+LAST = 10
+FEW = 500
+
+
+def jobs(
+    state: Annotated[
+        str, typer.Option("--state", "-s", help="Those in this state only, such as running.")
+    ] = "",
+    tenant: Annotated[str, typer.Option(help="Those of this tenant only.")] = "",
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Those that have ended too, however many.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again every second.")] = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """List jobs: all that have not ended, and the last that have."""
+    from weft.cli.client import Client
+    from weft.cli.view.live import repeat
+    from weft.cli.view.screen import console, print_json
+
+    with user_errors():
+        client = Client()
+        if as_json:
+            print_json({"jobs": chosen(client, state, tenant, everything)})
+            return
+
+        def look(width: int) -> Any:
+            return shown(client, chosen(client, state, tenant, everything), width)
+
+        if watch:
+            repeat(look)
+        else:
+            screen = console()
+            screen.print(look(screen.width))
+
+
+def chosen(client: Client, state: str, tenant: str, everything: bool) -> list[dict[str, Any]]:
+    """Jobs that were asked for, in order of submission."""
+    from weft.cli.pages import active_jobs, every_job
+    from weft.cli.view.words import ENDED
+
+    wanted = {"tenant": tenant or None}
+    if not (everything or state) and _ended(client) > FEW:
+        return active_jobs(client, **wanted)
+    found = list(every_job(client, state=state or None, **wanted))
+    if everything or state:
+        return found
+    late = [job["id"] for job in found if job["state"] in ENDED]
+    old = set(late[:-LAST])
+    return [job for job in found if job["id"] not in old]
+
+
+def _ended(client: Client) -> int:
+    from weft.cli.view.words import ENDED
+
+    counts = client.get("/cluster").get("jobs") or {}
+    return sum(int(counts.get(state, 0)) for state in ENDED)
+
+
+def shown(client: Client, found: list[dict[str, Any]], width: int) -> Any:
+    """A table, or a word where there is nothing."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from weft.cli.pages import cluster_now
+    from weft.cli.view.status import jobs_table, trouble
+
+    if not found:
+        return Text("no jobs; `weft run -- python train.py` starts one", style="dim")
+    cluster = client.get("/cluster")
+    return Group(*trouble(cluster), jobs_table(found, cluster_now(cluster), width))

@@ -1,0 +1,48 @@
+"""`weft list`: what there is, one line each."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from weft.cli import options as o
+from weft.cli.view.results import user_errors
+
+
+class Kind(StrEnum):
+    """What can be listed."""
+
+    policy = "policy"
+    trace = "trace"
+    predictor = "predictor"
+    cluster = "cluster"
+    model = "model"
+    engine = "engine"
+    perf = "perf"
+
+
+def list_parts(
+    kind: Annotated[Kind, typer.Argument(help="What to list.")], as_json: o.AsJson = False
+) -> None:
+    """List policies, workloads, predictors, clusters, models, engines or speeds."""
+    from weft.app.catalogue import catalogue
+
+    with user_errors():
+        headings, rows = catalogue(kind.value)
+    if as_json:
+        typer.echo(json.dumps([dict(zip(headings, row, strict=True)) for row in rows], indent=1))
+        return
+    if not rows:
+        typer.echo(f"no {kind.value} is installed")
+        return
+    table = Table(header_style="bold")
+    for i, heading in enumerate(headings):
+        table.add_column(heading, no_wrap=i == 0)
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False).print(table)

@@ -1,0 +1,51 @@
+"""`weft logs`: what a job prints."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weft.cli.commands.explain import JobId
+from weft.cli.view.results import user_errors
+
+
+def logs(
+    job: JobId,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on as it prints, until it ends.")
+    ] = False,
+    rank: Annotated[int, typer.Option(help="Which process of the job.", min=0)] = 0,
+    attempt: Annotated[
+        int | None, typer.Option(help="Which start of the job; the last unless told.", min=1)
+    ] = None,
+) -> None:
+    """Print what a job prints.
+
+    With -f as it comes, over restarts of the job and of the service, until the job has ended.
+    """
+    from weft.cli.client import Client, at
+    from weft.cli.follow import Follower
+    from weft.cli.view.screen import notes, write_bytes
+
+    remarks = notes()
+    with user_errors():
+        client = Client()
+        found = client.get(at("jobs", job))
+        last = attempt or int(found.get("attempt") or 0)
+        follower = Follower(
+            client,
+            job,
+            write_bytes,
+            lambda text: remarks.print(f"{job}: {text}", style="dim", soft_wrap=True),
+            rank,
+            last or 1,
+        )
+        if follow:
+            try:
+                follower.until_the_end()
+            except KeyboardInterrupt:
+                raise typer.Exit(130) from None
+        elif not follower.catch_up(last):
+            why = found.get("reason") or f"it is {found['state']}"
+            remarks.print(f"{job} has printed nothing ({why})", style="dim")

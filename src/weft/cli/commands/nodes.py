@@ -1,0 +1,58 @@
+"""`weft nodes`, `weft drain`, `weft undrain`: the machines."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weft.cli import options as o
+from weft.cli.view.results import user_errors
+
+NodeId = Annotated[str, typer.Argument(help="A machine (`weft nodes`).", metavar="NODE")]
+
+
+def nodes(as_json: o.AsJson = False) -> None:
+    """List the machines, what they have, and who is on them."""
+    from weft.cli.client import Client
+    from weft.cli.pages import active_jobs
+    from weft.cli.view.screen import console, print_json, rows
+    from weft.cli.view.status import nodes_table
+
+    with user_errors():
+        client = Client()
+        found = rows(client.get("/nodes"), "nodes")
+        held = [] if as_json else active_jobs(client)
+    if as_json:
+        print_json({"nodes": found})
+        return
+    screen = console()
+    screen.print(nodes_table(found, held, screen.width))
+
+
+def drain(node: NodeId, as_json: o.AsJson = False) -> None:
+    """Move every job off a machine and give it no more.
+
+    All its jobs are stopped, those that may not be preempted too: they have their grace time to
+    write a checkpoint, then wait to be started elsewhere from the last one. `weft cancel` is for
+    those that should not come back. It stays drained over restarts, until `weft undrain`.
+    """
+    said = f"{node} is drained; its jobs are asked to leave and start again elsewhere"
+    _tell(node, "drain", said, as_json=as_json)
+
+
+def undrain(node: NodeId, as_json: o.AsJson = False) -> None:
+    """Use a drained machine again."""
+    _tell(node, "undrain", f"{node} is in use again", as_json=as_json)
+
+
+def _tell(node: str, what: str, said: str, *, as_json: bool) -> None:
+    from weft.cli.client import Client, at
+    from weft.cli.view.screen import console, print_json
+
+    with user_errors():
+        answer = Client().post(at("nodes", node, what))
+    if as_json:
+        print_json(answer)
+    else:
+        console().print(said)

@@ -1,0 +1,30 @@
+"""`weft policy`: what decides, and another one from now on."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weft.cli import options as o
+from weft.cli.view.results import user_errors
+
+
+def policy(
+    name: Annotated[
+        str, typer.Argument(help="Decide by this from now on: NAME or NAME:KEY=VALUE,...")
+    ] = "",
+    as_json: o.AsJson = False,
+) -> None:
+    """Show which policy decides, or change it while jobs run."""
+    from weft.cli.client import Client
+    from weft.cli.view.screen import console, print_json
+
+    with user_errors():
+        client = Client()
+        answer = client.put("/policy", {"policy": name}) if name else client.get("/policy")
+        answer = answer or {"policy": name}
+    if as_json:
+        print_json(answer)
+    else:
+        console().print(f"{answer['policy']}{' decides from now on' if name else ''}")

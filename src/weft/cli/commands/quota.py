@@ -1,0 +1,119 @@
+"""`weft quota`: what tenants may hold, and whose jobs go first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from weft.cli import options as o
+from weft.cli.view.results import user_errors
+from weft.core.errors import InvalidConfig, UnknownName
+
+quota = typer.Typer(help="Limits and weights of tenants (admins).", no_args_is_help=True)
+
+RULES = ("limits", "weights", "guaranteed")
+Whose = Annotated[
+    str, typer.Argument(help="A tenant, or TENANT@KIND for GPUs of one kind.", metavar="TENANT")
+]
+
+
+@quota.command("list")
+def list_quotas(as_json: o.AsJson = False) -> None:
+    """List the rules of tenants, and the GPUs they hold now."""
+    from weft.cli.client import Client
+
+    with user_errors():
+        found = Client().get("/quotas")
+    _show(found, as_json=as_json)
+
+
+@quota.command("set")
+def set_quota(
+    tenant: Whose,
+    gpus: Annotated[
+        float | None, typer.Option(help="GPUs it may hold at once.", metavar="N")
+    ] = None,
+    weight: Annotated[
+        float | None, typer.Option(help="Its part beside others; 1 without a rule.", metavar="W")
+    ] = None,
+    guaranteed: Annotated[
+        float | None,
+        typer.Option(
+            help="GPUs that its users' jobs of priority guaranteed may ask for together.",
+            metavar="N",
+        ),
+    ] = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Set rules of one tenant; those that are not named stay. Running jobs are left alone."""
+    from weft.cli.client import Client
+
+    given = {"limits": gpus, "weights": weight, "guaranteed": guaranteed}
+    told = {rule: value for rule, value in given.items() if value is not None}
+    with user_errors():
+        if not told:
+            raise InvalidConfig(
+                "nothing to set", hint="name --gpus, --weight or --guaranteed, or several"
+            )
+        if "@" in tenant and set(told) != {"limits"}:
+            raise InvalidConfig(
+                f"{tenant!r} is about GPUs of one kind; weights and guarantees are of all kinds",
+                hint="set --gpus for it, and the others for the tenant alone",
+            )
+        client = Client()
+        rules = _rules(client)
+        for rule, value in told.items():
+            rules[rule][tenant] = value
+        found = client.put("/quotas", rules)
+    _show(found, as_json=as_json)
+
+
+@quota.command()
+def remove(tenant: Whose, as_json: o.AsJson = False) -> None:
+    """Remove every rule of one tenant, or of TENANT@KIND alone."""
+    from weft.cli.client import Client
+
+    with user_errors():
+        client = Client()
+        rules = _rules(client)
+        if not any(tenant in rules[rule] for rule in RULES):
+            raise UnknownName(
+                f"there are no rules of {tenant!r}", hint="`weft quota list` shows all"
+            )
+        for rule in RULES:
+            rules[rule].pop(tenant, None)
+        found = client.put("/quotas", rules)
+    _show(found, as_json=as_json)
+
+
+def _rules(client: Any) -> dict[str, dict[str, float]]:
+    found = client.get("/quotas")
+    return {rule: dict(found[rule]) for rule in RULES}
+
+
+def _show(found: Mapping[str, Any], *, as_json: bool) -> None:
+    from weft.cli.view.screen import console, print_json
+    from weft.cli.view.tables import Column, fitted
+
+    if as_json:
+        print_json(found)
+        return
+    screen = console()
+    named = sorted({name for field in (*RULES, "held") for name in found[field]})
+    if not named:
+        screen.print("no rules: every tenant may hold all, and weighs the same", style="dim")
+        return
+
+    def number(field: str) -> Any:
+        return lambda row: "" if row["is"] not in found[field] else f"{found[field][row['is']]:g}"
+
+    columns = [
+        Column("tenant", lambda row: str(row["is"]), most=48),
+        Column("GPUs at most", number("limits"), right=True),
+        Column("weight", number("weights"), right=True),
+        Column("guaranteed", number("guaranteed"), right=True),
+        Column("holds", number("held"), right=True),
+    ]
+    screen.print(fitted(columns, [{"is": name} for name in named], screen.width))

@@ -1,0 +1,73 @@
+"""`weft run`: queue a command and stay with it until it ends."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from weft.cli.job_file import Flags
+from weft.cli.job_options import takes_flags
+from weft.cli.view.results import user_errors
+
+INTERRUPTED = 130
+
+
+@takes_flags
+def run(
+    command: Annotated[
+        list[str], typer.Argument(help="What to run, after `--`.", metavar="COMMAND...")
+    ],
+    flags: Flags,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Print the id and leave; as `submit`.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="The job's own output and nothing else.")
+    ] = False,
+) -> None:
+    """Run a command on the cluster, from this folder.
+
+    Its output is followed to the end, over restarts, and its exit code is yours. Ctrl-C asks
+    whether to cancel the job; otherwise it goes on without you.
+    """
+    from weft.cli.client import Client
+    from weft.cli.follow import Follower, exit_code
+    from weft.cli.job_file import from_command
+    from weft.cli.view.screen import notes, write_bytes
+
+    with user_errors():
+        client = Client()
+        # Whoever watches wants to see a mistake, not its repetition.
+        body = {"retries": 0, **from_command(command, flags, os.environ)}
+        job = str(client.post("/jobs", body)["id"])
+        if detach:
+            typer.echo(job)
+            return
+        remarks = notes()
+        say = (
+            (lambda _: None)
+            if quiet
+            else (lambda text: remarks.print(f"{job}: {text}", style="dim", soft_wrap=True))
+        )
+        try:
+            ended = Follower(client, job, write_bytes, say, attempt=1).until_the_end()
+        except KeyboardInterrupt:
+            leave(client, job)
+            raise typer.Exit(INTERRUPTED) from None
+    raise typer.Exit(exit_code(ended))
+
+
+def leave(client: object, job: str) -> None:
+    """Cancel the job if its person says so."""
+    from weft.cli.client import Client, at
+    from weft.cli.view.screen import interactive, notes
+
+    assert isinstance(client, Client)
+    typer.echo("", err=True)
+    if interactive() and typer.confirm(f"cancel {job}?", default=False, err=True):
+        client.delete(at("jobs", job))
+        notes().print(f"{job}: cancelled", style="dim")
+        return
+    notes().print(f"{job} goes on; `weft logs -f {job}` follows it, `weft cancel {job}` ends it")

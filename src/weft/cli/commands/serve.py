@@ -1,0 +1,66 @@
+"""`weft serve`: the scheduler as a service."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weft.cli.view.results import user_errors
+
+
+def serve(
+    engine: Annotated[
+        str,
+        typer.Option(help="Who runs the jobs (`weft list engine`): NAME or NAME:KEY=VALUE,..."),
+    ] = "local",
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", "-p", help="What decides; unless told, what decided last."),
+    ] = None,
+    state: Annotated[
+        Path, typer.Option(help="Folder of everything that survives a restart.")
+    ] = Path("weft-state"),
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)] = 7878,
+    slots: Annotated[
+        int, typer.Option(help="CPU slots where there are no GPUs; 0: one a core.", min=0)
+    ] = 0,
+    predictor: Annotated[
+        str, typer.Option(help="Who tells remaining times to policies that ask.")
+    ] = "",
+    pairs: Annotated[
+        str,
+        typer.Option(help="Speeds of jobs beside each other, as `weft profile --beside` wrote it."),
+    ] = "",
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log decisions.")] = False,
+) -> None:
+    """Run the scheduler service: REST API, events, metrics.
+
+    Jobs go on when it ends, and are taken up again when it starts with the same --state.
+    """
+    with user_errors():
+        from weft.core.errors import InvalidConfig
+
+        try:
+            from weft.service.main import serve as run
+        except ModuleNotFoundError as error:
+            if error.name not in ("fastapi", "uvicorn", "pydantic", "starlette"):
+                raise
+            raise InvalidConfig(
+                f"the service needs {error.name}", hint="pip install 'weft[serve]'"
+            ) from error
+        from weft.app.serve.live import Settings
+
+        level = logging.INFO if verbose else logging.WARNING
+        logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+        settings = Settings(engine, state, host, port, policy, slots, predictor, pairs)
+        run(settings, ready=lambda url: announce(url, settings.state))
+
+
+def announce(url: str, state: object) -> None:
+    """Say where the service is, for people and for whoever started us."""
+    typer.echo(f"weft serves {url} (API: {url}/docs), state in {state}")
+    typer.echo("Ctrl-C ends the service; jobs go on and are taken up again")

@@ -1,0 +1,67 @@
+"""`weft submit`: queue a job and print its id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from weft.cli import options as o
+from weft.cli.job_file import Flags
+from weft.cli.job_options import takes_flags
+from weft.cli.view.results import user_errors
+
+FILES = (".yaml", ".yml", ".json")
+What = Annotated[
+    list[str],
+    typer.Argument(help="Job files (.yaml, .json), or a command after `--`.", metavar="FILE..."),
+]
+
+
+@takes_flags
+def submit(
+    what: What,
+    flags: Flags,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the id alone.")] = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Queue jobs and print their ids.
+
+    From files, or from a command: `weft submit --gpus 2 -- python train.py`.
+    """
+    from weft.cli.client import Client
+    from weft.cli.view.screen import console, print_json
+
+    with user_errors():
+        client = Client()
+        made = [send(client, path, body) for path, body in bodies(what, flags)]
+    if as_json:
+        print_json(made[0] if len(made) == 1 else made)
+    elif quiet:
+        typer.echo("\n".join(str(one["id"]) for one in made))
+    else:
+        for one in made:
+            console().print(f"submitted {one['id']}; `weft logs -f {one['id']}` follows it")
+
+
+def bodies(what: Sequence[str], flags: Flags) -> list[tuple[str, dict[str, Any]]]:
+    """Every job that was named, with the file it comes from (none for a command)."""
+    from weft.cli.job_file import from_command, from_file
+
+    if all(word.endswith(FILES) for word in what):
+        return [(word, from_file(Path(word), flags)) for word in what]
+    return [("", from_command(what, flags))]
+
+
+def send(client: Any, path: str, body: dict[str, Any], to: str = "/jobs") -> Any:
+    """The service's answer to a job; a mistake names the file."""
+    from weft.cli.client import Refused
+
+    try:
+        return client.post(to, body)
+    except Refused as error:
+        if path:
+            error.what = f"{path}: {error.what}"
+        raise

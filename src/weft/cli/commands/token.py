@@ -1,0 +1,87 @@
+"""`weft token`: who may talk to the service."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weft.cli import options as o
+from weft.cli.view.results import user_errors
+
+token = typer.Typer(help="Make, list and revoke tokens (admins).", no_args_is_help=True)
+
+
+@token.command()
+def create(
+    tenant: Annotated[
+        str, typer.Argument(help="Whose it is: a tenant's name; may be empty for an admin.")
+    ] = "",
+    role: Annotated[str, typer.Option(help="admin, user or viewer.")] = "user",
+    name: Annotated[str, typer.Option(help="A note on who or what will use it.")] = "",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The token alone.")] = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Make a token; it is shown this once and never again."""
+    from weft.cli.client import Client
+    from weft.cli.view.screen import console, print_json
+
+    with user_errors():
+        told = {"tenant": tenant, "role": role, "name": name}
+        made = Client().post("/tokens", {field: text for field, text in told.items() if text})
+    if as_json:
+        print_json(made)
+    elif quiet:
+        typer.echo(made["token"])
+    else:
+        screen = console()
+        screen.print(made["token"], soft_wrap=True)
+        screen.print(
+            "keep it: it is not shown again; whoever has it sets WEFT_TOKEN to it", style="dim"
+        )
+
+
+@token.command("list")
+def list_tokens(as_json: o.AsJson = False) -> None:
+    """List tokens, without their secret part."""
+    from weft.cli.client import Client
+    from weft.cli.view import words
+    from weft.cli.view.screen import console, print_json, rows
+    from weft.cli.view.tables import Column, fitted
+
+    with user_errors():
+        found = rows(Client().get("/tokens"), "tokens")
+    if as_json:
+        print_json({"tokens": found})
+        return
+    screen = console()
+    if not found:
+        screen.print("no tokens: everybody on this machine is an admin", style="dim")
+        return
+    columns = [
+        Column("id", lambda row: str(row["id"])),
+        Column("role", lambda row: str(row.get("role", ""))),
+        Column("tenant", lambda row: str(row.get("tenant") or "")),
+        Column("name", lambda row: str(row.get("name") or ""), drop=1, most=24),
+        Column("created", lambda row: words.moment(row.get("created")), drop=2),
+    ]
+    screen.print(fitted(columns, found, screen.width))
+
+
+@token.command()
+def revoke(
+    ids: Annotated[list[str], typer.Argument(help="From `weft token list`.", metavar="ID...")],
+    as_json: o.AsJson = False,
+) -> None:
+    """Make tokens worthless at once."""
+    from weft.cli.client import Client, at
+    from weft.cli.view.screen import console, print_json
+
+    with user_errors():
+        client = Client()
+        for one in ids:
+            client.delete(at("tokens", one))
+    if as_json:
+        print_json({"revoked": ids})
+    else:
+        console().print(f"revoked {', '.join(ids)}")

@@ -1,0 +1,43 @@
+"""`weft top`: who holds what, live."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from weft.cli import options as o
+from weft.cli.view.results import user_errors
+
+
+def top(
+    every_s: Annotated[
+        float, typer.Option("--every", help="Seconds between looks.", min=0.1)
+    ] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="One look, no live view.")] = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Watch who holds what, batch sizes, goodput and the queue."""
+    from weft.cli.client import Client
+    from weft.cli.view.live import look_at, repeat
+    from weft.cli.view.screen import console, interactive, print_json
+
+    with user_errors():
+        client = Client()
+        if as_json:
+            print_json(look_at(client))
+            return
+
+        def look(width: int) -> Any:
+            from weft.cli.pages import cluster_now
+            from weft.cli.view.status import board
+
+            seen = look_at(client)
+            now = cluster_now(seen["cluster"])
+            return board(seen["cluster"], seen["nodes"], seen["jobs"], now, width)
+
+        screen = console()
+        if once or not interactive():
+            screen.print(look(screen.width))
+        else:
+            repeat(look, every_s=every_s, full=True)

@@ -1,0 +1,86 @@
+"""`weft webhook`: who is told when jobs change."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weft.cli import options as o
+from weft.cli.view.results import user_errors
+
+webhook = typer.Typer(help="Tell other services of state changes (admins).", no_args_is_help=True)
+
+
+@webhook.command("list")
+def list_webhooks(as_json: o.AsJson = False) -> None:
+    """List webhooks, without their secrets."""
+    from weft.cli.client import Client
+    from weft.cli.view import words
+    from weft.cli.view.screen import console, print_json, rows
+    from weft.cli.view.tables import Column, fitted
+
+    with user_errors():
+        found = rows(Client().get("/webhooks"), "webhooks")
+    if as_json:
+        print_json({"webhooks": found})
+        return
+    screen = console()
+    if not found:
+        screen.print("no webhooks; `weft webhook add URL` makes one", style="dim")
+        return
+    columns = [
+        Column("id", lambda row: str(row["id"])),
+        Column("url", lambda row: str(row["url"]), most=60),
+        Column("tenant", lambda row: str(row.get("tenant") or "(all)")),
+        Column("states", lambda row: ", ".join(row.get("states") or ()) or "(all)"),
+        Column("created", lambda row: words.moment(row.get("created")), drop=1),
+    ]
+    screen.print(fitted(columns, found, screen.width))
+
+
+@webhook.command()
+def add(
+    url: Annotated[str, typer.Argument(help="Where to post: http or https.", metavar="URL")],
+    tenant: Annotated[str, typer.Option(help="Changes of this tenant's jobs only.")] = "",
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", "-s", help="Changes to this state only; may be repeated."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The id alone.")] = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Tell URL of state changes from now on; messages are signed with the secret shown here."""
+    from weft.cli.client import Client
+    from weft.cli.view.screen import console, print_json
+
+    with user_errors():
+        body = {"url": url, "tenant": tenant or None, "states": state or []}
+        made = Client().post("/webhooks", body)
+    if as_json:
+        print_json(made)
+    elif quiet:
+        typer.echo(made["id"])
+    else:
+        screen = console()
+        screen.print(f"webhook {made['id']}, secret {made['secret']}", soft_wrap=True)
+        screen.print("keep the secret: it is not shown again", style="dim")
+
+
+@webhook.command()
+def remove(
+    ids: Annotated[list[str], typer.Argument(help="From `weft webhook list`.", metavar="ID...")],
+    as_json: o.AsJson = False,
+) -> None:
+    """Tell them no more."""
+    from weft.cli.client import Client, at
+    from weft.cli.view.screen import console, print_json
+
+    with user_errors():
+        client = Client()
+        for one in ids:
+            client.delete(at("webhooks", one))
+    if as_json:
+        print_json({"removed": ids})
+    else:
+        console().print(f"removed {', '.join(ids)}")

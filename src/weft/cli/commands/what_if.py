@@ -1,0 +1,34 @@
+"""`weft what-if`: the service's own past under another policy."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weft.cli import options as o
+from weft.cli.view.results import user_errors
+
+
+def what_if(
+    policy: Annotated[
+        str, typer.Option("--policy", "-p", help="A policy (`weft list policy`), with parameters.")
+    ],
+    hours: Annotated[
+        float | None, typer.Option(help="The last so many hours only.", min=0.001)
+    ] = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Replay the service's own past under another policy."""
+    from weft.cli.client import Client
+    from weft.cli.view.comparison import compared
+    from weft.cli.view.screen import console, print_json
+
+    told = {"policy": policy, "hours": hours}
+    with user_errors():
+        answer = Client().post("/what-if", {name: one for name, one in told.items() if one})
+    if as_json:
+        print_json(answer)
+        return
+    screen = console()
+    screen.print(compared(answer))

@@ -1,0 +1,103 @@
+"""Tables that fit the terminal: what matters less goes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from weft.cli.view import words
+
+Row = Mapping[str, Any]
+MOST_NAME = 18
+LEAST_REST = 18
+GAP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A heading, how a row is written, and how early it is left out (0: never).
+
+    `rest` takes the width that is left, after columns that matter less than it have gone, and
+    is left out where that is too little.
+    """
+
+    heading: str
+    write: Callable[[Row], str | Text]
+    drop: int = 0
+    right: bool = False
+    most: int = 0
+    rest: bool = False
+
+
+def fitted(columns: Sequence[Column], rows: Iterable[Row], width: int) -> Table:
+    """The rows with as many columns as `width` has room for; empty columns are left out."""
+    held = [[as_text(column, row) for column in columns] for row in rows]
+    shown = [
+        i for i, c in enumerate(columns) if c.drop == 0 or not held or any(r[i].plain for r in held)
+    ]
+    firm = [i for i in shown if not columns[i].rest]
+    rest = next((columns[i].drop for i in shown if columns[i].rest), 0)
+    while firm:
+        first = max(firm, key=lambda i: columns[i].drop)
+        reserved = LEAST_REST + GAP if 0 < rest < columns[first].drop else 0
+        if columns[first].drop == 0 or _width(columns, held, firm) + reserved <= width:
+            break
+        firm.remove(first)
+        shown.remove(first)
+    left = width - _width(columns, held, firm) - GAP
+    shown = [i for i in shown if i in firm or left >= LEAST_REST]
+    return _table(columns, held, shown, left)
+
+
+def as_text(column: Column, row: Row) -> Text:
+    """A cell; long ones are cut."""
+    written = column.write(row)
+    text = written if isinstance(written, Text) else Text(words.plain(written))
+    if column.most and len(text) > column.most:
+        text.truncate(column.most, overflow="ellipsis")
+    return text
+
+
+def details(pairs: Iterable[tuple[str, object]]) -> Table:
+    """Names and values below each other; those without a value are left out."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        if value not in (None, "", []):
+            table.add_row(name, value if isinstance(value, Text) else Text(words.plain(value)))
+    return table
+
+
+def _table(
+    columns: Sequence[Column], held: list[list[Text]], shown: Sequence[int], left: int = 0
+) -> Table:
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        header_style="bold",
+        pad_edge=False,
+        show_edge=False,
+        padding=(0, GAP - 1, 0, 0),
+    )
+    for i in shown:
+        column = columns[i]
+        table.add_column(
+            column.heading,
+            justify="right" if column.right else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            max_width=left if column.rest else None,
+        )
+    for row in held:
+        table.add_row(*(row[i] for i in shown))
+    return table
+
+
+def _width(columns: Sequence[Column], held: list[list[Text]], shown: Sequence[int]) -> int:
+    return Console(width=10_000).measure(_table(columns, held, shown)).maximum

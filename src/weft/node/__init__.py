@@ -1,0 +1,1 @@
+"""One node's side of real jobs: agents, ranks, warm processes, stage tokens."""

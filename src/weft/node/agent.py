@@ -1,0 +1,366 @@
+"""One job attempt on one node: starts its ranks, listens to them, ends them, writes it all down.
+
+    python -m weft.node.agent FOLDER
+
+`FOLDER` holds the attempt's `spec.json` (`weft.wire.attempt`). The agent is a session of its own
+and outlives whoever started it; its ranks do not outlive it. Exactly one agent ever runs an
+attempt: the one whose `claim.json` is there. The last line of `events.jsonl` is `ended`, written
+when the last process is gone, with `outcome` finished, stopped or failed.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from weft.node.attempt_log import Journal, audit
+from weft.node.locks import hold_all
+from weft.node.rank import Limits, Rank, python_script, start_rank
+from weft.node.rank_logs import RankLog
+from weft.node.ranks import Line, verdict
+from weft.wire.attempt import ADJUST, CLAIM, SPEC, STOP, TAG, AttemptSpec, read_json, short_path
+from weft.wire.environment import Environment
+from weft.wire.errors import WireError
+from weft.wire.messages import (
+    Adjust,
+    Hello,
+    Leaving,
+    Notice,
+    Report,
+    Saved,
+    Stop,
+    Turns,
+    Welcome,
+)
+from weft.wire.processes import adopt_orphans, kill_tagged, resident_gb, start_time
+
+BLIND_S = 0.05  # how often ranks are looked after where the kernel tells nothing
+LOOK_S = 0.5  # how often requests are looked for when nobody pokes the socket
+FULL = (errno.ENOSPC, errno.EDQUOT)  # a full disk is not the job's doing
+PEERS_GRACE_S = 5.0  # what the others get to leave when one rank has failed
+
+Run = Callable[[Sequence[str]], int]
+
+
+def main(folder: Path, run: Run | None = None) -> int:
+    """Run the attempt described in `folder` to its end; 0 unless another agent has it."""
+    spec = AttemptSpec.read(folder / SPEC)
+    if not _claim(folder):
+        return 3
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    adopt_orphans()
+    agent = Agent(folder, spec, run)
+    try:
+        agent.run()
+    finally:
+        agent.clear()
+    return 0
+
+
+class Agent:
+    """The attempt while it runs."""
+
+    def __init__(self, folder: Path, spec: AttemptSpec, run: Run | None) -> None:
+        self.folder = folder
+        self.spec = spec
+        self.journal = Journal(folder, spec.notify)
+        self._run_script = run
+        self._select = selectors.DefaultSelector()
+        self._ranks: dict[int, Rank] = {}
+        self._logs: dict[int, RankLog] = {}
+        self._lines: list[Line] = []
+        self._left: dict[int, str] = {}
+        self._codes: dict[int, int] = {}
+        self._stop: float | None = None
+        self._kill_at = float("inf")
+        self._adjusted: Any = None
+        self._why = ""
+        self._socket = ""
+        self._held: list[int] = []
+        self._port = spec.master_port or _free_port()
+
+    # ---- life
+
+    def run(self) -> None:
+        """From the first rank's start to the last one's end."""
+        audit(self.spec.audit, "begin", self.spec.job, self.spec.attempt)
+        try:
+            self._held = hold_all(self.spec)
+            self._listen()
+            if (self.folder / STOP).exists():
+                self._end("stopped", "it was stopped before it started")
+                return
+            self._start()
+        except (OSError, WireError) as error:
+            self._why = f"it could not be started: {error}"
+            self._end("failed", self._why, lost=getattr(error, "errno", None) in FULL)
+            return
+        while self._ranks:
+            self._turn()
+        outcome, reason = verdict(self._codes, self._left, self._stop is not None, self._why)
+        if outcome != "finished" and reason:
+            last = self._logs[min(self._codes)].last_line() if self._codes else ""
+            reason = f"{reason}: {last}" if outcome == "failed" and last else reason
+        self._end(outcome, reason)
+
+    def _end(self, outcome: str, reason: str, *, lost: bool = False) -> None:
+        self.clear()
+        audit(self.spec.audit, "end", self.spec.job, self.spec.attempt)
+        for handle in self._held:
+            os.close(handle)  # the next attempt may begin
+        self.journal.write("ended", outcome=outcome, reason=reason, lost=lost)
+
+    def clear(self) -> None:
+        """No process of the attempt is left, however it hid from its group."""
+        for rank in self._ranks.values():
+            rank.signal(signal.SIGKILL)
+        while kill_tagged(TAG, str(self.folder), spare=os.getpid()):
+            time.sleep(0.01)
+        if self._socket:
+            Path(self._socket).unlink(missing_ok=True)
+
+    def _listen(self) -> None:
+        path = short_path(self.folder / "agent.sock")
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(path)
+        listener.listen(64)
+        listener.setblocking(False)
+        self._socket = path
+        self._watch(listener, partial(self._accept, listener))
+
+    def _start(self) -> None:
+        spec = self.spec
+        script = python_script(spec.command, {**os.environ, **spec.env}.get("PATH"))
+        warm = self._run_script if script is not None else None
+        command = script if warm is not None and script is not None else spec.command
+        for local in range(len(spec.devices)):
+            number = spec.first_rank + local
+            self._logs[number] = RankLog(self.folder / f"rank-{number}.log", spec.log_bytes)
+            cores = spec.cores[local] if spec.cores else ()
+            mem = spec.mem_gb / len(spec.devices) if spec.visible is None else 0.0
+            rank = start_rank(
+                number,
+                command=command,
+                env=self._environment(local, cores),
+                workdir=spec.workdir,
+                limits=Limits(cores, mem),
+                keep=self._held,
+                run=warm,
+            )
+            self._ranks[number] = rank
+            os.set_blocking(rank.output, False)
+            self._watch(rank.output, partial(self._read, rank))
+            if rank.pidfd is not None:
+                self._watch(rank.pidfd, partial(self._reap, rank))
+        pids = {str(r.number): [r.pid, r.began] for r in self._ranks.values()}
+        self.journal.write("started", ranks=pids, socket=self._socket, warm=warm is not None)
+
+    def _environment(self, local: int, cores: tuple[int, ...]) -> dict[str, str]:
+        spec = self.spec
+        here = len(spec.devices)
+        told = Environment(
+            job=spec.job,
+            attempt=spec.attempt,
+            checkpoints=spec.checkpoints,
+            agent=self._socket,
+            coordinator=spec.coordinator,
+            tier=spec.tier,
+            weight=spec.weight,
+            phase=spec.phase,
+            devices=spec.devices,
+            kind=spec.kind,
+            nodes=spec.nodes,
+            rank=spec.first_rank + local,
+            world_size=spec.world_size or here,
+            local_rank=local,
+            local_world_size=here,
+            master_addr=spec.master_addr,
+            master_port=self._port,
+        )
+        # The service's own variables are not the job's: its token may be among them.
+        env = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_")}
+        env["PYTHONUNBUFFERED"] = "1"
+        if cores:
+            env["OMP_NUM_THREADS"] = str(len(cores))
+        if spec.master_addr == "127.0.0.1":
+            env["GLOO_SOCKET_IFNAME"] = "lo"
+        if spec.visible is not None:
+            env["CUDA_VISIBLE_DEVICES"] = spec.visible
+        return {**env, **spec.env, **told.variables(), TAG: str(self.folder)}
+
+    # ---- the loop
+
+    def _turn(self) -> None:
+        blind = [rank for rank in self._ranks.values() if rank.pidfd is None]
+        look_s = BLIND_S if blind else LOOK_S
+        pause = min(look_s, max(0.0, self._kill_at - time.monotonic()))
+        for key, _ in self._select.select(pause):
+            key.data()
+        for rank in blind:
+            if start_time(rank.pid) is None:
+                self._reap(rank)
+        self._look()
+        if time.monotonic() >= self._kill_at:
+            self._kill_at = float("inf")
+            for rank in self._ranks.values():
+                rank.signal(signal.SIGKILL)
+
+    def _watch(self, what: int | socket.socket, then: Callable[[], None]) -> None:
+        self._select.register(what, selectors.EVENT_READ, then)
+
+    def _look(self) -> None:
+        """Take up requests that were left in the folder."""
+        request = read_json(self.folder / STOP)
+        if request is not None and (self._stop is None or request["grace_s"] < self._stop):
+            self._ask_to_stop(float(request["grace_s"]))
+        wanted = read_json(self.folder / ADJUST)
+        if wanted is not None and wanted != self._adjusted:
+            self._adjusted = wanted
+            for line in self._lines:
+                if line.rank == 0:
+                    self._tell_terms(line)
+        if self.spec.mem_gb > 0.0 and self._ranks:
+            self._watch_memory()
+
+    def _tell_terms(self, line: Line) -> None:
+        """To rank 0: the batch and the turns that were asked for last; it knows those of its start.
+
+        Both may be repeated: a rank passes over what it does already.
+        """
+        batch = self._adjusted["batch"] if self._adjusted else self.spec.batch
+        if batch is not None:
+            line.send(Adjust(*batch))
+        if self._adjusted and "turns" in self._adjusted:
+            line.send(Turns(**self._adjusted["turns"]))
+
+    def _ask_to_stop(self, grace_s: float) -> None:
+        self._stop = grace_s
+        self._kill_at = time.monotonic() + grace_s
+        self.journal.write("stopping", grace_s=grace_s)
+        listening = [line for line in self._lines if line.rank is not None]
+        for line in listening:
+            line.send(Stop(grace_s))
+        if not listening:  # no trainer of ours: the customary signal
+            for rank in self._ranks.values():
+                rank.signal(signal.SIGTERM)
+
+    def _watch_memory(self) -> None:
+        used = sum(resident_gb(rank.pid) for rank in self._ranks.values())
+        if used > self.spec.mem_gb and not self._why:
+            self._why = f"it used {used:.2f} GB of memory; {self.spec.mem_gb:g} were allowed"
+            self._kill_at = 0.0
+
+    def _read(self, rank: Rank) -> None:
+        try:
+            chunk = os.read(rank.output, 65_536)
+        except BlockingIOError:
+            return
+        if chunk:
+            self._logs[rank.number].write(chunk)
+        else:
+            self._select.unregister(rank.output)
+
+    def _reap(self, rank: Rank) -> None:
+        _, status = os.waitpid(rank.pid, 0)
+        if rank.pidfd is not None:
+            self._select.unregister(rank.pidfd)
+            os.close(rank.pidfd)
+        rank.signal(signal.SIGKILL)  # what it started and left behind
+        with suppress(BlockingIOError, KeyError):
+            while chunk := os.read(rank.output, 65_536):
+                self._logs[rank.number].write(chunk)
+        with suppress(KeyError):
+            self._select.unregister(rank.output)
+        os.close(rank.output)
+        code = os.waitstatus_to_exitcode(status)
+        del self._ranks[rank.number]
+        self._codes[rank.number] = code
+        for line in [*self._lines]:
+            if line.rank == rank.number:
+                self._hear(line)  # its last words may still be on the way
+        self.journal.write("exited", rank=rank.number, code=code)
+        if code != 0 and self._stop is None and self._ranks and self._kill_at == float("inf"):
+            self._kill_at = time.monotonic() + PEERS_GRACE_S
+            for other in self._ranks.values():
+                other.signal(signal.SIGTERM)
+
+    # ---- conversation
+
+    def _accept(self, listener: socket.socket) -> None:
+        conversation, _ = listener.accept()
+        line = Line(conversation)
+        self._lines.append(line)
+        self._watch(conversation, partial(self._hear, line))
+
+    def _hear(self, line: Line) -> None:
+        for message in line.receive():
+            match message:
+                case Hello(job, attempt, rank) if (job, attempt) == self._me:
+                    self._welcome(line, rank)
+                case _ if line.rank is None:
+                    continue  # it has not said who it is, or it is of another attempt
+                case Report(values):
+                    self.journal.write("report", rank=line.rank, values=dict(values))
+                case Saved(step, epoch, path):
+                    self.journal.write("saved", step=step, epoch=epoch, path=path)
+                case Notice(level, text):
+                    self.journal.write("notice", rank=line.rank, level=level, text=text)
+                case Leaving(reason, text):
+                    self._left[line.rank] = reason
+                    self._why = self._why or (text if reason == "error" else "")
+        if line.closed and line in self._lines:
+            self._lines.remove(line)
+            self._select.unregister(line.socket)
+            line.socket.close()
+
+    @property
+    def _me(self) -> tuple[str, int]:
+        return self.spec.job, self.spec.attempt
+
+    def _welcome(self, line: Line, rank: int) -> None:
+        line.rank = rank
+        line.send(Welcome())
+        if rank == 0:
+            self._tell_terms(line)
+        if self._stop is not None:
+            line.send(Stop(max(self._kill_at - time.monotonic(), 0.0)))
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def _claim(folder: Path) -> bool:
+    """Make this process the attempt's agent; False if there is or was one."""
+    fresh = folder / f".{CLAIM}.{os.getpid()}"
+    me = {"pid": os.getpid(), "began": start_time(os.getpid()), "at": time.time()}
+    with fresh.open("w") as out:
+        json.dump(me, out)
+        out.flush()
+        os.fsync(out.fileno())
+    try:
+        os.link(fresh, folder / CLAIM)
+    except FileExistsError:
+        return False
+    finally:
+        fresh.unlink()
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

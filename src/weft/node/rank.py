@@ -1,0 +1,167 @@
+"""Start one rank: fork, bind it to its parent's life, limit it, and run the command.
+
+A Python script is run in the forked process itself where the parent has what it needs loaded
+already (`weft.node.warm`); any other command replaces it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import shutil
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from weft.wire.processes import die_with_parent, start_time
+
+CANNOT_RUN = 127
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """A rank that runs: its process leads a group of its own; `output` is all it prints.
+
+    `pidfd` can be read from when it has ended; None where the kernel has no such thing.
+    """
+
+    number: int
+    pid: int
+    began: int
+    output: int
+    pidfd: int | None
+
+    def signal(self, what: signal.Signals) -> None:
+        """To the whole group; nothing if it is gone."""
+        try:
+            os.killpg(self.pid, what)
+        except ProcessLookupError:
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Cores to run on (none: all) and GB of memory for data (0: no limit)."""
+
+    cores: tuple[int, ...] = ()
+    mem_gb: float = 0.0
+
+
+def start_rank(
+    number: int,
+    *,
+    command: Sequence[str],
+    env: Mapping[str, str],
+    workdir: str,
+    limits: Limits,
+    keep: Sequence[int] = (),
+    run: Callable[[Sequence[str]], int] | None = None,
+) -> Rank:
+    """Fork a rank that runs `command`, in this process image by `run` if that is given."""
+    parent = os.getpid()
+    output, theirs = os.pipe()
+    armed, arming = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _child(parent, theirs, command, env, workdir, limits, keep, run)
+    os.close(theirs)
+    os.close(arming)
+    # Until the child has a group and default signals, a SIGTERM would be lost: it closes its end
+    # of this pipe once it has both.
+    os.read(armed, 1)
+    os.close(armed)
+    began = start_time(pid) or 0
+    return Rank(number, pid, began, output, _pidfd(pid))
+
+
+def _child(
+    parent: int,
+    out: int,
+    command: Sequence[str],
+    env: Mapping[str, str],
+    workdir: str,
+    limits: Limits,
+    keep: Sequence[int],
+    run: Callable[[Sequence[str]], int] | None,
+) -> NoReturn:
+    code = CANNOT_RUN
+    try:
+        die_with_parent()
+        if os.getppid() != parent:
+            os._exit(CANNOT_RUN)
+        os.setpgid(0, 0)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        _plumb(out, keep)
+        os.chdir(workdir)
+        _limit(limits)
+        if run is not None:
+            os.environ.clear()
+            os.environ.update(env)
+            code = run(command)
+        else:
+            path = shutil.which(command[0], path=env.get("PATH")) or command[0]
+            os.execve(path, list(command), dict(env))  # noqa: S606 - no shell is meant
+    except OSError as error:
+        os.write(2, f"cannot run {command[0]!r} in {workdir!r}: {error.strerror}\n".encode())
+    except BaseException:
+        os.write(2, traceback.format_exc().encode())
+    finally:
+        os._exit(code)
+
+
+def _plumb(out: int, keep: Sequence[int]) -> None:
+    """Nothing to read, everything printed goes to the agent, no other file stays open."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    kept = {0, 1, 2, *keep}
+    for handle in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+        if handle not in kept:
+            with suppress(OSError):  # the listing's own handle
+                os.close(handle)
+    for handle in keep:
+        os.set_inheritable(handle, True)
+
+
+def _limit(limits: Limits) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if limits.mem_gb > 0.0:
+        most = int(limits.mem_gb * 1e9)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    if limits.cores:
+        os.sched_setaffinity(0, limits.cores)
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EPERM):
+            raise
+        return None  # a sandboxed kernel: the agent looks for itself
+
+
+def python_script(command: Sequence[str], path: str | None) -> Sequence[str] | None:
+    """The script and its arguments if `command` is this interpreter with a script; else None."""
+    if len(command) < 2 or command[1].startswith("-") or not command[1].endswith(".py"):
+        return None
+    found = shutil.which(command[0], path=path)
+    if found is None or not _same_python(found):
+        return None
+    return command[1:]
+
+
+def _same_python(found: str) -> bool:
+    """Whether `found` starts the interpreter this process is, with the same packages."""
+    if Path(found).resolve() != Path(sys.executable).resolve():
+        return False
+    home = Path(found).parent.parent
+    return sys.prefix == sys.base_prefix or home.resolve() == Path(sys.prefix).resolve()

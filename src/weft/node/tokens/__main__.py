@@ -1,0 +1,52 @@
+"""Run a node's coordinator: `python -m weft.node.tokens SOCKET --discipline NAME`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+from weft.core.errors import InvalidConfig, WeftError
+from weft.node.tokens.coordinator import Coordinator
+from weft.node.tokens.disciplines import DISCIPLINES, discipline
+from weft.node.tokens.groups import within_groups
+from weft.node.tokens.server import Server
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve until told to stop."""
+    parser = argparse.ArgumentParser(prog="python -m weft.node.tokens", description=__doc__)
+    parser.add_argument("socket", type=Path, help="where to listen")
+    parser.add_argument(
+        "--discipline",
+        default="work-conserving",
+        help=f"{', '.join(DISCIPLINES)}; parameters as in timeslice:quantum_s=0.5",
+    )
+    parser.add_argument("--slots", default="", help="holders of a token at once, as in cpu=4,io=2")
+    asked = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    try:
+        order = within_groups(discipline(asked.discipline))
+        coordinator = Coordinator(order, slots(asked.slots))
+        asyncio.run(Server(coordinator, asked.socket).serve())
+    except WeftError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    return 0
+
+
+def slots(text: str) -> dict[str, int]:
+    """`cpu=4,io=2` as numbers."""
+    found = {}
+    for pair in filter(None, text.split(",")):
+        token, _, count = pair.partition("=")
+        if not token or not count.isdigit() or int(count) < 1:
+            raise InvalidConfig(f"cannot use slots {pair!r}", hint="write them as in cpu=4,io=2")
+        found[token] = int(count)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

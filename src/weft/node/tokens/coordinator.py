@@ -1,0 +1,153 @@
+"""The coordinator as a state machine: a message and a time in, messages out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from weft.node.tokens.disciplines import NEVER, Discipline
+from weft.node.tokens.members import Book, Grant, Key, Member, Request
+from weft.wire.errors import WireError
+from weft.wire.tokens import (
+    ALIVE_S,
+    Alive,
+    Ask,
+    Expired,
+    Free,
+    FromCoordinator,
+    FromMember,
+    Granted,
+    Join,
+    Look,
+    Recall,
+    Seen,
+)
+
+Out = list[tuple[Key, FromCoordinator]]
+
+LEASE_S = 1.0  # how long a lease without end may be used before it is asked for again
+FIRST_S = 60.0  # patience with a member whose stages nobody has seen yet
+LEAST_S = 2.0
+TIMES = 4.0  # patience with the others: so many times their longest stage
+
+
+class Coordinator:
+    """Grants tokens to members as its discipline says. Knows neither clock nor sockets."""
+
+    def __init__(self, discipline: Discipline, slots: Mapping[str, int] | None = None) -> None:
+        self.book = Book(slots)
+        self._discipline = discipline
+        self._joined = 0
+        self._began: float | None = None
+        self._alive_at = NEVER
+
+    def handle(self, now: float, key: Key, message: FromMember) -> Out:
+        """A member said something."""
+        self._began = now if self._began is None else self._began
+        if isinstance(message, Look):
+            return self._seen(now, key)
+        if isinstance(message, Join):
+            self._join(now, key, message)
+            return []
+        if key not in self.book.members:
+            raise WireError(f"{type(message).__name__.lower()} before join")
+        if isinstance(message, Ask):
+            return self._ask(now, key, message)
+        return self._free(now, key, message)
+
+    def lost(self, now: float, key: Key) -> Out:
+        """A member's connection ended; what it held is free."""
+        book = self.book
+        book.waiting = [request for request in book.waiting if request.key != key]
+        for grant in [g for (holder, _), g in book.grants.items() if holder == key]:
+            book.freed(grant, now, now - grant.at, 1)
+        book.members.pop(key, None)
+        return self._turns(now)
+
+    def tick(self, now: float) -> Out:
+        """Time has passed: leases end, slices end, those who wait hear that we live."""
+        out: Out = []
+        for grant in [g for g in self.book.grants.values() if g.until <= now]:
+            self.book.members[grant.request.key].expired += 1
+            self.book.freed(grant, now, now - grant.at, 1)
+            out.append((grant.request.key, Expired(grant.request.stage)))
+        if now >= self._alive_at:
+            out += [(key, Alive()) for key in {request.key for request in self.book.waiting}]
+            self._alive_at = now + ALIVE_S if self.book.waiting else NEVER
+        return out + self._turns(now)
+
+    def wake_at(self, now: float) -> float:
+        """When `tick` must be called next."""
+        ends = [grant.until for grant in self.book.grants.values()]
+        return min([*ends, self._alive_at, self._discipline.wake_at(now, self.book)])
+
+    def _join(self, now: float, key: Key, message: Join) -> None:
+        self._joined += 1
+        weight = message.weight if message.weight > 0 else 1.0
+        self.book.members[key] = Member(
+            key,
+            message.job,
+            message.rank,
+            message.tier,
+            weight,
+            self._joined,
+            message.phase,
+            message.gpus,
+            seen=now,
+        )
+
+    def _ask(self, now: float, key: Key, message: Ask) -> Out:
+        if not message.tokens:
+            raise WireError("an ask names no tokens")
+        self.book.asked(Request(key, message.stage, message.tokens, now))
+        if self._alive_at == NEVER:
+            self._alive_at = now + ALIVE_S
+        return self._turns(now)
+
+    def _free(self, now: float, key: Key, message: Free) -> Out:
+        grant = self.book.grants.get((key, message.stage))
+        if grant is None:
+            return []  # it had expired
+        self.book.freed(grant, now, message.used_s, message.iterations)
+        return self._turns(now)
+
+    def _turns(self, now: float) -> Out:
+        out: Out = []
+        while (request := self._discipline.next(now, self.book)) is not None:
+            out.append((request.key, self._grant(now, request)))
+        for key in self._discipline.recalls(now, self.book):
+            for grant in self._leases(key):
+                grant.recalled = True
+                out.append((key, Recall(grant.request.stage)))
+        return out
+
+    def _grant(self, now: float, request: Request) -> Granted:
+        pace = self.book.members[request.key].pace(request.tokens)
+        iterations = self._discipline.iterations(request, now, self.book)
+        patience = max(TIMES * pace.longest_s, LEAST_S) if pace.longest_s else FIRST_S
+        expected = 2.0 * iterations * (pace.stage_s + pace.gap_s)
+        for_s = LEASE_S if iterations == 0 else max(expected, LEASE_S)
+        self.book.granted(request, now, now + for_s + patience, endless=iterations == 0)
+        return Granted(request.stage, iterations, for_s)
+
+    def _leases(self, key: Key) -> list[Grant]:
+        """A member's endless leases that were not called back yet."""
+        return [
+            grant
+            for (holder, _), grant in self.book.grants.items()
+            if holder == key and grant.endless and not grant.recalled
+        ]
+
+    def _seen(self, now: float, key: Key) -> Out:
+        out: Out = []
+        for member in self.book.members.values():
+            values = {
+                "waited_s": member.waited_s,
+                "grants": float(member.grants),
+                "expired": float(member.expired),
+            }
+            values |= {f"used_s.{token}": s for token, s in member.used_s.items()}
+            values |= {f"held_s.{token}": s for token, s in member.held_s.items()}
+            out.append((key, Seen(member.job, member.rank, values)))
+        up_s = now - (self._began if self._began is not None else now)
+        end = {"members": float(len(self.book.members)), "up_s": up_s}
+        return [*out, (key, Seen("", 0, end))]

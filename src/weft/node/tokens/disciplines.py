@@ -1,0 +1,295 @@
+"""Who goes next: small classes, each one answer to the same question.
+
+lockstep         Muri: everybody does one stage, a barrier, then everybody the next
+work-conserving  a free token goes to the one who used it least; nothing idles that is wanted
+timeslice        Gandiva: one job has everything for a while, then the next
+paced            AntMan: opportunistic jobs use what guaranteed ones leave, up to a duty cycle
+none             no turns at all
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
+from typing import Protocol
+
+from weft.core.errors import InvalidConfig, UnknownName, did_you_mean
+from weft.node.tokens.members import Book, Key, Member, Request
+
+NEVER = float("inf")
+PATIENCE_S = 0.25  # a gang that waits longer is kept free for
+Place = tuple[float, int]
+
+
+class Discipline(Protocol):
+    """Decides on the facts; may remember whose turn it is."""
+
+    def next(self, now: float, book: Book) -> Request | None:
+        """The waiting request to grant now, or None; asked again until it is None."""
+        ...
+
+    def iterations(self, request: Request, now: float, book: Book) -> int:
+        """Stages that one grant may cover; 0 is until it is recalled."""
+        ...
+
+    def recalls(self, now: float, book: Book) -> Iterable[Key]:
+        """Members whose endless leases should end."""
+        ...
+
+    def wake_at(self, now: float, book: Book) -> float:
+        """When to ask again even if nothing happens."""
+        ...
+
+
+@dataclass(slots=True)
+class WorkConserving:
+    """The one who used a token least goes first, weights considered."""
+
+    def next(self, now: float, book: Book) -> Request | None:
+        """In order of use; a gang that waits for several tokens is not starved by others."""
+        kept: set[str] = set()
+        for request in sorted(book.waiting, key=lambda r: _used(r, book)):
+            if kept.isdisjoint(request.tokens) and book.fits(request.tokens):
+                return request
+            if len(request.tokens) > 1 and now - request.since > PATIENCE_S:
+                kept.update(request.tokens)
+        return None
+
+    def iterations(self, request: Request, now: float, book: Book) -> int:
+        """Several where stages are short."""
+        return book.iterations(request, now)
+
+    def recalls(self, _now: float, book: Book) -> Iterable[Key]:
+        """Whoever sits on a token that somebody waits for."""
+        wanted = {token for request in book.waiting for token in request.tokens}
+        return [
+            key
+            for (key, _), grant in book.grants.items()
+            if grant.endless and not wanted.isdisjoint(grant.request.tokens)
+        ]
+
+    def wake_at(self, now: float, book: Book) -> float:
+        """When a waiting gang loses its patience."""
+        gangs = [r.since + PATIENCE_S for r in book.waiting if len(r.tokens) > 1]
+        return min((at for at in gangs if at > now), default=NEVER)
+
+
+@dataclass(slots=True)
+class Paced:
+    """Guaranteed jobs first; opportunistic ones use a token at most `duty` of the time."""
+
+    duty: float = 0.5
+    _inner: WorkConserving = field(default_factory=WorkConserving)
+
+    def next(self, now: float, book: Book) -> Request | None:
+        """An opportunistic job goes only where no guaranteed one waits."""
+        wanted = {
+            token
+            for request in book.waiting
+            if not book.members[request.key].opportunistic
+            for token in request.tokens
+        }
+        for request in sorted(book.waiting, key=lambda r: self._order(r, book)):
+            member = book.members[request.key]
+            held_back = member.opportunistic and (
+                now < self._earliest(member, request) or not wanted.isdisjoint(request.tokens)
+            )
+            if not held_back and book.fits(request.tokens):
+                return request
+        return None
+
+    def iterations(self, request: Request, now: float, book: Book) -> int:
+        """One at a time for opportunistic jobs, so that they give way soon."""
+        return 1 if book.members[request.key].opportunistic else book.iterations(request, now)
+
+    def recalls(self, now: float, book: Book) -> Iterable[Key]:
+        """As when nothing idles."""
+        return self._inner.recalls(now, book)
+
+    def wake_at(self, now: float, book: Book) -> float:
+        """When an opportunistic job has paused for long enough."""
+        pauses = [self._earliest(book.members[r.key], r) for r in book.waiting]
+        return min((at for at in pauses if at > now), default=NEVER)
+
+    def _order(self, request: Request, book: Book) -> tuple[bool, tuple[float, float, int]]:
+        return book.members[request.key].opportunistic, _used(request, book)
+
+    def _earliest(self, member: Member, request: Request) -> float:
+        """After a stage it pauses until the stage was `duty` of the time."""
+        pace = member.pace(request.tokens)
+        if not member.opportunistic or not pace.freed:
+            return 0.0
+        return pace.freed + pace.stage_s * (1.0 / self.duty - 1.0)
+
+
+@dataclass(slots=True)
+class Timeslice:
+    """One job has all tokens for `quantum_s` seconds, then the next in the order of joining."""
+
+    quantum_s: float = 1.0
+    _active: Key | None = None
+    _since: float = 0.0
+
+    def next(self, now: float, book: Book) -> Request | None:
+        """Only the active job's requests."""
+        if self._over(now, book):
+            self._turn(now, book)
+        for request in book.waiting:
+            if request.key == self._active and book.fits(request.tokens):
+                return request
+        return None
+
+    def iterations(self, _request: Request, _now: float, _book: Book) -> int:
+        """Until the slice is over."""
+        return 0
+
+    def recalls(self, now: float, book: Book) -> Iterable[Key]:
+        """The active job at the end of its slice, if there is another."""
+        over = now >= self._since + self.quantum_s and len(book.members) > 1
+        return [self._active] if self._active is not None and over else []
+
+    def wake_at(self, now: float, book: Book) -> float:
+        """The end of the slice."""
+        end = self._since + self.quantum_s
+        return end if len(book.members) > 1 and end > now else NEVER
+
+    def _over(self, now: float, book: Book) -> bool:
+        if self._active not in book.members:
+            return True
+        late = now >= self._since + self.quantum_s
+        return late and not book.holds(self._active) and len(book.members) > 1
+
+    def _turn(self, now: float, book: Book) -> None:
+        keys = list(book.members)
+        if not keys:
+            self._active = None
+            return
+        later = [key for key in keys if self._active is not None and key > self._active]
+        self._active, self._since = (later or keys)[0], now
+
+
+@dataclass(slots=True)
+class Lockstep:
+    """A slot begins when everybody waits, and ends when all who were let in are done.
+
+    Those that want the same token get it one after the other in the order of their phases, which is
+    that of joining where nobody gave them any, and begin again with the first. A member that says
+    nothing for `patience_s` (it evaluates, or saves) is not waited for.
+    """
+
+    patience_s: float = 2.0
+    _slot: list[Request] = field(default_factory=list)
+    _last: dict[str, Place] = field(default_factory=dict)
+
+    def next(self, now: float, book: Book) -> Request | None:
+        """The rest of the slot; a new slot only at the barrier."""
+        self._slot = [request for request in self._slot if request in book.waiting]
+        if not self._slot:
+            if book.grants or not self._all_wait(now, book):
+                return None
+            self._slot = self._chosen(book)
+        return self._slot.pop(0) if self._slot else None
+
+    def iterations(self, _request: Request, _now: float, _book: Book) -> int:
+        """One."""
+        return 1
+
+    def recalls(self, _now: float, _book: Book) -> Iterable[Key]:
+        """Nobody: no lease covers more than one stage."""
+        return []
+
+    def wake_at(self, now: float, book: Book) -> float:
+        """When a silent member is no longer waited for."""
+        ends = [m.seen + self.patience_s for m in book.members.values() if not book.waits(m.key)]
+        return min((at for at in ends if at > now), default=NEVER) if book.waiting else NEVER
+
+    def _all_wait(self, now: float, book: Book) -> bool:
+        return bool(book.waiting) and all(
+            book.waits(member.key) or now - member.seen >= self.patience_s
+            for member in book.members.values()
+        )
+
+    def _chosen(self, book: Book) -> list[Request]:
+        chosen: list[Request] = []
+        taken: dict[str, int] = {}
+        for request in sorted(book.waiting, key=lambda r: self._order(r, book)):
+            if all(book.left(token) > taken.get(token, 0) for token in request.tokens):
+                chosen.append(request)
+                for token in request.tokens:
+                    taken[token] = taken.get(token, 0) + 1
+        for request in chosen:
+            self._last.update(dict.fromkeys(request.tokens, _place(book.members[request.key])))
+        return chosen
+
+    def _order(self, request: Request, book: Book) -> tuple[bool, Place]:
+        """Round and round: first who comes after the one that had the token last."""
+        place = _place(book.members[request.key])
+        last = self._last.get(request.tokens[0])
+        return last is not None and place <= last, place
+
+
+@dataclass(slots=True)
+class Free:
+    """Everybody goes at once."""
+
+    def next(self, _now: float, book: Book) -> Request | None:
+        """Whoever waits."""
+        return book.waiting[0] if book.waiting else None
+
+    def iterations(self, _request: Request, _now: float, _book: Book) -> int:
+        """For good."""
+        return 0
+
+    def recalls(self, _now: float, _book: Book) -> Iterable[Key]:
+        """Nobody."""
+        return []
+
+    def wake_at(self, _now: float, _book: Book) -> float:
+        """Never."""
+        return NEVER
+
+
+DISCIPLINES: dict[str, Callable[..., Discipline]] = {
+    "lockstep": Lockstep,
+    "work-conserving": WorkConserving,
+    "timeslice": Timeslice,
+    "paced": Paced,
+    "none": Free,
+}
+
+
+def discipline(text: str) -> Discipline:
+    """By name, with parameters as in `timeslice:quantum_s=0.5`."""
+    name, _, rest = text.partition(":")
+    if name not in DISCIPLINES:
+        raise UnknownName(
+            f"no discipline named {name!r}{did_you_mean(name, DISCIPLINES)}",
+            hint=f"there are {', '.join(DISCIPLINES)}",
+        )
+    made = DISCIPLINES[name]()
+    known = [f.name for f in fields(made) if not f.name.startswith("_")]  # type: ignore[arg-type]
+    for pair in filter(None, rest.split(",")):
+        key, _, value = pair.partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            number = 0.0
+        if key not in known or number <= 0.0:
+            raise InvalidConfig(
+                f"discipline {name!r}: cannot use {pair!r}",
+                hint=f"parameters are positive numbers: {', '.join(known) or 'none'}",
+            )
+        setattr(made, key, number)
+    return made
+
+
+def _place(member: Member) -> Place:
+    """Where a member is in the order of a period."""
+    return member.phase, member.joined
+
+
+def _used(request: Request, book: Book) -> tuple[float, float, int]:
+    """What ranks a request: use of its tokens so far, then waiting time, then seniority."""
+    member = book.members[request.key]
+    most = max(member.attained.get(token, 0.0) for token in request.tokens)
+    return most, request.since, member.joined

@@ -1,0 +1,94 @@
+"""The coordinator behind a Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import signal
+import stat
+import time
+from pathlib import Path
+
+from weft.core.errors import EngineError
+from weft.node.tokens.coordinator import Coordinator, Out
+from weft.node.tokens.members import Key
+from weft.wire.errors import WireError
+from weft.wire.tokens import FROM_COORDINATOR, from_member
+
+log = logging.getLogger(__name__)
+
+LONGEST_PATH = 107  # bytes that a Unix socket's address can hold
+
+
+class Server:
+    """Reads members' lines, feeds the coordinator, writes what it answers."""
+
+    def __init__(self, coordinator: Coordinator, path: Path) -> None:
+        self._coordinator = coordinator
+        self._path = path
+        self._writers: dict[Key, asyncio.StreamWriter] = {}
+        self._keys = itertools.count(1)
+        self._changed = asyncio.Event()
+
+    async def serve(self) -> None:
+        """Until SIGTERM or SIGINT; the socket is removed at the end."""
+        if len(str(self._path).encode()) > LONGEST_PATH:
+            raise EngineError(
+                f"the socket's path is longer than {LONGEST_PATH} bytes: {self._path}",
+                hint="choose a shorter folder, such as one under /tmp",
+            )
+        if self._path.exists() and stat.S_ISSOCK(self._path.stat().st_mode):
+            self._path.unlink()  # left by a coordinator that was killed
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, ended.set)
+        server = await asyncio.start_unix_server(self._member, str(self._path))
+        self._path.chmod(0o600)
+        timer = asyncio.create_task(self._timer())
+        log.info("coordinator=%s ready", self._path)
+        try:
+            await ended.wait()
+        finally:
+            timer.cancel()
+            server.close()
+            for writer in self._writers.values():
+                writer.close()
+            with contextlib.suppress(FileNotFoundError):
+                self._path.unlink()
+
+    async def _member(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        key, words = Key(next(self._keys)), from_member()
+        self._writers[key] = writer
+        try:
+            while chunk := await reader.read(65_536):
+                for message in words.feed(chunk):
+                    self._send(self._coordinator.handle(time.monotonic(), key, message))
+        except WireError as error:
+            log.warning("member=%d hung up on: %s", key, error)
+        except OSError as error:
+            log.info("member=%d lost: %s", key, error)
+        finally:
+            del self._writers[key]
+            writer.close()
+            self._send(self._coordinator.lost(time.monotonic(), key))
+
+    def _send(self, out: Out) -> None:
+        for key, message in out:
+            if key in self._writers:
+                self._writers[key].write(FROM_COORDINATOR.encode(message))
+        self._changed.set()
+
+    async def _timer(self) -> None:
+        """Tick when the coordinator wants it; whatever happens in between moves that time."""
+        while True:
+            self._changed.clear()
+            now = time.monotonic()
+            pause = self._coordinator.wake_at(now) - now
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), min(max(pause, 0.0), 3600.0))
+            now = time.monotonic()
+            if now >= self._coordinator.wake_at(now):
+                self._send(self._coordinator.tick(now))

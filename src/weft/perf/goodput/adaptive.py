@@ -1,0 +1,198 @@
+"""Jobs that tune their own batch size as they train, on measured tables.
+
+What Pollux's and Sia's executors do: at the start, at the end of an epoch and once a round, take
+the batch with the highest goodput under the job's own fitted model.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil
+
+from weft.core.errors import InvalidConfig
+from weft.core.model import Allocation, Job
+from weft.core.ports import Agent, Pace
+from weft.core.trace import Truth
+from weft.perf.goodput.early_fit import early_fit
+from weft.perf.goodput.fit import Row
+from weft.perf.goodput.measurements import Profile
+from weft.perf.goodput.model import TINY, Limits, Noise, best_batch
+from weft.perf.goodput.tables import ModelTable
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptive:
+    """The truth for batch-adaptive jobs. Every start, the first too, loads a checkpoint.
+
+    With `tuned` jobs keep the batch size they were submitted with, as under schedulers that
+    do not change sizes. With `blind` a job tunes by one model over all GPU kinds, fitted as in
+    the simulator of Sia.
+    """
+
+    models: Mapping[str, ModelTable]
+    restart_cost: float | None = None
+    tuned: bool = False
+    blind: bool = False
+
+    steady = False
+
+    def agent(self, job: Job, truth: Truth) -> Agent:
+        """A job that tunes itself, or keeps the batch size it was submitted with."""
+        table = table_of(self.models, job)
+        fixed = self.tuned or job.batch is None
+        batch = int(job.hints.get("batch", table.init_batch)) if fixed else None
+        return Tuner(table, truth.length, batch, self.blind)
+
+    def restart(self, job: Job, *, first: bool) -> float:  # noqa: ARG002
+        """The model's cost, at the first start as at any other."""
+        if self.restart_cost is not None:
+            return self.restart_cost
+        return table_of(self.models, job).restart_s
+
+
+def table_of(models: Mapping[str, ModelTable], job: Job) -> ModelTable:
+    """The tables of the model a job trains."""
+    if job.model not in models:
+        raise InvalidConfig(
+            f"job {job.id!r} trains {job.model!r}, for which there is no profile",
+            hint=f"there are profiles of {', '.join(sorted(models))}",
+        )
+    return models[job.model]
+
+
+Shape = tuple[str, tuple[int, ...], int]  # kind, GPUs on each node, samples a GPU
+
+
+@dataclass(slots=True)
+class Tuner:
+    """One self-tuning job.
+
+    `length` is the job in seconds of the allocation it asked for; progress is counted in
+    iterations of the initial batch size and scaled to that. `batch` is the global batch size
+    of a job that may not choose its own. `replicas` copies of the model train in parallel.
+    """
+
+    table: ModelTable
+    length: float
+    batch: int | None = None
+    blind: bool = False
+    kind: str = ""
+    placement: tuple[int, ...] = ()
+    profiles: dict[str, Profile] = field(default_factory=dict)
+    noise: tuple[float, float] | None = None
+    local: int = 0
+    accumulate: int = 0
+    fresh: bool = False
+    tuned_for: tuple[object, ...] = ()
+    known_times: dict[Shape, tuple[float, float]] = field(default_factory=dict)
+    measuring: Shape = ("", (), 0)
+    most_local: int = 0
+    said: dict[str, float] = field(default_factory=dict)
+    replicas: int = 0
+
+    def begin(self, on: Allocation, kind: str) -> None:
+        """A new allocation: choose a batch for it."""
+        self.placement = tuple(len(part.gpus) for part in on.slices)
+        self.kind = kind
+        self.replicas = sum(self.placement) // self.table.kinds[kind].unit
+        self.most_local = self.table.kinds[kind].largest_local(self.placement)
+        self.tune()
+        self.fresh, self.said = True, {}
+
+    def pace(self, done: float, until_tick: float) -> Pace:
+        """Until the epoch or the round ends, whichever is first."""
+        table = self.table
+        if not self.fresh:
+            self.tune()
+        self.fresh = False
+        unit = self.length / table.total
+        start = progress = done / unit
+        epoch = bisect_right(table.ends, progress * (1.0 + 1e-12))
+        while True:
+            speed = self.observe(min(epoch, table.epochs - 1))
+            end = table.ends[min(epoch, table.epochs - 1)]
+            if progress + speed * until_tick < end:
+                gained = progress + speed * until_tick - start
+                return Pace(unit * gained / until_tick, until_tick, self.news())
+            # Epochs end on whole seconds, as in the simulator the tables come from.
+            seconds: float = round((end - progress) / speed)
+            epoch, progress = epoch + 1, end
+            if seconds > 0 or epoch >= table.epochs:
+                seconds = max(seconds, 1e-3)
+                return Pace(unit * (end - start) / seconds, seconds, self.news())
+            self.tune()
+
+    def news(self) -> dict[str, float] | None:
+        """What is worth reporting: nothing that was just said."""
+        step, sync = self.known_times[self.measuring]
+        sqr, var = self.noise or (0.0, 0.0)
+        report = {
+            "nodes": len(self.placement),
+            "replicas": self.replicas,
+            "local": self.local,
+            "accumulate": self.accumulate,
+            "grad_s": step - sync,
+            "step_s": step,
+            "sqr": sqr,
+            "var": var,
+        }
+        if report == self.said:
+            return None
+        self.said = report
+        return report
+
+    def observe(self, epoch: int) -> float:
+        """True progress per second now, of which the job takes the measure."""
+        table, replicas = self.table, self.replicas
+        batch = self.local * replicas * (self.accumulate + 1)
+        self.measuring = at = (self.kind, self.placement, self.local)
+        if at not in self.known_times:
+            self.known_times[at] = table.kinds[self.kind].times(self.placement, self.local)
+        step, sync = self.known_times[at]
+        self.noise = sqr, var = table.noise(batch, epoch)
+        gain = (var + sqr) / (var / (batch / table.init_batch) + sqr)
+        took = step + self.accumulate * (step - sync)
+        name = "" if self.blind else self.kind
+        profile = self.profiles.get(name)
+        if profile is None:
+            # Measurements of several kinds contradict each other: each of them may matter.
+            profile = self.profiles[name] = Profile(0.0, early_fit) if self.blind else Profile()
+        profile.observe(Row(len(self.placement), replicas, self.local, step - sync, step))
+        return gain / took / table.slowdown
+
+    def tune(self) -> None:
+        """Take the best batch for the placement under the job's own fitted model."""
+        table, kind = self.table, self.table.kinds[self.kind]
+        nodes, replicas = len(self.placement), self.replicas
+        seen = self.profiles.get("" if self.blind else self.kind)
+        told = (self.kind, self.placement, seen.version if seen else 0, self.noise)
+        if told == self.tuned_for:
+            return  # nothing new to choose by
+        self.tuned_for = told
+        if self.batch is None and seen and self.noise is not None:
+            choice = best_batch(
+                seen.times(),
+                Noise(*self.noise, table.init_batch),
+                nodes,
+                replicas,
+                Limits(table.max_batch, kind.min_local, self.most_local),
+            )
+            local, accumulate = int(choice.local), int(choice.accumulate)
+        else:
+            batch = self.batch or max(table.init_batch, kind.min_local * replicas)
+            local, accumulate = split(batch, replicas, self.most_local, table.init_batch)
+            if kind.unit > 1:
+                local, accumulate = kind.min_local, 0
+        self.local = max(min(local, table.max_batch // (replicas * (accumulate + 1))), 1)
+        self.accumulate = accumulate
+
+
+def split(batch: int, replicas: int, max_local: int, init_batch: int) -> tuple[int, int]:
+    """Samples per GPU and accumulation steps that make up a global batch."""
+    each = ceil(batch / replicas - TINY)
+    accumulate = ceil(each / max_local - TINY) - 1
+    if replicas == 1 and batch > init_batch:
+        accumulate = max(accumulate, 1)
+    return ceil(each / (accumulate + 1) - TINY), accumulate

@@ -1,0 +1,62 @@
+"""What one job has measured of itself on one GPU kind, and the model that explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from weft.perf.goodput.fit import Row, fit
+from weft.perf.goodput.model import StepTime
+
+CLOSE = 0.05
+
+
+@dataclass(slots=True)
+class Profile:
+    """Rows by configuration, the first measurement of each kept; fitted when asked.
+
+    A measurement that the model foretells within `close` does not make it fit again. `fitted`
+    makes a model of rows.
+    """
+
+    close: float = CLOSE
+    fitted: Callable[[Iterable[Row]], StepTime] = fit
+    rows: dict[tuple[int, int, int], Row] = field(default_factory=dict)
+    version: int = 0
+    _times: StepTime | None = None
+    _stale: bool = True
+    _told: set[tuple[str, int]] = field(default_factory=set)
+
+    def observe(self, row: Row) -> bool:
+        """Take in a measurement; whether it was of a new configuration."""
+        key = row[:3]
+        if key in self.rows:
+            return False
+        self.rows[key] = row
+        news = {("regime", regime(row)), ("local", min(len({k[2] for k in self.rows}), 2))}
+        if not news <= self._told or not self._foretold(row):
+            self._stale = True
+            self.version += 1
+        self._told |= news
+        return True
+
+    def times(self) -> StepTime:
+        """The fitted model."""
+        if self._stale or self._times is None:
+            self._times, self._stale = self.fitted(self.rows.values()), False
+        return self._times
+
+    def _foretold(self, row: Row) -> bool:
+        if self._times is None or self._stale:
+            return False
+        grad = self._times.grad(row.local)
+        step = self._times.step(row.nodes, row.replicas, row.local)
+        off = max(abs(grad / row.grad_s - 1.0), abs(step / row.step_s - 1.0))
+        return bool(off < self.close)
+
+
+def regime(row: Row) -> int:
+    """Alone, a pair, a node or several nodes: what different parameters are told by."""
+    if row.replicas == 1:
+        return 0
+    return (2 if row.nodes > 1 else 1) + (2 if row.replicas > 2 else 0)

@@ -1,0 +1,1 @@
+"""Jobs on the same devices and hosts: what each does to the others."""

@@ -1,0 +1,237 @@
+"""Jobs that share devices: how fast each of them gets on beside the others.
+
+The same model is the simulator's truth and, unless noise is asked for, what the scheduler
+believes. What a job does alone comes with the job (stage times and utilisation as hints), or
+from its model's name if it is one that was measured, or is taken at its worst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from weft.core.model import Discipline, Job, JobId, Tier
+from weft.core.ports import Resident
+from weft.core.profile import Profile, Sensitivity
+from weft.core.tunable import Tunable
+from weft.formulas import conserving, lockstep
+from weft.formulas.turns import (
+    SPILL,
+    gap_iterations,
+    guarded_speed,
+    paced_speed,
+    slice_speed,
+)
+from weft.perf.sharing.batching import Batching, batch_size, untuned
+
+Interfering = Callable[[Sequence[Profile]], Sequence[float]]
+Host = Callable[[Job], Sensitivity | None]
+# Stretch of all stages in groups of one to four, as Muri's authors calibrated it on V100.
+CONTENTION = (1.0, 1.31, 1.478, 1.35)
+
+
+def insensitive(job: Job) -> Sensitivity | None:  # noqa: ARG001 - of no job
+    """Nothing is known of what CPU cores and host memory do."""
+    return None
+
+
+def fair(group: Sequence[Profile]) -> list[float]:
+    """An even part each: what jobs that keep a device busy get of each other."""
+    return [1.0 / len(group)] * len(group)
+
+
+@dataclass(frozen=True)
+class Colocated:
+    """Speeds of groups under every discipline.
+
+    `profiles` tells what a job does alone; `interfering` the speeds of a group that nobody
+    orders; `contention` stretches interleaved stages by size of group. `sensitivity` tells what
+    CPU cores and host memory do for a job, `batching` what its batch size does.
+    """
+
+    profiles: Callable[[Job], Profile]
+    interfering: Interfering = fair
+    contention: tuple[float, ...] = CONTENTION
+    gaps: bool = False
+    sensitivity: Host = insensitive
+    batching: Callable[[Job], Batching | None] = untuned
+    _paces: dict[JobId, float] = field(default_factory=dict)
+    _known: dict[JobId, Profile] = field(default_factory=dict)
+
+    # ---- the truth
+
+    def speed(self, one: Resident, beside: Sequence[Resident]) -> float:
+        """Speed of `one` beside others, as a part of its speed alone."""
+        return self._beside(one, beside) * self._hosted(one) * self._batched(one)
+
+    def _beside(self, one: Resident, beside: Sequence[Resident]) -> float:
+        if one.job.demand.share < 1.0:
+            return 1.0  # a job recorded on part of a device has its neighbours in its record
+        if not beside and one.on.sharing.tier is Tier.GUARANTEED:
+            return 1.0
+        profile = self._doing(one)
+        others = [self._doing(r) for r in beside]
+        if one.on.sharing.discipline is Discipline.PACED:
+            return self._paced(one, profile, beside, others)
+        if one.on.sharing.discipline is Discipline.TIMESLICE:
+            claims = sum(r.on.sharing.share for r in beside) + one.on.sharing.share
+            return slice_speed(one.on.sharing.share, claims)
+        if one.on.sharing.discipline is Discipline.LOCKSTEP and all(
+            p.stages for p in (profile, *others)
+        ):
+            return self._in_step((one, *beside), (profile, *others))
+        return self._together((profile, *others), one.on.sharing.discipline)[0]
+
+    def _hosted(self, one: Resident) -> float:
+        """What its part of the hosts does for a job: a gang waits for its poorest member."""
+        known = self.sensitivity(one.job)
+        if known is None:
+            return 1.0
+        parts = one.on.slices
+        return min(known.at(p.cpus / len(p.gpus), p.mem_gb / len(p.gpus)) for p in parts)
+
+    def _batched(self, one: Resident) -> float:
+        """What the batch size it was given does for a job."""
+        known = self.batching(one.job) if one.on.batch is not None else None
+        return 1.0 if known is None else known.speed(batch_size(one.on.batch, known.known.init))
+
+    def _doing(self, one: Resident) -> Profile:
+        """What a job does with a device at the batch size it was given."""
+        known = self.batching(one.job) if one.on.batch is not None else None
+        if known is None:
+            return self.profile(one.job)
+        return known.profile(batch_size(one.on.batch, known.known.init))
+
+    # ---- what is believed
+
+    def tunable(self, job: Job) -> Tunable | None:
+        """What is known of a job whose batch size may be changed."""
+        batching = self.batching(job)
+        return None if batching is None else batching.known
+
+    def host(self, job: Job) -> Sensitivity | None:
+        """What CPU cores and host memory do for a job; None where nobody knows."""
+        return self.sensitivity(job)
+
+    def profile(self, job: Job) -> Profile:
+        """What a job does with a device when alone."""
+        known = self._known.get(job.id)
+        if known is None:
+            batching = self.batching(job)
+            known = self._known[job.id] = (
+                self.profiles(job) if batching is None else batching.profile(batching.known.init)
+            )
+        return known
+
+    def speeds(
+        self,
+        jobs: Sequence[Job],
+        kind: str,  # noqa: ARG002 - profiles are of the kind the job asked for
+        discipline: Discipline,
+    ) -> Sequence[float]:
+        """Speed of each on the same devices, as a part of its speed alone."""
+        if len(jobs) == 1:
+            return (1.0,)
+        if discipline is Discipline.TIMESLICE:
+            return [slice_speed(1.0, len(jobs))] * len(jobs)
+        return self._together(tuple(self.profile(job) for job in jobs), discipline)
+
+    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:  # noqa: ARG002
+        """Keep what a job measured of its speed."""
+        if "pace" in values:
+            self._paces[job.id] = values["pace"]
+
+    def pace(self, job: Job) -> float | None:
+        """What a job last measured of its speed beside its neighbours."""
+        return self._paces.get(job.id)
+
+    def forget(self, job: Job) -> None:
+        """Nothing more will be asked of it."""
+        self._paces.pop(job.id, None)
+        self._known.pop(job.id, None)
+
+    # ---- inside
+
+    def _together(self, group: tuple[Profile, ...], discipline: Discipline) -> Sequence[float]:
+        interleaved = discipline in (Discipline.LOCKSTEP, Discipline.WORK_CONSERVING)
+        if interleaved and all(p.stages for p in group):
+            return interleaved_speeds(group, discipline, self._stretch(len(group)))
+        return self.interfering(group)
+
+    def _in_step(self, group: Sequence[Resident], profiles: Sequence[Profile]) -> float:
+        """The speed of the first of a group that keeps the order it was given."""
+        shifts = [round(r.on.sharing.phase * lockstep.SLOTS) for r in group]
+        seconds = lockstep.period([p.stages for p in profiles], shifts)
+        return profiles[0].step_s / (self._stretch(len(group)) * seconds)
+
+    def _stretch(self, size: int) -> float:
+        return self.contention[min(size, len(self.contention)) - 1]
+
+    def _paced(
+        self,
+        one: Resident,
+        profile: Profile,
+        beside: Sequence[Resident],
+        others: Sequence[Profile],
+    ) -> float:
+        paired = list(zip(beside, others, strict=True))
+        if not paired and one.on.sharing.tier is Tier.GUARANTEED:
+            return 1.0
+        if one.on.sharing.tier is Tier.GUARANTEED:
+            return 1.0 if self.gaps else guarded_speed(_use(profile), _asked(one, paired))
+        firm = [p for r, p in paired if r.on.sharing.tier is Tier.GUARANTEED]
+        loose = len(paired) - len(firm)
+        if self.gaps:
+            return _in_gaps(profile, firm, loose)
+        # A gang waits for its slowest device; what is left there is shared by the loose.
+        busy = max(map(_use, firm), default=0.0)
+        speed = paced_speed(one.on.sharing.share, busy, _use(profile)) / (1 + loose)
+        cap = one.on.sharing.gpu_mem_gb
+        return speed * SPILL if cap is not None and cap < profile.mem_gb - 1e-6 else speed
+
+
+def _use(profile: Profile) -> float:
+    return min(profile.busy_s / profile.step_s, 1.0)
+
+
+def _asked(one: Resident, beside: Sequence[tuple[Resident, Profile]]) -> float:
+    """What opportunistic jobs want of the processors of the device where they want most."""
+    wanted = {(p.node, gpu): 0.0 for p in one.on.slices for gpu in p.gpus}
+    for other, profile in beside:
+        if other.on.sharing.tier is Tier.OPPORTUNISTIC:
+            for part in other.on.slices:
+                for gpu in part.gpus:
+                    if (part.node, gpu) in wanted:
+                        wanted[part.node, gpu] += other.on.sharing.share * _use(profile)
+    return max(wanted.values())
+
+
+@lru_cache(maxsize=1 << 16)
+def interleaved_speeds(
+    group: tuple[Profile, ...], discipline: Discipline, stretch: float
+) -> tuple[float, ...]:
+    """Speeds of jobs whose stages are interleaved, all stages `stretch` times as long."""
+    stages = tuple(p.stages for p in group)
+    period = stretch * lockstep.best(stages).seconds
+    if discipline is Discipline.LOCKSTEP:
+        return tuple(p.step_s / period for p in group)
+    halved = [_apart(s, stretch) for s in stages]
+    found = conserving.speeds([p.step_s for p in group], halved, period)
+    return tuple(float(speed) for speed in found)
+
+
+def _apart(stages: tuple[float, ...], stretch: float) -> list[float]:
+    """Four resources: a data stage measured as one is half storage and half CPU."""
+    if len(stages) == lockstep.SLOTS:
+        return [stretch * s for s in stages]
+    data, gpu, network = stages
+    return [stretch * data / 2, stretch * data / 2, stretch * gpu, stretch * network]
+
+
+def _in_gaps(profile: Profile, firm: Sequence[Profile], loose: int) -> float:
+    """As Muri's simulator has it: whole iterations of the guaranteed job for one of one's own."""
+    slowest = profile.step_s * (2.0 if loose else 1.0)
+    for host in firm:
+        slowest = max(slowest, gap_iterations(profile.stages, host.stages) * host.step_s)
+    return profile.step_s / slowest

@@ -1,0 +1,87 @@
+"""From what jobs do alone to what they do to each other: the models of sharing a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+
+from weft.core.model import Job
+from weft.core.ports import Resident
+from weft.core.profile import Profile
+from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.hinted_profile import hinted
+from weft.perf.sharing.interference import TIMESLICING, Features, shipped
+from weft.perf.sharing.measured_pairs import read_measured, shipped_pairs
+from weft.perf.sharing.pair_table import Pairs
+from weft.perf.throughputs import Throughputs
+
+
+@dataclass(frozen=True, slots=True)
+class Unordered:
+    """Speeds of a group that nobody orders, under the driver's time slicing or MPS.
+
+    Pairs are as they were measured, in `pairs` or in what ships; all else is by the model.
+    """
+
+    discipline: str = TIMESLICING
+    pairs: Pairs | None = None
+
+    def __call__(self, group: Sequence[Profile]) -> Sequence[float]:
+        """The speed of each as a part of its speed alone."""
+        if len(group) == 2:
+            one, other = group
+            for table in (self.pairs, shipped_pairs(self.discipline)):
+                known = None if table is None else table.known(one.tag, other.tag)
+                if known is not None:
+                    return known
+        rates = shipped().rates([_features(profile) for profile in group], self.discipline)
+        return [float(rate) for rate in rates]
+
+
+def unordered(discipline: str, pairs: str = "") -> Unordered:
+    """Speeds under a discipline, with a person's own table of pairs where one is named."""
+    return Unordered(discipline, read_measured(Path(pairs).expanduser()) if pairs else None)
+
+
+def profile_of(job: Job) -> Profile:
+    """What came with a job; else what was measured of its model; else one that is never idle."""
+    known = hinted(job)
+    if known is not None:
+        return known
+    batch = job.hints.get("batch")
+    name = shipped().nearest(job.model, None if batch is None else int(batch))
+    if name is None:
+        return Profile(tag=job.model)
+    measured = shipped().known[name]
+    busy = 1.0 if measured.busy is None else measured.busy
+    return Profile(measured.step_s, (), measured.mem_gb, busy, measured.bandwidth, name)
+
+
+def _features(profile: Profile) -> Features:
+    measured = shipped().known.get(profile.tag)
+    if measured is not None:
+        return measured
+    return Features(
+        busy=min(profile.gpu_use, 1.0),
+        bandwidth=min(profile.bandwidth_use, 1.0),
+        step_s=profile.step_s,
+        mem_gb=profile.mem_gb or inf,
+    )
+
+
+@dataclass(frozen=True)
+class MeasuredPairs(Colocated):
+    """Pairs of jobs at the speeds of a table; whatever it does not have, by the model."""
+
+    table: Throughputs | None = None
+
+    def _beside(self, one: Resident, beside: Sequence[Resident]) -> float:
+        """The measured speed of `one` beside its only neighbour."""
+        if self.table is not None and len(beside) == 1:
+            together, _ = self.table.pair(one.job, beside[0].job, one.kind)
+            alone = self.table.rate(one.job.model, one.on.gpus, one.kind)
+            if together > 0.0 and alone > 0.0:
+                return together / alone
+        return super()._beside(one, beside)

@@ -1,0 +1,1 @@
+"""Jobs of workers and parameter servers, and jobs whose loss is followed."""

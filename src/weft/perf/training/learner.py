@@ -1,0 +1,174 @@
+"""What the scheduler learns of trainings: speeds by workers and servers, and falling losses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from zlib import crc32
+
+import numpy as np
+
+from weft.core.cluster import Cluster
+from weft.core.learning import Learned, Ratios
+from weft.core.model import Job, JobId
+from weft.core.table import Floats
+from weft.core.tasks import Tasks, tasks_of
+from weft.perf.training.layers import Network, apart, even, network_of, ratio_form, speed
+from weft.perf.training.loss import LEAST_POINTS, epochs_left
+from weft.perf.training.loss_laws import Linear, Sublinear, fit_law
+from weft.perf.training.servers import (
+    Asynchronous,
+    Point,
+    Synchronous,
+    averaged,
+    fit_asynchronous,
+    fit_synchronous,
+)
+
+HISTORY = 60  # points; older ones weigh nothing any more
+PROBES, LARGEST_PROBE = 8, 10
+
+
+@dataclass(slots=True)
+class Heard:
+    """What one job has told so far."""
+
+    iterations: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    epochs: list[float] = field(default_factory=list)
+    recent: float = 0.0
+    largest: float = 0.0
+    gpu_s: float = 0.0
+    steps: float = 0.0
+    speeds: dict[tuple[int, int], float] = field(default_factory=dict)
+    law: Sublinear | Linear | None = None
+    reports: int = 0
+    fit_at: int = 1
+    fitted: Synchronous | Asynchronous | None = None
+    ratios: Ratios | None = None
+    left: float = 0.0
+    left_of: int = -1
+
+
+class Learner:
+    """Beliefs of trainings on a cluster.
+
+    Speeds are fitted to a few trial runs of each job, placed evenly on the fewest nodes; a speed
+    that was measured since overrides the fit.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._node_gpus = min((node.gpus for node in cluster.nodes), default=1)
+        self._heard: dict[JobId, Heard] = {}
+
+    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:  # noqa: ARG002
+        """Take in a speed, a count of updates, a loss, or all of them."""
+        heard = self._heard.setdefault(job.id, Heard())
+        if "speed" in values:
+            at = int(values["servers"]), int(values["workers"])
+            heard.speeds[at] = values["speed"]
+            heard.steps = max(heard.steps, values["steps"])
+        if "loss" in values:
+            self._lost(heard, values)
+
+    def forget(self, job: Job) -> None:
+        """A job has left."""
+        self._heard.pop(job.id, None)
+
+    def ratios(self, job: Job) -> Ratios | None:
+        """By the layers, their overlap measured at what was asked for, no task beside another."""
+        known = _known(job)
+        if known is None:
+            return None
+        heard = self._heard.setdefault(job.id, Heard())
+        if heard.ratios is None:
+            tasks, network = known
+            at = apart(max(job.demand.gpus, 1), tasks.servers)
+            heard.ratios = ratio_form(network, tasks, at)
+        return heard.ratios
+
+    def step_seconds(self, job: Job, workers: int, servers: int) -> Floats | None:
+        """By the fitted law; where a speed was measured, by that."""
+        known = _known(job)
+        if known is None:
+            return None
+        heard = self._heard.setdefault(job.id, Heard())
+        if heard.fitted is None:
+            heard.fitted = self._probed(job, *known)
+        w, p = np.arange(1, workers + 1.0), np.arange(1, servers + 1.0)
+        seconds = np.full((servers + 1, workers + 1), np.inf)
+        seconds[1:, 1:] = 1.0 / heard.fitted.speed(p[:, None], w[None, :])
+        for (p_, w_), measured in heard.speeds.items():
+            if 0 < p_ <= servers and 0 < w_ <= workers and measured > 0.0:
+                seconds[p_, w_] = 1.0 / measured
+        return seconds
+
+    def steps_left(self, job: Job) -> float | None:
+        """By the loss where it was told for a few epochs, else by what the job declares."""
+        tasks, heard = tasks_of(job), self._heard.get(job.id)
+        if tasks is None:
+            return None
+        if heard is None:
+            return tasks.steps
+        epochs = job.hints.get("epochs", 0.0)
+        if len(heard.epochs) < LEAST_POINTS or epochs <= 0.0:
+            return max(tasks.steps - heard.steps, 0.0)
+        if heard.left_of != len(heard.epochs):
+            heard.left, heard.left_of = epochs_left(heard.epochs), len(heard.epochs)
+        return max(heard.left, 1.0) * tasks.steps / epochs
+
+    def seconds_left(self, job: Job) -> float | None:  # noqa: ARG002 - servers change the speed
+        """None: of simulated trainings the time is asked by size."""
+        return None
+
+    def learned(self, job: Job) -> Learned | None:
+        """The last report, and the law of all of them."""
+        heard = self._heard.get(job.id)
+        if heard is None or not heard.losses:
+            return None
+        if heard.reports >= heard.fit_at:
+            # A law of many points hardly changes with one more: a tenth more is worth a fit.
+            heard.fit_at = heard.reports + max(heard.reports // 10, 1)
+            heard.law = fit_law(heard.iterations, heard.losses)
+        return Learned(
+            heard.iterations[-1],
+            heard.losses[-1],
+            heard.largest,
+            heard.recent,
+            heard.gpu_s,
+            heard.law,
+        )
+
+    def _lost(self, heard: Heard, values: Mapping[str, float]) -> None:
+        heard.largest = max(heard.largest, values["largest"])
+        heard.recent = values["recent"] or heard.recent
+        seconds = values["iteration_s"] * values["gpus"]
+        heard.gpu_s = seconds if np.isfinite(seconds) else heard.gpu_s
+        if heard.iterations and values["iteration"] <= heard.iterations[-1]:
+            return
+        heard.reports += 1
+        heard.iterations.append(values["iteration"])
+        heard.losses.append(values["loss"])
+        del heard.iterations[:-HISTORY], heard.losses[:-HISTORY]
+        while len(heard.epochs) <= int(values.get("epoch", values["iteration"])):
+            heard.epochs.append(values["loss"])
+
+    def _probed(self, job: Job, tasks: Tasks, network: Network) -> Synchronous | Asynchronous:
+        """A law for the job, from trial runs of sizes drawn at random."""
+        rng = np.random.default_rng(crc32(job.id.encode()))
+        most = min(LARGEST_PROBE, max(job.demand.max, 3))
+        sizes = {(1, 1), (2, 1), (1, 2), (2, 2), (most, most)}
+        while len(sizes) < min(PROBES, most * most):
+            sizes.add((int(rng.integers(1, most + 1)), int(rng.integers(1, most + 1))))
+        points = averaged(
+            Point(p, w, speed(network, tasks, even(w, p, self._node_gpus))) for p, w in sizes
+        )
+        if tasks.sync:
+            return fit_synchronous(points, tasks.batch)
+        return fit_asynchronous(points)
+
+
+def _known(job: Job) -> tuple[Tasks, Network] | None:
+    tasks = tasks_of(job)
+    network = network_of(job) if tasks is not None else None
+    return None if tasks is None or network is None else (tasks, network)

@@ -1,0 +1,270 @@
+"""Multiple-choice knapsack with several capacities: one size a job, so many GPUs of each kind.
+
+Prices first: the Lagrangian dual in as many prices as there are kinds, solved by Newton steps on
+a soft maximum of falling temperature. Each job then takes its best size at those prices; what
+does not fit is shed at the least loss, what is left over goes to the best gain. The dual is a
+certified bound, so every answer carries its own gap. Small cores are then closed exactly: by
+dynamic programming over capacities, or by HiGHS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.core.table import Floats
+from weft.solve.exact import by_dynamic_programming, by_highs
+
+Ints = NDArray[np.intp]
+TEMPERATURES = (0.2, 0.05, 0.015, 0.005)
+NEWTON_STEPS = 3
+DP_STATES = 20_000
+PASSES = 12
+NEARLY = 0.01  # a gap from which a small problem is closed at once
+CORE = 80  # jobs in an exact core at most
+NONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What each size is worth to each job, and what it takes.
+
+    `value[i, j]` is that of giving job i size j (-inf: not allowed), which takes `count[j]`
+    GPUs of kind `kind[j]`; nothing at all is worth 0.
+    """
+
+    value: Floats
+    kind: Ints
+    count: Floats
+    capacity: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The size of each job (-1: none), what they are worth together, and a bound on the best."""
+
+    pick: Ints
+    value: float
+    bound: float
+    prices: Floats
+
+    @property
+    def gap(self) -> float:
+        """How far from the best this can be, as a part of the bound."""
+        return (self.bound - self.value) / abs(self.bound) if self.bound else 0.0
+
+    def within(self, gap: float, step: float) -> bool:
+        """Whether this is good enough, or cannot be improved by a whole step."""
+        return self.bound - self.value <= max(gap * abs(self.bound), step * (1.0 - 1e-6))
+
+
+def choose(
+    problem: Problem, *, gap: float = 1e-3, step: float = 0.0, start: Floats | None = None
+) -> Answer:
+    """A choice within `gap` of the best.
+
+    `step` is the smallest difference between two totals, if there is one: a choice closer to
+    the bound than that is the best. `start` are prices that may do already, such as those of
+    a similar problem.
+    """
+    free = np.zeros(len(problem.capacity))
+    greedy = best_at(problem, free)
+    if fits(problem, greedy):
+        worth = total(problem, greedy)
+        return Answer(greedy, worth, worth, free)
+    if start is not None and len(start) == len(problem.capacity):
+        answer = at_prices(problem, start)
+        if answer.within(gap, step):
+            return answer
+        if len(problem.value) <= CORE and answer.gap <= NEARLY:
+            return closed_from(problem, answer, step)
+    answer = at_prices(problem, dual_prices(problem))
+    if len(problem.value) > CORE and not answer.within(gap, step):
+        answer = at_prices(problem, _polish(problem, answer.prices, answer.bound))
+    return answer if answer.within(gap, step) else closed_from(problem, answer, step)
+
+
+def closed_from(problem: Problem, answer: Answer, step: float) -> Answer:
+    """The answer with its gap closed exactly, as far as the core allows."""
+    closed = close_gap(problem, answer, step)
+    return Answer(closed, total(problem, closed), answer.bound, answer.prices)
+
+
+def at_prices(problem: Problem, prices: Floats) -> Answer:
+    """What comes of given prices, and the bound they prove."""
+    pick = repair(problem, best_at(problem, prices), prices)
+    return Answer(pick, total(problem, pick), dual_value(problem, prices), prices)
+
+
+def best_at(problem: Problem, prices: Floats) -> Ints:
+    """What each job takes at given prices; ties go to the earlier size, and to nothing."""
+    net = problem.value - (prices[problem.kind] * problem.count)[None, :]
+    pick = net.argmax(axis=1)
+    return np.where(net[np.arange(len(pick)), pick] > 0.0, pick, NONE)
+
+
+def total(problem: Problem, pick: Ints) -> float:
+    """What a choice is worth."""
+    rows = np.flatnonzero(pick >= 0)
+    return float(problem.value[rows, pick[rows]].sum())
+
+
+def used(problem: Problem, pick: Ints) -> Floats:
+    """GPUs of each kind that a choice takes."""
+    taken = pick[pick >= 0]
+    weights = problem.count[taken]
+    total_by_kind = np.bincount(problem.kind[taken], weights, len(problem.capacity))
+    return np.asarray(total_by_kind, dtype=float)
+
+
+def fits(problem: Problem, pick: Ints) -> bool:
+    """Whether a choice keeps within every capacity."""
+    return bool((used(problem, pick) <= problem.capacity + 1e-9).all())
+
+
+def dual_value(problem: Problem, prices: Floats) -> float:
+    """The bound that prices prove."""
+    net = problem.value - (prices[problem.kind] * problem.count)[None, :]
+    return float(np.maximum(net.max(axis=1), 0.0).sum() + prices @ problem.capacity)
+
+
+def dual_prices(problem: Problem) -> Floats:
+    """Prices that make the bound low: Newton on a soft maximum that hardens."""
+    value, kinds = problem.value, len(problem.capacity)
+    finite = np.sort(np.abs(value[np.isfinite(value)]))
+    scale = (float(finite[len(finite) // 2]) if len(finite) else 1.0) or 1.0
+    belongs = np.zeros((value.shape[1], kinds))
+    belongs[np.arange(value.shape[1]), problem.kind] = problem.count
+    start = scale / max(float(problem.count.mean()), 1.0)
+    prices = np.full(kinds, start)
+    best, lowest = prices, dual_value(problem, prices)
+    for temperature in TEMPERATURES:
+        for _ in range(NEWTON_STEPS):
+            prices = _newton(problem, belongs, prices, temperature * scale)
+        bound = dual_value(problem, prices)
+        if bound < lowest:
+            best, lowest = prices, bound
+    return best
+
+
+def _newton(problem: Problem, belongs: Floats, prices: Floats, t: float) -> Floats:
+    """One damped step towards demand = capacity under the soft maximum."""
+    net = (problem.value - (belongs @ prices)[None, :]) / t
+    top = np.maximum(net.max(axis=1, keepdims=True), 0.0)
+    weight = np.exp(net - top)
+    weight /= weight.sum(axis=1, keepdims=True) + np.exp(-top)
+    each = weight @ belongs
+    slope = problem.capacity - each.sum(axis=0)
+    curve = (belongs.T @ (weight.sum(axis=0)[:, None] * belongs) - each.T @ each) / t
+    curve += (1e-9 + 1e-6 * float(curve.trace())) * np.eye(len(curve))
+    step = np.linalg.solve(curve, -slope)
+    limit = 0.5 * prices + t
+    return np.maximum(prices + np.minimum(np.maximum(step, -limit), limit), 0.0)
+
+
+def _polish(problem: Problem, prices: Floats, bound: float) -> Floats:
+    """A few steps along each price, which a hard maximum may still want."""
+    for shrink in (0.1, 0.03, 0.01, 0.003):
+        for k in range(len(prices)):
+            for sign in (1.0, -1.0):
+                trial = prices.copy()
+                trial[k] = max(trial[k] * (1.0 + sign * shrink), 0.0)
+                value = dual_value(problem, trial)
+                if value < bound - 1e-12:
+                    prices, bound = trial, value
+    return prices
+
+
+def repair(problem: Problem, pick: Ints, prices: Floats) -> Ints:
+    """Shed what does not fit at the least loss a GPU, then give what is left to the best gain."""
+    pick = pick.copy()
+    room = problem.capacity - used(problem, pick)
+    while (room < -1e-9).any():
+        _shed(problem, pick, room, int(np.argmin(room)), prices)
+    for _ in range(PASSES):
+        if not _fill(problem, pick, room):
+            break
+    return pick
+
+
+def _shed(problem: Problem, pick: Ints, room: Floats, k: int, prices: Floats) -> None:
+    """One pass over the jobs on kind `k`, those that lose least for a freed GPU first."""
+    rows = np.flatnonzero((pick >= 0) & (problem.kind[pick] == k))
+    now = pick[rows]
+    net = problem.value[rows] - (prices[problem.kind] * problem.count)[None, :]
+    net = np.concatenate([net, np.zeros((len(rows), 1))], axis=1)
+    still = np.append(np.where(problem.kind == k, problem.count, 0.0), 0.0)
+    freed = problem.count[now][:, None] - still[None, :]
+    full = (problem.kind != k) & (problem.count > room[problem.kind] + 1e-9)
+    loss = net[np.arange(len(rows)), now][:, None] - net
+    useful = np.minimum(np.maximum(freed, 1e-9), max(-float(room[k]), 1.0))
+    per_gpu = np.where((freed > 0.0) & ~np.append(full, False)[None, :], loss / useful, np.inf)
+    size = per_gpu.argmin(axis=1)
+    cost = per_gpu[np.arange(len(rows)), size]
+    for at in np.argsort(cost, kind="stable"):
+        if room[k] >= -1e-9:
+            return
+        to = int(size[at]) if size[at] < len(problem.count) else NONE
+        if to >= 0 and problem.kind[to] != k and problem.count[to] > room[problem.kind[to]]:
+            return  # another kind has filled up meanwhile: choose anew
+        _move(problem, pick, room, int(rows[at]), to)
+
+
+def _fill(problem: Problem, pick: Ints, room: Floats) -> bool:
+    """One pass over the jobs, those that gain most for a GPU first; whether any moved."""
+    held = np.where(pick >= 0, problem.count[pick], 0.0)
+    own = np.where(pick >= 0, problem.kind[pick], -1)
+    worth = np.where(pick >= 0, problem.value[np.arange(len(pick)), pick], 0.0)
+    same = own[:, None] == problem.kind[None, :]
+    extra = problem.count[None, :] - np.where(same, held[:, None], 0.0)
+    gain = problem.value - worth[:, None]
+    open_ = (extra <= room[problem.kind][None, :] + 1e-9) & (gain > 1e-12)
+    density = np.where(open_, gain / np.maximum(extra, 1e-3), -np.inf)
+    size = density.argmax(axis=1)
+    best = density[np.arange(len(pick)), size]
+    moved = False
+    for row in np.argsort(-best, kind="stable"):
+        if best[row] == -np.inf:
+            break
+        to = int(size[row])
+        if extra[row, to] <= room[problem.kind[to]] + 1e-9:
+            _move(problem, pick, room, int(row), to)
+            moved = True
+    return moved
+
+
+def _move(problem: Problem, pick: Ints, room: Floats, row: int, size: int) -> None:
+    if pick[row] >= 0:
+        room[problem.kind[pick[row]]] += problem.count[pick[row]]
+    pick[row] = size
+    if size >= 0:
+        room[problem.kind[size]] -= problem.count[size]
+
+
+def close_gap(problem: Problem, found: Answer, step: float) -> Ints:
+    """Solve exactly for the jobs whose best size the bound does not settle."""
+    prices, bound, pick, worth = found.prices, found.bound, found.pick, found.value
+    net = problem.value - (prices[problem.kind] * problem.count)[None, :]
+    top = np.maximum(net.max(axis=1), 0.0)
+    slack = bound - worth - step * (1.0 - 1e-6) + 1e-9
+    alive = top[:, None] - net <= slack
+    idle = top <= slack
+    options = alive.sum(axis=1) + idle
+    fixed = np.where(alive.any(axis=1), alive.argmax(axis=1), NONE)
+    if (options > 1).sum() > CORE:
+        # Too many to solve for: keep all but those that are most in two minds.
+        second = np.partition(np.append(top[:, None] - net, top[:, None], axis=1), 1, axis=1)[:, 1]
+        open_rows = np.sort(np.argsort(second, kind="stable")[:CORE])
+        fixed = pick.copy()
+    else:
+        open_rows = np.flatnonzero(options > 1)
+    fixed[open_rows] = NONE
+    room = problem.capacity - used(problem, fixed)
+    if (room < -1e-9).any() or not len(open_rows):
+        return pick
+    value = np.where(alive, problem.value, -np.inf)[open_rows]
+    solve = by_dynamic_programming if np.prod(room + 1.0) <= DP_STATES else by_highs
+    fixed[open_rows] = solve(value, problem.kind, problem.count, room)
+    return fixed if total(problem, fixed) >= worth - 1e-12 else pick

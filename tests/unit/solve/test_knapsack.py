@@ -1,0 +1,100 @@
+"""The outer problem against HiGHS on small instances, and its invariants on all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.core.table import Floats
+from weft.solve.knapsack import Offers, choose, greedy
+from weft.solve.linear_program import Sparse, maximise
+
+
+def optimum(offers: Offers, room: Floats, *, whole: bool = True) -> float:
+    owners = int(offers.owner.max()) + 1
+    one_each = np.zeros((owners, len(offers)))
+    one_each[offers.owner, np.arange(len(offers))] = 1.0
+    matrix = Sparse.of(np.concatenate([offers.need.T, one_each]))
+    limits = np.concatenate([room, np.ones(owners)])
+    return maximise(offers.worth, matrix, limits, high=np.ones(len(offers)), whole=whole).value
+
+
+@st.composite
+def instances(draw: Any, jobs: int = 7, most_choices: int = 3) -> tuple[Offers, Floats]:
+    resources = draw(st.integers(1, 4))
+    owner, worth, need = [], [], []
+    for job in range(draw(st.integers(1, jobs))):
+        for _ in range(draw(st.integers(1, most_choices))):
+            owner.append(job)
+            worth.append(draw(st.integers(1, 100)) / 10)
+            need.append([draw(st.integers(0, 10)) for _ in range(resources)])
+    room = np.array([float(draw(st.integers(1, 25))) for _ in range(resources)])
+    return Offers(np.array(owner), np.array(worth), np.array(need, dtype=float)), room
+
+
+@settings(deadline=None, max_examples=60)
+@given(instances())
+def test_it_is_worth_a_part_of_the_optimum_and_no_less_than_the_simple_ways(
+    instance: tuple[Offers, Floats],
+) -> None:
+    offers, room = instance
+
+    chosen = choose(offers, room)
+
+    value, best = offers.worth[chosen].sum(), optimum(offers, room)
+    fits = (offers.need <= room + 1e-9).all(axis=1)
+    assert (offers.need[chosen].sum(axis=0) <= room + 1e-6).all()
+    assert len(set(offers.owner[chosen].tolist())) == len(chosen)
+    assert value <= best + 1e-6
+    assert value >= best / (len(room) + 1) - 1e-6
+    assert value >= offers.worth[fits].max(initial=0.0) - 1e-9
+    assert value >= offers.worth[greedy(offers, room)].sum() - 1e-9
+
+
+@settings(deadline=None, max_examples=25)
+@given(instances(jobs=5, most_choices=2), st.integers(1, 4))
+def test_fixing_more_jobs_keeps_the_bound_of_frieze_and_clarke(
+    instance: tuple[Offers, Floats], fixed: int
+) -> None:
+    offers, room = instance
+
+    chosen = choose(offers, room, fixed=fixed, budget=None)
+
+    best = optimum(offers, room)
+    assert offers.worth[chosen].sum() >= (1.0 - len(room) / (fixed + 1)) * best - 1e-6
+
+
+@settings(deadline=None, max_examples=25)
+@given(instances(), st.sampled_from((0.001, 3.0, 1e6)))
+def test_the_unit_of_worth_changes_nothing(instance: tuple[Offers, Floats], unit: float) -> None:
+    offers, room = instance
+    other = Offers(offers.owner, offers.worth * unit, offers.need)
+
+    chosen, again = choose(offers, room), choose(other, room)
+
+    # Equal values may be reached by other choices when rounding differs in the last digit.
+    assert np.isclose(offers.worth[chosen].sum(), offers.worth[again].sum())
+
+
+def test_it_is_close_to_the_optimum_where_there_are_many_jobs() -> None:
+    rng = np.random.default_rng(3)
+    owner = np.repeat(np.arange(200), 3)
+    need = np.repeat(rng.uniform(1, 8, (200, 4)), 3, 0) * np.tile([1, 0.5, 0.25], 200)[:, None]
+    worth = np.repeat(rng.uniform(1, 10, 200), 3) * np.tile([1.0, 0.8, 0.5], 200)
+    offers, room = Offers(owner, worth, need), need.sum(axis=0) * 0.05
+
+    chosen = choose(offers, room)
+
+    # The relaxation is above the optimum, and a thousand times sooner found.
+    assert offers.worth[chosen].sum() >= 0.98 * optimum(offers, room, whole=False)
+
+
+@pytest.mark.parametrize("room", [np.zeros(2), np.array([0.5, 40.0])])
+def test_without_room_nothing_is_chosen(room: Floats) -> None:
+    offers = Offers(np.array([0]), np.array([1.0]), np.array([[1.0, 1.0]]))
+
+    assert choose(offers, room) == []

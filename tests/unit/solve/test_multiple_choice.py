@@ -1,0 +1,197 @@
+"""One size a job within every capacity: against every choice there is, and against HiGHS."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.core.table import Floats
+from weft.solve.exact import by_dynamic_programming, by_highs
+from weft.solve.multiple_choice import (
+    NONE,
+    Answer,
+    Ints,
+    Problem,
+    best_at,
+    choose,
+    dual_value,
+    fits,
+    repair,
+    total,
+    used,
+)
+
+KIND = np.array((0, 0, 0, 1, 1))
+COUNT = np.array((1.0, 2.0, 4.0, 1.0, 2.0))
+
+worths = st.one_of(
+    st.integers(-20, 200).map(lambda hundredths: hundredths / 100.0), st.just(-np.inf)
+)
+rows = st.lists(worths, min_size=len(KIND), max_size=len(KIND))
+problems = st.builds(
+    lambda value, room: Problem(np.array(value, dtype=float), KIND, COUNT, np.array(room)),
+    st.lists(rows, min_size=1, max_size=4),
+    st.tuples(st.integers(0, 8).map(float), st.integers(0, 4).map(float)),
+)
+
+
+def every_choice(problem: Problem) -> float:
+    """The most that any choice is worth."""
+    options = [[NONE, *np.flatnonzero(np.isfinite(row)).tolist()] for row in problem.value]
+    picks = (np.array(pick, dtype=np.intp) for pick in product(*options))
+    return max(total(problem, pick) for pick in picks if fits(problem, pick))
+
+
+def drawn(jobs: int, seed: int, room: tuple[float, ...] = (64.0, 48.0, 32.0)) -> Problem:
+    """A round of a scheduler like Sia: concave gains, three kinds, sizes to 32."""
+    rng = np.random.default_rng(seed)
+    sizes = np.array((1.0, 2.0, 4.0, 8.0, 16.0, 32.0))
+    kind = np.repeat(np.arange(3), len(sizes))
+    count = np.tile(sizes, 3)
+    power = rng.uniform(0.3, 1.0, (jobs, 1))
+    speed = rng.uniform(1.0, 5.0, (jobs, 3))[:, kind]
+    level = speed * count[None, :] ** power
+    value = 1.1 - (level / level.min(axis=1, keepdims=True)) ** -0.5
+    value[rng.random(value.shape) < 0.2] = -np.inf
+    return Problem(value, kind, count, np.array(room))
+
+
+def check(problem: Problem, answer: Answer) -> None:
+    assert fits(problem, answer.pick)
+    assert answer.value == pytest.approx(total(problem, answer.pick))
+    assert np.isfinite(answer.value)
+    assert answer.bound >= answer.value - 1e-9
+
+
+# ---- the best
+
+
+@given(problems)
+def test_a_choice_is_within_its_gap_of_the_best_of_all(problem: Problem) -> None:
+    best = every_choice(problem)
+
+    answer = choose(problem, gap=1e-3)
+
+    check(problem, answer)
+    assert answer.bound >= best - 1e-9
+    assert answer.value >= best - 1e-3 * abs(answer.bound) - 1e-9
+
+
+@given(problems)
+def test_a_step_makes_the_choice_exact(problem: Problem) -> None:
+    best = every_choice(problem)
+
+    answer = choose(problem, gap=0.0, step=0.01)
+
+    check(problem, answer)
+    assert answer.value == pytest.approx(best, abs=1e-6)
+
+
+@settings(max_examples=40)
+@given(problems)
+def test_dynamic_programming_and_highs_agree_with_every_choice(problem: Problem) -> None:
+    best = every_choice(problem)
+    arguments = (problem.value, problem.kind, problem.count, problem.capacity)
+
+    picks = by_dynamic_programming(*arguments), by_highs(*arguments)
+
+    for pick in picks:
+        assert fits(problem, pick)
+        assert total(problem, pick) == pytest.approx(best, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_round_of_many_jobs_is_within_a_thousandth_of_highs(seed: int) -> None:
+    problem = drawn(60, seed)
+    exact = by_highs(problem.value, problem.kind, problem.count, problem.capacity)
+
+    answer = choose(problem, gap=1e-3)
+
+    check(problem, answer)
+    assert fits(problem, exact)
+    assert answer.bound >= total(problem, exact) - 1e-6
+    assert answer.value >= total(problem, exact) - 1e-3 * answer.bound
+
+
+@pytest.mark.parametrize("jobs", [200, 1000])
+def test_large_rounds_carry_a_proof_of_a_small_gap(jobs: int) -> None:
+    answer = choose(drawn(jobs, seed=1, room=(512.0, 384.0, 256.0)))
+
+    assert 0.0 <= answer.gap <= 1e-3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rounded_worths_are_solved_to_the_last_hundredth(seed: int) -> None:
+    plain = drawn(40, seed)
+    problem = Problem(np.round(plain.value, 2), plain.kind, plain.count, plain.capacity)
+    exact = by_highs(problem.value, problem.kind, problem.count, problem.capacity, 1e-9)
+
+    answer = choose(problem, gap=0.0, step=0.01)
+
+    assert answer.value == pytest.approx(total(problem, exact), abs=1e-6)
+
+
+# ---- edges
+
+
+def one(value: object, room: tuple[float, float] = (4.0, 2.0)) -> Problem:
+    return Problem(np.array(value, dtype=float), KIND, COUNT, np.array(room))
+
+
+def test_with_room_for_all_everyone_gets_the_best() -> None:
+    answer = choose(one([[1, 2, 3, 0, 0], [0, 0, 0, 1, 2]]))
+
+    assert answer.pick.tolist() == [2, 4]
+    assert answer.value == answer.bound == 5.0
+    assert answer.gap == 0.0
+
+
+def test_nothing_is_chosen_where_nothing_is_worth_anything() -> None:
+    answer = choose(one([[-1, -2, -3, -1, -np.inf], [-np.inf] * 5]))
+
+    assert answer.pick.tolist() == [NONE, NONE]
+    assert answer.value == 0.0
+
+
+def test_no_jobs_and_no_room_are_no_trouble() -> None:
+    nobody = choose(Problem(np.zeros((0, 5)), KIND, COUNT, np.array((4.0, 2.0))))
+    nowhere = choose(one([[1, 2, 3, 1, 2]], room=(0.0, 0.0)))
+
+    assert nobody.pick.tolist() == []
+    assert nowhere.pick.tolist() == [NONE]
+
+
+def test_ties_go_to_the_earlier_size_and_the_same_way_every_time() -> None:
+    problem = one([[1, 1, 1, 1, 1]] * 5, room=(2.0, 1.0))
+
+    first, again = choose(problem), choose(problem)
+
+    assert first.pick.tolist() == again.pick.tolist()
+    assert first.value == 3.0
+    assert best_at(problem, np.zeros(2)).tolist() == [0] * 5
+
+
+@given(problems)
+def test_the_same_problem_has_the_same_answer(problem: Problem) -> None:
+    assert choose(problem).pick.tolist() == choose(problem).pick.tolist()
+
+
+@given(problems, st.tuples(st.floats(0.0, 2.0), st.floats(0.0, 2.0)))
+def test_any_prices_prove_a_bound(problem: Problem, prices: tuple[float, float]) -> None:
+    assert dual_value(problem, np.array(prices)) >= every_choice(problem) - 1e-9
+
+
+@given(problems, st.tuples(st.floats(0.0, 2.0), st.floats(0.0, 2.0)))
+def test_repair_makes_any_choice_fit(problem: Problem, prices: tuple[float, float]) -> None:
+    at: Floats = np.array(prices)
+    greedy: Ints = best_at(problem, np.zeros(2))
+
+    repaired = repair(problem, greedy, at)
+
+    assert fits(problem, repaired)
+    assert np.isfinite(total(problem, repaired))
+    assert (used(problem, repaired) <= problem.capacity).all()

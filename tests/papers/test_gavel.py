@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weft import compare
 from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
 from weft.core.events import Decided, Event
@@ -22,6 +23,7 @@ from weft.perf.throughputs import ThroughputBeliefs, Throughputs, published, rea
 from weft.policies.gavel.accounts import Book
 from weft.policies.gavel.objectives import (
     OBJECTIVES,
+    bisected_makespan,
     cheapest,
     finish_time_fairness,
     greedy_fifo,
@@ -32,6 +34,7 @@ from weft.policies.gavel.objectives import (
     max_min_fairness,
     max_sum_throughput,
     normal,
+    random_fifo,
     with_deadlines,
 )
 from weft.policies.gavel.policy import Gavel, Objective
@@ -490,3 +493,63 @@ def test_the_authors_makespan_is_met(data: Path) -> None:
     physics, _, _ = run(jobs, Gavel("makespan", artifact=True), PHYSICAL, table)
 
     assert physics.ended_at.max() / 3600 == pytest.approx(17.40, rel=0.03)
+
+
+# ---- as the authors' code runs it
+
+
+def test_alone_on_an_equal_part_a_gang_gets_only_as_many_gangs_as_fit_there() -> None:
+    # Four jobs on 8 + 4 GPUs: a part is 2 + 1 GPUs. A gang of 4 runs there half of the time on
+    # the first kind and a quarter on the second; a single GPU all the time, two thirds on the
+    # first (parts beyond all the time are cut back in proportion).
+    one = problem([[10.0, 5.0]] * 4, (8, 4), gangs=(4, 1, 2, 1))
+
+    alone = isolated(one)
+
+    assert alone[0] == pytest.approx(10.0 * 2 / 4 + 5.0 * 1 / 4)
+    assert alone[1] == pytest.approx(10.0 * 2 / 3 + 5.0 * 1 / 3)
+    assert alone[2] == pytest.approx(10.0 * 2 / 3 + 5.0 * 1 / 3)
+
+
+def test_without_awareness_first_come_keeps_its_kind_and_the_next_takes_any_with_room() -> None:
+    rates = [[1.0, 1.0, 1.0]] * 4
+    kept = np.zeros((4, 3))
+    kept[0, 1] = 1.0
+    first = problem(rates, (1, 2, 1), gangs=(1, 1, 1, 1), rank=range(4))
+
+    seen = {
+        tuple(random_fifo(first, kept, np.random.default_rng(seed)).alone[1].tolist())
+        for seed in range(30)
+    }
+    whole = random_fifo(first, kept, np.random.default_rng(0)).alone
+
+    assert whole[0].tolist() == [0.0, 1.0, 0.0]
+    assert len(seen) == 3
+    assert (whole.sum(axis=0) <= (1, 2, 1)).all()
+
+
+def test_without_awareness_nobody_is_sent_to_a_kind_that_cannot_run_him() -> None:
+    one = problem([[0.0, 2.0], [1.0, 0.0]], (4, 4), gangs=(1, 1), rank=range(2))
+
+    for seed in range(10):
+        found = random_fifo(one, np.zeros((2, 2)), np.random.default_rng(seed))
+        assert found.alone.tolist() == [[0.0, 1.0], [1.0, 0.0]]
+
+
+def test_first_come_without_awareness_ends_where_some_kinds_cannot_run_a_job() -> None:
+    cluster = parse_cluster("6x4:k80+4x4:p100+2x4:v100")
+    result = compare(
+        "gavel", ["gavel:artifact=true,objective=fifo,aware=false"], cluster.name, jobs=40
+    )
+
+    (outcome,) = result["policies"].values()
+    assert outcome["jobs"] == 40
+
+
+def test_the_authors_makespan_is_within_five_percent_above_the_least() -> None:
+    one = problem(THREE, (1, 1, 1), steps=(4e5, 3e5, 9e5))
+
+    least, halved = makespan(one).value, bisected_makespan(replace(one, interior=True))
+
+    assert least <= halved.value <= 1.05 * least
+    assert (halved.throughput(one) * halved.value >= one.steps * (1.0 - 1e-6)).all()

@@ -240,3 +240,12 @@ def test_a_long_past_is_summarised_by_its_recent_quantiles() -> None:
     assert len(summary) == 256
     assert summary.max() < 4096.0
     assert np.median(summary) == pytest.approx(2047.5)
+
+
+def test_waiting_jobs_of_the_first_queue_are_not_promoted_and_keep_what_they_attained() -> None:
+    view = view_of_served(("young", 1, 20.0, False), ("old", 1, 150.0, False))
+
+    standing = Queues((100.0,), knob=2.0).stand(view)
+
+    assert standing.queue.tolist() == [0.0, 0.0]
+    assert standing.service0.tolist() == [0.0, 150.0]

@@ -39,7 +39,7 @@ class Queues:
 
     `by_time` counts seconds executed instead of GPU-seconds. `sticky` keeps queues as lists,
     running jobs before waiting ones; otherwise the order is by first start. A waiting job
-    whose wait reaches `knob` times what it ran is promoted to the first queue.
+    of a later queue whose wait reaches `knob` times what it ran is promoted to the first.
     """
 
     thresholds: tuple[float, ...]
@@ -67,10 +67,11 @@ class Queues:
         queue, place, service0, ran0, wait0 = old
         arrival = np.where(known, EXISTING, ARRIVED)
         if self.promotes:
-            promoted = self._promote(view, service0, ran0, wait0)
+            sunk = np.maximum(queue, self._queue_of(self._attained(view, service0, ran0)))
+            promoted = self._promote(view, sunk, service0, ran0, wait0)
             queue[promoted], arrival[promoted] = 0.0, MOVED
         attained = self._attained(view, service0, ran0)
-        now_in = np.searchsorted(self.thresholds, attained + EPS, side="right")
+        now_in = self._queue_of(attained)
         demoted = now_in > queue
         queue[demoted], arrival[demoted] = now_in[demoted], MOVED
         # Newcomers to a queue stand behind everyone else: arrivals, then moves as they happened.
@@ -104,11 +105,14 @@ class Queues:
         if self.promotes:
             ran = view.ran() - standing.ran0
             due = self.knob * ran - (view.waited() - standing.wait0)
-            rising = ~running & (ran > 0.0)
+            rising = ~running & (ran > 0.0) & (standing.queue > 0.0)
             if rising.any():
                 times.append(float(due[rising].min()))
         soonest = min(times)
         return None if soonest == np.inf else view.now + max(soonest, EPS)
+
+    def _queue_of(self, attained: Floats) -> Rows:
+        return np.searchsorted(self.thresholds, attained + EPS, side="right")
 
     def _attained(self, view: View, service0: Floats, ran0: Floats) -> Floats:
         return view.ran() - ran0 if self.by_time else view.service() - service0
@@ -121,12 +125,14 @@ class Queues:
         squeezed: Floats = -since / (1.0 + since)
         return squeezed
 
-    def _promote(self, view: View, service0: Floats, ran0: Floats, wait0: Floats) -> Bools:
+    def _promote(
+        self, view: View, queue: Floats, service0: Floats, ran0: Floats, wait0: Floats
+    ) -> Bools:
         ran, waited = view.ran(), view.waited()
         fresh = ran - ran0 <= 0.0
         wait0[fresh] = waited[fresh]
         starved = waited - wait0 >= self.knob * (ran - ran0) - EPS
-        promoted: Bools = view.waiting() & ~fresh & starved
+        promoted: Bools = view.waiting() & (queue > 0.0) & ~fresh & starved
         service0[promoted] = view.service()[promoted]
         ran0[promoted], wait0[promoted] = ran[promoted], waited[promoted]
         return promoted

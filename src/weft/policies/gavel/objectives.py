@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.core.table import Floats
+from weft.core.table import Bools, Floats
 from weft.policies.gavel.filling import water_filling
 from weft.policies.gavel.problem import (
     Problem,
@@ -25,6 +25,8 @@ from weft.solve.linear_program import NoSolution, Sparse, maximise
 
 PRECISION = 1e-7
 ITERATIONS = 60
+HALVED_S = (100.0, 1_000_000.0)
+HALVED_GAP = 1.05
 
 
 def normal(problem: Problem) -> Floats:
@@ -57,6 +59,36 @@ def makespan(problem: Problem) -> Solution:
     found, _ = highest_level(Program(small), small.steps)
     found = replace(found, value=1.0 / found.value if found.value > 0.0 else np.inf)
     return unfold(small, found, problem, group)
+
+
+def bisected_makespan(problem: Problem) -> Solution:
+    """As the authors' code: any shares that finish in a time within 5 % of the least.
+
+    The time is what halving from 100 s to 1,000,000 s arrives at, ten times further where that
+    is too little; the shares are from the middle of those that meet it.
+    """
+    program = Program(problem)
+    found, _ = highest_level(program, problem.steps)
+    if found.value <= 0.0:
+        return replace(found, value=np.inf)
+    reached = _halve(1.0 / found.value, *HALVED_S)
+    floor = np.where(program.best() > 0.0, problem.steps / reached, 0.0)
+    return replace(greatest_sum(program, np.zeros(program.n), floor), value=reached)
+
+
+def _halve(least_s: float, low: float, high: float) -> float:
+    """The last time at or above `least_s` that bisection between two times asks for."""
+    limit = high
+    while True:
+        reached = 0.0
+        while HALVED_GAP * low < high:
+            middle = (low + high) / 2.0
+            low, high = (low, middle) if middle >= least_s else (middle, high)
+            reached = high if middle >= least_s else reached
+        if reached:
+            return reached
+        low, high = limit, limit * 10.0
+        limit = high
 
 
 def finish_time_fairness(problem: Problem) -> Solution:
@@ -99,13 +131,37 @@ def in_order(problem: Problem) -> Solution:
 
 def greedy_fifo(problem: Problem) -> Solution:
     """As the authors' code: in order, the fastest kind with room; nobody overtakes."""
-    alone, room = np.zeros_like(problem.rates), problem.gpus.copy()
+
+    def fastest(rates: Floats, fits: Bools) -> int:
+        return int(np.where(fits, rates, -1.0).argmax())
+
+    return _in_turn(problem, np.zeros_like(problem.rates), fastest)
+
+
+def random_fifo(problem: Problem, kept: Floats, rng: np.random.Generator) -> Solution:
+    """As the authors' code without awareness: in order, any kind with room, kept to the end.
+
+    `kept` are the fractions so far: who has a kind keeps it.
+    """
+
+    def any_usable(rates: Floats, fits: Bools) -> int:
+        usable = np.flatnonzero(fits & (rates > 0.0))
+        return int(rng.choice(usable)) if len(usable) else 0
+
+    return _in_turn(problem, kept, any_usable)
+
+
+def _in_turn(problem: Problem, kept: Floats, choose: Callable[[Floats, Bools], int]) -> Solution:
+    alone = np.where((kept > 0.0) & (problem.rates > 0.0), 1.0, 0.0)
+    room = problem.gpus - problem.gangs @ alone
     for job in np.argsort(problem.rank, kind="stable"):
+        if alone[job].any():
+            continue
         fits = room >= problem.gangs[job]
         if not fits.any():
             break
-        kind = int(np.where(fits, problem.rates[job], -1.0).argmax())
-        if problem.rates[job, kind] > 0.0:
+        kind = choose(problem.rates[job], fits)
+        if problem.rates[job, kind] > 0.0 and fits[kind]:
             alone[job, kind] = 1.0
             room[kind] -= problem.gangs[job]
     return Solution(float(alone.sum()), alone, np.zeros(problem.pairs.rates.shape[:2]))

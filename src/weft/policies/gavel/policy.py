@@ -19,8 +19,9 @@ Deviations  shares are solved again at the first round with news; the authors' c
             served and shortest first weigh jobs by rank. A gang costs its size times the price
             of a GPU. Running jobs keep their devices before anybody else is placed. Elastic
             jobs are rigid; jobs that may not be stopped are left alone. `artifact` follows the
-            authors' code: its rounds end with their last task, and of equally good solutions it
-            takes one from the middle, as interior-point solvers do.
+            authors' code: its rounds end with their last task, of equally good solutions it
+            takes one from the middle, as interior-point solvers do, makespan is bisected to
+            5 %, and first come first served without awareness draws a kind and keeps it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,14 @@ from weft.core.plan import Plan
 from weft.core.table import Floats
 from weft.core.view import View
 from weft.policies.gavel.accounts import Book, brought_forward, reset
-from weft.policies.gavel.objectives import OBJECTIVES, cheapest, greedy_fifo, hierarchical
+from weft.policies.gavel.objectives import (
+    OBJECTIVES,
+    bisected_makespan,
+    cheapest,
+    greedy_fifo,
+    hierarchical,
+    random_fifo,
+)
 from weft.policies.gavel.problem import Problem, Solution
 from weft.policies.gavel.reading import fairness, fastest_first, problem_of, standing, units_of
 from weft.policies.gavel.rounds import (
@@ -152,23 +160,23 @@ class Gavel:
         if self.objective == "finish-time-fairness":
             fair, problem = fairness(book, problem)
             book = replace(book, fair=fair)
-        found = self._solution(self._seen(problem), view)
+        found = self._solution(self._seen(problem), view, book)
         forget = self.solve == "news"
         return reset(book, problem, found, view.now, self.round / 2.0, forget=forget)
 
     def _seen(self, problem: Problem) -> Problem:
         """Without awareness every kind that can run a job runs it at its best speed.
 
-        The authors' code forgets that some kinds cannot.
+        The authors' linear programs forget that some kinds cannot.
         """
         problem = replace(problem, interior=self.artifact)
         if self.aware:
             return problem
         best = problem.rates.max(axis=1, keepdims=True)
-        runs = (problem.rates > 0.0) | self.artifact
+        runs = (problem.rates > 0.0) | (self.artifact and self.objective != "fifo")
         return replace(problem, rates=np.where(runs, best, 0.0))
 
-    def _solution(self, problem: Problem, view: View) -> Solution:
+    def _solution(self, problem: Problem, view: View, book: Book) -> Solution:
         if self.objective == "cost":
             known = _numbers("prices", self.prices)
             prices = np.array([known.get(kind, 1.0) for kind in view.cluster.kinds])
@@ -180,7 +188,11 @@ class Gavel:
             in_turn = {i for i, tenant in enumerate(tenants) if tenant in self.in_turn}
             return hierarchical(problem, shares, in_turn)
         if self.objective == "fifo" and self.artifact:
-            return greedy_fifo(problem)
+            if self.aware:
+                return greedy_fifo(problem)
+            return random_fifo(problem, book.share[: len(problem)], view.rng)
+        if self.objective == "makespan" and self.artifact:
+            return bisected_makespan(problem)
         if self.objective == "shortest-job":
             alone = problem.steps / np.maximum(problem.rates.max(axis=1), 1e-300)
             rank = np.argsort(np.argsort(alone, kind="stable"), kind="stable")

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from api_page import api_page
+from typer.core import TyperGroup
 from typer.models import ArgumentInfo, OptionInfo
 
-from weft.cli.main import cli
+from weft.cli.main import commands
 from weft.core.about import About
 from weft.core.events import EVENTS
 from weft.core.registry import find, names, parameters
@@ -221,11 +222,11 @@ def cli_page() -> str:
         "success, 2 a mistake in what was typed, 1 a fault of a policy or of Weft.",
         "`weft --version` prints the version, `weft COMMAND --help` the same as below.\n",
     ]
-    for command in cli.registered_commands:
-        lines += command_lines(command.name or command.callback.__name__, command.callback)
-    for group in cli.registered_groups:
-        for command in group.typer_instance.registered_commands:
-            name = f"{group.name} {command.name or command.callback.__name__}"
+    for name, command in commands().load_all().items():
+        if isinstance(command, TyperGroup):
+            for part, one in command.commands.items():
+                lines += command_lines(f"{name} {part}", one.callback)
+        else:
             lines += command_lines(name, command.callback)
     return "\n".join(lines).rstrip() + "\n"
 

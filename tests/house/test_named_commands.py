@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 from tests.house.test_docs import PAGES, name_of
 
 from weft.cli.commands.list import Kind
-from weft.cli.main import cli
+from weft.cli.main import commands
 
 SOURCES = sorted((Path(__file__).resolve().parents[2] / "src" / "weft").rglob("*.py"))
 NAMED = re.compile(r"`+(weft(?: [^`]*)?)`+")
 TYPED = re.compile(r"^(?:\$ )?(weft .*)$", re.MULTILINE)
 ANYTHING = "\0"  # what a message fills in
 PLACEHOLDER = re.compile(r"^[A-Z][A-Z0-9_@.,=-]*$|^[.…]+$|[\0<\[]")
-ROOT: Any = typer.main.get_command(cli)
+ROOT: Any = commands()
+ROOT.load_all()
 ROOT_LIST, KINDS = ROOT.commands["list"], set(Kind)
 
 

@@ -1,74 +1,59 @@
-"""`weft`: the commands together."""
+"""`weft`: the table of commands. A new one is a module in `commands/` and a line here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import cast
 
 import typer
+from typer.main import get_command
 
-from weft.cli.commands.accounting import accounting
-from weft.cli.commands.cancel import cancel
-from weft.cli.commands.compare import compare
-from weft.cli.commands.demo import demo
-from weft.cli.commands.explain import explain
-from weft.cli.commands.job import job
-from weft.cli.commands.jobs import jobs
-from weft.cli.commands.list import list_parts
-from weft.cli.commands.logs import logs
-from weft.cli.commands.nodes import drain, nodes, undrain
-from weft.cli.commands.plan import plan
-from weft.cli.commands.policy import policy
-from weft.cli.commands.profile import profile
-from weft.cli.commands.quota import quota
-from weft.cli.commands.run import run
-from weft.cli.commands.serve import serve
-from weft.cli.commands.simulate import simulate
-from weft.cli.commands.submit import submit
-from weft.cli.commands.token import token
-from weft.cli.commands.top import top
-from weft.cli.commands.webhook import webhook
-from weft.cli.commands.what_if import what_if
-from weft.core.registry import find, names
+from weft.cli.lazy import Entry, LazyGroup
 
-SIMULATE, WORK, CLUSTER = "Simulate", "Your jobs", "The cluster"
+SIM, WORK, CLUSTER = "Simulate", "Your jobs", "The cluster"
 # Everything after the first word that is no option is the job's own command line.
-COMMAND = {"allow_interspersed_args": False}
-COMMANDS: tuple[tuple[str, str, Callable[..., Any], dict[str, Any]], ...] = (
-    (SIMULATE, "simulate", simulate, {}),
-    (SIMULATE, "compare", compare, {}),
-    (SIMULATE, "list", list_parts, {}),
-    (WORK, "run", run, COMMAND),
-    (WORK, "submit", submit, {}),
-    (WORK, "plan", plan, {}),
-    (WORK, "jobs", jobs, {}),
-    (WORK, "job", job, {}),
-    (WORK, "logs", logs, {}),
-    (WORK, "explain", explain, {}),
-    (WORK, "cancel", cancel, {}),
-    (WORK, "profile", profile, COMMAND),
-    (CLUSTER, "serve", serve, {}),
-    (CLUSTER, "demo", demo, {}),
-    (CLUSTER, "top", top, {}),
-    (CLUSTER, "nodes", nodes, {}),
-    (CLUSTER, "drain", drain, {}),
-    (CLUSTER, "undrain", undrain, {}),
-    (CLUSTER, "policy", policy, {}),
-    (CLUSTER, "what-if", what_if, {}),
-    (CLUSTER, "accounting", accounting, {}),
+REST = {"allow_interspersed_args": False}
+COMMANDS = (
+    Entry(SIM, "simulate", "Replay WORKLOAD in virtual time and report completion times."),
+    Entry(SIM, "compare", "Replay WORKLOAD under several policies, side by side."),
+    Entry(SIM, "list", "List policies, workloads, engines and other parts.", "list:list_parts"),
+    Entry(WORK, "run", "Run a command on the cluster, from this folder.", settings=REST),
+    Entry(WORK, "submit", "Queue jobs and print their ids."),
+    Entry(WORK, "plan", "Say what would happen to a job now."),
+    Entry(WORK, "jobs", "List jobs: all that have not ended, and the last that have."),
+    Entry(WORK, "job", "Show one job: its state, what it holds, how far it is."),
+    Entry(WORK, "logs", "Print what a job prints."),
+    Entry(WORK, "explain", "Say why a job waits, or holds what it holds."),
+    Entry(WORK, "cancel", "Cancel jobs; those that run get their time to leave."),
+    Entry(WORK, "profile", "Measure a training script, alone or beside others.", settings=REST),
+    Entry(CLUSTER, "serve", "Run the scheduler service: REST API, events, metrics."),
+    Entry(CLUSTER, "demo", "Try it: the service here, with real training jobs."),
+    Entry(CLUSTER, "top", "Watch who holds what, batch sizes, goodput and the queue."),
+    Entry(CLUSTER, "nodes", "List the machines, what they have, and who is on them."),
+    Entry(CLUSTER, "drain", "Move every job off a machine and give it no more.", "nodes:drain"),
+    Entry(CLUSTER, "undrain", "Use a drained machine again.", "nodes:undrain"),
+    Entry(CLUSTER, "policy", "Show which policy decides, or change it while jobs run."),
+    Entry(CLUSTER, "what-if", "Replay the service's own past under another policy."),
+    Entry(CLUSTER, "accounting", "Show the GPU time that each tenant used."),
+    Entry(CLUSTER, "token", "Make, list and revoke tokens (admins)."),
+    Entry(CLUSTER, "quota", "Limits and weights of tenants (admins)."),
+    Entry(CLUSTER, "webhook", "Tell other services of state changes (admins)."),
 )
+
+
+class Commands(LazyGroup):
+    """The table, as Typer takes it."""
+
+    table = COMMANDS
+
 
 cli = typer.Typer(
     name="weft",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="A deep-learning GPU-cluster scheduler: the same policies in simulation and for real.",
 )
-for panel, name, function, settings in COMMANDS:
-    cli.command(name, rich_help_panel=panel, context_settings=settings or None)(function)
-for group, name in ((token, "token"), (quota, "quota"), (webhook, "webhook")):
-    cli.add_typer(group, name=name, rich_help_panel=CLUSTER)
 
 
 @cli.callback(invoke_without_command=True)
@@ -83,8 +68,11 @@ def root(
         raise typer.Exit
 
 
+def commands() -> Commands:
+    """The group of all commands; `load_all` imports them."""
+    return cast(Commands, get_command(cli))
+
+
 def main() -> None:
-    """Entry point; plug-ins may add commands."""
-    for name in names("command"):
-        cli.command(name)(find("command", name))
+    """Entry point."""
     cli()

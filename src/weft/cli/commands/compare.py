@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from weft.cli import options as o
-from weft.cli.view.results import check_output, progress_bars, show_result, user_errors
+from weft.cli.view.errors import user_errors
+from weft.cli.view.progress import progress_bars
+from weft.cli.view.results import check_output, show_result
 
 DEFAULT = ("fifo", "fifo:backfill=true", "srtf", "tiresias")
 
@@ -53,7 +55,7 @@ def compare(
     report: o.ReportTo = None,
     quiet: o.Quiet = False,
 ) -> None:
-    """Replay WORKLOAD under several policies and show them side by side."""
+    """Replay WORKLOAD under several policies, side by side."""
     from dataclasses import replace
 
     from weft.app.simulate.run import run_all

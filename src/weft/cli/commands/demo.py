@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from weft.cli.demo_jobs import GRACE_S
-from weft.cli.view.results import user_errors
+from weft.cli.view.errors import user_errors
 
 if TYPE_CHECKING:
     from weft.cli.client import Client

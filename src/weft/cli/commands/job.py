@@ -8,7 +8,7 @@ import typer
 
 from weft.cli import options as o
 from weft.cli.commands.explain import JobId
-from weft.cli.view.results import user_errors
+from weft.cli.view.errors import user_errors
 
 KNOWN = ("at", "event", "seq", "job")
 

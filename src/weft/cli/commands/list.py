@@ -7,11 +7,9 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from weft.cli import options as o
-from weft.cli.view.results import user_errors
+from weft.cli.view.errors import user_errors
 
 
 class Kind(StrEnum):
@@ -29,7 +27,7 @@ class Kind(StrEnum):
 def list_parts(
     kind: Annotated[Kind, typer.Argument(help="What to list.")], as_json: o.AsJson = False
 ) -> None:
-    """List policies, workloads, predictors, clusters, models, engines or speeds."""
+    """List policies, workloads, engines and other parts."""
     from weft.app.catalogue import catalogue
 
     with user_errors():
@@ -40,6 +38,9 @@ def list_parts(
     if not rows:
         typer.echo(f"no {kind.value} is installed")
         return
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(header_style="bold")
     for i, heading in enumerate(headings):
         table.add_column(heading, no_wrap=i == 0)

@@ -8,7 +8,7 @@ from weft.cli import options as o
 from weft.cli.commands.submit import What, bodies, send
 from weft.cli.job_file import Flags
 from weft.cli.job_options import takes_flags
-from weft.cli.view.results import user_errors
+from weft.cli.view.errors import user_errors
 
 
 @takes_flags

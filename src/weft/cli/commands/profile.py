@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from weft.cli import options as o
-from weft.cli.view.results import user_errors
+from weft.cli.view.errors import user_errors
 
 if TYPE_CHECKING:
     from weft.app.measure.pairs import PairTable, Script
@@ -64,7 +64,7 @@ def profile(
     ] = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Measure a training script on this machine, alone or beside others.
+    """Measure a training script, alone or beside others.
 
     Stage times, throughput over batch sizes, memory and gradient noise, from a short run of the
     script alone; no service is needed. The batch size is doubled from the script's own to the

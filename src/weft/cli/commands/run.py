@@ -9,7 +9,7 @@ import typer
 
 from weft.cli.job_file import Flags
 from weft.cli.job_options import takes_flags
-from weft.cli.view.results import user_errors
+from weft.cli.view.errors import user_errors
 
 INTERRUPTED = 130
 

@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from weft.cli import options as o
-from weft.cli.view.results import check_output, progress_bars, show_result, user_errors
+from weft.cli.view.errors import user_errors
+from weft.cli.view.progress import progress_bars
+from weft.cli.view.results import check_output, show_result
 
 
 def simulate(

@@ -11,7 +11,7 @@ import typer
 from weft.cli import options as o
 from weft.cli.job_file import Flags
 from weft.cli.job_options import takes_flags
-from weft.cli.view.results import user_errors
+from weft.cli.view.errors import user_errors
 
 FILES = (".yaml", ".yml", ".json")
 What = Annotated[

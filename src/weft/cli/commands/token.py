@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from weft.cli import options as o
-from weft.cli.view.results import user_errors
+from weft.cli.view.errors import user_errors
 
 token = typer.Typer(help="Make, list and revoke tokens (admins).", no_args_is_help=True)
 

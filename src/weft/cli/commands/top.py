@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from weft.cli import options as o
-from weft.cli.view.results import user_errors
+from weft.cli.view.errors import user_errors
 
 
 def top(

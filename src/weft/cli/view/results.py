@@ -1,57 +1,20 @@
-"""What every command shares: errors, progress, and how results are shown."""
+"""How results of simulations are shown."""
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
-from weft.core.errors import EngineError, InvalidConfig, PlanError, WeftError
+from weft.cli.view.errors import user_errors
+from weft.core.errors import InvalidConfig
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from weft.app.simulate.run import Result
-
-
-@contextmanager
-def user_errors() -> Iterator[None]:
-    """Turn an error raised on purpose into one line, a hint, and an exit code."""
-    try:
-        yield
-    except WeftError as error:
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
-        console.print("[bold red]error:[/] ", end="")
-        console.print(error.what, markup=False)
-        if error.hint:
-            console.print(f"  hint: {error.hint}", markup=False)
-        ours = isinstance(error, (PlanError, EngineError))
-        raise typer.Exit(1 if ours else 2) from error
-
-
-@contextmanager
-def progress_bars(labels: Sequence[str], *, quiet: bool) -> Iterator[Callable[..., None] | None]:
-    """One bar a run on stderr; the callback takes the fraction done of each."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-    from rich.progress import TimeRemainingColumn as Remaining
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), Remaining())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        tasks = [bars.add_task(label, total=1.0) for label in labels]
-
-        def update(done: Sequence[float]) -> None:
-            for task, fraction in zip(tasks, done, strict=True):
-                bars.update(task, completed=fraction)
-
-        yield update
 
 
 def check_output(*, as_json: bool, per_job: bool, timing: bool) -> None:
@@ -73,6 +36,8 @@ def show_result(
     if as_json:
         typer.echo(json.dumps(result.as_dict(per_job=per_job, timing=timing), indent=1))
         return
+    from rich.console import Console
+
     from weft.report.tables import results_table
 
     console = Console(highlight=False)
@@ -83,6 +48,8 @@ def show_result(
 
 
 def _headline(result: Result) -> Text:
+    from rich.text import Text
+
     first = next(iter(result.outcomes.values()))[0]
     seeds = result.seeds
     which = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"

@@ -1,0 +1,97 @@
+"""Commands that are imported when they are run or asked for their own help.
+
+`weft --help` shows what the table says of each; only plug-ins are imported for it, as theirs is
+not in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_command_from_info
+from typer.models import CommandInfo
+
+PLUGINS = "Plug-ins"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the table of commands.
+
+    `summary` is the first line of its help. `where` is `module:name` below `weft.cli.commands`,
+    of a function or of a Typer that groups several; by default both are the command's name.
+    """
+
+    panel: str
+    name: str
+    summary: str
+    where: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def load(self) -> Any:
+        """The command itself."""
+        own = self.name.replace("-", "_")
+        module, _, name = (self.where or f"{own}:{own}").partition(":")
+        found = getattr(import_module(f"weft.cli.commands.{module}"), name)
+        return build(self.name, found, self.panel, self.settings)
+
+    def placeholder(self) -> TyperCommand:
+        """What a list of commands needs to know."""
+        return TyperCommand(self.name, help=self.summary, rich_help_panel=self.panel)
+
+
+def build(name: str, found: Any, panel: str, settings: Mapping[str, Any] | None = None) -> Any:
+    """A command from a function, or a group of them from a Typer."""
+    if isinstance(found, typer.Typer):
+        group = get_command(found)
+        group.name = name
+        return group
+    info = CommandInfo(
+        name, callback=found, context_settings=dict(settings or {}), rich_help_panel=panel
+    )
+    return get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode="rich")
+
+
+class LazyGroup(TyperGroup):
+    """The commands of a table, and those that plug-ins register as `weft.commands`."""
+
+    table: tuple[Entry, ...] = ()
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._entries = {entry.name: entry for entry in self.table}
+        self.commands.update({name: one.placeholder() for name, one in self._entries.items()})
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - Typer's signature
+        """Every name, those of plug-ins last."""
+        from weft.core.registry import names
+
+        return [*self._entries, *(one for one in names("command") if one not in self._entries)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """A placeholder, or a plug-in's own command; None where there is none of that name."""
+        if cmd_name in self.commands:
+            return self.commands[cmd_name]
+        from weft.core.registry import find, names
+
+        if cmd_name not in names("command"):
+            return None
+        self.commands[cmd_name] = build(cmd_name, find("command", cmd_name), PLUGINS)
+        return self.commands[cmd_name]
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that was typed, imported now."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in self._entries:
+            command = self._entries[name].load()
+        return name, command, rest
+
+    def load_all(self) -> dict[str, Any]:
+        """Every command of the table by name, imported: for those who document or check them."""
+        self.commands.update({entry.name: entry.load() for entry in self.table})
+        return {entry.name: self.commands[entry.name] for entry in self.table}

@@ -1,0 +1,28 @@
+"""Progress of several runs at once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+
+@contextmanager
+def progress_bars(labels: Sequence[str], *, quiet: bool) -> Iterator[Callable[..., None] | None]:
+    """One bar a run on stderr; the callback takes the fraction done of each."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), Remaining())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks = [bars.add_task(label, total=1.0) for label in labels]
+
+        def update(done: Sequence[float]) -> None:
+            for task, fraction in zip(tasks, done, strict=True):
+                bars.update(task, completed=fraction)
+
+        yield update

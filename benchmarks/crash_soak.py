@@ -36,6 +36,7 @@ from weft.core.events import (
     Stopped,
     Submitted,
 )
+from weft.core.knowledge import Knowledge
 from weft.core.launch import Launch
 from weft.core.model import Demand, Job, JobId, NodeId
 from weft.core.scheduler import Scheduler
@@ -85,7 +86,9 @@ while done < goal:
 async def serve(state: Path) -> None:
     engine = LocalEngine(state, slots=SLOTS, warm=False, cpu=True, name=NODE)
     store = SqliteStore(state / "events.db")
-    driver = Driver(engine, store, predictor=Hinted, beliefs=LinearBeliefs, snapshot_every=100)
+    driver = Driver(
+        engine, store, knowledge=lambda: Knowledge(Hinted(), LinearBeliefs()), snapshot_every=100
+    )
     await driver.open()
     _say({"ready": True})
     loop = asyncio.get_running_loop()
@@ -307,7 +310,7 @@ def check(it: Soak) -> dict[str, Any]:
     for tenant in used.keys() | counted.keys():
         difference = abs(used.get(tenant, 0.0) - counted.get(tenant, 0.0))
         assert difference < 1e-6, f"{tenant}: ledger and log differ by {difference} GPU-seconds"
-    turns = decide_again(log, predictor=Hinted(), beliefs=LinearBeliefs())
+    turns = decide_again(log, knowledge=Knowledge(Hinted(), LinearBeliefs()))
     different = [turn for turn in turns if turn.then != turn.now]
     assert not different, f"{len(different)} decisions differ on replay, first {different[0]}"
     return {

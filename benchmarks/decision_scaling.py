@@ -16,6 +16,7 @@ import numpy as np
 from weft.core.actions import Start
 from weft.core.cluster import parse_cluster
 from weft.core.events import Event, Finished, Started, Stopped, Submitted
+from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId
 from weft.core.registry import build
 from weft.core.scheduler import Scheduler
@@ -54,7 +55,9 @@ def step_us(policy: str, jobs: int, gpus: int) -> float:
     sizes = rng.choice([1, 1, 1, 2, 4, 8], total)
     lengths = rng.lognormal(7.0, 2.0, total)
     scheduler = Scheduler(
-        build("policy", policy), parse_cluster(f"{gpus // 8}x8:v100"), predictor=Told(lengths)
+        build("policy", policy),
+        parse_cluster(f"{gpus // 8}x8:v100"),
+        knowledge=Knowledge(Told(lengths)),
     )
     queue = [Job(JobId(f"j{i}"), demand=Demand(int(sizes[i]))) for i in range(total)]
     _settle(scheduler, 0.0, [Submitted(job) for job in queue[:jobs]])

@@ -17,6 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId
 from weft.perf.linear import LinearBeliefs
 from weft.predict.hinted import Hinted
@@ -31,7 +32,9 @@ async def load(
     """Fill the queue, then submit at `rate` for `seconds`; what was measured."""
     engine = SimulatedEngine("63x8:a100", speed=1.0)
     store = SqliteStore(folder / "events.db")
-    driver = Driver(engine, store, policy=policy, predictor=Hinted, beliefs=LinearBeliefs)
+    driver = Driver(
+        engine, store, policy=policy, knowledge=lambda: Knowledge(Hinted(), LinearBeliefs())
+    )
     await driver.open()
     rng = random.Random(0)
     numbers = iter(range(10**9))

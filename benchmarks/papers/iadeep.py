@@ -17,6 +17,7 @@ import numpy as np
 
 from weft.core.about import About
 from weft.core.cluster import parse_cluster
+from weft.core.knowledge import Knowledge
 from weft.core.model import JobId
 from weft.core.plan import Plan
 from weft.core.policy import Policy
@@ -130,9 +131,7 @@ def simulate(trace: Trace, policy: str, seed: int) -> Run:
     scheduler = Scheduler(
         watched,
         cluster,
-        predictor=NoPredictor(),
-        beliefs=LinearBeliefs(),
-        colocation=together,
+        knowledge=Knowledge(NoPredictor(), LinearBeliefs(), together),
         seed=seed,
     )
     Driver(scheduler, physics, cluster, seed=seed).run()

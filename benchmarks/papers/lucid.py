@@ -20,6 +20,7 @@ import numpy as np
 
 from benchmarks.measure import data_folder
 from weft.core.cluster import parse_cluster
+from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId
 from weft.core.registry import build
 from weft.core.scheduler import Scheduler
@@ -125,9 +126,7 @@ def simulate(rows: list[dict[str, str]], policy: str, told: str, pairs: Pairs) -
         scheduler = Scheduler(
             build("policy", policy),
             machines,
-            predictor=build("predictor", "hinted"),
-            beliefs=LinearBeliefs(),
-            colocation=together,
+            knowledge=Knowledge(build("predictor", "hinted"), LinearBeliefs(), together),
         )
         Driver(scheduler, physics, machines).run()
         submitted = np.array([job.submitted for job, _ in trace])

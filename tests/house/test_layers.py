@@ -16,7 +16,7 @@ ALLOWED: dict[str, set[str]] = {
     "formulas": {"core"},
     "solve": {"core"},
     **{part: {"core"} for part in PARTS},
-    "perf": {"core", "formulas"},
+    **{part: {"core", "formulas"} for part in ("perf", "traces", "sim")},
     "pieces": {"core", "formulas", "solve"},
     "policies": {"core", "pieces", "formulas", "solve"},
     "engines": {"core", "wire"},

@@ -13,6 +13,7 @@ import pytest
 
 from weft.core.errors import EngineError, InvalidConfig, UnknownName, WeftError
 from weft.core.events import Cancelled, Decided, Event, Failed, NodeDown, Started, Submitted
+from weft.core.knowledge import Knowledge
 from weft.core.launch import Launch
 from weft.core.model import Demand, Job, JobId, NodeId
 from weft.core.ports import Engine, Store
@@ -33,7 +34,9 @@ LIMIT_S = 30.0
 async def driving(
     engine: Engine, store: Store, policy: str | None = "fifo"
 ) -> AsyncIterator[Driver]:
-    driver = Driver(engine, store, policy=policy, predictor=Hinted, beliefs=LinearBeliefs)
+    driver = Driver(
+        engine, store, policy=policy, knowledge=lambda: Knowledge(Hinted(), LinearBeliefs())
+    )
     await driver.open()
     try:
         async with asyncio.timeout(LIMIT_S):
@@ -243,7 +246,7 @@ def test_what_a_recorded_real_run_decided_is_decided_again(tmp_path: Path) -> No
 
     asyncio.run(run())
 
-    turns = decide_again(store.since(0), predictor=Hinted(), beliefs=LinearBeliefs())
+    turns = decide_again(store.since(0), knowledge=Knowledge(Hinted(), LinearBeliefs()))
     assert sum(turn.then is not None for turn in turns) > 10
     assert any(turn.then and turn.then.changes for turn in turns)
     assert [turn for turn in turns if turn.then != turn.now] == []
@@ -324,7 +327,9 @@ def test_a_policy_that_asks_too_much_of_the_engine_is_refused(tmp_path: Path) ->
             assert driver.policy == "las"
 
         with pytest.raises(InvalidConfig, match="cannot honour"):
-            await Driver(Rigid(), MemoryStore(), policy="optimus", predictor=Hinted).open()
+            await Driver(
+                Rigid(), MemoryStore(), policy="optimus", knowledge=lambda: Knowledge(Hinted())
+            ).open()
 
     asyncio.run(run())
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.integration.serving import LIMIT_S, serving
 from weft.app.serve.hinted_or_history import HintedOrAlike
+from weft.core.knowledge import Knowledge
 from weft.perf.linear import LinearBeliefs
 from weft.runtime.replay import decide_again
 from weft.store.sqlite import SqliteStore
@@ -37,7 +38,7 @@ def test_quotas_and_priorities_are_part_of_the_log(tmp_path: Path) -> None:
     log = store.since(0)
     store.close()
 
-    turns = decide_again(log, predictor=HintedOrAlike(), beliefs=LinearBeliefs())
+    turns = decide_again(log, knowledge=Knowledge(HintedOrAlike(), LinearBeliefs()))
 
     assert sum(turn.then is not None for turn in turns) > 24
     assert [turn for turn in turns if turn.then != turn.now] == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -26,13 +25,13 @@ from weft.policies.gandiva.packing import worth_it
 from weft.policies.gandiva.place import place
 from weft.policies.gandiva.policy import Gandiva
 from weft.policies.gandiva.slices import next_turn
-from weft.testing import view_of
+from weft.testing import knowing, view_of
 
 SMALL = {"gpu_util": 30.0, "gmem_util": 10.0, "gmem_mib": 4096.0}
 
 
 def sharing(view: View) -> View:
-    return replace(view, colocation=Colocated(profile_of))
+    return knowing(view, colocation=Colocated(profile_of))
 
 
 # ---- time slicing

@@ -15,6 +15,7 @@ from weft import compare
 from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
 from weft.core.events import Decided, Event
+from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId
 from weft.core.scheduler import Scheduler
 from weft.core.table import Floats
@@ -315,8 +316,7 @@ def run(
     scheduler = Scheduler(
         policy,
         machines,
-        predictor=NoPredictor(),
-        beliefs=ThroughputBeliefs(table),
+        knowledge=Knowledge(NoPredictor(), ThroughputBeliefs(table)),
         seed=seed,
         journal=lambda now, event: log.append((now, event)),
     )

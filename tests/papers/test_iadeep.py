@@ -18,8 +18,8 @@ from weft.core.events import Decided, Finished
 from weft.core.model import Allocation, BatchRange, Demand, Discipline, Job, JobId
 from weft.core.plan import Plan
 from weft.core.profile import Profile
-from weft.core.tunable import Tunable
 from weft.core.view import View
+from weft.formulas.tunable_batch import TunableBatch
 from weft.perf.sharing.batching import MODELS, batching_of
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered
@@ -35,7 +35,7 @@ from weft.policies.iadeep.degradation import (
 )
 from weft.policies.iadeep.policy import IADeep, Memory
 from weft.policies.iadeep.tuning import Session, Tuner, fits
-from weft.testing import view_of
+from weft.testing import knowing, view_of
 
 KIND = "rtx3090"
 
@@ -67,7 +67,7 @@ def test_the_noise_scale_of_two_gradient_norms() -> None:
 def test_degradation_in_both_forms(
     step_s: float, batch: int, efficiency: float, progress: float, code: float
 ) -> None:
-    known = Tunable(512, 0.0, 0.0, 1000.0)
+    known = TunableBatch(512, 0.0, 0.0, 1000.0)
     stretch, growth = step_s / 0.12, batch / 512
 
     assert known.efficiency(batch) == pytest.approx(efficiency, abs=1e-5)
@@ -84,7 +84,7 @@ def test_degradation_at_the_initial_batch_is_the_stretch_of_the_step() -> None:
 def test_a_larger_batch_pays_only_while_steps_grow_slower_than_their_worth(
     growth: float, stretch: float, noise: float
 ) -> None:
-    known = Tunable(100, 0.0, 0.0, noise)
+    known = TunableBatch(100, 0.0, 0.0, noise)
     e = known.efficiency(round(100 * growth))
     larger = round(100 * growth) / 100
 
@@ -143,7 +143,7 @@ def placed(view: View) -> dict[str, str]:
 
 def test_idle_devices_come_first() -> None:
     jobs = [task(f"j{i}", "ad-gcl") for i in range(5)]
-    view = replace(view_of("2x2:rtx3090", *jobs), colocation=truth())
+    view = knowing(view_of("2x2:rtx3090", *jobs), colocation=truth())
 
     where = placed(view)
 
@@ -153,7 +153,7 @@ def test_idle_devices_come_first() -> None:
 
 def test_beside_whom_it_disturbs_least() -> None:
     jobs = [task("heavy", "resnet50"), task("light", "ad-gcl"), task("new", "bert")]
-    view = replace(view_of("1x2:rtx3090", *jobs), colocation=truth())
+    view = knowing(view_of("1x2:rtx3090", *jobs), colocation=truth())
 
     where = placed(view)
 
@@ -163,7 +163,7 @@ def test_beside_whom_it_disturbs_least() -> None:
 def test_a_record_is_believed_before_the_model() -> None:
     jobs = [task("heavy", "resnet50"), task("light", "ad-gcl"), task("new", "bert")]
     memory = Memory(records={"bert+resnet50": 0.01, "ad-gcl+bert": 0.02})
-    view = replace(view_of("1x2:rtx3090", *jobs), colocation=truth(), memory=memory)
+    view = replace(knowing(view_of("1x2:rtx3090", *jobs), colocation=truth()), memory=memory)
 
     where = placed(view)
 
@@ -214,14 +214,14 @@ def test_a_device_being_tuned_takes_nobody_in() -> None:
 
 def test_a_busy_device_takes_nobody_in() -> None:
     busy = Job(JobId("busy"), hints={"gpu_util": 100.0})
-    view = replace(view_of("1x1:rtx3090", busy, task("new", "ad-gcl")), colocation=truth())
+    view = knowing(view_of("1x1:rtx3090", busy, task("new", "ad-gcl")), colocation=truth())
 
     assert set(placed(view)) == {"busy"}
 
 
 def test_gangs_share_with_nobody() -> None:
     gang = Job(JobId("gang"), demand=Demand(2))
-    view = replace(view_of("1x2:rtx3090", gang, task("new", "ad-gcl")), colocation=truth())
+    view = knowing(view_of("1x2:rtx3090", gang, task("new", "ad-gcl")), colocation=truth())
 
     assert set(placed(view)) == {"gang"}
 

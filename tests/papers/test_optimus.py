@@ -16,6 +16,7 @@ from tests.papers.test_sia import CLUSTER, MODELS, Told, drawn
 from weft.core.about import About
 from weft.core.errors import InvalidConfig
 from weft.core.events import Decided, Started, Submitted
+from weft.core.knowledge import Knowledge
 from weft.core.model import Allocation, Demand, Job, JobId, Sharing
 from weft.core.plan import Plan
 from weft.core.scheduler import Scheduler
@@ -45,6 +46,7 @@ from weft.sim.driver import Driver
 from weft.sim.physics import Physics
 from weft.testing import check_policy, cluster_of, view_of
 from weft.testing.build import Told as Remaining
+from weft.testing.build import knowing
 
 SYNC = Synchronous(0.02, 0.5, 1.0, 0.02, 0.05, batch=128)
 ASYNC = Asynchronous(2.0, 1.0, 0.05, 0.1)
@@ -330,7 +332,7 @@ def gpus(view: View, plan: Plan) -> dict[str, int]:
 
 def queue(gpus_there: int, *jobs: tuple[Job, float]) -> View:
     view = view_of(gpus_there, *(job for job, _ in jobs))
-    return replace(view, predictor=Remaining([left for _, left in jobs]))
+    return knowing(view, predictor=Remaining([left for _, left in jobs]))
 
 
 def test_it_keeps_the_contract_of_a_policy() -> None:
@@ -358,7 +360,7 @@ def test_growth_ends_where_a_job_gains_nothing() -> None:
     view = queue(8, (elastic("a"), 100.0))
     saturated = np.array([[1.0, 1.8, 2.4, 2.4, 2.3, 2.2, 2.1, 2.0]])
 
-    held = gpus(view, Optimus().decide(replace(view, beliefs=Told(saturated))))
+    held = gpus(view, Optimus().decide(knowing(view, beliefs=Told(saturated))))
 
     assert held == {"a": 3}
 
@@ -368,7 +370,7 @@ def test_a_pipeline_grows_by_whole_replicas() -> None:
     speed = np.zeros((2, 8))
     speed[:, 1::2] = (2.0, 4.0, 6.0, 8.0)
 
-    held = gpus(view, Optimus().decide(replace(view, beliefs=Told(speed, unit=2.0))))
+    held = gpus(view, Optimus().decide(knowing(view, beliefs=Told(speed, unit=2.0))))
 
     assert held == {"deep": 6, "other": 2}
 
@@ -481,7 +483,7 @@ def test_a_whole_run_of_self_tuning_jobs() -> None:
     physics = Physics(trace, Adaptive(MODELS))
     beliefs = FittedBeliefs(MODELS)
     oracle = Oracle(physics.remaining)
-    scheduler = Scheduler(watched, CLUSTER, predictor=oracle, beliefs=beliefs)
+    scheduler = Scheduler(watched, CLUSTER, knowledge=Knowledge(oracle, beliefs))
 
     Driver(scheduler, physics, CLUSTER).run()
 
@@ -510,7 +512,7 @@ def test_a_job_whose_loss_has_fallen_is_taken_to_be_near_its_end() -> None:
             }
             training.observe(view.job(row), "cpu", report)
 
-    told = replace(told, training=training)
+    told = knowing(told, training=training)
 
     assert gpus(view, Optimus().decide(view)) == {"nearly": 3, "far": 3}
     assert gpus(told, Optimus().decide(told)) == {"nearly": 1, "far": 5}

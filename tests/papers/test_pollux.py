@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from weft.core.cluster import parse_cluster
 from weft.core.events import Decided, Submitted
+from weft.core.knowledge import Knowledge
 from weft.core.model import Allocation, Config, Demand, Job, JobId, NodeId, Slice
 from weft.core.state import State
-from weft.core.table import Floats, Table
+from weft.core.table import Floats, Rows, Table
 from weft.core.view import View
 from weft.perf.goodput.model import Limits, Noise, StepTime, best_batch
 from weft.policies.pollux.machines import Machines
@@ -62,6 +63,9 @@ class Told:
     def most_run(self, table: Table) -> Floats:
         return np.array([0.0 if j.id in self._unknown else self._most for j in table.jobs])
 
+    def pairs(self, table: Table, kinds: Sequence[str], first: Rows, second: Rows) -> None:
+        pass
+
     def restart_s(self, table: Table) -> Floats:
         return np.full(len(table), 30.0)
 
@@ -81,7 +85,7 @@ def seen(cluster: str, held: Mapping[str, Allocation | None], now: float, told: 
     for job in elastic(*held):
         state.fold(0.0, Submitted(job))
     state.fold(0.0, Decided(1, {JobId(name): where for name, where in held.items() if where}))
-    return View(now, state.table, machines, state.free, beliefs=told)
+    return View(now, state.table, machines, state.free, knowledge=Knowledge(beliefs=told))
 
 
 def sizes(view: View, policy: Pollux) -> dict[str, int]:
@@ -369,7 +373,9 @@ def test_a_job_that_may_not_be_stopped_keeps_what_it_holds() -> None:
         state.fold(0.0, Submitted(job))
     state.fold(0.0, Decided(1, {JobId("a"): on(("t4-0", (0,)))}))
 
-    plan = Pollux().decide(View(6000.0, state.table, view.cluster, state.free, beliefs=Told()))
+    plan = Pollux().decide(
+        View(6000.0, state.table, view.cluster, state.free, knowledge=Knowledge(beliefs=Told()))
+    )
 
     assert JobId("a") not in plan.changes
 

@@ -13,6 +13,7 @@ from weft.core.about import About
 from weft.core.cluster import Cluster, parse_cluster
 from weft.core.errors import InvalidConfig
 from weft.core.events import Decided, Reported, Started, Submitted
+from weft.core.knowledge import Knowledge
 from weft.core.model import (
     Allocation,
     BatchRange,
@@ -26,7 +27,7 @@ from weft.core.model import (
 from weft.core.plan import Plan
 from weft.core.scheduler import Scheduler
 from weft.core.state import State
-from weft.core.table import Floats, Table
+from weft.core.table import Floats, Rows, Table
 from weft.core.trace import Trace, Truth
 from weft.core.view import View
 from weft.perf.goodput.adaptive import Adaptive
@@ -71,6 +72,9 @@ class Told:
     def most_run(self, table: Table) -> Floats:
         return np.ones(len(table))
 
+    def pairs(self, table: Table, kinds: Sequence[str], first: Rows, second: Rows) -> None:
+        pass
+
     def restart_s(self, table: Table) -> Floats:
         return np.full(len(table), self.restart)
 
@@ -96,7 +100,7 @@ def seen(
         state.fold(0.0, Started(JobId(f"j{row}"), 1))
         if row not in restoring:
             state.fold(0.0, Reported(JobId(f"j{row}"), 1))
-    return View(now, state.table, cluster, state.free, beliefs=Told(matrix))
+    return View(now, state.table, cluster, state.free, knowledge=Knowledge(beliefs=Told(matrix)))
 
 
 def sizes(view: View, plan: Plan) -> dict[str, Config]:
@@ -411,7 +415,7 @@ def test_a_whole_run_keeps_every_promise(seed: int, artifact: bool) -> None:
     trace, watched = drawn(30, seed), Watched(Sia(artifact=artifact))
     physics = Physics(trace, Adaptive(MODELS))
     beliefs = FittedBeliefs(MODELS)
-    scheduler = Scheduler(watched, CLUSTER, predictor=NoPredictor(), beliefs=beliefs)
+    scheduler = Scheduler(watched, CLUSTER, knowledge=Knowledge(NoPredictor(), beliefs))
 
     Driver(scheduler, physics, CLUSTER).run()
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 
 import weft
-from weft.core.convergence import Curve
-from weft.core.learning import Law, Learned, Ratios
 from weft.core.model import Demand, Job, JobId
 from weft.core.table import Floats
 from weft.core.view import View
+from weft.formulas.convergence import Curve
+from weft.formulas.learning import Law, Learned, Ratios
 from weft.perf.training.learner import Learner
 from weft.perf.training.loss_laws import Linear, Sublinear, fit_law
 from weft.policies.slaq import Slaq, grow_by_gain, reduction, sizes
-from weft.testing import check_policy, view_of
+from weft.testing import check_policy, knowing, view_of
 
 X = Sublinear(0.01, 0.1, 1.0, 0.1)
 Y = Sublinear(0.05, 0.2, 0.5, 0.3)
@@ -111,7 +110,7 @@ class Told:
 
 def view(gpus: int, known: Mapping[str, Learned], *names: str, most: int = 16) -> View:
     jobs = [Job(JobId(n), demand=Demand(2, min=1, max=most)) for n in names]
-    return replace(view_of(gpus, *jobs), training=Told(known))
+    return knowing(view_of(gpus, *jobs), training=Told(known))
 
 
 def held(view: View, policy: Slaq) -> dict[str, int]:

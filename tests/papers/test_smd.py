@@ -11,18 +11,18 @@ import pytest
 import weft
 from weft.core.cluster import Cluster, Node
 from weft.core.events import Decided, Submitted
-from weft.core.learning import Learned, Ratios
 from weft.core.model import Demand, Job, JobId, NodeId
 from weft.core.state import State
 from weft.core.table import Floats
-from weft.core.tasks import Task, Tasks, Utility, tasks_of
 from weft.core.view import View
+from weft.formulas.learning import Learned, Ratios
+from weft.formulas.tasks import Task, Tasks, Utility, tasks_of
 from weft.perf.training.layers import ratios
 from weft.perf.training.learner import Learner
 from weft.policies.smd.policy import Smd
 from weft.solve.knapsack import Offers, choose
 from weft.solve.sum_of_ratios import Inner, by_grid, by_scan, relaxed
-from weft.testing import check_policy, cluster_of, view_of
+from weft.testing import check_policy, cluster_of, knowing, view_of
 from weft.traces.options import Request
 from weft.traces.training import SERVERS
 
@@ -162,7 +162,7 @@ def machines(*sizes: tuple[int, float]) -> Cluster:
 
 def view(cluster: Cluster, *jobs: Job, now: float = 0.0) -> View:
     told = Stated({one.id: seconds(SYNC) for one in jobs})
-    return replace(view_of(cluster, *jobs, now=now), training=told)
+    return knowing(view_of(cluster, *jobs, now=now), training=told)
 
 
 def held(view: View, plan_of: Smd) -> dict[str, tuple[int, int]]:
@@ -220,12 +220,12 @@ def test_nobody_is_resized_or_stopped_once_admitted() -> None:
         state.fold(0.0, Submitted(one))
     told = Stated({one.id: seconds(SYNC) for one in (first, second)})
     base = view_of(state.cluster)
-    before = replace(base, table=state.table, free=state.free, training=told)
+    before = replace(knowing(base, training=told), table=state.table, free=state.free)
     plan = Smd(spare=False).decide(before.restrict(np.array([True, False])))
     state.free.rollback(0)
     state.fold(0.0, Decided(1, plan.changes))
     state.free.commit()
-    after = replace(base, table=state.table, free=state.free, training=told, now=60.0)
+    after = replace(knowing(base, training=told), table=state.table, free=state.free, now=60.0)
 
     again = Smd().decide(after)
 
@@ -245,7 +245,7 @@ def test_capacity_and_caps_hold_in_a_large_queue() -> None:
     cluster = cluster_of("8x4:v100")
     trace = SERVERS.generate(Request(seed=3, jobs=120, gpus=32, load=1.0))
     training = Learner(cluster)
-    there = replace(view_of(cluster, *(j for j, _ in trace), now=1e4), training=training)
+    there = knowing(view_of(cluster, *(j for j, _ in trace), now=1e4), training=training)
 
     after = there.after(Smd().decide(there))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from weft.core.cluster import parse_cluster
 from weft.core.events import Decided, Event, Started, Stopped
+from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId
 from weft.core.policy import Policy
 from weft.core.ports import PerfModel
@@ -70,9 +71,7 @@ def together(
     scheduler = Scheduler(
         policy,
         machines,
-        predictor=Oracle(physics.remaining),
-        beliefs=LinearBeliefs(),
-        colocation=coupling,
+        knowledge=Knowledge(Oracle(physics.remaining), LinearBeliefs(), coupling),
         seed=seed,
         journal=lambda at, event: log.append((at, event)),
     )

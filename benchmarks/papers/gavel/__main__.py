@@ -14,6 +14,7 @@ import numpy as np
 
 from benchmarks.measure import data_folder
 from weft.core.cluster import parse_cluster
+from weft.core.knowledge import Knowledge
 from weft.core.registry import build
 from weft.core.scheduler import Scheduler
 from weft.perf.throughputs import ThroughputBeliefs, Throughputs, read_throughputs
@@ -56,8 +57,7 @@ def simulate(trace: Path, policy: str, table: Throughputs, seed: int = 0) -> dic
     scheduler = Scheduler(
         build("policy", policy),
         cluster,
-        predictor=NoPredictor(),
-        beliefs=ThroughputBeliefs(table),
+        knowledge=Knowledge(NoPredictor(), ThroughputBeliefs(table)),
         seed=seed,
     )
     Driver(scheduler, physics, cluster, seed=seed).run()

@@ -19,6 +19,7 @@ import numpy as np
 
 from benchmarks.measure import data_folder
 from weft.core.cluster import parse_cluster
+from weft.core.knowledge import Knowledge
 from weft.core.policy import Policy
 from weft.core.registry import build
 from weft.core.scheduler import Scheduler
@@ -101,7 +102,7 @@ def simulate(
     artifact = bool(getattr(policy, "artifact", False))
     beliefs = FittedBeliefs(models, cap_batch=artifact, early=blind)
     clocked = Clocked(policy, [])
-    scheduler = Scheduler(clocked, machines, beliefs=beliefs, seed=seed)
+    scheduler = Scheduler(clocked, machines, knowledge=Knowledge(beliefs=beliefs), seed=seed)
     Driver(scheduler, physics, machines, seed=seed).run()
     hours = physics.ended_at - np.array([job.submitted for job, _ in jobs])
     return float(hours.mean()) / 3600.0, statistics.fmean(clocked.took) * 1e3

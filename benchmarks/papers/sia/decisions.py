@@ -17,6 +17,7 @@ import numpy as np
 from weft.app.simulate.setup import Setup
 from weft.app.simulate.speeds import speeds
 from weft.core.cluster import parse_cluster
+from weft.core.knowledge import Knowledge
 from weft.core.scheduler import Scheduler
 from weft.core.trace import Trace
 from weft.policies import sia
@@ -66,7 +67,7 @@ def measure(data: Path, scale: int, jobs: int) -> tuple[float, ...]:
     setup = Setup(trace, policy, profiles=str(data / "profiles"))
     known = speeds(setup, trace, cluster, policy)
     physics = Physics(trace, known.perf)
-    scheduler = Scheduler(policy, cluster, beliefs=known.beliefs)
+    scheduler = Scheduler(policy, cluster, knowledge=Knowledge(beliefs=known.beliefs))
     driver = Driver(scheduler, physics, cluster)
     spent: list[tuple[int, float]] = []
     scheduler.timed = _cpu_timer(spent)

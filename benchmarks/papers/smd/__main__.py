@@ -7,7 +7,6 @@ Jobs are drawn as the built-in workload `servers`; nodes are those of the public
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from time import process_time
 
@@ -20,7 +19,7 @@ from weft.core.policy import Policy
 from weft.perf.training.learner import Learner
 from weft.policies.optimus.policy import Optimus
 from weft.policies.smd.policy import Smd
-from weft.testing import cluster_of, view_of
+from weft.testing import cluster_of, knowing, view_of
 from weft.traces.options import Request
 from weft.traces.training import SERVERS
 
@@ -65,7 +64,7 @@ def decisions() -> int:
     training = Learner(cluster)
     took = []
     for _ in range(5):
-        view = replace(
+        view = knowing(
             view_of(cluster, *(job for job, _ in trace), now=trace.jobs[-1][0].submitted),
             training=training,
         )

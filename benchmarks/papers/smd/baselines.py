@@ -9,8 +9,8 @@ import numpy as np
 from weft.core.about import About, Controls
 from weft.core.model import Allocation, JobId
 from weft.core.plan import Plan
-from weft.core.tasks import tasks_of
 from weft.core.view import View
+from weft.formulas.tasks import tasks_of
 from weft.pieces.place.tasks import Room, evenly
 
 

@@ -180,15 +180,3 @@ class Meter:
     def at(self, now: float) -> float:
         """The reading at `now`."""
         return self.base + self.rate * (now - self.since)
-
-
-@dataclass(frozen=True, slots=True)
-class JobState:
-    """One unfinished job as the scheduler knows it."""
-
-    job: Job
-    stage: Stage
-    attempt: int
-    allocation: Allocation | None
-    ran: Meter
-    service: Meter

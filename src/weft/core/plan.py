@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from weft.core.errors import PlanError
 from weft.core.model import Allocation, JobId, NodeId
 
-if TYPE_CHECKING:
-    from weft.core.view import View
+
+class Holdings(Protocol):
+    """What jobs hold now; a view is one."""
+
+    def holds(self, job: JobId) -> Allocation | None:
+        """What a job holds."""
+        ...
+
+    def held(self) -> Mapping[JobId, Allocation]:
+        """What every running job holds."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +39,7 @@ class Plan:
     memory: object = None
 
     @classmethod
-    def target(cls, view: View, everything: Mapping[JobId, Allocation]) -> Plan:
+    def target(cls, view: Holdings, everything: Mapping[JobId, Allocation]) -> Plan:
         """The changes that lead from what jobs hold now to exactly `everything`."""
         changes: dict[JobId, Allocation | None] = {
             job: wanted for job, wanted in everything.items() if view.holds(job) != wanted

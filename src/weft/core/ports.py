@@ -11,11 +11,8 @@ from typing import NamedTuple, Protocol
 from weft.core.about import Controls
 from weft.core.cluster import Node
 from weft.core.events import Event
-from weft.core.model import Allocation, Config, Discipline, Job, JobId
-from weft.core.profile import Profile, Sensitivity
-from weft.core.table import Floats, Table
+from weft.core.model import Allocation, Job, JobId
 from weft.core.trace import Truth
-from weft.core.tunable import Tunable
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,99 +69,6 @@ class Coupling(Protocol):
 
     def speed(self, one: Resident, beside: Sequence[Resident]) -> float:
         """Speed of `one` beside others on its devices, as a part of its speed alone there."""
-        ...
-
-
-class Colocation(Protocol):
-    """What the scheduler believes about jobs that share devices."""
-
-    def profile(self, job: Job) -> Profile:
-        """What a job does with a device when alone."""
-        ...
-
-    def host(self, job: Job) -> Sensitivity | None:
-        """What CPU cores and host memory do for a job; None where nobody knows."""
-        ...
-
-    def tunable(self, job: Job) -> Tunable | None:
-        """What is known of a job whose batch size may be changed; None of any other."""
-        ...
-
-    def speeds(self, jobs: Sequence[Job], kind: str, discipline: Discipline) -> Sequence[float]:
-        """Speed of each on the same devices, as a part of its speed alone there."""
-        ...
-
-    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
-        """A running job reported."""
-        ...
-
-    def pace(self, job: Job) -> float | None:
-        """What a job last measured of its speed beside its neighbours; None before it did."""
-        ...
-
-    def forget(self, job: Job) -> None:
-        """A job has left."""
-        ...
-
-
-class Beliefs(Protocol):
-    """What the scheduler believes about speeds, from what jobs reported of themselves."""
-
-    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
-        """A running job reported."""
-        ...
-
-    def forget(self, job: Job) -> None:
-        """A job has left."""
-        ...
-
-    def rates(self, table: Table, kinds: Sequence[str]) -> Floats:
-        """Rows x kinds: speed on as many GPUs as asked for; 0 where a job cannot run."""
-        ...
-
-    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
-        """Rows x configurations: useful samples per second.
-
-        0 where a job cannot run; NaN in the rows of jobs that nothing is known of yet.
-        """
-        ...
-
-    def blind_goodputs(
-        self, table: Table, kinds: Sequence[str], nodes: Floats, replicas: Floats
-    ) -> Floats:
-        """Rows x shapes: goodput as if all kinds were one; NaN in rows of unknown jobs.
-
-        Batch limits are those of the first of `kinds` that a job can use.
-        """
-        ...
-
-    def units(self, table: Table, kinds: Sequence[str]) -> Floats:
-        """Rows x kinds: GPUs of the smallest size a job runs on; 0 where it cannot run."""
-        ...
-
-    def most_run(self, table: Table) -> Floats:
-        """The most replicas each row has ever run with; 0 before its first run."""
-        ...
-
-    def restart_s(self, table: Table) -> Floats:
-        """Seconds a restart is believed to cost each row."""
-        ...
-
-
-class Predictor(Protocol):
-    """How long jobs will still take, as far as anybody can know."""
-
-    @property
-    def label(self) -> str:
-        """What results print; says whether it is the truth."""
-        ...
-
-    def remaining(self, table: Table, now: float) -> Floats:
-        """Estimated seconds left of each row; infinite where nothing is known."""
-        ...
-
-    def learn(self, job: Job, ran: float) -> None:
-        """A job finished after executing for `ran` seconds."""
         ...
 
 

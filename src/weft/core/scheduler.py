@@ -30,11 +30,10 @@ from weft.core.events import (
     Woken,
 )
 from weft.core.free import EPS
-from weft.core.learning import Training
+from weft.core.knowledge import Knowledge
 from weft.core.model import Allocation, Discipline, JobId, Tier
 from weft.core.plan import Plan
 from weft.core.policy import Policy
-from weft.core.ports import Beliefs, Colocation, Predictor
 from weft.core.state import State
 from weft.core.table import Floats
 from weft.core.view import View
@@ -52,18 +51,12 @@ class Scheduler:
         policy: Policy,
         cluster: Cluster,
         *,
-        predictor: Predictor | None = None,
-        beliefs: Beliefs | None = None,
-        colocation: Colocation | None = None,
-        training: Training | None = None,
+        knowledge: Knowledge | None = None,
         seed: int = 0,
         journal: Journal | None = None,
     ) -> None:
         self.policy = policy
-        self.predictor = predictor
-        self.beliefs = beliefs
-        self.colocation = colocation
-        self.training = training
+        self.knowledge = knowledge or Knowledge()
         self.state = State(cluster)
         self.memory: object = None
         self.timed: Callable[[Callable[[View], Plan], View], Plan] | None = None
@@ -125,13 +118,11 @@ class Scheduler:
 
     def remember(self) -> tuple[object, ...]:
         """All that a log would bring back, to be pickled; the policy's memory is not part."""
-        believed = (self.predictor, self.beliefs, self.colocation, self.training)
-        return (self.state, *believed, self._history, self._learned)
+        return (self.state, self.knowledge, self._history, self._learned)
 
     def restore(self, kept: tuple[Any, ...]) -> None:
         """Take up where `remember` was called."""
-        self.state, self.predictor, self.beliefs, self.colocation, *rest = kept
-        self.training, self._history, self._learned = rest
+        self.state, self.knowledge, self._history, self._learned = kept
 
     def use(self, policy: Policy) -> None:
         """Decide by another policy from now on; it starts without memory."""
@@ -167,14 +158,11 @@ class Scheduler:
             state.table,
             state.cluster,
             state.free,
-            self.predictor,
-            self.beliefs,
+            self.knowledge,
             self.memory,
             self._history.values,
             self._seed,
             state.decisions,
-            self.colocation,
-            self.training,
         )
         mark = state.free.mark()
         decide = self.policy.decide
@@ -277,20 +265,15 @@ class Scheduler:
         on = table.allocations[row]
         if on is None or table.get(row, "attempt") != event.attempt:
             return
-        for listener in (self.beliefs, self.colocation, self.training):
-            if listener is not None:
-                listener.observe(table.jobs[row], self.state.cluster.kind_of(on), event.values)
+        self.knowledge.observe(table.jobs[row], self.state.cluster.kind_of(on), event.values)
 
     def _learn(self) -> None:
         ended = self.state.ended
         for one in ended[self._learned :]:
-            for listener in (self.beliefs, self.colocation, self.training):
-                if listener is not None:
-                    listener.forget(one.job)
+            self.knowledge.forget(one.job)
             if one.finished:
                 self._history.append(one.service)
-                if self.predictor is not None:
-                    self.predictor.learn(one.job, one.ran)
+                self.knowledge.learn(one.job, one.ran)
         self._learned = len(ended)
 
 

@@ -12,7 +12,7 @@ from itertools import compress
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.core.model import Allocation, Job, JobId, JobState, Meter, Stage
+from weft.core.model import Allocation, Job, JobId, Stage
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -205,15 +205,3 @@ class Table:
         part._row_of_seq = part.seq.astype(np.int64).tolist()
         part._known = None  # most parts are never asked for a job by name
         return part
-
-    def state(self, row: int) -> JobState:
-        """One row as an object."""
-        c = self._cells[:, row]
-        return JobState(
-            job=self.jobs[row],
-            stage=Stage(int(c[8])),
-            attempt=int(c[9]),
-            allocation=self.allocations[row],
-            ran=Meter(float(c[11]), float(c[12]), float(c[13])),
-            service=Meter(float(c[14]), float(c[15]), float(c[16])),
-        )

@@ -5,9 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Protocol
 
-from weft.core.convergence import Curve
 from weft.core.model import Job
+from weft.core.table import Floats
+
+
+class FallingLoss(Protocol):
+    """How the loss of a job really falls, over the `iterations` of the whole job."""
+
+    @property
+    def iterations(self) -> float: ...  # noqa: D102
+
+    def measured(self, first: int, last: int) -> Floats:
+        """What the job sees after each of the iterations from `first` to `last`."""
+        ...
+
+    def reached(self, part: float) -> float:
+        """Iterations until the loss has fallen by a part of all that it falls in the job."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +40,7 @@ class Truth:
     failures: tuple[float, ...] = ()
     state: str = "completed"
     censored: bool = False
-    curve: Curve | None = None
+    curve: FallingLoss | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,9 @@ import numpy as np
 from weft.core.cluster import Cluster
 from weft.core.errors import PlanError
 from weft.core.free import Free
-from weft.core.learning import Training
+from weft.core.knowledge import Beliefs, Colocation, Knowledge, Training
 from weft.core.model import Allocation, Job, JobId
 from weft.core.plan import Plan
-from weft.core.ports import Beliefs, Colocation, Predictor
 from weft.core.table import Bools, Floats, Rows, Table
 
 
@@ -22,22 +21,19 @@ class View:
     """The cluster at one instant; valid during one decision.
 
     `free` may be used for trials: whatever a policy does to it is undone after the decision.
-    `history` holds the GPU-seconds of finished jobs, oldest first. `training` is what is known of
-    workers, servers and losses; None where no job has told of any.
+    `knowledge` is what is predicted and believed of jobs. `history` holds the GPU-seconds of
+    finished jobs, oldest first.
     """
 
     now: float
     table: Table
     cluster: Cluster
     free: Free
-    predictor: Predictor | None = None
-    beliefs: Beliefs | None = None
+    knowledge: Knowledge = field(default_factory=Knowledge)
     memory: object = None
     history: Floats = field(default_factory=lambda: np.zeros(0))
     seed: int = 0
     decision: int = 0
-    colocation: Colocation | None = None
-    training: Training | None = None
 
     @cached_property
     def rng(self) -> np.random.Generator:
@@ -58,24 +54,35 @@ class View:
 
     def remaining(self) -> Floats:
         """Estimated seconds left of each row, from the configured predictor."""
-        if self.predictor is None:
+        predictor = self.knowledge.predictor
+        if predictor is None:
             raise PlanError(
                 "the policy reads remaining times, but no predictor is configured",
                 hint="choose one with --predictor; `weft list predictor` shows all",
             )
-        return self.predictor.remaining(self.table, self.now)
+        return predictor.remaining(self.table, self.now)
 
     def believed(self) -> Beliefs:
         """What is believed about speeds."""
-        if self.beliefs is None:
+        if self.knowledge.beliefs is None:
             raise PlanError("the policy reads speeds, but nothing is believed about any")
-        return self.beliefs
+        return self.knowledge.beliefs
+
+    @property
+    def beliefs(self) -> Beliefs | None:
+        """The same, for policies that can do without."""
+        return self.knowledge.beliefs
 
     def sharing(self) -> Colocation:
         """What is believed about jobs that share devices."""
-        if self.colocation is None:
+        if self.knowledge.colocation is None:
             raise PlanError("the policy lets jobs share devices, but nothing is believed of that")
-        return self.colocation
+        return self.knowledge.colocation
+
+    @property
+    def training(self) -> Training | None:
+        """What is known of workers, servers and losses; None where no job tells of any."""
+        return self.knowledge.training
 
     def preemptible(self) -> Bools:
         """Rows that may be stopped once they run."""

@@ -1,1 +1,1 @@
-"""Formulas for jobs that share devices: the simulator's truth and the policies' belief alike."""
+"""Formulas of papers: the simulator's truth and the policies' belief alike."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from weft.core.model import Config, Job
-from weft.core.table import Floats, Table
+from weft.core.table import Floats, Rows, Table
 from weft.perf.restart import restart_s
 
 
@@ -49,3 +49,13 @@ class LinearBeliefs:
     def restart_s(self, table: Table) -> Floats:
         """What a restart of each row's model costs."""
         return np.array([restart_s(job.model) for job in table.jobs])
+
+    def pairs(
+        self,
+        table: Table,  # noqa: ARG002 - of no rows
+        kinds: Sequence[str],  # noqa: ARG002
+        first: Rows,  # noqa: ARG002
+        second: Rows,  # noqa: ARG002
+    ) -> Floats | None:
+        """Nobody measured any."""
+        return None

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.core.about import About, Controls
-from weft.core.learning import Learned
+from weft.core.knowledge import LossSoFar
 from weft.core.model import Allocation, JobId
 from weft.core.plan import Plan
 from weft.core.table import Floats
@@ -76,7 +76,7 @@ def reductions(view: View, epoch: float, pause: float = 0.0) -> list[Floats | No
     return found
 
 
-def reduction(learned: Learned, most: int, epoch: float) -> Floats | None:
+def reduction(learned: LossSoFar, most: int, epoch: float) -> Floats | None:
     """What an epoch on up to `most` GPUs lowers the loss, in largest changes; None if unknown.
 
     Before there is a law, every iteration is taken to lower it as the last one did.

@@ -18,9 +18,9 @@ from weft.core.events import (
     StartFailed,
     Stopped,
 )
+from weft.core.knowledge import Predictor
 from weft.core.model import Job
 from weft.core.policy import Policy
-from weft.core.ports import Predictor
 from weft.core.registry import build
 from weft.core.state import State
 from weft.runtime.ledger import JobRecord, Ledger

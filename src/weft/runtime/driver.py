@@ -42,10 +42,10 @@ from weft.core.events import (
     Submitted,
     Woken,
 )
+from weft.core.knowledge import Knowledge
 from weft.core.launch import Launch
-from weft.core.learning import Training
 from weft.core.model import Job, JobId, NodeId
-from weft.core.ports import Beliefs, Colocation, Engine, Predictor, Store
+from weft.core.ports import Engine, Store
 from weft.core.scheduler import Scheduler
 from weft.runtime.admit import check_job, check_policy, policy_of, taken
 from weft.runtime.backoff import Backoff
@@ -70,8 +70,8 @@ SAVE_PAUSE_S = 0.01  # between parts of a snapshot
 class Driver:
     """One scheduler on one engine, with one store as its only memory.
 
-    `policy` None goes on with the policy of the log. `predictor`, `beliefs`, `colocation` and
-    `training` make what the scheduler knows of jobs, as it is before the first event.
+    `policy` None goes on with the policy of the log. `knowledge` makes what the
+    scheduler knows of jobs, as it is before the first event.
     """
 
     def __init__(
@@ -80,10 +80,7 @@ class Driver:
         store: Store,
         *,
         policy: str | None = None,
-        predictor: Callable[[], Predictor | None] = lambda: None,
-        beliefs: Callable[[], Beliefs | None] = lambda: None,
-        colocation: Callable[[], Colocation | None] = lambda: None,
-        training: Callable[[], Training | None] = lambda: None,
+        knowledge: Callable[[], Knowledge] = Knowledge,
         seed: int = 0,
         snapshot_every: int = 5_000,
     ) -> None:
@@ -92,10 +89,7 @@ class Driver:
         self._make = lambda: Scheduler(
             Backoff(policy_of("fifo")),
             Cluster(()),
-            predictor=predictor(),
-            beliefs=beliefs(),
-            colocation=colocation(),
-            training=training(),
+            knowledge=knowledge(),
             seed=seed,
             journal=lambda at, event: self._noted.append((at, event)),
         )
@@ -120,7 +114,7 @@ class Driver:
         self._bell, self._changed = asyncio.Event(), asyncio.Event()
         self._known = known = await asyncio.to_thread(recover, self.store, self._make)
         policy = self._asked_policy or known.policy or "fifo"
-        check_policy(policy_of(policy), self.engine.supports, self.scheduler.predictor)
+        check_policy(policy_of(policy), self.engine.supports, self.scheduler.knowledge.predictor)
         self._clock = Clock(self.engine.speed, known.at)
         self._decisions = Decisions(self._clock)
         self._wake = self.scheduler.state.wake_at
@@ -197,7 +191,7 @@ class Driver:
 
     async def set_policy(self, spec: str) -> None:
         """Decide by another policy from now on; running jobs stay until it says otherwise."""
-        check_policy(policy_of(spec), self.engine.supports, self.scheduler.predictor)
+        check_policy(policy_of(spec), self.engine.supports, self.scheduler.knowledge.predictor)
         await self._ask(PolicyChanged(spec))
 
     # ---- what can be read

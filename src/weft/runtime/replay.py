@@ -8,8 +8,7 @@ from itertools import groupby
 
 from weft.core.cluster import Cluster
 from weft.core.events import Decided, Event, PolicyChanged, Woken
-from weft.core.learning import Training
-from weft.core.ports import Beliefs, Colocation, Predictor
+from weft.core.knowledge import Knowledge
 from weft.core.scheduler import Scheduler
 from weft.runtime.admit import policy_of
 from weft.runtime.backoff import Backoff
@@ -27,10 +26,7 @@ class Again:
 def decide_again(
     log: Iterable[tuple[int, float, Event]],
     *,
-    predictor: Predictor | None = None,
-    beliefs: Beliefs | None = None,
-    colocation: Colocation | None = None,
-    training: Training | None = None,
+    knowledge: Knowledge | None = None,
     seed: int = 0,
 ) -> list[Again]:
     """Feed a log through a fresh scheduler, turn by turn.
@@ -42,10 +38,7 @@ def decide_again(
     scheduler = Scheduler(
         Backoff(policy_of("fifo")),
         Cluster(()),
-        predictor=predictor,
-        beliefs=beliefs,
-        colocation=colocation,
-        training=training,
+        knowledge=knowledge,
         seed=seed,
         journal=lambda _, event: noted.append(event),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from weft.core.table import Floats
-from weft.core.tasks import utility_of
 from weft.core.trace import Trace
+from weft.formulas.tasks import utility_of
 from weft.sim.metrics import HOUR, mean
 
 QUALITIES = {"avg_t90_h": 0.90, "avg_t95_h": 0.95}

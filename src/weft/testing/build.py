@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from weft.core.cluster import Cluster, parse_cluster
 from weft.core.events import Submitted
+from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId
 from weft.core.state import State
 from weft.core.table import Floats, Table
@@ -49,10 +52,13 @@ def view_of(cluster: int | str | Cluster, *jobs: Waiting | Job, now: float = 0.0
         state.table,
         machines,
         state.free,
-        Told(left),
-        LinearBeliefs(),
-        colocation=Colocated(profile_of),
+        Knowledge(Told(left), LinearBeliefs(), Colocated(profile_of)),
     )
+
+
+def knowing(view: View, **parts: Any) -> View:
+    """The view with other parts of its knowledge: predictor, beliefs, colocation or training."""
+    return replace(view, knowledge=replace(view.knowledge, **parts))
 
 
 class Told:

@@ -21,6 +21,7 @@ from weft.core.cluster import Cluster, parse_cluster
 from weft.core.codec import decode, encode
 from weft.core.events import Decided, Event, Failed, Finished, NodeDown
 from weft.core.free import EPS
+from weft.core.knowledge import Knowledge
 from weft.core.model import Allocation, BatchRange, Demand, Job, JobId, NodeId, Tier
 from weft.core.plan import Plan
 from weft.core.policy import Policy
@@ -118,9 +119,7 @@ def check_run(
     scheduler = Scheduler(
         watched,
         cluster,
-        predictor=Oracle(physics.remaining),
-        beliefs=LinearBeliefs(),
-        colocation=together,
+        knowledge=Knowledge(Oracle(physics.remaining), LinearBeliefs(), together),
         seed=seed,
         journal=journal,
     )

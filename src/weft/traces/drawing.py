@@ -9,9 +9,9 @@ from typing import TypeVar
 import numpy as np
 
 from weft.core.cluster import parse_cluster
-from weft.core.convergence import Curve
 from weft.core.model import BatchRange, Demand, Job, JobId, Tier
 from weft.core.trace import LoadReport, Trace, Truth
+from weft.formulas.convergence import Curve
 from weft.traces.arrivals import Ints
 from weft.traces.draft import Workload
 from weft.traces.options import Request

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.convergence import Curve
 from weft.core.model import Demand
+from weft.formulas.convergence import Curve
 from weft.traces.arrivals import poisson
 from weft.traces.drawing import Drawn, Recipe, Want
 from weft.traces.params import Floats

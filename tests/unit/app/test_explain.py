@@ -9,6 +9,7 @@ from weft.app.insight.present import Estimate, Present
 from weft.core.actions import Start
 from weft.core.cluster import parse_cluster
 from weft.core.events import Started, Submitted
+from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId
 from weft.core.registry import build
 from weft.core.scheduler import Scheduler
@@ -25,7 +26,9 @@ def job(name: str, gpus: int, length: float = 600.0, kinds: tuple[str, ...] = ()
 
 def live(policy: str, cluster: str, *jobs: Job) -> Present:
     """Jobs submitted one after the other, a second apart, starting at once where they can."""
-    scheduler = Scheduler(build("policy", policy), parse_cluster(cluster), predictor=Hinted())
+    scheduler = Scheduler(
+        build("policy", policy), parse_cluster(cluster), knowledge=Knowledge(Hinted())
+    )
     for i, one in enumerate(jobs):
         actions = scheduler.step(NOW + i, [Submitted(one)])
         starts = [a for a in actions if isinstance(a, Start)]
@@ -124,7 +127,7 @@ def test_a_plan_for_a_job_that_must_wait_has_an_estimate() -> None:
 
 
 def test_looking_changes_nothing() -> None:
-    scheduler = Scheduler(build("policy", "las"), cluster_of(4), predictor=Hinted())
+    scheduler = Scheduler(build("policy", "las"), cluster_of(4), knowledge=Knowledge(Hinted()))
     scheduler.step(NOW, [Submitted(job("a", 3)), Submitted(job("b", 3))])
     before = (
         scheduler.state.free.idle(),

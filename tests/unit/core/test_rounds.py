@@ -24,6 +24,7 @@ from weft.core.events import (
     Submitted,
     Woken,
 )
+from weft.core.knowledge import Knowledge
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.plan import Plan
 from weft.core.scheduler import Scheduler
@@ -142,7 +143,7 @@ def test_the_journal_holds_facts_and_decisions_in_order() -> None:
 
 def test_the_service_of_finished_jobs_is_remembered_and_learned_from() -> None:
     diary, pupil = Diary(answers=[Plan({A: HERE})]), Pupil()
-    scheduler = Scheduler(diary, parse_cluster("2x1:v100"), predictor=pupil)
+    scheduler = Scheduler(diary, parse_cluster("2x1:v100"), knowledge=Knowledge(pupil))
     scheduler.step(0.0, [submitted(A), submitted(B)])
     scheduler.step(0.0, [Started(A, 1)])
 

@@ -63,10 +63,10 @@ class World:
         self.tell(Started(job, self.attempt(job)))
 
     def attempt(self, job: JobId) -> int:
-        return self.state.table.state(self.state.table.row(job)).attempt
+        return int(self.state.table.get(self.state.table.row(job), "attempt"))
 
     def stage(self, job: JobId) -> Stage:
-        return self.state.table.state(self.state.table.row(job)).stage
+        return Stage(int(self.state.table.get(self.state.table.row(job), "stage")))
 
     def held(self, job: JobId) -> Allocation | None:
         return self.state.table.allocations[self.state.table.row(job)]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from weft.core.model import Allocation, Demand, Job, JobId, Meter, NodeId, Slice, Stage, Tier
+from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice, Stage, Tier
 from weft.core.table import COLUMNS, Table
 
 
@@ -172,16 +172,3 @@ def test_nothing_can_be_picked() -> None:
 
     assert len(part) == 0
     assert part.add(job("z"), 5) == 0
-
-
-def test_a_row_as_an_object_carries_its_meters() -> None:
-    table = table_of("a")
-    table.meters_on(0, 10.0, gpus=2.0)
-    table.set(0, "stage", Stage.RUNNING)
-    table.set(0, "attempt", 3.0)
-
-    state = table.state(0)
-
-    assert (state.stage, state.attempt, state.allocation) == (Stage.RUNNING, 3, None)
-    assert state.ran == Meter(0.0, 1.0, 10.0)
-    assert state.service.at(15.0) == 10.0

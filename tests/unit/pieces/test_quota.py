@@ -6,6 +6,7 @@ import pytest
 
 from weft.core.errors import InvalidConfig
 from weft.core.events import Decided, Failed, Finished, Started, Stopped
+from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId
 from weft.core.plan import Plan
 from weft.core.policy import Policy
@@ -164,8 +165,7 @@ def test_no_policy_goes_beyond_the_limit_in_a_whole_run(inner: str) -> None:
     scheduler = Scheduler(
         policy(spec),
         cluster,
-        predictor=Oracle(physics.remaining),
-        beliefs=LinearBeliefs(),
+        knowledge=Knowledge(Oracle(physics.remaining), LinearBeliefs()),
         journal=watch,
     )
     Driver(scheduler, physics, cluster).run()
@@ -195,7 +195,7 @@ def test_a_firm_job_is_not_stopped_by_a_preemptive_policy() -> None:
 
     from weft.testing.build import Told
 
-    view = View(9.0, state.table, state.cluster, state.free, Told([1e6, 1.0]))
+    view = View(9.0, state.table, state.cluster, state.free, Knowledge(Told([1e6, 1.0])))
 
     mark = view.free.mark()
 

@@ -11,6 +11,7 @@ from weft.core.about import About
 from weft.core.actions import Wake
 from weft.core.cluster import Cluster, Node
 from weft.core.events import Decided, Event, Submitted, Woken
+from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId, NodeId
 from weft.core.plan import Plan
 from weft.core.policy import Policy
@@ -121,7 +122,9 @@ def test_what_a_busy_service_put_off_is_decided_and_replays_the_same() -> None:
 
     async def busy() -> None:
         engine = SimulatedEngine("2x4:a100", speed=1000.0)
-        driver = Driver(engine, store, policy="las", predictor=Hinted, beliefs=LinearBeliefs)
+        driver = Driver(
+            engine, store, policy="las", knowledge=lambda: Knowledge(Hinted(), LinearBeliefs())
+        )
         await driver.open()
         for i in range(120):
             job = Job(JobId(f"j{i}"), demand=Demand(1 + i % 3), hints={"duration_s": 60.0})
@@ -136,5 +139,5 @@ def test_what_a_busy_service_put_off_is_decided_and_replays_the_same() -> None:
 
     turns = [[type(row[2]) for row in rows] for _, rows in groupby(log, key=lambda row: row[1])]
     assert any(Submitted in turn and Decided not in turn for turn in turns)
-    again = decide_again(log, predictor=Hinted(), beliefs=LinearBeliefs())
+    again = decide_again(log, knowledge=Knowledge(Hinted(), LinearBeliefs()))
     assert [turn for turn in again if turn.then != turn.now] == []

@@ -10,6 +10,7 @@ import pytest
 from weft.core.actions import Start, Stop
 from weft.core.cluster import Cluster, Node
 from weft.core.events import Decided, Event, Failed, NodeDown, NodeUp, Started, Stopped, Submitted
+from weft.core.knowledge import Knowledge
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.scheduler import Scheduler
 from weft.policies.fifo import Fifo
@@ -24,7 +25,7 @@ N = Node(NodeId("n"), "cpu", 4, 4.0, 8.0)
 
 
 def make() -> Scheduler:
-    return Scheduler(Fifo(), Cluster(()), predictor=History())
+    return Scheduler(Fifo(), Cluster(()), knowledge=Knowledge(History()))
 
 
 def on(*gpus: int) -> Allocation:
@@ -110,7 +111,9 @@ def test_a_driver_that_writes_snapshots_comes_back_the_same() -> None:
     store, engine = MemoryStore(), SimulatedEngine("1x4:a100", speed=5000.0)
 
     async def life(jobs: range) -> list[str]:
-        driver = Driver(engine, store, policy="fifo", predictor=History, snapshot_every=7)
+        driver = Driver(
+            engine, store, policy="fifo", knowledge=lambda: Knowledge(History()), snapshot_every=7
+        )
         await driver.open()
         for i in jobs:
             job = Job(JobId(f"j{i}"), demand=Demand(1 + i % 4), hints={"duration_s": 100.0 * i})

@@ -12,6 +12,7 @@ from weft.core.about import About
 from weft.core.cluster import parse_cluster
 from weft.core.errors import PlanError
 from weft.core.events import Event, Failed, NodeDown, NodeUp, Started, Stopped
+from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId
 from weft.core.plan import Plan
 from weft.core.policy import Policy
@@ -61,7 +62,7 @@ class Sim:
         scheduler = Scheduler(
             policy or Fifo(),
             machines,
-            predictor=Oracle(self.physics.remaining),
+            knowledge=Knowledge(Oracle(self.physics.remaining)),
             journal=lambda at, event: self.log.append((at, event)),
         )
         self.driver = Driver(

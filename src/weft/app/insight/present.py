@@ -11,11 +11,10 @@ import numpy as np
 
 from weft.core.cluster import Cluster
 from weft.core.free import Free
-from weft.core.learning import Training
+from weft.core.knowledge import Knowledge
 from weft.core.model import Job, JobId
 from weft.core.plan import Plan
 from weft.core.policy import Policy
-from weft.core.ports import Beliefs, Colocation, Predictor
 from weft.core.scheduler import Scheduler
 from weft.core.table import Floats, Table
 from weft.core.view import View
@@ -53,10 +52,7 @@ class Present:
     table: Table
     cluster: Cluster
     policy: Policy
-    predictor: Predictor | None
-    beliefs: Beliefs | None
-    colocation: Colocation | None
-    training: Training | None
+    knowledge: Knowledge
     memory: object
     finished: tuple[float, ...]
     submissions: int
@@ -70,10 +66,7 @@ class Present:
             _whole(state.table),
             state.cluster,
             scheduler.policy,
-            copy.deepcopy(scheduler.predictor),
-            copy.deepcopy(scheduler.beliefs),
-            copy.deepcopy(scheduler.colocation),
-            copy.deepcopy(scheduler.training),
+            copy.deepcopy(scheduler.knowledge),
             scheduler.memory,
             tuple(one.ran for one in state.ended[-HISTORY_KEPT:] if one.finished),
             state.submissions,
@@ -112,12 +105,9 @@ class Present:
             _whole(self.table),
             self.cluster,
             self.free(),
-            self.predictor,
-            self.beliefs,
+            self.knowledge,
             self.memory,
             np.array(self.finished),
-            colocation=self.colocation,
-            training=self.training,
         )
         return self.policy.decide(view)
 
@@ -158,10 +148,7 @@ class Present:
         scheduler = Scheduler(
             self.policy,
             self.cluster,
-            predictor=copy.deepcopy(self.predictor),
-            beliefs=copy.deepcopy(self.beliefs),
-            colocation=copy.deepcopy(self.colocation),
-            training=copy.deepcopy(self.training),
+            knowledge=copy.deepcopy(self.knowledge),
         )
         scheduler.memory = self.memory
         left = self.remaining(seed)
@@ -177,8 +164,8 @@ class Present:
         table = self.table
         ran = table.ran(self.now)
         told = np.full(len(table), np.inf)
-        if self.predictor is not None and len(table):
-            told = self.predictor.remaining(table, self.now)
+        if self.knowledge.predictor is not None and len(table):
+            told = self.knowledge.predictor.remaining(table, self.now)
         noise = np.exp(SPREAD * rng.standard_normal(len(table)))
         drawn = np.where(np.isfinite(told) & (told > 0.0), told * noise, 0.0)
         for row in map(int, np.flatnonzero(drawn <= 0.0)):

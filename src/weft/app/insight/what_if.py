@@ -10,6 +10,7 @@ import numpy as np
 from weft.core.about import Controls, Needs
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
+from weft.core.knowledge import Knowledge
 from weft.core.model import Job
 from weft.core.policy import Policy
 from weft.core.registry import build
@@ -103,9 +104,9 @@ def simulate(trace: Trace, cluster: Cluster, policy: Policy) -> dict[str, float]
     scheduler = Scheduler(
         policy,
         cluster,
-        predictor=Oracle(physics.remaining) if known else NoPredictor(),
-        beliefs=LinearBeliefs(),
-        colocation=coupled,
+        knowledge=Knowledge(
+            Oracle(physics.remaining) if known else NoPredictor(), LinearBeliefs(), coupled
+        ),
     )
     driver = Driver(scheduler, physics, cluster)
     driver.run()

@@ -12,8 +12,9 @@ from typing import Any
 from weft.app.serve.hinted_or_history import HintedOrAlike
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
+from weft.core.knowledge import Knowledge, Predictor
 from weft.core.model import Job
-from weft.core.ports import Engine, Predictor, Store
+from weft.core.ports import Engine, Store
 from weft.core.registry import build, find, parse
 from weft.perf.goodput.live import LiveBeliefs
 from weft.perf.sharing.batching import batching_of
@@ -101,10 +102,12 @@ class Live:
             engine,
             self.store,
             policy=None if policy is None else self.quotas.around(policy),
-            predictor=lambda: _predictor(settings.predictor),
-            beliefs=LiveBeliefs,
-            colocation=lambda: _together(engine, settings.pairs),
-            training=LiveTraining,
+            knowledge=lambda: Knowledge(
+                _predictor(settings.predictor),
+                LiveBeliefs(),
+                _together(engine, settings.pairs),
+                LiveTraining(),
+            ),
         )
 
     @property

@@ -20,8 +20,8 @@ from weft.core.about import Needs
 from weft.core.cluster import Cluster
 from weft.core.codec import event_line
 from weft.core.errors import InvalidConfig
+from weft.core.knowledge import Knowledge, Predictor
 from weft.core.policy import Policy
-from weft.core.ports import Predictor
 from weft.core.registry import build, names, parse
 from weft.core.scheduler import Journal, Scheduler
 from weft.core.trace import Trace
@@ -90,10 +90,7 @@ def run_one(setup: Setup, report: Report | None = None) -> Outcome:
         scheduler = Scheduler(
             policy,
             cluster,
-            predictor=predictor,
-            beliefs=known.beliefs,
-            colocation=known.together,
-            training=known.training,
+            knowledge=Knowledge(predictor, known.beliefs, known.together, known.training),
             seed=setup.seed,
             journal=journal,
         )

@@ -10,9 +10,9 @@ from pathlib import Path
 from weft.app.simulate.setup import Setup
 from weft.core.about import Controls
 from weft.core.cluster import Cluster
-from weft.core.learning import Training
+from weft.core.knowledge import Beliefs, Training
 from weft.core.policy import Policy
-from weft.core.ports import Beliefs, PerfModel
+from weft.core.ports import PerfModel
 from weft.core.registry import build
 from weft.core.trace import Trace
 from weft.perf.goodput.adaptive import Adaptive

@@ -14,7 +14,7 @@ from math import ceil
 import numpy as np
 
 from weft.core.model import Config, Job, JobId
-from weft.core.table import Floats, Table
+from weft.core.table import Floats, Rows, Table
 from weft.perf.goodput.adaptive import table_of
 from weft.perf.goodput.blind import blind_goodputs
 from weft.perf.goodput.curves import Sheet, Sizes, Steps, by_kind
@@ -129,6 +129,16 @@ class FittedBeliefs:
     ) -> Floats:
         """Rows x shapes, by one model a job over what it measured on all kinds."""
         return blind_goodputs(self._models, self._known, table, kinds, nodes, replicas)
+
+    def pairs(
+        self,
+        table: Table,  # noqa: ARG002 - of no rows
+        kinds: Sequence[str],  # noqa: ARG002
+        first: Rows,  # noqa: ARG002
+        second: Rows,  # noqa: ARG002
+    ) -> Floats | None:
+        """Nobody measured any."""
+        return None
 
     def _evaluate(
         self, stale: list[tuple[int, Job, Belief]], configs: tuple[Config, ...], found: Floats

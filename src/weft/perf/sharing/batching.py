@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from weft.core.model import Batch, Job
 from weft.core.profile import Profile
-from weft.core.tunable import Tunable
+from weft.formulas.tunable_batch import TunableBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Batching:
     """One model: what may be known of it, and what only measurements tell."""
 
     tag: str
-    known: Tunable
+    known: TunableBatch
     fixed_s: float
     sample_s: float
     bandwidth: float
@@ -55,7 +55,7 @@ def _model(
     noise: float,
     bandwidth: float,
 ) -> tuple[str, Batching]:
-    known = Tunable(init, fixed_gb, sample_gb, noise)
+    known = TunableBatch(init, fixed_gb, sample_gb, noise)
     return tag, Batching(tag, known, fixed_s, sample_s, bandwidth)
 
 

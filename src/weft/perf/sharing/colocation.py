@@ -14,8 +14,8 @@ from functools import lru_cache
 from weft.core.model import Discipline, Job, JobId, Tier
 from weft.core.ports import Resident
 from weft.core.profile import Profile, Sensitivity
-from weft.core.tunable import Tunable
 from weft.formulas import conserving, lockstep
+from weft.formulas.tunable_batch import TunableBatch
 from weft.formulas.turns import (
     SPILL,
     gap_iterations,
@@ -105,7 +105,7 @@ class Colocated:
 
     # ---- what is believed
 
-    def tunable(self, job: Job) -> Tunable | None:
+    def tunable(self, job: Job) -> TunableBatch | None:
         """What is known of a job whose batch size may be changed."""
         batching = self.batching(job)
         return None if batching is None else batching.known

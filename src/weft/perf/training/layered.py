@@ -11,12 +11,11 @@ from math import inf
 
 import numpy as np
 
-from weft.core.convergence import Curve
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Job
 from weft.core.ports import Agent, Pace, PerfModel
-from weft.core.tasks import Tasks, tasks_of
-from weft.core.trace import Truth
+from weft.core.trace import FallingLoss, Truth
+from weft.formulas.tasks import Tasks, tasks_of
 from weft.perf.training.layers import BUCKET_MB, Network, all_reduce_s, network_of, speed
 
 
@@ -125,7 +124,7 @@ class Losing:
 
     __slots__ = ("_curve", "_gpus", "_inner", "_largest", "_length", "_seen", "_told")
 
-    def __init__(self, inner: Agent, curve: Curve, length: float) -> None:
+    def __init__(self, inner: Agent, curve: FallingLoss, length: float) -> None:
         self._inner, self._curve, self._length = inner, curve, length
         self._gpus = 0
         self._seen = self._told = -1

@@ -9,10 +9,10 @@ from zlib import crc32
 import numpy as np
 
 from weft.core.cluster import Cluster
-from weft.core.learning import Learned, Ratios
 from weft.core.model import Job, JobId
 from weft.core.table import Floats
-from weft.core.tasks import Tasks, tasks_of
+from weft.formulas.learning import Learned, Ratios
+from weft.formulas.tasks import Tasks, tasks_of
 from weft.perf.training.layers import Network, apart, even, network_of, ratio_form, speed
 from weft.perf.training.loss import LEAST_POINTS, epochs_left
 from weft.perf.training.loss_laws import Linear, Sublinear, fit_law

@@ -11,8 +11,8 @@ import numpy as np
 from weft.core.free import Free
 from weft.core.model import Allocation, Job, Slice
 from weft.core.table import Floats
-from weft.core.tasks import RESOURCES, Tasks, tasks_of
 from weft.core.view import View
+from weft.formulas.tasks import RESOURCES, Tasks, tasks_of
 
 
 class Room:

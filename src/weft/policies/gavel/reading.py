@@ -101,15 +101,17 @@ def _rates(view: View, kinds: Sequence[str]) -> Floats:
 
 def _pairs(view: View, kinds: Sequence[str], rates: Floats) -> Pairs:
     """Jobs of one gang size that may share devices, where beliefs know how fast they would be."""
-    measured = getattr(view.beliefs, "pairs", None)
-    if measured is None:
+    if view.beliefs is None:
         return NO_PAIRS
     table = view.table
     first, second = np.triu_indices(len(table), 1)
     whole = np.array([job.demand.share == 1.0 and job.shareable for job in table.jobs])
     alike = (table.gpus[first] == table.gpus[second]) & whole[first] & whole[second]
     first, second = first[alike], second[alike]
-    speeds = np.array(measured(table, kinds, first, second), dtype=float)
+    measured = view.beliefs.pairs(table, kinds, first, second)
+    if measured is None:
+        return NO_PAIRS
+    speeds = np.array(measured, dtype=float)
     speeds[(rates[first] == 0.0) | (rates[second] == 0.0)] = 0.0
     useful = speeds.min(axis=2).max(axis=1) > 0.0
     return Pairs(first[useful], second[useful], speeds[useful])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from weft.core.knowledge import Tunable
 from weft.core.model import Allocation, Batch, Job, JobId, Sharing
-from weft.core.tunable import Tunable
 from weft.core.view import View
 
 

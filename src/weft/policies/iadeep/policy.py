@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 
 from weft.core.about import About, Controls
 from weft.core.errors import InvalidConfig
+from weft.core.knowledge import Tunable
 from weft.core.model import Allocation, JobId
 from weft.core.plan import Plan
-from weft.core.tunable import Tunable
 from weft.core.view import View
 from weft.policies.iadeep.degradation import interference
 from weft.policies.iadeep.devices import Device, Devices, of_types, shareable

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from weft.core.knowledge import Tunable
 from weft.core.model import JobId
 from weft.core.table import Bools, Floats
-from weft.core.tunable import Tunable
 from weft.policies.iadeep.degradation import axis
 from weft.solve.bayesian_search import Point, next_point, stalled
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core.learning import Training
+from weft.core.knowledge import Training
 from weft.core.model import Allocation, JobId
 from weft.core.table import Floats
-from weft.core.tasks import RESOURCES, Tasks, tasks_of
 from weft.core.view import View
+from weft.formulas.tasks import RESOURCES, Tasks, tasks_of
 from weft.pieces.place.gangs import acceptable
 from weft.pieces.place.tasks import Room, evenly, shrunk
 from weft.pieces.size.marginal import Growth, grow

@@ -7,7 +7,7 @@ from math import ceil
 
 import numpy as np
 
-from weft.core.ports import Beliefs
+from weft.core.knowledge import Beliefs
 from weft.core.table import Floats, Table
 from weft.policies.pollux.machines import Machines
 from weft.solve.genetic import Counts

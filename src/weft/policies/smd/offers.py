@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.core.learning import Ratios
 from weft.core.model import Job
 from weft.core.table import Floats
-from weft.core.tasks import RESOURCES, Tasks, Utility, tasks_of, utility_of
 from weft.core.view import View
+from weft.formulas.learning import Ratios
+from weft.formulas.tasks import RESOURCES, Tasks, Utility, tasks_of, utility_of
 from weft.pieces.place.gangs import acceptable
 from weft.solve.knapsack import Offers
 from weft.solve.sum_of_ratios import Inner, by_grid, by_scan
@@ -90,7 +90,7 @@ def _waiting(view: View) -> tuple[list[Open], list[int]]:
         if tasks is None or ratios is None:
             plain.append(row)
         else:
-            served.append(Open(row, tasks, ratios))
+            served.append(Open(row, tasks, Ratios(*ratios)))
     return served, plain
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from weft.core.convergence import Curve
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
-from weft.core.tasks import tasks_of
 from weft.core.trace import Truth
+from weft.formulas.convergence import Curve
+from weft.formulas.tasks import tasks_of
 from weft.perf.replay import Replay
 from weft.perf.training.layered import Layered, Losing, Served
 from weft.perf.training.layers import even, network_of, speed

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.core.convergence import FAMILIES, Curve
 from weft.core.errors import InvalidConfig
+from weft.formulas.convergence import FAMILIES, Curve
 
 CURVES = {
     "sgd": Curve("sgd", (0.1, 1.0, 0.2), 100.0),

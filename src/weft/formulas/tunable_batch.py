@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Tunable:
+class TunableBatch:
     """The batch a job was submitted with, its memory by batch, and its gradient noise.
 
     `noise` is the gradient noise scale, in samples, that jobs measure of themselves. How long a

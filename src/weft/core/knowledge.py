@@ -1,0 +1,229 @@
+"""What the scheduler knows of jobs beyond what they ask for: one value, of up to four parts.
+
+A `Predictor` tells how long jobs still take, `Beliefs` how fast they are on what, a `Colocation`
+how they get on beside each other, and a `Training` how their losses fall. All but the first learn
+from what running jobs report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from weft.core.model import Config, Discipline, Job
+from weft.core.profile import Profile, Sensitivity
+from weft.core.table import Floats, Rows, Table
+
+
+@dataclass(slots=True)
+class Knowledge:
+    """All that is known of jobs; a part that is None is not known to anybody.
+
+    It changes by `observe`, `learn` and `forget` alone, so that the same events lead to the same
+    knowledge. A copy or a pickle of it is a snapshot.
+    """
+
+    predictor: Predictor | None = None
+    beliefs: Beliefs | None = None
+    colocation: Colocation | None = None
+    training: Training | None = None
+
+    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
+        """A running job, on GPUs of `kind`, reported."""
+        for part in (self.beliefs, self.colocation, self.training):
+            if part is not None:
+                part.observe(job, kind, values)
+
+    def forget(self, job: Job) -> None:
+        """A job has left: nothing more will be asked of it."""
+        for part in (self.beliefs, self.colocation, self.training):
+            if part is not None:
+                part.forget(job)
+
+    def learn(self, job: Job, ran: float) -> None:
+        """A job finished after executing for `ran` seconds."""
+        if self.predictor is not None:
+            self.predictor.learn(job, ran)
+
+
+class Predictor(Protocol):
+    """How long jobs will still take, as far as anybody can know."""
+
+    @property
+    def label(self) -> str:
+        """What results print; says whether it is the truth."""
+        ...
+
+    def remaining(self, table: Table, now: float) -> Floats:
+        """Estimated seconds left of each row; infinite where nothing is known."""
+        ...
+
+    def learn(self, job: Job, ran: float) -> None:
+        """A job finished after executing for `ran` seconds."""
+        ...
+
+
+class Beliefs(Protocol):
+    """What the scheduler believes about speeds, from what jobs reported of themselves."""
+
+    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
+        """A running job reported."""
+        ...
+
+    def forget(self, job: Job) -> None:
+        """A job has left."""
+        ...
+
+    def rates(self, table: Table, kinds: Sequence[str]) -> Floats:
+        """Rows x kinds: speed on as many GPUs as asked for; 0 where a job cannot run."""
+        ...
+
+    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
+        """Rows x configurations: useful samples per second.
+
+        0 where a job cannot run; NaN in the rows of jobs that nothing is known of yet.
+        """
+        ...
+
+    def blind_goodputs(
+        self, table: Table, kinds: Sequence[str], nodes: Floats, replicas: Floats
+    ) -> Floats:
+        """Rows x shapes: goodput as if all kinds were one; NaN in rows of unknown jobs.
+
+        Batch limits are those of the first of `kinds` that a job can use.
+        """
+        ...
+
+    def units(self, table: Table, kinds: Sequence[str]) -> Floats:
+        """Rows x kinds: GPUs of the smallest size a job runs on; 0 where it cannot run."""
+        ...
+
+    def most_run(self, table: Table) -> Floats:
+        """The most replicas each row has ever run with; 0 before its first run."""
+        ...
+
+    def restart_s(self, table: Table) -> Floats:
+        """Seconds a restart is believed to cost each row."""
+        ...
+
+    def pairs(self, table: Table, kinds: Sequence[str], first: Rows, second: Rows) -> Floats | None:
+        """Pairs x kinds x 2: speeds of two rows that share devices; None where not measured."""
+        ...
+
+
+class Colocation(Protocol):
+    """What the scheduler believes about jobs that share devices."""
+
+    def profile(self, job: Job) -> Profile:
+        """What a job does with a device when alone."""
+        ...
+
+    def host(self, job: Job) -> Sensitivity | None:
+        """What CPU cores and host memory do for a job; None where nobody knows."""
+        ...
+
+    def tunable(self, job: Job) -> Tunable | None:
+        """What is known of a job whose batch size may be changed; None of any other."""
+        ...
+
+    def speeds(self, jobs: Sequence[Job], kind: str, discipline: Discipline) -> Sequence[float]:
+        """Speed of each on the same devices, as a part of its speed alone there."""
+        ...
+
+    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
+        """A running job reported."""
+        ...
+
+    def pace(self, job: Job) -> float | None:
+        """What a job last measured of its speed beside its neighbours; None before it did."""
+        ...
+
+    def forget(self, job: Job) -> None:
+        """A job has left."""
+        ...
+
+
+class Tunable(Protocol):
+    """What may be known of a job whose batch size can be changed while it runs.
+
+    `init` is the batch it was submitted with, `noise` its gradient noise scale, in samples; device
+    memory grows from `fixed_gb` by `sample_gb` a sample.
+    """
+
+    @property
+    def init(self) -> int: ...  # noqa: D102
+    @property
+    def noise(self) -> float: ...  # noqa: D102
+    @property
+    def fixed_gb(self) -> float: ...  # noqa: D102
+    @property
+    def sample_gb(self) -> float: ...  # noqa: D102
+
+    def mem_gb(self, batch: int) -> float:
+        """Peak of device memory at a batch size."""
+        ...
+
+    def efficiency(self, batch: int) -> float:
+        """Progress of a sample at a batch size, relative to one at the initial size."""
+        ...
+
+
+class LossSoFar(Protocol):
+    """How far a job has come.
+
+    `iteration` and `loss` are its last; `largest` is the largest change of loss in one iteration,
+    `recent` the last one. `gpu_s` is one iteration's time times the GPUs it ran on, 0 where
+    unknown. `law` predicts the loss at iterations; None before there is anything to fit.
+    """
+
+    @property
+    def iteration(self) -> float: ...  # noqa: D102
+    @property
+    def loss(self) -> float: ...  # noqa: D102
+    @property
+    def largest(self) -> float: ...  # noqa: D102
+    @property
+    def recent(self) -> float: ...  # noqa: D102
+    @property
+    def gpu_s(self) -> float: ...  # noqa: D102
+    @property
+    def law(self) -> Callable[[Any], Any] | None: ...  # noqa: D102
+
+
+class Training(Protocol):
+    """What the scheduler believes of trainings by workers and servers, and of falling losses."""
+
+    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
+        """A running job reported."""
+        ...
+
+    def forget(self, job: Job) -> None:
+        """A job has left."""
+        ...
+
+    def ratios(self, job: Job) -> tuple[float, float, float, float] | None:
+        """Seconds of the whole training on w workers and p servers, as coefficients.
+
+        Of 1, 1/w, w/p and 1/p; None of a job without servers.
+        """
+        ...
+
+    def step_seconds(self, job: Job, workers: int, servers: int) -> Floats | None:
+        """Servers x workers, from 0 on: seconds of an update; None of a job without servers."""
+        ...
+
+    def steps_left(self, job: Job) -> float | None:
+        """Updates until the loss hardly falls any more; None where nothing tells."""
+        ...
+
+    def seconds_left(self, job: Job) -> float | None:
+        """Seconds until the loss hardly falls any more, on what the job asked for; None if unknown.
+
+        Of jobs that reduce among themselves; those with servers are asked for `steps_left`.
+        """
+        ...
+
+    def learned(self, job: Job) -> LossSoFar | None:
+        """How far a job has come; None before its first report of a loss."""
+        ...

@@ -1,0 +1,39 @@
+"""Values for what is known of a training: its time by workers and servers, its loss so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+Law = Callable[[Any], Any]
+
+
+class Ratios(NamedTuple):
+    """Seconds of a whole training on w workers and p servers, as a sum of ratios."""
+
+    fixed: float = 0.0
+    over_w: float = 0.0
+    w_over_p: float = 0.0
+    over_p: float = 0.0
+
+    def at(self, w: Any, p: Any) -> Any:
+        """In seconds."""
+        return self.fixed + self.over_w / w + self.w_over_p * w / p + self.over_p / p
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """How far a job has come.
+
+    `iteration` and `loss` are its last; `largest` is the largest change of loss in one iteration,
+    `recent` the last one. `gpu_s` is one iteration's time times the GPUs it ran on, 0 where
+    unknown. `law` predicts the loss at iterations; None before there is anything to fit.
+    """
+
+    iteration: float
+    loss: float
+    largest: float
+    recent: float
+    gpu_s: float
+    law: Law | None = None

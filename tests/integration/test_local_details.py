@@ -349,8 +349,44 @@ def test_the_services_own_variables_are_not_the_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEFT_TOKEN", "secret")
-    monkeypatch.setenv("HARMLESS", "yes")
+    monkeypatch.setenv("NCCL_DEBUG", "yes")
 
-    run(tmp_path, job("nosy", "sh", "-c", "echo $HARMLESS [$WEFT_TOKEN]"))
+    run(tmp_path, job("nosy", "sh", "-c", "echo $NCCL_DEBUG [$WEFT_TOKEN]"))
 
     assert printed(tmp_path, "nosy") == "yes []\n"
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_secrets_of_the_services_environment_do_not_reach_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: bool
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
+    monkeypatch.setenv("WEFT_TOKEN", "hush")
+    monkeypatch.setenv("DATA_ROOT", "/data")
+    script = tmp_path / "show.py"
+    # Its own variables, and those of every process it descends from that is ours.
+    script.write_text(
+        "import os, json\n"
+        "from pathlib import Path\n"
+        "agent = Path(f'/proc/{os.getppid()}/environ').read_bytes().decode()\n"
+        "print(json.dumps([dict(os.environ), agent]))\n"
+    )
+    engine: dict[str, object] = {"warm": warm, "preload": "json", "pass_env": ("DATA_ROOT",)}
+
+    async def go() -> None:
+        made = LocalEngine(tmp_path, slots=1, cpu=True, **engine)  # type: ignore[arg-type]
+        await made.adopt(())
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                while warm and not made.is_warm:
+                    await asyncio.sleep(0.02)
+            await run_one(made, job("a", sys.executable, str(script)))
+        finally:
+            await made.close()
+
+    asyncio.run(go())
+
+    told, agent = json.loads((folder_of(tmp_path, "a", 1) / "rank-0.log").read_text())
+    assert "hush" not in json.dumps(told) + agent
+    assert told["DATA_ROOT"] == "/data"
+    assert told["PATH"] == os.environ["PATH"]

@@ -13,9 +13,9 @@ class Launch:
     """What an engine needs to run a job, beyond the devices it was given.
 
     `command` is run in `workdir` without a shell, once for each device, with `env` on top of
-    the engine's own environment. `checkpoint` is where the job keeps what it restarts from,
-    empty for none of its own. A stop may take `grace_s` seconds. A failed attempt is repeated
-    `retries` times, first after `backoff_s` seconds and then twice as long each time.
+    the harmless part of the service's environment. `checkpoint` is where the job keeps what it
+    restarts from, empty for none of its own. A stop may take `grace_s` seconds. A failed attempt
+    is repeated `retries` times, first after `backoff_s` seconds and then twice as long each time.
     CPU cores and memory are the job's (`Job.cpus`, `Job.mem_gb`).
     """
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from weft.engines.job_environment import allowed_environment
 from weft.engines.spawn import reaped, spawn
 from weft.wire.attempt import read_json, short_path, write_whole
 from weft.wire.processes import alive, start_time
@@ -69,7 +70,8 @@ class Coordinators:
         if self._running(discipline) is not None:
             return
         arguments = ["weft.node.tokens", self._path(discipline), "--discipline", discipline]
-        pid = spawn(arguments, self.root / f"tokens-{_word(discipline)}.log")
+        log_file = self.root / f"tokens-{_word(discipline)}.log"
+        pid = spawn(arguments, log_file, allowed_environment())
         self._children.append(pid)
         write_whole(self._record(discipline), {"pid": pid, "began": start_time(pid)})
         log.info("coordinator=%s pid=%d started", discipline, pid)

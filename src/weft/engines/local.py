@@ -24,6 +24,7 @@ from weft.core.events import Event, Stopped
 from weft.core.model import Allocation, Job, JobId
 from weft.engines.coordinators import Coordinators
 from weft.engines.devices import Machine, find_gpus, this_machine
+from weft.engines.job_environment import allowed_environment, check_names
 from weft.engines.mps import Mps
 from weft.engines.request import Site, adjustment, attempt_spec, check_launch
 from weft.engines.spawn import reaped, spawn
@@ -56,7 +57,8 @@ class LocalEngine:
     workers. `pin` binds ranks to their devices' part of the cores. `cpu` ignores GPUs. `mps`
     runs jobs as clients of NVIDIA's daemon where it is installed. Jobs use the stage tokens of
     the discipline they are promised with; `discipline` gives one to all. `preload` names what
-    warm workers import, joined by `/`, instead of torch.
+    warm workers import, joined by `/`, instead of torch. `pass_env` names variables of the
+    service's environment that jobs get beside those on the list of `job_environment`.
     """
 
     state: Path = field(metadata={"settable": False})
@@ -68,9 +70,11 @@ class LocalEngine:
     mps: bool = False
     discipline: str = ""
     preload: str = ""
+    pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
 
     def __post_init__(self) -> None:
         self.state = Path(self.state).absolute()
+        check_names(self.pass_env)
         gpus = () if self.cpu else find_gpus()
         self._machine: Machine = this_machine(self.name or socket.gethostname(), self.slots, gpus)
         self._watched: dict[tuple[JobId, int], Watched] = {}
@@ -130,6 +134,7 @@ class LocalEngine:
                 short_path(self.state / "warm.sock"),
                 self.state / "warm.log",
                 [name for name in self.preload.split("/") if name],
+                allowed_environment(self.pass_env),
             )
         known = set()
         for job, attempt in attempts:
@@ -248,7 +253,8 @@ class LocalEngine:
         if self._warm is not None and self._warm.fork(watched.folder):
             return
         command = ["weft.node.agent", str(watched.folder)]
-        watched.pid = spawn(command, watched.folder / AGENT_LOG)
+        env = allowed_environment(self.pass_env)
+        watched.pid = spawn(command, watched.folder / AGENT_LOG, env)
 
     def _watch(self, job: JobId, attempt: int, folder: Path) -> Watched:
         key = (job, attempt)

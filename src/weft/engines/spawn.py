@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
-def spawn(module: Sequence[str], log: Path) -> int:
+def spawn(module: Sequence[str], log: Path, env: Mapping[str, str]) -> int:
     """`python -m MODULE ARGS` in a session of its own, its output in `log`; its pid."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     return os.posix_spawn(
         sys.executable,
         [sys.executable, "-P", "-m", *module],
-        clean_env(),
+        env,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, str(log), flags, 0o644),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), flags, 0o600),
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ],
         setsid=True,
     )
-
-
-def clean_env() -> dict[str, str]:
-    """Our environment without what is ours alone: a token may be among it."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
 
 
 def reaped(pid: int) -> bool:

@@ -7,10 +7,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from weft.engines.spawn import clean_env
 
 ASK_S = 2.0
 AGAIN_S = 30.0
@@ -19,8 +17,10 @@ AGAIN_S = 30.0
 class WarmServer:
     """One server process; it may not be ready yet, or may have died: then nothing is forked."""
 
-    def __init__(self, path: str, errors: Path, modules: Sequence[str] = ()) -> None:
-        self._path, self._errors, self._modules = path, errors, modules
+    def __init__(
+        self, path: str, errors: Path, modules: Sequence[str], env: Mapping[str, str]
+    ) -> None:
+        self._path, self._errors, self._modules, self._env = path, errors, modules, env
         self._start()
 
     def _start(self) -> None:
@@ -32,7 +32,7 @@ class WarmServer:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                env=clean_env(),
+                env=self._env,
             )
 
     def look(self) -> None:

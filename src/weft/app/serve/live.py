@@ -42,7 +42,8 @@ class Settings:
     `engine` and `policy` are names with parameters. `state` is the folder of everything that
     survives; None keeps nothing, for tests. `policy` None goes on with what decided last.
     `slots` is for the local engine: CPU slots where there are no GPUs, 0 for one a core. `pairs`
-    is a file of speeds of jobs beside each other, as `weft profile` writes it.
+    is a file of speeds of jobs beside each other, as `weft profile` writes it. `pass_env` names
+    variables of the service's environment that jobs get beside the usual ones.
     """
 
     engine: str = "local"
@@ -53,6 +54,7 @@ class Settings:
     slots: int = 0
     predictor: str = ""
     pairs: str = ""
+    pass_env: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +228,10 @@ def _engine(settings: Settings) -> Engine:
         if settings.state is None:
             raise InvalidConfig(f"engine {name!r} needs a folder", hint="name one with --state")
         given["state"] = settings.state
+    if settings.pass_env:
+        if "pass_env" not in known:
+            raise InvalidConfig(f"engine {name!r} hands no variables on", hint="drop --pass-env")
+        given["pass_env"] = settings.pass_env
     if settings.slots and "slots" in known and "slots" not in params:
         given["slots"] = settings.slots
     if "coupling" in known:  # nothing real: what neighbours do to each other is the simulator's

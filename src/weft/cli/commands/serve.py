@@ -35,6 +35,13 @@ def serve(
         str,
         typer.Option(help="Speeds of jobs beside each other, as `weft profile --beside` wrote it."),
     ] = "",
+    pass_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Variable of this environment that jobs get beside the usual ones; repeatable.",
+            metavar="NAME",
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log decisions.")] = False,
 ) -> None:
     """Run the scheduler service: REST API, events, metrics.
@@ -56,7 +63,8 @@ def serve(
 
         level = logging.INFO if verbose else logging.WARNING
         logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-        settings = Settings(engine, state, host, port, policy, slots, predictor, pairs)
+        passed = tuple(pass_env or ())
+        settings = Settings(engine, state, host, port, policy, slots, predictor, pairs, passed)
         run(settings, ready=lambda url: announce(url, settings.state))
 
 

@@ -20,6 +20,7 @@ from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId
 from weft.core.registry import build
 from weft.core.scheduler import Scheduler
+from weft.core.table import Column
 from weft.testing.build import Told
 
 POLICIES = ("fifo:backfill=true", "srtf", "tiresias")
@@ -74,7 +75,7 @@ def step_us(policy: str, jobs: int, gpus: int) -> float:
 def _an_end(scheduler: Scheduler) -> Event:
     table = scheduler.state.table
     row = next(r for r, on in enumerate(table.allocations) if on is not None)
-    return Finished(table.jobs[row].id, int(table.get(row, "attempt")))
+    return Finished(table.jobs[row].id, int(table.get(row, Column.ATTEMPT)))
 
 
 def _settle(scheduler: Scheduler, now: float, events: list[Event]) -> None:

@@ -27,7 +27,7 @@ from weft.core.model import (
 from weft.core.plan import Plan
 from weft.core.scheduler import Scheduler
 from weft.core.state import State
-from weft.core.table import Floats, Rows, Table
+from weft.core.table import Column, Floats, Rows, Table
 from weft.core.trace import Trace, Truth
 from weft.core.view import View
 from weft.perf.goodput.adaptive import Adaptive
@@ -203,8 +203,8 @@ def test_a_decision_is_the_best_of_all(seed: int, p: float) -> None:
 def test_a_job_that_did_nothing_but_restart_stays_where_it_is() -> None:
     tempting = np.array([[1.0, 1.5, 100.0, 100.0, 100.0]])
     view = seen(tempting, held={0: on("a-0", 0)}, now=60.0)
-    view.table.set(0, "attempt", 3)
-    view.table.set(0, "reported", 3)  # two restarts of 30 s in 60 s of life: factor 0
+    view.table.set(0, Column.ATTEMPT, 3)
+    view.table.set(0, Column.REPORTED, 3)  # two restarts of 30 s in 60 s of life: factor 0
 
     plan = Sia().decide(view)
 

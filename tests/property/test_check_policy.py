@@ -14,6 +14,7 @@ from weft.core.errors import PlanError
 from weft.core.model import Allocation, Batch, Demand, JobId, NodeId, Slice
 from weft.core.plan import Plan
 from weft.core.policy import Policy
+from weft.core.table import Column
 from weft.core.view import View
 from weft.pieces.pack import backfill
 from weft.policies.fifo import Fifo
@@ -122,7 +123,7 @@ class MutatesTheTable:
     about = ABOUT
 
     def decide(self, view: View) -> Plan:
-        view.table.column("priority")[:] += 1.0
+        view.table.column(Column.PRIORITY)[:] += 1.0
         return sound(view)
 
 

@@ -247,8 +247,8 @@ def test_promises_are_kept_and_the_log_is_the_database(
     assert actions == machine.actions
     assert fresh.table.jobs == state.table.jobs
     assert fresh.table.allocations == state.table.allocations
-    for name in COLUMNS:
-        assert np.array_equal(fresh.table.column(name), state.table.column(name)), name
+    for name, which in COLUMNS.items():
+        assert np.array_equal(fresh.table.column(which), state.table.column(which)), name
     assert fresh.cluster == state.cluster
     assert readings(fresh.free) == readings(state.free)
     assert fresh.ended == state.ended

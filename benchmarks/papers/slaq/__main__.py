@@ -15,6 +15,7 @@ import numpy as np
 import weft
 from weft.core.about import About, Controls
 from weft.core.plan import Plan
+from weft.core.table import Column
 from weft.core.view import View
 from weft.policies.slaq import Slaq, sized
 
@@ -36,7 +37,7 @@ class Fair:
 
     def decide(self, view: View) -> Plan:
         """Equal sizes, up to what each job can use; newcomers wait where there are none left."""
-        most = view.table.column("max")
+        most = view.table.column(Column.MAX)
         level, left = np.zeros(len(most)), view.cluster.gpus
         open_ = np.flatnonzero(level < most)
         while left >= 1 and len(open_):

@@ -35,7 +35,7 @@ from weft.core.model import Allocation, Discipline, JobId, Tier
 from weft.core.plan import Plan
 from weft.core.policy import Policy
 from weft.core.state import State
-from weft.core.table import Floats
+from weft.core.table import Column, Floats
 from weft.core.view import View
 
 SHARED = Controls.SHARE | Controls.TIER
@@ -263,7 +263,7 @@ class Scheduler:
             return
         row = table.row(event.job)
         on = table.allocations[row]
-        if on is None or table.get(row, "attempt") != event.attempt:
+        if on is None or table.get(row, Column.ATTEMPT) != event.attempt:
             return
         self.knowledge.observe(table.jobs[row], self.state.cluster.kind_of(on), event.values)
 

@@ -28,7 +28,7 @@ from weft.core.events import (
 )
 from weft.core.free import Free
 from weft.core.model import Allocation, Job, JobId, NodeId, Stage
-from weft.core.table import Table
+from weft.core.table import Column, Table
 from weft.core.vacating import Vacating
 
 
@@ -101,9 +101,9 @@ class State:
         table = self.table
         for row in range(len(table)):
             job, on = table.jobs[row], table.allocations[row]
-            starting = table.get(row, "stage") == Stage.STARTING
+            starting = table.get(row, Column.STAGE) == Stage.STARTING
             if on is not None and starting and not self._vacating.holds(job.id):
-                wishes.append(Start(job, on, int(table.get(row, "attempt"))))
+                wishes.append(Start(job, on, int(table.get(row, Column.ATTEMPT))))
         return wishes
 
     # ---- one method an event
@@ -112,14 +112,14 @@ class State:
         if job.id in self.table:
             raise WeftError(f"job {job.id!r} was submitted twice")
         row = self.table.add(job, self.submissions)
-        self.table.set(row, "ran_since", now)
-        self.table.set(row, "service_since", now)
+        self.table.set(row, Column.RAN_SINCE, now)
+        self.table.set(row, Column.SERVICE_SINCE, now)
         self.submissions += 1
 
     def _reported(self, event: Reported) -> None:
         row = self._current(event.job, event.attempt)
         if row is not None:
-            self.table.set(row, "reported", event.attempt)
+            self.table.set(row, Column.REPORTED, event.attempt)
 
     def _started(self, now: float, job: JobId, attempt: int) -> None:
         row = self._current(job, attempt)
@@ -127,7 +127,7 @@ class State:
             return
         on = self.table.allocations[row]
         assert on is not None
-        self.table.set(row, "stage", Stage.RUNNING)
+        self.table.set(row, Column.STAGE, Stage.RUNNING)
         self.table.meters_on(row, now, on.gpus * on.sharing.share)
 
     def _stopped(self, now: float, job: JobId, attempt: int) -> list[Action]:
@@ -137,7 +137,7 @@ class State:
             row = self.table.row(job)
             self.table.meters_off(row, now)
             if self.table.allocations[row] is None:
-                self.table.set(row, "stage", Stage.PENDING)
+                self.table.set(row, Column.STAGE, Stage.PENDING)
         return [*self._vacating.left(job, attempt)]
 
     def _failed(self, now: float, job: JobId, attempt: int, *, retry: bool) -> list[Action]:
@@ -147,8 +147,8 @@ class State:
         if row is None:
             return self._stopped(now, job, attempt)
         self._vacate(now, row)
-        self.table.set(row, "retries", self.table.get(row, "retries") + 1)
-        self.table.set(row, "failed", now)
+        self.table.set(row, Column.RETRIES, self.table.get(row, Column.RETRIES) + 1)
+        self.table.set(row, Column.FAILED, now)
         return []
 
     def _cancelled(self, now: float, job: JobId) -> list[Action]:
@@ -212,11 +212,11 @@ class State:
     def _promise(self, job: JobId, to: Allocation) -> list[Start]:
         row = self.table.row(job)
         self.free.take(to)
-        attempt = int(self.table.get(row, "attempt")) + 1
+        attempt = int(self.table.get(row, Column.ATTEMPT)) + 1
         self.table.allocations[row] = to
-        self.table.set(row, "attempt", attempt)
-        self.table.set(row, "held", to.gpus)
-        self.table.set(row, "stage", Stage.STARTING)
+        self.table.set(row, Column.ATTEMPT, attempt)
+        self.table.set(row, Column.HELD, to.gpus)
+        self.table.set(row, Column.STAGE, Stage.STARTING)
         start = Start(self.table.jobs[row], to, attempt)
         return [] if self._vacating and self._vacating.hold(start) else [start]
 
@@ -225,14 +225,14 @@ class State:
         was = self.table.allocations[row]
         if was is None:
             return []
-        attempt = int(self.table.get(row, "attempt"))
+        attempt = int(self.table.get(row, Column.ATTEMPT))
         self.free.give(was)
         self.table.allocations[row] = None
-        self.table.set(row, "held", 0.0)
+        self.table.set(row, Column.HELD, 0.0)
         if self._vacating.drop(job):
-            self.table.set(row, "stage", Stage.PENDING)
+            self.table.set(row, Column.STAGE, Stage.PENDING)
             return []
-        self.table.set(row, "stage", Stage.STOPPING)
+        self.table.set(row, Column.STAGE, Stage.STOPPING)
         self._vacating.leave(job, attempt, was)
         return [Stop(job, attempt)]
 
@@ -240,19 +240,19 @@ class State:
         """Whether the running attempt can go on: in place, or moved live by the engine."""
         if was.devices == to.devices:
             return True
-        return self._live_resize and self.table.get(row, "stage") == Stage.RUNNING
+        return self._live_resize and self.table.get(row, Column.STAGE) == Stage.RUNNING
 
     def _change(self, now: float, row: int, to: Allocation) -> list[Action]:
         was, job = self.table.allocations[row], self.table.jobs[row]
         assert was is not None
-        attempt = int(self.table.get(row, "attempt"))
+        attempt = int(self.table.get(row, Column.ATTEMPT))
         self.free.take(to)
         self.table.allocations[row] = to
-        self.table.set(row, "held", to.gpus)
+        self.table.set(row, Column.HELD, to.gpus)
         if self._vacating.holds(job.id):
             self._vacating.replace(Start(job, to, attempt))
             return []
-        if self.table.get(row, "stage") == Stage.RUNNING:
+        if self.table.get(row, Column.STAGE) == Stage.RUNNING:
             self.table.meters_off(row, now)
             self.table.meters_on(row, now, to.gpus * to.sharing.share)
         how = Adjust if was.devices == to.devices else Resize
@@ -265,7 +265,7 @@ class State:
         if job not in self.table:
             return None
         row = self.table.row(job)
-        if self.table.allocations[row] is None or self.table.get(row, "attempt") != attempt:
+        if self.table.allocations[row] is None or self.table.get(row, Column.ATTEMPT) != attempt:
             return None
         return row
 
@@ -292,13 +292,14 @@ class State:
         self.free.give(on)
         self.table.meters_off(row, now)
         self.table.allocations[row] = None
-        self.table.set(row, "held", 0.0)
-        self.table.set(row, "stage", Stage.PENDING)
+        self.table.set(row, Column.HELD, 0.0)
+        self.table.set(row, Column.STAGE, Stage.PENDING)
 
     def _remove(self, now: float, job: JobId, *, finished: bool) -> None:
         row = self.table.row(job)
         self.table.meters_off(row, now)
-        ran, service = self.table.get(row, "ran_base"), self.table.get(row, "service_base")
+        ran = self.table.get(row, Column.RAN_BASE)
+        service = self.table.get(row, Column.SERVICE_BASE)
         self.ended.append(Ended(self.table.jobs[row], ran, service, finished))
         self.table.remove(row)
         self.reports.pop(job, None)

@@ -7,7 +7,9 @@ column is a contiguous view. Columns are read-only to policies.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from itertools import compress
+from typing import NewType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,40 +20,47 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Rows = NDArray[np.intp]
 
-COLUMNS = (
-    "seq",
-    "submitted",
-    "gpus",
-    "min",
-    "max",
-    "need",
-    "priority",
-    "tier",
-    "stage",
-    "attempt",
-    "held",
-    "ran_base",
-    "ran_rate",
-    "ran_since",
-    "service_base",
-    "service_rate",
-    "service_since",
-    "started",
-    "retries",
-    "reported",
-    "preemptible",
-    "failed",
-)
-INDEX = {name: i for i, name in enumerate(COLUMNS)}
+ColumnNumber = NewType("ColumnNumber", int)
+
+
+class Column:
+    """The columns of a table.
+
+    Plain numbers with a type of their own: numpy takes twice as long to index by members of an
+    IntEnum, and the state machine does little else.
+    """
+
+    SEQ = ColumnNumber(0)  # order of submission
+    SUBMITTED = ColumnNumber(1)
+    GPUS = ColumnNumber(2)  # devices asked for
+    MIN = ColumnNumber(3)
+    MAX = ColumnNumber(4)
+    NEED = ColumnNumber(5)  # GPUs asked for, fractions counted as such
+    PRIORITY = ColumnNumber(6)
+    TIER = ColumnNumber(7)
+    STAGE = ColumnNumber(8)
+    ATTEMPT = ColumnNumber(9)
+    HELD = ColumnNumber(10)  # devices promised now
+    RAN_BASE = ColumnNumber(11)  # seconds executed: a linear meter
+    RAN_RATE = ColumnNumber(12)
+    RAN_SINCE = ColumnNumber(13)
+    SERVICE_BASE = ColumnNumber(14)  # GPU-seconds attained: a linear meter
+    SERVICE_RATE = ColumnNumber(15)
+    SERVICE_SINCE = ColumnNumber(16)
+    STARTED = ColumnNumber(17)  # when a job first ran, infinite before
+    RETRIES = ColumnNumber(18)
+    REPORTED = ColumnNumber(19)  # the last attempt that reported
+    PREEMPTIBLE = ColumnNumber(20)
+    FAILED = ColumnNumber(21)  # when an attempt last died
+
+
+COLUMNS: Mapping[str, ColumnNumber] = {
+    name.lower(): number for name, number in vars(Column).items() if name.isupper()
+}
 
 
 class Table:
-    """The columns, and beside them the job and the allocation of each row.
-
-    `need` is GPUs asked for, fractions counted as such; `held` is GPUs promised now; `started`
-    is when a job first ran, infinite before; `failed` is when an attempt last died. `ran` and
-    `service` are linear meters of seconds executed and GPU-seconds attained.
-    """
+    """The columns, and beside them the job and the allocation of each row."""
 
     __slots__ = ("_cells", "_known", "_row_of_seq", "allocations", "jobs", "size")
 
@@ -76,50 +85,53 @@ class Table:
             self._known = dict(zip(ids, self._row_of_seq, strict=True))
         return self._known
 
-    def column(self, name: str) -> Floats:
-        """A column by name."""
-        return self._cells[INDEX[name], : self.size]
+    def column(self, which: ColumnNumber) -> Floats:
+        """One column."""
+        return self._cells[which, : self.size]
 
     # The columns policies read most, under their own names.
     @property
     def seq(self) -> Floats:
         """Order of submission; unique and never reused."""
-        return self._cells[0, : self.size]
+        return self._cells[Column.SEQ, : self.size]
 
     @property
     def submitted(self) -> Floats:
         """Submission times."""
-        return self._cells[1, : self.size]
+        return self._cells[Column.SUBMITTED, : self.size]
 
     @property
     def gpus(self) -> Floats:
         """Devices asked for."""
-        return self._cells[2, : self.size]
+        return self._cells[Column.GPUS, : self.size]
 
     @property
     def need(self) -> Floats:
         """GPUs asked for, a fraction of a device counted as that fraction."""
-        return self._cells[5, : self.size]
+        return self._cells[Column.NEED, : self.size]
 
     @property
     def held(self) -> Floats:
         """Devices promised now; 0 for a waiting job."""
-        return self._cells[10, : self.size]
+        return self._cells[Column.HELD, : self.size]
 
     @property
     def started(self) -> Floats:
         """When each job first ran; infinite before."""
-        return self._cells[17, : self.size]
+        return self._cells[Column.STARTED, : self.size]
 
     def ran(self, now: float) -> Floats:
         """Seconds each job has executed."""
-        c, n = self._cells, self.size
-        return c[11, :n] + c[12, :n] * (now - c[13, :n])
+        return self._read(Column.RAN_BASE, Column.RAN_RATE, Column.RAN_SINCE, now)
 
     def service(self, now: float) -> Floats:
         """GPU-seconds each job has attained."""
+        return self._read(Column.SERVICE_BASE, Column.SERVICE_RATE, Column.SERVICE_SINCE, now)
+
+    def _read(self, base: int, rate: int, since: int, now: float) -> Floats:
+        """A linear meter of every row."""
         c, n = self._cells, self.size
-        return c[14, :n] + c[15, :n] * (now - c[16, :n])
+        return c[base, :n] + c[rate, :n] * (now - c[since, :n])
 
     def row(self, job: JobId) -> int:
         """The row of a job; rows move when earlier jobs leave."""
@@ -132,24 +144,9 @@ class Table:
             grown = np.zeros((len(COLUMNS), 2 * n))
             grown[:, :n] = self._cells
             self._cells = grown
-        demand = job.demand
-        self._cells[:, n] = (
-            seq,
-            job.submitted,
-            demand.gpus,
-            demand.min,
-            demand.max,
-            demand.gpus * demand.share,
-            job.priority,
-            job.tier,
-            Stage.PENDING,
-            *(0.0,) * 8,
-            np.inf,
-            0.0,
-            0.0,
-            job.preemptible,
-            0.0,
-        )
+        self._cells[:, n] = 0.0
+        for which, value in _asked(job, seq):
+            self._cells[which, n] = value
         self._seq_of[job.id] = seq
         self._row_of_seq.append(seq)
         self.jobs.append(job)
@@ -168,30 +165,31 @@ class Table:
         del self.allocations[row]
         self.size = n - 1
 
-    def get(self, row: int, name: str) -> float:
+    def get(self, row: int, which: ColumnNumber) -> float:
         """One cell."""
-        return float(self._cells[INDEX[name], row])
+        return float(self._cells[which, row])
 
-    def set(self, row: int, name: str, value: float) -> None:
+    def set(self, row: int, which: ColumnNumber, value: float) -> None:
         """Write one cell; only the state does this."""
-        self._cells[INDEX[name], row] = value
+        self._cells[which, row] = value
 
     def meters_on(self, row: int, now: float, gpus: float) -> None:
         """From `now` on the job executes on `gpus` devices."""
-        c = self._cells
-        c[12, row], c[13, row] = 1.0, now
-        c[15, row], c[16, row] = gpus, now
-        if c[17, row] == np.inf:
-            c[17, row] = now
+        cells = self._cells[:, row]
+        cells[Column.RAN_RATE], cells[Column.RAN_SINCE] = 1.0, now
+        cells[Column.SERVICE_RATE], cells[Column.SERVICE_SINCE] = gpus, now
+        if cells[Column.STARTED] == np.inf:
+            cells[Column.STARTED] = now
 
     def meters_off(self, row: int, now: float) -> None:
         """The job stops executing at `now`."""
-        c = self._cells
-        if c[12, row]:
-            c[11, row] += c[12, row] * (now - c[13, row])
-            c[14, row] += c[15, row] * (now - c[16, row])
-            c[12, row] = c[15, row] = 0.0
-        c[13, row] = c[16, row] = now
+        cells = self._cells[:, row]
+        if cells[Column.RAN_RATE]:
+            ran, served = now - cells[Column.RAN_SINCE], now - cells[Column.SERVICE_SINCE]
+            cells[Column.RAN_BASE] += cells[Column.RAN_RATE] * ran
+            cells[Column.SERVICE_BASE] += cells[Column.SERVICE_RATE] * served
+            cells[Column.RAN_RATE] = cells[Column.SERVICE_RATE] = 0.0
+        cells[Column.RAN_SINCE] = cells[Column.SERVICE_SINCE] = now
 
     def pick(self, keep: Bools) -> Table:
         """A table of some rows only, in the same order."""
@@ -205,3 +203,21 @@ class Table:
         part._row_of_seq = part.seq.astype(np.int64).tolist()
         part._known = None  # most parts are never asked for a job by name
         return part
+
+
+def _asked(job: Job, seq: int) -> tuple[tuple[ColumnNumber, float], ...]:
+    """What a new row holds; every other cell is 0."""
+    demand = job.demand
+    return (
+        (Column.SEQ, seq),
+        (Column.SUBMITTED, job.submitted),
+        (Column.GPUS, demand.gpus),
+        (Column.MIN, demand.min),
+        (Column.MAX, demand.max),
+        (Column.NEED, demand.gpus * demand.share),
+        (Column.PRIORITY, job.priority),
+        (Column.TIER, job.tier),
+        (Column.STAGE, Stage.PENDING),
+        (Column.STARTED, np.inf),
+        (Column.PREEMPTIBLE, job.preemptible),
+    )

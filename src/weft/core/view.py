@@ -13,7 +13,7 @@ from weft.core.free import Free
 from weft.core.knowledge import Beliefs, Colocation, Knowledge, Training
 from weft.core.model import Allocation, Job, JobId
 from weft.core.plan import Plan
-from weft.core.table import Bools, Floats, Rows, Table
+from weft.core.table import Bools, Column, Floats, Rows, Table
 
 
 @dataclass(frozen=True)
@@ -86,12 +86,12 @@ class View:
 
     def preemptible(self) -> Bools:
         """Rows that may be stopped once they run."""
-        mask: Bools = self.table.column("preemptible") > 0.0
+        mask: Bools = self.table.column(Column.PREEMPTIBLE) > 0.0
         return mask
 
     def restoring(self) -> Bools:
         """Rows that were started but have not reported since: still loading a checkpoint."""
-        told = self.table.column("reported") == self.table.column("attempt")
+        told = self.table.column(Column.REPORTED) == self.table.column(Column.ATTEMPT)
         mask: Bools = self.running() & ~told
         return mask
 
@@ -109,8 +109,8 @@ class View:
 
     def held_for(self) -> Floats:
         """Seconds since each running row last started; 0 for the others."""
-        since = self.table.column("ran_since")
-        return np.where(self.table.column("ran_rate") > 0.0, self.now - since, 0.0)
+        since = self.table.column(Column.RAN_SINCE)
+        return np.where(self.table.column(Column.RAN_RATE) > 0.0, self.now - since, 0.0)
 
     def ranked(self, *keys: Floats, among: Bools | None = None) -> Rows:
         """Rows by the first key, then the next; ties go to the earlier job."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from weft.core.model import Config, Job
-from weft.core.table import Floats, Rows, Table
+from weft.core.table import Column, Floats, Rows, Table
 from weft.perf.restart import restart_s
 
 
@@ -44,7 +44,7 @@ class LinearBeliefs:
 
     def most_run(self, table: Table) -> Floats:
         """As many as each row may have: there is nothing to find out."""
-        return np.array(table.column("max"))
+        return np.array(table.column(Column.MAX))
 
     def restart_s(self, table: Table) -> Floats:
         """What a restart of each row's model costs."""

@@ -19,7 +19,7 @@ import numpy as np
 from weft.core.errors import InvalidConfig, did_you_mean
 from weft.core.model import Allocation, Config, Job
 from weft.core.ports import Agent, Pace
-from weft.core.table import Floats, Rows, Table
+from weft.core.table import Column, Floats, Rows, Table
 from weft.core.trace import Trace, Truth
 from weft.perf.restart import restart_s
 
@@ -188,7 +188,7 @@ class ThroughputBeliefs:
 
     def most_run(self, table: Table) -> Floats:
         """Every size is known: as many as the largest that a job takes."""
-        return table.column("max").copy()
+        return table.column(Column.MAX).copy()
 
     def restart_s(self, table: Table) -> Floats:
         """What the truth charges."""

@@ -24,7 +24,7 @@ from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
 from weft.core.model import Config, Demand
 from weft.core.plan import Plan
-from weft.core.table import Bools, Floats
+from weft.core.table import Bools, Column, Floats
 from weft.core.view import View
 from weft.pieces.place.whole_nodes import place_configs
 from weft.solve.multiple_choice import NONE, Problem, choose
@@ -140,7 +140,7 @@ class Sia:
 
     def _restart_factor(self, view: View) -> Floats:
         age = view.now - view.table.submitted
-        restarts = np.maximum(view.table.column("attempt") - 1.0, 0.0)
+        restarts = np.maximum(view.table.column(Column.ATTEMPT) - 1.0, 0.0)
         return restart_factor(age, restarts, view.believed().restart_s(view.table))
 
     def _choose(

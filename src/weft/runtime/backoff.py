@@ -13,7 +13,7 @@ from weft.core.about import About
 from weft.core.launch import Launch
 from weft.core.plan import Plan
 from weft.core.policy import Policy
-from weft.core.table import Floats
+from weft.core.table import Column, Floats
 from weft.core.view import View
 
 LONGEST_S = 300.0
@@ -49,7 +49,7 @@ class Backoff:
 
 def ready_at(view: View) -> Floats:
     """When each row may be tried again; in the past for those that never failed."""
-    retries, failed = view.table.column("retries"), view.table.column("failed")
+    retries, failed = view.table.column(Column.RETRIES), view.table.column(Column.FAILED)
     ready = np.zeros(len(view.table))
     for row in map(int, np.flatnonzero(retries)):
         launch = view.job(row).launch or _LIKE_OTHERS

@@ -13,6 +13,7 @@ from weft.core.events import Event, Failed, NodeDown, NodeUp, PolicyChanged, Sto
 from weft.core.model import JobId, NodeId, Stage
 from weft.core.ports import Store
 from weft.core.scheduler import Scheduler
+from weft.core.table import Column
 from weft.runtime.ledger import Ledger
 from weft.runtime.snapshot import Frozen, freeze, thaw
 
@@ -55,7 +56,7 @@ class Recovered:
         state = self.scheduler.state
         table = state.table
         held = {
-            (job.id, int(table.get(row, "attempt")))
+            (job.id, int(table.get(row, Column.ATTEMPT)))
             for row, job in enumerate(table.jobs)
             if table.allocations[row] is not None
         }
@@ -95,8 +96,8 @@ def reconcile(
             events.append(NodeUp(node))
     table = state.table
     for row, job in enumerate(table.jobs):
-        attempt = int(table.get(row, "attempt"))
-        if table.get(row, "stage") == Stage.RUNNING and (job.id, attempt) not in known:
+        attempt = int(table.get(row, Column.ATTEMPT))
+        if table.get(row, Column.STAGE) == Stage.RUNNING and (job.id, attempt) not in known:
             events.append(Failed(job.id, attempt, "lost while the service was away", lost=True))
     wishes: list[Start | Stop] = []
     for wish in state.wishes():

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from weft.core.model import JobId, Stage
 from weft.core.state import State
+from weft.core.table import Column
 from weft.runtime.ledger import JobRecord
 
 WORDS = {Stage.STARTING: "starting", Stage.RUNNING: "running", Stage.STOPPING: "checkpointing"}
-READ = ("stage", "retries", "failed", "ran_since")
+READ = (Column.STAGE, Column.RETRIES, Column.FAILED, Column.RAN_SINCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +34,14 @@ def status_of(record: JobRecord, state: State) -> JobStatus:
         return JobStatus(record, record.outcome)
     table = state.table
     row = table.row(job)
-    stage, retries, failed, since = (table.get(row, name) for name in READ)
+    stage, retries, failed, since = (table.get(row, which) for which in READ)
     return JobStatus(record, _word(record, stage, retries > 0 and failed == since))
 
 
 def active_words(records: Mapping[JobId, JobRecord], state: State) -> dict[JobId, str]:
     """The state of every job that has not ended: all at once, for those who count them."""
     table = state.table
-    stage, retries, failed, since = (table.column(name) for name in READ)
+    stage, retries, failed, since = (table.column(which) for which in READ)
     lately = ((retries > 0) & (failed == since)).tolist()
     return {
         job.id: _word(records[job.id], at, late)

@@ -12,12 +12,12 @@ from weft.core.events import Decided, Submitted, Woken
 from weft.core.model import Allocation, JobId
 from weft.core.ports import PerfModel
 from weft.core.scheduler import Scheduler
-from weft.core.table import Table
+from weft.core.table import Column, Table
 from weft.core.trace import Trace, Truth
 from weft.sim.driver import Driver
 from weft.sim.physics import NEVER, Physics
 
-CARRIED = ("started", "retries", "failed")
+CARRIED = (Column.STARTED, Column.RETRIES, Column.FAILED)
 
 
 class Fork(Driver):
@@ -72,7 +72,7 @@ class Fork(Driver):
                 scheduler.recall(now, event)
         ran, service = table.ran(now), table.service(now)
         for row in range(len(table)):
-            own.set(row, "ran_base", float(ran[row]))
-            own.set(row, "service_base", float(service[row]))
-            for name in CARRIED:
-                own.set(row, name, table.get(row, name))
+            own.set(row, Column.RAN_BASE, float(ran[row]))
+            own.set(row, Column.SERVICE_BASE, float(service[row]))
+            for which in CARRIED:
+                own.set(row, which, table.get(row, which))

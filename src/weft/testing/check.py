@@ -315,7 +315,7 @@ def _fingerprint(view: View) -> tuple[object, ...]:
         view.now,
         tuple(job.id for job in table.jobs),
         tuple(table.allocations),
-        tuple(table.column(name).tobytes() for name in COLUMNS),
+        tuple(table.column(which).tobytes() for which in COLUMNS.values()),
         view.history.tobytes(),
         json.dumps(encode(view.memory), default=repr),
         tuple(view.free.idle_by_kind()),

@@ -27,6 +27,7 @@ from weft.core.events import (
 )
 from weft.core.model import Allocation, Batch, Demand, Job, JobId, NodeId, Sharing, Slice, Stage
 from weft.core.state import State
+from weft.core.table import Column
 
 A, B, C = JobId("a"), JobId("b"), JobId("c")
 JOBS = {A: Job(A, demand=Demand(2)), B: Job(B, demand=Demand(2)), C: Job(C, demand=Demand(2))}
@@ -63,10 +64,10 @@ class World:
         self.tell(Started(job, self.attempt(job)))
 
     def attempt(self, job: JobId) -> int:
-        return int(self.state.table.get(self.state.table.row(job), "attempt"))
+        return int(self.state.table.get(self.state.table.row(job), Column.ATTEMPT))
 
     def stage(self, job: JobId) -> Stage:
-        return Stage(int(self.state.table.get(self.state.table.row(job), "stage")))
+        return Stage(int(self.state.table.get(self.state.table.row(job), Column.STAGE)))
 
     def held(self, job: JobId) -> Allocation | None:
         return self.state.table.allocations[self.state.table.row(job)]
@@ -162,7 +163,7 @@ def test_a_job_that_could_not_be_started_waits_again_with_a_retry_counted() -> N
     assert world.tell(StartFailed(A, 1, "no image")) == []
 
     assert (world.stage(A), world.held(A), world.idle) == (Stage.PENDING, None, 8)
-    assert world.state.table.get(0, "retries") == 1.0
+    assert world.state.table.get(0, Column.RETRIES) == 1.0
     assert world.decide(a=on(0, 1)) == [start(A, on(0, 1), 2)]
 
 
@@ -464,7 +465,7 @@ def test_a_failed_attempt_with_retry_waits_again() -> None:
 
     assert (world.stage(A), world.held(A), world.idle) == (Stage.PENDING, None, 8)
     assert world.ran(A) == 10.0
-    assert world.state.table.get(0, "retries") == 1.0
+    assert world.state.table.get(0, Column.RETRIES) == 1.0
     assert world.state.ended == []
 
 
@@ -487,7 +488,7 @@ def test_an_attempt_that_dies_while_it_is_being_stopped_has_left() -> None:
     assert world.tell(Failed(A, 1, "killed", retry=True)) == [start(B, on(0, 1))]
 
     assert world.stage(A) is Stage.PENDING
-    assert world.state.table.get(0, "retries") == 0.0
+    assert world.state.table.get(0, Column.RETRIES) == 0.0
 
 
 # ---- cancelling

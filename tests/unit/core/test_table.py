@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice, Stage, Tier
-from weft.core.table import COLUMNS, Table
+from weft.core.table import COLUMNS, Column, Table
 
 
 def job(name: str, gpus: int = 1, share: float = 1.0) -> Job:
@@ -30,7 +30,7 @@ def test_a_new_row_shows_what_was_asked_for() -> None:
 
     row = table.add(asked, seq=11)
 
-    shown = {name: table.get(row, name) for name in COLUMNS}
+    shown = {name: table.get(row, which) for name, which in COLUMNS.items()}
     known = {"seq": 11, "submitted": 7, "gpus": 4, "min": 2, "max": 8, "need": 2, "priority": 3}
     known["preemptible"] = 1
     rest = dict.fromkeys(COLUMNS, 0.0)
@@ -41,10 +41,10 @@ def test_a_new_row_shows_what_was_asked_for() -> None:
 def test_named_columns_are_the_columns_of_that_name() -> None:
     table = table_of("a", "b")
     for name in ("seq", "submitted", "gpus", "need", "held", "started"):
-        table.set(1, name, 42.0)
+        table.set(1, COLUMNS[name], 42.0)
 
         assert getattr(table, name) is not None
-        assert np.array_equal(getattr(table, name), table.column(name))
+        assert np.array_equal(getattr(table, name), table.column(COLUMNS[name]))
         assert getattr(table, name)[1] == 42.0
 
 
@@ -83,12 +83,12 @@ def test_removing_the_last_and_only_row_leaves_an_empty_table() -> None:
 def test_a_row_of_a_reused_slot_has_no_trace_of_its_predecessor() -> None:
     table = table_of("a")
     table.meters_on(0, 5.0, 3.0)
-    table.set(0, "retries", 9.0)
+    table.set(0, Column.RETRIES, 9.0)
     table.remove(0)
 
     table.add(job("b"), 1)
 
-    assert table.get(0, "retries") == 0.0
+    assert table.get(0, Column.RETRIES) == 0.0
     assert table.ran(100.0).tolist() == [0.0]
     assert table.started.tolist() == [math.inf]
 
@@ -160,7 +160,7 @@ def test_a_picked_table_is_a_copy() -> None:
     table = table_of("a", "b")
 
     part = table.pick(np.array([True, True]))
-    part.set(0, "held", 5.0)
+    part.set(0, Column.HELD, 5.0)
     part.remove(1)
 
     assert table.held.tolist() == [0.0, 0.0]
@@ -172,3 +172,7 @@ def test_nothing_can_be_picked() -> None:
 
     assert len(part) == 0
     assert part.add(job("z"), 5) == 0
+
+
+def test_columns_are_numbered_without_gaps() -> None:
+    assert sorted(COLUMNS.values()) == list(range(len(COLUMNS)))

@@ -12,6 +12,7 @@ from weft.core.events import Decided, Started, Submitted
 from weft.core.model import Allocation, Demand, Job, JobId
 from weft.core.plan import Plan
 from weft.core.state import State
+from weft.core.table import Column
 from weft.core.view import View
 from weft.pieces.order.gittins import best_gittins_index, gittins_index, past_service
 from weft.pieces.order.queues import Queues
@@ -28,8 +29,8 @@ def view_of_served(*jobs: tuple[str, int, float, bool], gpus: int = 8) -> View:
     for name, count, ran, runs in jobs:
         state.fold(0.0, Submitted(Job(JobId(name), demand=Demand(count))))
         row = state.table.row(JobId(name))
-        state.table.set(row, "ran_base", ran)
-        state.table.set(row, "service_base", ran * count)
+        state.table.set(row, Column.RAN_BASE, ran)
+        state.table.set(row, Column.SERVICE_BASE, ran * count)
         if runs:
             node = state.free.best_fit("v100", count)
             assert node is not None
@@ -103,7 +104,7 @@ def test_those_who_sank_earlier_stand_before_those_who_sank_later() -> None:
 def test_the_other_rule_orders_by_first_start() -> None:
     view = view_of_served(*((name, 1, 0.0, False) for name in "abc"))
     for row, started in enumerate((30.0, math.inf, 10.0)):
-        view.table.set(row, "started", started)
+        view.table.set(row, Column.STARTED, started)
     queues = Queues((100.0,), sticky=False)
 
     assert names(view, queues.order(view, queues.stand(view))) == "cab"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
-from weft.core.table import Floats, Table
+from weft.core.table import Column, Floats, Table
 from weft.core.trace import Trace, Truth
 from weft.perf.replay import Replay
 from weft.predict.hinted import Hinted
@@ -114,14 +114,14 @@ def test_progress_is_taken_off_and_a_job_that_outlives_its_estimate_is_about_to_
 
 def test_hints_are_trusted_less_the_time_executed() -> None:
     table = table_of(hinted("a", 60.0), hinted("b", 60.0), job("c"))
-    table.set(1, "ran_base", 20.0)
+    table.set(1, Column.RAN_BASE, 20.0)
 
     assert Hinted().remaining(table, 0.0).tolist() == [60.0, 40.0, math.inf]
 
 
 def test_a_hint_that_was_too_short_is_nothing_left() -> None:
     table = table_of(hinted("a", 60.0))
-    table.set(0, "ran_base", 100.0)
+    table.set(0, Column.RAN_BASE, 100.0)
 
     assert Hinted().remaining(table, 0.0).tolist() == [0.0]
 

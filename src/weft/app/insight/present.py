@@ -16,7 +16,7 @@ from weft.core.model import Job, JobId
 from weft.core.plan import Plan
 from weft.core.policy import Policy
 from weft.core.scheduler import Scheduler
-from weft.core.table import Floats, Table
+from weft.core.table import Column, Floats, Table
 from weft.core.view import View
 from weft.perf.replay import Replay
 from weft.sim.fork import Fork
@@ -24,6 +24,15 @@ from weft.sim.fork import Fork
 SIMULATIONS = 12
 DECISIONS = 6_000  # of all simulations together
 WORK = 2_000_000  # decisions times jobs, likewise: what a decision costs grows with them
+ASKED = (  # the columns that say what a job asks for
+    Column.GPUS,
+    Column.MIN,
+    Column.MAX,
+    Column.NEED,
+    Column.PRIORITY,
+    Column.TIER,
+    Column.PREEMPTIBLE,
+)
 HOPELESS = 2
 TINY_S = 1e-6
 SPREAD = 0.5  # sigma of the log-normal error of a predicted remaining time
@@ -80,13 +89,13 @@ class Present:
             seq = int(table.seq[row])
             fresh = Table()
             fresh.add(job, seq)
-            for name in ("gpus", "min", "max", "need", "priority", "tier", "preemptible"):
-                table.set(row, name, fresh.get(0, name))
+            for which in ASKED:
+                table.set(row, which, fresh.get(0, which))
             table.jobs[row] = job
         else:
             row = table.add(job, self.submissions)
-            table.set(row, "ran_since", self.now)
-            table.set(row, "service_since", self.now)
+            table.set(row, Column.RAN_SINCE, self.now)
+            table.set(row, Column.SERVICE_SINCE, self.now)
         return replace(self, table=table)
 
     def free(self) -> Free:

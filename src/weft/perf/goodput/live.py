@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from weft.core.model import Config, Job, JobId
-from weft.core.table import Floats, Table
+from weft.core.table import Column, Floats, Table
 from weft.perf.goodput.fit import Row
 from weft.perf.goodput.measurements import Profile
 from weft.perf.goodput.model import Limits, Noise, StepTime, best_batch, fixed_batch
@@ -64,7 +64,7 @@ class LiveBeliefs(LinearBeliefs):
 
     def most_run(self, table: Table) -> Floats:
         """The most replicas each row has run with; as many as it may have if it never reports."""
-        most = np.array(table.column("max"))
+        most = np.array(table.column(Column.MAX))
         for row, job in enumerate(table.jobs):
             if job.id in self._known:
                 most[row] = self._known[job.id].most

@@ -15,7 +15,7 @@ from weft.core.about import About, Controls
 from weft.core.model import Allocation, JobId, Tier
 from weft.core.plan import Plan
 from weft.core.policy import Policy
-from weft.core.table import Bools
+from weft.core.table import Bools, Column
 from weft.core.view import View
 from weft.pieces.wrap.fits import carried_out, fits
 
@@ -35,10 +35,10 @@ class Priority:
         """The inner policy's decision, class by class."""
         if Controls.TIER in self.about.controls:
             return self.inner.decide(view)
-        rank = view.table.column("priority")
+        rank = view.table.column(Column.PRIORITY)
         waiting = view.waiting()
         levels = np.unique(rank[waiting])[::-1]
-        filler = view.running() & view.preemptible() & (view.table.column("tier") == FILLER)
+        filler = view.running() & view.preemptible() & (view.table.column(Column.TIER) == FILLER)
         if not len(levels) or (len(levels) == 1 and not (filler & (rank < levels[0])).any()):
             return self.inner.decide(view)
         lower = waiting & (rank < levels[0])

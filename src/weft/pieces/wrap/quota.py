@@ -18,7 +18,7 @@ from weft.core.about import About, Controls
 from weft.core.model import Allocation, JobId
 from weft.core.plan import Plan
 from weft.core.policy import Policy
-from weft.core.table import Bools
+from weft.core.table import Bools, Column
 from weft.core.view import View
 from weft.pieces.wrap.fits import carried_out, fits
 from weft.pieces.wrap.rules import ANY, Rules, fill, read_rules
@@ -65,9 +65,9 @@ class Shape:
             if row in self.sizes:
                 most = self.sizes[row]
                 demand = replace(demand, max=most, gpus=min(demand.gpus, most))
-                table.set(at, "max", most)
-                table.set(at, "gpus", demand.gpus)
-                table.set(at, "need", demand.gpus * demand.share)
+                table.set(at, Column.MAX, most)
+                table.set(at, Column.GPUS, demand.gpus)
+                table.set(at, Column.NEED, demand.gpus * demand.share)
             table.jobs[at] = replace(job, demand=demand)
         return replace(view, table=table, memory=memory)
 

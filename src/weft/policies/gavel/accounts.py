@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from weft.core.table import Floats
+from weft.core.table import Column, Floats
 from weft.core.view import View
 from weft.policies.gavel.problem import Problem, Solution
 
@@ -173,5 +173,5 @@ def _restarting(view: View, since: float) -> Floats:
     table = view.table
     if view.beliefs is None:
         return np.zeros(len(table))
-    again = (table.column("attempt") > 1) & (table.column("ran_since") >= since)
+    again = (table.column(Column.ATTEMPT) > 1) & (table.column(Column.RAN_SINCE) >= since)
     return np.where(again, view.beliefs.restart_s(table), 0.0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.core.table import Bools, Floats
+from weft.core.table import Bools, Column, Floats
 from weft.core.view import View
 from weft.policies.gavel.accounts import Book
 from weft.policies.gavel.objectives import isolated
@@ -26,7 +26,7 @@ def problem_of(view: View, kinds: Sequence[str], gpus: Floats, *, packed: bool) 
     for row, job in enumerate(table.jobs):
         if job.demand.kinds:
             rates[row, [kind not in job.demand.kinds for kind in kinds]] = 0.0
-    priority = table.column("priority")
+    priority = table.column(Column.PRIORITY)
     return Problem(
         rates,
         gpus,

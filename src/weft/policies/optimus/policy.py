@@ -30,7 +30,7 @@ import numpy as np
 from weft.core.about import About, Controls, Needs
 from weft.core.model import Allocation, Config, JobId
 from weft.core.plan import Plan, merge
-from weft.core.table import Bools, Floats
+from weft.core.table import Bools, Column, Floats
 from weft.core.view import View
 from weft.pieces.place.gangs import acceptable, fewest_nodes
 from weft.pieces.size.marginal import Growth, grow
@@ -184,7 +184,7 @@ def _room(view: View) -> dict[str, int]:
 
 def _speeds(view: View) -> Speeds:
     """What is believed about every size that some job may have."""
-    limit = int(view.table.column("max").max(initial=1.0))
+    limit = int(view.table.column(Column.MAX).max(initial=1.0))
     if view.beliefs is None or not len(view.table) or not view.cluster.nodes:
         return Speeds(limit, {}, {})
     kinds = view.cluster.kinds

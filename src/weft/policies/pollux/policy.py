@@ -30,7 +30,7 @@ from weft.core.about import About, Controls
 from weft.core.errors import InvalidConfig
 from weft.core.model import JobId
 from weft.core.plan import Plan
-from weft.core.table import Floats, Rows
+from weft.core.table import Column, Floats, Rows
 from weft.core.view import View
 from weft.policies.pollux.machines import Machines
 from weft.policies.pollux.nsga import search
@@ -149,7 +149,7 @@ class Pollux:
     def _matrix(self, view: View, machines: Machines, known: Speedups, order: Rows) -> Matrix:
         """The problem of this round, jobs in order of precedence."""
         table, held = view.table, machines.held(view)
-        restarts = np.maximum(table.column("attempt") - 1.0, 0.0)
+        restarts = np.maximum(table.column(Column.ATTEMPT) - 1.0, 0.0)
         factor = restart_factor(view.now - table.submitted, restarts)
         pinned = ~view.preemptible() & view.running()
         scale = len(machines.parts) / float(machines.capacity.sum())

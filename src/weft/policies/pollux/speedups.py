@@ -8,7 +8,7 @@ from math import ceil
 import numpy as np
 
 from weft.core.knowledge import Beliefs
-from weft.core.table import Floats, Table
+from weft.core.table import Column, Floats, Table
 from weft.policies.pollux.machines import Machines
 from weft.solve.genetic import Counts
 
@@ -34,9 +34,9 @@ def speedups(table: Table, beliefs: Beliefs | None, machines: Machines) -> Speed
     """
     gpus = int(machines.capacity.sum())
     fair = ceil(gpus / len(table))
-    least = table.column("min")
-    most = table.column("max") if beliefs is None else 2.0 * beliefs.most_run(table)
-    most = np.minimum(np.clip(most, 1.0, max(machines.smallest, 1)), table.column("max"))
+    least = table.column(Column.MIN)
+    most = table.column(Column.MAX) if beliefs is None else 2.0 * beliefs.most_run(table)
+    most = np.minimum(np.clip(most, 1.0, max(machines.smallest, 1)), table.column(Column.MAX))
     size = int(max(most.max(), least.max()))
     values = np.empty((len(table), 2, size + 1))
     values[:] = np.arange(size + 1) / fair

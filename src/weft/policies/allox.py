@@ -1,0 +1,262 @@
+"""AlloX: who starts on which kind, by matching jobs to places in line.
+
+Paper       Le, Sun, Chowdhury and Liu, "AlloX: Compute Allocation in Hybrid Clusters",
+            EuroSys 2020.
+Objective   mean completion time on kinds of different speed, with `alpha` below 1 among the
+            users who hold least.
+Needs       an estimate of each job's remaining time, and its speed on each kind, from
+            beliefs; without any, all kinds count as equally fast.
+Controls    who starts, and on which kind. Nobody is stopped, unless `preempt` asks for it.
+Cost        one assignment problem when a GPU is free and somebody waits: O(c^2 G) for c
+            candidates on G GPUs.
+Deviations  the paper's jobs hold one machine; here a gang counts as its length times its GPUs
+            on each of them, and starts where the line of one of its GPUs is at its head and
+            the gang fits. That, and `preempt`, are extensions: with single GPUs and the
+            defaults the paper's matching is solved as it is. Estimates come from the
+            predictor, not from sample runs that take resources. The authors' simulator keeps
+            50 candidates, ours `cap`, the shortest on each kind in turn. Where the matching
+            would have everybody wait for a busy GPU, the shortest job starts on a free one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+
+import numpy as np
+
+from weft.core.about import About, Needs
+from weft.core.errors import InvalidConfig
+from weft.core.model import Allocation, Job, JobId
+from weft.core.plan import Plan
+from weft.core.table import Bools, Floats, Rows
+from weft.core.view import View
+from weft.pieces.place.gangs import fewest_nodes
+from weft.solve.assignment import line_up
+
+UNKNOWN_S = 3600.0  # length of a job that nothing is known of
+EPS = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Allox:
+    """Start jobs so that they end earliest on average, whichever kind they start on.
+
+    `alpha` is the part of users, those with the least share first, whose jobs take part; it is
+    doubled while none of them can start. `preempt` matches running jobs again as well, each
+    move at what a restart is believed to cost.
+    """
+
+    alpha: float = 1.0
+    cap: int = 200
+    preempt: bool = False
+
+    about = About(
+        "allox", "Le et al. 2020", needs=Needs.REMAINING, starves="a stream of shorter jobs"
+    )
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.alpha <= 1.0:
+            raise InvalidConfig(
+                f"allox: alpha={self.alpha:g} is not a part of the users",
+                hint="above 0 (one user at a time) and at most 1 (everybody)",
+            )
+        if self.cap < 1:
+            raise InvalidConfig(f"allox: cap={self.cap} must be at least 1 job")
+
+    def decide(self, view: View) -> Plan:
+        """Match the waiting jobs of the worst-off users to places in line; start the heads."""
+        if self.preempt:
+            return self._rematch(view)
+        waiting = view.waiting()
+        if not waiting.any() or not view.free.idle():
+            return Plan()
+        lengths = lengths_by_kind(view)
+        alpha = self.alpha
+        while True:
+            rows = self._candidates(view, waiting, lengths, alpha)
+            changes = _start_heads(view, rows, lengths)
+            if changes or alpha >= 1.0:
+                return Plan(changes or _start_shortest(view, rows, lengths))
+            alpha = min(2.0 * alpha, 1.0)
+
+    def _candidates(self, view: View, eligible: Bools, lengths: Floats, alpha: float) -> Rows:
+        """Rows of the worst-off users, at most `cap` of them: the shortest on each kind in turn."""
+        jobs = view.table.jobs
+        rows = np.flatnonzero(eligible)
+        rows = rows[np.isfinite(lengths[rows]).any(axis=1)]
+        if alpha < 1.0:
+            users = [owner(jobs[row]) for row in rows.tolist()]
+            admitted = worst_off(shares(view, lengths), users, alpha)
+            rows = rows[[user in admitted for user in users]]
+        cap = max(self.cap, 2 * view.free.idle())
+        return rows if len(rows) <= cap else _shortest_in_turn(rows, lengths, cap)
+
+    def _rematch(self, view: View) -> Plan:
+        """Everybody again, as if all GPUs were free; who stays where he is pays no restart."""
+        movable = view.waiting() | view.preemptible()
+        lengths = lengths_by_kind(view)
+        restart = np.zeros(len(view.table))
+        if view.beliefs is not None:
+            restart = np.nan_to_num(view.beliefs.restart_s(view.table))
+        kinds = view.cluster.kinds
+        held = view.held()
+        for row in np.flatnonzero(movable & view.running()).tolist():
+            on = held[view.job(row).id]
+            stays = kinds.index(view.cluster.kind_of(on))
+            lengths[row] += np.where(np.arange(len(kinds)) == stays, 0.0, restart[row])
+            view.free.give(on)
+        rows = self._candidates(view, movable, lengths, self.alpha)
+        target = dict(_place_heads(view, rows, lengths, keep=held))
+        fixed = {view.job(row).id: held[view.job(row).id] for row in _fixed(view, movable)}
+        rest = view.ranked(lengths.min(axis=1, initial=np.inf), among=movable)
+        target.update(_fill(view, [row for row in rest if view.job(row).id not in target], held))
+        return Plan.target(view, {**fixed, **target})
+
+
+def lengths_by_kind(view: View) -> Floats:
+    """Rows x kinds: seconds each job still needs there, infinite where it cannot run.
+
+    The estimate of a job's length is for the kind that suits it best.
+    """
+    kinds = view.cluster.kinds
+    rates = np.ones((len(view.table), len(kinds)))
+    if view.beliefs is not None:
+        rates = np.array(view.beliefs.rates(view.table, kinds), dtype=float)
+        rates[np.isnan(rates)] = 1.0
+    for row, job in enumerate(view.table.jobs):
+        if job.demand.kinds:
+            rates[row, [kind not in job.demand.kinds for kind in kinds]] = 0.0
+    gpus = np.array([view.cluster.gpus_by_kind[kind] for kind in kinds], dtype=float)
+    rates[view.table.need[:, None] > gpus + EPS] = 0.0
+    left = np.nan_to_num(view.remaining(), posinf=UNKNOWN_S)
+    best = rates.max(axis=1, initial=0.0, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lengths = np.maximum(left, 1.0)[:, None] * best / rates
+    return np.where(rates > 0.0, lengths, np.inf)
+
+
+def owner(job: Job) -> str:
+    """Whose job it is: its user's, or its tenant's where none is named."""
+    return job.user or job.tenant
+
+
+def shares(view: View, lengths: Floats) -> dict[str, float]:
+    """What each user holds, as parts of the kinds that suit its jobs best.
+
+    A job on a slower kind counts as much less as it is slower there.
+    """
+    kinds = view.cluster.kinds
+    held: dict[str, float] = {}
+    for row in np.flatnonzero(view.running()).tolist():
+        on = view.allocation(row)
+        assert on is not None
+        best = int(lengths[row].argmin())
+        here = lengths[row, kinds.index(view.cluster.kind_of(on))]
+        part = view.table.need[row] / view.cluster.gpus_by_kind[kinds[best]]
+        slower = lengths[row, best] / here if np.isfinite(here) else 1.0
+        user = owner(view.job(row))
+        held[user] = held.get(user, 0.0) + float(part * slower)
+    return held
+
+
+def worst_off(held: Mapping[str, float], users: Sequence[str], alpha: float) -> set[str]:
+    """The part `alpha` of the users in question that hold least, rounded up."""
+    ranked = sorted(dict.fromkeys(users), key=lambda user: held.get(user, 0.0))
+    return set(ranked[: ceil(alpha * len(ranked) - EPS)])
+
+
+def _start_heads(view: View, rows: Rows, lengths: Floats) -> dict[JobId, Allocation | None]:
+    """The heads of lines on free GPUs, as far as their gangs fit."""
+    changes: dict[JobId, Allocation | None] = {}
+    changes.update(_place_heads(view, rows, lengths, keep={}))
+    return changes
+
+
+def _place_heads(
+    view: View, rows: Rows, lengths: Floats, keep: Mapping[JobId, Allocation]
+) -> Iterator[tuple[JobId, Allocation]]:
+    kind_of, ready = _machines(view, lengths)
+    area = lengths[rows][:, kind_of] * np.maximum(view.table.need[rows], EPS)[:, None]
+    lines = line_up(area, ready)
+    seen: set[int] = set()
+    for machine, index in lines.heads():
+        row = int(rows[index])
+        if row in seen or ready[machine] > 0.0 or not np.isfinite(area[index, machine]):
+            continue
+        seen.add(row)
+        on = _place(view, row, view.cluster.kinds[kind_of[machine]], keep)
+        if on is not None:
+            yield view.job(row).id, on
+
+
+def _machines(view: View, lengths: Floats) -> tuple[Rows, Floats]:
+    """Every GPU: its kind, and in how many seconds the job on it ends."""
+    kinds = view.cluster.kinds
+    kind_of = [kind for kind, idle in enumerate(view.free.idle_by_kind()) for _ in range(idle)]
+    ready = [0.0] * len(kind_of)
+    for row, on in enumerate(view.table.allocations):
+        if on is None or not _taken(view, on):
+            continue
+        kind = kinds.index(view.cluster.kind_of(on))
+        left = lengths[row, kind]
+        kind_of += [kind] * on.gpus
+        ready += [float(left) if np.isfinite(left) else UNKNOWN_S] * on.gpus
+    return np.array(kind_of, np.intp), np.array(ready)
+
+
+def _taken(view: View, on: Allocation) -> bool:
+    """Whether an allocation is still promised: those given back count among the free."""
+    return not view.free.fits(on)
+
+
+def _place(view: View, row: int, kind: str, keep: Mapping[JobId, Allocation]) -> Allocation | None:
+    job = view.job(row)
+    on = keep.get(job.id)
+    if on is None or view.cluster.kind_of(on) != kind or not view.free.fits(on):
+        on = fewest_nodes(replace(job, demand=replace(job.demand, kinds=(kind,))), view.free)
+    if on is not None:
+        view.free.take(on)
+    return on
+
+
+def _start_shortest(view: View, rows: Rows, lengths: Floats) -> dict[JobId, Allocation | None]:
+    """Where everybody would wait for a busy GPU: the shortest that a free one can run."""
+    for row in rows[np.argsort(lengths[rows].min(axis=1), kind="stable")].tolist():
+        for kind in np.argsort(lengths[row], kind="stable").tolist():
+            if np.isfinite(lengths[row, kind]):
+                on = _place(view, row, view.cluster.kinds[kind], {})
+                if on is not None:
+                    return {view.job(row).id: on}
+    return {}
+
+
+def _fill(
+    view: View, rows: Sequence[int], keep: Mapping[JobId, Allocation]
+) -> Iterator[tuple[JobId, Allocation]]:
+    """What the heads of lines left, to anybody in order; who ran there stays."""
+    for row in rows:
+        job = view.job(row)
+        on = keep.get(job.id)
+        if on is None or not view.free.fits(on):
+            on = fewest_nodes(job, view.free)
+        if on is not None:
+            view.free.take(on)
+            yield job.id, on
+
+
+def _fixed(view: View, movable: Bools) -> list[int]:
+    return [int(row) for row in np.flatnonzero(view.running() & ~movable)]
+
+
+def _shortest_in_turn(rows: Rows, lengths: Floats, cap: int) -> Rows:
+    """The `cap` rows that come first when each kind names its shortest in turn."""
+    kinds = lengths.shape[1]
+    rank = np.empty((len(rows), kinds))
+    for kind in range(kinds):
+        order = np.argsort(lengths[rows, kind], kind="stable")
+        rank[order, kind] = np.arange(len(rows)) * kinds + kind
+        rank[~np.isfinite(lengths[rows, kind]), kind] = np.inf
+    chosen = np.argsort(rank.min(axis=1), kind="stable")[:cap]
+    return np.sort(rows[chosen])

@@ -1,0 +1,165 @@
+"""AlloX (EuroSys 2020): the matching against brute force, fairness between users, live rules."""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.core.errors import InvalidConfig
+from weft.core.events import Decided, Submitted
+from weft.core.model import Demand, Job, JobId
+from weft.core.state import State
+from weft.core.table import Floats
+from weft.core.view import View
+from weft.policies.allox import Allox, lengths_by_kind, shares, worst_off
+from weft.solve.assignment import Lines, line_up
+from weft.testing import check_policy, view_of
+
+FOUR = np.array([[10, 40], [20, 30], [30, 120], [5, 6]], dtype=float)
+
+
+def order_of(lines: Lines, machine: int) -> list[int]:
+    jobs = np.flatnonzero(lines.machine == machine)
+    return [int(job) for job in jobs[np.argsort(-lines.place[jobs], kind="stable")]]
+
+
+def brute_force(lengths: Floats, ready: Floats) -> float:
+    """The least sum of completion times over all assignments; each machine shortest first."""
+    jobs, machines = lengths.shape
+    best = np.inf
+    for where in product(range(machines), repeat=jobs):
+        total = 0.0
+        for machine in range(machines):
+            mine = sorted(lengths[job, machine] for job in range(jobs) if where[job] == machine)
+            ends = ready[machine] + np.cumsum(mine)
+            total += float(ends.sum())
+        best = min(best, total)
+    return best
+
+
+# ---- the worked examples
+
+
+def test_four_jobs_on_a_gpu_and_a_cpu() -> None:
+    lines = line_up(FOUR, np.zeros(2))
+
+    assert lines.total == pytest.approx(92.0)
+    assert (order_of(lines, 0), order_of(lines, 1)) == ([0, 2], [3, 1])
+
+
+def test_a_busy_gpu_delays_its_line_and_changes_no_order() -> None:
+    lines = line_up(FOUR, np.array([15.0, 0.0]))
+
+    assert lines.total == pytest.approx(122.0)
+    assert (order_of(lines, 0), order_of(lines, 1)) == ([0, 2], [3, 1])
+
+
+def test_waits_count_in_the_total_alone() -> None:
+    lengths = np.array([[1, 2], [2, 3], [4, 10]], dtype=float)
+
+    lines = line_up(lengths, np.zeros(2), np.array([5.0, 0.0, 1.0]))
+
+    assert lines.total == pytest.approx(15.0)
+    assert (order_of(lines, 0), order_of(lines, 1)) == ([0, 2], [1])
+
+
+@pytest.mark.parametrize(
+    ("alpha", "entering"), [(0.34, {"b", "c"}), (0.33, {"b"}), (1.0, {*"abc"})]
+)
+def test_the_users_who_hold_least_take_part(alpha: float, entering: set[str]) -> None:
+    held = {"a": 0.30, "b": 0.05, "c": 0.20}
+
+    assert worst_off(held, ["a", "b", "c"], alpha) == entering
+
+
+def test_a_job_on_its_slower_kind_counts_less() -> None:
+    fast, slow = (
+        Job(JobId("fast"), demand=Demand(1, kinds=("v100",)), user="one"),
+        Job(JobId("slow"), demand=Demand(1, kinds=("k80",)), user="other"),
+    )
+    view = view_of("1x4:v100+1x8:k80", fast, slow)
+    plan = Allox().decide(view)
+    ran = view.after(plan)
+    assert set(ran) == {"fast", "slow"}
+    lengths = np.array([[10.0, 40.0], [10.0, 40.0]])
+
+    state = State(view.cluster)
+    for job in (fast, slow):
+        state.fold(0.0, Submitted(job))
+    state.fold(0.0, Decided(1, dict(ran)))
+    seen = View(0.0, state.table, view.cluster, state.free)
+
+    assert shares(seen, lengths) == pytest.approx({"one": 0.25, "other": 0.0625})
+
+
+# ---- invariants
+
+
+@given(
+    st.integers(1, 5).flatmap(
+        lambda jobs: st.tuples(
+            st.lists(
+                st.lists(st.integers(1, 40), min_size=2, max_size=2), min_size=jobs, max_size=jobs
+            ),
+            st.lists(st.integers(0, 30), min_size=2, max_size=2),
+        )
+    )
+)
+def test_the_matching_is_as_good_as_the_best_of_all_schedules(
+    drawn: tuple[list[list[int]], list[int]],
+) -> None:
+    lengths, ready = np.array(drawn[0], dtype=float), np.array(drawn[1], dtype=float)
+
+    lines = line_up(lengths, ready)
+
+    assert lines.total == pytest.approx(brute_force(lengths, ready))
+    for machine in range(2):
+        there = [lengths[job, machine] for job in order_of(lines, machine)]
+        assert there == sorted(there)
+    assert line_up(2.0 * lengths, np.zeros(2)).total == pytest.approx(
+        2.0 * line_up(lengths, np.zeros(2)).total
+    )
+
+
+def test_the_total_does_not_depend_on_how_jobs_and_machines_are_numbered() -> None:
+    totals = {
+        round(line_up(FOUR[list(rows)][:, list(columns)], np.zeros(2)).total, 9)
+        for rows in permutations(range(4))
+        for columns in permutations(range(2))
+    }
+
+    assert totals == {92.0}
+
+
+def test_a_job_that_can_run_nowhere_else_is_not_lined_up_there() -> None:
+    lines = line_up(np.array([[np.inf, 9.0], [5.0, np.inf]]), np.zeros(2))
+
+    assert lines.machine.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("policy", [Allox(), Allox(alpha=0.3), Allox(preempt=True), Allox(cap=3)])
+def test_it_keeps_the_contract_of_policies(policy: Allox) -> None:
+    check_policy(policy)
+
+
+def test_an_alpha_that_is_no_part_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="alpha=0"):
+        Allox(alpha=0.0)
+
+
+def test_while_a_gpu_is_idle_somebody_starts_although_waiting_would_be_better() -> None:
+    view = view_of("1x1:v100+1x1:k80", ("only", 1, 60.0))
+
+    assert set(view.after(Allox().decide(view))) == {"only"}
+
+
+def test_lengths_are_infinite_on_kinds_a_job_does_not_accept() -> None:
+    job = Job(JobId("a"), demand=Demand(1, kinds=("k80",)))
+
+    lengths = lengths_by_kind(view_of("1x1:v100+1x1:k80", job))
+
+    assert np.isinf(lengths[0]).tolist() == [True, False]

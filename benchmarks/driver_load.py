@@ -20,6 +20,7 @@ from pathlib import Path
 from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId
 from weft.perf.linear import LinearBeliefs
+from weft.perf.replay import Replay
 from weft.predict.hinted import Hinted
 from weft.runtime.driver import Driver
 from weft.sim.engine import SimulatedEngine
@@ -30,7 +31,7 @@ async def load(
     folder: Path, policy: str, queued: int, rate: float, seconds: float
 ) -> dict[str, float]:
     """Fill the queue, then submit at `rate` for `seconds`; what was measured."""
-    engine = SimulatedEngine("63x8:a100", speed=1.0)
+    engine = SimulatedEngine("63x8:a100", speed=1.0, perf=Replay())
     store = SqliteStore(folder / "events.db")
     driver = Driver(
         engine, store, policy=policy, knowledge=lambda: Knowledge(Hinted(), LinearBeliefs())

@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "policies": {"core", "pieces", "formulas", "solve"},
     "engines": {"core", "wire"},
     "runtime": {"core"},
-    "node": {"core", "wire"},
+    "node": {"wire"},
     "train": {"wire", "perf"},
     "policy": {"core", "pieces"},
     "__main__": {"cli"},

@@ -19,6 +19,7 @@ from weft.core.model import Demand, Job, JobId, NodeId
 from weft.core.ports import Engine, Store
 from weft.engines.local import LocalEngine
 from weft.perf.linear import LinearBeliefs
+from weft.perf.replay import Replay
 from weft.predict.hinted import Hinted
 from weft.runtime.driver import AGAIN_S, Driver
 from weft.runtime.replay import decide_again
@@ -257,7 +258,7 @@ def test_what_a_recorded_real_run_decided_is_decided_again(tmp_path: Path) -> No
 
 
 def simulated(speed: float = 2000.0, cluster: str = "2x4:a100") -> SimulatedEngine:
-    return SimulatedEngine(cluster, speed=speed)
+    return SimulatedEngine(cluster, speed=speed, perf=Replay())
 
 
 def test_rounds_are_kept_in_real_time() -> None:
@@ -315,7 +316,7 @@ def test_a_policy_that_asks_too_much_of_the_engine_is_refused(tmp_path: Path) ->
             return Controls.SHARE
 
     async def run() -> None:
-        async with driving(Rigid(), MemoryStore()) as driver:
+        async with driving(Rigid(perf=Replay()), MemoryStore()) as driver:
             with pytest.raises(
                 InvalidConfig, match="'optimus' sets host, count, which this engine"
             ):
@@ -328,7 +329,10 @@ def test_a_policy_that_asks_too_much_of_the_engine_is_refused(tmp_path: Path) ->
 
         with pytest.raises(InvalidConfig, match="cannot honour"):
             await Driver(
-                Rigid(), MemoryStore(), policy="optimus", knowledge=lambda: Knowledge(Hinted())
+                Rigid(perf=Replay()),
+                MemoryStore(),
+                policy="optimus",
+                knowledge=lambda: Knowledge(Hinted()),
             ).open()
 
     asyncio.run(run())

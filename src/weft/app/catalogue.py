@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from weft.core.cluster import NAMED_CLUSTERS, parse_cluster
 from weft.core.registry import find, names, parameters
 from weft.perf.restart import OTHER_S, RESTART_S
+from weft.traces.draft import Workload
+from weft.traces.read import trace_part
 
 Rows = tuple[Sequence[str], Sequence[Sequence[str]]]
 
@@ -32,8 +34,8 @@ def _policies() -> Rows:
 def _traces() -> Rows:
     rows = []
     for name in names("trace"):
-        part = find("trace", name)
-        form = "built in" if hasattr(part, "generate") else "file format"
+        part = trace_part(name)
+        form = "built in" if isinstance(part, Workload) else "file format"
         rows.append((name, form, part.about))
     return ("trace", "form", "what it is"), sorted(rows, key=lambda row: (row[1], row[0]))
 

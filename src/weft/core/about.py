@@ -25,7 +25,16 @@ class Controls(Flag):
     BATCH = auto()  # batch size
     HOST = auto()  # CPU and memory other than in proportion to GPUs
     COUNT = auto()  # another GPU count than the job asked for
-    RESIZE = auto()  # engines only: change slices without a stop
+
+
+class Wants(Flag):
+    """What an engine must be given when it is built, beside its parameters."""
+
+    NOTHING = 0
+    STATE = auto()  # `state`: a folder for all that survives
+    SLOTS = auto()  # `slots`: CPU slots where there are no GPUs
+    VARIABLES = auto()  # `pass_env`: names of our own variables that jobs are given
+    PHYSICS = auto()  # `perf` and `coupling`: speeds of jobs alone and beside each other
 
 
 @dataclass(frozen=True, slots=True)

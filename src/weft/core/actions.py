@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.core.model import Allocation, Job, JobId, NodeId
+from weft.core.model import Allocation, Job, JobId
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +34,11 @@ class Adjust:
 
 
 @dataclass(frozen=True, slots=True)
-class Resize:
-    """Move a running attempt to other devices without a stop; the engine must support it."""
-
-    job: JobId
-    attempt: int
-    to: Allocation
-
-
-@dataclass(frozen=True, slots=True)
 class Reject:
     """Tell the submitter that a job can never run."""
 
     job: JobId
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sleep:
-    """A node may be powered down."""
-
-    node: NodeId
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,4 +48,4 @@ class Wake:
     at: float | None
 
 
-Action = Start | Stop | Adjust | Resize | Reject | Sleep | Wake
+Action = Start | Stop | Adjust | Reject | Wake

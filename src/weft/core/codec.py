@@ -18,6 +18,8 @@ import numpy as np
 from weft.core.errors import InvalidConfig
 from weft.core.events import EVENTS, Event
 
+# Fields that older logs have and nothing reads any more.
+RETIRED: Mapping[str, frozenset[str]] = {"Decided": frozenset({"asleep"})}
 _BY_NAME = {kind.__name__: kind for kind in EVENTS}
 
 
@@ -33,6 +35,8 @@ def read_event(line: str) -> tuple[float, Event]:
     at, name = record.pop("at"), record.pop("event")
     if name not in _BY_NAME:
         raise InvalidConfig(f"no event is called {name!r}", hint="the log is of a newer version?")
+    for gone in RETIRED.get(name, ()):
+        record.pop(gone, None)
     event: Event = decode(_BY_NAME[name], record)
     return at, event
 

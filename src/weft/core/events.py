@@ -144,7 +144,6 @@ class Decided:
     number: int
     changes: Mapping[JobId, Allocation | None] = field(default_factory=dict)
     rejected: Mapping[JobId, str] = field(default_factory=dict)
-    asleep: tuple[NodeId, ...] = ()
     wake_at: float | None = None
     reasons: Mapping[JobId, str] = field(default_factory=dict)
 
@@ -166,6 +165,7 @@ Event = (
     | PolicyChanged
     | Decided
 )
+OfJob = Cancelled | Started | StartFailed | Stopped | Finished | Failed | Reported | Saved | Noticed
 EVENTS: tuple[type[Event], ...] = (
     Submitted,
     Cancelled,
@@ -183,3 +183,12 @@ EVENTS: tuple[type[Event], ...] = (
     PolicyChanged,
     Decided,
 )
+
+
+def names(event: Event, job: JobId) -> bool:
+    """Whether an event is about a job."""
+    if isinstance(event, Submitted):
+        return event.job.id == job
+    if isinstance(event, Decided):
+        return job in event.changes or job in event.rejected or job in event.reasons
+    return isinstance(event, OfJob) and event.job == job

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from weft.core.errors import PlanError
-from weft.core.model import Allocation, JobId, NodeId
+from weft.core.model import Allocation, JobId
 
 
 class Holdings(Protocol):
@@ -33,7 +33,6 @@ class Plan:
 
     changes: Mapping[JobId, Allocation | None] = field(default_factory=dict)
     rejected: Mapping[JobId, str] = field(default_factory=dict)
-    asleep: tuple[NodeId, ...] = ()
     wake_at: float | None = None
     reasons: Mapping[JobId, str] = field(default_factory=dict)
     memory: object = None
@@ -53,7 +52,6 @@ def merge(plans: Iterable[Plan]) -> Plan:
     changes: dict[JobId, Allocation | None] = {}
     rejected: dict[JobId, str] = {}
     reasons: dict[JobId, str] = {}
-    asleep: list[NodeId] = []
     wakes: list[float] = []
     memories: list[object] = []
     for plan in plans:
@@ -62,9 +60,6 @@ def merge(plans: Iterable[Plan]) -> Plan:
         changes.update(plan.changes)
         rejected.update(plan.rejected)
         reasons.update(plan.reasons)
-        asleep += plan.asleep
         wakes += [plan.wake_at] if plan.wake_at is not None else []
         memories.append(plan.memory)
-    return Plan(
-        changes, rejected, tuple(asleep), min(wakes, default=None), reasons, tuple(memories)
-    )
+    return Plan(changes, rejected, min(wakes, default=None), reasons, tuple(memories))

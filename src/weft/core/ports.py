@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
-from weft.core.about import Controls
+from weft.core.about import Controls, Wants
 from weft.core.cluster import Node
 from weft.core.events import Event
 from weft.core.model import Allocation, Job, JobId
@@ -72,6 +72,19 @@ class Coupling(Protocol):
         ...
 
 
+# How a device serves several jobs that take no turns: each process has all of it for a while, or
+# kernels of several run at the same time.
+DeviceSharing = Literal["timeslicing", "mps"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineHealth:
+    """Whether an engine still hears of its jobs; `reason` says what is wrong where it is not."""
+
+    ok: bool = True
+    reason: str = ""
+
+
 class Engine(Protocol):
     """Turns actions into processes, and reports what became of them.
 
@@ -84,8 +97,28 @@ class Engine(Protocol):
     """
 
     @property
+    def wants(self) -> Wants:
+        """What its class must be given to build one; read from the class."""
+        ...
+
+    @property
     def supports(self) -> Controls:
-        """Allocation fields this engine can honour. A policy that needs more is refused."""
+        """Exactly the allocation fields it honours. A policy that sets more is refused."""
+        ...
+
+    @property
+    def real(self) -> bool:
+        """Whether jobs are processes that measure themselves; not where they are simulated."""
+        ...
+
+    @property
+    def sharing(self) -> DeviceSharing:
+        """How one of its devices serves several jobs."""
+        ...
+
+    @property
+    def health(self) -> EngineHealth:
+        """Whether it still hears of its jobs."""
         ...
 
     @property
@@ -121,6 +154,10 @@ class Engine(Protocol):
         """Tell a running attempt its new batch, share or phase, where it is."""
         ...
 
+    def hold(self, job: JobId, attempt: int, *, still: bool) -> None:
+        """Make a started attempt stand still where it is, or go on; EngineError if it cannot."""
+        ...
+
     def events(self) -> AsyncIterator[Event]:
         """Started, reported, exited and node events, in the order they happened."""
         ...
@@ -146,6 +183,13 @@ class Store(Protocol):
 
     def since(self, seq: int, limit: int | None = None) -> list[tuple[int, float, Event]]:
         """Events after number `seq`, oldest first, as `(seq, at, event)`; 0 is before all."""
+        ...
+
+    def about_job(self, job: JobId, limit: int) -> list[tuple[int, float, Event]]:
+        """The last `limit` events that name a job, oldest first; from any thread.
+
+        May take a while, and holds up nobody who appends meanwhile.
+        """
         ...
 
     def save(self, seq: int, snapshot: bytes) -> None:

@@ -176,7 +176,6 @@ class Scheduler:
             state.decisions + 1,
             plan.changes,
             plan.rejected,
-            plan.asleep,
             self._next_wake(now, plan),
             plan.reasons,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.core.actions import Action, Adjust, Reject, Resize, Sleep, Start, Stop
+from weft.core.actions import Action, Adjust, Reject, Start, Stop
 from weft.core.cluster import Cluster, Node
 from weft.core.errors import WeftError
 from weft.core.events import (
@@ -45,7 +45,7 @@ class Ended:
 class State:
     """Jobs, promises and what is still being vacated."""
 
-    def __init__(self, cluster: Cluster, *, live_resize: bool = False) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.whole = cluster
         self.table = Table()
@@ -55,7 +55,6 @@ class State:
         self.wake_at: float | None = None
         self.ended: list[Ended] = []
         self.reports: dict[JobId, Reported] = {}
-        self._live_resize = live_resize
         self._vacating = Vacating()
 
     def fold(self, now: float, event: Event) -> list[Action]:  # noqa: C901, PLR0911 - one case an event
@@ -189,7 +188,7 @@ class State:
         for job, to in decided.changes.items():
             row = self.table.row(job)
             was = self.table.allocations[row]
-            if to is not None and was is not None and self._stays(row, was, to):
+            if to is not None and was is not None and was.devices == to.devices:
                 self.free.give(was)
                 keep.append((row, to))
                 continue
@@ -202,7 +201,6 @@ class State:
             actions += self._take_away(job)
             self._remove(now, job, finished=False)
             actions.append(Reject(job, reason))
-        actions += [Sleep(node) for node in decided.asleep]
         for job, to in begin:
             actions += self._promise(job, to)
         return actions
@@ -236,15 +234,9 @@ class State:
         self._vacating.leave(job, attempt, was)
         return [Stop(job, attempt)]
 
-    def _stays(self, row: int, was: Allocation, to: Allocation) -> bool:
-        """Whether the running attempt can go on: in place, or moved live by the engine."""
-        if was.devices == to.devices:
-            return True
-        return self._live_resize and self.table.get(row, Column.STAGE) == Stage.RUNNING
-
     def _change(self, now: float, row: int, to: Allocation) -> list[Action]:
-        was, job = self.table.allocations[row], self.table.jobs[row]
-        assert was is not None
+        """Other terms on the same devices."""
+        job = self.table.jobs[row]
         attempt = int(self.table.get(row, Column.ATTEMPT))
         self.free.take(to)
         self.table.allocations[row] = to
@@ -255,8 +247,7 @@ class State:
         if self.table.get(row, Column.STAGE) == Stage.RUNNING:
             self.table.meters_off(row, now)
             self.table.meters_on(row, now, to.gpus * to.sharing.share)
-        how = Adjust if was.devices == to.devices else Resize
-        return [how(job.id, attempt, to)]
+        return [Adjust(job.id, attempt, to)]
 
     # ---- leaving
 

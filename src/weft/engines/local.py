@@ -17,11 +17,12 @@ from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequen
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft.core.about import Controls
+from weft.core.about import Controls, Wants
 from weft.core.cluster import Node
 from weft.core.errors import EngineError
 from weft.core.events import Event, Stopped
 from weft.core.model import Allocation, Job, JobId
+from weft.core.ports import DeviceSharing, EngineHealth
 from weft.engines.coordinators import Coordinators
 from weft.engines.devices import Machine, find_gpus, this_machine
 from weft.engines.job_environment import allowed_environment, check_names
@@ -47,6 +48,14 @@ log = logging.getLogger(__name__)
 POLL_S = 0.5  # agents poke; this is for those whose poke was lost
 SHORTEST_PAUSE_S = 0.005
 LOOK_S = 1.0  # between two looks after coordinators
+SUPPORTS = (
+    Controls.SHARE
+    | Controls.TIER
+    | Controls.PHASE
+    | Controls.BATCH
+    | Controls.HOST
+    | Controls.COUNT
+)
 
 
 @dataclass
@@ -72,6 +81,8 @@ class LocalEngine:
     preload: str = ""
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
 
+    wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES
+
     def __post_init__(self) -> None:
         self.state = Path(self.state).absolute()
         check_names(self.pass_env)
@@ -95,8 +106,8 @@ class LocalEngine:
 
     @property
     def supports(self) -> Controls:
-        """All but moving a job without a stop; phases come about by the order of tokens."""
-        return ~Controls.RESIZE
+        """Shares, tiers and phases by stage tokens and MPS, the host by groups or cores."""
+        return SUPPORTS
 
     @property
     def speed(self) -> float:
@@ -104,10 +115,20 @@ class LocalEngine:
         return 1.0
 
     @property
-    def gpu_sharing(self) -> str:
+    def real(self) -> bool:
+        """Jobs are processes."""
+        return True
+
+    @property
+    def sharing(self) -> DeviceSharing:
         """How a GPU serves several jobs here: mps where it is asked for and there, else slices."""
         by_mps = self.mps and self._mps.there and bool(self._machine.gpus)
         return "mps" if by_mps else "timeslicing"
+
+    @property
+    def health(self) -> EngineHealth:
+        """Whether it still hears of its jobs."""
+        return EngineHealth()
 
     async def nodes(self) -> Sequence[Node]:
         """The one machine there is."""

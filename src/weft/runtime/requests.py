@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from weft.core.actions import Adjust, Reject, Resize, Sleep, Start, Stop
+from weft.core.actions import Adjust, Reject, Start, Stop
 from weft.core.model import JobId
 from weft.core.ports import Engine
 
 log = logging.getLogger(__name__)
 
-Request = Start | Stop | Adjust | Resize | Reject | Sleep
+Request = Start | Stop | Adjust | Reject
 
 
 async def act(engine: Engine, action: Request, grace_s: Callable[[JobId], float]) -> None:
@@ -21,9 +21,7 @@ async def act(engine: Engine, action: Request, grace_s: Callable[[JobId], float]
             await engine.start(job, on, attempt)
         case Stop(job_id, attempt):
             await engine.stop(job_id, attempt, grace_s(job_id))
-        case Adjust(job_id, attempt, to) | Resize(job_id, attempt, to):
+        case Adjust(job_id, attempt, to):
             await engine.adjust(job_id, attempt, to)
         case Reject(job_id, reason):
             log.warning("job=%s rejected: %s", job_id, reason)
-        case Sleep(node):
-            log.info("node=%s may sleep", node)

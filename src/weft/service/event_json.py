@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.app.serve.live import Driver
 from weft.core.codec import encode
-from weft.core.events import Decided, Event, PolicyChanged, Submitted
+from weft.core.events import Decided, Event, OfJob, PolicyChanged, Submitted
 from weft.core.model import JobId
 from weft.service.auth import Caller
 
@@ -27,8 +27,7 @@ def event_json(
         return {**head, **body}
     if isinstance(event, PolicyChanged) and not who.admin:
         return {**head, "policy": event.policy.rpartition("|")[2]}
-    job = getattr(event, "job", None)
-    if job is not None and not _visible(driver, who, job):
+    if isinstance(event, OfJob) and not _visible(driver, who, event.job):
         return None
     return {**head, **encode(event)}
 
@@ -48,7 +47,6 @@ def _part(driver: Driver, who: Caller, event: Decided) -> Decided:
         event.number,
         own(event.changes),
         own(event.rejected),
-        event.asleep,
         event.wake_at,
         own(event.reasons),
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from weft.core.actions import Action, Adjust, Reject, Resize, Sleep, Start, Stop, Wake
+from weft.core.actions import Action, Adjust, Reject, Start, Stop, Wake
 from weft.core.cluster import Cluster
 from weft.core.errors import PlanError
 from weft.core.events import (
@@ -192,8 +192,6 @@ class Driver:
                 self.counts.rejected += 1
             case Adjust(job_id, attempt, to):
                 return self._adjust(now, job_id, attempt, to)
-            case Resize() | Sleep():
-                pass  # nothing moves live here: Scheduler is told so
         return ()
 
     def _stop(self, now: float, job: JobId, attempt: int) -> Iterable[Event]:

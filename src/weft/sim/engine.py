@@ -10,22 +10,30 @@ import asyncio
 import contextlib
 import heapq
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft.core.about import Controls
+from weft.core.about import Controls, Wants
 from weft.core.cluster import Cluster, Node, parse_cluster
+from weft.core.errors import EngineError
 from weft.core.events import Event, Failed, Finished, Reported, Started, Stopped
 from weft.core.model import Allocation, Job, JobId
-from weft.core.ports import Coupling, PerfModel
-from weft.core.registry import build
+from weft.core.ports import Coupling, DeviceSharing, EngineHealth, PerfModel
 from weft.core.trace import Trace, Truth
 from weft.sim.neighbours import Neighbours
 from weft.sim.physics import DEATH, REVIEW, Milestone, Physics
 
 Attempt = tuple[JobId, int]
 LONGEST_NAP_S = 3600.0
+SUPPORTS = (
+    Controls.SHARE
+    | Controls.TIER
+    | Controls.PHASE
+    | Controls.BATCH
+    | Controls.HOST
+    | Controls.COUNT
+)
 
 
 @dataclass(slots=True)
@@ -53,15 +61,20 @@ class SimulatedEngine:
     default_s: float = 600.0
     checkpoint_s: float = 1.0
     tick_s: float = 60.0
-    sharing: str = "timeslicing"
-    coupling: Coupling | None = field(default=None, metadata={"settable": False})
-    perf: PerfModel | None = field(default=None, metadata={"settable": False})
+    sharing: DeviceSharing = "timeslicing"
+    perf: PerfModel = field(kw_only=True, metadata={"settable": False})
+    coupling: Callable[[Cluster, DeviceSharing], Coupling] | None = field(
+        default=None, kw_only=True, metadata={"settable": False}
+    )
+
+    wants = Wants.PHYSICS
 
     def __post_init__(self) -> None:
         self._cluster: Cluster = parse_cluster(self.cluster)
-        self._perf: PerfModel = self.perf or build("perf", "replay")
         self._jobs: dict[JobId, tuple[Physics, int]] = {}
-        self._neighbours = None if self.coupling is None else Neighbours(self.coupling)
+        self._neighbours: Neighbours | None = None
+        if self.coupling is not None:
+            self._neighbours = Neighbours(self.coupling(self._cluster, self.sharing))
         self._numbered: dict[int, Attempt] = {}
         self._number = 0
         self._runs: dict[Attempt, _Run] = {}
@@ -78,8 +91,18 @@ class SimulatedEngine:
 
     @property
     def supports(self) -> Controls:
-        """Everything but moving a job without a stop."""
-        return ~Controls.RESIZE
+        """What its physics has an effect for."""
+        return SUPPORTS
+
+    @property
+    def real(self) -> bool:
+        """Nothing is started."""
+        return False
+
+    @property
+    def health(self) -> EngineHealth:
+        """There is nothing that could be lost sight of."""
+        return EngineHealth()
 
     async def nodes(self) -> Sequence[Node]:
         """The nodes of the cluster that was named."""
@@ -167,6 +190,13 @@ class SimulatedEngine:
             self._expect((job, attempt), run.physics.adjust(now, 0, to, kind))
             self._repace(now)
 
+    def hold(self, job: JobId, attempt: int, *, still: bool) -> None:
+        """Refused: there is no process to hold."""
+        raise EngineError(
+            f"attempt {attempt} of job {job!r} is no process: it cannot be told still={still}",
+            hint="the local engine can hold its jobs",
+        )
+
     # ---- time
 
     def _physics_of(self, job: Job) -> Physics:
@@ -174,7 +204,7 @@ class SimulatedEngine:
         truth = Truth(job.hints.get("duration_s", self.default_s), fails)
         return Physics(
             Trace(job.id, ((job, truth),)),
-            self._perf,
+            self.perf,
             tick_s=self.tick_s,
             neighbours=self._neighbours,
             first=self._number,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.core.events import Event
+from weft.core.events import Event, names
+from weft.core.model import JobId
 
 
 class MemoryStore:
@@ -24,6 +25,10 @@ class MemoryStore:
         until = len(self._events) if limit is None else seq + limit
         found = self._events[seq:until]
         return [(seq + i, at, event) for i, (at, event) in enumerate(found, start=1)]
+
+    def about_job(self, job: JobId, limit: int) -> list[tuple[int, float, Event]]:
+        """The last events that name a job."""
+        return [one for one in self.since(0) if names(one[2], job)][-limit:]
 
     def save(self, seq: int, snapshot: bytes) -> None:
         """Keep a snapshot."""

@@ -7,16 +7,19 @@ Write-ahead logging with a full sync at each commit: what `append` returned for 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from weft.core.codec import event_line, read_event
 from weft.core.errors import InvalidConfig, WeftError
-from weft.core.events import Event
+from weft.core.events import Event, names
+from weft.core.model import JobId
 
 VERSION = 1
 SNAPSHOTS_KEPT = 2
@@ -73,6 +76,23 @@ class SqliteStore:
                 (seq, -1 if limit is None else limit),
             ).fetchall()
         return [(number, *read_event(line)) for number, line in rows]
+
+    def about_job(self, job: JobId, limit: int) -> list[tuple[int, float, Event]]:
+        """The last events that name a job, by a connection of its own: appends go on."""
+        db = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
+        found: deque[tuple[int, float, Event]] = deque(maxlen=limit)
+        try:
+            rows = db.execute(
+                "SELECT seq, json FROM events WHERE instr(json, ?) > 0 ORDER BY seq",
+                (json.dumps(job),),
+            )
+            for seq, line in rows:
+                at, event = read_event(line)
+                if names(event, job):
+                    found.append((seq, at, event))
+        finally:
+            db.close()
+        return [*found]
 
     def save(self, seq: int, snapshot: bytes) -> None:
         """Keep a snapshot beside the one before it."""

@@ -53,6 +53,9 @@ class Workload:
     generate: Callable[[Request], Trace]
 
 
+TracePart = Format | Workload  # what the entry points of `weft.traces` name
+
+
 @lru_cache(maxsize=65_536)
 def demand(each: float, instances: int = 1, kinds: tuple[str, ...] = ()) -> Demand:
     """A gang of `instances` that want `each` GPUs; a part of a GPU becomes a share."""

@@ -9,7 +9,7 @@ from weft.core.errors import InvalidConfig, TraceError, did_you_mean
 from weft.core.trace import Trace
 from weft.traces.draft import Workload
 from weft.traces.options import Options, Request
-from weft.traces.read import load
+from weft.traces.read import load, trace_part
 
 
 def find(text: str, request: Request | None = None, options: Options | None = None) -> Trace:
@@ -28,8 +28,8 @@ def find(text: str, request: Request | None = None, options: Options | None = No
 
 def workload(name: str) -> Workload:
     """The built-in or plugged-in workload `name`."""
-    part: Workload = registry.find("trace", name)
-    if not hasattr(part, "generate"):
+    part = trace_part(name)
+    if not isinstance(part, Workload):
         raise InvalidConfig(
             f"{name!r} is a file format, not a workload",
             hint="give the file itself; its format is recognised by content",
@@ -39,5 +39,5 @@ def workload(name: str) -> Workload:
 
 def workloads() -> list[tuple[str, str]]:
     """Name and origin of every workload that needs no file."""
-    parts = [registry.find("trace", name) for name in registry.names("trace")]
-    return [(part.name, part.about) for part in parts if hasattr(part, "generate")]
+    parts = [trace_part(name) for name in registry.names("trace")]
+    return [(part.name, part.about) for part in parts if isinstance(part, Workload)]

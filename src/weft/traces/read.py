@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from weft.core import registry
-from weft.core.errors import TraceError
+from weft.core.errors import InvalidConfig, TraceError
 from weft.core.trace import Trace
-from weft.traces.draft import Format
+from weft.traces.draft import Format, TracePart
 from weft.traces.filters import finish
 from weft.traces.options import Options
 from weft.traces.source import Member, members
@@ -34,9 +34,20 @@ def recognise(path: Path) -> Format:
 def formats() -> Iterator[Format]:
     """Every registered file format, in order of name."""
     for name in registry.names("trace"):
-        part = registry.find("trace", name)
-        if hasattr(part, "sniff"):
+        part = trace_part(name)
+        if isinstance(part, Format):
             yield part
+
+
+def trace_part(name: str) -> TracePart:
+    """The file format or workload that is registered as `name`."""
+    part = registry.find("trace", name)
+    if not isinstance(part, TracePart):
+        raise InvalidConfig(
+            f"trace {name!r} is a {type(part).__name__}, neither a Format nor a Workload",
+            hint="a plug-in names one of these in its entry point; see weft.traces.draft",
+        )
+    return part
 
 
 def _claims(path: Path) -> list[tuple[Format, list[Member]]]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from weft.app.engine import colocated_on, coupled
 from weft.app.serve.live import Live, Settings
+from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
-from weft.perf.sharing.colocation import Colocated
 from weft.sim.engine import SimulatedEngine
+
+CLUSTER = parse_cluster("1x4:a100")
 
 
 def test_the_simulated_engine_has_the_truth_that_the_scheduler_believes() -> None:
@@ -15,8 +18,9 @@ def test_the_simulated_engine_has_the_truth_that_the_scheduler_believes() -> Non
 
     engine = live.driver.engine
     assert isinstance(engine, SimulatedEngine)
-    assert isinstance(engine.coupling, Colocated)
     assert engine.sharing == "mps"
+    assert engine.coupling is coupled
+    assert colocated_on(engine, CLUSTER, "") == coupled(CLUSTER, "mps")
 
 
 def test_an_unknown_way_of_sharing_is_refused_in_words() -> None:

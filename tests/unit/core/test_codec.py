@@ -104,7 +104,6 @@ SAMPLES: tuple[Event, ...] = (
         7,
         {A: FULL_ALLOCATION, JobId("b"): None},
         {JobId("c"): "too large"},
-        (NodeId("n0"), NodeId("n1")),
         wake_at=12.5,
         reasons={A: "first in line"},
     ),
@@ -237,3 +236,9 @@ def test_nested_values_survive_with_their_types() -> None:
     for f in fields(Memory):
         if f.name not in ("numbers", "spare"):
             assert getattr(back, f.name) == getattr(memory, f.name), f.name
+
+
+def test_a_log_with_fields_that_nothing_reads_any_more_is_still_read() -> None:
+    line = '{"at":3.0,"event":"Decided","number":7,"asleep":["n0","n1"],"wake_at":12.5}'
+
+    assert read_event(line) == (3.0, Decided(7, wake_at=12.5))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from weft.core.actions import Action, Adjust, Reject, Resize, Sleep, Start, Stop
+from weft.core.actions import Action, Adjust, Reject, Start, Stop
 from weft.core.cluster import parse_cluster
 from weft.core.errors import WeftError
 from weft.core.events import (
@@ -45,8 +45,8 @@ def two_nodes() -> Allocation:
 class World:
     """A state with jobs a, b and c on two nodes of four, and a clock that ticks by tens."""
 
-    def __init__(self, *, live_resize: bool = False) -> None:
-        self.state = State(parse_cluster("2x4:v100"), live_resize=live_resize)
+    def __init__(self) -> None:
+        self.state = State(parse_cluster("2x4:v100"))
         self.now = 0.0
         for job in JOBS.values():
             self.state.fold(0.0, Submitted(job))
@@ -372,24 +372,6 @@ def test_two_jobs_make_room_for_each_other_in_place() -> None:
     assert actions == [Adjust(A, 1, on(0, 1, share=0.5)), start(B, on(0, 1, share=0.5))]
 
 
-def test_an_engine_that_resizes_live_moves_a_running_job_without_a_stop() -> None:
-    world = World(live_resize=True)
-    world.running(A, on(0, 1))
-
-    assert world.decide(a=on(0, 1, 2)) == [Resize(A, 1, on(0, 1, 2))]
-
-    assert (world.stage(A), world.idle) == (Stage.RUNNING, 5)
-    world.now += 10.0
-    assert world.state.table.service(world.now)[0] == 20.0 + 30.0
-
-
-def test_a_job_that_is_still_starting_is_not_resized_live() -> None:
-    world = World(live_resize=True)
-    world.decide(a=on(0, 1))
-
-    assert world.decide(a=on(2, 3)) == [Stop(A, 1)]
-
-
 # ---- ending
 
 
@@ -659,10 +641,6 @@ def test_a_running_job_that_is_rejected_is_stopped() -> None:
 
     assert world.tell(Decided(2, rejected={A: "late"})) == [Stop(A, 1), Reject(A, "late")]
     assert world.idle == 8
-
-
-def test_nodes_may_be_sent_to_sleep() -> None:
-    assert World().tell(Decided(1, asleep=(N1,))) == [Sleep(N1)]
 
 
 # ---- reports

@@ -18,6 +18,7 @@ from weft.core.policy import Policy
 from weft.core.scheduler import Scheduler
 from weft.core.view import View
 from weft.perf.linear import LinearBeliefs
+from weft.perf.replay import Replay
 from weft.predict.hinted import Hinted
 from weft.runtime.clock import Clock
 from weft.runtime.decision import FAILED_S, LONGEST_S, PAUSE, Decisions
@@ -121,7 +122,7 @@ def test_what_a_busy_service_put_off_is_decided_and_replays_the_same() -> None:
     store = MemoryStore()
 
     async def busy() -> None:
-        engine = SimulatedEngine("2x4:a100", speed=1000.0)
+        engine = SimulatedEngine("2x4:a100", speed=1000.0, perf=Replay())
         driver = Driver(
             engine, store, policy="las", knowledge=lambda: Knowledge(Hinted(), LinearBeliefs())
         )

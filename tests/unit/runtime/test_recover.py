@@ -13,6 +13,7 @@ from weft.core.events import Decided, Event, Failed, NodeDown, NodeUp, Started, 
 from weft.core.knowledge import Knowledge
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.scheduler import Scheduler
+from weft.perf.replay import Replay
 from weft.policies.fifo import Fifo
 from weft.predict.history import History
 from weft.runtime.driver import Driver
@@ -108,7 +109,7 @@ def test_nodes_that_came_and_went_meanwhile_are_told() -> None:
 
 
 def test_a_driver_that_writes_snapshots_comes_back_the_same() -> None:
-    store, engine = MemoryStore(), SimulatedEngine("1x4:a100", speed=5000.0)
+    store, engine = MemoryStore(), SimulatedEngine("1x4:a100", speed=5000.0, perf=Replay())
 
     async def life(jobs: range) -> list[str]:
         driver = Driver(

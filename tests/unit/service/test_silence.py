@@ -6,6 +6,7 @@ import asyncio
 
 from weft.core.events import Decided, Event, Reported, Started, Stopped, Submitted
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.perf.replay import Replay
 from weft.runtime.driver import Driver
 from weft.runtime.ledger import JobRecord, Ledger
 from weft.runtime.status import JobStatus
@@ -71,7 +72,9 @@ def test_a_new_attempt_begins_without_a_word() -> None:
 
 def test_people_read_it_as_the_reason_while_the_state_stays() -> None:
     async def described() -> tuple[dict[str, object], dict[str, object]]:
-        driver = Driver(SimulatedEngine("1x1:a100", speed=1.0), MemoryStore(), policy="fifo")
+        driver = Driver(
+            SimulatedEngine("1x1:a100", speed=1.0, perf=Replay()), MemoryStore(), policy="fifo"
+        )
         await driver.open()
         try:
             describe = Describer(driver)

@@ -9,6 +9,7 @@ import pytest
 from weft.core.events import Event, Finished, Reported
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice
 from weft.core.ports import Resident
+from weft.perf.replay import Replay
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of
 from weft.sim.engine import SimulatedEngine
@@ -20,7 +21,7 @@ def job(name: str, gpus: int, **hints: float) -> Job:
 
 
 def subject() -> Subject:
-    engine = SimulatedEngine("1x4:a100", speed=1000.0)
+    engine = SimulatedEngine("1x4:a100", speed=1000.0, perf=Replay())
     return Subject(
         make=lambda: engine,
         job=lambda name, gpus: job(name, gpus, duration_s=50.0),
@@ -63,7 +64,9 @@ def test_neighbours_slow_each_other_as_in_a_simulation_and_only_while_they_are_t
     truth = coupling.speed(Resident(short, shared(0), "a100"), [Resident(long, shared(0), "a100")])
 
     async def run() -> list[tuple[float, Event]]:
-        engine = SimulatedEngine("1x2:a100", speed=1000.0, coupling=coupling)
+        engine = SimulatedEngine(
+            "1x2:a100", speed=1000.0, coupling=lambda *_: coupling, perf=Replay()
+        )
         await engine.adopt(())
         for one, gpu in ((short, 0), (long, 0), (alone, 1)):
             await engine.start(one, shared(gpu), 1)
@@ -88,7 +91,9 @@ def test_terms_that_change_change_the_speed_of_both() -> None:
     pair = [job(name, 1, duration_s=400.0) for name in ("a", "b")]
 
     async def run() -> list[tuple[float, Event]]:
-        engine = SimulatedEngine("1x2:a100", speed=1000.0, coupling=coupling)
+        engine = SimulatedEngine(
+            "1x2:a100", speed=1000.0, coupling=lambda *_: coupling, perf=Replay()
+        )
         await engine.adopt(())
         for one in pair:
             await engine.start(one, shared(0), 1)

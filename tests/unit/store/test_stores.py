@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from weft.core.errors import InvalidConfig, WeftError
-from weft.core.events import Cancelled, Event, Started, Submitted
+from weft.core.events import Cancelled, Decided, Event, Started, Submitted
 from weft.core.launch import Launch
 from weft.core.model import Job, JobId
 from weft.core.ports import Store
@@ -109,3 +109,13 @@ def test_a_batch_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) ->
 
     assert len(store.since(0)) == 1
     store.close()
+
+
+def test_events_of_one_job_are_found_among_those_of_others(store: Store) -> None:
+    b = JobId('b"\u00e9')
+    store.append([*EVENTS, (4.0, Submitted(Job(b))), (5.0, Started(b, 1))])
+    store.append([(6.0, Decided(1, {A: None})), (7.0, Decided(2, reasons={b: "waits for a"}))])
+
+    assert [seq for seq, _, _ in store.about_job(b, 10)] == [4, 5, 7]
+    assert [seq for seq, _, _ in store.about_job(A, 2)] == [3, 6]
+    assert store.about_job(JobId("waits for a"), 10) == []

@@ -16,12 +16,13 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from weft.app.engine import build_real_engine
 from weft.app.measure.script import Wanted, room
 from weft.core.errors import InvalidConfig
 from weft.core.events import Event, Failed, Finished, Reported, StartFailed, Stopped
 from weft.core.launch import Launch
 from weft.core.model import Allocation, Demand, Job, JobId
-from weft.core.registry import build
+from weft.core.ports import Engine
 
 READY_STEPS = 8  # the first of a script pay for allocations and compilations
 TAKE_UP_S = 0.5  # until everybody who goes on is at full speed
@@ -88,8 +89,8 @@ def beside(
     every = combinations(range(len(scripts)), 2)
     pairs = [pair for pair in every if every_pair or pair[0] == 0]
     with tempfile.TemporaryDirectory(prefix="weft-profile-") as state:
-        engine = build("engine", wanted.engine, state=Path(state))
-        if mps and engine.gpu_sharing != "mps":
+        engine = build_real_engine(wanted.engine, Path(state))
+        if mps and engine.sharing != "mps":
             raise InvalidConfig(
                 "there is no MPS here: it needs a GPU and nvidia-cuda-mps-control",
                 hint="leave --mps out to measure time slicing",
@@ -107,7 +108,7 @@ class _Crew:
         workdir: Path,
         wanted: Wanted,
         progress: Callable[[str], None],
-        engine: Any,
+        engine: Engine,
     ) -> None:
         self._scripts, self._workdir = scripts, workdir
         self._wanted, self._progress = wanted, progress
@@ -140,7 +141,7 @@ class _Crew:
         return PairTable(
             node.kind,
             self._wanted.gpus,
-            engine.gpu_sharing,
+            engine.sharing,
             time.monotonic() - began,
             tuple(alone),
             tuple(together),

@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from weft.app.engine import build_real_engine
 from weft.core.cluster import Node
 from weft.core.errors import InvalidConfig
 from weft.core.events import Event, Failed, Finished, Reported, StartFailed, Stopped
 from weft.core.launch import Launch
 from weft.core.model import Allocation, Batch, Demand, Job, JobId, NodeId, Slice
 from weft.core.ports import Engine
-from weft.core.registry import build
 
 SETTLE_STEPS = 5  # the first of a size pay for allocations and are not representative
 TAKE_UP_S = 1.0
@@ -108,7 +108,7 @@ async def _measure(
     wanted: Wanted,
     progress: Callable[[str], None],
 ) -> Measured:
-    engine = build("engine", wanted.engine, state=state)
+    engine = build_real_engine(wanted.engine, state)
     node, on = await room(engine, wanted)
     launch = Launch(tuple(command), str(workdir), dict(wanted.env or {}), retries=0)
     run = _Run(engine, launch, on, wanted, progress)

@@ -5,22 +5,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from weft.app.engine import build_engine, colocated_on
 from weft.app.serve.hinted_or_history import HintedOrAlike
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge import Knowledge, Predictor
 from weft.core.model import Job
-from weft.core.ports import Engine, Store
-from weft.core.registry import build, find, parse
+from weft.core.ports import Store
+from weft.core.registry import build, parse
 from weft.perf.goodput.live import LiveBeliefs
-from weft.perf.sharing.batching import batching_of
-from weft.perf.sharing.colocation import Colocated
-from weft.perf.sharing.device_models import Unordered, profile_of, unordered
-from weft.perf.sharing.interference import MPS, TIMESLICING
 from weft.perf.training.live_training import LiveTraining
 from weft.runtime.admit import check_job
 from weft.runtime.driver import Driver
@@ -97,8 +94,11 @@ class Live:
         if folder is not None:
             _make_folder(folder)
             self.quotas = read_quotas(folder / QUOTA_FILE)
+        self._cluster = Cluster(())
         policy = settings.policy
-        engine: Engine = _engine(settings)
+        engine = build_engine(
+            settings.engine, state=folder, slots=settings.slots, pass_env=settings.pass_env
+        )
         self.store: Store = MemoryStore() if folder is None else SqliteStore(folder / LOG_FILE)
         self.driver = Driver(
             engine,
@@ -107,7 +107,7 @@ class Live:
             knowledge=lambda: Knowledge(
                 _predictor(settings.predictor),
                 LiveBeliefs(),
-                _together(engine, settings.pairs),
+                colocated_on(engine, self._cluster, settings.pairs),
                 LiveTraining(),
             ),
         )
@@ -125,6 +125,7 @@ class Live:
     async def open(self) -> None:
         """Replay, reconcile, begin; nothing stays open if that fails."""
         try:
+            self._cluster = Cluster(tuple(await self.driver.engine.nodes()))
             await self.driver.open()
             wanted = self.quotas.around(self.policy)
             if self.driver.policy != wanted:
@@ -191,24 +192,6 @@ def write_private(path: Path, body: Any) -> None:
     fresh.replace(path)
 
 
-def _together(engine: Engine, pairs: str) -> Colocated:
-    """What is believed of jobs on the same devices; of simulated ones it is the truth."""
-    sharing = getattr(engine, "sharing", "")
-    if sharing:
-        return coupled(sharing)
-    return Colocated(profile_of, unordered(getattr(engine, "gpu_sharing", TIMESLICING), pairs))
-
-
-def coupled(sharing: str) -> Colocated:
-    """What jobs on the same devices do to each other; `weft simulate` has the same."""
-    if sharing not in (MPS, TIMESLICING):
-        raise InvalidConfig(
-            f"a device does not serve several jobs by {sharing!r}",
-            hint=f"sharing is {TIMESLICING} or {MPS}",
-        )
-    return Colocated(profile_of, Unordered(sharing), batching=batching_of)
-
-
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -216,28 +199,6 @@ def _make_folder(folder: Path) -> None:
         raise InvalidConfig(
             f"cannot keep state in {folder}: {error.strerror}", hint="name another --state folder"
         ) from error
-
-
-def _engine(settings: Settings) -> Engine:
-    """The engine that was named, told of the state folder and slots if it has a use for them."""
-    name, params = parse(settings.engine)
-    part = find("engine", name)
-    known = {f.name for f in fields(part)} if is_dataclass(part) else set()
-    given: dict[str, object] = {}
-    if "state" in known:
-        if settings.state is None:
-            raise InvalidConfig(f"engine {name!r} needs a folder", hint="name one with --state")
-        given["state"] = settings.state
-    if settings.pass_env:
-        if "pass_env" not in known:
-            raise InvalidConfig(f"engine {name!r} hands no variables on", hint="drop --pass-env")
-        given["pass_env"] = settings.pass_env
-    if settings.slots and "slots" in known and "slots" not in params:
-        given["slots"] = settings.slots
-    if "coupling" in known:  # nothing real: what neighbours do to each other is the simulator's
-        given["coupling"] = coupled(params.get("sharing", TIMESLICING))
-    engine: Engine = build("engine", settings.engine, **given)
-    return engine
 
 
 def _predictor(spec: str) -> Predictor:

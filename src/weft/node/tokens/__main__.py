@@ -8,7 +8,7 @@ import logging
 import sys
 from pathlib import Path
 
-from weft.core.errors import InvalidConfig, WeftError
+from weft.node.errors import NodeError
 from weft.node.tokens.coordinator import Coordinator
 from weft.node.tokens.disciplines import DISCIPLINES, discipline
 from weft.node.tokens.groups import within_groups
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         order = within_groups(discipline(asked.discipline))
         coordinator = Coordinator(order, slots(asked.slots))
         asyncio.run(Server(coordinator, asked.socket).serve())
-    except WeftError as error:
+    except NodeError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
     return 0
@@ -43,7 +43,7 @@ def slots(text: str) -> dict[str, int]:
     for pair in filter(None, text.split(",")):
         token, _, count = pair.partition("=")
         if not token or not count.isdigit() or int(count) < 1:
-            raise InvalidConfig(f"cannot use slots {pair!r}", hint="write them as in cpu=4,io=2")
+            raise NodeError(f"cannot use slots {pair!r}", hint="write them as in cpu=4,io=2")
         found[token] = int(count)
     return found
 

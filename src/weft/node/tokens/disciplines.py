@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from typing import Protocol
 
-from weft.core.errors import InvalidConfig, UnknownName, did_you_mean
+from weft.node.errors import NodeError
 from weft.node.tokens.members import Book, Key, Member, Request
 
 NEVER = float("inf")
@@ -262,8 +263,9 @@ def discipline(text: str) -> Discipline:
     """By name, with parameters as in `timeslice:quantum_s=0.5`."""
     name, _, rest = text.partition(":")
     if name not in DISCIPLINES:
-        raise UnknownName(
-            f"no discipline named {name!r}{did_you_mean(name, DISCIPLINES)}",
+        close = get_close_matches(name, DISCIPLINES, n=1)
+        raise NodeError(
+            f"no discipline named {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""),
             hint=f"there are {', '.join(DISCIPLINES)}",
         )
     made = DISCIPLINES[name]()
@@ -275,7 +277,7 @@ def discipline(text: str) -> Discipline:
         except ValueError:
             number = 0.0
         if key not in known or number <= 0.0:
-            raise InvalidConfig(
+            raise NodeError(
                 f"discipline {name!r}: cannot use {pair!r}",
                 hint=f"parameters are positive numbers: {', '.join(known) or 'none'}",
             )

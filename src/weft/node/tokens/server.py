@@ -11,7 +11,7 @@ import stat
 import time
 from pathlib import Path
 
-from weft.core.errors import EngineError
+from weft.node.errors import NodeError
 from weft.node.tokens.coordinator import Coordinator, Out
 from weft.node.tokens.members import Key
 from weft.wire.errors import WireError
@@ -35,7 +35,7 @@ class Server:
     async def serve(self) -> None:
         """Until SIGTERM or SIGINT; the socket is removed at the end."""
         if len(str(self._path).encode()) > LONGEST_PATH:
-            raise EngineError(
+            raise NodeError(
                 f"the socket's path is longer than {LONGEST_PATH} bytes: {self._path}",
                 hint="choose a shorter folder, such as one under /tmp",
             )

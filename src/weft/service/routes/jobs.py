@@ -10,7 +10,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from weft.app.insight.job_events import events_about
 from weft.app.serve.live import Driver, JobStatus, active_words
 from weft.core.model import Job, JobId
 from weft.service.auth import Caller
@@ -76,7 +75,7 @@ async def job_events(
 ) -> Json:
     """The last events of the log that are about a job, oldest first."""
     job = find_job(service, who, job_id).record.job.id
-    rows = await asyncio.to_thread(events_about, service.live.store, job, limit)
+    rows = await asyncio.to_thread(service.live.store.about_job, job, limit)
     told = [event_json(service.driver, who, *row) for row in rows]
     return Json({"events": [one for one in told if one is not None]})
 

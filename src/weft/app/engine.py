@@ -1,0 +1,71 @@
+"""Build the engine that was named, with what its class says it wants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from weft.core.about import Wants
+from weft.core.cluster import Cluster
+from weft.core.errors import InvalidConfig
+from weft.core.ports import DeviceSharing, Engine
+from weft.core.registry import build, find, parse
+from weft.perf.replay import Replay
+from weft.perf.sharing.batching import batching_of
+from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.device_models import Unordered, profile_of, unordered
+from weft.perf.sharing.host import ByModel, shipped
+
+
+def build_engine(
+    spec: str,
+    *,
+    state: Path | None = None,
+    slots: int = 0,
+    pass_env: tuple[str, ...] = (),
+) -> Engine:
+    """The engine that `spec` names; `slots` 0 leaves their number to it."""
+    name, params = parse(spec)
+    wants: Wants = find("engine", name).wants
+    given: dict[str, object] = {}
+    if Wants.STATE in wants:
+        if state is None:
+            raise InvalidConfig(f"engine {name!r} needs a folder", hint="name one with --state")
+        given["state"] = state
+    if Wants.SLOTS in wants and slots and "slots" not in params:
+        given["slots"] = slots
+    if pass_env:
+        if Wants.VARIABLES not in wants:
+            raise InvalidConfig(f"engine {name!r} hands no variables on", hint="drop --pass-env")
+        given["pass_env"] = pass_env
+    if Wants.PHYSICS in wants:
+        given |= {"perf": Replay(), "coupling": coupled}
+    engine: Engine = build("engine", spec, **given)
+    return engine
+
+
+def build_real_engine(spec: str, state: Path) -> Engine:
+    """The same for who measures processes; InvalidConfig where there are none."""
+    engine = build_engine(spec, state=state)
+    if not engine.real:
+        raise InvalidConfig(
+            f"engine {spec!r} runs no processes, so there is nothing to measure",
+            hint="choose --engine local",
+        )
+    return engine
+
+
+def colocated_on(engine: Engine, cluster: Cluster, pairs: str) -> Colocated:
+    """What is believed of jobs on the same devices; of simulated ones it is the truth."""
+    if not engine.real:
+        return coupled(cluster, engine.sharing)
+    return Colocated(profile_of, unordered(engine.sharing, pairs))
+
+
+def coupled(cluster: Cluster, sharing: DeviceSharing) -> Colocated:
+    """What neighbours, host and batch do to a job's speed; `weft simulate` has the same."""
+    return Colocated(
+        profile_of,
+        Unordered(sharing),
+        sensitivity=ByModel.on(cluster, shipped()),
+        batching=batching_of,
+    )

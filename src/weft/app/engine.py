@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from weft.core.about import Wants
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
 from weft.core.ports import DeviceSharing, Engine
 from weft.core.registry import build, find, parse
+from weft.engines.users_file import Identity
 from weft.perf.replay import Replay
 from weft.perf.sharing.batching import batching_of
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of, unordered
 from weft.perf.sharing.host import ByModel, shipped
+
+NOBODY: Mapping[str, Identity] = MappingProxyType({})
 
 
 def build_engine(
@@ -22,6 +27,7 @@ def build_engine(
     state: Path | None = None,
     slots: int = 0,
     pass_env: tuple[str, ...] = (),
+    users: Mapping[str, Identity] = NOBODY,
 ) -> Engine:
     """The engine that `spec` names; `slots` 0 leaves their number to it."""
     name, params = parse(spec)
@@ -37,6 +43,10 @@ def build_engine(
         if Wants.VARIABLES not in wants:
             raise InvalidConfig(f"engine {name!r} hands no variables on", hint="drop --pass-env")
         given["pass_env"] = pass_env
+    if users:
+        if Wants.USERS not in wants:
+            raise InvalidConfig(f"engine {name!r} runs no jobs as users", hint="drop --users")
+        given["users"] = users
     if Wants.PHYSICS in wants:
         given |= {"perf": Replay(), "coupling": coupled}
     engine: Engine = build("engine", spec, **given)

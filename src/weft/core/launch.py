@@ -16,6 +16,8 @@ class Launch:
     the harmless part of the service's environment. `checkpoint` is where the job keeps what it
     restarts from, empty for none of its own. A stop may take `grace_s` seconds. A failed attempt
     is repeated `retries` times, first after `backoff_s` seconds and then twice as long each time.
+    `account` is whose rights it has on the machine, by the service's list of users; empty means
+    its tenant's. Only the service sets it.
     CPU cores and memory are the job's (`Job.cpus`, `Job.mem_gb`).
     """
 
@@ -27,3 +29,4 @@ class Launch:
     grace_s: float = DEFAULT_GRACE_S
     retries: int = 3
     backoff_s: float = 2.0
+    account: str = ""

@@ -70,6 +70,7 @@ class Coordinators:
         if self._running(discipline) is not None:
             return
         arguments = ["weft.node.tokens", self._path(discipline), "--discipline", discipline]
+        arguments += ["--state", str(self.root)]
         log_file = self.root / f"tokens-{_word(discipline)}.log"
         pid = spawn(arguments, log_file, allowed_environment())
         self._children.append(pid)

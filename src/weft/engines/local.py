@@ -29,6 +29,7 @@ from weft.engines.job_environment import allowed_environment, check_names
 from weft.engines.mps import Mps
 from weft.engines.request import Site, adjustment, attempt_spec, check_launch
 from weft.engines.spawn import reaped, spawn
+from weft.engines.users import check_users, let_through, make_folder, user_of
 from weft.engines.warm_server import WarmServer
 from weft.engines.watch import Watched
 from weft.wire.attempt import (
@@ -42,6 +43,7 @@ from weft.wire.attempt import (
     short_path,
     write_whole,
 )
+from weft.wire.identity import Identity
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +69,8 @@ class LocalEngine:
     runs jobs as clients of NVIDIA's daemon where it is installed. Jobs use the stage tokens of
     the discipline they are promised with; `discipline` gives one to all. `preload` names what
     warm workers import, joined by `/`, instead of torch. `pass_env` names variables of the
-    service's environment that jobs get beside those on the list of `job_environment`.
+    service's environment that jobs get beside those on the list of `job_environment`. `users`
+    says whom jobs run as, by account or tenant; with none they all run as the service does.
     """
 
     state: Path = field(metadata={"settable": False})
@@ -80,12 +83,14 @@ class LocalEngine:
     discipline: str = ""
     preload: str = ""
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
+    users: Mapping[str, Identity] = field(default_factory=dict, metadata={"settable": False})
 
-    wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES
+    wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES | Wants.USERS
 
     def __post_init__(self) -> None:
         self.state = Path(self.state).absolute()
         check_names(self.pass_env)
+        check_users(self.users, self.state)
         gpus = () if self.cpu else find_gpus()
         self._machine: Machine = this_machine(self.name or socket.gethostname(), self.slots, gpus)
         self._watched: dict[tuple[JobId, int], Watched] = {}
@@ -136,7 +141,7 @@ class LocalEngine:
 
     def check(self, job: Job) -> None:
         """Refuse a job without a command or with a workdir that is not here."""
-        check_launch(job)
+        check_launch(job, user_of(self.users, job))
 
     @property
     def is_warm(self) -> bool:
@@ -148,7 +153,9 @@ class LocalEngine:
     async def adopt(self, attempts: Collection[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
         """Watch these attempts again, end all others, and begin to listen."""
         (self.state / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
-        (self.state / "live").mkdir(exist_ok=True)
+        (self.state / "live").mkdir(mode=0o700, exist_ok=True)
+        if self.users:
+            let_through(self.state)
         self._site = Site(self.state, self._open_bell(), self.pin)
         if self.warm:
             self._warm = WarmServer(
@@ -261,8 +268,12 @@ class LocalEngine:
             discipline=discipline,
             coordinator=self._need_coordinator(discipline),
             env=self._mps.env() if self.mps and self._machine.gpus else {},
+            user=user_of(self.users, job),
         )
-        folder.mkdir(parents=True, exist_ok=True)
+        if spec.user is None:
+            folder.mkdir(parents=True, exist_ok=True)
+        else:
+            make_folder(folder, self.state, job.id, Path(spec.checkpoints), spec.user)
         self._mark(folder).touch()
         spec.write(folder)
 

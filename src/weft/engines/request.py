@@ -10,7 +10,9 @@ from types import MappingProxyType
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Batch, Job
 from weft.engines.devices import Machine
+from weft.engines.users import may_walk_to
 from weft.wire.attempt import AttemptSpec, job_folder
+from weft.wire.identity import Identity
 
 NO_ENV: Mapping[str, str] = MappingProxyType({})
 
@@ -24,8 +26,8 @@ class Site:
     pin: bool = True
 
 
-def check_launch(job: Job) -> None:
-    """Raise InvalidConfig for a job without a command that can be run here."""
+def check_launch(job: Job, user: Identity | None = None) -> None:
+    """Raise InvalidConfig for a job without a command that `user` can run here."""
     launch = job.launch
     if launch is None or not launch.command:
         raise InvalidConfig(f"job {job.id!r} has no command", hint="give it one after `--`")
@@ -33,7 +35,8 @@ def check_launch(job: Job) -> None:
         raise InvalidConfig(f"job {job.id!r}: a command or variable holds a NUL character")
     if bad := [name for name in launch.env if not name or "=" in name]:
         raise InvalidConfig(f"job {job.id!r}: {bad[0]!r} is not the name of a variable")
-    if not Path(launch.workdir).is_dir():
+    workdir = Path(launch.workdir)
+    if may_walk_to(workdir, user) and not workdir.is_dir():
         raise InvalidConfig(
             f"job {job.id!r}: its workdir {launch.workdir!r} is not a folder here",
             hint="give an absolute path that this machine has",
@@ -50,6 +53,7 @@ def attempt_spec(
     discipline: str = "none",
     coordinator: str = "",
     env: Mapping[str, str] = NO_ENV,
+    user: Identity | None = None,
 ) -> AttemptSpec:
     """Run every rank of `job` on this machine; `env` is the engine's own addition."""
     launch = job.launch
@@ -80,6 +84,7 @@ def attempt_spec(
         phase=on.sharing.phase,
         notify=site.notify,
         lock=str(own / "running.lock"),
+        user=user,
         audit=str(site.root / "audit.jsonl"),
     )
 

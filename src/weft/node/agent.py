@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.node.attempt_log import Journal, audit
+from weft.node.identity import hand_over, may_speak
 from weft.node.locks import hold_all
 from weft.node.rank import Limits, Rank, python_script, start_rank
 from weft.node.rank_logs import RankLog
@@ -47,6 +48,7 @@ from weft.wire.processes import adopt_orphans, kill_tagged, resident_gb, start_t
 
 BLIND_S = 0.05  # how often ranks are looked after where the kernel tells nothing
 LOOK_S = 0.5  # how often requests are looked for when nobody pokes the socket
+PRIVATE = 0o077
 FULL = (errno.ENOSPC, errno.EDQUOT)  # a full disk is not the job's doing
 PEERS_GRACE_S = 5.0  # what the others get to leave when one rank has failed
 
@@ -56,6 +58,8 @@ Run = Callable[[Sequence[str]], int]
 def main(folder: Path, run: Run | None = None) -> int:
     """Run the attempt described in `folder` to its end; 0 unless another agent has it."""
     spec = AttemptSpec.read(folder / SPEC)
+    if spec.user is not None:
+        os.umask(PRIVATE)  # the ranks have their own
     if not _claim(folder):
         return 3
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -135,6 +139,7 @@ class Agent:
         path = short_path(self.folder / "agent.sock")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(path)
+        hand_over(Path(path), self.spec.user)
         listener.listen(64)
         listener.setblocking(False)
         self._socket = path
@@ -158,6 +163,7 @@ class Agent:
                 limits=Limits(cores, mem),
                 keep=self._held,
                 run=warm,
+                user=spec.user,
             )
             self._ranks[number] = rank
             os.set_blocking(rank.output, False)
@@ -191,6 +197,8 @@ class Agent:
         )
         # The service's own variables are not the job's: its token may be among them.
         env = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_")}
+        if spec.user is not None:
+            env.update(spec.user.variables(spec.workdir))
         env["PYTHONUNBUFFERED"] = "1"
         if cores:
             env["OMP_NUM_THREADS"] = str(len(cores))
@@ -300,6 +308,9 @@ class Agent:
 
     def _accept(self, listener: socket.socket) -> None:
         conversation, _ = listener.accept()
+        if not may_speak(conversation, self.spec.user):
+            conversation.close()
+            return
         line = Line(conversation)
         self._lines.append(line)
         self._watch(conversation, partial(self._hear, line))

@@ -21,7 +21,7 @@ class Journal:
 
     def __init__(self, folder: Path, notify: str) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        self._out = os.open(folder / EVENTS, flags, 0o644)
+        self._out = os.open(folder / EVENTS, flags, 0o600)
         self._notify = notify
         self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._bell.setblocking(False)
@@ -65,7 +65,7 @@ def audit(path: str, what: str, job: str, attempt: int) -> None:
     if not path:
         return
     line = json.dumps({"at": time.time(), "what": what, "job": job, "attempt": attempt})
-    out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(out, line.encode() + b"\n")
     except OSError as error:

@@ -12,6 +12,7 @@ import os
 import time
 from pathlib import Path
 
+from weft.node.identity import acting_as
 from weft.wire.attempt import AttemptSpec
 from weft.wire.fence import OWNER, claim
 
@@ -22,9 +23,14 @@ JOB = "JOB"
 def hold_all(spec: AttemptSpec, wait_s: float = WAIT_S) -> list[int]:
     """Handles of the locks; OSError if they are not free in time, WireError if fenced."""
     held = [hold(Path(spec.lock), "an earlier attempt", wait_s)] if spec.lock else []
-    folder = Path(spec.checkpoints)
+    with acting_as(spec.user):
+        held.append(_take(Path(spec.checkpoints), spec, wait_s))
+    return held
+
+
+def _take(folder: Path, spec: AttemptSpec, wait_s: float) -> int:
     folder.mkdir(parents=True, exist_ok=True)
-    held.append(hold(folder / ".running", f"another job with checkpoints in {folder}", wait_s))
+    held = hold(folder / ".running", f"another job with checkpoints in {folder}", wait_s)
     former = folder / JOB
     if not former.exists() or former.read_text() != spec.job:
         # Attempts of different jobs cannot be compared; the former job is not running.

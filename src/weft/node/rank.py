@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from weft.node.identity import become
+from weft.wire.identity import Identity
 from weft.wire.processes import die_with_parent, start_time
 
 CANNOT_RUN = 127
@@ -62,14 +64,20 @@ def start_rank(
     limits: Limits,
     keep: Sequence[int] = (),
     run: Callable[[Sequence[str]], int] | None = None,
+    user: Identity | None = None,
 ) -> Rank:
-    """Fork a rank that runs `command`, in this process image by `run` if that is given."""
+    """Fork a rank that runs `command`, in this process image by `run` if that is given.
+
+    It becomes `user` before it looks at anything the job named.
+    """
     parent = os.getpid()
     output, theirs = os.pipe()
     armed, arming = os.pipe()
+    if user is not None:
+        os.fchown(theirs, user.uid, user.gid)  # so that it may open /dev/stdout
     pid = os.fork()
     if pid == 0:
-        _child(parent, theirs, command, env, workdir, limits, keep, run)
+        _child(parent, theirs, command, env, workdir, limits, keep, run, user)
     os.close(theirs)
     os.close(arming)
     # Until the child has a group and default signals, a SIGTERM would be lost: it closes its end
@@ -89,18 +97,20 @@ def _child(
     limits: Limits,
     keep: Sequence[int],
     run: Callable[[Sequence[str]], int] | None,
+    user: Identity | None,
 ) -> NoReturn:
     code = CANNOT_RUN
     try:
-        die_with_parent()
-        if os.getppid() != parent:
-            os._exit(CANNOT_RUN)
+        _bind_to(parent)
         os.setpgid(0, 0)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         _plumb(out, keep)
-        os.chdir(workdir)
         _limit(limits)
+        if user is not None:
+            become(user)
+            _bind_to(parent)  # a change of user undoes it
+        os.chdir(workdir)
         if run is not None:
             os.environ.clear()
             os.environ.update(env)
@@ -114,6 +124,12 @@ def _child(
         os.write(2, traceback.format_exc().encode())
     finally:
         os._exit(code)
+
+
+def _bind_to(parent: int) -> None:
+    die_with_parent()
+    if os.getppid() != parent:
+        os._exit(CANNOT_RUN)
 
 
 def _plumb(out: int, keep: Sequence[int]) -> None:

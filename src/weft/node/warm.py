@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from weft.node import agent
+from weft.node.identity import hand_over, may_speak
 from weft.wire.attempt import AGENT_LOG
 from weft.wire.processes import die_with_parent
 
@@ -46,10 +47,13 @@ def serve(path: str, modules: Sequence[str]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(path)
+        hand_over(Path(path), None)
         listener.listen(128)
         while True:
             conversation, _ = listener.accept()
             with conversation, conversation.makefile("r") as lines:
+                if not may_speak(conversation):
+                    continue
                 for line in lines:
                     _fork_agent(Path(line.rstrip("\n")), listener, conversation)
                     conversation.sendall(b"ok\n")
@@ -73,7 +77,7 @@ def _fork_agent(folder: Path, *sockets: socket.socket) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for one in sockets:
             one.close()
-        out = os.open(folder / AGENT_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        out = os.open(folder / AGENT_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(out, 1)
         os.dup2(out, 2)
         code = agent.main(folder, run_script)

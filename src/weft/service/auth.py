@@ -29,11 +29,15 @@ PREFIX = "weft_"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody with a role; `tenant` EVERY sees the jobs of all."""
+    """Somebody with a role; `tenant` EVERY sees the jobs of all.
+
+    `account` is whose rights his jobs have on the machine; empty means his tenant's.
+    """
 
     role: Role
     tenant: str
     name: str = ""
+    account: str = ""
 
     @property
     def admin(self) -> bool:
@@ -67,11 +71,13 @@ class Token:
     tenant: str
     name: str = ""
     created: float = 0.0
+    account: str = ""
 
     @property
     def caller(self) -> Caller:
         """Who comes with this token."""
-        return Caller(self.role, EVERY if self.role == "admin" else self.tenant, self.name)
+        tenant = EVERY if self.role == "admin" else self.tenant
+        return Caller(self.role, tenant, self.name, self.account)
 
 
 class Tokens:
@@ -99,7 +105,7 @@ class Tokens:
                 found = token.caller
         return found
 
-    def create(self, role: Role, tenant: str, name: str) -> tuple[Token, str]:
+    def create(self, role: Role, tenant: str, name: str, account: str = "") -> tuple[Token, str]:
         """A new token and its secret, which is not kept."""
         if not tenant and role != "admin":
             raise InvalidConfig(
@@ -113,7 +119,8 @@ class Tokens:
                 hint="create one with role admin",
             )
         secret = PREFIX + secrets.token_urlsafe(32)
-        token = Token(secrets.token_hex(4), _hash(secret), role, tenant, name, self._clock())
+        made = self._clock()
+        token = Token(secrets.token_hex(4), _hash(secret), role, tenant, name, made, account)
         self._keep({**self._tokens, token.id: token})
         return token, secret
 

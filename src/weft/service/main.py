@@ -20,6 +20,7 @@ from weft.service.auth import Tokens, check_host
 from weft.service.body_limit import LimitBody
 from weft.service.context import Context
 from weft.service.routes import accounting, admin, cluster, events, jobs, logs, pages, why
+from weft.service.trust import trust_warnings
 from weft.service.webhooks import Hooks
 
 __all__ = ["Settings", "create_app", "serve"]
@@ -45,6 +46,8 @@ def create_app(settings: Settings) -> FastAPI:
         hooks = Hooks(None if folder is None else folder / HOOK_FILE)
         service = Context(live, tokens, hooks, settings.host)
         await live.open()
+        for said in trust_warnings(live, tokens):
+            log.warning("%s", said)
         hooks.open(live.driver)
         app.state.context = service
         try:

@@ -62,6 +62,7 @@ class Health(BaseModel):
     engine: str
     jobs: int
     trouble: str = ""
+    isolation: Literal["users", "none", ""] = ""
 
 
 class Made(BaseModel):
@@ -251,6 +252,7 @@ class ClusterAnswer(BaseModel):
     goodput: float
     decisions: int
     seq: int
+    warnings: list[str]
 
 
 class Comparison(BaseModel):
@@ -301,6 +303,7 @@ class TokenAnswer(BaseModel):
     tenant: str
     name: str
     created: float
+    account: str
 
 
 class NewToken(TokenAnswer):

@@ -140,7 +140,7 @@ class JobFile(Strict):
         return self
 
 
-def job_of(body: JobFile, *, tenant: str, user: str) -> Job:
+def job_of(body: JobFile, *, tenant: str, user: str, account: str = "") -> Job:
     """The job that a file describes; without an id it gets one that nobody can guess."""
     name = body.name or (body.command[0].rpartition("/")[2] if body.command else "") or "job"
     elastic = isinstance(body.gpus, Gpus)
@@ -160,7 +160,7 @@ def job_of(body: JobFile, *, tenant: str, user: str) -> Job:
         hints=dict(body.hints),
         shareable=body.share != "never",
         preemptible=restarts if body.preemptible is None else body.preemptible,
-        launch=_launch(body, name),
+        launch=_launch(body, name, account),
     )
 
 
@@ -190,7 +190,7 @@ def _batch(batch: Batch | None) -> BatchRange | None:
     )
 
 
-def _launch(body: JobFile, name: str) -> Launch:
+def _launch(body: JobFile, name: str, account: str) -> Launch:
     kept = body.checkpoint or Checkpoint()
     return Launch(
         tuple(body.command or ()),
@@ -201,6 +201,7 @@ def _launch(body: JobFile, name: str) -> Launch:
         grace_s=kept.grace_s,
         retries=body.retries,
         backoff_s=body.backoff_s,
+        account=account,
     )
 
 

@@ -17,9 +17,11 @@ from typing import Any
 from urllib.parse import quote
 
 from weft.wire.errors import WireError
+from weft.wire.identity import Identity
 
 SPEC, CLAIM, EVENTS = "spec.json", "claim.json", "events.jsonl"
 STOP, ADJUST, AGENT_LOG = "stop.json", "adjust.json", "agent.log"
+USER = "user.json"  # in a job's folder: whom its ranks run as
 TAG = "WEFT_ATTEMPT_DIR"  # in the environment of every process of an attempt
 LOG_BYTES = 16 << 20
 LONGEST_NAME = 120
@@ -34,6 +36,7 @@ class AttemptSpec:
     `visible` is the value of CUDA_VISIBLE_DEVICES, None on a node without GPUs. `mem_gb` 0 sets
     no limit. `notify` is a datagram socket that is poked after every event. `lock` is held by
     every process of the attempt, `audit` a file that agents append their begin and end to.
+    `user` is whom the ranks run as, None for the agent's own.
     """
 
     job: str
@@ -63,6 +66,7 @@ class AttemptSpec:
     lock: str = ""
     audit: str = ""
     log_bytes: int = LOG_BYTES
+    user: Identity | None = None
 
     def write(self, folder: Path) -> None:
         """Into the attempt's folder."""
@@ -81,6 +85,7 @@ class AttemptSpec:
             body[name] = tuple(body[name])
         body["cores"] = tuple(tuple(one) for one in body.get("cores", ()))
         body["batch"] = tuple(body["batch"]) if body.get("batch") else None
+        body["user"] = Identity.read(body["user"]) if body.get("user") else None
         return cls(**body)
 
 
@@ -102,8 +107,8 @@ def short_path(path: Path) -> str:
     if len(str(path).encode()) <= LONGEST_SOCKET:
         return str(path)
     name = hashlib.sha256(str(path).encode()).hexdigest()[:24]
-    folder = Path(f"/tmp/weft-{os.getuid()}")  # noqa: S108 - must be short; only its owner may enter
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder = Path(f"/tmp/weft-{os.getuid()}")  # noqa: S108 - must be short; its sockets are closed themselves
+    folder.mkdir(mode=0o711, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
         raise WireError(f"{folder} belongs to somebody else")
     return str(folder / f"{name}.sock")
@@ -112,7 +117,8 @@ def short_path(path: Path) -> str:
 def write_whole(path: Path, body: Any) -> None:
     """JSON that is there completely or not at all."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    with fresh.open("w") as out:
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w") as out:
         json.dump(body, out)
         out.flush()
         os.fsync(out.fileno())

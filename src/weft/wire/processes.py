@@ -11,7 +11,9 @@ from pathlib import Path
 
 PROC = Path("/proc")
 PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
 
 
 def start_time(pid: int) -> int | None:
@@ -68,6 +70,16 @@ def die_with_parent(how: signal.Signals = signal.SIGKILL) -> None:
 def adopt_orphans() -> None:
     """Descendants whose parent dies become children of this process."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def no_new_privileges() -> None:
+    """From here on no program gives this process or its children more rights than it has."""
+    _prctl(PR_SET_NO_NEW_PRIVS, 1)
+
+
+def allow_own_proc() -> None:
+    """Let this process read its own entries in /proc, which a change of user takes from it."""
+    _prctl(PR_SET_DUMPABLE, 1)
 
 
 def _prctl(option: int, value: int) -> None:

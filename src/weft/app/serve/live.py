@@ -17,6 +17,7 @@ from weft.core.knowledge import Knowledge, Predictor
 from weft.core.model import Job
 from weft.core.ports import Store
 from weft.core.registry import build, parse
+from weft.engines.users_file import read_users
 from weft.perf.goodput.live import LiveBeliefs
 from weft.perf.training.live_training import LiveTraining
 from weft.runtime.admit import check_job
@@ -40,7 +41,8 @@ class Settings:
     survives; None keeps nothing, for tests. `policy` None goes on with what decided last.
     `slots` is for the local engine: CPU slots where there are no GPUs, 0 for one a core. `pairs`
     is a file of speeds of jobs beside each other, as `weft profile` writes it. `pass_env` names
-    variables of the service's environment that jobs get beside the usual ones.
+    variables of the service's environment that jobs get beside the usual ones. `users` is a file
+    that says which users of this machine tenants' jobs run as.
     """
 
     engine: str = "local"
@@ -52,6 +54,7 @@ class Settings:
     predictor: str = ""
     pairs: str = ""
     pass_env: tuple[str, ...] = ()
+    users: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +99,13 @@ class Live:
             self.quotas = read_quotas(folder / QUOTA_FILE)
         self._cluster = Cluster(())
         policy = settings.policy
+        self.users = {} if settings.users is None else read_users(settings.users)
         engine = build_engine(
-            settings.engine, state=folder, slots=settings.slots, pass_env=settings.pass_env
+            settings.engine,
+            state=folder,
+            slots=settings.slots,
+            pass_env=settings.pass_env,
+            users=self.users,
         )
         self.store: Store = MemoryStore() if folder is None else SqliteStore(folder / LOG_FILE)
         self.driver = Driver(
@@ -116,6 +124,13 @@ class Live:
     def engine(self) -> str:
         """The engine as it was named."""
         return self.settings.engine
+
+    @property
+    def isolation(self) -> str:
+        """Users if jobs run as their tenants' users, none if as us; empty if there are no jobs."""
+        if not self.driver.engine.real:
+            return ""
+        return "users" if self.users else "none"
 
     @property
     def policy(self) -> str:

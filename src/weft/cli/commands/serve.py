@@ -42,6 +42,13 @@ def serve(
             metavar="NAME",
         ),
     ] = None,
+    users: Annotated[
+        Path | None,
+        typer.Option(
+            help="Which users of this machine tenants' jobs run as: a file; needs root.",
+            metavar="FILE",
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log decisions.")] = False,
 ) -> None:
     """Run the scheduler service: REST API, events, metrics.
@@ -64,7 +71,9 @@ def serve(
         level = logging.INFO if verbose else logging.WARNING
         logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
         passed = tuple(pass_env or ())
-        settings = Settings(engine, state, host, port, policy, slots, predictor, pairs, passed)
+        settings = Settings(
+            engine, state, host, port, policy, slots, predictor, pairs, passed, users
+        )
         run(settings, ready=lambda url: announce(url, settings.state))
 
 

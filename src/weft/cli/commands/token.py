@@ -19,6 +19,9 @@ def create(
     ] = "",
     role: Annotated[str, typer.Option(help="admin, user or viewer.")] = "user",
     name: Annotated[str, typer.Option(help="A note on who or what will use it.")] = "",
+    account: Annotated[
+        str, typer.Option(help="Whose user its jobs run as; its tenant's unless told.")
+    ] = "",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The token alone.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
@@ -27,7 +30,7 @@ def create(
     from weft.cli.view.screen import console, print_json
 
     with user_errors():
-        told = {"tenant": tenant, "role": role, "name": name}
+        told = {"tenant": tenant, "role": role, "name": name, "account": account}
         made = Client().post("/tokens", {field: text for field, text in told.items() if text})
     if as_json:
         print_json(made)

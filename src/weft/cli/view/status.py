@@ -143,7 +143,12 @@ def board(
     """The live view: the cluster, its devices, who runs, who waits."""
     active = [job for job in jobs if job["state"] in words.HOLDING]
     queue = [job for job in jobs if job["state"] in ("pending", "preempted")]
-    parts: list[RenderableType] = [cluster_line(cluster, jobs), *trouble(cluster), Text()]
+    parts: list[RenderableType] = [
+        cluster_line(cluster, jobs),
+        *trouble(cluster),
+        *warnings(cluster),
+        Text(),
+    ]
     if nodes:
         parts += [devices_table(nodes, active), Text()]
     if active:
@@ -159,6 +164,11 @@ def trouble(cluster: Mapping[str, Any]) -> list[RenderableType]:
     """What a person should know about the service itself; mostly nothing."""
     said = cluster.get("trouble")
     return [Text(f"trouble: {words.plain(said)}", style="bold red")] if said else []
+
+
+def warnings(cluster: Mapping[str, Any]) -> list[RenderableType]:
+    """A line for each thing that is open to others; admins are told."""
+    return [Text(words.plain(said), style="yellow") for said in cluster.get("warnings") or ()]
 
 
 def queue_table(queue: Sequence[Row], now: float, width: int) -> Table:

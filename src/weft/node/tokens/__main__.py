@@ -25,12 +25,13 @@ def main(arguments: list[str] | None = None) -> int:
         help=f"{', '.join(DISCIPLINES)}; parameters as in timeslice:quantum_s=0.5",
     )
     parser.add_argument("--slots", default="", help="holders of a token at once, as in cpu=4,io=2")
+    parser.add_argument("--state", type=Path, help="folder that says whose jobs are whose")
     asked = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     try:
         order = within_groups(discipline(asked.discipline))
         coordinator = Coordinator(order, slots(asked.slots))
-        asyncio.run(Server(coordinator, asked.socket).serve())
+        asyncio.run(Server(coordinator, asked.socket, asked.state).serve())
     except NodeError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2

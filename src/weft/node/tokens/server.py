@@ -6,16 +6,19 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import os
 import signal
 import stat
 import time
 from pathlib import Path
 
 from weft.node.errors import NodeError
+from weft.node.identity import peer_of
 from weft.node.tokens.coordinator import Coordinator, Out
 from weft.node.tokens.members import Key
+from weft.wire.attempt import USER, job_folder, read_json
 from weft.wire.errors import WireError
-from weft.wire.tokens import FROM_COORDINATOR, from_member
+from weft.wire.tokens import FROM_COORDINATOR, FromMember, Join, Look, from_member
 
 log = logging.getLogger(__name__)
 
@@ -23,11 +26,15 @@ LONGEST_PATH = 107  # bytes that a Unix socket's address can hold
 
 
 class Server:
-    """Reads members' lines, feeds the coordinator, writes what it answers."""
+    """Reads members' lines, feeds the coordinator, writes what it answers.
 
-    def __init__(self, coordinator: Coordinator, path: Path) -> None:
+    Another user than ours may join as jobs that run as him, by what is said below `state`.
+    """
+
+    def __init__(self, coordinator: Coordinator, path: Path, state: Path | None = None) -> None:
         self._coordinator = coordinator
         self._path = path
+        self._state = state
         self._writers: dict[Key, asyncio.StreamWriter] = {}
         self._keys = itertools.count(1)
         self._changed = asyncio.Event()
@@ -46,7 +53,7 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ended.set)
         server = await asyncio.start_unix_server(self._member, str(self._path))
-        self._path.chmod(0o600)
+        self._path.chmod(0o666)  # the kernel says who connects
         timer = asyncio.create_task(self._timer())
         log.info("coordinator=%s ready", self._path)
         try:
@@ -61,10 +68,12 @@ class Server:
 
     async def _member(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         key, words = Key(next(self._keys)), from_member()
+        uid = peer_of(writer.get_extra_info("socket")).uid
         self._writers[key] = writer
         try:
             while chunk := await reader.read(65_536):
                 for message in words.feed(chunk):
+                    self._check(uid, message)
                     self._send(self._coordinator.handle(time.monotonic(), key, message))
         except WireError as error:
             log.warning("member=%d hung up on: %s", key, error)
@@ -74,6 +83,19 @@ class Server:
             del self._writers[key]
             writer.close()
             self._send(self._coordinator.lost(time.monotonic(), key))
+
+    def _check(self, uid: int, message: FromMember) -> None:
+        """Raise WireError for what a member of this user may not say."""
+        if uid == os.geteuid():
+            return
+        if isinstance(message, Look):
+            raise WireError(f"user {uid} may not look at others' jobs")
+        if isinstance(message, Join) and uid != self._owner(message.job):
+            raise WireError(f"job {message.job[:64]!r} does not run as user {uid}")
+
+    def _owner(self, job: str) -> int | None:
+        found = read_json(job_folder(self._state, job) / USER) if self._state else None
+        return None if found is None else int(found["uid"])
 
     def _send(self, out: Out) -> None:
         for key, message in out:

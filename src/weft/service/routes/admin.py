@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from pydantic import AfterValidator, Field
 
 from weft.app.serve.live import Quotas
+from weft.core.errors import UnknownName
 from weft.service.auth import public
 from weft.service.context import PROBLEMS, Admin, Context, Service
 from weft.service.responses import (
@@ -34,11 +35,15 @@ Weight = Annotated[float, Field(ge=1e-3, le=1e6, allow_inf_nan=False)]
 
 
 class AskToken(Strict):
-    """A token for a tenant; `*` lets a viewer see all tenants. Admins need none."""
+    """A token for a tenant; `*` lets a viewer see all tenants. Admins need none.
+
+    Jobs that come with it run as the user of `account`, where the service has users for jobs.
+    """
 
     role: Literal["admin", "user", "viewer"] = "user"
     tenant: Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9][A-Za-z0-9._-]{0,63})?$")] = ""
     name: Annotated[str, Field(max_length=128), AfterValidator(printable)] = ""
+    account: Word | None = None
 
 
 class AskQuotas(Strict):
@@ -67,7 +72,10 @@ async def tokens(service: Service, who: Admin) -> Json:  # noqa: ARG001 - admins
 @router.post("/tokens", status_code=201, response_model=NewToken)
 async def create_token(body: AskToken, service: Service, who: Admin) -> Json:  # noqa: ARG001
     """Make a token; its secret is told this once. The first must be an admin's."""
-    token, secret = service.tokens.create(body.role, body.tenant, body.name)
+    account = body.account or ""
+    if account and account not in service.live.users:
+        raise UnknownName.among("account", account, service.live.users, "the file of --users")
+    token, secret = service.tokens.create(body.role, body.tenant, body.name, account)
     return Json({**public(token), "token": secret}, status_code=201)
 
 

@@ -15,6 +15,7 @@ from weft.service.context import PROBLEMS, Admin, Anyone, Context, Refused, Serv
 from weft.service.describe import goodput_of, node_json
 from weft.service.responses import ClusterAnswer, Done, Health, Json, Nodes, PolicyAnswer
 from weft.service.schemas import Strict
+from weft.service.trust import trust_warnings
 
 router = APIRouter(tags=["cluster"], responses=PROBLEMS)
 health = APIRouter(tags=["cluster"])
@@ -37,6 +38,7 @@ async def healthz(service: Service) -> Json:
             "engine": service.live.engine.partition(":")[0],
             "jobs": len(service.driver.scheduler.state.table),
             "trouble": trouble.partition("\n")[0][:300],
+            "isolation": service.live.isolation,
         }
     )
 
@@ -76,6 +78,7 @@ async def cluster(service: Service, who: Anyone) -> Json:
             "goodput": useful,
             "decisions": state.decisions,
             "seq": driver.seq,
+            "warnings": trust_warnings(service.live, service.tokens) if who.admin else [],
         }
     )
 

@@ -27,6 +27,7 @@ MOST = 1000
 @router.post("/jobs", status_code=201, response_model=Made)
 async def submit(body: JobFile, service: Service, who: Writer) -> Json:
     """Hand in a job. It is on disk when this answers; with the same id and body once only."""
+    check_user_known(service)
     job = wanted(body, service.driver, who)
     known = service.driver.ledger.jobs.get(job.id)
     if known is not None:
@@ -85,8 +86,18 @@ def wanted(body: JobFile, driver: Driver, who: Caller) -> Job:
     tenant = body.tenant or (DEFAULT_TENANT if who.everywhere else who.tenant)
     if not who.admin and tenant != who.tenant:
         raise Refused(403, f"this token is not of tenant {tenant!r}", "leave it out", "tenant")
-    job = job_of(body, tenant=tenant, user=who.name)
+    job = job_of(body, tenant=tenant, user=who.name, account=who.account)
     return job if job.deadline is None else replace(job, deadline=driver.now + job.deadline)
+
+
+def check_user_known(service: Context) -> None:
+    """Refuse jobs of nobody in particular where every job runs as somebody's user."""
+    if service.live.users and not len(service.tokens):
+        raise Refused(
+            403,
+            "jobs run as their tenants' users here, and without a token nobody is known",
+            "make one with `weft token create --role admin`",
+        )
 
 
 def check_guaranteed(job: Job, service: Context, who: Caller) -> None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from weft.app.serve.live import read_private, write_private
 from weft.core.errors import InvalidConfig, UnknownName
@@ -161,7 +161,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def public(token: Token) -> dict[str, object]:
+def public(token: Token) -> dict[str, Any]:
     """What may be shown of a token."""
     shown = asdict(replace(token, sha256=""))
     del shown["sha256"]

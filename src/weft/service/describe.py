@@ -1,12 +1,21 @@
-"""Jobs, nodes and allocations as the API's JSON."""
+"""Jobs, nodes and allocations as the API answers them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 from weft.app.serve.live import Driver, JobRecord, JobStatus
 from weft.core.cluster import Node
 from weft.core.model import Allocation, Job
+from weft.service.responses import (
+    GpuRange,
+    JobAnswer,
+    NodeAnswer,
+    NodeWord,
+    Notice,
+    Part,
+    StateWord,
+)
 from weft.service.schemas import priority_word
 
 SILENT_S, SILENT_GAPS = 30.0, 3.0  # some jobs report once an epoch
@@ -22,52 +31,52 @@ class Describer:
         free = driver.scheduler.state.free
         self._idle = {kind: free.idle(kind) for kind in free.kinds}
 
-    def job(self, status: JobStatus) -> dict[str, Any]:
+    def job(self, status: JobStatus) -> JobAnswer:
         """One job."""
         record, job = status.record, status.record.job
         running = status.state == "running"
         silent = silent_s(record, self._now, self._speed) if running else None
-        return {
-            "id": job.id,
-            "name": name_of(job),
-            "tenant": job.tenant,
-            "user": job.user,
-            "state": status.state or "unknown",
-            "reason": _no_word(silent) or record.reason or self._waits_for(status),
-            "allocation": self.allocation(record.allocation),
-            "restarts": record.restarts,
-            "attempt": record.attempt,
-            "failures": record.failures,
-            "submitted": record.submitted,
-            "started": record.started,
-            "ended": record.ended,
-            "gpu_seconds": record.gpu_s.at(self._now),
-            "progress": record.report.get("progress"),
-            "batch": _batch(record),
-            "goodput": goodput_of(record) if running else None,
-            "speed": _speed(record) if running else None,
-            "gpus": {"asked": job.demand.gpus, "min": job.demand.min, "max": job.demand.max},
-            "kinds": list(job.demand.kinds),
-            "model": job.model,
-            "preemptible": job.preemptible,
-            "priority": priority_word(job),
-            "command": list(job.launch.command) if job.launch else [],
-            "saved_step": record.saved,
-            "silent_s": silent,
-            "notices": [{"at": at, "level": how, "text": text} for at, how, text in record.notices],
-        }
+        return JobAnswer(
+            id=job.id,
+            name=name_of(job),
+            tenant=job.tenant,
+            user=job.user,
+            state=state_word(status),
+            reason=_no_word(silent) or record.reason or self._waits_for(status),
+            allocation=self.allocation(record.allocation),
+            restarts=record.restarts,
+            attempt=record.attempt,
+            failures=record.failures,
+            submitted=record.submitted,
+            started=record.started,
+            ended=record.ended,
+            gpu_seconds=record.gpu_s.at(self._now),
+            progress=record.report.get("progress"),
+            batch=_batch(record),
+            goodput=goodput_of(record) if running else None,
+            speed=_speed(record) if running else None,
+            gpus=GpuRange(asked=job.demand.gpus, min=job.demand.min, max=job.demand.max),
+            kinds=list(job.demand.kinds),
+            model=job.model,
+            preemptible=job.preemptible,
+            priority=priority_word(job),
+            command=list(job.launch.command) if job.launch else [],
+            saved_step=record.saved,
+            silent_s=silent,
+            notices=[Notice(at=at, level=how, text=text) for at, how, text in record.notices],
+        )
 
-    def allocation(self, on: Allocation | None) -> list[dict[str, Any]] | None:
+    def allocation(self, on: Allocation | None) -> list[Part] | None:
         """Devices by node; None for a job that holds nothing."""
         if on is None:
             return None
         return [
-            {
-                "node": part.node,
-                "gpus": list(part.gpus),
-                "kind": self._kinds.get(part.node, ""),
-                "share": on.sharing.share,
-            }
+            Part(
+                node=part.node,
+                gpus=list(part.gpus),
+                kind=self._kinds.get(part.node, ""),
+                share=on.sharing.share,
+            )
             for part in on.slices
         ]
 
@@ -101,18 +110,23 @@ def name_of(job: Job) -> str:
     return (job.launch.name if job.launch else "") or job.id
 
 
-def node_json(node: Node, state: str, held: set[int]) -> dict[str, Any]:
+def state_word(status: JobStatus) -> StateWord:
+    """The state as it is told; a job of which nobody knows is `unknown`."""
+    return cast(StateWord, status.state or "unknown")
+
+
+def node_answer(node: Node, state: str, held: set[int]) -> NodeAnswer:
     """One machine."""
-    return {
-        "id": node.id,
-        "state": state,
-        "kind": node.kind,
-        "gpus": node.gpus,
-        "held": len(held),
-        "cpus": node.cpus,
-        "mem_gb": node.mem_gb,
-        "rack": node.rack,
-    }
+    return NodeAnswer(
+        id=node.id,
+        state=cast(NodeWord, state),
+        kind=node.kind,
+        gpus=node.gpus,
+        held=len(held),
+        cpus=node.cpus,
+        mem_gb=node.mem_gb,
+        rack=node.rack,
+    )
 
 
 def _batch(record: JobRecord) -> float | None:

@@ -19,7 +19,7 @@ from weft.service import problems
 from weft.service.auth import Tokens, check_host
 from weft.service.body_limit import LimitBody
 from weft.service.context import Context
-from weft.service.routes import accounting, admin, cluster, events, jobs, logs, pages, why
+from weft.service.routes import API, ROOT, health
 from weft.service.trust import trust_warnings
 from weft.service.webhooks import Hooks
 
@@ -31,7 +31,7 @@ TOKEN_FILE, HOOK_FILE = "tokens.json", "webhooks.json"
 GOODBYE_S = 3
 IDLE_S = 75
 BACKLOG = 1024
-API = "/api/v1"
+PREFIX = "/api/v1"
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -67,12 +67,11 @@ def create_app(settings: Settings) -> FastAPI:
     )
     problems.install(app)
     app.add_middleware(LimitBody)
-    app.include_router(cluster.health)
-    app.include_router(cluster.health, prefix=API, include_in_schema=False)
-    app.include_router(accounting.metrics)
-    app.include_router(pages.router)
-    for part in (jobs, why, logs, cluster, events, accounting, admin):
-        app.include_router(part.router, prefix=API)
+    for router in ROOT:
+        app.include_router(router)
+    app.include_router(health.router, prefix=PREFIX, include_in_schema=False)
+    for router in API:
+        app.include_router(router, prefix=PREFIX)
     return app
 
 

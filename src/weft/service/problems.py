@@ -5,33 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, get_args
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from weft.core.errors import EngineError, InvalidConfig, UnknownName, WeftError, did_you_mean
 from weft.service.context import Refused
-from weft.service.responses import Json
-from weft.service.routes.admin import AskHook, AskQuotas, AskToken
-from weft.service.routes.cluster import NewPolicy
-from weft.service.routes.why import WhatIf
-from weft.service.schemas import Batch, Checkpoint, Gpus, JobFile
+from weft.service.json_body import Json
+from weft.service.responses import Problem
 
 log = logging.getLogger(__name__)
 
-NESTED: dict[str, type[BaseModel]] = {"gpus": Gpus, "batch": Batch, "checkpoint": Checkpoint}
-BODIES: dict[str, type[BaseModel]] = {
-    "jobs": JobFile,
-    "plan": JobFile,
-    "what-if": WhatIf,
-    "policy": NewPolicy,
-    "tokens": AskToken,
-    "quotas": AskQuotas,
-    "webhooks": AskHook,
-}
 STATUS = {UnknownName: 404, InvalidConfig: 422, EngineError: 503}
 
 
@@ -46,7 +34,7 @@ def install(app: FastAPI) -> None:
 def problem(status: int, what: str, hint: str = "", field: str = "") -> Json:
     """An answer other than success."""
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
-    body = {"error": what, "hint": hint, "field": field}
+    body = Problem(error=what, hint=hint, field=field)
     return Json(body, status_code=status, headers=headers)
 
 
@@ -78,7 +66,7 @@ async def _invalid(request: Request, error: Exception) -> Json:
     *outer, last = [str(part) for part in first["loc"]]
     inside = [part for part in outer[1:] if not _is_branch(part)]
     if first["type"] == "extra_forbidden":
-        return _unknown(request.url.path, inside, last)
+        return _unknown(_body_of(request), inside, last)
     where = inside if _is_branch(last) or not outer else [*inside, last]
     field = ".".join(where)[:200]
     if first["type"] in ("model_attributes_type", "missing") and list(first["loc"]) == ["body"]:
@@ -88,9 +76,26 @@ async def _invalid(request: Request, error: Exception) -> Json:
     return problem(422, f"{field}: {what}" if field else what, "", field)
 
 
-def _unknown(path: str, inside: Sequence[str], name: str) -> Json:
+def _body_of(request: Request) -> type[BaseModel] | None:
+    """What the route takes, as it declares it."""
+    route = request.scope.get("route")
+    declared = route.body_field if isinstance(route, APIRoute) else None
+    return _model(declared.field_info.annotation) if declared is not None else None
+
+
+def _model(annotation: Any) -> type[BaseModel] | None:
+    """The model in a type, also where something else is allowed."""
+    kinds = get_args(annotation) or (annotation,)
+    return next(
+        (one for one in kinds if isinstance(one, type) and issubclass(one, BaseModel)), None
+    )
+
+
+def _unknown(model: type[BaseModel] | None, inside: Sequence[str], name: str) -> Json:
     """A field that is not known, with the closest one that is."""
-    model = NESTED.get(inside[0]) if inside else BODIES.get(path.rpartition("/")[2])
+    for part in inside:
+        found = model.model_fields.get(part) if model is not None else None
+        model = _model(found.annotation) if found is not None else None
     known = list(model.model_fields) if model is not None else []
     field = ".".join([*inside, name])[:200]
     hint = f"known fields are {', '.join(known)}" if known else ""

@@ -1,13 +1,12 @@
-"""What the API answers, as documented types; bodies are made by hand and checked by tests."""
+"""What the API answers: built by the service, documented by OpenAPI, read by the command line.
+
+Plain dataclasses: a command that shows a job should not have to load a web framework.
+"""
 
 from __future__ import annotations
 
-import json
-import math
+from dataclasses import dataclass, field
 from typing import Any, Literal
-
-from fastapi import Response
-from pydantic import BaseModel, Field
 
 StateWord = Literal[
     "pending",
@@ -22,31 +21,13 @@ StateWord = Literal[
 ]
 
 
-class Json(Response):
-    """JSON in ASCII, whatever texts people sent; numbers that JSON has no word for are null."""
-
-    media_type = "application/json"
-
-    def render(self, content: Any) -> bytes:
-        """The body."""
-        try:
-            text = json.dumps(content, allow_nan=False, separators=(",", ":"))
-        except ValueError:
-            text = json.dumps(_finite(content), allow_nan=False, separators=(",", ":"))
-        return text.encode("ascii")
+NodeWord = Literal["up", "drained", "down"]
+PriorityWord = Literal["guaranteed", "normal", "opportunistic"]
+RoleWord = Literal["admin", "user", "viewer"]
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(held) for key, held in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(held) for held in value]
-    return value
-
-
-class Problem(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
     """What went wrong and what mends it."""
 
     error: str
@@ -54,7 +35,8 @@ class Problem(BaseModel):
     field: str = ""
 
 
-class Health(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
     """Whether the service is ready."""
 
     status: Literal["ok", "trouble"]
@@ -65,13 +47,15 @@ class Health(BaseModel):
     isolation: Literal["users", "none", ""] = ""
 
 
-class Made(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
     """The id of a job that is on disk."""
 
     id: str
 
 
-class Part(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
     """Devices of one node."""
 
     node: str
@@ -80,7 +64,8 @@ class Part(BaseModel):
     share: float
 
 
-class GpuRange(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRange:
     """What a job asks for."""
 
     asked: int
@@ -88,7 +73,8 @@ class GpuRange(BaseModel):
     max: int
 
 
-class Notice(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
     """Something a person should read."""
 
     at: float
@@ -96,7 +82,8 @@ class Notice(BaseModel):
     text: str
 
 
-class JobAnswer(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobAnswer:
     """One job; times in seconds since the epoch.
 
     `silent_s` is for how long a running job that used to report has not, if that is remarkable:
@@ -125,27 +112,30 @@ class JobAnswer(BaseModel):
     kinds: list[str]
     model: str
     preemptible: bool
-    priority: Literal["guaranteed", "normal", "opportunistic"]
+    priority: PriorityWord
     command: list[str]
     saved_step: int | None
     silent_s: float | None = None
     notices: list[Notice]
 
 
-class JobList(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobList:
     """A page of jobs in order of submission; `next` is what `after` continues from."""
 
     jobs: list[JobAnswer]
     next: str | None
 
 
-class Events(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Events:
     """Events of the log."""
 
     events: list[dict[str, Any]]
 
 
-class Start(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
     """Seconds from now until a start, from simulations of the present state.
 
     `p90` is null where fewer than nine in ten simulations reached a start.
@@ -157,7 +147,8 @@ class Start(BaseModel):
     simulations: int
 
 
-class Ahead(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ahead:
     """A job in front. Names of other tenants' jobs are not told."""
 
     id: str
@@ -167,27 +158,30 @@ class Ahead(BaseModel):
     gpus: float
 
 
-class Change(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
     """What would start a job now, tried on a copy of the present state."""
 
     text: str
     fields: dict[str, Any]
 
 
-class Explanation(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
     """Why a job waits, or holds what it holds."""
 
     id: str
     state: StateWord
     reason: str
-    numbers: dict[str, Any]
-    ahead: list[Ahead]
-    cheapest_change: Change | None
-    start: Start | None
-    holds: list[Part] | None
+    numbers: dict[str, Any] = field(default_factory=dict)
+    ahead: list[Ahead] = field(default_factory=list)
+    cheapest_change: Change | None = None
+    start: Start | None = None
+    holds: list[Part] | None = None
 
 
-class Planned(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
     """What would happen to a job now."""
 
     starts_now: bool
@@ -197,11 +191,12 @@ class Planned(BaseModel):
     start: Start | None
 
 
-class NodeAnswer(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAnswer:
     """One machine."""
 
     id: str
-    state: Literal["up", "drained", "down"]
+    state: NodeWord
     kind: str
     gpus: int
     held: int
@@ -210,32 +205,37 @@ class NodeAnswer(BaseModel):
     rack: str
 
 
-class Nodes(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nodes:
     """Every machine."""
 
     nodes: list[NodeAnswer]
 
 
-class Done(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
     """It was done."""
 
     done: str
 
 
-class PolicyAnswer(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyAnswer:
     """What decides."""
 
     policy: str
 
 
-class Counts(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
     """Devices of one kind."""
 
     gpus: int
     held: float
 
 
-class ClusterAnswer(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterAnswer:
     """The whole; `held` counts devices, `goodput` useful samples a second."""
 
     now: float
@@ -255,7 +255,8 @@ class ClusterAnswer(BaseModel):
     warnings: list[str]
 
 
-class Comparison(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
     """The log's jobs replayed under each policy; metrics as in `docs/reference/result.md`."""
 
     policies: dict[str, dict[str, float | None]]
@@ -264,7 +265,8 @@ class Comparison(BaseModel):
     note: str
 
 
-class Used(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Used:
     """What one job used."""
 
     id: str
@@ -279,7 +281,8 @@ class Used(BaseModel):
     gpu_seconds: float
 
 
-class Tenant(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
     """What one tenant used."""
 
     tenant: str
@@ -287,7 +290,8 @@ class Tenant(BaseModel):
     gpu_seconds: float
 
 
-class Accounts(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accounts:
     """GPU time by tenant and by job, up to `now`."""
 
     now: float
@@ -295,30 +299,34 @@ class Accounts(BaseModel):
     jobs: list[Used]
 
 
-class TokenAnswer(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenAnswer:
     """A token without its secret."""
 
     id: str
-    role: Literal["admin", "user", "viewer"]
+    role: RoleWord
     tenant: str
     name: str
     created: float
     account: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewToken(TokenAnswer):
     """A token with its secret, shown this once."""
 
     token: str
 
 
-class TokenList(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenList:
     """Every token."""
 
     tokens: list[TokenAnswer]
 
 
-class HookAnswer(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookAnswer:
     """Where state changes are told; the secret is not shown."""
 
     id: str
@@ -328,19 +336,22 @@ class HookAnswer(BaseModel):
     created: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewHook(HookAnswer):
     """A hook with the secret its messages are signed with, shown this once."""
 
     secret: str
 
 
-class HookList(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookList:
     """Every hook."""
 
     webhooks: list[HookAnswer]
 
 
-class QuotaAnswer(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaAnswer:
     """GPUs held at once (`tenant` or `tenant@kind`) and weights, with what is held now.
 
     `guaranteed` is what a tenant's jobs of that priority may ask for together.
@@ -348,5 +359,5 @@ class QuotaAnswer(BaseModel):
 
     limits: dict[str, float]
     weights: dict[str, float]
-    guaranteed: dict[str, float] = Field(default_factory=dict)
-    held: dict[str, float] = Field(default_factory=dict)
+    guaranteed: dict[str, float] = field(default_factory=dict)
+    held: dict[str, float] = field(default_factory=dict)

@@ -15,9 +15,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from weft.core.launch import DEFAULT_GRACE_S, Launch
 from weft.core.model import BatchRange, Demand, Job, JobId, Tier
+from weft.service.responses import PriorityWord
 
-GUARANTEED = "guaranteed"
-PRIORITIES = {GUARANTEED: 1.0, "normal": 0.0, "opportunistic": -1.0}
+GUARANTEED: Literal["guaranteed"] = "guaranteed"
+PRIORITIES: dict[PriorityWord, float] = {GUARANTEED: 1.0, "normal": 0.0, "opportunistic": -1.0}
 WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 MOST_GPUS = 1_000_000
 MOST_TEXT = 131_072
@@ -121,7 +122,7 @@ class JobFile(Strict):
     tenant: Word | None = None
     user: Name | None = None
     model: Annotated[str, Field(max_length=128), AfterValidator(printable)] = ""
-    priority: Literal["guaranteed", "normal", "opportunistic"] = "normal"
+    priority: PriorityWord = "normal"
     checkpoint: Checkpoint | None = None
     preemptible: bool | None = None
     cpus: Positive | None = None
@@ -173,7 +174,7 @@ def demand_of(body: JobFile) -> Demand:
     return Demand(body.gpus, kinds=kinds, share=share)
 
 
-def priority_word(job: Job) -> str:
+def priority_word(job: Job) -> PriorityWord:
     """The class of a job by name."""
     return min(PRIORITIES, key=lambda word: abs(PRIORITIES[word] - job.priority))
 

@@ -11,6 +11,7 @@ from weft.runtime.driver import Driver
 from weft.runtime.ledger import JobRecord, Ledger
 from weft.runtime.status import JobStatus
 from weft.service.describe import Describer, silent_s
+from weft.service.responses import JobAnswer
 from weft.sim.engine import SimulatedEngine
 from weft.store.memory import MemoryStore
 
@@ -71,7 +72,7 @@ def test_a_new_attempt_begins_without_a_word() -> None:
 
 
 def test_people_read_it_as_the_reason_while_the_state_stays() -> None:
-    async def described() -> tuple[dict[str, object], dict[str, object]]:
+    async def described() -> tuple[JobAnswer, JobAnswer]:
         driver = Driver(
             SimulatedEngine("1x1:a100", speed=1.0, perf=Replay()), MemoryStore(), policy="fifo"
         )
@@ -88,5 +89,5 @@ def test_people_read_it_as_the_reason_while_the_state_stays() -> None:
 
     fresh, old = asyncio.run(described())
 
-    assert (fresh["state"], fresh["reason"], fresh["silent_s"]) == ("running", "", None)
-    assert (old["state"], old["reason"]) == ("running", "no word for 40 s")
+    assert (fresh.state, fresh.reason, fresh.silent_s) == ("running", "", None)
+    assert (old.state, old.reason) == ("running", "no word for 40 s")

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from weft.app.engine import build_engine, colocated_on
 from weft.app.serve.hinted_or_history import HintedOrAlike
@@ -126,7 +126,7 @@ class Live:
         return self.settings.engine
 
     @property
-    def isolation(self) -> str:
+    def isolation(self) -> Literal["users", "none", ""]:
         """Users if jobs run as their tenants' users, none if as us; empty if there are no jobs."""
         if not self.driver.engine.real:
             return ""

@@ -1,1 +1,31 @@
-"""What can be asked, a module a subject."""
+"""One module a subject, with a `router`. A new one is a file here and a line below."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from weft.service.routes import (
+    accounting,
+    admin,
+    cluster,
+    events,
+    health,
+    jobs,
+    logs,
+    metrics,
+    pages,
+    why,
+)
+
+# Below the API's prefix, in the order in which they are documented.
+API: tuple[APIRouter, ...] = (
+    jobs.router,
+    why.router,
+    logs.router,
+    cluster.router,
+    events.router,
+    accounting.router,
+    admin.router,
+)
+# Where machines and people look for them.
+ROOT: tuple[APIRouter, ...] = (health.router, metrics.router, pages.router)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
 from pydantic import AfterValidator, Field
@@ -12,14 +12,16 @@ from weft.app.serve.live import Quotas
 from weft.core.errors import UnknownName
 from weft.service.auth import public
 from weft.service.context import PROBLEMS, Admin, Context, Service
+from weft.service.json_body import Json
 from weft.service.responses import (
     Done,
+    HookAnswer,
     HookList,
-    Json,
     NewHook,
     NewToken,
     QuotaAnswer,
     StateWord,
+    TokenAnswer,
     TokenList,
 )
 from weft.service.schemas import Strict, Word, printable
@@ -66,7 +68,7 @@ class AskHook(Strict):
 @router.get("/tokens", response_model=TokenList)
 async def tokens(service: Service, who: Admin) -> Json:  # noqa: ARG001 - admins only
     """Every token, without secrets."""
-    return Json({"tokens": [public(token) for token in service.tokens.all()]})
+    return Json(TokenList(tokens=[TokenAnswer(**public(token)) for token in service.tokens.all()]))
 
 
 @router.post("/tokens", status_code=201, response_model=NewToken)
@@ -76,14 +78,14 @@ async def create_token(body: AskToken, service: Service, who: Admin) -> Json:  #
     if account and account not in service.live.users:
         raise UnknownName.among("account", account, service.live.users, "the file of --users")
     token, secret = service.tokens.create(body.role, body.tenant, body.name, account)
-    return Json({**public(token), "token": secret}, status_code=201)
+    return Json(NewToken(**public(token), token=secret), status_code=201)
 
 
 @router.delete("/tokens/{token_id}", response_model=Done)
 async def revoke_token(token_id: str, service: Service, who: Admin) -> Json:  # noqa: ARG001
     """Make a token worthless at once."""
     service.tokens.revoke(token_id)
-    return Json({"done": f"token {token_id} is revoked"})
+    return Json(Done(done=f"token {token_id} is revoked"))
 
 
 @router.get("/quotas", response_model=QuotaAnswer)
@@ -103,7 +105,7 @@ async def set_quotas(body: AskQuotas, service: Service, who: Admin) -> Json:  # 
 @router.get("/webhooks", response_model=HookList)
 async def webhooks(service: Service, who: Admin) -> Json:  # noqa: ARG001
     """Every webhook, without secrets."""
-    return Json({"webhooks": [_hook(hook) for hook in service.hooks.all()]})
+    return Json(HookList(webhooks=[HookAnswer(**_public(hook)) for hook in service.hooks.all()]))
 
 
 @router.post("/webhooks", status_code=201, response_model=NewHook)
@@ -111,17 +113,17 @@ async def create_webhook(body: AskHook, service: Service, who: Admin) -> Json:  
     """Tell an address of state changes from now on, signed with the secret."""
     states = tuple(dict.fromkeys(body.states))
     hook = service.hooks.add(body.url, body.tenant or "", states, body.secret or "")
-    return Json({**_hook(hook), "secret": hook.secret}, status_code=201)
+    return Json(NewHook(**_public(hook), secret=hook.secret), status_code=201)
 
 
 @router.delete("/webhooks/{hook_id}", response_model=Done)
 async def remove_webhook(hook_id: str, service: Service, who: Admin) -> Json:  # noqa: ARG001
     """Tell it no more."""
     service.hooks.remove(hook_id)
-    return Json({"done": f"webhook {hook_id} is removed"})
+    return Json(Done(done=f"webhook {hook_id} is removed"))
 
 
-def _hook(hook: Hook) -> dict[str, object]:
+def _public(hook: Hook) -> dict[str, Any]:
     return {
         "id": hook.id,
         "url": hook.url,
@@ -131,15 +133,15 @@ def _hook(hook: Hook) -> dict[str, object]:
     }
 
 
-def _quotas(service: Context) -> dict[str, object]:
+def _quotas(service: Context) -> QuotaAnswer:
     rules, state = service.live.quotas, service.driver.scheduler.state
     held: defaultdict[str, float] = defaultdict(float)
     for job, on in zip(state.table.jobs, state.table.allocations, strict=True):
         if on is not None:
             held[job.tenant] += on.gpus * on.sharing.share
-    return {
-        "limits": dict(rules.limits),
-        "weights": dict(rules.weights),
-        "guaranteed": dict(rules.guaranteed),
-        "held": dict(held),
-    }
+    return QuotaAnswer(
+        limits=dict(rules.limits),
+        weights=dict(rules.weights),
+        guaranteed=dict(rules.guaranteed),
+        held=dict(held),
+    )

@@ -12,35 +12,19 @@ from weft.app.serve.live import Driver, active_words
 from weft.core.errors import UnknownName
 from weft.core.model import NodeId
 from weft.service.context import PROBLEMS, Admin, Anyone, Context, Refused, Service
-from weft.service.describe import goodput_of, node_json
-from weft.service.responses import ClusterAnswer, Done, Health, Json, Nodes, PolicyAnswer
+from weft.service.describe import goodput_of, node_answer
+from weft.service.json_body import Json
+from weft.service.responses import ClusterAnswer, Counts, Done, Nodes, PolicyAnswer
 from weft.service.schemas import Strict
 from weft.service.trust import trust_warnings
 
 router = APIRouter(tags=["cluster"], responses=PROBLEMS)
-health = APIRouter(tags=["cluster"])
 
 
 class NewPolicy(Strict):
     """A policy by name, with parameters: `las:by=time`."""
 
     policy: Annotated[str, Field(min_length=1, max_length=500)]
-
-
-@health.get("/healthz", response_model=Health)
-async def healthz(service: Service) -> Json:
-    """Whether the service is ready; needs no token."""
-    trouble = service.driver.trouble
-    return Json(
-        {
-            "status": "trouble" if trouble else "ok",
-            "policy": service.live.policy,
-            "engine": service.live.engine.partition(":")[0],
-            "jobs": len(service.driver.scheduler.state.table),
-            "trouble": trouble.partition("\n")[0][:300],
-            "isolation": service.live.isolation,
-        }
-    )
 
 
 @router.get("/cluster", response_model=ClusterAnswer)
@@ -59,27 +43,27 @@ async def cluster(service: Service, who: Anyone) -> Json:
             if word == "running":
                 useful += goodput_of(record) or 0.0
     kinds = {
-        kind: {"gpus": count, "held": held.get(kind, 0.0)}
+        kind: Counts(gpus=count, held=held.get(kind, 0.0))
         for kind, count in state.cluster.gpus_by_kind.items()
     }
     return Json(
-        {
-            "now": driver.now,
-            "policy": service.live.policy,
-            "engine": service.live.engine,
-            "trouble": driver.trouble,
-            "nodes": len(state.cluster.nodes),
-            "gpus": state.cluster.gpus,
-            "held": sum(held.values()),
-            "kinds": kinds,
-            "jobs": dict(counts),
-            "waiting": counts["pending"] + counts["preempted"],
-            "running": counts["running"],
-            "goodput": useful,
-            "decisions": state.decisions,
-            "seq": driver.seq,
-            "warnings": trust_warnings(service.live, service.tokens) if who.admin else [],
-        }
+        ClusterAnswer(
+            now=driver.now,
+            policy=service.live.policy,
+            engine=service.live.engine,
+            trouble=driver.trouble,
+            nodes=len(state.cluster.nodes),
+            gpus=state.cluster.gpus,
+            held=sum(held.values()),
+            kinds=kinds,
+            jobs=dict(counts),
+            waiting=counts["pending"] + counts["preempted"],
+            running=counts["running"],
+            goodput=useful,
+            decisions=state.decisions,
+            seq=driver.seq,
+            warnings=trust_warnings(service.live, service.tokens) if who.admin else [],
+        )
     )
 
 
@@ -88,27 +72,27 @@ async def nodes(service: Service, who: Anyone) -> Json:  # noqa: ARG001 - any to
     """Every machine with its state and how many of its devices are held."""
     held = _devices(service.driver)
     found = service.driver.nodes()
-    return Json({"nodes": [node_json(node, word, held[node.id]) for node, word in found]})
+    return Json(Nodes(nodes=[node_answer(node, word, held[node.id]) for node, word in found]))
 
 
 @router.post("/nodes/{node_id}/drain", response_model=Done)
 async def drain(node_id: str, service: Service, who: Admin) -> Json:  # noqa: ARG001 - admins only
     """Move every job off a machine and give it no more."""
     await service.driver.drain(_node(service, node_id))
-    return Json({"done": f"node {node_id} is drained"})
+    return Json(Done(done=f"node {node_id} is drained"))
 
 
 @router.post("/nodes/{node_id}/undrain", response_model=Done)
 async def undrain(node_id: str, service: Service, who: Admin) -> Json:  # noqa: ARG001
     """Use a machine again."""
     await service.driver.undrain(_node(service, node_id))
-    return Json({"done": f"node {node_id} is in use"})
+    return Json(Done(done=f"node {node_id} is in use"))
 
 
 @router.get("/policy", response_model=PolicyAnswer)
 async def policy(service: Service, who: Anyone) -> Json:  # noqa: ARG001
     """What decides."""
-    return Json({"policy": service.live.policy})
+    return Json(PolicyAnswer(policy=service.live.policy))
 
 
 @router.put("/policy", response_model=PolicyAnswer)
@@ -118,7 +102,7 @@ async def set_policy(body: NewPolicy, service: Service, who: Admin) -> Json:  # 
         await service.live.set_policy(body.policy)
     except UnknownName as error:
         raise Refused(422, error.what, error.hint, "policy") from error
-    return Json({"policy": service.live.policy})
+    return Json(PolicyAnswer(policy=service.live.policy))
 
 
 def held_by_kind(driver: Driver) -> dict[str, float]:

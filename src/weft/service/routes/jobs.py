@@ -16,7 +16,8 @@ from weft.service.auth import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service, Writer, find_job
 from weft.service.describe import Describer
 from weft.service.event_json import event_json
-from weft.service.responses import Done, Events, JobAnswer, JobList, Json, Made, StateWord
+from weft.service.json_body import Json
+from weft.service.responses import Done, Events, JobAnswer, JobList, Made, StateWord
 from weft.service.schemas import DEFAULT_TENANT, GUARANTEED, JobFile, job_of, priority_word
 
 router = APIRouter(tags=["jobs"], responses=PROBLEMS)
@@ -33,9 +34,9 @@ async def submit(body: JobFile, service: Service, who: Writer) -> Json:
     if known is not None:
         if not who.commands(known.job) or not _same(known.job, job):
             raise Refused(409, f"there is a job {job.id!r} already", "choose another id", "id")
-        return Json({"id": job.id}, status_code=201)
+        return Json(Made(id=job.id), status_code=201)
     check_guaranteed(job, service, who)
-    return Json({"id": await service.driver.submit(job)}, status_code=201)
+    return Json(Made(id=await service.driver.submit(job)), status_code=201)
 
 
 @router.get("/jobs", response_model=JobList)
@@ -51,7 +52,7 @@ async def list_jobs(
     found = list(islice(_chosen(service, who, state, tenant, after), limit + 1))
     describe = Describer(service.driver)
     following = found[limit - 1].record.job.id if len(found) > limit else None
-    return Json({"jobs": [describe.job(one) for one in found[:limit]], "next": following})
+    return Json(JobList(jobs=[describe.job(one) for one in found[:limit]], next=following))
 
 
 @router.get("/jobs/{job_id}", response_model=JobAnswer)
@@ -67,7 +68,7 @@ async def cancel(job_id: str, service: Service, who: Writer) -> Json:
     if not who.commands(status.record.job):
         raise Refused(403, "this job is another tenant's", "ask an admin")
     await service.driver.cancel(status.record.job.id)
-    return Json({"done": f"job {job_id} is cancelled"}, status_code=202)
+    return Json(Done(done=f"job {job_id} is cancelled"), status_code=202)
 
 
 @router.get("/jobs/{job_id}/events", response_model=Events)
@@ -78,7 +79,7 @@ async def job_events(
     job = find_job(service, who, job_id).record.job.id
     rows = await asyncio.to_thread(service.live.store.about_job, job, limit)
     told = [event_json(service.driver, who, *row) for row in rows]
-    return Json({"events": [one for one in told if one is not None]})
+    return Json(Events(events=[one for one in told if one is not None]))
 
 
 def wanted(body: JobFile, driver: Driver, who: Caller) -> Job:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from dataclasses import replace
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -18,8 +19,9 @@ from weft.core.model import Job
 from weft.core.registry import build
 from weft.service.auth import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service, Writer, find_job
-from weft.service.describe import Describer, name_of
-from weft.service.responses import Comparison, Explanation, Json, Planned
+from weft.service.describe import Describer, name_of, state_word
+from weft.service.json_body import Json
+from weft.service.responses import Ahead, Change, Comparison, Explanation, Planned, Start
 from weft.service.routes.jobs import wanted
 from weft.service.schemas import JobFile, Strict
 
@@ -41,27 +43,28 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
     status = find_job(service, who, job_id)
     record = status.record
     describe = Describer(service.driver)
-    answer: dict[str, Any] = {
-        "id": record.job.id,
-        "state": status.state or "unknown",
-        "reason": record.reason,
-        "numbers": {},
-        "ahead": [],
-        "cheapest_change": None,
-        "start": None,
-        "holds": describe.allocation(record.allocation),
-    }
+    answer = Explanation(
+        id=record.job.id,
+        state=state_word(status),
+        reason=record.reason or f"it has {status.state}",
+        holds=describe.allocation(record.allocation),
+    )
     if record.outcome or record.job.id not in service.driver.scheduler.state.table:
-        answer["reason"] = record.reason or f"it has {status.state}"
         return Json(answer)
     present = Present.of(service.driver.scheduler, service.driver.now)
     said = record.reason if status.state in ("pending", "preempted") else ""
     why = await _aside(service, lambda: explain(present, record.job.id, said))
-    answer["reason"], answer["numbers"] = why.reason, dict(why.numbers)
-    answer["ahead"] = [_front(who, one) for one in why.ahead]
-    answer["start"] = _start(why.start)
-    if why.advice is not None:
-        answer["cheapest_change"] = {"text": why.advice.text, "fields": dict(why.advice.fields)}
+    advice = why.advice
+    answer = replace(
+        answer,
+        reason=why.reason,
+        numbers=dict(why.numbers),
+        ahead=[_ahead(who, one) for one in why.ahead],
+        start=_start(why.start),
+        cheapest_change=None
+        if advice is None
+        else Change(text=advice.text, fields=dict(advice.fields)),
+    )
     return Json(answer)
 
 
@@ -75,16 +78,16 @@ async def plan_job(body: JobFile, service: Service, who: Writer) -> Json:
     present = Present.of(service.driver.scheduler, service.driver.now)
     trial = await _aside(service, lambda: plan(present, job))
     return Json(
-        {
-            "starts_now": trial.allocation is not None,
-            "allocation": Describer(service.driver).allocation(trial.allocation),
-            "displaces": [
-                _front(who, Front(one, float(one.demand.gpus), running=True))
+        Planned(
+            starts_now=trial.allocation is not None,
+            allocation=Describer(service.driver).allocation(trial.allocation),
+            displaces=[
+                _ahead(who, Front(one, float(one.demand.gpus), running=True))
                 for one in trial.displaces
             ],
-            "reason": trial.reason,
-            "start": _start(trial.start),
-        }
+            reason=trial.reason,
+            start=_start(trial.start),
+        )
     )
 
 
@@ -112,12 +115,12 @@ async def compare(body: WhatIf, service: Service, who: Anyone) -> Json:
     except WeftError as error:
         raise Refused(409, error.what, error.hint) from error
     return Json(
-        {
-            "policies": {name: dict(values) for name, values in found.policies.items()},
-            "jobs": found.jobs,
-            "hours": found.hours,
-            "note": found.note,
-        }
+        Comparison(
+            policies={name: dict(values) for name, values in found.policies.items()},
+            jobs=found.jobs,
+            hours=found.hours,
+            note=found.note,
+        )
     )
 
 
@@ -126,20 +129,24 @@ async def _aside(service: Context, work: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(service.aside, work)
 
 
-def _front(who: Caller, one: Front) -> dict[str, Any]:
+def _ahead(who: Caller, one: Front) -> Ahead:
     job: Job = one.job
     mine = who.sees(job)
-    return {
-        "id": job.id if mine else "",
-        "name": name_of(job) if mine else "another tenant's job",
-        "tenant": job.tenant if mine else "",
-        "state": "running" if one.running else "waiting",
-        "gpus": one.gpus,
-    }
+    return Ahead(
+        id=job.id if mine else "",
+        name=name_of(job) if mine else "another tenant's job",
+        tenant=job.tenant if mine else "",
+        state="running" if one.running else "waiting",
+        gpus=one.gpus,
+    )
 
 
-def _start(found: Estimate | None) -> dict[str, Any] | None:
+def _start(found: Estimate | None) -> Start | None:
     if found is None or all(one is None for one in found.after):
         return None  # too far away to be simulated
-    quantiles = {f"p{round(100 * q)}": found.quantile(q) for q in (0.1, 0.5, 0.9)}
-    return {**quantiles, "simulations": len(found.after)}
+    return Start(
+        p10=found.quantile(0.1),
+        p50=found.quantile(0.5),
+        p90=found.quantile(0.9),
+        simulations=len(found.after),
+    )

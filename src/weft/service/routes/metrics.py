@@ -1,0 +1,78 @@
+"""Numbers to watch, as Prometheus reads them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import PlainTextResponse
+
+from weft.app.serve.live import Driver, JobRecord
+from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service
+from weft.service.routes.cluster import held_by_kind
+
+router = APIRouter(tags=["metrics"])
+
+TEXT: dict[int | str, dict[str, Any]] = {
+    **{code: PROBLEMS[code] for code in (401, 403)},
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
+}
+
+
+@router.get("/metrics", response_class=PlainTextResponse, responses=TEXT)
+async def prometheus(service: Service, who: Anyone) -> PlainTextResponse:
+    """Numbers to watch, in Prometheus' text format; of all tenants, so not for one of them."""
+    if not who.everywhere:
+        raise Refused(403, "metrics are of all tenants", "use a token of an admin or viewer of '*'")
+    text = "\n".join(_lines(service)) + "\n"
+    return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _lines(service: Context) -> Iterator[str]:
+    driver = service.driver
+    state = driver.scheduler.state
+    jobs: Counter[str] = Counter(_state(driver, one) for one in driver.ledger.jobs.values())
+    waiting: defaultdict[str, float] = defaultdict(float)
+    for job, on in zip(state.table.jobs, state.table.allocations, strict=True):
+        if on is None:
+            waiting[job.tenant] += job.demand.min * job.demand.share
+    restarts = sum(one.restarts for one in driver.ledger.jobs.values())
+    yield from _metric("jobs", "gauge", "Jobs by state.", "state", jobs)
+    gpus = state.cluster.gpus_by_kind
+    yield from _metric("gpus", "gauge", "Devices of nodes that are up.", "kind", gpus)
+    yield from _metric("gpus_held", "gauge", "Devices promised.", "kind", held_by_kind(driver))
+    yield from _metric(
+        "gpus_waited_for", "gauge", "GPUs that waiting jobs need.", "tenant", waiting
+    )
+    used = driver.ledger.usage(driver.now)
+    yield from _metric("gpu_seconds_total", "counter", "GPU time used.", "tenant", used)
+    nodes = Counter(word for _, word in driver.nodes())
+    yield from _metric("nodes", "gauge", "Machines by state.", "state", nodes)
+    single: Mapping[str, tuple[str, str, float]] = {
+        "decisions_total": ("counter", "Decisions taken.", state.decisions),
+        "events_total": ("counter", "Events in the log.", driver.seq),
+        "restarts_total": ("counter", "Starts after a job's first.", restarts),
+        "policy_trouble": ("gauge", "1 while the policy fails.", bool(driver.trouble)),
+    }
+    for name, (kind, text, value) in single.items():
+        yield from _metric(name, kind, text, "", {"": value})
+
+
+def _metric(
+    name: str, kind: str, text: str, label: str, values: Mapping[str, float]
+) -> Iterator[str]:
+    yield f"# HELP weft_{name} {text}"
+    yield f"# TYPE weft_{name} {kind}"
+    for key, value in values.items():
+        told = f'{{{label}="{_escaped(key)}"}}' if label else ""
+        yield f"weft_{name}{told} {float(value):.17g}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _state(driver: Driver, record: JobRecord) -> str:
+    return record.outcome or driver.job(record.job.id).state or "unknown"

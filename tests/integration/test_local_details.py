@@ -190,11 +190,11 @@ def test_what_a_trainer_tells_becomes_events_and_requests_reach_it(tmp_path: Pat
         )
         log = folder_of(tmp_path, "trainer", 1) / "rank-0.log"
         try:
-            await said(log, "per_gpu=32, accumulate=1")
+            await said(log, "per_gpu=32, accumulate=2")
             node = (await engine.nodes())[0]
             to = Allocation((Slice(node.id, (0,)),), batch=Batch(64, 1))
             await engine.adjust(JobId("trainer"), 1, to)
-            await said(log, "per_gpu=64, accumulate=0")
+            await said(log, "per_gpu=64, accumulate=1")
             await engine.stop(JobId("trainer"), 1, 20.0)
             return await task
         finally:
@@ -205,7 +205,7 @@ def test_what_a_trainer_tells_becomes_events_and_requests_reach_it(tmp_path: Pat
 
     assert [type(event) for event in told] == [Started, Reported, Saved, Noticed, Stopped]
     assert isinstance(told[1], Reported)
-    assert told[1].values["step_s"] == 0.5
+    assert told[1].report.step_s == 0.5
     assert told[2:4] == [Saved(*me, 7), Noticed(*me, "warning", "a checkpoint is damaged")]
 
 

@@ -88,7 +88,7 @@ def test_a_job_is_grown_shrunk_and_moved_and_sees_every_sample_once(tmp_path: Pa
         ids = Counter(at for note in notes if note.get("epoch") == epoch for at in note["ids"])
         assert ids == Counter(range(SAMPLES)), f"epoch {epoch}"
     assert {note["size"] for note in notes if "size" in note} == {1, 2, 4}
-    steps = [event.values["steps"] for event in told if isinstance(event, Reported)]
+    steps = [event.report.steps or 0.0 for event in told if isinstance(event, Reported)]
     assert steps == sorted(steps)
     assert max(pauses) < 20.0
 

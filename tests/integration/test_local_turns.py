@@ -70,7 +70,7 @@ class Pair:
 
     def steps(self, name: str) -> float:
         of = [e for e in self.told if isinstance(e, Reported) and e.job == name]
-        return of[-1].values["steps"] if of else 0.0
+        return (of[-1].report.steps or 0.0) if of else 0.0
 
     def members(self, discipline: Discipline) -> dict[str, dict[str, float]]:
         path = short_path(self.folder / "state" / f"tokens-{discipline}.sock")

@@ -18,6 +18,7 @@ from tests.integration.serving import FAST, LIMIT_S, STILL, serving
 from weft.core.cluster import Node
 from weft.core.events import Decided, Event, Finished, NodeUp, Reported, Started, Submitted
 from weft.core.model import Allocation, Job, JobId, NodeId, Slice
+from weft.core.report import Report
 from weft.service.webhooks import signature
 from weft.store.sqlite import SqliteStore
 
@@ -341,7 +342,7 @@ def test_goodput_is_that_of_running_jobs(tmp_path: Path) -> None:
         Submitted(Job(job)),
         Decided(1, {job: on}),
         Started(job, 1),
-        Reported(job, 1, {"goodput": 40.0}),
+        Reported(job, 1, Report(goodput=40.0)),
         Finished(job, 1),
     ]
     store.append([(1.0 + i, event) for i, event in enumerate(story)])

@@ -99,7 +99,7 @@ def test_the_agent_stops_adjusts_and_is_told(tmp_path: Path) -> None:
         return any(report.values.get(name) == value for report in agent.of(Report))
 
     agent.until(lambda: any("user.test" in report.values for report in agent.of(Report)))
-    agent.tell(Adjust(per_gpu=16, accumulate=1))
+    agent.tell(Adjust(per_gpu=16, accumulate=2))
     agent.until(lambda: reported("batch", 64.0))
     agent.tell(Stop(grace_s=10.0))
     codes = ranks.finish(processes)
@@ -110,7 +110,7 @@ def test_the_agent_stops_adjusts_and_is_told(tmp_path: Path) -> None:
     assert Path(saved.path).is_file()
     last = agent.of(Report)[-1].values
     assert last["steps"] == saved.step
-    assert (last["per_gpu"], last["accumulate"], last["lr_factor"]) == (16, 1, 2.0)
+    assert (last["per_gpu"], last["accumulate"], last["lr_factor"]) == (16, 2, 2.0)
     assert last["step_s"] > 0
     assert last["grad_s"] > 0
     assert 0 < last["progress"] < 1

@@ -19,13 +19,15 @@ from weft.core.events import Decided, Started, Submitted
 from weft.core.knowledge import Knowledge
 from weft.core.model import Allocation, Demand, Job, JobId, Sharing
 from weft.core.plan import Plan
+from weft.core.report import Report
 from weft.core.scheduler import Scheduler
 from weft.core.state import State
 from weft.core.table import Floats
 from weft.core.view import View
 from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.beliefs import FittedBeliefs
-from weft.perf.training.live_training import LiveTraining
+from weft.perf.goodput.facts import MeasuredFacts
+from weft.perf.training.learner import Learner
 from weft.perf.training.loss import LossCurve, epochs_left, fit_loss, normalised
 from weft.perf.training.servers import (
     AllReduce,
@@ -481,7 +483,7 @@ class Watched:
 def test_a_whole_run_of_self_tuning_jobs() -> None:
     trace, watched = drawn(30, seed=2), Watched(Optimus())
     physics = Physics(trace, Adaptive(MODELS))
-    beliefs = FittedBeliefs(MODELS)
+    beliefs = FittedBeliefs(MeasuredFacts(MODELS))
     oracle = Oracle(physics.remaining)
     scheduler = Scheduler(watched, CLUSTER, knowledge=Knowledge(oracle, beliefs))
 
@@ -499,17 +501,17 @@ def test_an_empty_cluster_is_no_trouble() -> None:
 def test_a_job_whose_loss_has_fallen_is_taken_to_be_near_its_end() -> None:
     jobs = (elastic("nearly"), 900.0), (elastic("far"), 900.0)
     view, told = queue(6, *jobs), queue(6, *jobs)
-    training = LiveTraining()
+    training = Learner()
     for step in range(0, 1001, 10):
         for row, flat in ((0, 40.0), (1, 0.2)):  # how fast it falls, by epoch
-            report = {
-                "steps": float(step),
-                "epoch": float(step // 100),
-                "loss": 0.1 + 1.0 / (flat * step / 100 + 1.0),
-                "step_s": 1.0,
-                "grad_s": 0.8,
-                "per_gpu": 32.0,
-            }
+            report = Report(
+                steps=float(step),
+                epoch=float(step // 100),
+                loss=0.1 + 1.0 / (flat * step / 100 + 1.0),
+                step_s=1.0,
+                grad_s=0.8,
+                per_gpu=32.0,
+            )
             training.observe(view.job(row), "cpu", report)
 
     told = knowing(told, training=training)

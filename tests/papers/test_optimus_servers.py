@@ -15,6 +15,7 @@ import weft
 from weft.core.cluster import Cluster, Node
 from weft.core.events import Decided, Started, Submitted
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId
+from weft.core.report import Report
 from weft.core.state import State
 from weft.core.table import Floats
 from weft.core.view import View
@@ -39,7 +40,7 @@ class Known:
 
     laws: Mapping[str, tuple[Synchronous | Asynchronous, float]]
 
-    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
+    def observe(self, job: Job, kind: str, report: Report) -> None:
         pass
 
     def forget(self, job: Job) -> None:

@@ -14,6 +14,7 @@ from weft.core.cluster import parse_cluster
 from weft.core.events import Decided, Submitted
 from weft.core.knowledge import Knowledge
 from weft.core.model import Allocation, Config, Demand, Job, JobId, NodeId, Slice
+from weft.core.report import Report
 from weft.core.state import State
 from weft.core.table import Floats, Rows, Table
 from weft.core.view import View
@@ -38,7 +39,7 @@ class Told:
         self._most = most
         self._unknown = unknown
 
-    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
+    def observe(self, job: Job, kind: str, report: Report) -> None:
         pass
 
     def forget(self, job: Job) -> None:

@@ -25,6 +25,7 @@ from weft.core.model import (
     Slice,
 )
 from weft.core.plan import Plan
+from weft.core.report import Report
 from weft.core.scheduler import Scheduler
 from weft.core.state import State
 from weft.core.table import Column, Floats, Rows, Table
@@ -32,6 +33,7 @@ from weft.core.trace import Trace, Truth
 from weft.core.view import View
 from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.beliefs import FittedBeliefs
+from weft.perf.goodput.facts import MeasuredFacts
 from weft.perf.goodput.model import StepTime
 from weft.perf.goodput.tables import ModelTable
 from weft.pieces.place.whole_nodes import config_of
@@ -54,7 +56,7 @@ class Told:
     restart: float = 30.0
     unit: float = 1.0
 
-    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None: ...
+    def observe(self, job: Job, kind: str, report: Report) -> None: ...
 
     def forget(self, job: Job) -> None: ...
 
@@ -414,7 +416,7 @@ class Watched:
 def test_a_whole_run_keeps_every_promise(seed: int, artifact: bool) -> None:
     trace, watched = drawn(30, seed), Watched(Sia(artifact=artifact))
     physics = Physics(trace, Adaptive(MODELS))
-    beliefs = FittedBeliefs(MODELS)
+    beliefs = FittedBeliefs(MeasuredFacts(MODELS))
     scheduler = Scheduler(watched, CLUSTER, knowledge=Knowledge(NoPredictor(), beliefs))
 
     Driver(scheduler, physics, CLUSTER).run()

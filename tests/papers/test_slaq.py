@@ -10,6 +10,7 @@ import pytest
 
 import weft
 from weft.core.model import Demand, Job, JobId
+from weft.core.report import Report
 from weft.core.table import Floats
 from weft.core.view import View
 from weft.formulas.convergence import Curve
@@ -86,7 +87,7 @@ class Told:
     def __init__(self, known: Mapping[str, Learned]) -> None:
         self._known = known
 
-    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
+    def observe(self, job: Job, kind: str, report: Report) -> None:
         pass
 
     def forget(self, job: Job) -> None:
@@ -214,8 +215,15 @@ def test_too_short_a_history_has_no_law() -> None:
 def test_the_learner_hears_losses_and_forgets() -> None:
     learner, job = Learner(view_of(4).cluster), Job(JobId("a"))
     for k in range(6):
-        report = {"iteration": float(k), "loss": float(Z(k)), "recent": 0.1, "largest": 0.2}
-        learner.observe(job, "v100", {**report, "iteration_s": 2.0, "gpus": 3.0})
+        report = Report(
+            iteration=float(k),
+            loss=float(Z(k)),
+            loss_change=0.1,
+            loss_change_most=0.2,
+            iteration_s=2.0,
+            gpus=3.0,
+        )
+        learner.observe(job, "v100", report)
 
     known = learner.learned(job)
 

@@ -12,6 +12,7 @@ import weft
 from weft.core.cluster import Cluster, Node
 from weft.core.events import Decided, Submitted
 from weft.core.model import Demand, Job, JobId, NodeId
+from weft.core.report import Report
 from weft.core.state import State
 from weft.core.table import Floats
 from weft.core.view import View
@@ -114,7 +115,7 @@ class Stated:
     def __init__(self, known: Mapping[JobId, Ratios]) -> None:
         self._known = known
 
-    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
+    def observe(self, job: Job, kind: str, report: Report) -> None:
         pass
 
     def forget(self, job: Job) -> None:

@@ -33,6 +33,7 @@ from weft.core.events import (
 from weft.core.free import Free
 from weft.core.model import Allocation, Batch, Demand, Job, JobId, NodeId, Sharing, Slice
 from weft.core.plan import Plan
+from weft.core.report import Report
 from weft.core.scheduler import Scheduler
 from weft.core.state import State
 from weft.core.table import COLUMNS
@@ -180,7 +181,7 @@ class Machine:
             self.happen(Started(job, attempt - 1), Stopped(job, attempt - 1))
             self.happen(Finished(job, attempt - 1), Failed(job, attempt + 7))
         elif what == "report":
-            self.happen(Reported(job, attempt, {"loss": self.now}))
+            self.happen(Reported(job, attempt, Report(loss=self.now)))
         else:
             starting = self.asked.get((job, attempt)) is Start
             self.gone((job, attempt))

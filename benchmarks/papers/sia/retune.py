@@ -67,9 +67,9 @@ def _fastest(speeds: KindTable, steps: dict[int, float], gpus: int) -> tuple[flo
         each = ceil(batch / gpus - 1e-8)
         if each < speeds.min_local:
             continue
-        accumulate = ceil(each / speeds.max_local - 1e-8) - 1
-        step, sync = speeds.times(placement, ceil(each / (accumulate + 1) - 1e-8))
-        trials.append((iterations * (step + accumulate * (step - sync)), batch))
+        accumulate = ceil(each / speeds.max_local - 1e-8)
+        step, sync = speeds.times(placement, ceil(each / accumulate - 1e-8))
+        trials.append((iterations * (step + (accumulate - 1) * (step - sync)), batch))
     return min(trials)
 
 

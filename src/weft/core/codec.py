@@ -16,7 +16,8 @@ from typing import Any, NewType, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from weft.core.errors import InvalidConfig
-from weft.core.events import EVENTS, Event
+from weft.core.events import EVENTS, Event, Reported
+from weft.core.report import Report
 
 # Fields that older logs have and nothing reads any more.
 RETIRED: Mapping[str, frozenset[str]] = {"Decided": frozenset({"asleep"})}
@@ -37,12 +38,16 @@ def read_event(line: str) -> tuple[float, Event]:
         raise InvalidConfig(f"no event is called {name!r}", hint="the log is of a newer version?")
     for gone in RETIRED.get(name, ()):
         record.pop(gone, None)
+    if "values" in record and _BY_NAME[name] is Reported:
+        record["report"] = Report.read(record.pop("values"), old=True).values()
     event: Event = decode(_BY_NAME[name], record)
     return at, event
 
 
 def encode(value: Any) -> Any:  # noqa: PLR0911 - one return a type
     """Plain JSON values of a dataclass and whatever it holds."""
+    if isinstance(value, Report):
+        return encode(value.values())
     if is_dataclass(value) and not isinstance(value, type):
         return {
             name: encode(held)
@@ -71,6 +76,8 @@ def decode(kind: Any, data: Any) -> Any:  # noqa: PLR0911 - one return a type
     origin, args = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         return None if data is None else decode(next(a for a in args if a is not type(None)), data)
+    if kind is Report:
+        return Report.read(data)
     if is_dataclass(kind) and isinstance(kind, type):
         hints = _hints(kind)
         return kind(**{name: decode(hints[name], item) for name, item in data.items()})

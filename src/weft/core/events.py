@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from weft.core.cluster import Node
 from weft.core.model import Allocation, Job, JobId, NodeId
+from weft.core.report import NO_REPORT, Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Reported:
 
     job: JobId
     attempt: int
-    values: Mapping[str, float] = field(default_factory=dict)
+    report: Report = NO_REPORT
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ from what running jobs report.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from weft.core.model import Config, Discipline, Job
 from weft.core.profile import Profile, Sensitivity
+from weft.core.report import Report
 from weft.core.table import Floats, Rows, Table
 
 
@@ -29,11 +30,11 @@ class Knowledge:
     colocation: Colocation | None = None
     training: Training | None = None
 
-    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
+    def observe(self, job: Job, kind: str, report: Report) -> None:
         """A running job, on GPUs of `kind`, reported."""
         for part in (self.beliefs, self.colocation, self.training):
             if part is not None:
-                part.observe(job, kind, values)
+                part.observe(job, kind, report)
 
     def forget(self, job: Job) -> None:
         """A job has left: nothing more will be asked of it."""
@@ -67,7 +68,7 @@ class Predictor(Protocol):
 class Beliefs(Protocol):
     """What the scheduler believes about speeds, from what jobs reported of themselves."""
 
-    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
+    def observe(self, job: Job, kind: str, report: Report) -> None:
         """A running job reported."""
         ...
 
@@ -131,7 +132,7 @@ class Colocation(Protocol):
         """Speed of each on the same devices, as a part of its speed alone there."""
         ...
 
-    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
+    def observe(self, job: Job, kind: str, report: Report) -> None:
         """A running job reported."""
         ...
 
@@ -194,7 +195,7 @@ class LossSoFar(Protocol):
 class Training(Protocol):
     """What the scheduler believes of trainings by workers and servers, and of falling losses."""
 
-    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
+    def observe(self, job: Job, kind: str, report: Report) -> None:
         """A running job reported."""
         ...
 

@@ -12,6 +12,7 @@ from weft.core.about import Controls, Wants
 from weft.core.cluster import Node
 from weft.core.events import Event
 from weft.core.model import Allocation, Job, JobId
+from weft.core.report import Report
 from weft.core.trace import Truth
 
 
@@ -24,7 +25,7 @@ class Pace:
 
     rate: float
     seconds: float = inf
-    report: Mapping[str, float] | None = None
+    report: Report | None = None
 
 
 class Agent(Protocol):

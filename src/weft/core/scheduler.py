@@ -264,7 +264,7 @@ class Scheduler:
         on = table.allocations[row]
         if on is None or table.get(row, Column.ATTEMPT) != event.attempt:
             return
-        self.knowledge.observe(table.jobs[row], self.state.cluster.kind_of(on), event.values)
+        self.knowledge.observe(table.jobs[row], self.state.cluster.kind_of(on), event.report)
 
     def _learn(self) -> None:
         ended = self.state.ended

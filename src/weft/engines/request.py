@@ -124,5 +124,5 @@ def adjustment(to: Allocation, discipline: str, coordinator: str) -> dict[str, o
 
 
 def wire_batch(batch: Batch | None) -> tuple[int, int] | None:
-    """A batch as ranks are told it: they count the steps before the one that synchronises."""
-    return None if batch is None else (batch.per_gpu, batch.accumulate - 1)
+    """A batch as ranks are told it."""
+    return None if batch is None else (batch.per_gpu, batch.accumulate)

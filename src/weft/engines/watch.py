@@ -24,6 +24,7 @@ from weft.core.events import (
     Stopped,
 )
 from weft.core.model import JobId
+from weft.core.report import Report
 from weft.wire.attempt import AGENT_LOG, CLAIM, EVENTS, STOP, TAG, read_json, write_whole
 from weft.wire.processes import alive, kill_tagged
 
@@ -95,7 +96,7 @@ class Watched:
                 self._ranks = line["ranks"]
                 return Started(job, attempt)
             case "report" if line["rank"] == 0:
-                return Reported(job, attempt, {k: float(v) for k, v in line["values"].items()})
+                return Reported(job, attempt, Report.read(line["values"]))
             case "saved":
                 return Saved(job, attempt, line["step"])
             case "notice":

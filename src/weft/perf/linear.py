@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from weft.core.model import Config, Job
+from weft.core.report import Report
 from weft.core.table import Column, Floats, Rows, Table
 from weft.perf.restart import restart_s
 
@@ -14,7 +15,7 @@ from weft.perf.restart import restart_s
 class LinearBeliefs:
     """What a scheduler must assume of a plain trace, and what its replay makes true."""
 
-    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
+    def observe(self, job: Job, kind: str, report: Report) -> None:
         """Nothing to learn."""
 
     def forget(self, job: Job) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from weft.core.errors import InvalidConfig, did_you_mean
 from weft.core.model import Allocation, Config, Job
 from weft.core.ports import Agent, Pace
+from weft.core.report import Report
 from weft.core.table import Column, Floats, Rows, Table
 from weft.core.trace import Trace, Truth
 from weft.perf.restart import restart_s
@@ -142,7 +143,7 @@ class ThroughputBeliefs:
         self._table = table
         self._rows: dict[tuple[str, int, tuple[str, ...]], Floats] = {}
 
-    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
+    def observe(self, job: Job, kind: str, report: Report) -> None:
         """Nothing to learn."""
 
     def forget(self, job: Job) -> None:

@@ -7,7 +7,7 @@ devices held and the share of each.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from weft.core.events import (
@@ -26,6 +26,7 @@ from weft.core.events import (
     Submitted,
 )
 from weft.core.model import Allocation, Job, JobId, Meter, NodeId
+from weft.core.report import NO_REPORT, Report
 
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
 NOTICES_KEPT = 20
@@ -58,7 +59,7 @@ class JobRecord:
     running: int | None = None
     allocation: Allocation | None = None
     gpu_s: Meter = NOTHING
-    report: Mapping[str, float] = field(default_factory=dict)
+    report: Report = NO_REPORT
     saved: int | None = None
     heard: tuple[float, float] | None = None
     notices: tuple[tuple[float, str, str], ...] = ()
@@ -89,9 +90,9 @@ class Ledger:
                 self.jobs[job.id] = JobRecord(job, at)
             case Started(job, attempt):
                 self._started(at, job, attempt)
-            case Reported(job, _, values) if job in self.jobs:
+            case Reported(job, _, report) if job in self.jobs:
                 before = self.jobs[job].heard
-                self._set(job, report=values, heard=(at, at - before[0] if before else 0.0))
+                self._set(job, report=report, heard=(at, at - before[0] if before else 0.0))
             case Saved(job, _, step) if job in self.jobs:
                 further = step > (self.jobs[job].saved or 0)
                 self._set(job, saved=step, **({"failures": 0} if further else {}))
@@ -155,7 +156,7 @@ class Ledger:
             started=at if one.started is None else one.started,
             starts=one.starts + 1,
             running=attempt,
-            report={},
+            report=NO_REPORT,
             heard=None,
             gpu_s=_turn(one.gpu_s, at, _rate(on)),
         )

@@ -51,7 +51,7 @@ class Describer:
             started=record.started,
             ended=record.ended,
             gpu_seconds=record.gpu_s.at(self._now),
-            progress=record.report.get("progress"),
+            progress=record.report.progress,
             batch=_batch(record),
             goodput=goodput_of(record) if running else None,
             speed=_speed(record) if running else None,
@@ -130,8 +130,8 @@ def node_answer(node: Node, state: str, held: set[int]) -> NodeAnswer:
 
 
 def _batch(record: JobRecord) -> float | None:
-    if "batch" in record.report:
-        return record.report["batch"]
+    if record.report.batch is not None:
+        return record.report.batch
     on, job = record.allocation, record.job
     if on is not None and on.batch is not None:
         return float(on.batch.per_gpu * on.batch.accumulate * on.gpus)
@@ -140,13 +140,13 @@ def _batch(record: JobRecord) -> float | None:
 
 def _speed(record: JobRecord) -> float | None:
     """Samples a second."""
-    step, batch = record.report.get("step_s"), record.report.get("batch")
-    return batch / step if step and batch else record.report.get("speed")
+    step, batch = record.report.step_s, record.report.batch
+    return batch / step if step and batch else record.report.updates_per_s
 
 
 def goodput_of(record: JobRecord) -> float | None:
     """Useful samples a second: steps worth of the initial batch."""
-    step, gain = record.report.get("step_s"), record.report.get("gain")
+    step, gain = record.report.step_s, record.report.gain
     if step and gain and record.job.batch:
         return gain * record.job.batch.init / step
-    return record.report.get("goodput") or _speed(record)
+    return record.report.goodput or _speed(record)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from weft.core.model import Allocation, Discipline, Job, JobId, NodeId
 from weft.core.ports import Agent, Coupling, PerfModel, Resident
+from weft.core.report import Report
 from weft.core.table import Floats
 from weft.core.trace import Trace
 from weft.sim.milestones import Marks
@@ -27,7 +28,7 @@ class Milestone(NamedTuple):
 
     at: float
     what: int
-    report: Mapping[str, float] | None = None
+    report: Report | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +184,9 @@ class Physics:
         self._settle(now, seq)
         self._speed[seq] = speed
         following = self._onward(now, seq)
-        return following._replace(report={**(following.report or {}), "pace": speed})
+        told = following.report
+        report = Report(pace=speed) if told is None else replace(told, pace=speed)
+        return following._replace(report=report)
 
     def _onward(self, now: float, seq: int) -> Milestone:
         """The next milestone of a run whose terms changed; a restart still takes its time."""

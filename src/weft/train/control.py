@@ -157,7 +157,7 @@ class Control:
             batch = self._proposed(watch)
             if batch != self.batch:
                 wishes[TOTAL], wishes[PER_GPU] = float(batch.total), float(batch.per_gpu)
-                wishes[MICROS] = float(batch.accumulate + 1)
+                wishes[MICROS] = float(batch.accumulate)
         return wishes, sizes
 
     def _every(self, gradients: Gradients, watch: Stopwatch) -> float:
@@ -205,7 +205,7 @@ class Control:
         if agreed[EVERY]:
             gradients.every = int(agreed[EVERY])
         if agreed[TOTAL]:
-            batch = Batch(int(agreed[TOTAL]), int(agreed[PER_GPU]), int(agreed[MICROS]) - 1)
+            batch = Batch(int(agreed[TOTAL]), int(agreed[PER_GPU]), int(agreed[MICROS]))
             if batch != self.batch:
                 self.batch = batch
                 watch.clear()  # the medians were of another batch

@@ -103,7 +103,7 @@ class Tuner:
     def told(self, per_gpu: int, accumulate: int) -> Batch:
         """The batch the scheduler chose, cut to what the script allows."""
         per_gpu = min(per_gpu, self.bounds.max_per_gpu)
-        total = per_gpu * (accumulate + 1) * self.ranks
+        total = per_gpu * accumulate * self.ranks
         inside = min(max(total, self.bounds.init), self.bounds.largest)
         return split(inside, self.ranks, per_gpu)
 

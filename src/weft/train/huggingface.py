@@ -54,7 +54,7 @@ class Elastic(TrainerCallback):  # type: ignore[misc]
                 "progress": min(state.global_step / steps, 1.0),
                 "batch": float(batch),
                 "per_gpu": float(args.train_batch_size),
-                "accumulate": float(args.gradient_accumulation_steps - 1),
+                "accumulate": float(args.gradient_accumulation_steps),
                 "samples": float(state.global_step * batch),
             }
         )

@@ -1,7 +1,7 @@
 """Which samples a rank trains on next: pure arithmetic, the same on every rank.
 
 An epoch is one permutation of the data set, fixed by seed and epoch alone. A step takes the next
-`batch` samples of it and deals them evenly to (accumulation + 1) x ranks cells. Position is all
+`batch` samples of it and deals them evenly to accumulate x ranks cells. Position is all
 there is to remember: whoever resumes at it, with however many ranks, sees the rest once.
 """
 
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """How a step is dealt: samples of one micro-batch on one rank, micro-batches before the last.
+    """How a step is dealt: samples of one micro-batch on one rank, and micro-batches of a step.
 
-    `total` is the samples of a whole step; at most `per_gpu` x ranks x (accumulate + 1).
+    `total` is the samples of a whole step; at most `per_gpu` x ranks x `accumulate`.
     """
 
     total: int
     per_gpu: int
-    accumulate: int = 0
+    accumulate: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Cell:
 def split(total: int, ranks: int, max_per_gpu: int) -> Batch:
     """The fewest micro-batches in which `total` samples fit into `max_per_gpu` on each rank."""
     micros = max(1, -(-total // (ranks * max_per_gpu)))
-    return Batch(total, -(-total // (ranks * micros)), micros - 1)
+    return Batch(total, -(-total // (ranks * micros)), micros)
 
 
 def cells(
@@ -62,7 +62,7 @@ def cells(
     while position < length:
         total = step_size(length - position, batch.total)
         dealt = split(total, ranks, batch.per_gpu)
-        micros = dealt.accumulate + 1
+        micros = dealt.accumulate
         filled = min(micros * ranks, max(total // smallest, 1))
         yield from _of_step(position, total, micros, filled, rank, ranks)
         position += total

@@ -281,7 +281,7 @@ class Job:
     def _values(self) -> dict[str, float]:
         watch, batch = self._watch, self.batch
         values = {name: watch.median(name) for name in ("step_s", "grad_s", "token_s")}
-        micros = batch.accumulate + 1
+        micros = batch.accumulate
         whole = self._loader.length if self._loader is not None else 1
         done = self.epoch + self.position / whole
         values |= {

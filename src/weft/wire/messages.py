@@ -36,9 +36,9 @@ class Report:
     sync_s      seconds of a step that the gradients' all-reduce was waited for
     data_s      seconds of a step that the loader was waited for
     token_s     seconds of a step that stage tokens were waited for
-    batch       samples of one step over all ranks: per_gpu · (accumulate + 1) · ranks
+    batch       samples of one step over all ranks: per_gpu · accumulate · ranks
     per_gpu     samples of one micro-batch on one rank
-    accumulate  micro-batches of a step before the one that synchronises; 0 is none
+    accumulate  micro-batches of a step, from 1
     lr_factor   what the learning rate is scaled by for this batch
     noise       gradient noise scale, in samples: variance of one sample's gradient / |gradient|²
     grad_var    variance of the gradient at the initial batch size
@@ -112,7 +112,7 @@ class Adjust:
     """
 
     per_gpu: int
-    accumulate: int = 0
+    accumulate: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ from weft.core.model import (
     Slice,
     Tier,
 )
+from weft.core.report import Report
 from weft.core.table import Floats
 
 A = JobId("a")
@@ -91,7 +92,7 @@ SAMPLES: tuple[Event, ...] = (
     Finished(A, 2),
     Failed(A, 2, "out of memory", retry=True),
     Failed(A, 2),
-    Reported(A, 2, {"loss": 0.5, "speed": math.inf}),
+    Reported(A, 2, Report(loss=0.5, updates_per_s=3.0, user={"accuracy": 0.25})),
     NodeUp(Node(NodeId("n0"), "a100", 8, 64.0, 512.0, "r1")),
     NodeDown(NodeId("n0")),
     NodeDown(NodeId("n0"), drained=True),
@@ -175,21 +176,44 @@ def test_taking_away_is_not_the_same_as_leaving_out() -> None:
 
 
 def test_numpy_numbers_are_written_as_plain_ones() -> None:
-    event = Reported(A, int(np.int64(2)), {"x": np.float64(1.5), "n": float(np.float32(2.0))})
+    event = Reported(
+        A, int(np.int64(2)), Report(loss=float(np.float64(1.5)), user={"n": float(np.float32(2.0))})
+    )
 
     line = event_line(float(np.float64(3.0)), event)
 
-    assert line == '{"at":3.0,"event":"Reported","job":"a","attempt":2,"values":{"x":1.5,"n":2.0}}'
+    assert (
+        line
+        == '{"at":3.0,"event":"Reported","job":"a","attempt":2,"report":{"loss":1.5,"user.n":2.0}}'
+    )
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 def test_infinities_survive_without_leaving_the_json_standard(value: float) -> None:
-    line = event_line(0.0, Reported(A, 1, {"x": value}))
+    line = event_line(0.0, Submitted(Job(A, hints={"x": value})))
 
     json.loads(line, parse_constant=pytest.fail)
     _, event = read_event(line)
-    assert isinstance(event, Reported)
-    assert np.array_equal(event.values["x"], value, equal_nan=True)
+    assert isinstance(event, Submitted)
+    assert np.array_equal(event.job.hints["x"], value, equal_nan=True)
+
+
+def test_reports_of_earlier_versions_are_read_by_their_new_names() -> None:
+    line = (
+        '{"at":1.0,"event":"Reported","job":"a","attempt":2,"values":'
+        '{"local":32,"sqr":0.5,"var":2.0,"accumulate":0.0,"speed":"inf","gone":1.0,"user.x":3.0}}'
+    )
+
+    _, event = read_event(line)
+
+    report = Report(per_gpu=32.0, grad_sqr=0.5, grad_var=2.0, accumulate=1.0, user={"x": 3.0})
+    assert event == Reported(A, 2, report)
+
+
+def test_what_a_newer_version_reports_is_left_out() -> None:
+    line = '{"at":1.0,"event":"Reported","job":"a","attempt":2,"report":{"loss":2.0,"karma":1.0}}'
+
+    assert read_event(line) == (1.0, Reported(A, 2, Report(loss=2.0)))
 
 
 def test_an_unknown_event_is_refused() -> None:

@@ -27,6 +27,7 @@ from weft.core.events import (
 from weft.core.knowledge import Knowledge
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.plan import Plan
+from weft.core.report import Report
 from weft.core.scheduler import Scheduler
 from weft.core.table import Floats, Table
 from weft.core.view import View
@@ -94,7 +95,7 @@ def test_answers_to_its_own_actions_are_no_news() -> None:
     scheduler = scheduler_of(diary)
     scheduler.step(0.0, [submitted(A)])
 
-    for event in (Started(A, 1), Reported(A, 1, {"x": 1.0}), Stopped(A, 1)):
+    for event in (Started(A, 1), Reported(A, 1, Report(loss=1.0)), Stopped(A, 1)):
         scheduler.step(1.0, [event])
 
     assert diary.asked == [0.0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -26,6 +25,7 @@ from weft.core.events import (
     Woken,
 )
 from weft.core.model import Allocation, Batch, Demand, Job, JobId, NodeId, Sharing, Slice, Stage
+from weft.core.report import Report
 from weft.core.state import State
 from weft.core.table import Column
 
@@ -649,10 +649,10 @@ def test_a_running_job_that_is_rejected_is_stopped() -> None:
 def test_the_last_report_of_a_job_is_kept_until_it_leaves() -> None:
     world = World()
     world.running(A, on(0, 1))
-    world.tell(Reported(A, 1, {"loss": 2.0}))
-    world.tell(Reported(A, 1, {"loss": 1.0}))
+    world.tell(Reported(A, 1, Report(loss=2.0)))
+    world.tell(Reported(A, 1, Report(loss=1.0)))
 
-    assert world.state.reports[A].values == {"loss": 1.0}
+    assert world.state.reports[A].report == Report(loss=1.0)
 
     world.tell(Finished(A, 1))
     assert world.state.reports == {}
@@ -663,6 +663,6 @@ def test_a_report_of_a_job_that_left_is_not_kept() -> None:
     world.running(A, on(0, 1))
     world.tell(Finished(A, 1))
 
-    world.tell(Reported(A, 1, {"loss": math.nan}))
+    world.tell(Reported(A, 1, Report(loss=3.0)))
 
     assert world.state.reports == {}

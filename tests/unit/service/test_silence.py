@@ -6,6 +6,7 @@ import asyncio
 
 from weft.core.events import Decided, Event, Reported, Started, Stopped, Submitted
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.core.report import Report
 from weft.perf.replay import Replay
 from weft.runtime.driver import Driver
 from weft.runtime.ledger import JobRecord, Ledger
@@ -26,7 +27,7 @@ BEGUN: tuple[tuple[float, Event], ...] = (
 
 def told(*at: float) -> JobRecord:
     ledger = Ledger()
-    for when, event in (*BEGUN, *((one, Reported(A, 1, {"progress": 0.1})) for one in at)):
+    for when, event in (*BEGUN, *((one, Reported(A, 1, Report(progress=0.1))) for one in at)):
         ledger.fold(when, event)
     return ledger.jobs[A]
 
@@ -58,7 +59,7 @@ def test_a_new_attempt_begins_without_a_word() -> None:
     ledger = Ledger()
     for at, event in (
         *BEGUN,
-        (1.0, Reported(A, 1, {})),
+        (1.0, Reported(A, 1)),
         (2.0, Decided(2, {A: None})),
         (3.0, Stopped(A, 1)),
         (4.0, Decided(3, {A: ON})),

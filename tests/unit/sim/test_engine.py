@@ -77,10 +77,10 @@ def test_neighbours_slow_each_other_as_in_a_simulation_and_only_while_they_are_t
     told = asyncio.run(run())
 
     ended = {str(event.job): at for at, event in told if isinstance(event, Finished)}
-    paces = [e for _, e in told if isinstance(e, Reported) and "pace" in e.values]
+    paces = [e for _, e in told if isinstance(e, Reported) and e.report.pace is not None]
     assert 0.3 < truth < 0.95
-    assert [e.values["pace"] for e in paces if e.job == "short"] == [pytest.approx(truth)]
-    assert [e.values["pace"] for e in paces if e.job == "long"] == [pytest.approx(truth), 1.0]
+    assert [e.report.pace for e in paces if e.job == "short"] == [pytest.approx(truth)]
+    assert [e.report.pace for e in paces if e.job == "long"] == [pytest.approx(truth), 1.0]
     expected = {"alone": 300.0, "short": 300.0 / truth, "long": 300.0 / truth + 300.0}
     for name, at in expected.items():  # never before; later only as this machine is
         assert at - 1.0 <= ended[name] < at + 2000.0
@@ -104,5 +104,5 @@ def test_terms_that_change_change_the_speed_of_both() -> None:
 
     told = asyncio.run(run())
 
-    paces = [e.values["pace"] for _, e in told if isinstance(e, Reported) and e.job == "b"]
+    paces = [e.report.pace for _, e in told if isinstance(e, Reported) and e.job == "b"]
     assert paces == [0.5, 1.0]

@@ -10,6 +10,7 @@ import pytest
 from weft.core.model import Allocation, Demand, Discipline, Job, JobId, NodeId, Sharing, Slice, Tier
 from weft.core.ports import Resident
 from weft.core.profile import Profile
+from weft.core.report import Report
 from weft.core.trace import Trace, Truth
 from weft.perf.replay import Replay
 from weft.perf.sharing.colocation import Colocated
@@ -59,7 +60,7 @@ def test_a_neighbour_slows_from_the_moment_it_comes_until_it_leaves() -> None:
 
     assert changed[0].at == pytest.approx(10.0 + 90.0 / 0.5)
     assert changed[1].at == pytest.approx(10.0 + 20.0 / 0.5)
-    assert changed[1].report == {"pace": 0.5}
+    assert changed[1].report == Report(pace=0.5)
     physics.finish(50.0, 1)
     (again,) = physics.unsettled(50.0)
     assert again[0] == 0

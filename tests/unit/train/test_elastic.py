@@ -54,7 +54,7 @@ def test_a_noisy_job_whose_steps_cost_much_overhead_takes_a_larger_batch() -> No
 
     chosen = job.best(noisy(5000.0), job.first())
 
-    assert job.first() == Batch(32, 16, 0)
+    assert job.first() == Batch(32, 16)
     assert 64 <= chosen.total <= 1024
     assert chosen.per_gpu <= 64, "no more than twice what ran before"
 
@@ -70,15 +70,15 @@ def test_a_job_without_noise_keeps_its_batch() -> None:
 def test_a_fixed_batch_stays_whatever_the_scheduler_says() -> None:
     job = tuner(ranks=3, largest=32)
 
-    assert job.told(per_gpu=100, accumulate=3) == Batch(32, 11, 0)
-    assert job.of_total(512) == Batch(32, 11, 0)
+    assert job.told(per_gpu=100, accumulate=4) == Batch(32, 11)
+    assert job.of_total(512) == Batch(32, 11)
 
 
 def test_the_schedulers_batch_is_cut_to_the_bounds() -> None:
     job = tuner(ranks=2)
 
-    assert job.told(per_gpu=16, accumulate=1) == Batch(64, 16, 1)
-    assert job.told(per_gpu=9999, accumulate=9) == Batch(1024, 256, 1)
+    assert job.told(per_gpu=16, accumulate=2) == Batch(64, 16, 2)
+    assert job.told(per_gpu=9999, accumulate=10) == Batch(1024, 256, 2)
 
 
 def test_profiles_survive() -> None:

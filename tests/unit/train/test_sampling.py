@@ -71,5 +71,5 @@ def test_a_small_rest_joins_the_step_before_it() -> None:
 
 
 def test_what_does_not_fit_on_a_gpu_is_accumulated() -> None:
-    assert split(128, ranks=4, max_per_gpu=64) == Batch(128, 32, 0)
-    assert split(128, ranks=1, max_per_gpu=50) == Batch(128, 43, 2)
+    assert split(128, ranks=4, max_per_gpu=64) == Batch(128, 32)
+    assert split(128, ranks=1, max_per_gpu=50) == Batch(128, 43, 3)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -23,6 +23,7 @@ from weft.core.events import Event, Failed, Finished, Reported, StartFailed, Sto
 from weft.core.launch import Launch
 from weft.core.model import Allocation, Demand, Job, JobId
 from weft.core.ports import Engine
+from weft.core.report import Report
 
 READY_STEPS = 8  # the first of a script pay for allocations and compilations
 TAKE_UP_S = 0.5  # until everybody who goes on is at full speed
@@ -160,16 +161,16 @@ class _Crew:
         until = time.monotonic() + START_S
         while waiting:
             self._progress(f"{len(waiting)} of {len(self._scripts)} scripts are starting")
-            at, values = await self._report(until, waiting)
-            if values["steps"] >= READY_STEPS and at in waiting:
+            at, said = await self._report(until, waiting)
+            if (said.steps or 0.0) >= READY_STEPS and at in waiting:
                 self._engine.hold(_job(at), 1, still=True)
                 waiting.remove(at)
 
     async def _alone(self, at: int) -> Alone:
         script = self._scripts[at]
         self._progress(f"{script.model} alone")
-        rate, values = (await self._rates((at,)))[at]
-        batch, mem_gb = int(values["batch"]), values["mem_gb"]
+        rate, said = (await self._rates((at,)))[at]
+        batch, mem_gb = int(said.batch or 0.0), said.mem_gb or 0.0
         return Alone(script.model, batch, 1.0 / rate, mem_gb, script.command)
 
     async def _together(self, one: int, other: int) -> tuple[float, float]:
@@ -177,23 +178,23 @@ class _Crew:
         found = await self._rates((one, other))
         return found[one][0], found[other][0]
 
-    async def _rates(self, members: Sequence[int]) -> dict[int, tuple[float, Mapping[str, float]]]:
+    async def _rates(self, members: Sequence[int]) -> dict[int, tuple[float, Report]]:
         """Steps a second of members that go on at the same time, and their last reports."""
         for at in members:
             self._engine.hold(_job(at), 1, still=False)
         began = time.monotonic()
         until = began + PATIENCE * self._wanted.each_s + TAKE_UP_S
-        seen: dict[int, list[tuple[float, Mapping[str, float]]]] = {at: [] for at in members}
+        seen: dict[int, list[tuple[float, Report]]] = {at: [] for at in members}
         while not all(_long_enough(said, self._wanted.each_s) for said in seen.values()):
-            at, values = await self._report(until, members)
+            at, said = await self._report(until, members)
             now = time.monotonic()
             if now - began >= TAKE_UP_S and at in seen:
-                seen[at].append((now, values))
+                seen[at].append((now, said))
         for at in members:
             self._engine.hold(_job(at), 1, still=True)
         return {at: (_rate(said), said[-1][1]) for at, said in seen.items()}
 
-    async def _report(self, until: float, of: Collection[int]) -> tuple[int, Mapping[str, float]]:
+    async def _report(self, until: float, of: Collection[int]) -> tuple[int, Report]:
         """The next report of anybody; raises if one of those waited for ends or none comes."""
         assert self._events is not None
         while True:
@@ -209,8 +210,8 @@ class _Crew:
             if isinstance(event, (Finished, Stopped, Failed, StartFailed)):
                 self._running.discard(_number(event.job))
                 raise self._gone(event)
-            if isinstance(event, Reported) and {"steps", "batch"} <= event.values.keys():
-                return _number(event.job), event.values
+            if isinstance(event, Reported) and None not in (event.report.steps, event.report.batch):
+                return _number(event.job), event.report
 
     def _gone(self, event: Finished | Stopped | Failed | StartFailed) -> InvalidConfig:
         model = self._scripts[_number(event.job)].model
@@ -246,13 +247,13 @@ def _number(job: JobId) -> int:
     return int(job.rpartition("-")[2])
 
 
-def _long_enough(said: Sequence[tuple[float, Mapping[str, float]]], seconds: float) -> bool:
+def _long_enough(said: Sequence[tuple[float, Report]], seconds: float) -> bool:
     return len(said) > 1 and said[-1][0] - said[0][0] >= seconds and _steps(said) > 0
 
 
-def _rate(said: Sequence[tuple[float, Mapping[str, float]]]) -> float:
+def _rate(said: Sequence[tuple[float, Report]]) -> float:
     return _steps(said) / (said[-1][0] - said[0][0])
 
 
-def _steps(said: Sequence[tuple[float, Mapping[str, float]]]) -> float:
-    return said[-1][1]["steps"] - said[0][1]["steps"]
+def _steps(said: Sequence[tuple[float, Report]]) -> float:
+    return (said[-1][1].steps or 0.0) - (said[0][1].steps or 0.0)

@@ -22,6 +22,7 @@ from weft.core.events import Event, Failed, Finished, Reported, StartFailed, Sto
 from weft.core.launch import Launch
 from weft.core.model import Allocation, Batch, Demand, Job, JobId, NodeId, Slice
 from weft.core.ports import Engine
+from weft.core.report import Report
 
 SETTLE_STEPS = 5  # the first of a size pay for allocations and are not representative
 TAKE_UP_S = 1.0
@@ -172,14 +173,14 @@ class _Run:
         values = await self._measure(None)
         full = False
         while values is not None:
-            larger = not self.points or values["batch"] > self.points[-1].batch
+            larger = not self.points or (values.batch or 0.0) > self.points[-1].batch
             if larger:
                 self._keep(values)
             if (full and not larger) or len(self.points) >= self._wanted.sizes or self.trouble:
                 return
             last = self.points[-1]
             full = full or not larger
-            micros = last.accumulate + 1
+            micros = last.accumulate
             to = Batch(last.per_gpu, 2 * micros) if full else Batch(2 * last.per_gpu, micros)
             values = await self._measure(to)
 
@@ -193,7 +194,7 @@ class _Run:
             if await self._next(deadline) is None:
                 return
 
-    async def _measure(self, batch: Batch | None) -> Mapping[str, float] | None:
+    async def _measure(self, batch: Batch | None) -> Report | None:
         if self._running:
             to = Allocation(self._on.slices, batch=batch)
             await self._engine.adjust(self.job, 1, to)
@@ -211,29 +212,30 @@ class _Run:
         await self._engine.start(job, Allocation(self._on.slices, batch=batch), 1)
         self._running = True
 
-    async def _settled(self, *, fresh: bool) -> Mapping[str, float] | None:
+    async def _settled(self, *, fresh: bool) -> Report | None:
         """The last report of this size once `each_s` is over; None if there was none.
 
         A script that runs on takes up a new size a little later: its first reports do not count.
         """
         began = time.monotonic()
         first: float | None = 0.0 if fresh else None
-        last: Mapping[str, float] | None = None
+        last: Report | None = None
         while True:
             event = await self._next(began + SILENCE_S)
             if event is None or not self._running:
                 return last
-            if not isinstance(event, Reported) or "batch" not in event.values:
+            if not isinstance(event, Reported) or event.report.batch is None:
                 continue
-            values = event.values
-            first = values["steps"] if first is None else first
-            self._progress(f"batch {values['batch']:,.0f}, {values['steps']:,.0f} steps")
-            if "noise" in values:
-                self.noise = {name: values[name] for name in ("noise", "grad_var", "grad_sqr")}
+            said = event.report
+            steps = said.steps or 0.0
+            first = steps if first is None else first
+            self._progress(f"batch {said.batch:,.0f}, {steps:,.0f} steps")
+            noise = {"noise": said.noise, "grad_var": said.grad_var, "grad_sqr": said.grad_sqr}
+            self.noise = {k: v for k, v in noise.items() if v is not None} or self.noise
             waited = time.monotonic() - began
-            if values["steps"] - first < SETTLE_STEPS or not (fresh or waited > TAKE_UP_S):
+            if steps - first < SETTLE_STEPS or not (fresh or waited > TAKE_UP_S):
                 continue
-            last = values
+            last = said
             if waited >= self._wanted.each_s:
                 return last
 
@@ -251,21 +253,21 @@ class _Run:
             self.trouble = event.reason
         return event
 
-    def _keep(self, values: Mapping[str, float]) -> None:
-        batch, step_s = values["batch"], values["step_s"]
+    def _keep(self, said: Report) -> None:
+        batch, step_s, micros = said.batch or 0.0, said.step_s or 0.0, said.accumulate or 1.0
         self.points.append(
             Point(
                 batch=int(batch),
-                per_gpu=int(values["per_gpu"]),
-                accumulate=int(values["accumulate"]),
-                steps=int(values["steps"]),
+                per_gpu=int(said.per_gpu or batch),
+                accumulate=int(micros),
+                steps=int(said.steps or 0.0),
                 step_s=step_s,
-                data_s=values["data_s"],
-                compute_s=values["grad_s"] * (values["accumulate"] + 1.0),
-                sync_s=values["sync_s"],
+                data_s=said.data_s or 0.0,
+                compute_s=(said.grad_s or 0.0) * micros,
+                sync_s=said.sync_s or 0.0,
                 throughput=batch / step_s if step_s else 0.0,
-                mem_gb=values["mem_gb"],
-                lr_factor=values["lr_factor"],
+                mem_gb=said.mem_gb or 0.0,
+                lr_factor=1.0 if said.lr_factor is None else said.lr_factor,
             )
         )
 

@@ -18,8 +18,8 @@ from weft.core.model import Job
 from weft.core.ports import Store
 from weft.core.registry import build, parse
 from weft.engines.users_file import read_users
-from weft.perf.goodput.live import LiveBeliefs
-from weft.perf.training.live_training import LiveTraining
+from weft.perf.goodput.beliefs import FittedBeliefs
+from weft.perf.training.learner import Learner
 from weft.runtime.admit import check_job
 from weft.runtime.driver import Driver
 from weft.runtime.ledger import JobRecord
@@ -114,9 +114,9 @@ class Live:
             policy=None if policy is None else self.quotas.around(policy),
             knowledge=lambda: Knowledge(
                 _predictor(settings.predictor),
-                LiveBeliefs(),
+                FittedBeliefs(),
                 colocated_on(engine, self._cluster, settings.pairs),
-                LiveTraining(),
+                Learner(),
             ),
         )
 

@@ -17,6 +17,7 @@ from weft.core.registry import build
 from weft.core.trace import Trace
 from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.beliefs import FittedBeliefs
+from weft.perf.goodput.facts import MeasuredFacts
 from weft.perf.goodput.shipped import shipped_models
 from weft.perf.goodput.tables import ModelTable, read_tables
 from weft.perf.linear import LinearBeliefs
@@ -123,7 +124,7 @@ def _adaptive(
     cap = bool(getattr(policy, "artifact", False))
     blind = bool(getattr(policy, "blind_jobs", False))
     truth = Adaptive(models, setup.restart_cost, tuned, blind)
-    return Speeds(truth, FittedBeliefs(models, cap_batch=cap, early=blind), trace)
+    return Speeds(truth, FittedBeliefs(MeasuredFacts(models, cap), early=blind), trace)
 
 
 def _by_throughput(table: Throughputs, trace: Trace, cluster: Cluster) -> Speeds:

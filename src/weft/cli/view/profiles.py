@@ -58,7 +58,7 @@ def _script(measured: Measured, width: int) -> RenderableType:
     columns = [
         Column("batch", lambda row: f"{row['batch']:,}", right=True),
         Column("per GPU", lambda row: f"{row['per_gpu']:,}", drop=3, right=True),
-        Column("accum.", lambda row: str(row["accumulate"] or ""), drop=6, right=True),
+        Column("accum.", lambda row: _micros(row["accumulate"]), drop=6, right=True),
         Column("step", lambda row: ms(row["step_s"]), right=True),
         Column("data", lambda row: ms(row["data_s"]), drop=1, right=True),
         Column("compute", lambda row: ms(row["compute_s"]), drop=1, right=True),
@@ -101,3 +101,8 @@ def ms(seconds: float) -> str:
     if value < 0.005:
         return ""
     return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"
+
+
+def _micros(accumulate: int) -> str:
+    """Steps of an update, where there are several."""
+    return str(accumulate) if accumulate > 1 else ""

@@ -14,6 +14,7 @@ from math import ceil
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Job
 from weft.core.ports import Agent, Pace
+from weft.core.report import Report
 from weft.core.trace import Truth
 from weft.perf.goodput.early_fit import early_fit
 from weft.perf.goodput.fit import Row
@@ -83,13 +84,13 @@ class Tuner:
     profiles: dict[str, Profile] = field(default_factory=dict)
     noise: tuple[float, float] | None = None
     local: int = 0
-    accumulate: int = 0
+    accumulate: int = 1
     fresh: bool = False
     tuned_for: tuple[object, ...] = ()
     known_times: dict[Shape, tuple[float, float]] = field(default_factory=dict)
     measuring: Shape = ("", (), 0)
     most_local: int = 0
-    said: dict[str, float] = field(default_factory=dict)
+    said: tuple[float, ...] = ()
     replicas: int = 0
 
     def begin(self, on: Allocation, kind: str) -> None:
@@ -99,7 +100,7 @@ class Tuner:
         self.replicas = sum(self.placement) // self.table.kinds[kind].unit
         self.most_local = self.table.kinds[kind].largest_local(self.placement)
         self.tune()
-        self.fresh, self.said = True, {}
+        self.fresh, self.said = True, ()
 
     def pace(self, done: float, until_tick: float) -> Pace:
         """Until the epoch or the round ends, whichever is first."""
@@ -124,36 +125,39 @@ class Tuner:
                 return Pace(unit * (end - start) / seconds, seconds, self.news())
             self.tune()
 
-    def news(self) -> dict[str, float] | None:
+    def news(self) -> Report | None:
         """What is worth reporting: nothing that was just said."""
         step, sync = self.known_times[self.measuring]
         sqr, var = self.noise or (0.0, 0.0)
-        report = {
-            "nodes": len(self.placement),
-            "replicas": self.replicas,
-            "local": self.local,
-            "accumulate": self.accumulate,
-            "grad_s": step - sync,
-            "step_s": step,
-            "sqr": sqr,
-            "var": var,
-        }
-        if report == self.said:
+        nodes, grad = len(self.placement), step - sync
+        told = (nodes, self.replicas, self.local, self.accumulate, grad, step, sqr, var)
+        if told == self.said:
             return None
-        self.said = report
-        return report
+        self.said = told
+        return Report(
+            step_s=step + (self.accumulate - 1) * grad,
+            grad_s=grad,
+            last_s=step,
+            batch=float(self.local * self.replicas * self.accumulate),
+            per_gpu=float(self.local),
+            accumulate=float(self.accumulate),
+            replicas=float(self.replicas),
+            nodes=float(nodes),
+            grad_sqr=sqr,
+            grad_var=var,
+        )
 
     def observe(self, epoch: int) -> float:
         """True progress per second now, of which the job takes the measure."""
         table, replicas = self.table, self.replicas
-        batch = self.local * replicas * (self.accumulate + 1)
+        batch = self.local * replicas * self.accumulate
         self.measuring = at = (self.kind, self.placement, self.local)
         if at not in self.known_times:
             self.known_times[at] = table.kinds[self.kind].times(self.placement, self.local)
         step, sync = self.known_times[at]
         self.noise = sqr, var = table.noise(batch, epoch)
         gain = (var + sqr) / (var / (batch / table.init_batch) + sqr)
-        took = step + self.accumulate * (step - sync)
+        took = step + (self.accumulate - 1) * (step - sync)
         name = "" if self.blind else self.kind
         profile = self.profiles.get(name)
         if profile is None:
@@ -184,15 +188,15 @@ class Tuner:
             batch = self.batch or max(table.init_batch, kind.min_local * replicas)
             local, accumulate = split(batch, replicas, self.most_local, table.init_batch)
             if kind.unit > 1:
-                local, accumulate = kind.min_local, 0
-        self.local = max(min(local, table.max_batch // (replicas * (accumulate + 1))), 1)
+                local, accumulate = kind.min_local, 1
+        self.local = max(min(local, table.max_batch // (replicas * accumulate)), 1)
         self.accumulate = accumulate
 
 
 def split(batch: int, replicas: int, max_local: int, init_batch: int) -> tuple[int, int]:
-    """Samples per GPU and accumulation steps that make up a global batch."""
+    """Samples per GPU, and in how many steps they make up a global batch."""
     each = ceil(batch / replicas - TINY)
-    accumulate = ceil(each / max_local - TINY) - 1
+    accumulate = ceil(each / max_local - TINY)
     if replicas == 1 and batch > init_batch:
-        accumulate = max(accumulate, 1)
-    return ceil(each / (accumulate + 1) - TINY), accumulate
+        accumulate = max(accumulate, 2)
+    return ceil(each / accumulate - TINY), accumulate

@@ -2,78 +2,70 @@
 
 One step-time model a GPU kind and one pair of gradient statistics a job. A kind that a job has
 not run on yet borrows the model of one it has, scaled by single-GPU speeds (Sia, SOSP 2023).
+Nothing is known of a job before its first report. Simulated and real jobs are judged alike; only
+what is known apart from reports differs (`weft.perf.goodput.facts`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import lru_cache
-from math import ceil
 
 import numpy as np
 
 from weft.core.model import Config, Job, JobId
+from weft.core.report import Report
 from weft.core.table import Floats, Rows, Table
-from weft.perf.goodput.adaptive import table_of
+from weft.perf.goodput.belief import Belief, row_of
 from weft.perf.goodput.blind import blind_goodputs
-from weft.perf.goodput.curves import Sheet, Sizes, Steps, by_kind
+from weft.perf.goodput.curves import Sheet, Sizes, by_kind
 from weft.perf.goodput.early_fit import early_fit
-from weft.perf.goodput.fit import Row, fit
+from weft.perf.goodput.facts import DeclaredFacts, Facts, KindFacts
+from weft.perf.goodput.fit import fit
 from weft.perf.goodput.measurements import Profile
 from weft.perf.goodput.model import StepTime
-from weft.perf.goodput.tables import ModelTable, Speeds
 
-
-@dataclass(slots=True)
-class Belief:
-    """What is known of one job."""
-
-    profiles: dict[str, Profile] = field(default_factory=dict)
-    noise: tuple[float, float] = (0.0, 0.0)
-    most: int = 0
-    version: int = 0
-    steps: dict[str, Steps] = field(default_factory=dict)
-    curve: Floats | None = None
-    curve_of: tuple[object, ...] = ()
-    mixed: Profile = field(default_factory=lambda: Profile(close=0.0))
-    blind: Floats | None = None
-    blind_of: tuple[object, ...] = ()
+DECLARED = DeclaredFacts()
 
 
 class FittedBeliefs:
-    """Beliefs about jobs whose models have tables of facts: batch limits and one-GPU speeds.
+    """Goodput of jobs that report, as fitted; `facts` are what is known of jobs besides.
 
-    `cap_batch` limits the batch to the one a job was submitted with, as the authors' simulator
-    does when it asks for goodput. `early` fits the models over all kinds as that one does.
+    `early` fits the models over all kinds as the authors' simulator of Sia does.
     """
 
-    def __init__(
-        self, models: Mapping[str, ModelTable], *, cap_batch: bool = False, early: bool = False
-    ) -> None:
-        self._models = models
-        self._cap_batch = cap_batch
+    def __init__(self, facts: Facts = DECLARED, *, early: bool = False) -> None:
+        self._facts = facts
         self._mixed_fit = early_fit if early else fit
         self._known: dict[JobId, Belief] = {}
 
-    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:
+    def observe(self, job: Job, kind: str, report: Report) -> None:
         """Take in a report: a step time if it is of a new configuration, and the noise."""
+        row = row_of(report)
+        if row is None:
+            return
         belief = self._known.get(job.id)
         if belief is None:
             belief = self._known[job.id] = Belief(mixed=Profile(0.0, self._mixed_fit))
-        noise = (values["sqr"], values["var"])
-        key = (int(values["nodes"]), int(values["replicas"]), int(values["local"]))
         profile = belief.profiles.setdefault(kind, Profile())
         before = profile.version
-        row = Row(*key, values["grad_s"], values["step_s"])
         profile.observe(row)
         belief.mixed.observe(row)
         if profile.version != before:
             profile.times()  # fitted as reports come in, not while a decision waits
-        elif noise == belief.noise and key[1] <= belief.most:
+        batch = float(row.local * row.replicas) if report.batch is None else report.batch
+        sqr, var = report.grad_sqr, report.grad_var
+        noise = belief.noise if sqr is None or var is None else (sqr, var)
+        rebatched = job.batch is None and batch != belief.batch
+        if (
+            profile.version == before
+            and noise == belief.noise
+            and row.replicas <= belief.most
+            and not rebatched
+        ):
             return
-        belief.noise = noise
-        belief.most = max(belief.most, key[1])
+        belief.noise, belief.batch = noise, batch
+        belief.most = max(belief.most, row.replicas)
         belief.version += 1
 
     def forget(self, job: Job) -> None:
@@ -82,30 +74,40 @@ class FittedBeliefs:
 
     def most_run(self, table: Table) -> Floats:
         """The most replicas each row has run with."""
-        empty = Belief()
-        return np.array([float(self._known.get(j.id, empty).most) for j in table.jobs])
+        most = []
+        for job in table.jobs:
+            belief = self._known.get(job.id)
+            most.append(self._facts.unheard(job) if belief is None else float(belief.most))
+        return np.array(most)
 
     def restart_s(self, table: Table) -> Floats:
-        """What a restart of each row's model is assumed to cost."""
-        return np.array([table_of(self._models, j).assumed_restart_s for j in table.jobs])
+        """What a restart of each row is assumed to cost."""
+        return np.array([self._facts.restart_s(job) for job in table.jobs])
 
     def rates(self, table: Table, kinds: Sequence[str]) -> Floats:
-        """Iterations a second of each row at the size and batch it was submitted with."""
+        """Speed of each row at the size and batch it was submitted with."""
         found = np.zeros((len(table), len(kinds)))
         for row, job in enumerate(table.jobs):
-            model = table_of(self._models, job)
-            for column, kind in enumerate(kinds):
-                if kind in model.kinds:
-                    found[row, column] = tuned_rate(model, model.kinds[kind], job)
+            found[row] = [self._facts.rate(job, kind) for kind in kinds]
         return found
 
     def units(self, table: Table, kinds: Sequence[str]) -> Floats:
         """GPUs of one replica of each row on each kind; 0 where it cannot run."""
         found = np.zeros((len(table), len(kinds)))
         for row, job in enumerate(table.jobs):
-            known = table_of(self._models, job).kinds
-            found[row] = [known[kind].unit if kind in known else 0 for kind in kinds]
+            known = (self._facts.on(job, 1.0, kind) for kind in kinds)
+            found[row] = [0 if own is None else own.unit for own in known]
         return found
+
+    def pairs(
+        self,
+        table: Table,  # noqa: ARG002 - of no rows
+        kinds: Sequence[str],  # noqa: ARG002
+        first: Rows,  # noqa: ARG002
+        second: Rows,  # noqa: ARG002
+    ) -> Floats | None:
+        """Nobody measured any."""
+        return None
 
     def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
         """Rows x configurations, evaluated together; what has not changed is remembered."""
@@ -128,17 +130,7 @@ class FittedBeliefs:
         self, table: Table, kinds: Sequence[str], nodes: Floats, replicas: Floats
     ) -> Floats:
         """Rows x shapes, by one model a job over what it measured on all kinds."""
-        return blind_goodputs(self._models, self._known, table, kinds, nodes, replicas)
-
-    def pairs(
-        self,
-        table: Table,  # noqa: ARG002 - of no rows
-        kinds: Sequence[str],  # noqa: ARG002
-        first: Rows,  # noqa: ARG002
-        second: Rows,  # noqa: ARG002
-    ) -> Floats | None:
-        """Nobody measured any."""
-        return None
+        return blind_goodputs(self._facts, self._known, table, kinds, nodes, replicas)
 
     def _evaluate(
         self, stale: list[tuple[int, Job, Belief]], configs: tuple[Config, ...], found: Floats
@@ -146,25 +138,21 @@ class FittedBeliefs:
         sheet, kinds = Sheet(), _grouped(configs)
         for row, job, belief in stale:
             found[row] = 0.0
-            model = table_of(self._models, job)
+            init, largest, fixed = self._facts.batches(job, belief.batch)
             for kind, sizes in kinds.items():
-                if kind not in model.kinds:
+                own = self._facts.on(job, belief.batch, kind)
+                if own is None:
                     continue
-                times, source, factor = _source(model, belief, kind)
-                own, fixed = model.kinds[kind], fixed_batch_of(model, job)
-                most = min(max(2 * belief.most, 1), model.max_batch // source.min_local)
-                if fixed:
-                    most = job.demand.max // own.unit
-                batches = (float(model.init_batch), self._largest_batch(model, job))
+                times, source, factor = self._source(job, belief, kind, own)
                 sheet.add(
                     row,
                     times,
                     source,
                     factor,
                     belief.noise,
-                    batches,
+                    (init, largest),
                     sizes,
-                    most,
+                    self._facts.most(job, belief.most, own, source),
                     own.max_nodes,
                     own.unit,
                     fixed,
@@ -175,36 +163,18 @@ class FittedBeliefs:
         for row, _, belief in stale:
             belief.curve, belief.curve_of = found[row].copy(), (belief.version, configs)
 
-    def _largest_batch(self, model: ModelTable, job: Job) -> float:
-        largest = float(model.max_batch)
-        return min(job.hints.get("batch", largest), largest) if self._cap_batch else largest
-
-
-def fixed_batch_of(model: ModelTable, job: Job) -> float:
-    """The batch size of a job that may not choose its own; 0 of one that may."""
-    return 0.0 if job.batch is not None else job.hints.get("batch", float(model.init_batch))
-
-
-def _source(model: ModelTable, belief: Belief, kind: str) -> tuple[StepTime, Speeds, float]:
-    """The model to use for a kind: its own, else the first known one's, scaled."""
-    if kind in belief.profiles:
-        return belief.profiles[kind].times(), model.kinds[kind], 1.0
-    known = next(iter(belief.profiles))
-    other = model.kinds[known]
-    return belief.profiles[known].times(), other, model.kinds[kind].bootstrap / other.bootstrap
+    def _source(
+        self, job: Job, belief: Belief, kind: str, own: KindFacts
+    ) -> tuple[StepTime, KindFacts, float]:
+        """The model to use for a kind: its own, else the first known one's, scaled."""
+        if kind in belief.profiles:
+            return belief.profiles[kind].times(), own, 1.0
+        known = next(iter(belief.profiles))
+        other = self._facts.on(job, belief.batch, known)
+        assert other is not None  # it ran there
+        return belief.profiles[known].times(), other, own.bootstrap / other.bootstrap
 
 
 @lru_cache(maxsize=16)
 def _grouped(configs: tuple[Config, ...]) -> dict[str, Sizes]:
     return by_kind(configs)
-
-
-def tuned_rate(model: ModelTable, kind: Speeds, job: Job) -> float:
-    """True iterations a second at the submitted size and batch, on whole nodes first."""
-    gpus, size = job.demand.gpus, kind.node_gpus
-    placement = (*(size,) * (gpus // size), *((gpus % size,) if gpus % size else ()))
-    batch = job.hints.get("batch", float(model.init_batch))
-    accumulate = max(ceil(batch / gpus / kind.max_local - 1e-8) - 1, 0)
-    local = ceil(batch / gpus / (accumulate + 1) - 1e-8)
-    step, sync = kind.times(placement, local)
-    return 1.0 / (step + accumulate * (step - sync)) / model.slowdown

@@ -7,22 +7,18 @@ same configuration the first counts (as in the simulator of Sia, SOSP 2023).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.core.model import Job, JobId
 from weft.core.table import Floats, Table
-from weft.perf.goodput.adaptive import table_of
+from weft.perf.goodput.belief import Belief
+from weft.perf.goodput.facts import Facts
 from weft.perf.goodput.model import Limits, Noise, StepTime, best_batch
-from weft.perf.goodput.tables import ModelTable
-
-if TYPE_CHECKING:
-    from weft.perf.goodput.beliefs import Belief
 
 
 def blind_goodputs(
-    models: Mapping[str, ModelTable],
+    facts: Facts,
     known: Mapping[JobId, Belief],
     table: Table,
     kinds: Sequence[str],
@@ -47,7 +43,7 @@ def blind_goodputs(
             stale.append((row, job, belief))
     if stale:
         rows = [row for row, _, _ in stale]
-        found[rows] = _evaluate(models, stale, kinds, nodes, replicas)
+        found[rows] = _evaluate(facts, stale, kinds, nodes, replicas)
     for row, _, belief in stale:
         belief.blind, belief.blind_of = (
             found[row].copy(),
@@ -57,7 +53,7 @@ def blind_goodputs(
 
 
 def _evaluate(
-    models: Mapping[str, ModelTable],
+    facts: Facts,
     stale: Sequence[tuple[int, Job, Belief]],
     kinds: Sequence[str],
     nodes: Floats,
@@ -65,10 +61,10 @@ def _evaluate(
 ) -> Floats:
     params, noise, limits = [], [], []
     for _, job, belief in stale:
-        model = table_of(models, job)
+        init, *bounds = facts.blind(job, belief.batch, kinds)
         params.append(belief.mixed.times())
-        noise.append((*belief.noise, model.init_batch))
-        limits.append(_limits(model, kinds))
+        noise.append((*belief.noise, init))
+        limits.append(bounds)
     best = best_batch(
         StepTime(*_columns(params)),
         Noise(*_columns(noise)),
@@ -82,9 +78,3 @@ def _evaluate(
 def _columns(rows: Sequence[Sequence[float]]) -> Floats:
     """One column of cases for each parameter."""
     return np.array(rows, dtype=float).T[:, :, None]
-
-
-def _limits(model: ModelTable, kinds: Sequence[str]) -> tuple[float, float, float]:
-    """Batch limits for all kinds: those of the first one that the model was measured on."""
-    kind = next((kind for kind in kinds if kind in model.kinds), next(iter(model.kinds)))
-    return model.max_batch, model.kinds[kind].min_local, model.kinds[kind].max_local

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from weft.perf.goodput.model import (
     candidates,
     steps_of,
 )
-from weft.perf.goodput.tables import Speeds
 
 Ints = NDArray[np.intp]
 
@@ -66,6 +65,19 @@ def by_kind(configs: Sequence[Config]) -> dict[str, Sizes]:
     return grouped
 
 
+class Source(Protocol):
+    """The kind that a model of step times was fitted on."""
+
+    @property
+    def min_local(self) -> int: ...  # noqa: D102
+    @property
+    def max_local(self) -> int: ...  # noqa: D102
+    @property
+    def node_gpus(self) -> int: ...  # noqa: D102
+    @property
+    def unit(self) -> int: ...  # noqa: D102
+
+
 class Steps(NamedTuple):
     """Global batches and seconds an iteration of one job's candidates, and what they hold for."""
 
@@ -101,7 +113,7 @@ class Sheet:
         self,
         row: int,
         times: StepTime,
-        source: Speeds,
+        source: Source,
         factor: float,
         noise: tuple[float, float],
         batches: tuple[float, float],

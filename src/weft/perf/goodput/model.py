@@ -58,10 +58,10 @@ class StepTime(NamedTuple):
         a, b, g = self.grad(local), self.sync(nodes, replicas), self.gamma
         return (a**g + b**g) ** (1.0 / g)
 
-    def throughput(self, nodes: Any, replicas: Any, local: Any, accumulate: Any = 0) -> Any:
-        """Samples per second."""
-        took = accumulate * self.grad(local) + self.step(nodes, replicas, local)
-        return replicas * local * (accumulate + 1) / took
+    def throughput(self, nodes: Any, replicas: Any, local: Any, accumulate: Any = 1) -> Any:
+        """Samples per second; `accumulate` steps make an update."""
+        took = (accumulate - 1) * self.grad(local) + self.step(nodes, replicas, local)
+        return replicas * local * accumulate / took
 
 
 class Noise(NamedTuple):
@@ -91,7 +91,7 @@ class Limits(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The best batch for an allocation: its goodput, samples per GPU, accumulation steps."""
+    """The best batch for an allocation: its goodput, samples per GPU, steps of an update."""
 
     goodput: Any
     local: Any
@@ -99,10 +99,13 @@ class Choice(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Batches worth looking at, a row a case: samples per GPU, accumulation, whether allowed."""
+    """Batches worth looking at, a row a case: samples per GPU, whether allowed.
+
+    `extra` is the paper's s: steps of an update before the one that synchronises.
+    """
 
     local: Floats
-    accumulate: Floats
+    extra: Floats
     allowed: NDArray[np.bool_]
 
 
@@ -135,12 +138,12 @@ def best_of(
     for at in range(0, len(replicas), CHUNK):
         part = slice(at, at + CHUNK)
         c = [v[part, None] for v in flat]
-        m, s = looked_at.local[part], looked_at.accumulate[part]
+        m, s = looked_at.local[part], looked_at.extra[part]
         value = _goodput(StepTime(*c[:7]), Noise(*c[7:10]), c[10], c[11], m, s)
         value *= looked_at.allowed[part]
         best = value.argmax(axis=1)
         rows = np.arange(len(best))
-        found[:, part] = value[rows, best], m[rows, best], s[rows, best]
+        found[:, part] = value[rows, best], m[rows, best], s[rows, best] + 1.0
     return Choice(*found)
 
 
@@ -148,12 +151,12 @@ def steps_of(
     times: StepTime, nodes: Floats, replicas: Floats, looked_at: Candidates
 ) -> tuple[Floats, Floats]:
     """Global batch and seconds an iteration of every candidate; infinite where not allowed."""
-    batch = replicas[:, None] * looked_at.local * (looked_at.accumulate + 1.0)
+    batch = replicas[:, None] * looked_at.local * (looked_at.extra + 1.0)
     took = np.full(batch.shape, np.inf)
     for at in range(0, len(replicas), CHUNK):
         part = slice(at, at + CHUNK)
         c = [v[part, None] for v in (*times, nodes, replicas)]
-        m, s = looked_at.local[part], looked_at.accumulate[part]
+        m, s = looked_at.local[part], looked_at.extra[part]
         iteration = _iteration(StepTime(*c[:7]), c[7], c[8], m, s)
         np.copyto(took[part], iteration, where=looked_at.allowed[part])
     return batch, took
@@ -208,7 +211,7 @@ def _best_of_one(
     below *= step
     best = int(below.argmin())
     goodput = float(noise.init * (noise.var + noise.sqr) / below[best])
-    return Choice(goodput, float(m[best]), float(s[best]))
+    return Choice(goodput, float(m[best]), float(s[best]) + 1.0)
 
 
 @lru_cache(maxsize=4096)

@@ -7,13 +7,14 @@ from its model's name if it is one that was measured, or is taken at its worst.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from weft.core.model import Discipline, Job, JobId, Tier
 from weft.core.ports import Resident
 from weft.core.profile import Profile, Sensitivity
+from weft.core.report import Report
 from weft.formulas import conserving, lockstep
 from weft.formulas.tunable_batch import TunableBatch
 from weft.formulas.turns import (
@@ -137,10 +138,10 @@ class Colocated:
             return [slice_speed(1.0, len(jobs))] * len(jobs)
         return self._together(tuple(self.profile(job) for job in jobs), discipline)
 
-    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:  # noqa: ARG002
+    def observe(self, job: Job, kind: str, report: Report) -> None:  # noqa: ARG002
         """Keep what a job measured of its speed."""
-        if "pace" in values:
-            self._paces[job.id] = values["pace"]
+        if report.pace is not None:
+            self._paces[job.id] = report.pace
 
     def pace(self, job: Job) -> float | None:
         """What a job last measured of its speed beside its neighbours."""

@@ -7,13 +7,13 @@ updates it has made, and its loss.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import inf
 
 import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Job
 from weft.core.ports import Agent, Pace, PerfModel
+from weft.core.report import NO_REPORT, Report
 from weft.core.trace import FallingLoss, Truth
 from weft.formulas.tasks import Tasks, tasks_of
 from weft.perf.training.layers import BUCKET_MB, Network, all_reduce_s, network_of, speed
@@ -56,28 +56,28 @@ class Served:
     It ends with its last update: a second of `length` is an equal part of all updates.
     """
 
-    __slots__ = ("_length", "_network", "_rate", "_said", "_tasks")
+    __slots__ = ("_length", "_network", "_rate", "_split", "_tasks", "_updates")
 
     def __init__(self, tasks: Tasks, network: Network, length: float) -> None:
         self._tasks, self._network, self._length = tasks, network, length
         self._rate = 0.0
-        self._said: dict[str, float] = {}
+        self._split = (0.0, 0.0)
+        self._updates = 0.0
 
     def begin(self, on: Allocation, kind: str) -> None:  # noqa: ARG002 - layers are of one kind
         """Take note of the tasks and their places."""
         split = self._tasks.split(on)
         updates = speed(self._network, self._tasks, split)
         self._rate = updates * self._length / self._tasks.steps
-        self._said = {
-            "workers": float(sum(w for w, _ in split)),
-            "servers": float(sum(p for _, p in split)),
-            "speed": updates,
-        }
+        self._split = (float(sum(w for w, _ in split)), float(sum(p for _, p in split)))
+        self._updates = updates
 
     def pace(self, done: float, until_tick: float) -> Pace:
         """The same speed while it stays."""
         steps = done / self._length * self._tasks.steps
-        return Pace(self._rate, until_tick, {**self._said, "steps": steps})
+        workers, servers = self._split
+        report = Report(workers=workers, servers=servers, updates_per_s=self._updates, steps=steps)
+        return Pace(self._rate, until_tick, report)
 
 
 class Reduced:
@@ -144,13 +144,13 @@ class Losing:
         change = np.abs(np.diff(recent))
         self._largest = max(self._largest, float(change.max(initial=0.0)))
         self._seen = max(self._seen, k)
-        report = dict(pace.report or {})
-        report |= {
-            "iteration": float(k),
-            "loss": float(recent[-1]),
-            "recent": float(change[-1]) if len(change) else 0.0,
-            "largest": self._largest,
-            "iteration_s": one / pace.rate if pace.rate > 0.0 else inf,
-            "gpus": float(self._gpus),
-        }
+        report = replace(
+            pace.report or NO_REPORT,
+            iteration=float(k),
+            loss=float(recent[-1]),
+            loss_change=float(change[-1]) if len(change) else 0.0,
+            loss_change_most=self._largest,
+            iteration_s=one / pace.rate if pace.rate > 0.0 else None,
+            gpus=float(self._gpus),
+        )
         return Pace(pace.rate, min(pace.seconds, until_tick), report)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from zlib import crc32
 
@@ -10,12 +9,14 @@ import numpy as np
 
 from weft.core.cluster import Cluster
 from weft.core.model import Job, JobId
+from weft.core.report import Report
 from weft.core.table import Floats
 from weft.formulas.learning import Learned, Ratios
 from weft.formulas.tasks import Tasks, tasks_of
 from weft.perf.training.layers import Network, apart, even, network_of, ratio_form, speed
 from weft.perf.training.loss import LEAST_POINTS, epochs_left
 from weft.perf.training.loss_laws import Linear, Sublinear, fit_law
+from weft.perf.training.reported_loss import Loss, Smoothed, followed
 from weft.perf.training.servers import (
     Asynchronous,
     Point,
@@ -27,6 +28,7 @@ from weft.perf.training.servers import (
 
 HISTORY = 60  # points; older ones weigh nothing any more
 PROBES, LARGEST_PROBE = 8, 10
+ANYWHERE = Cluster(())
 
 
 @dataclass(slots=True)
@@ -49,31 +51,55 @@ class Heard:
     left: float = 0.0
     left_of: int = -1
 
+    def take(self, told: Loss) -> None:
+        """One more loss; one of an iteration that was told before changes nothing."""
+        self.largest = max(self.largest, told.largest)
+        self.recent = told.recent or self.recent
+        self.gpu_s = self.gpu_s if told.gpu_s is None else told.gpu_s
+        if self.iterations and told.iteration <= self.iterations[-1]:
+            return
+        self.reports += 1
+        self.iterations.append(told.iteration)
+        self.losses.append(told.loss)
+        del self.iterations[:-HISTORY], self.losses[:-HISTORY]
+        while len(self.epochs) <= int(told.epoch):
+            self.epochs.append(told.loss)
+
 
 class Learner:
-    """Beliefs of trainings on a cluster.
+    """Beliefs of trainings on a cluster, simulated or real.
 
     Speeds are fitted to a few trial runs of each job, placed evenly on the fewest nodes; a speed
-    that was measured since overrides the fit.
+    that was measured since overrides the fit. A loss that scatters from batch to batch is smoothed
+    first; one that a job follows itself, iteration by iteration, is taken as it is.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster = ANYWHERE) -> None:
         self._node_gpus = min((node.gpus for node in cluster.nodes), default=1)
         self._heard: dict[JobId, Heard] = {}
+        self._smoothed: dict[JobId, Smoothed] = {}
 
-    def observe(self, job: Job, kind: str, values: Mapping[str, float]) -> None:  # noqa: ARG002
+    def observe(self, job: Job, kind: str, report: Report) -> None:  # noqa: ARG002
         """Take in a speed, a count of updates, a loss, or all of them."""
         heard = self._heard.setdefault(job.id, Heard())
-        if "speed" in values:
-            at = int(values["servers"]), int(values["workers"])
-            heard.speeds[at] = values["speed"]
-            heard.steps = max(heard.steps, values["steps"])
-        if "loss" in values:
-            self._lost(heard, values)
+        if report.updates_per_s is not None:
+            at = int(report.servers or 0.0), int(report.workers or 0.0)
+            heard.speeds[at] = report.updates_per_s
+            heard.steps = max(heard.steps, report.steps or 0.0)
+        if report.loss is None:
+            return
+        loss: Loss | None
+        if report.iteration is not None:
+            loss = followed(report)
+        else:
+            loss = self._smoothed.setdefault(job.id, Smoothed()).take(report)
+        if loss is not None:
+            heard.take(loss)
 
     def forget(self, job: Job) -> None:
         """A job has left."""
         self._heard.pop(job.id, None)
+        self._smoothed.pop(job.id, None)
 
     def ratios(self, job: Job) -> Ratios | None:
         """By the layers, their overlap measured at what was asked for, no task beside another."""
@@ -117,9 +143,20 @@ class Learner:
             heard.left, heard.left_of = epochs_left(heard.epochs), len(heard.epochs)
         return max(heard.left, 1.0) * tasks.steps / epochs
 
-    def seconds_left(self, job: Job) -> float | None:  # noqa: ARG002 - servers change the speed
-        """None: of simulated trainings the time is asked by size."""
-        return None
+    def seconds_left(self, job: Job) -> float | None:
+        """By the epochs that its loss still needs; None before three of them were seen.
+
+        Of jobs that report their losses step by step: of others the time is asked by size.
+        """
+        one, heard = self._smoothed.get(job.id), self._heard.get(job.id)
+        if one is None or heard is None or len(heard.epochs) <= LEAST_POINTS:
+            return None
+        if one.epoch_steps <= 0.0 or one.gpu_s <= 0.0:
+            return None
+        if heard.left_of != len(heard.epochs):
+            # The epoch under way has begun only: its loss is that of its beginning.
+            heard.left, heard.left_of = epochs_left(heard.epochs[:-1]), len(heard.epochs)
+        return max(heard.left, 1.0) * one.epoch_steps * one.gpu_s / job.demand.gpus
 
     def learned(self, job: Job) -> Learned | None:
         """The last report, and the law of all of them."""
@@ -138,20 +175,6 @@ class Learner:
             heard.gpu_s,
             heard.law,
         )
-
-    def _lost(self, heard: Heard, values: Mapping[str, float]) -> None:
-        heard.largest = max(heard.largest, values["largest"])
-        heard.recent = values["recent"] or heard.recent
-        seconds = values["iteration_s"] * values["gpus"]
-        heard.gpu_s = seconds if np.isfinite(seconds) else heard.gpu_s
-        if heard.iterations and values["iteration"] <= heard.iterations[-1]:
-            return
-        heard.reports += 1
-        heard.iterations.append(values["iteration"])
-        heard.losses.append(values["loss"])
-        del heard.iterations[:-HISTORY], heard.losses[:-HISTORY]
-        while len(heard.epochs) <= int(values.get("epoch", values["iteration"])):
-            heard.epochs.append(values["loss"])
 
     def _probed(self, job: Job, tasks: Tasks, network: Network) -> Synchronous | Asynchronous:
         """A law for the job, from trial runs of sizes drawn at random."""

@@ -64,13 +64,13 @@ def run(tuner: Tuner, now: float = 0.0) -> float:
 def test_the_first_batch_is_the_initial_one() -> None:
     tuner = started(4)
 
-    assert (tuner.local, tuner.accumulate) == (32, 0)
+    assert (tuner.local, tuner.accumulate) == (32, 1)
 
 
 def test_a_job_too_wide_for_its_initial_batch_takes_the_least_a_gpu_can() -> None:
     tuner = started(4, 4)
 
-    assert (tuner.local, tuner.accumulate) == (32, 0)  # 256 samples, not 128
+    assert (tuner.local, tuner.accumulate) == (32, 1)  # 256 samples, not 128
 
 
 def test_the_next_batch_is_the_best_under_the_fitted_model() -> None:
@@ -80,7 +80,7 @@ def test_the_next_batch_is_the_best_under_the_fitted_model() -> None:
     tuner.pace(10.0, 60.0)
 
     ideal = best_batch(TIMES, Noise(0.5, 2.0, 128), 1, 4, Limits(4096, 32, 256))
-    assert tuner.local * (tuner.accumulate + 1) > 32
+    assert tuner.local * tuner.accumulate > 32
     assert tuner.local == pytest.approx(ideal.local, rel=0.35)  # one point fixes half a model
 
 
@@ -111,12 +111,12 @@ def test_the_first_step_time_of_a_configuration_is_what_the_tables_say() -> None
 @pytest.mark.parametrize(
     ("batch", "replicas", "expected"),
     [
-        (128, 1, (128, 0)),
-        (128, 4, (32, 0)),
-        (129, 1, (65, 1)),  # one GPU that grows its batch accumulates
-        (1024, 1, (256, 3)),
-        (1025, 1, (205, 4)),
-        (1000, 3, (167, 1)),
+        (128, 1, (128, 1)),
+        (128, 4, (32, 1)),
+        (129, 1, (65, 2)),  # one GPU that grows its batch accumulates
+        (1024, 1, (256, 4)),
+        (1025, 1, (205, 5)),
+        (1000, 3, (167, 2)),
     ],
 )
 def test_a_batch_is_split_into_equal_parts_that_fit(
@@ -125,7 +125,7 @@ def test_a_batch_is_split_into_equal_parts_that_fit(
     local, accumulate = split(batch, replicas, 256, 128)
 
     assert (local, accumulate) == expected
-    assert local * replicas * (accumulate + 1) >= batch
+    assert local * replicas * accumulate >= batch
 
 
 # ---- the pace
@@ -146,10 +146,10 @@ def test_a_pace_reports_what_the_job_can_measure() -> None:
     report = started(2).pace(0.0, 60.0).report
 
     assert report is not None
-    assert (report["nodes"], report["replicas"], report["local"]) == (1, 2, 64)
-    assert report["step_s"] == pytest.approx(TIMES.step(1, 2, 64))
-    assert report["grad_s"] == pytest.approx(TIMES.grad(64))
-    assert (report["sqr"], report["var"]) == pytest.approx((0.5, 2.0))
+    assert (report.nodes, report.replicas, report.per_gpu) == (1, 2, 64)
+    assert report.last_s == pytest.approx(TIMES.step(1, 2, 64))
+    assert report.grad_s == pytest.approx(TIMES.grad(64))
+    assert (report.grad_sqr, report.grad_var) == pytest.approx((0.5, 2.0))
 
 
 def test_the_rate_is_gain_over_iteration_time_over_slowdown() -> None:

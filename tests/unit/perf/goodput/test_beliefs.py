@@ -9,8 +9,10 @@ import pytest
 
 from weft.core.errors import InvalidConfig
 from weft.core.model import BatchRange, Config, Demand, Job, JobId
+from weft.core.report import Report
 from weft.core.table import Table
-from weft.perf.goodput.beliefs import FittedBeliefs, tuned_rate
+from weft.perf.goodput.beliefs import FittedBeliefs
+from weft.perf.goodput.facts import MeasuredFacts, tuned_rate
 from weft.perf.goodput.model import Floats, Limits, Noise, StepTime, best_batch
 from weft.perf.goodput.tables import Curve, KindTable, ModelTable
 
@@ -61,23 +63,21 @@ def table_of(*jobs: Job) -> Table:
     return table
 
 
-def report(
-    nodes: int, replicas: int, local: int, noise: tuple[float, float] = NOISE
-) -> dict[str, float]:
-    return {
-        "nodes": nodes,
-        "replicas": replicas,
-        "local": local,
-        "grad_s": T4.grad(local),
-        "step_s": T4.step(nodes, replicas, local),
-        "sqr": noise[0],
-        "var": noise[1],
-    }
+def report(nodes: int, replicas: int, local: int, noise: tuple[float, float] = NOISE) -> Report:
+    return Report(
+        nodes=float(nodes),
+        replicas=float(replicas),
+        per_gpu=float(local),
+        grad_s=T4.grad(local),
+        last_s=T4.step(nodes, replicas, local),
+        grad_sqr=noise[0],
+        grad_var=noise[1],
+    )
 
 
-def told(*reports: dict[str, float], kind: str = "t4", cap_batch: bool = False) -> FittedBeliefs:
+def told(*reports: Report, kind: str = "t4", cap_batch: bool = False) -> FittedBeliefs:
     """Beliefs after job `a` reported."""
-    beliefs = FittedBeliefs(MODELS, cap_batch=cap_batch)
+    beliefs = FittedBeliefs(MeasuredFacts(MODELS, cap_batch))
     for values in reports:
         beliefs.observe(job(), kind, values)
     return beliefs
@@ -132,7 +132,7 @@ def test_each_run_doubles_what_may_be_asked_for_on_any_kind() -> None:
 
 def test_no_more_replicas_than_the_largest_batch_feeds() -> None:
     narrow = replace(MODELS["toy"], init_batch=64, max_batch=64)
-    beliefs = FittedBeliefs({"toy": narrow})
+    beliefs = FittedBeliefs(MeasuredFacts({"toy": narrow}))
     beliefs.observe(job(), "t4", report(1, 2, 32))
 
     found = beliefs.goodputs(table_of(job()), CONFIGS)[0]
@@ -160,7 +160,7 @@ def test_a_kind_uses_its_own_model_as_soon_as_it_has_one() -> None:
     beliefs = told(*PAIR)
     before = beliefs.goodputs(table_of(job()), CONFIGS)[0]
     slow = report(1, 1, 128)
-    beliefs.observe(job(), "a100", slow | {"grad_s": 0.5, "step_s": 0.5})
+    beliefs.observe(job(), "a100", replace(slow, grad_s=0.5, last_s=0.5))
 
     found = beliefs.goodputs(table_of(job()), CONFIGS)[0]
 
@@ -223,7 +223,7 @@ def test_answers_do_not_depend_on_what_was_asked_before() -> None:
 def test_new_noise_changes_beliefs_and_an_old_row_does_not() -> None:
     beliefs, table = told(*PAIR), table_of(job())
     first = beliefs.goodputs(table, CONFIGS)
-    beliefs.observe(job(), "t4", report(1, 2, 128) | {"step_s": 99.0})  # seen: first value kept
+    beliefs.observe(job(), "t4", replace(report(1, 2, 128), last_s=99.0))  # seen: first value kept
     same = beliefs.goodputs(table, CONFIGS)
     beliefs.observe(job(), "t4", report(1, 2, 128, noise=(0.5, 20.0)))
 

@@ -36,9 +36,9 @@ limits = st.builds(
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 8)).map(lambda s: (s[0], s[0] * s[1]))
 
 
-def opt_s(times: StepTime, nodes: int, replicas: int, local: int, accumulate: int = 0) -> float:
+def opt_s(times: StepTime, nodes: int, replicas: int, local: int, accumulate: int = 1) -> float:
     """Seconds of an iteration: its samples over samples per second."""
-    samples = replicas * local * (accumulate + 1)
+    samples = replicas * local * accumulate
     return float(samples / times.throughput(nodes, replicas, local, accumulate))
 
 
@@ -48,12 +48,12 @@ def opt_s(times: StepTime, nodes: int, replicas: int, local: int, accumulate: in
 @pytest.mark.parametrize(
     ("shape", "grad", "sync", "step", "iteration", "speed", "goodput"),
     [
-        ((1, 1, 128, 0), 0.178, 1e-8, 0.178, 0.178, 719.1011, 719.1011),
-        ((1, 4, 128, 0), 0.178, 0.022, 0.1793544, 0.1793544, 2854.6833, 1784.1770),
-        ((2, 8, 128, 0), 0.178, 0.052, 0.1854400, 0.1854400, 5522.0012, 2300.8338),
-        ((2, 8, 128, 2), 0.178, 0.052, 0.1854400, 0.5414400, 5673.7587, 1013.1712),
-        ((1, 2, 64, 0), 0.114, 0.02, 0.1157411, 0.1157411, 1105.9167, 1105.9167),
-        ((1, 1, 64, 1), 0.114, 1e-8, 0.114, 0.228, 561.4035, 561.4035),
+        ((1, 1, 128, 1), 0.178, 1e-8, 0.178, 0.178, 719.1011, 719.1011),
+        ((1, 4, 128, 1), 0.178, 0.022, 0.1793544, 0.1793544, 2854.6833, 1784.1770),
+        ((2, 8, 128, 1), 0.178, 0.052, 0.1854400, 0.1854400, 5522.0012, 2300.8338),
+        ((2, 8, 128, 3), 0.178, 0.052, 0.1854400, 0.5414400, 5673.7587, 1013.1712),
+        ((1, 2, 64, 1), 0.114, 0.02, 0.1157411, 0.1157411, 1105.9167, 1105.9167),
+        ((1, 1, 64, 2), 0.114, 1e-8, 0.114, 0.228, 561.4035, 561.4035),
     ],
 )
 def test_a_row_of_the_worked_examples(
@@ -74,7 +74,7 @@ def test_a_row_of_the_worked_examples(
     assert TIMES.step(nodes, replicas, local) == pytest.approx(step)
     assert opt_s(TIMES, nodes, replicas, local, accumulate) == pytest.approx(iteration)
     assert found == pytest.approx(speed)
-    batch = replicas * local * (accumulate + 1)
+    batch = replicas * local * accumulate
     assert found * NOISE.efficiency(batch) == pytest.approx(goodput)
 
 
@@ -129,12 +129,12 @@ def test_the_best_batch_of_the_worked_examples(
     found = best_batch(TIMES, NOISE, *shape, LIMITS)
 
     assert found.goodput == pytest.approx(goodput)
-    assert (found.local, found.accumulate) == (local, 0)
+    assert (found.local, found.accumulate) == (local, 1)
 
 
 @pytest.mark.parametrize(
     ("shape", "goodput", "local", "accumulate"),
-    [((1, 1), 348.5839, 256, 3), ((1, 4), 1390.7458, 256, 0), ((2, 8), 2300.8338, 128, 0)],
+    [((1, 1), 348.5839, 256, 4), ((1, 4), 1390.7458, 256, 1), ((2, 8), 2300.8338, 128, 1)],
 )
 def test_a_fixed_batch_is_split_over_replicas_and_steps(
     shape: tuple[int, int], goodput: float, local: int, accumulate: int
@@ -150,8 +150,8 @@ def test_a_single_gpu_accumulates_as_soon_as_it_grows_its_batch() -> None:
 
     found = best_batch(TIMES, noisy, 1, 1, LIMITS)
 
-    assert found.accumulate >= 1
-    assert found.local * (found.accumulate + 1) > noisy.init
+    assert found.accumulate >= 2
+    assert found.local * found.accumulate > noisy.init
 
 
 def test_an_allocation_whose_smallest_batch_is_too_large_has_no_goodput() -> None:
@@ -209,10 +209,10 @@ def goodput_of(times: StepTime, noise: Noise, shape: tuple[int, int], choice: Ch
         return 0.0
     nodes, replicas = shape
     speed = times.throughput(nodes, replicas, choice.local, choice.accumulate)
-    return float(speed * noise.efficiency(replicas * choice.local * (choice.accumulate + 1)))
+    return float(speed * noise.efficiency(replicas * choice.local * choice.accumulate))
 
 
-@given(step_times, shapes, st.integers(1, 1000), st.integers(0, 8))
+@given(step_times, shapes, st.integers(1, 1000), st.integers(1, 9))
 def test_an_iteration_takes_longer_with_more_of_anything(
     times: StepTime, shape: tuple[int, int], local: int, accumulate: int
 ) -> None:
@@ -249,11 +249,11 @@ def test_the_best_batch_keeps_its_bounds_and_its_word(
 
     if found.goodput == 0.0:
         return
-    batch = replicas * found.local * (found.accumulate + 1)
+    batch = replicas * found.local * found.accumulate
     assert bounds.min_local <= found.local <= bounds.max_local
-    assert found.accumulate >= 0
+    assert found.accumulate >= 1
     assert batch >= noise.init
-    assert batch < bounds.max_batch + replicas * (found.accumulate + 1) + TINY
+    assert batch < bounds.max_batch + replicas * found.accumulate + TINY
     speed = times.throughput(*shape, found.local, found.accumulate)
     assert found.goodput <= speed * (1.0 + 1e-9)
     assert found.goodput == pytest.approx(goodput_of(times, noise, shape, found), rel=1e-9)

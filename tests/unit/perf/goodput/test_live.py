@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from weft.core.model import BatchRange, Config, Demand, Job, JobId
+from weft.core.report import Report
 from weft.core.table import Table
-from weft.perf.goodput.live import LiveBeliefs, row_of
+from weft.perf.goodput.belief import row_of
+from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.model import StepTime
 
 TRUTH = StepTime(0.02, 0.001, 0.01, 0.002, 0.03, 0.004, 1.5)
@@ -23,24 +27,24 @@ def table(*jobs: Job) -> Table:
     return rows
 
 
-def report(replicas: int, local: int, accumulate: int = 0) -> dict[str, float]:
+def report(replicas: int, local: int, accumulate: int = 1) -> Report:
     """What `weft.train` says of a job whose true step times are known."""
     grad = float(TRUTH.grad(local))
-    step = float(TRUTH.step(1, replicas, local)) + accumulate * grad
-    return {
-        "step_s": step,
-        "grad_s": grad,
-        "per_gpu": float(local),
-        "accumulate": float(accumulate),
-        "batch": float(local * replicas * (accumulate + 1)),
-        "replicas": float(replicas),
-        "grad_sqr": 1.0,
-        "grad_var": 20.0,
-    }
+    step = float(TRUTH.step(1, replicas, local)) + (accumulate - 1) * grad
+    return Report(
+        step_s=step,
+        grad_s=grad,
+        per_gpu=float(local),
+        accumulate=float(accumulate),
+        batch=float(local * replicas * accumulate),
+        replicas=float(replicas),
+        grad_sqr=1.0,
+        grad_var=20.0,
+    )
 
 
 def test_a_report_is_a_step_without_accumulation() -> None:
-    row = row_of(report(4, 32, accumulate=2))
+    row = row_of(report(4, 32, accumulate=3))
 
     assert row is not None
     assert (row.nodes, row.replicas, row.local) == (1, 4, 32)
@@ -48,10 +52,10 @@ def test_a_report_is_a_step_without_accumulation() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{}, {"loss": 1.0}, {"step_s": 1.0, "grad_s": 0.0, "per_gpu": 8}]
+    "values", [Report(), Report(loss=1.0), Report(step_s=1.0, grad_s=0.0, per_gpu=8.0)]
 )
-def test_reports_without_step_times_are_passed_over(values: dict[str, float]) -> None:
-    beliefs = LiveBeliefs()
+def test_reports_without_step_times_are_passed_over(values: Report) -> None:
+    beliefs = FittedBeliefs()
 
     beliefs.observe(ADAPTIVE, "h200", values)
 
@@ -59,7 +63,7 @@ def test_reports_without_step_times_are_passed_over(values: dict[str, float]) ->
 
 
 def test_nothing_is_said_of_sizes_beyond_twice_what_was_run() -> None:
-    beliefs = LiveBeliefs()
+    beliefs = FittedBeliefs()
     beliefs.observe(ADAPTIVE, "h200", report(2, 64))
 
     one, two, four, eight = beliefs.goodputs(table(ADAPTIVE), CONFIGS)[0]
@@ -70,9 +74,9 @@ def test_nothing_is_said_of_sizes_beyond_twice_what_was_run() -> None:
 
 
 def test_more_reports_bring_belief_to_the_truth() -> None:
-    beliefs = LiveBeliefs()
+    beliefs = FittedBeliefs()
     for replicas, local in ((1, 64), (1, 128), (2, 64), (4, 64), (4, 128)):
-        beliefs.observe(FIXED, "h200", report(replicas, local) | {"batch": 256.0})
+        beliefs.observe(FIXED, "h200", replace(report(replicas, local), batch=256.0))
 
     believed = beliefs.goodputs(table(FIXED), CONFIGS)[0]
     true = [256 / float(TRUTH.step(1, n, 256 / n)) for n in (1, 2, 4, 8)]
@@ -81,10 +85,10 @@ def test_more_reports_bring_belief_to_the_truth() -> None:
 
 
 def test_noisy_gradients_make_large_batches_worth_while() -> None:
-    quiet, noisy = LiveBeliefs(), LiveBeliefs()
+    quiet, noisy = FittedBeliefs(), FittedBeliefs()
     for beliefs, var in ((quiet, 0.01), (noisy, 1000.0)):
         for replicas, local in ((1, 64), (1, 128), (2, 64), (4, 64)):
-            beliefs.observe(ADAPTIVE, "h200", report(replicas, local) | {"grad_var": var})
+            beliefs.observe(ADAPTIVE, "h200", replace(report(replicas, local), grad_var=var))
 
     gain = [b.goodputs(table(ADAPTIVE), CONFIGS)[0, 2] for b in (quiet, noisy)]
 
@@ -92,7 +96,7 @@ def test_noisy_gradients_make_large_batches_worth_while() -> None:
 
 
 def test_a_job_that_leaves_is_forgotten() -> None:
-    beliefs = LiveBeliefs()
+    beliefs = FittedBeliefs()
     beliefs.observe(ADAPTIVE, "h200", report(1, 64))
 
     beliefs.forget(ADAPTIVE)
@@ -101,3 +105,15 @@ def test_a_job_that_leaves_is_forgotten() -> None:
     assert np.isnan(
         beliefs.blind_goodputs(table(ADAPTIVE), ["h200"], np.ones(2), np.array([1.0, 2.0]))
     ).all()
+
+
+def test_a_job_that_measures_no_gradient_noise_counts_by_its_throughput() -> None:
+    beliefs = FittedBeliefs()
+    for replicas in (1, 2):
+        silent = replace(report(replicas, 64), grad_sqr=None, grad_var=None, batch=128.0)
+        beliefs.observe(FIXED, "h200", silent)
+
+    one, two, four, _ = beliefs.goodputs(table(FIXED), CONFIGS)[0]
+
+    assert 0.0 < one < two < four
+    assert two == pytest.approx(128.0 / float(TRUTH.step(1, 2, 64)), rel=0.1)

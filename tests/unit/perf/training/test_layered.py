@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.core.report import Report
 from weft.core.trace import Truth
 from weft.formulas.convergence import Curve
 from weft.formulas.tasks import tasks_of
@@ -42,8 +45,9 @@ def test_a_job_runs_at_the_exact_speed_of_its_layers() -> None:
     step = 32 * 0.01 + 0.5 + 2 * 0.5 * 2 / 4
     assert isinstance(agent, Served)
     assert pace.rate == pytest.approx(100.0 / 10 / step)
-    assert pace.report == pytest.approx(
-        {"workers": 4.0, "servers": 4.0, "speed": 1 / step, "steps": 5.0}
+    assert pace.report is not None
+    assert pace.report.values() == pytest.approx(
+        {"workers": 4.0, "servers": 4.0, "updates_per_s": 1 / step, "steps": 5.0}
     )
     assert pace.seconds == 60.0
 
@@ -65,12 +69,12 @@ def test_a_loss_is_told_at_the_end_of_every_round() -> None:
     assert isinstance(agent, Losing)
     assert first.seconds == 10.0
     assert first.report is not None and later.report is not None
-    assert first.report["loss"] == pytest.approx(1.2)
+    assert first.report.loss == pytest.approx(1.2)
     # Half of the GPUs asked for: an iteration of 2 s takes 4.
-    assert later.report["iteration"] == 10.0
-    assert later.report["iteration_s"] == pytest.approx(4.0)
-    assert later.report["loss"] == pytest.approx(0.7)
-    assert later.report["largest"] == pytest.approx(1.2 - 1.109091, abs=1e-6)
+    assert later.report.iteration == 10.0
+    assert later.report.iteration_s == pytest.approx(4.0)
+    assert later.report.loss == pytest.approx(0.7)
+    assert later.report.loss_change_most == pytest.approx(1.2 - 1.109091, abs=1e-6)
 
 
 # ---- what is learnt
@@ -81,7 +85,7 @@ def test_trial_runs_foretell_speeds_and_measurements_override_them() -> None:
     assert tasks is not None and network is not None
 
     before = learner.step_seconds(JOB, 4, 8)
-    learner.observe(JOB, "v100", {"workers": 3.0, "servers": 2.0, "speed": 0.01, "steps": 4.0})
+    learner.observe(JOB, "v100", Report(workers=3.0, servers=2.0, updates_per_s=0.01, steps=4.0))
     after = learner.step_seconds(JOB, 4, 8)
 
     assert before is not None and after is not None
@@ -94,9 +98,9 @@ def test_trial_runs_foretell_speeds_and_measurements_override_them() -> None:
 def test_steps_left_follow_the_loss_where_epochs_are_known() -> None:
     job = Job(JobId("c"), demand=Demand(2), hints={**HINTS, "epochs": 40.0})
     learner, curve = Learner(cluster_of(4)), Curve("sgd", (0.1, 1.0, 0.2), 40.0)
-    base = {"recent": 0.1, "largest": 0.1, "iteration_s": 1.0, "gpus": 2.0}
+    base = Report(loss_change=0.1, loss_change_most=0.1, iteration_s=1.0, gpus=2.0)
     for k in range(10):
-        learner.observe(job, "v100", {**base, "iteration": float(k), "loss": float(curve.at(k))})
+        learner.observe(job, "v100", replace(base, iteration=float(k), loss=float(curve.at(k))))
 
     left = learner.steps_left(job)
 

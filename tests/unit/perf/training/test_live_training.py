@@ -8,28 +8,29 @@ import numpy as np
 import pytest
 
 from weft.core.model import Demand, Job, JobId
-from weft.perf.training.live_training import LiveTraining
+from weft.core.report import Report
+from weft.perf.training.learner import Learner
 from weft.policies.slaq import reduction
 
 JOB = Job(JobId("a"), demand=Demand(2, 1, 4))
 
 
-def report(step: int, loss: float, *, epoch: int = 0, replicas: int = 1) -> dict[str, float]:
-    return {
-        "steps": float(step),
-        "loss": loss,
-        "epoch": float(epoch),
-        "step_s": 0.1,
-        "grad_s": 0.08,
-        "per_gpu": 32.0,
-        "accumulate": 0.0,
-        "batch": 32.0 * replicas,
-    }
+def report(step: int, loss: float, *, epoch: int = 0, replicas: int = 1) -> Report:
+    return Report(
+        steps=float(step),
+        loss=loss,
+        epoch=float(epoch),
+        step_s=0.1,
+        grad_s=0.08,
+        per_gpu=32.0,
+        accumulate=1.0,
+        batch=32.0 * replicas,
+    )
 
 
-def trained(scatter: float, floor: float = 0.2, height: float = 5.0) -> LiveTraining:
+def trained(scatter: float, floor: float = 0.2, height: float = 5.0) -> Learner:
     chance = np.random.default_rng(3)
-    training = LiveTraining()
+    training = Learner()
     for step in range(10, 610, 10):
         loss = floor + height / (1.0 + 0.02 * step) + scatter * chance.standard_normal()
         training.observe(JOB, "cpu", report(step, loss, replicas=2))
@@ -70,7 +71,7 @@ def test_a_job_that_restarts_from_an_older_checkpoint_is_not_told_twice() -> Non
 
 
 def test_epochs_left_come_from_the_losses_of_epochs_and_seconds_from_their_steps() -> None:
-    training = LiveTraining()
+    training = Learner()
     for step in range(0, 1001, 10):
         epoch = step // 100
         loss = 0.1 + 1.0 / (0.5 * step / 100 + 1.0)
@@ -85,8 +86,8 @@ def test_epochs_left_come_from_the_losses_of_epochs_and_seconds_from_their_steps
 
 
 def test_nothing_is_said_of_jobs_that_report_no_losses() -> None:
-    training = LiveTraining()
-    training.observe(JOB, "cpu", {"step_s": 0.1, "steps": 3.0})
+    training = Learner()
+    training.observe(JOB, "cpu", Report(step_s=0.1, steps=3.0))
     training.observe(JOB, "cpu", report(5, float("nan")))
 
     assert training.learned(JOB) is None

@@ -1,0 +1,166 @@
+"""What a running job says of itself: one vocabulary for real trainings and simulated ones.
+
+A real job's report comes over the wire as plain values (`weft.wire.messages`), a simulated one's
+from its behaviour; beliefs, the ledger and the log read them alike. A field that is None was not
+told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from math import isfinite
+
+MOST = 1e18
+USER = "user."
+# How logs of earlier versions called things; their `accumulate` counted from 0.
+OLD_NAMES = {"local": "per_gpu", "sqr": "grad_sqr", "var": "grad_var", "speed": "updates_per_s"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Measurements of one attempt, medians where a window is meant.
+
+    Time of a step, in seconds:
+
+    - `step_s`: one update of the parameters, data wait, accumulation and synchronisation included
+    - `grad_s`: forward and backward of one micro-batch on one GPU
+    - `last_s`: the micro-batch that synchronises; of a step without accumulation all of it
+    - `sync_s`, `data_s`, `token_s`: of a step, waiting for gradients, for data, for a stage token
+
+    Batch:
+
+    - `batch`: samples of an update over all GPUs, `per_gpu` x `accumulate` x `replicas`
+    - `per_gpu`: samples of one micro-batch on one GPU
+    - `accumulate`: micro-batches of an update, from 1
+    - `replicas`, `nodes`: copies of the model that train together, and nodes they are on
+    - `lr_factor`: what the learning rate is multiplied by for this batch
+    - `mem_gb`: peak device memory of one GPU
+
+    Gradients:
+
+    - `grad_sqr`, `grad_var`: squared norm of the true gradient, and variance of the measured one at
+      the initial batch size
+    - `noise`: gradient noise scale, in samples
+    - `gain`: updates of the initial batch size that one of this batch is worth
+
+    How far it has come:
+
+    - `steps`, `samples`, `epoch`: updates, samples and whole epochs since the job began
+    - `progress`: part of the whole training, 0 to 1
+    - `loss`: of the last batch, or after `iteration` iterations where the job counts its loss by
+      those; then `loss_change` and `loss_change_most` are the changes in the last iteration and the
+      largest in any, `iteration_s` the seconds of an iteration on the `gpus` it holds
+
+    Shape and speed:
+
+    - `workers`, `servers`, `updates_per_s`: tasks of a job with parameter servers, and its speed
+    - `pace`: speed beside its neighbours, as a part of that alone
+    - `goodput`: useful samples a second, where the job knows better than `gain` tells
+
+    `user` is what the script measures of its own, by name.
+    """
+
+    step_s: float | None = None
+    grad_s: float | None = None
+    last_s: float | None = None
+    sync_s: float | None = None
+    data_s: float | None = None
+    token_s: float | None = None
+    batch: float | None = None
+    per_gpu: float | None = None
+    accumulate: float | None = None
+    replicas: float | None = None
+    nodes: float | None = None
+    lr_factor: float | None = None
+    mem_gb: float | None = None
+    grad_sqr: float | None = None
+    grad_var: float | None = None
+    noise: float | None = None
+    gain: float | None = None
+    steps: float | None = None
+    samples: float | None = None
+    epoch: float | None = None
+    progress: float | None = None
+    loss: float | None = None
+    iteration: float | None = None
+    loss_change: float | None = None
+    loss_change_most: float | None = None
+    iteration_s: float | None = None
+    gpus: float | None = None
+    workers: float | None = None
+    servers: float | None = None
+    updates_per_s: float | None = None
+    pace: float | None = None
+    goodput: float | None = None
+    user: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, object]) -> Report:
+        """A report from values of anybody; ValueError names the first that cannot be right.
+
+        Names are those of the fields, and `user.NAME` for the script's own.
+        """
+        found: dict[str, float] = {}
+        user: dict[str, float] = {}
+        for name, value in values.items():
+            number = _checked(name, value)
+            if name.startswith(USER):
+                user[name.removeprefix(USER)] = number
+            else:
+                found[name] = number
+        return cls(**found, user=user)
+
+    @classmethod
+    def read(cls, values: Mapping[str, object], *, old: bool = False) -> Report:
+        """The same from a log: what is unknown or cannot be right is left out.
+
+        `old` values are as earlier versions wrote them.
+        """
+        if old:
+            values = dict(_renamed(values))
+        found: dict[str, object] = {}
+        for name, value in values.items():
+            try:
+                found[name] = _checked(name, value)
+            except ValueError:
+                continue
+        return cls.parse(found)
+
+    def __repr__(self) -> str:
+        return f"Report({', '.join(f'{name}={value!r}' for name, value in self.values().items())})"
+
+    def values(self) -> dict[str, float]:
+        """All that was told, by name."""
+        told = ((name, getattr(self, name)) for name in NAMES)
+        found = {name: value for name, value in told if value is not None}
+        return {**found, **{f"{USER}{name}": value for name, value in self.user.items()}}
+
+
+NAMES = tuple(f.name for f in fields(Report) if f.name != "user")
+NO_REPORT = Report()
+# Least and most of each number; whatever is not here is 0 or more.
+BOUNDS: Mapping[str, tuple[float, float]] = {
+    "loss": (-MOST, MOST),
+    "progress": (0.0, 1.0),
+    **dict.fromkeys(("per_gpu", "accumulate", "replicas", "nodes"), (1.0, MOST)),
+}
+
+
+def _checked(name: str, value: object) -> float:
+    own = name.startswith(USER)
+    if not own and name not in NAMES:
+        raise ValueError(f"a report has no field {name!r}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{name} is {value!r}, expected a number")  # noqa: TRY004 - one kind
+    least, most = (-MOST, MOST) if own else BOUNDS.get(name, (0.0, MOST))
+    if not isfinite(value) or not least <= value <= most:
+        raise ValueError(f"{name} is {value!r}, expected {least:g} to {most:g}")
+    return float(value)
+
+
+def _renamed(values: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    for name, value in values.items():
+        if name == "accumulate" and isinstance(value, (int, float)):
+            value = value + 1.0
+        yield OLD_NAMES.get(name, name), value

@@ -1,0 +1,56 @@
+"""What is believed of one adaptive job, and how its reports become measurements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from weft.core.report import Report
+from weft.core.table import Floats
+from weft.perf.goodput.curves import Steps
+from weft.perf.goodput.fit import Row
+from weft.perf.goodput.measurements import Profile
+
+NO_NOISE = (1.0, 0.0)  # of a job that does not measure it: no update is worth more than another
+
+
+@dataclass(slots=True)
+class Belief:
+    """What is known of one job.
+
+    `profiles` are its measurements by GPU kind, `mixed` those of all kinds together, `noise` the
+    squared norm and the variance of its gradients, `batch` the one it trains with, `most` the most
+    replicas it ran with. The rest are answers that hold until `version` changes.
+    """
+
+    profiles: dict[str, Profile] = field(default_factory=dict)
+    mixed: Profile = field(default_factory=lambda: Profile(close=0.0))
+    noise: tuple[float, float] = NO_NOISE
+    batch: float = 1.0
+    most: int = 0
+    version: int = 0
+    steps: dict[str, Steps] = field(default_factory=dict)
+    curve: Floats | None = None
+    curve_of: tuple[object, ...] = ()
+    blind: Floats | None = None
+    blind_of: tuple[object, ...] = ()
+
+
+def row_of(report: Report) -> Row | None:
+    """The step time in a report, one synchronised step without accumulation; None if none is."""
+    local, grad = report.per_gpu, report.grad_s
+    if local is None or grad is None or grad <= 0.0 or local < 1.0:
+        return None
+    micros = report.accumulate or 1.0
+    last = report.last_s
+    if last is None:
+        if report.step_s is None:
+            return None
+        last = report.step_s - (micros - 1.0) * grad
+        if last <= 0.0:
+            return None
+        last = max(last, grad)
+    replicas = report.replicas
+    if replicas is None:
+        total = local * micros if report.batch is None else report.batch
+        replicas = max(round(total / (local * micros)), 1)
+    return Row(int(report.nodes or 1.0), int(replicas), int(local), grad, last)

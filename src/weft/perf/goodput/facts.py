@@ -1,0 +1,196 @@
+"""What is known of adaptive jobs apart from their reports: batches they may train with, and limits.
+
+Of models with measured tables the tables tell; of any other job its submitter does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, inf
+from typing import NamedTuple, Protocol
+
+from weft.core.model import Job
+from weft.perf.goodput.adaptive import table_of
+from weft.perf.goodput.tables import ModelTable, Speeds
+from weft.perf.restart import restart_s
+
+
+class KindFacts(Protocol):
+    """One job on one GPU kind: limits of the batch of a replica, and how fast it is alone.
+
+    `bootstrap` is the speed on one GPU, to compare kinds by; `unit` the GPUs of a replica.
+    """
+
+    @property
+    def min_local(self) -> int: ...  # noqa: D102
+    @property
+    def max_local(self) -> int: ...  # noqa: D102
+    @property
+    def bootstrap(self) -> float: ...  # noqa: D102
+    @property
+    def node_gpus(self) -> int: ...  # noqa: D102
+    @property
+    def max_nodes(self) -> float: ...  # noqa: D102
+    @property
+    def unit(self) -> int: ...  # noqa: D102
+
+
+class Batches(NamedTuple):
+    """The initial and the largest global batch; `fixed` is that of a job that has no choice."""
+
+    init: float
+    largest: float
+    fixed: float = 0.0
+
+
+class Facts(Protocol):
+    """What beliefs ask of a job; `batch` is the one it last trained with."""
+
+    def batches(self, job: Job, batch: float) -> Batches:
+        """The batches that it may train with."""
+        ...
+
+    def on(self, job: Job, batch: float, kind: str) -> KindFacts | None:
+        """Its limits on a kind; None where it cannot run."""
+        ...
+
+    def most(self, job: Job, ran: int, own: KindFacts, source: KindFacts) -> float:
+        """The most replicas worth believing in, of a job that ran with `ran`."""
+        ...
+
+    def blind(self, job: Job, batch: float, kinds: Sequence[str]) -> tuple[float, ...]:
+        """Initial and largest batch, least and most on one GPU, taking all kinds for one."""
+        ...
+
+    def unheard(self, job: Job) -> float:
+        """The most replicas that a job which never reported is taken to have run with."""
+        ...
+
+    def rate(self, job: Job, kind: str) -> float:
+        """Speed at the size and batch it was submitted with; 0 where it cannot run."""
+        ...
+
+    def restart_s(self, job: Job) -> float:
+        """What a restart is assumed to cost."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredFacts:
+    """Of jobs whose models have tables.
+
+    `cap_batch` limits the batch to the one a job was submitted with, as the authors' simulator of
+    Sia does when it asks for goodput.
+    """
+
+    models: Mapping[str, ModelTable]
+    cap_batch: bool = False
+
+    def batches(self, job: Job, batch: float) -> Batches:  # noqa: ARG002 - tables say
+        """As the model was measured."""
+        model = table_of(self.models, job)
+        largest = float(model.max_batch)
+        if self.cap_batch:
+            largest = min(job.hints.get("batch", largest), largest)
+        return Batches(float(model.init_batch), largest, fixed_batch_of(model, job))
+
+    def on(self, job: Job, batch: float, kind: str) -> KindFacts | None:  # noqa: ARG002
+        """As the model was measured there."""
+        return table_of(self.models, job).kinds.get(kind)
+
+    def most(self, job: Job, ran: int, own: KindFacts, source: KindFacts) -> float:
+        """Twice as many as it ran with; all that it may have if its batch is fixed."""
+        if job.batch is None:
+            return job.demand.max // own.unit
+        return min(max(2 * ran, 1), table_of(self.models, job).max_batch // source.min_local)
+
+    def blind(self, job: Job, batch: float, kinds: Sequence[str]) -> tuple[float, ...]:  # noqa: ARG002
+        """Limits of the first kind that the model was measured on."""
+        model = table_of(self.models, job)
+        kind = next((kind for kind in kinds if kind in model.kinds), next(iter(model.kinds)))
+        own = model.kinds[kind]
+        return model.init_batch, model.max_batch, own.min_local, own.max_local
+
+    def unheard(self, job: Job) -> float:  # noqa: ARG002 - the same for all
+        """None."""
+        return 0.0
+
+    def rate(self, job: Job, kind: str) -> float:
+        """Iterations a second."""
+        model = table_of(self.models, job)
+        return tuned_rate(model, model.kinds[kind], job) if kind in model.kinds else 0.0
+
+    def restart_s(self, job: Job) -> float:
+        """By the table."""
+        return table_of(self.models, job).assumed_restart_s
+
+
+@dataclass(frozen=True, slots=True)
+class AnyKind:
+    """A job that is taken to run on every kind alike."""
+
+    max_local: int
+    min_local: int = 1
+    bootstrap: float = 1.0
+    node_gpus: int = 1
+    max_nodes: float = inf
+    unit: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredFacts:
+    """Of jobs that nobody measured: the batches their submitter allows, on any kind."""
+
+    def batches(self, job: Job, batch: float) -> Batches:
+        """As declared; the one that it trains with where nothing was."""
+        if job.batch is None:
+            return Batches(batch, batch, batch)
+        return Batches(float(job.batch.init), float(job.batch.max))
+
+    def on(self, job: Job, batch: float, kind: str) -> KindFacts | None:  # noqa: ARG002
+        """The same on every kind."""
+        return AnyKind(int(batch) if job.batch is None else job.batch.max_per_gpu)
+
+    def most(
+        self,
+        job: Job,  # noqa: ARG002
+        ran: int,
+        own: KindFacts,  # noqa: ARG002
+        source: KindFacts,  # noqa: ARG002
+    ) -> float:
+        """Twice as many as it ran with."""
+        return max(2 * ran, 1)
+
+    def blind(self, job: Job, batch: float, kinds: Sequence[str]) -> tuple[float, ...]:  # noqa: ARG002
+        """The same on every kind."""
+        init, largest, _ = self.batches(job, batch)
+        return init, largest, 1.0, init if job.batch is None else job.batch.max_per_gpu
+
+    def unheard(self, job: Job) -> float:
+        """As many as it may have: it will never say more."""
+        return float(job.demand.max)
+
+    def rate(self, job: Job, kind: str) -> float:  # noqa: ARG002
+        """1 on whatever it asked for."""
+        return 1.0
+
+    def restart_s(self, job: Job) -> float:
+        """By the model's name."""
+        return restart_s(job.model)
+
+
+def fixed_batch_of(model: ModelTable, job: Job) -> float:
+    """The batch size of a job that may not choose its own; 0 of one that may."""
+    return 0.0 if job.batch is not None else job.hints.get("batch", float(model.init_batch))
+
+
+def tuned_rate(model: ModelTable, kind: Speeds, job: Job) -> float:
+    """True iterations a second at the submitted size and batch, on whole nodes first."""
+    gpus, size = job.demand.gpus, kind.node_gpus
+    placement = (*(size,) * (gpus // size), *((gpus % size,) if gpus % size else ()))
+    batch = job.hints.get("batch", float(model.init_batch))
+    micros = max(ceil(batch / gpus / kind.max_local - 1e-8), 1)
+    local = ceil(batch / gpus / micros - 1e-8)
+    step, sync = kind.times(placement, local)
+    return 1.0 / (step + (micros - 1) * (step - sync)) / model.slowdown

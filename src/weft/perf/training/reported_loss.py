@@ -1,0 +1,83 @@
+"""Losses as jobs report them: by iterations, or of single batches with all their scatter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import NamedTuple
+
+from weft.core.report import Report
+from weft.perf.goodput.belief import row_of
+
+SMOOTH = 0.3  # the part that a new loss has in the smoothed one
+
+
+class Loss(NamedTuple):
+    """A loss after an iteration, and its changes in one: the last one and the largest.
+
+    `gpu_s` is one iteration's time times its GPUs, None where unknown.
+    """
+
+    iteration: float
+    epoch: float
+    loss: float
+    recent: float
+    largest: float
+    gpu_s: float | None
+
+
+def followed(report: Report) -> Loss | None:
+    """The loss of a job that follows it itself; None where it tells none."""
+    if report.iteration is None or report.loss is None:
+        return None
+    seconds = report.iteration_s
+    return Loss(
+        report.iteration,
+        report.iteration if report.epoch is None else report.epoch,
+        report.loss,
+        report.loss_change or 0.0,
+        report.loss_change_most or 0.0,
+        None if seconds is None else seconds * (report.gpus or 1.0),
+    )
+
+
+@dataclass(slots=True)
+class Smoothed:
+    """The loss of a job that reports that of its last batch.
+
+    `loss` is smoothed; `largest` and `recent` are changes of it in one step. `gpu_s` is one step's
+    time times its GPUs. An epoch has `epoch_steps` steps, 0 before one was seen from end to end.
+    """
+
+    steps: float = -1.0
+    loss: float = 0.0
+    largest: float = 0.0
+    recent: float = 0.0
+    gpu_s: float = 0.0
+    epoch: float = 0.0
+    epoch_began: float | None = None
+    epoch_steps: float = 0.0
+
+    def take(self, report: Report) -> Loss | None:
+        """Take in a report; None for one that tells nothing new."""
+        row, steps, loss = row_of(report), report.steps, report.loss
+        if row is None or steps is None or loss is None or report.step_s is None:
+            return None
+        if not isfinite(loss) or steps <= self.steps:
+            return None
+        before = self.loss
+        if self.steps >= 0.0:
+            loss = (1.0 - SMOOTH) * before + SMOOTH * loss
+            self.recent = abs(before - loss) / (steps - self.steps)
+            self.largest = max(self.largest, self.recent)
+        self.loss, self.steps = loss, steps
+        self.gpu_s = report.step_s * row.replicas
+        self._count_epochs(report.epoch or 0.0)
+        return Loss(steps, self.epoch, loss, self.recent, self.largest, self.gpu_s)
+
+    def _count_epochs(self, epoch: float) -> None:
+        if epoch <= self.epoch:
+            return
+        if self.epoch_began is not None:
+            self.epoch_steps = (self.steps - self.epoch_began) / (epoch - self.epoch)
+        self.epoch, self.epoch_began = epoch, self.steps

@@ -20,7 +20,9 @@ from typer.models import ArgumentInfo, OptionInfo
 from weft.cli.main import commands
 from weft.core.about import About
 from weft.core.events import EVENTS
-from weft.core.registry import find, names, parameters
+from weft.core.parameters import parameters
+from weft.core.registry import find, names
+from weft.core.spec import write_value
 
 HERE = Path(__file__).resolve().parent / "reference"
 MADE = "<!-- Made by docs/make_reference.py; edit the code instead. -->"
@@ -33,6 +35,7 @@ TYPES = {
     "int | None": "whole number or `none`",
     "tuple[float, ...]": "numbers joined by `/`",
     "tuple[str, ...]": "words joined by `/`",
+    "collections.abc.Mapping[str, float]": "`name=number` joined by `/`",
 }
 
 
@@ -154,11 +157,7 @@ def type_text(wanted: Any) -> str:
 
 
 def value_text(default: object) -> str:
-    if isinstance(default, tuple):
-        return "/".join(map(value_text, default)) or "none"
-    if isinstance(default, bool) or default is None:
-        return str(default).lower()
-    return f"{default:g}" if isinstance(default, float) else str(default)
+    return write_value(default) or "none"
 
 
 # ---- events

@@ -17,6 +17,7 @@ from weft.core.knowledge import Knowledge
 from weft.core.launch import Launch
 from weft.core.model import Demand, Job, JobId, NodeId
 from weft.core.ports import Engine, Store
+from weft.core.spec import PartSpec
 from weft.engines.local import LocalEngine
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
@@ -325,7 +326,7 @@ def test_a_policy_that_asks_too_much_of_the_engine_is_refused(tmp_path: Path) ->
                 await driver.set_policy("strf")
             await driver.set_policy("las")
 
-            assert driver.policy == "las"
+            assert driver.policy == PartSpec("las")
 
         with pytest.raises(InvalidConfig, match="cannot honour"):
             await Driver(

@@ -180,11 +180,16 @@ def test_plan_shows_where_a_job_would_go_and_queues_nothing(client: httpx.Client
 
 def test_the_policy_can_be_changed_and_a_wrong_one_is_answered(client: httpx.Client) -> None:
     assert client.put(f"{API}/policy", json={"policy": "las:by=time"}).status_code == 200
-    assert get(client, "/policy") == {"policy": "las:by=time"}
+    decides = {
+        "policy": "las:by=time",
+        "spec": {"name": "las", "params": {"by": "time"}, "wrappers": []},
+    }
+    assert get(client, "/policy") == decides
+    assert client.put(f"{API}/policy", json={"policy": decides["spec"]}).json() == decides
     wrong = client.put(f"{API}/policy", json={"policy": "strf"})
     assert wrong.status_code == 422
     assert "did you mean 'srtf'" in wrong.json()["error"]
-    assert get(client, "/policy") == {"policy": "las:by=time"}
+    assert get(client, "/policy") == decides
 
 
 def test_what_if_replays_the_log_under_both_policies() -> None:

@@ -32,6 +32,7 @@ from weft.core.model import (
 )
 from weft.core.ports import Resident
 from weft.core.profile import Profile
+from weft.core.registry import build
 from weft.core.trace import Trace, Truth
 from weft.core.view import View
 from weft.formulas.turns import gap_iterations, guarded_speed, paced_speed
@@ -228,7 +229,7 @@ def test_memory_caps_leave_guaranteed_jobs_all_they_use() -> None:
 def test_beyond_its_quota_a_tenant_runs_in_the_gaps() -> None:
     jobs = [replace(used(f"j{i}", 1, FIRM, 0.5), tenant="vision") for i in range(3)]
 
-    held = after(view_of(4, *jobs), Antman(quota=("vision=2",)))
+    held = after(view_of(4, *jobs), Antman(quota={"vision": 2}))
 
     assert [held[job.id].sharing.tier for job in jobs] == [FIRM, FIRM, LOOSE]
 
@@ -270,7 +271,7 @@ def test_promotion_gives_a_job_its_own_devices_when_its_turn_comes() -> None:
     tenants = [replace(used(f"j{i}", 1, FIRM, 0.7), tenant="vision") for i in range(2)]
     jobs = [(tenants[0], 100.0), (tenants[1], 1_000.0)]
 
-    quota = ("vision=1",)
+    quota = {"vision": 1.0}
     stays = ends(jobs, "1x1:v100", Antman(quota=quota))
     moves = ends(jobs, "1x1:v100", Antman(quota=quota, promote=True))
 
@@ -311,14 +312,16 @@ def test_guaranteed_jobs_lose_at_most_five_percent_while_others_fill_the_rest() 
 
 
 def test_quotas_that_cannot_be_read_are_answered() -> None:
-    with pytest.raises(InvalidConfig, match="vision:16"):
-        Antman(quota=("vision:16",))
+    with pytest.raises(InvalidConfig, match="quota='vision:16' is not name=number"):
+        build("policy", "antman:quota=vision:16")
+    with pytest.raises(InvalidConfig, match="quota of 'vision' is -1"):
+        Antman(quota={"vision": -1})
     with pytest.raises(InvalidConfig, match="epoch=0"):
         Antman(epoch=0.0)
 
 
 def test_both_variants_keep_the_contract() -> None:
-    check_policy(Antman(promote=True, quota=("vision=4",), loose_priority=2.0))
+    check_policy(Antman(promote=True, quota={"vision": 4}, loose_priority=2.0))
     trace = Trace(
         "t", tuple((waiting(f"j{i}", 1 + i % 8, i % 2, 10.0 * i), Truth(99.0)) for i in range(40))
     )

@@ -17,6 +17,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.events import Decided, Event
 from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId
+from weft.core.registry import build
 from weft.core.scheduler import Scheduler
 from weft.core.table import Floats
 from weft.core.trace import Trace, Truth
@@ -416,8 +417,8 @@ def test_gavel_in_sia_s_simulator() -> None:
 
 
 def test_tenants_and_prices_are_names_with_numbers() -> None:
-    with pytest.raises(InvalidConfig, match="shares has 'a'"):
-        Gavel(shares=("a",))
+    with pytest.raises(InvalidConfig, match="shares='a' is not name=number"):
+        build("policy", "gavel:shares=a")
     with pytest.raises(InvalidConfig, match="round=0"):
         Gavel(round=0)
 

@@ -6,7 +6,9 @@ import inspect
 from collections.abc import Callable, Sequence
 
 from weft.core.cluster import NAMED_CLUSTERS, parse_cluster
-from weft.core.registry import find, names, parameters
+from weft.core.parameters import parameters
+from weft.core.registry import find, names
+from weft.core.spec import write_value
 from weft.perf.restart import OTHER_S, RESTART_S
 from weft.traces.draft import Workload
 from weft.traces.read import trace_part
@@ -25,7 +27,7 @@ def _policies() -> Rows:
         part = find("policy", name)
         about = part().about
         settable = ", ".join(
-            f"{k}={_shown(default)}" for k, (_, default) in parameters(part).items()
+            f"{k}={write_value(default) or 'none'}" for k, (_, default) in parameters(part).items()
         )
         rows.append((name, _first_line(part), about.paper, settable))
     return ("policy", "what it does", "paper", "parameters"), rows
@@ -65,14 +67,6 @@ def _engines() -> Rows:
 
 def _first_line(part: object) -> str:
     return (inspect.getdoc(part) or "").partition("\n")[0]
-
-
-def _shown(default: object) -> str:
-    if isinstance(default, tuple):
-        return "/".join(_shown(value) for value in default) or "none"
-    if isinstance(default, bool) or default is None:
-        return str(default).lower()
-    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 _KINDS: dict[str, Callable[[], Rows]] = {

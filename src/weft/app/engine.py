@@ -10,7 +10,7 @@ from weft.core.about import Wants
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
 from weft.core.ports import DeviceSharing, Engine
-from weft.core.registry import build, find, parse
+from weft.core.registry import Described, build, find, read_spec
 from weft.engines.users_file import Identity
 from weft.perf.replay import Replay
 from weft.perf.sharing.batching import batching_of
@@ -22,15 +22,16 @@ NOBODY: Mapping[str, Identity] = MappingProxyType({})
 
 
 def build_engine(
-    spec: str,
+    described: Described,
     *,
     state: Path | None = None,
     slots: int = 0,
     pass_env: tuple[str, ...] = (),
     users: Mapping[str, Identity] = NOBODY,
 ) -> Engine:
-    """The engine that `spec` names; `slots` 0 leaves their number to it."""
-    name, params = parse(spec)
+    """The engine that is described; `slots` 0 leaves their number to it."""
+    spec = read_spec("engine", described)
+    name, params = spec.name, spec.params
     wants: Wants = find("engine", name).wants
     given: dict[str, object] = {}
     if Wants.STATE in wants:

@@ -157,7 +157,7 @@ def trace_options(
     """The loader's options from what was typed."""
     from weft.app.simulate.setup import Options
     from weft.core.errors import InvalidConfig
-    from weft.core.registry import settings
+    from weft.core.parameters import settings
 
     for pair in more or ():
         if "=" not in pair:

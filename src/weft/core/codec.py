@@ -18,6 +18,7 @@ import numpy as np
 from weft.core.errors import InvalidConfig
 from weft.core.events import EVENTS, Event, Reported
 from weft.core.report import Report
+from weft.core.spec import PartSpec, read_plain
 
 # Fields that older logs have and nothing reads any more.
 RETIRED: Mapping[str, frozenset[str]] = {"Decided": frozenset({"asleep"})}
@@ -73,6 +74,8 @@ def decode(kind: Any, data: Any) -> Any:  # noqa: PLR0911 - one return a type
     """A value of type `kind` from what `encode` made of it."""
     if isinstance(kind, NewType):
         kind = kind.__supertype__
+    if kind is PartSpec:
+        return read_plain(data)
     origin, args = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         return None if data is None else decode(next(a for a in args if a is not type(None)), data)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from weft.core.cluster import Node
 from weft.core.model import Allocation, Job, JobId, NodeId
 from weft.core.report import NO_REPORT, Report
+from weft.core.spec import PartSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +132,12 @@ class Woken:
 class PolicyChanged:
     """From here on `policy` decides, and starts without memory.
 
-    `policy` is a name with its parameters. Also said when a service begins or begins again:
-    a log then holds all that its decisions followed from.
+    `policy` is its name, parameters and wrappers; logs of old versions hold its short form. Also
+    said when a service begins or begins again: a log then holds all that its decisions followed
+    from.
     """
 
-    policy: str
+    policy: PartSpec
 
 
 @dataclass(frozen=True, slots=True)

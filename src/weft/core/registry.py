@@ -1,19 +1,21 @@
 """Names to parts, by entry point: built-ins and plug-ins register the same way.
 
-A part is written `name` or `name:key=value,key=value`; keys are the fields of its dataclass.
-Wrappers stand before the policy they wrap, outermost first: `quota:limits=nlp=8|las:by=time`.
-Listing names imports nothing.
+A part is described by a `PartSpec`, by its JSON, or by its short form `name:key=value,key=value`;
+keys are the fields of its dataclass. Listing names imports nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import is_dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
-from weft.core.errors import InvalidConfig, UnknownName, did_you_mean
+from weft.core.errors import InvalidConfig, UnknownName
+from weft.core.parameters import check_known, parameters, read_values, read_word, settings
+from weft.core.spec import PartSpec, Word, Written, parse, read_plain
 
 GROUPS: Mapping[str, str] = {
     "policy": "weft.policies",
@@ -24,6 +26,7 @@ GROUPS: Mapping[str, str] = {
     "predictor": "weft.predictors",
     "command": "weft.commands",
 }
+Described = str | Mapping[str, Any] | PartSpec
 
 
 def names(kind: str) -> tuple[str, ...]:
@@ -39,112 +42,88 @@ def find(kind: str, name: str) -> Any:
     return entries[name].load()
 
 
-def build(kind: str, spec: str, **given: object) -> Any:
-    """Build the part that `spec` describes: `las:by=time,thresholds=3250/7200`.
+def build(kind: str, described: Described, **given: object) -> Any:
+    """Build the part that is described: `las:by=time,thresholds=3250/7200`.
 
     `given` are arguments the caller adds, such as a seed.
     """
-    if kind == "policy" and "|" in spec:
-        wrapper, _, wrapped = spec.partition("|")
-        return build("wrapper", wrapper, inner=build(kind, wrapped, **given))
-    name, params = parse(spec)
-    part: Any = find(kind, name)
-    if not is_dataclass(part):
-        if params:
-            raise InvalidConfig(f"{kind} {name!r} takes no parameters, got {', '.join(params)}")
-        return part(**given)
-    make: Any = part
-    return make(**settings(f"{kind} {name!r}", make, params), **given)
+    spec = read_spec(kind, described)
+    part = _make(kind, spec, given)
+    for wrapper in reversed(spec.wrappers):
+        part = _make("wrapper", wrapper, {"inner": part})
+    return part
 
 
-def parse(spec: str) -> tuple[str, dict[str, str]]:
-    """Split `name:key=value,key=value`."""
-    name, _, rest = spec.partition(":")
-    params: dict[str, str] = {}
-    for pair in filter(None, rest.split(",")):
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise InvalidConfig(
-                f"cannot read {pair!r} in {spec!r}",
-                hint="parameters are written name:key=value,key=value",
-            )
-        params[key.strip()] = value.strip()
-    return name.strip(), params
+def read_spec(kind: str, described: Described) -> PartSpec:
+    """What was described, with every name known and every value of its parameter's type."""
+    if isinstance(described, str):
+        if described.lstrip().startswith("{"):
+            return read_spec(kind, _json(described))
+        return _read_text(kind, described)
+    spec = described if isinstance(described, PartSpec) else read_plain(described)
+    if spec.wrappers and kind != "policy":
+        raise InvalidConfig(f"{kind} {spec.name!r} has wrappers; only a policy can")
+    return replace(
+        _typed(kind, spec), wrappers=tuple(_typed("wrapper", one) for one in spec.wrappers)
+    )
 
 
-def parameters(part: type) -> dict[str, tuple[Any, Any]]:
-    """Field name to (type, default) of a part that users may set."""
-    hints = get_type_hints(part)
-    return {
-        f.metadata.get("name", f.name): (hints[f.name], f.default)
-        for f in fields(part)
-        if f.init and f.metadata.get("settable", True)
-    }
+def _json(text: str) -> Mapping[str, Any]:
+    try:
+        described: Mapping[str, Any] = json.loads(text)
+    except json.JSONDecodeError as error:
+        word = Word(text, error.pos, error.pos + 1)
+        raise word.point(f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}") from error
+    return described
 
 
-def settings(who: str, part: type, params: Mapping[str, str]) -> dict[str, Any]:
-    """Fields of `part` from texts; `who` is named when one cannot be read."""
-    known = parameters(part)
-    internal = {f.metadata.get("name", f.name): f.name for f in fields(part)}
-    values: dict[str, Any] = {}
-    for key, text in params.items():
-        if key not in known:
-            raise InvalidConfig(
-                f"{who} has no parameter {key!r}{did_you_mean(key, known)}",
-                hint=f"it has {', '.join(sorted(known)) or 'none'}",
-            )
-        values[internal[key]] = _value(who, key, text, known[key][0])
-    return values
+def _read_text(kind: str, text: str) -> PartSpec:
+    *around, part = parse(text)
+    if around and kind != "policy":
+        raise around[0].name.point(f"only a policy can have wrappers, not a {kind}")
+    spec = _read_written(kind, part)
+    return replace(spec, wrappers=tuple(_read_written("wrapper", one) for one in around))
+
+
+def _read_written(kind: str, written: Written) -> PartSpec:
+    name = written.name.text
+    try:
+        part = find(kind, name)
+    except UnknownName as error:
+        raise UnknownName(error.what + written.name.shown(), hint=error.hint) from error
+    who = f"{kind} {name!r}"
+    known = _parameters(who, part, [key.text for key, _ in written.params])
+    for key, _ in written.params:
+        check_known(who, key.text, known, key.shown())
+    return PartSpec(
+        name,
+        {
+            key.text: read_word(who, key.text, value, known[key.text][0])
+            for key, value in written.params
+        },
+    )
+
+
+def _typed(kind: str, spec: PartSpec) -> PartSpec:
+    part, who = find(kind, spec.name), f"{kind} {spec.name!r}"
+    _parameters(who, part, list(spec.params))
+    return PartSpec(spec.name, read_values(who, part, spec.params) if spec.params else {})
+
+
+def _parameters(who: str, part: Any, named: list[str]) -> dict[str, tuple[Any, Any]]:
+    if is_dataclass(part) and isinstance(part, type):
+        return parameters(part)
+    if named:
+        raise InvalidConfig(f"{who} takes no parameters, got {', '.join(named)}")
+    return {}
+
+
+def _make(kind: str, spec: PartSpec, given: Mapping[str, object]) -> Any:
+    part: Any = find(kind, spec.name)
+    values = settings(f"{kind} {spec.name!r}", part, spec.params) if spec.params else {}
+    return part(**values, **given)
 
 
 @cache
 def _entries(kind: str) -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=GROUPS[kind])}
-
-
-def _value(who: str, key: str, text: str, wanted: Any) -> object:
-    if get_origin(wanted) is Literal:
-        choices = get_args(wanted)
-        if text not in choices:
-            raise InvalidConfig(
-                f"{who}: {key}={text!r} is not one of its choices{did_you_mean(text, choices)}",
-                hint=f"choose {' or '.join(choices)}",
-            )
-        return text
-    try:
-        return _READERS.get(str(wanted), str)(text)
-    except ValueError as error:
-        kind = getattr(wanted, "__name__", str(wanted))
-        raise InvalidConfig(
-            f"{who}: {key}={text!r} is not {_ARTICLES.get(str(wanted), kind)}"
-        ) from error
-
-
-def _boolean(text: str) -> bool:
-    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if text.lower() not in known:
-        raise ValueError(text)
-    return known[text.lower()]
-
-
-def _floats(text: str) -> tuple[float, ...]:
-    return tuple(float(part) for part in text.split("/") if part)
-
-
-_READERS: Mapping[str, Callable[[str], object]] = {
-    str(bool): _boolean,
-    str(int): int,
-    str(float): float,
-    str(tuple[float, ...]): _floats,
-    str(float | None): lambda text: None if text.lower() == "none" else float(text),
-    str(int | None): lambda text: None if text.lower() == "none" else int(text),
-    str(tuple[str, ...]): lambda text: tuple(part for part in text.split("/") if part),
-}
-_ARTICLES: Mapping[str, str] = {
-    str(bool): "true or false",
-    str(int): "a whole number",
-    str(float): "a number",
-    str(tuple[float, ...]): "numbers joined by '/'",
-    str(float | None): "a number or none",
-    str(int | None): "a whole number or none",
-}

@@ -21,7 +21,8 @@ from weft.core.events import (
 from weft.core.knowledge import Predictor
 from weft.core.model import Job
 from weft.core.policy import Policy
-from weft.core.registry import build
+from weft.core.registry import Described, build, read_spec
+from weft.core.spec import PartSpec
 from weft.core.state import State
 from weft.runtime.ledger import JobRecord, Ledger
 
@@ -53,10 +54,17 @@ def check_job(job: Job, cluster: Cluster) -> None:
         )
 
 
-def policy_of(spec: str) -> Policy:
-    """The policy that `name:key=value` names."""
+def policy_of(spec: PartSpec) -> Policy:
+    """The policy that is described."""
     policy: Policy = build("policy", spec)
     return policy
+
+
+def admit_policy(policy: Described, supports: Controls, predictor: Predictor | None) -> PartSpec:
+    """What was described, checked; raises InvalidConfig or UnknownName."""
+    spec = read_spec("policy", policy)
+    check_policy(policy_of(spec), supports, predictor)
+    return spec
 
 
 def check_policy(policy: Policy, supports: Controls, predictor: Predictor | None) -> None:

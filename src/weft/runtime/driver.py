@@ -46,15 +46,17 @@ from weft.core.knowledge import Knowledge
 from weft.core.launch import Launch
 from weft.core.model import Job, JobId, NodeId
 from weft.core.ports import Engine, Store
+from weft.core.registry import Described
 from weft.core.scheduler import Scheduler
-from weft.runtime.admit import check_job, check_policy, policy_of, taken
+from weft.core.spec import PartSpec
+from weft.runtime.admit import admit_policy, check_job, policy_of, taken
 from weft.runtime.backoff import Backoff
 from weft.runtime.clock import Clock
 from weft.runtime.decision import Decisions
 from weft.runtime.follow import follow
 from weft.runtime.ledger import Ledger
 from weft.runtime.log_failure import Unwritten, append, read_again, save
-from weft.runtime.recover import freeze_all, reconcile, recover
+from weft.runtime.recover import FIFO, freeze_all, reconcile, recover
 from weft.runtime.requests import act
 from weft.runtime.status import JobStatus, status_of
 
@@ -79,7 +81,7 @@ class Driver:
         engine: Engine,
         store: Store,
         *,
-        policy: str | None = None,
+        policy: Described | None = None,
         knowledge: Callable[[], Knowledge] = Knowledge,
         seed: int = 0,
         snapshot_every: int = 5_000,
@@ -87,7 +89,7 @@ class Driver:
         self.engine, self.store = engine, store
         self._asked_policy = policy
         self._make = lambda: Scheduler(
-            Backoff(policy_of("fifo")),
+            Backoff(policy_of(FIFO)),
             Cluster(()),
             knowledge=knowledge(),
             seed=seed,
@@ -113,8 +115,7 @@ class Driver:
         """Read the log, reconcile with what runs, and begin. The policy is checked first."""
         self._bell, self._changed = asyncio.Event(), asyncio.Event()
         self._known = known = await asyncio.to_thread(recover, self.store, self._make)
-        policy = self._asked_policy or known.policy or "fifo"
-        check_policy(policy_of(policy), self.engine.supports, self.scheduler.knowledge.predictor)
+        policy = self._admit(self._asked_policy or known.policy)
         self._clock = Clock(self.engine.speed, known.at)
         self._decisions = Decisions(self._clock)
         self._wake = self.scheduler.state.wake_at
@@ -189,10 +190,12 @@ class Driver:
         """Use `node` again."""
         await self._ask(NodeUp(self._node(node)))
 
-    async def set_policy(self, spec: str) -> None:
+    async def set_policy(self, policy: Described) -> None:
         """Decide by another policy from now on; running jobs stay until it says otherwise."""
-        check_policy(policy_of(spec), self.engine.supports, self.scheduler.knowledge.predictor)
-        await self._ask(PolicyChanged(spec))
+        await self._ask(PolicyChanged(self._admit(policy)))
+
+    def _admit(self, policy: Described) -> PartSpec:
+        return admit_policy(policy, self.engine.supports, self.scheduler.knowledge.predictor)
 
     # ---- what can be read
 
@@ -207,8 +210,8 @@ class Driver:
         return self._known.ledger
 
     @property
-    def policy(self) -> str:
-        """What decides now, as it was named."""
+    def policy(self) -> PartSpec:
+        """What decides now."""
         return self._known.policy
 
     @property
@@ -313,7 +316,7 @@ class Driver:
     def _step(self, now: float, events: list[Event]) -> list[Action]:
         actions, due = self.scheduler.take_in(now, events)
         if due:
-            actions += self._decisions.make(self.scheduler, self.policy, now, self._noted)
+            actions += self._decisions.make(self.scheduler, self.policy.text, now, self._noted)
         return actions + self.scheduler.asks()
 
     async def _write(self) -> None:

@@ -13,6 +13,7 @@ from weft.core.events import Event, Failed, NodeDown, NodeUp, PolicyChanged, Sto
 from weft.core.model import JobId, NodeId, Stage
 from weft.core.ports import Store
 from weft.core.scheduler import Scheduler
+from weft.core.spec import PartSpec
 from weft.core.table import Column
 from weft.runtime.ledger import Ledger
 from weft.runtime.snapshot import Frozen, freeze, thaw
@@ -21,6 +22,7 @@ log = logging.getLogger(__name__)
 
 READ_AT_ONCE = 10_000
 Attempt = tuple[JobId, int]
+FIFO = PartSpec("fifo")  # decides until a log or a person names another
 
 
 @dataclass(slots=True)
@@ -30,7 +32,7 @@ class Recovered:
     scheduler: Scheduler
     ledger: Ledger = field(default_factory=Ledger)
     drained: set[NodeId] = field(default_factory=set)
-    policy: str = ""
+    policy: PartSpec = FIFO
     seq: int = 0
     at: float = 0.0
 

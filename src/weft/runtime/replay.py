@@ -12,6 +12,7 @@ from weft.core.knowledge import Knowledge
 from weft.core.scheduler import Scheduler
 from weft.runtime.admit import policy_of
 from weft.runtime.backoff import Backoff
+from weft.runtime.recover import FIFO
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ def decide_again(
     """
     noted: list[Event] = []
     scheduler = Scheduler(
-        Backoff(policy_of("fifo")),
+        Backoff(policy_of(FIFO)),
         Cluster(()),
         knowledge=knowledge,
         seed=seed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from weft.app.serve.live import Driver
@@ -26,7 +27,8 @@ def event_json(
         body["job"].get("launch", {}).pop("env", None)
         return {**head, **body}
     if isinstance(event, PolicyChanged) and not who.admin:
-        return {**head, "policy": event.policy.rpartition("|")[2]}
+        inner = replace(event.policy, wrappers=())  # rules around it name other tenants
+        return {**head, **encode(PolicyChanged(inner))}
     if isinstance(event, OfJob) and not _visible(driver, who, event.job):
         return None
     return {**head, **encode(event)}

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from weft.core.spec import PartSpec
+
 StateWord = Literal[
     "pending",
     "starting",
@@ -221,9 +223,10 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyAnswer:
-    """What decides."""
+    """What decides: as people write it, and as fields."""
 
     policy: str
+    spec: PartSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

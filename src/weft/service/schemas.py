@@ -69,6 +69,27 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+PolicyText = Annotated[str, Field(min_length=1, max_length=500)]
+
+
+class PartFields(Strict):
+    """A part by name, with parameters."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+    params: Annotated[dict[str, Any], Field(max_length=100)] = {}
+
+
+class PolicySpec(PartFields):
+    """A policy as fields; `wrappers` stand around it, outermost first."""
+
+    wrappers: Annotated[list[PartFields], Field(max_length=20)] = []
+
+
+def described(policy: str | PolicySpec) -> str | dict[str, Any]:
+    """A policy as the registry reads it."""
+    return policy if isinstance(policy, str) else policy.model_dump()
+
+
 class Gpus(Strict):
     """An elastic job: any count from `min` to `max`."""
 

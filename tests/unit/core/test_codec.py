@@ -47,6 +47,7 @@ from weft.core.model import (
     Tier,
 )
 from weft.core.report import Report
+from weft.core.spec import PartSpec
 from weft.core.table import Floats
 
 A = JobId("a")
@@ -98,7 +99,7 @@ SAMPLES: tuple[Event, ...] = (
     NodeDown(NodeId("n0"), drained=True),
     Saved(A, 2, 1200),
     Noticed(A, 2, "warning", "the newest checkpoint is damaged"),
-    PolicyChanged("las:by=time"),
+    PolicyChanged(PartSpec("las", {"by": "time", "thresholds": (1.0, 2.0)}, (PartSpec("firm"),))),
     Woken(),
     Decided(1),
     Decided(

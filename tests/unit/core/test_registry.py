@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 import pytest
 
 from weft.core.errors import InvalidConfig, UnknownName, WeftError
-from weft.core.registry import GROUPS, build, find, names, parameters, parse, settings
+from weft.core.parameters import parameters, settings
+from weft.core.registry import GROUPS, build, find, names
 from weft.policies.fifo import Fifo
 from weft.policies.las import Las
 from weft.predict.none import NoPredictor
@@ -23,6 +25,7 @@ class Part:
     most: int | None = None
     steps: tuple[float, ...] = ()
     words: tuple[str, ...] = ()
+    prices: Mapping[str, float] = field(default_factory=dict)
     mode: Literal["fast", "slow"] = "fast"
     text: str = ""
     lam: float = field(default=1.0, metadata={"name": "lambda"})
@@ -40,33 +43,6 @@ def message(key: str, text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("spec", "name", "params"),
-    [
-        ("las", "las", {}),
-        ("las:", "las", {}),
-        ("las:by=time", "las", {"by": "time"}),
-        (" las : by = time , quantum=5 ", "las", {"by": "time", "quantum": "5"}),
-        ("a:x=1=2", "a", {"x": "1=2"}),
-        ("a:x=", "a", {"x": ""}),
-        ("a:x=b:c", "a", {"x": "b:c"}),
-        ("a:x=1,,y=2,", "a", {"x": "1", "y": "2"}),
-    ],
-)
-def test_a_spec_is_a_name_and_pairs(spec: str, name: str, params: dict[str, str]) -> None:
-    assert parse(spec) == (name, params)
-
-
-def test_a_pair_without_equals_is_refused() -> None:
-    with pytest.raises(InvalidConfig) as caught:
-        parse("las:by=time,fast")
-
-    assert str(caught.value) == (
-        "cannot read 'fast' in 'las:by=time,fast'\n"
-        "  hint: parameters are written name:key=value,key=value"
-    )
-
-
-@pytest.mark.parametrize(
     ("key", "text", "value"),
     [
         *[("flag", text, True) for text in ("true", "True", "yes", "1")],
@@ -80,6 +56,7 @@ def test_a_pair_without_equals_is_refused() -> None:
         ("steps", "3250/7200.5", (3250.0, 7200.5)),
         ("steps", "", ()),
         ("words", "a/b", ("a", "b")),
+        ("prices", "a=1/b@k=2.5", {"a": 1.0, "b@k": 2.5}),
         ("mode", "slow", "slow"),
         ("text", "any thing", "any thing"),
     ],
@@ -104,6 +81,8 @@ def test_a_parameter_may_have_another_name_than_its_field() -> None:
         ("limit", "x", "part 'p': limit='x' is not a number or none"),
         ("most", "1.5", "part 'p': most='1.5' is not a whole number or none"),
         ("steps", "1/x", "part 'p': steps='1/x' is not numbers joined by '/'"),
+        ("prices", "a", "part 'p': prices='a' is not name=number joined by '/'"),
+        ("weight", "nan", "part 'p': weight='nan' is not a number"),
         (
             "mode",
             "fsat",
@@ -126,7 +105,7 @@ def test_a_bad_number_keeps_its_cause() -> None:
 
 
 def test_an_unknown_parameter_is_answered_with_the_closest_and_all() -> None:
-    expected = "count, flag, lambda, limit, mode, most, steps, text, weight, words"
+    expected = "count, flag, lambda, limit, mode, most, prices, steps, text, weight, words"
 
     assert message("cuont", "1") == (
         f"part 'p' has no parameter 'cuont'; did you mean 'count'?\n  hint: it has {expected}"
@@ -152,7 +131,9 @@ def test_a_policy_without_parameters_says_so() -> None:
     with pytest.raises(InvalidConfig) as caught:
         build("policy", "srtf:fast=true")
 
-    assert str(caught.value) == "policy 'srtf' has no parameter 'fast'\n  hint: it has none"
+    assert str(caught.value) == (
+        "policy 'srtf' has no parameter 'fast'\n  srtf:fast=true\n       ^^^^\n  hint: it has none"
+    )
 
 
 def test_arguments_the_caller_adds_reach_the_part() -> None:

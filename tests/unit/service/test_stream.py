@@ -10,6 +10,7 @@ from typing import Any
 from weft.core.events import Decided, Event, PolicyChanged, Submitted
 from weft.core.launch import Launch
 from weft.core.model import Allocation, Job, JobId, NodeId, Slice
+from weft.core.spec import PartSpec
 from weft.service.auth import Caller
 from weft.service.event_json import event_json
 from weft.service.routes.events import _beating
@@ -33,7 +34,7 @@ def test_a_quiet_stream_beats_and_loses_nothing() -> None:
     async def slow() -> AsyncIterator[tuple[int, float, Event]]:
         for number in (1, 2):
             await asyncio.sleep(0.12)
-            yield number, 0.0, PolicyChanged("fifo")
+            yield number, 0.0, PolicyChanged(PartSpec("fifo"))
 
     async def read() -> list[int | None]:
         return [None if row is None else row[0] async for row in _beating(slow(), 0.05)]
@@ -63,8 +64,13 @@ def test_variables_and_quotas_are_kept_back() -> None:
     own = told(Caller("user", "a"), Submitted(MINE))
     assert own is not None
     assert "env" not in own["job"]["launch"]
-    rules = told(Caller("user", "a"), PolicyChanged("quota:limits=b=3|priority|firm|las:by=time"))
-    assert rules == {"seq": 7, "at": 1.0, "event": "PolicyChanged", "policy": "las:by=time"}
+    las = PartSpec("las", {"by": "time"})
+    around = las.inside(PartSpec("quota", {"limits": {"b": 3.0}}), PartSpec("firm"))
+
+    rules = told(Caller("user", "a"), PolicyChanged(around))
+
+    fields = {"name": "las", "params": {"by": "time"}}
+    assert rules == {"seq": 7, "at": 1.0, "event": "PolicyChanged", "policy": fields}
 
 
 def test_a_log_that_was_put_aside_is_read_before_the_new_one(tmp_path: Any) -> None:

@@ -13,7 +13,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.knowledge import Knowledge
 from weft.core.model import Job
 from weft.core.policy import Policy
-from weft.core.registry import build
+from weft.core.registry import Described, build
 from weft.core.scheduler import Scheduler
 from weft.core.trace import Trace, Truth
 from weft.perf.linear import LinearBeliefs
@@ -46,7 +46,7 @@ class Compared:
 def what_if(
     records: Iterable[JobRecord],
     cluster: Cluster,
-    policies: Mapping[str, str],
+    policies: Mapping[str, Described],
     now: float,
     *,
     hours: float | None = None,

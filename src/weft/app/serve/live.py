@@ -16,7 +16,8 @@ from weft.core.errors import InvalidConfig
 from weft.core.knowledge import Knowledge, Predictor
 from weft.core.model import Job
 from weft.core.ports import Store
-from weft.core.registry import build, parse
+from weft.core.registry import Described, build, read_spec
+from weft.core.spec import PartSpec
 from weft.engines.users_file import read_users
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.training.learner import Learner
@@ -49,7 +50,7 @@ class Settings:
     state: Path | None = None
     host: str = "127.0.0.1"
     port: int = 7878
-    policy: str | None = None
+    policy: Described | None = None
     slots: int = 0
     predictor: str = ""
     pairs: str = ""
@@ -68,23 +69,20 @@ class Quotas:
     weights: Mapping[str, float] = field(default_factory=dict)
     guaranteed: Mapping[str, float] = field(default_factory=dict)
 
-    def around(self, policy: str) -> str:
+    def around(self, policy: PartSpec) -> PartSpec:
         """The policy with these rules and those of single jobs around it."""
-        rules = [
-            f"{name}={'/'.join(f'{who}={number:g}' for who, number in sorted(told.items()))}"
+        rules = {
+            name: dict(sorted(told.items()))
             for name, told in (("limits", self.limits), ("weights", self.weights))
             if told
-        ]
-        inner = f"priority|firm|{policy}"
-        return f"quota:{','.join(rules)}|{inner}" if rules else inner
+        }
+        jobs = (PartSpec("priority"), PartSpec("firm"))
+        return policy.inside(*([PartSpec("quota", rules)] if rules else ()), *jobs)
 
 
-def bare(policy: str) -> str:
+def as_named(policy: PartSpec) -> PartSpec:
     """The policy as a person named it, without what the service puts around it."""
-    first, bar, rest = policy.partition("|")
-    if bar and parse(first)[0] in ("quota", "priority", "firm"):
-        return bare(rest)
-    return policy
+    return policy.without("quota", "priority", "firm")
 
 
 class Live:
@@ -92,16 +90,17 @@ class Live:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.engine = read_spec("engine", settings.engine)
         self.quotas = Quotas()
+        policy = None if settings.policy is None else read_spec("policy", settings.policy)
         folder = settings.state
         if folder is not None:
             _make_folder(folder)
             self.quotas = read_quotas(folder / QUOTA_FILE)
         self._cluster = Cluster(())
-        policy = settings.policy
         self.users = {} if settings.users is None else read_users(settings.users)
         engine = build_engine(
-            settings.engine,
+            self.engine,
             state=folder,
             slots=settings.slots,
             pass_env=settings.pass_env,
@@ -121,11 +120,6 @@ class Live:
         )
 
     @property
-    def engine(self) -> str:
-        """The engine as it was named."""
-        return self.settings.engine
-
-    @property
     def isolation(self) -> Literal["users", "none", ""]:
         """Users if jobs run as their tenants' users, none if as us; empty if there are no jobs."""
         if not self.driver.engine.real:
@@ -133,9 +127,9 @@ class Live:
         return "users" if self.users else "none"
 
     @property
-    def policy(self) -> str:
+    def policy(self) -> PartSpec:
         """The policy that decides, as a person named it."""
-        return bare(self.driver.policy)
+        return as_named(self.driver.policy)
 
     async def open(self) -> None:
         """Replay, reconcile, begin; nothing stays open if that fails."""
@@ -159,9 +153,10 @@ class Live:
         self.driver.engine.check(job)
         check_job(job, Cluster(tuple(node for node, _ in self.driver.nodes())))
 
-    async def set_policy(self, policy: str) -> None:
+    async def set_policy(self, policy: Described) -> None:
         """Decide by another policy from now on."""
-        await self.driver.set_policy(self.quotas.around(bare(policy)))
+        named = as_named(read_spec("policy", policy))
+        await self.driver.set_policy(self.quotas.around(named))
 
     async def set_quotas(self, quotas: Quotas) -> None:
         """Other rules for tenants from now on; on disk before they hold."""

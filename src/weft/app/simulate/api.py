@@ -11,6 +11,7 @@ from weft.app.simulate.run import run_all
 from weft.app.simulate.setup import Setup
 from weft.core.errors import InvalidConfig
 from weft.core.policy import Policy
+from weft.core.registry import Described
 from weft.core.trace import Trace
 from weft.sim.result import Result
 from weft.sim.sweep import Progress
@@ -18,7 +19,7 @@ from weft.sim.sweep import Progress
 
 def simulate(
     workload: str | Path | Trace,
-    policy: str | Policy = "tiresias",
+    policy: Described | Policy = "tiresias",
     cluster: str = "",
     *,
     seed: int = 0,
@@ -28,7 +29,8 @@ def simulate(
     """Replay a workload under one policy in virtual time.
 
     `workload` is a built-in name, a file of any known format, or a Trace; `policy` a name with
-    parameters (`"las:by=time"`) or your own object. `more` are the other fields of
+    parameters (`"las:by=time"`, or `{"name": "las", "params": {"by": "time"}}`) or your own
+    object. `more` are the other fields of
     `weft.app.simulate.setup.Setup`: predictor, jobs, load, restart_cost, faults, options, events.
     """
     setup = Setup(_named(workload), policy, cluster, seed, **more)
@@ -37,7 +39,7 @@ def simulate(
 
 def compare(
     workload: str | Path | Trace,
-    policies: Sequence[str | Policy],
+    policies: Sequence[Described | Policy],
     cluster: str = "",
     *,
     seeds: Iterable[int] = (0,),

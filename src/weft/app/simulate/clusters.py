@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from weft.app.yaml_file import load_yaml
 from weft.core.cluster import (
     CPUS_PER_GPU,
     MAX_GPUS,
@@ -40,14 +39,7 @@ def find_cluster(text: str) -> Cluster:
 
 def read_cluster(path: Path) -> Cluster:
     """A file with a list of `nodes`: count, gpus, kind, and optionally cpus, mem_gb, rack."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidConfig(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InvalidConfig(f"{path} is not text in UTF-8") from error
-    except yaml.YAMLError as error:
-        raise InvalidConfig(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    content = load_yaml(path)
     entries = content.get("nodes") if isinstance(content, dict) else None
     if not isinstance(entries, list) or not entries:
         raise InvalidConfig(f"{path} has no list of nodes", hint=f"for example {EXAMPLE}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -22,8 +22,9 @@ from weft.core.codec import event_line
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge import Knowledge, Predictor
 from weft.core.policy import Policy
-from weft.core.registry import build, names, parse
+from weft.core.registry import build, names, read_spec
 from weft.core.scheduler import Journal, Scheduler
+from weft.core.spec import PartSpec
 from weft.core.trace import Trace
 from weft.sim.collect import collect
 from weft.sim.driver import Driver
@@ -37,6 +38,7 @@ __all__ = ["Result", "check_fits", "policy_of", "prepare", "run_all", "run_one"]
 
 Report = Callable[[float], None]
 TICK_S = 60.0
+DESCRIBED = (str, PartSpec, Mapping)
 
 
 def run_all(
@@ -47,7 +49,7 @@ def run_all(
     for setup in setups:
         policy_of(setup)  # a misspelt name is answered before anything runs
     trace, cluster = prepare(first)
-    shared = processes if all(isinstance(s.policy, str) for s in setups) else 1
+    shared = processes if all(isinstance(s.policy, DESCRIBED) for s in setups) else 1
     outcomes = sweep(run_one, setups, processes=shared, progress=progress)
     by_policy: dict[str, list[Outcome]] = {}
     for label, outcome in zip(labels(setups), outcomes, strict=True):
@@ -123,7 +125,7 @@ def prepare(setup: Setup) -> tuple[Trace, Cluster]:
 
 def policy_of(setup: Setup) -> Policy:
     """The policy that was asked for."""
-    if not isinstance(setup.policy, str):
+    if not isinstance(setup.policy, DESCRIBED):
         return setup.policy
     policy: Policy = build("policy", setup.policy)
     return policy
@@ -189,19 +191,19 @@ def _load(
 
 def _predictor(setup: Setup, policy: Policy, physics: Physics) -> Predictor:
     """What was asked for; else the oracle for a policy that reads remaining times."""
-    spec = setup.predictor or ("oracle" if Needs.REMAINING in policy.about.needs else "none")
+    default = "oracle" if Needs.REMAINING in policy.about.needs else "none"
+    spec = read_spec("predictor", setup.predictor or default)
     given: dict[str, dict[str, object]] = {
         "oracle": {"truth": physics.remaining},
         "noisy": {"truth": physics.remaining, "lengths": physics.lengths, "seed": setup.seed},
     }
-    name = parse(spec)[0]
     hinted = any("duration_s" in job.hints for job, _ in physics.trace)
-    if name == "hinted" and not hinted:
+    if spec.name == "hinted" and not hinted:
         raise InvalidConfig(
             f"no job of {physics.trace.name!r} has a hint `duration_s`, so `hinted` knows nothing",
             hint="choose oracle, noisy or history",
         )
-    predictor: Predictor = build("predictor", spec, **given.get(name, {}))
+    predictor: Predictor = build("predictor", spec, **given.get(spec.name, {}))
     return predictor
 
 

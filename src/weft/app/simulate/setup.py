@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from weft.core.policy import Policy
+from weft.core.registry import Described, read_spec
+from weft.core.spec import PartSpec
 from weft.core.trace import Trace
 from weft.sim.faults import Faults
 from weft.traces.options import Options
@@ -30,7 +33,7 @@ class Setup:
     """
 
     workload: str | Trace
-    policy: str | Policy
+    policy: Described | Policy
     cluster: str = ""
     seed: int = 0
     predictor: str = ""
@@ -55,4 +58,8 @@ class Setup:
     @property
     def policy_name(self) -> str:
         """What reports call the policy: the words that were typed."""
-        return self.policy if isinstance(self.policy, str) else self.policy.about.name
+        if isinstance(self.policy, str):
+            return self.policy
+        if isinstance(self.policy, (PartSpec, Mapping)):
+            return read_spec("policy", self.policy).text
+        return self.policy.about.name

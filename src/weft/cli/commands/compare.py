@@ -58,6 +58,7 @@ def compare(
     """Replay WORKLOAD under several policies, side by side."""
     from dataclasses import replace
 
+    from weft.app.policy_file import read_policy
     from weft.app.simulate.run import run_all
     from weft.app.simulate.setup import Faults, Setup
 
@@ -83,7 +84,9 @@ def compare(
         )
         chosen = dict.fromkeys(policy or DEFAULT)
         setups = [
-            replace(base, policy=name, seed=s) for name in chosen for s in range(seed, seed + seeds)
+            replace(base, policy=read_policy(name), seed=s)
+            for name in chosen
+            for s in range(seed, seed + seeds)
         ]
         labels = [f"{s.policy_name}" + (f" seed {s.seed}" if seeds > 1 else "") for s in setups]
         with progress_bars(labels, quiet=quiet or as_json) as progress:

@@ -12,18 +12,23 @@ from weft.cli.view.errors import user_errors
 
 def policy(
     name: Annotated[
-        str, typer.Argument(help="Decide by this from now on: NAME or NAME:KEY=VALUE,...")
+        str,
+        typer.Argument(
+            help="Decide by this from now on: NAME or NAME:KEY=VALUE,..., or a .yaml file."
+        ),
     ] = "",
     as_json: o.AsJson = False,
 ) -> None:
     """Show which policy decides, or change it while jobs run."""
+    from weft.app.policy_file import read_policy
     from weft.cli.client import Client
     from weft.cli.view.screen import console, print_json
+    from weft.core.codec import encode
 
     with user_errors():
         client = Client()
-        answer = client.put("/policy", {"policy": name}) if name else client.get("/policy")
-        answer = answer or {"policy": name}
+        asked = {"policy": encode(read_policy(name))}
+        answer = client.put("/policy", asked) if name else client.get("/policy")
     if as_json:
         print_json(answer)
     else:

@@ -66,13 +66,15 @@ def serve(
             raise InvalidConfig(
                 f"the service needs {error.name}", hint="pip install 'weft[serve]'"
             ) from error
+        from weft.app.policy_file import read_policy
         from weft.app.serve.live import Settings
 
         level = logging.INFO if verbose else logging.WARNING
         logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
         passed = tuple(pass_env or ())
+        named = None if policy is None else read_policy(policy)
         settings = Settings(
-            engine, state, host, port, policy, slots, predictor, pairs, passed, users
+            engine, state, host, port, named, slots, predictor, pairs, passed, users
         )
         run(settings, ready=lambda url: announce(url, settings.state))
 

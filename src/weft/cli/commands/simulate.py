@@ -18,7 +18,9 @@ def simulate(
     policy: Annotated[
         str,
         typer.Option(
-            "--policy", "-p", help="A name from `weft list policy`, as NAME or NAME:KEY=VALUE,..."
+            "--policy",
+            "-p",
+            help="A name from `weft list policy`, as NAME or NAME:KEY=VALUE,..., or a .yaml file.",
         ),
     ] = "tiresias",
     cluster: o.Cluster = "",
@@ -51,6 +53,7 @@ def simulate(
     quiet: o.Quiet = False,
 ) -> None:
     """Replay WORKLOAD in virtual time and report completion times."""
+    from weft.app.policy_file import read_policy
     from weft.app.simulate.run import run_all
     from weft.app.simulate.setup import Faults, Setup
 
@@ -58,7 +61,7 @@ def simulate(
         check_output(as_json=as_json, per_job=per_job, timing=timing)
         setup = Setup(
             workload,
-            policy,
+            read_policy(policy),
             cluster,
             seed,
             predictor,

@@ -20,12 +20,14 @@ def what_if(
     as_json: o.AsJson = False,
 ) -> None:
     """Replay the service's own past under another policy."""
+    from weft.app.policy_file import read_policy
     from weft.cli.client import Client
     from weft.cli.view.comparison import compared
     from weft.cli.view.screen import console, print_json
+    from weft.core.codec import encode
 
-    told = {"policy": policy, "hours": hours}
     with user_errors():
+        told = {"policy": encode(read_policy(policy)), "hours": hours}
         answer = Client().post("/what-if", {name: one for name, one in told.items() if one})
     if as_json:
         print_json(answer)

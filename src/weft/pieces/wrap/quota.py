@@ -82,8 +82,11 @@ class Quota:
     """
 
     inner: Policy = field(metadata={"settable": False})
-    limits: tuple[str, ...] = ()
-    weights: tuple[str, ...] = ()
+    limits: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        read_rules(self.limits, self.weights)
 
     @property
     def about(self) -> About:

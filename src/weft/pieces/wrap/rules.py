@@ -1,10 +1,9 @@
-"""What tenants may hold, as texts and as numbers."""
+"""What tenants may hold."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from weft.core.errors import InvalidConfig
 
@@ -23,34 +22,21 @@ class Rules:
         return {kind: most for (who, kind), most in self.limits.items() if who == tenant}
 
 
-@lru_cache(maxsize=8)
-def read_rules(limits: tuple[str, ...], weights: tuple[str, ...]) -> Rules:
-    """From `tenant=8`, `tenant@kind=4` and `tenant=2.5`."""
+def read_rules(limits: Mapping[str, float], weights: Mapping[str, float]) -> Rules:
+    """From limits of `tenant` and `tenant@kind`, and weights of `tenant`."""
     most: dict[tuple[str, str], float] = {}
-    for text in limits:
-        who, number = _pair("limit", text)
+    for who, number in limits.items():
         tenant, _, kind = who.partition("@")
+        if not tenant or not number >= 0.0:
+            raise InvalidConfig(
+                f"limit {who}={number:g} is not a number of GPUs of a tenant",
+                hint="for example vision=8 or vision@a100=4",
+            )
         most[tenant, kind] = number
-    shares: dict[str, float] = {}
-    for text in weights:
-        who, number = _pair("weight", text)
-        if not number > 0.0:
-            raise InvalidConfig(f"weight {text!r} must be above 0")
-        shares[who] = number
-    return Rules(most, shares)
-
-
-def _pair(what: str, text: str) -> tuple[str, float]:
-    who, equals, number = text.rpartition("=")
-    try:
-        value = float(number)
-    except ValueError:
-        value = -1.0
-    if not equals or not who or not value >= 0.0:
-        raise InvalidConfig(
-            f"cannot read {what} {text!r}", hint="for example vision=8 or vision@a100=4"
-        )
-    return who, value
+    for tenant, number in weights.items():
+        if not tenant or not number > 0.0:
+            raise InvalidConfig(f"weight {tenant}={number:g} must be above 0")
+    return Rules(most, dict(weights))
 
 
 def fill(

@@ -16,7 +16,8 @@ Deviations  the paper's local coordinator is not published: shares rise by 5 poi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -42,7 +43,7 @@ class Antman:
     Muri's simulator does.
     """
 
-    quota: tuple[str, ...] = ()
+    quota: Mapping[str, float] = field(default_factory=dict)
     promote: bool = False
     loose_priority: float | None = None
     epoch: float = 5.0
@@ -61,15 +62,18 @@ class Antman:
     def __post_init__(self) -> None:
         if self.epoch <= 0:
             raise InvalidConfig(f"antman: epoch={self.epoch:g} must be above 0 seconds")
-        self._quotas()
+        for tenant, gpus in self.quota.items():
+            if not gpus >= 0:
+                raise InvalidConfig(
+                    f"antman: quota of {tenant!r} is {gpus:g}, expected a number of GPUs",
+                    hint="for example antman:quota=vision=16/nlp=8",
+                )
 
     def decide(self, view: View) -> Plan:
         """Start what may start, then set the shares of those in the gaps."""
         if self.artifact:
             return as_in_muri(view, self._loose(view, 1.0))
-        terms = Terms(
-            self._quotas(), self.promote, self.epoch, self.busy, self.used_gb, self.margin_gb
-        )
+        terms = Terms(self.quota, self.promote, self.epoch, self.busy, self.used_gb, self.margin_gb)
         return Round(view, self._loose(view, self.loose_priority), terms).plan()
 
     def _loose(self, view: View, priority: float | None) -> Bools:
@@ -82,15 +86,3 @@ class Antman:
             ],
             dtype=bool,
         )
-
-    def _quotas(self) -> dict[str, float]:
-        found = {}
-        for entry in self.quota:
-            tenant, equals, gpus = entry.partition("=")
-            if not equals or not gpus.isdigit():
-                raise InvalidConfig(
-                    f"antman: quota {entry!r} is not TENANT=GPUS",
-                    hint="for example antman:quota=vision=16/nlp=8",
-                )
-            found[tenant] = float(gpus)
-        return found

@@ -26,8 +26,8 @@ Deviations  shares are solved again at the first round with news; the authors' c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -77,6 +77,7 @@ PREFER = {
     "shortest-job": "a stream of shorter jobs",
 }
 ARTIFACT_RESET_S = 1920.0
+PRICES = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,8 @@ class Gavel:
     solve: Literal["news", "round"] = "news"
     queue: Literal["kinds", "all"] = "kinds"
     artifact: bool = False
-    prices: tuple[str, ...] = ("v100=2.48", "p100=1.46", "k80=0.45")
-    shares: tuple[str, ...] = ()
+    prices: Mapping[str, float] = field(default_factory=lambda: dict(PRICES))
+    shares: Mapping[str, float] = field(default_factory=dict)
     in_turn: tuple[str, ...] = ()
 
     @property
@@ -117,8 +118,6 @@ class Gavel:
     def __post_init__(self) -> None:
         if self.round <= 0:
             raise InvalidConfig(f"gavel: round={self.round:g} must be above 0 seconds")
-        _numbers("prices", self.prices)
-        _numbers("shares", self.shares)
 
     def decide(self, view: View) -> Plan:
         """Account for the last round, solve if there is news, fill the next round."""
@@ -178,13 +177,11 @@ class Gavel:
 
     def _solution(self, problem: Problem, view: View, book: Book) -> Solution:
         if self.objective == "cost":
-            known = _numbers("prices", self.prices)
-            prices = np.array([known.get(kind, 1.0) for kind in view.cluster.kinds])
+            prices = np.array([self.prices.get(kind, 1.0) for kind in view.cluster.kinds])
             return cheapest(problem, prices, surrogate=self.artifact)
         if self.objective == "hierarchical":
             tenants = sorted({job.tenant for job in view.table.jobs})
-            weight = _numbers("shares", self.shares)
-            shares = {i: weight.get(tenant, 1.0) for i, tenant in enumerate(tenants)}
+            shares = {i: self.shares.get(tenant, 1.0) for i, tenant in enumerate(tenants)}
             in_turn = {i for i, tenant in enumerate(tenants) if tenant in self.in_turn}
             return hierarchical(problem, shares, in_turn)
         if self.objective == "fifo" and self.artifact:
@@ -233,18 +230,3 @@ class Gavel:
         wake = view.now + self.round if self.artifact else None
         plan = Plan.target(view, everything)
         return replace(plan, wake_at=wake, memory=replace(book, on=on, round_at=view.now))
-
-
-def _numbers(name: str, texts: tuple[str, ...]) -> dict[str, float]:
-    """`a=1`, `b=2` as a mapping."""
-    numbers = {}
-    for text in texts:
-        key, _, number = text.partition("=")
-        try:
-            numbers[key] = float(number)
-        except ValueError as error:
-            raise InvalidConfig(
-                f"gavel: {name} has {text!r}, which is not a name and a number",
-                hint=f"for example gavel:{name}=a=1/b=2.5",
-            ) from error
-    return numbers

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import APIRouter
-from pydantic import Field
 
 from weft.app.serve.live import Driver, active_words
 from weft.core.errors import UnknownName
@@ -15,16 +14,16 @@ from weft.service.context import PROBLEMS, Admin, Anyone, Context, Refused, Serv
 from weft.service.describe import goodput_of, node_answer
 from weft.service.json_body import Json
 from weft.service.responses import ClusterAnswer, Counts, Done, Nodes, PolicyAnswer
-from weft.service.schemas import Strict
+from weft.service.schemas import PolicySpec, PolicyText, Strict, described
 from weft.service.trust import trust_warnings
 
 router = APIRouter(tags=["cluster"], responses=PROBLEMS)
 
 
 class NewPolicy(Strict):
-    """A policy by name, with parameters: `las:by=time`."""
+    """A policy by name, with parameters: `las:by=time`, or its fields."""
 
-    policy: Annotated[str, Field(min_length=1, max_length=500)]
+    policy: PolicyText | PolicySpec
 
 
 @router.get("/cluster", response_model=ClusterAnswer)
@@ -49,8 +48,8 @@ async def cluster(service: Service, who: Anyone) -> Json:
     return Json(
         ClusterAnswer(
             now=driver.now,
-            policy=service.live.policy,
-            engine=service.live.engine,
+            policy=service.live.policy.text,
+            engine=service.live.engine.text,
             trouble=driver.trouble,
             nodes=len(state.cluster.nodes),
             gpus=state.cluster.gpus,
@@ -92,17 +91,22 @@ async def undrain(node_id: str, service: Service, who: Admin) -> Json:  # noqa: 
 @router.get("/policy", response_model=PolicyAnswer)
 async def policy(service: Service, who: Anyone) -> Json:  # noqa: ARG001
     """What decides."""
-    return Json(PolicyAnswer(policy=service.live.policy))
+    return Json(_policy(service))
 
 
 @router.put("/policy", response_model=PolicyAnswer)
 async def set_policy(body: NewPolicy, service: Service, who: Admin) -> Json:  # noqa: ARG001
     """Decide by another policy from now on; what runs stays until it says otherwise."""
     try:
-        await service.live.set_policy(body.policy)
+        await service.live.set_policy(described(body.policy))
     except UnknownName as error:
         raise Refused(422, error.what, error.hint, "policy") from error
-    return Json(PolicyAnswer(policy=service.live.policy))
+    return Json(_policy(service))
+
+
+def _policy(service: Context) -> PolicyAnswer:
+    spec = service.live.policy
+    return PolicyAnswer(policy=spec.text, spec=spec)
 
 
 def held_by_kind(driver: Driver) -> dict[str, float]:

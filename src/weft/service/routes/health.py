@@ -18,8 +18,8 @@ async def healthz(service: Service) -> Json:
     return Json(
         Health(
             status="trouble" if trouble else "ok",
-            policy=service.live.policy,
-            engine=service.live.engine.partition(":")[0],
+            policy=service.live.policy.text,
+            engine=service.live.engine.name,
             jobs=len(service.driver.scheduler.state.table),
             trouble=trouble.partition("\n")[0][:300],
             isolation=service.live.isolation,

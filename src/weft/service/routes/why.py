@@ -13,17 +13,17 @@ from pydantic import Field
 from weft.app.insight.explain import Front, explain, plan
 from weft.app.insight.present import Estimate, Present
 from weft.app.insight.what_if import what_if
-from weft.app.serve.live import bare
+from weft.app.serve.live import as_named
 from weft.core.errors import UnknownName, WeftError
 from weft.core.model import Job
-from weft.core.registry import build
+from weft.core.registry import build, read_spec
 from weft.service.auth import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service, Writer, find_job
 from weft.service.describe import Describer, name_of, state_word
 from weft.service.json_body import Json
 from weft.service.responses import Ahead, Change, Comparison, Explanation, Planned, Start
 from weft.service.routes.jobs import wanted
-from weft.service.schemas import JobFile, Strict
+from weft.service.schemas import JobFile, PolicySpec, PolicyText, Strict, described
 
 router = APIRouter(tags=["why"], responses=PROBLEMS)
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 class WhatIf(Strict):
     """Another policy, and how much of the past."""
 
-    policy: Annotated[str, Field(min_length=1, max_length=500)]
+    policy: PolicyText | PolicySpec
     hours: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] | None = None
 
 
@@ -96,15 +96,15 @@ async def compare(body: WhatIf, service: Service, who: Anyone) -> Json:
     """The jobs of the log replayed in the simulator, as now and under another policy."""
     if not who.everywhere:
         raise Refused(403, "the past holds all tenants' jobs", "ask an admin")
-    asked = bare(body.policy)
     rules = service.live.quotas
     try:
+        asked = as_named(read_spec("policy", described(body.policy)))
         build("policy", rules.around(asked))
     except UnknownName as error:
         raise Refused(422, error.what, error.hint, "policy") from error
     policies = {
-        service.live.policy: service.driver.policy,
-        asked: rules.around(asked),
+        service.live.policy.text: service.driver.policy,
+        asked.text: rules.around(asked),
     }
     records = list(service.driver.ledger.jobs.values())
     cluster, now = service.driver.scheduler.state.cluster, service.driver.now

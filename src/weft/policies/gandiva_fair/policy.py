@@ -1,0 +1,318 @@
+"""Gandiva_fair: users share GPU time by stride, balanced over servers, and trade generations.
+
+Paper       Chaudhary et al., "Balancing Efficiency and Fairness in Heterogeneous GPU Clusters
+            for Deep Learning", EuroSys 2020.
+Objective   GPU time of every user in proportion to its weight; by trading, more throughput
+            for those who gain from fast GPUs and nobody worse off.
+Needs       nothing; with several kinds, speeds on each from beliefs.
+Controls    who runs in each quantum, on which server and kind.
+Cost        O(n log n + n servers) a quantum for n active jobs.
+Deviations  the paper gives no code; where it is silent: the stride of a gang is its GPUs over
+            its tickets, tickets are the GPUs a job is entitled to, a job moves at most once in
+            `interval` seconds and only for a gain in load worth more than `migration`
+            seconds of that interval, and large gangs go before servers of equal pass. Passes
+            grow by GPU time really attained, so that a quantum cut short is not charged.
+            A user's jobs live on kinds in proportion to what the user is entitled to there.
+            Elastic jobs are rigid; whoever asks for part of a device gets one of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from weft.core.about import About
+from weft.core.errors import InvalidConfig
+from weft.core.model import Allocation, Job, JobId, NodeId, Sharing
+from weft.core.plan import Plan
+from weft.core.view import View
+from weft.pieces.users import check_weights, demands_of, entitle, owner_of
+from weft.policies.gandiva_fair.homes import Home, Homes
+from weft.policies.gandiva_fair.stride import Gang, choose_split
+from weft.policies.gandiva_fair.trading import trade_all
+
+EPS = 1e-6
+TINY = 1e-3  # tickets of a job whose user is entitled to nothing there: it runs on leftovers
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Homes, passes of jobs and servers, GPU time charged so far, and when jobs last moved."""
+
+    home: dict[JobId, Home] = field(default_factory=dict)
+    passed: dict[JobId, float] = field(default_factory=dict)
+    servers: dict[NodeId, float] = field(default_factory=dict)
+    charged: dict[JobId, float] = field(default_factory=dict)
+    moved: dict[JobId, float] = field(default_factory=dict)
+    ends: float = -np.inf
+
+
+@dataclass(frozen=True, slots=True)
+class GandivaFair:
+    """Every user gets GPU time by weight; jobs are suspended and resumed every quantum.
+
+    `weights` are `user=number` joined by `/`, 1 for everybody else. `quantum` is the seconds of
+    a turn, `hand_over` what a suspended job needs to go on where it ran. `interval` is the
+    least time between two moves of a job, `migration` what a move must be worth.
+    """
+
+    quantum: float = 60.0
+    weights: Mapping[str, float] = field(default_factory=dict)
+    trading: bool = True
+    balance: bool = True
+    interval: float = 600.0
+    migration: float = 30.0
+    hand_over: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.quantum <= 0.0 or self.interval <= 0.0:
+            raise InvalidConfig(
+                f"gandiva_fair: quantum={self.quantum:g} and interval={self.interval:g} must be "
+                "above 0 seconds"
+            )
+        check_weights("gandiva_fair", self.weights)
+
+    @property
+    def about(self) -> About:
+        """Jobs are suspended to the memory of their server."""
+        return About("gandiva_fair", "Chaudhary et al. 2020", resume_s=self.hand_over)
+
+    def decide(self, view: View) -> Plan:
+        """Charge the past, entitle users, find homes, balance them, choose who runs."""
+        kept = view.memory if isinstance(view.memory, Memory) else Memory()
+        jobs = {job.id: job for job in view.table.jobs}
+        if not jobs or not view.cluster.nodes:
+            return Plan(memory=Memory())
+        homes = _homes(view, kept, jobs)
+        due = _entitlements(view, jobs, self.weights)
+        if self.trading:
+            _trade(view, due)
+        moved = {job: at for job, at in kept.moved.items() if job in jobs}
+        self._settle(view, homes, jobs, due)
+        homes.set_tickets(_tickets(homes, jobs, due))
+        if self.balance:
+            self._rebalance(view, homes, jobs, moved)
+        service = dict(zip(jobs, view.service().tolist(), strict=True))
+        passed, servers = self._passes(kept, homes, service)
+        over = view.now >= kept.ends - EPS
+        chosen = self._choose(view, homes, passed, servers, over=over)
+        ends = view.now + self.quantum if over else kept.ends
+        memory = Memory(homes.home, passed, servers, service, moved, ends)
+        target = _allocate(view, homes, chosen)
+        plan = Plan.target(view, target)
+        waiting = len(target) < len(jobs)
+        return Plan(plan.changes, wake_at=ends if waiting else None, memory=memory)
+
+    def _settle(
+        self,
+        view: View,
+        homes: Homes,
+        jobs: Mapping[JobId, Job],
+        due: Mapping[str, Mapping[str, float]],
+    ) -> None:
+        """Homes for newcomers: the kind where their user has most left, the least loaded server."""
+        held: dict[tuple[str, str], float] = {}
+        for settled, home in homes.home.items():
+            key = owner_of(jobs[settled]), homes.kind_of(settled)
+            held[key] = held.get(key, 0.0) + sum(home.values())
+        for job in jobs.values():
+            if job.id in homes.home:
+                continue
+            user, gpus = owner_of(job), job.demand.gpus
+
+            def crowded(kind: str, user: str = user, gpus: int = gpus) -> float:
+                return (held.get((user, kind), 0.0) + gpus) / max(due[kind][user], EPS)
+
+            kinds = [k for k in view.cluster.kinds if not job.demand.kinds or k in job.demand.kinds]
+            for kind in sorted(kinds, key=crowded):
+                found = homes.find(gpus, kind)
+                if found is not None:
+                    homes.settle(job.id, found, min(due[kind][user], gpus))
+                    held[user, kind] = held.get((user, kind), 0.0) + gpus
+                    break
+
+    def _rebalance(
+        self, view: View, homes: Homes, jobs: Mapping[JobId, Job], moved: dict[JobId, float]
+    ) -> None:
+        """Move jobs off servers that are loaded above the average, one a server and decision."""
+        held = view.held()
+        rested = {
+            job: view.now - moved.get(job, -np.inf) >= self.interval
+            and (job not in held or jobs[job].preemptible)
+            for job in homes.home
+        }
+        for kind in view.cluster.kinds:
+            for _ in range(len(homes.nodes)):
+                found = homes.best_move(kind, rested, self.migration / self.interval)
+                if found is None:
+                    break
+                job, to = found
+                homes.settle(job, {to: sum(homes.home[job].values())}, homes.tickets[job])
+                moved[job], rested[job] = view.now, False
+
+    def _passes(
+        self, kept: Memory, homes: Homes, service: Mapping[JobId, float]
+    ) -> tuple[dict[JobId, float], dict[NodeId, float]]:
+        """Passes after what was attained since; newcomers start at the least one."""
+        passed: dict[JobId, float] = {}
+        used: dict[NodeId, float] = {}
+        for job, home in homes.home.items():
+            if job not in kept.passed:
+                continue
+            quanta = (service[job] - kept.charged.get(job, 0.0)) / self.quantum
+            passed[job] = kept.passed[job] + quanta / max(homes.tickets[job], TINY)
+            if len(home) == 1:
+                (node,) = home
+                used[node] = used.get(node, 0.0) + quanta
+        servers = self._server_passes(kept, homes, used)
+        central = [*servers.values(), *(passed[j] for j in passed if len(homes.home[j]) > 1)]
+        for job, home in homes.home.items():
+            if job not in passed:
+                beside = [passed[j] for j in homes.residents(next(iter(home))) if j in passed]
+                passed[job] = min(central if len(home) > 1 else beside, default=0.0)
+        return passed, servers
+
+    def _server_passes(
+        self, kept: Memory, homes: Homes, used: Mapping[NodeId, float]
+    ) -> dict[NodeId, float]:
+        small: dict[NodeId, float] = {}
+        for job, home in homes.home.items():
+            if len(home) == 1:
+                (node,) = home
+                small[node] = small.get(node, 0.0) + homes.tickets[job]
+        least = min(kept.servers.values(), default=0.0)
+        return {
+            node: kept.servers.get(node, least) + used.get(node, 0.0) / max(tickets, TINY)
+            for node, tickets in small.items()
+        }
+
+    def _choose(
+        self,
+        view: View,
+        homes: Homes,
+        passed: Mapping[JobId, float],
+        servers: Mapping[NodeId, float],
+        *,
+        over: bool,
+    ) -> list[JobId]:
+        """Who runs now. In the middle of a quantum those who run go on; others fill the gaps."""
+        held, order = view.held(), {job.id: i for i, job in enumerate(view.table.jobs)}
+        gangs = [
+            Gang(
+                job,
+                home,
+                passed[job],
+                order[job],
+                pinned=job in held
+                and (not over or not view.job(order[job]).preemptible)
+                and _at_home(held[job], home),
+            )
+            for job, home in homes.home.items()
+        ]
+        free = {node: machine.gpus for node, machine in homes.nodes.items()}
+        return [gang.id for gang in choose_split(gangs, free, servers)]
+
+
+def _homes(view: View, kept: Memory, jobs: Mapping[JobId, Job]) -> Homes:
+    """Homes so far; what runs is at home where it runs."""
+    homes = Homes(view.cluster.nodes)
+    held = view.held()
+    for job in jobs:
+        home = kept.home.get(job)
+        if home is not None and all(
+            node in homes.nodes and size <= homes.nodes[node].gpus for node, size in home.items()
+        ):
+            homes.settle(job, home)
+        if job in held and (job not in homes.home or not jobs[job].preemptible):
+            homes.settle(job, {part.node: len(part.gpus) for part in held[job].slices})
+    return homes
+
+
+def _entitlements(
+    view: View, jobs: Mapping[JobId, Job], weights: Mapping[str, float]
+) -> dict[str, dict[str, float]]:
+    """GPUs by kind and user: the same part of every kind."""
+    total = view.cluster.gpus
+    due = entitle(total, demands_of(list(jobs.values())), weights)
+    return {
+        kind: {user: gpus * part / total for user, part in due.items()}
+        for kind, gpus in view.cluster.gpus_by_kind.items()
+    }
+
+
+def _trade(view: View, due: dict[str, dict[str, float]]) -> None:
+    """Let users trade GPUs of one kind against another by the speeds of their jobs."""
+    kinds = view.cluster.kinds
+    if len(kinds) < 2 or view.beliefs is None:
+        return
+    rates = np.nan_to_num(np.array(view.beliefs.rates(view.table, kinds), dtype=float), nan=1.0)
+    own: dict[str, dict[str, float]] = {}
+    weight: dict[str, float] = {}
+    for row, job in enumerate(view.table.jobs):
+        user, size = owner_of(job), float(job.demand.gpus)
+        usable = [not job.demand.kinds or kind in job.demand.kinds for kind in kinds]
+        if not all(usable) or not (rates[row] > 0.0).all():
+            continue  # a job bound to its kinds tells nothing of what its user gains
+        mean = own.setdefault(user, dict.fromkeys(kinds, 0.0))
+        weight[user] = weight.get(user, 0.0) + size
+        for i, kind in enumerate(kinds):
+            mean[kind] += size * float(rates[row, i] / rates[row].min())
+    for user, mean in own.items():
+        for kind in kinds:
+            mean[kind] /= weight[user]
+    speed = {kind: sum(mean[kind] for mean in own.values()) for kind in kinds}
+    trade_all(due, sorted(kinds, key=lambda kind: speed[kind]), own)
+
+
+def _tickets(
+    homes: Homes, jobs: Mapping[JobId, Job], due: Mapping[str, Mapping[str, float]]
+) -> dict[JobId, float]:
+    """GPUs each job is entitled to where it lives; what a user cannot use goes to the others."""
+    here: dict[str, list[JobId]] = {}
+    for job in homes.home:
+        here.setdefault(homes.kind_of(job), []).append(job)
+    room: dict[str, float] = {}
+    for node in homes.nodes.values():
+        room[node.kind] = room.get(node.kind, 0.0) + node.gpus
+    tickets: dict[JobId, float] = {}
+    for kind, living in here.items():
+        sizes = {job: sum(homes.home[job].values()) for job in living}
+        wanted: dict[str, float] = {}
+        for job in living:
+            user = owner_of(jobs[job])
+            wanted[user] = wanted.get(user, 0.0) + sizes[job]
+        weights = {user: max(due[kind].get(user, 0.0), TINY) for user in wanted}
+        given = entitle(room[kind], wanted, weights)
+        for job in living:
+            user = owner_of(jobs[job])
+            tickets[job] = max(given[user] * sizes[job] / wanted[user], TINY)
+    return tickets
+
+
+def _at_home(on: Allocation, home: Home) -> bool:
+    return {part.node: len(part.gpus) for part in on.slices} == home
+
+
+def _allocate(view: View, homes: Homes, chosen: Sequence[JobId]) -> dict[JobId, Allocation]:
+    """Devices for those who run: the same as before at home, else any of the server's."""
+    held, free, index = view.held(), view.free, view.cluster.index
+    for on in held.values():
+        free.give(on)
+    target: dict[JobId, Allocation] = {}
+    for job in chosen:
+        before = held.get(job)
+        if before is not None and _at_home(before, homes.home[job]) and free.fits(before):
+            free.take(before)
+            target[job] = before
+    for job in chosen:
+        if job in target or any(free.on(index[n]) < g for n, g in homes.home[job].items()):
+            continue
+        share = view.job(view.table.row(job)).demand.share
+        slices = tuple(free.slice(index[n], g, share) for n, g in homes.home[job].items())
+        on = Allocation(slices, Sharing(share=share))
+        if free.fits(on):
+            free.take(on)
+            target[job] = on
+    return target

@@ -1,0 +1,71 @@
+"""Gang-aware stride: who runs in the next quantum, on one server and over several.
+
+Every gang has a pass, which grows by the GPU time it takes over the GPUs it is entitled to. The
+least pass goes first; a gang that does not fit is passed over and keeps its pass, so it soon
+stands first, when all GPUs are free (sections 3 and 4 of the paper).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from weft.core.model import JobId, NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """A job in line: its GPUs on each of its servers, its pass, and when it came."""
+
+    id: JobId
+    on: Mapping[NodeId, int]
+    passed: float
+    arrived: float
+    pinned: bool = False
+
+    @property
+    def large(self) -> bool:
+        """Whether it needs more than one server at once."""
+        return len(self.on) > 1
+
+
+def choose(gangs: Iterable[Gang], gpus: int) -> list[Gang]:
+    """Whom a server with so many free GPUs runs: the least pass first, whoever fits."""
+    chosen = []
+    for gang in sorted(gangs, key=lambda g: (not g.pinned, g.passed, g.arrived)):
+        (size,) = gang.on.values()
+        if size <= gpus:
+            chosen.append(gang)
+            gpus -= size
+    return chosen
+
+
+def choose_split(
+    gangs: Sequence[Gang], free: Mapping[NodeId, int], servers: Mapping[NodeId, float]
+) -> list[Gang]:
+    """Large gangs against servers by pass; servers that are left run their own gangs.
+
+    `servers` has the pass of each server's small gangs together. A large gang takes the GPUs it
+    needs if no server before it in the line needs them.
+    """
+    left, closed = dict(free), set[NodeId]()
+    chosen: list[Gang] = []
+    large = [gang for gang in gangs if gang.large]
+    line: list[tuple[bool, float, int, float, Gang | NodeId]] = [
+        (not gang.pinned, gang.passed, 0, gang.arrived, gang) for gang in large
+    ]
+    line += [(True, passed, 1, 0.0, node) for node, passed in servers.items()]
+    for *_, entity in sorted(line, key=lambda entry: entry[:4]):
+        if not isinstance(entity, Gang):
+            closed.add(entity)
+        elif all(left[n] >= size and n not in closed for n, size in entity.on.items()):
+            chosen.append(entity)
+            for node, size in entity.on.items():
+                left[node] -= size
+    local: dict[NodeId, list[Gang]] = {node: [] for node in free}
+    for gang in gangs:
+        if not gang.large:
+            local[next(iter(gang.on))].append(gang)
+    for node, here in local.items():
+        chosen += choose(here, left[node])
+    return chosen

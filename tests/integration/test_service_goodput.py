@@ -11,6 +11,7 @@ import pytest
 from weft.cli.client import Client
 from weft.cli.commands.demo import end_all
 from weft.cli.own_service import free_port, own_service
+from weft.service.responses import JobAnswer, Made
 
 pytest.importorskip("fastapi")
 pytest.importorskip("torch")
@@ -43,7 +44,7 @@ def submit(client: Client, folder: Path) -> str:
         "batch": {"init": 64, "max": 256, "max_per_gpu": 256},
         "env": {"EPOCHS": "200"},
     }
-    return str(client.post("/jobs", body)["id"])
+    return client.post(Made, "/jobs", body).id
 
 
 def watch(client: Client, name: str) -> list[int]:
@@ -51,13 +52,13 @@ def watch(client: Client, name: str) -> list[int]:
     sizes: list[int] = []
     until = time.monotonic() + LIMIT_S
     while time.monotonic() < until:
-        job = client.get(f"/jobs/{name}")
-        if job["state"] == "running" and job["allocation"]:
-            size = sum(len(part["gpus"]) for part in job["allocation"])
+        job = client.get(JobAnswer, f"/jobs/{name}")
+        if job.state == "running" and job.allocation:
+            size = sum(len(part.gpus) for part in job.allocation)
             if not sizes or sizes[-1] != size:
                 sizes.append(size)
-        if job["state"] == "succeeded" or len(sizes) > 2:
+        if job.state == "succeeded" or len(sizes) > 2:
             return sizes
-        assert job["state"] not in ("failed", "cancelled"), job["reason"]
+        assert job.state not in ("failed", "cancelled"), job.reason
         time.sleep(0.2)
     return sizes

@@ -11,10 +11,13 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from weft.core.errors import EngineError, InvalidConfig, WeftError
+from weft.service.json_values import read_as
+
+T = TypeVar("T")
 
 DEFAULT_URL = "http://127.0.0.1:7878"
 TIMEOUT_S = 60.0
@@ -39,27 +42,27 @@ class Refused(InvalidConfig):
 
 
 class Client:
-    """The service's REST API. Paths are below `/api/v1`; answers are what its JSON holds."""
+    """The service's REST API. Paths are below `/api/v1`; answers are `weft.service.responses`."""
 
     def __init__(self, url: str = "", token: str | None = None) -> None:
         self.url = checked(url or os.environ.get("WEFT_URL") or DEFAULT_URL)
         self._token = os.environ.get("WEFT_TOKEN", "") if token is None else token
 
-    def get(self, path: str, **query: Any) -> Any:
+    def get(self, kind: type[T], path: str, **query: Any) -> T:
         """Read; query values that are None are left out."""
-        return self._json("GET", path, None, query)
+        return read_as(kind, self._json("GET", path, None, query))
 
-    def post(self, path: str, body: Any = None) -> Any:
+    def post(self, kind: type[T], path: str, body: Any = None) -> T:
         """Make or do."""
-        return self._json("POST", path, body)
+        return read_as(kind, self._json("POST", path, body))
 
-    def put(self, path: str, body: Any) -> Any:
+    def put(self, kind: type[T], path: str, body: Any) -> T:
         """Set."""
-        return self._json("PUT", path, body)
+        return read_as(kind, self._json("PUT", path, body))
 
-    def delete(self, path: str) -> Any:
+    def delete(self, path: str) -> None:
         """Withdraw."""
-        return self._json("DELETE", path, None)
+        self._json("DELETE", path, None)
 
     def raw(self, path: str, **query: Any) -> bytes:
         """An answer that is not JSON: a log, a table as CSV."""

@@ -6,15 +6,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from weft.cli.client import Client, Refused, Unreachable, at
 from weft.cli.view.words import ENDED
+from weft.service.responses import JobAnswer
 
 POLL_S = 0.3
 PATIENCE_S = 120.0  # a service that restarts is back sooner; jobs go on meanwhile
 
-Job = dict[str, Any]
+AWAY = "the service does not answer; jobs go on, waiting for it"
+
 T = TypeVar("T")
 
 
@@ -32,13 +34,13 @@ class Follower:
     _told: str = ""
     _noticed: float = 0.0
 
-    def until_the_end(self) -> Job:
+    def until_the_end(self) -> JobAnswer:
         """Follow until the job has ended; the job as it then is."""
         while True:
-            job: Job = self._patiently(lambda: self.client.get(at("jobs", self.job)))
+            job = self._patiently(lambda: self.client.get(JobAnswer, at("jobs", self.job)))
             self._tell(job)
-            grew = self.catch_up(int(job.get("attempt") or 0))
-            if job["state"] in ENDED:
+            grew = self.catch_up(job.attempt)
+            if job.state in ENDED:
                 return job
             if not grew:
                 time.sleep(POLL_S)
@@ -76,15 +78,17 @@ class Follower:
                 return b""  # it has not begun to write
             raise
 
-    def _tell(self, job: Job) -> None:
-        text = story(job)
+    def _tell(self, job: JobAnswer) -> None:
+        self._say(story(job))
+        for notice in job.notices:
+            if notice.at > self._noticed:
+                self._noticed = notice.at
+                self.note(f"{notice.level}: {notice.text}")
+
+    def _say(self, text: str) -> None:
         if text != self._told:
             self._told = text
             self.note(text)
-        for notice in job.get("notices") or ():
-            if notice["at"] > self._noticed:
-                self._noticed = notice["at"]
-                self.note(f"{notice['level']}: {notice['text']}")
 
     def _patiently(self, ask: Callable[[], T]) -> T:
         began = time.monotonic()
@@ -94,31 +98,29 @@ class Follower:
             except Unreachable:
                 if time.monotonic() - began > PATIENCE_S:
                     raise
-                self._tell({"state": "the service does not answer; jobs go on, waiting for it"})
+                self._say(AWAY)
                 time.sleep(POLL_S)
 
 
-def story(job: Job) -> str:
+def story(job: JobAnswer) -> str:
     """One line on where a job stands."""
     from weft.cli.view import words
 
-    text = str(job["state"])
-    if held := words.gpus(job):
-        text += f" on {held} ({words.where(job)})"
-    if job["state"] not in ("running", "succeeded") and job.get("reason"):
-        text += f": {words.plain(job['reason'])}"
+    text = str(job.state)
+    if held := words.gpus(job.allocation):
+        text += f" on {held} ({words.where(job.allocation)})"
+    if job.state not in ("running", "succeeded") and job.reason:
+        text += f": {words.plain(job.reason)}"
     return text
 
 
-def exit_code(job: Job) -> int:
+def exit_code(job: JobAnswer) -> int:
     """What a shell should see: the command's own code where it is known."""
     import re
 
-    if job["state"] == "succeeded":
+    if job.state == "succeeded":
         return 0
-    if job["state"] == "cancelled":
+    if job.state == "cancelled":
         return 130
-    if isinstance(job.get("exit_code"), int):
-        return int(job["exit_code"]) or 1
-    found = re.search(r"\bexit code (\d+)", str(job.get("reason") or ""))
+    found = re.search(r"\bexit code (\d+)", job.reason)
     return (int(found[1]) if found else 1) or 1

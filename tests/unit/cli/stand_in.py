@@ -11,6 +11,8 @@ from threading import Thread
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from weft.service.json_values import plain
+
 
 @dataclass
 class Asked:
@@ -55,7 +57,7 @@ def stand_in(answers: dict[str, Any]) -> Iterator[StandIn]:
                 self.headers.get("Authorization", ""),
             )
             status, body = service.answer(asked)
-            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            data = body if isinstance(body, bytes) else json.dumps(body, default=plain).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from rich.console import Console, RenderableType
-from tests.unit.cli.jobs import CLUSTER, NODES, NOW, QUEUE, job
+from tests.unit.cli.jobs import CLUSTER, NODE, NOW, QUEUE, job
 
 from weft.cli.view.status import board, job_details, jobs_table, nodes_table
 from weft.cli.view.words import batch, gpus, plain, ranges, span, where
@@ -23,7 +25,7 @@ def test_a_table_of_jobs_fits_the_terminal_and_keeps_ids_whole(width: int) -> No
     assert max(len(line.rstrip()) for line in lines) <= width
     assert len(lines) == len(QUEUE) + 2
     for one in QUEUE:
-        assert one["id"] in text
+        assert one.id in text
 
 
 def test_wide_terminals_are_told_why() -> None:
@@ -33,7 +35,7 @@ def test_wide_terminals_are_told_why() -> None:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_live_view_shows_devices_batches_goodput_and_the_queue(width: int) -> None:
-    text = drawn(board(CLUSTER, NODES, QUEUE, NOW, width), width)
+    text = drawn(board(CLUSTER, [NODE], QUEUE, NOW, width), width)
 
     assert max(map(len, text.splitlines())) <= width
     assert "left + right" in text
@@ -44,17 +46,17 @@ def test_the_live_view_shows_devices_batches_goodput_and_the_queue(width: int) -
 
 
 def test_an_idle_cluster_says_so() -> None:
-    assert "no job runs or waits" in drawn(board(CLUSTER, NODES, [], NOW, 80), 80)
+    assert "no job runs or waits" in drawn(board(CLUSTER, [NODE], [], NOW, 80), 80)
 
 
 def test_a_node_that_is_drained_shows_no_devices() -> None:
-    nodes = [{**NODES[0], "state": "drained"}]
+    nodes = [replace(NODE, state="drained")]
 
     assert "drained" in drawn(board(CLUSTER, nodes, [], NOW, 80), 80)
 
 
-def test_shared_devices_are_held_once() -> None:
-    row = drawn(nodes_table(NODES, QUEUE, 80), 80).splitlines()[-1].split()
+def test_a_node_says_what_it_holds() -> None:
+    row = drawn(nodes_table([NODE], QUEUE, 80), 80).splitlines()[-1].split()
 
     assert row[:5] == ["ada", "up", "cpu", "4", "3"]
 
@@ -71,10 +73,10 @@ def test_names_from_other_people_cannot_play_with_the_terminal() -> None:
 def test_words_of_a_job() -> None:
     shared = QUEUE[1]
 
-    assert gpus(shared) == "1 cpu x 0.5"
-    assert where(QUEUE[0]) == "ada:0-1"
+    assert gpus(shared.allocation) == "1 cpu x 0.5"
+    assert where(QUEUE[0].allocation) == "ada:0-1"
     assert batch(shared) == "64"
     assert span(shared, NOW) == "3.33 min"
     assert ranges([6, 0, 1, 2, 3, 8]) == "0-3,6,8"
     assert plain("a\tb") == "a b"
-    assert gpus(QUEUE[3]) == ""
+    assert gpus(QUEUE[3].allocation) == ""

@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.cli.jobs import CLUSTER, NODES, QUEUE, job
+from tests.unit.cli.jobs import CLUSTER, NODES, PAGE, QUEUE, job
 from tests.unit.cli.stand_in import StandIn, stand_in
 from typer.testing import CliRunner, Result
 
 from weft.cli.main import cli
+from weft.service.responses import (
+    Ahead,
+    Change,
+    Done,
+    Explanation,
+    JobList,
+    Made,
+    Part,
+    Planned,
+    Start,
+)
 
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     answers = {
-        "GET /jobs": (200, {"jobs": QUEUE, "next": None}),
+        "GET /jobs": (200, PAGE),
         "GET /cluster": (200, CLUSTER),
-        "GET /nodes": (200, {"nodes": NODES}),
+        "GET /nodes": (200, NODES),
         "GET /jobs/first": (200, QUEUE[0]),
-        "POST /jobs": (201, {"id": "new-1"}),
-        "DELETE /jobs/first": (202, {}),
-        "POST /nodes/ada/drain": (200, {"id": "ada", "state": "drained"}),
+        "POST /jobs": (201, Made(id="new-1")),
+        "DELETE /jobs/first": (202, Done(done="job first is cancelled")),
+        "POST /nodes/ada/drain": (200, Done(done="node ada is drained")),
     }
     with stand_in(answers) as started:
         monkeypatch.setenv("WEFT_URL", started.url)
@@ -101,27 +113,27 @@ def test_run_detached_prints_the_id(service: StandIn) -> None:
 def test_jobs_pages_through_and_leaves_out_the_old_ones(service: StandIn) -> None:
     old = [job(f"old-{i}", "succeeded", ended=1.0) for i in range(30)]
     service.answers["GET /jobs"] = [
-        (200, {"jobs": old, "next": "30"}),
-        (200, {"jobs": QUEUE, "next": None}),
+        (200, JobList(jobs=old, next="30")),
+        (200, PAGE),
     ]
 
     listed = json.loads(weft("jobs", "--json").stdout)["jobs"]
 
     assert [one["id"] for one in listed[:9]] == [f"old-{i}" for i in range(21, 30)]
-    assert {one["id"] for one in QUEUE} <= {one["id"] for one in listed}
+    assert {one.id for one in QUEUE} <= {one["id"] for one in listed}
     assert service.asked[-1].query["after"] == "30"
 
 
 def test_with_very_many_ended_jobs_only_the_others_are_read(service: StandIn) -> None:
-    service.answers["GET /cluster"] = (200, {**CLUSTER, "jobs": {"succeeded": 100_000}})
+    service.answers["GET /cluster"] = (200, replace(CLUSTER, jobs={"succeeded": 100_000}))
     service.answers["GET /jobs"] = lambda asked: (
         200,
-        {"jobs": [one for one in QUEUE if one["state"] == asked.query["state"]], "next": None},
+        JobList(jobs=[one for one in QUEUE if one.state == asked.query["state"]], next=None),
     )
 
     listed = json.loads(weft("jobs", "--json").stdout)["jobs"]
 
-    assert [one["id"] for one in listed] == [one["id"] for one in QUEUE[:4]]
+    assert [one["id"] for one in listed] == [one.id for one in QUEUE[:4]]
 
 
 def test_every_look_prints_at_80_columns(service: StandIn) -> None:
@@ -135,7 +147,7 @@ def test_every_look_prints_at_80_columns(service: StandIn) -> None:
 def test_cancel_and_drain_say_what_they_did(service: StandIn) -> None:
     assert weft("cancel", "first").stdout == "cancelled first\n"
     assert "ada is drained" in weft("drain", "ada").stdout
-    assert json.loads(weft("drain", "ada", "--json").stdout)["state"] == "drained"
+    assert json.loads(weft("drain", "ada", "--json").stdout) == {"done": "node ada is drained"}
 
 
 def test_cancelling_says_what_was_done_before_a_mistake(service: StandIn) -> None:
@@ -153,30 +165,38 @@ def test_without_a_service_a_command_says_how_to_start_one(
 def test_explain_reads_as_sentences(service: StandIn) -> None:
     service.answers["GET /jobs/first/explain"] = (
         200,
-        {
-            "state": "pending",
-            "reason": "asks for 4 GPUs, 1 is free",
-            "numbers": {"free": 1, "asked": 4},
-            "ahead": [{"id": "right", "gpus": 1}, {"id": "left", "gpus": 2}],
-            "cheapest_change": "ask for 1 GPU: it would start now",
-            "start": {"p10": 60, "p50": 200, "p90": 900},
-            "holds": None,
-        },
+        Explanation(
+            id="first",
+            state="pending",
+            reason="asks for 4 GPUs, 1 is free",
+            numbers={"free": 1, "asked": 4},
+            ahead=[
+                Ahead(id="right", name="right", tenant="", state="", gpus=1),
+                Ahead(id="left", name="left", tenant="", state="running", gpus=2),
+            ],
+            cheapest_change=Change(text="ask for 1 GPU: it would start now", fields={"gpus": 1}),
+            start=Start(p10=60, p50=200, p90=900, simulations=12),
+        ),
     )
 
     out = weft("explain", "first").stdout
 
     assert "first is pending" in out
-    assert "right (1 GPU), left (2 GPUs)" in out
+    assert "right (1 GPU), left (2 GPUs, running)" in " ".join(out.split())
     assert "in about 3.33 min, 8 of 10 times 60 s to 15 min" in out
     assert "ask for 1 GPU: it would start now" in out
 
 
 def test_plan_says_whether_a_job_would_start(service: StandIn) -> None:
-    held = [{"node": "ada", "gpus": [3], "kind": "cpu", "share": 1.0}]
     service.answers["POST /plan"] = (
         200,
-        {"starts_now": True, "allocation": held, "displaces": ["left"], "reason": "it is first"},
+        Planned(
+            starts_now=True,
+            allocation=[Part(node="ada", gpus=[3], kind="cpu", share=1.0)],
+            displaces=[Ahead(id="left", name="left", tenant="", state="running", gpus=1)],
+            reason="it is first",
+            start=None,
+        ),
     )
 
     out = weft("plan", "--", "python", "a.py").stdout

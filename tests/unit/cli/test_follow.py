@@ -9,6 +9,7 @@ from tests.unit.cli.stand_in import Asked, stand_in
 from weft.cli import follow
 from weft.cli.client import Client, Unreachable
 from weft.cli.follow import Follower, exit_code
+from weft.service.responses import StateWord
 
 PRINTED = {"1": b"one\ntwo\n", "2": b"three\n", "3": b"four\n"}
 
@@ -37,7 +38,7 @@ def test_output_is_whole_over_restarts_even_those_nobody_saw(
         last = ended.until_the_end()
 
     assert bytes(wrote) == b"one\ntwo\nthree\nfour\n"
-    assert last["state"] == "succeeded"
+    assert last.state == "succeeded"
     assert notes == [
         "pending",
         "running on 1 cpu (ada:0)",
@@ -71,5 +72,5 @@ def test_a_service_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -
         ("cancelled", "cancelled", 130),
     ],
 )
-def test_the_exit_code_is_the_jobs(state: str, reason: str, code: int) -> None:
+def test_the_exit_code_is_the_jobs(state: StateWord, reason: str, code: int) -> None:
     assert exit_code(job("j", state, reason=reason)) == code

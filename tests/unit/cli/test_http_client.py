@@ -5,23 +5,24 @@ from tests.unit.cli.stand_in import stand_in
 
 from weft.cli.client import Client, Refused, Unreachable, at, checked
 from weft.core.errors import EngineError, InvalidConfig
+from weft.service.responses import JobList, Made, Nodes
 
 
 def test_it_reads_address_and_token_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    with stand_in({"GET /cluster": (200, {"gpus": 4})}) as service:
+    with stand_in({"GET /nodes": (200, {"nodes": []})}) as service:
         monkeypatch.setenv("WEFT_URL", service.url + "/")
         monkeypatch.setenv("WEFT_TOKEN", "secret")
 
-        answer = Client().get("/cluster", state=None, limit=3)
+        answer = Client().get(Nodes, "/nodes", state=None, limit=3)
 
-    assert answer == {"gpus": 4}
+    assert answer == Nodes(nodes=[])
     assert service.asked[0].token == "Bearer secret"
     assert service.asked[0].query == {"limit": "3"}
 
 
 def test_where_nobody_answers_the_hint_is_to_start_a_service() -> None:
     with pytest.raises(Unreachable, match=r"no service answers at http://127.0.0.1:1") as found:
-        Client("http://127.0.0.1:1").get("/jobs")
+        Client("http://127.0.0.1:1").get(JobList, "/jobs")
 
     assert "`weft serve`" in found.value.hint
     assert not Client("http://127.0.0.1:1").healthy()
@@ -35,7 +36,7 @@ def test_a_refusal_without_a_hint_gets_one(status: int, hint: str) -> None:
         stand_in({"GET /jobs": (status, {"error": "no"})}) as service,
         pytest.raises(Refused, match="no") as found,
     ):
-        Client(service.url, "").get("/jobs")
+        Client(service.url, "").get(JobList, "/jobs")
 
     assert found.value.status == status
     assert hint in found.value.hint
@@ -47,7 +48,7 @@ def test_a_wrong_field_is_named_with_the_closest_one() -> None:
         stand_in({"POST /jobs": (422, told)}) as service,
         pytest.raises(Refused, match="gpu: unknown field") as found,
     ):
-        Client(service.url, "").post("/jobs", {"gpu": 1})
+        Client(service.url, "").post(Made, "/jobs", {"gpu": 1})
 
     assert found.value.field == "gpu"
     assert found.value.hint == "fields: ..."
@@ -59,7 +60,7 @@ def test_a_fault_of_the_service_is_not_the_users() -> None:
         stand_in({"GET /jobs": (500, b"boom")}) as service,
         pytest.raises(EngineError, match="500: boom"),
     ):
-        Client(service.url, "").get("/jobs")
+        Client(service.url, "").get(JobList, "/jobs")
 
 
 def test_what_answers_must_be_weft() -> None:
@@ -67,7 +68,7 @@ def test_what_answers_must_be_weft() -> None:
         stand_in({"GET /jobs": (200, b"<html>")}) as service,
         pytest.raises(EngineError, match="is not Weft"),
     ):
-        Client(service.url, "").get("/jobs")
+        Client(service.url, "").get(JobList, "/jobs")
 
 
 @pytest.mark.parametrize("url", ["localhost:7878", "ftp://x", "file:///etc/passwd", "http://"])

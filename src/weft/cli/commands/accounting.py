@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from weft.cli import options as o
 from weft.cli.view.errors import user_errors
+from weft.service.responses import Accounts, Tenant
 
 
 def accounting(
@@ -29,7 +29,7 @@ def accounting(
         if csv:
             write_bytes(client.raw("/accounting", format="csv"))
             return
-        found = client.get("/accounting", format="json")
+        found = client.get(Accounts, "/accounting", format="json")
     if as_json:
         print_json(found)
         return
@@ -37,32 +37,19 @@ def accounting(
     screen.print(used_table(found, screen.width))
 
 
-def used_table(found: Mapping[str, Any], width: int) -> Any:
+def used_table(found: Accounts, width: int) -> Any:
     """A row a tenant."""
     from weft.cli.view import words
     from weft.cli.view.tables import Column, fitted
     from weft.report.units import percent
 
-    tenants = by_tenant(found)
-    whole = sum(tenant["gpu_seconds"] for tenant in tenants) or 1.0
-    columns = [
-        Column("tenant", lambda row: str(row["tenant"] or "(none)"), most=32),
-        Column("jobs", lambda row: str(row["jobs"]), right=True),
-        Column("GPU time", lambda row: words.seconds(row["gpu_seconds"]), right=True),
-        Column("GPU hours", lambda row: f"{row['gpu_seconds'] / 3600:.3f}", drop=1, right=True),
-        Column("of all", lambda row: percent(row["gpu_seconds"] / whole), right=True),
+    tenants = sorted(found.tenants, key=lambda one: -one.gpu_seconds)
+    whole = sum(tenant.gpu_seconds for tenant in tenants) or 1.0
+    columns: list[Column[Tenant]] = [
+        Column("tenant", lambda row: row.tenant or "(none)", most=32),
+        Column("jobs", lambda row: str(row.jobs), right=True),
+        Column("GPU time", lambda row: words.seconds(row.gpu_seconds), right=True),
+        Column("GPU hours", lambda row: f"{row.gpu_seconds / 3600:.3f}", drop=1, right=True),
+        Column("of all", lambda row: percent(row.gpu_seconds / whole), right=True),
     ]
     return fitted(columns, tenants, width)
-
-
-def by_tenant(found: Any) -> list[dict[str, Any]]:
-    """Sums over the rows of jobs."""
-    from weft.cli.view.screen import rows
-
-    sums: dict[str, dict[str, Any]] = {}
-    for row in rows(found, "jobs"):
-        tenant = str(row.get("tenant") or "")
-        one = sums.setdefault(tenant, {"tenant": tenant, "jobs": 0, "gpu_seconds": 0.0})
-        one["jobs"] += 1
-        one["gpu_seconds"] += float(row.get("gpu_seconds") or 0.0)
-    return sorted(sums.values(), key=lambda one: -one["gpu_seconds"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 
 from weft.cli.demo_jobs import GRACE_S
 from weft.cli.view.errors import user_errors
+from weft.service.responses import ClusterAnswer, JobAnswer, Made, Nodes, PolicyAnswer
 
 if TYPE_CHECKING:
     from weft.cli.client import Client
@@ -92,15 +94,15 @@ class Show:
 
     def final(self) -> None:
         """Every job and how it ended."""
-        from weft.cli.pages import cluster_now, every_job
+        from weft.cli.pages import every_job
         from weft.cli.view.screen import console
         from weft.cli.view.status import jobs_table
 
         jobs = list(every_job(self.client))
-        self.good = all(job["state"] == "succeeded" for job in jobs)
+        self.good = all(job.state == "succeeded" for job in jobs)
         screen = console()
-        now = cluster_now(self.client.get("/cluster"))
-        ended = [{**job, "allocation": None} for job in jobs]
+        now = self.client.get(ClusterAnswer, "/cluster").now
+        ended = [replace(job, allocation=None) for job in jobs]
         screen.print()
         screen.print(jobs_table(ended, now, screen.width))
         took = time.monotonic() - self._began
@@ -112,17 +114,17 @@ class Show:
         ended = ("succeeded", "failed", "cancelled")
         return not self._to_come and all(state in ended for state in self._states.values())
 
-    def _jobs(self) -> list[dict[str, Any]]:
+    def _jobs(self) -> list[JobAnswer]:
         """Hand in what is due, then all jobs as they are."""
         from weft.cli.pages import every_job
 
         while self._to_come and time.monotonic() - self._began >= self._to_come[0].after:
             later = self._to_come.pop(0)
             self._choose(coming=1)
-            made = self.client.post("/jobs", later.body(self._scripts))
-            self._states[str(made["id"])] = "pending"
+            made = self.client.post(Made, "/jobs", later.body(self._scripts))
+            self._states[made.id] = "pending"
         jobs = list(every_job(self.client))
-        self._states |= {str(job["id"]): str(job["state"]) for job in jobs}
+        self._states |= {job.id: job.state for job in jobs}
         self._choose()
         return jobs
 
@@ -133,7 +135,7 @@ class Show:
 
         wanted = fitting(coming + sum(state not in ENDED for state in self._states.values()))
         if self._policy and wanted != self._policy:
-            self.client.put("/policy", {"policy": wanted})
+            self.client.put(PolicyAnswer, "/policy", {"policy": wanted})
             self._policy, self._said = wanted, SAID[wanted]
             if not self._attended:
                 self._tell(f"policy {wanted}: {self._said}")
@@ -142,32 +144,30 @@ class Show:
         from rich.console import Group
         from rich.text import Text
 
-        from weft.cli.pages import cluster_now
-        from weft.cli.view.screen import rows
         from weft.cli.view.status import board
 
         jobs = self._jobs()
-        cluster = self.client.get("/cluster")
-        nodes = rows(self.client.get("/nodes"), "nodes")
+        cluster = self.client.get(ClusterAnswer, "/cluster")
+        nodes = self.client.get(Nodes, "/nodes").nodes
         ended = sum(state == "succeeded" for state in self._states.values())
         foot = f"{ended} done, {len(self._to_come)} to come · {self.client.url} · Ctrl-C leaves"
-        seen = board(cluster, nodes, jobs, cluster_now(cluster), width)
+        seen = board(cluster, nodes, jobs, cluster.now, width)
         return Group(Text(self._said, style="italic"), seen, Text(), Text(foot, style="dim"))
 
-    def _tell_changes(self, jobs: list[dict[str, Any]]) -> None:
+    def _tell_changes(self, jobs: list[JobAnswer]) -> None:
         """A line for every job that changed, where nobody looks at a screen."""
         from weft.cli.follow import story
         from weft.cli.view import words
 
         for job in jobs:
-            name, text = str(job["id"]), story(job)
+            name, text = job.id, story(job)
             if self._stories.get(name) != text:
                 self._stories[name] = text
                 extra = [words.percent_done(job), words.batch(job), words.goodput(job)]
                 more = ", ".join(
                     f"{a} {b}".strip() for a, b in zip(LABELS, extra, strict=True) if b
                 )
-                self._tell(f"{job.get('name') or name}: {text}" + (f"; {more}" if more else ""))
+                self._tell(f"{job.name or name}: {text}" + (f"; {more}" if more else ""))
 
     def _tell(self, text: str) -> None:
         from weft.cli.view.screen import console
@@ -185,7 +185,7 @@ def end_all(client: Client, state: Path) -> None:
     from weft.cli.pages import active_jobs
 
     for job in active_jobs(client):
-        client.delete(at("jobs", str(job["id"])))
+        client.delete(at("jobs", job.id))
     deadline = time.monotonic() + GRACE_S + 5.0
     while time.monotonic() < deadline and any((state / "live").glob("*")):
         time.sleep(0.1)

@@ -9,6 +9,8 @@ import typer
 from weft.cli import options as o
 from weft.cli.commands.explain import JobId
 from weft.cli.view.errors import user_errors
+from weft.service.json_values import plain
+from weft.service.responses import ClusterAnswer, Events, JobAnswer, Part
 
 KNOWN = ("at", "event", "seq", "job")
 
@@ -20,17 +22,16 @@ def job(
 ) -> None:
     """Show one job: its state, what it holds, how far it is."""
     from weft.cli.client import Client, at
-    from weft.cli.pages import cluster_now
-    from weft.cli.view.screen import console, print_json, rows
+    from weft.cli.view.screen import console, print_json
     from weft.cli.view.status import job_details
 
     with user_errors():
         client = Client()
-        found = client.get(at("jobs", job))
-        story = rows(client.get(at("jobs", job, "events")), "events") if events else []
-        now = 0.0 if as_json else cluster_now(client.get("/cluster"))
+        found = client.get(JobAnswer, at("jobs", job))
+        story = client.get(Events, at("jobs", job, "events")).events if events else []
+        now = 0.0 if as_json else client.get(ClusterAnswer, "/cluster").now
     if as_json:
-        print_json({**found, "events": story} if events else found)
+        print_json({**plain(found), "events": story} if events else found)
         return
     screen = console()
     screen.print(job_details(found, now))
@@ -63,5 +64,10 @@ def decided(event: dict[str, Any], job: str) -> str:
     if job not in changes:
         return said
     on = changes[job]
-    where = "nothing" if on is None else words.where({"allocation": on["slices"]})
+    where = "nothing" if on is None else words.where([slice_part(one) for one in on["slices"]])
     return f"it holds {where}" + (f" ({said})" if said else "")
+
+
+def slice_part(one: dict[str, Any]) -> Part:
+    """Devices of an event as an answer has them."""
+    return Part(node=one["node"], gpus=one["gpus"], kind="", share=1.0)

@@ -8,6 +8,7 @@ import typer
 
 from weft.cli import options as o
 from weft.cli.view.errors import user_errors
+from weft.service.responses import ClusterAnswer, JobAnswer
 
 if TYPE_CHECKING:
     from weft.cli.client import Client
@@ -48,7 +49,7 @@ def jobs(
             screen.print(look(screen.width))
 
 
-def chosen(client: Client, state: str, tenant: str, everything: bool) -> list[dict[str, Any]]:
+def chosen(client: Client, state: str, tenant: str, everything: bool) -> list[JobAnswer]:
     """Jobs that were asked for, in order of submission."""
     from weft.cli.pages import active_jobs, every_job
     from weft.cli.view.words import ENDED
@@ -59,27 +60,26 @@ def chosen(client: Client, state: str, tenant: str, everything: bool) -> list[di
     found = list(every_job(client, state=state or None, **wanted))
     if everything or state:
         return found
-    late = [job["id"] for job in found if job["state"] in ENDED]
+    late = [job.id for job in found if job.state in ENDED]
     old = set(late[:-LAST])
-    return [job for job in found if job["id"] not in old]
+    return [job for job in found if job.id not in old]
 
 
 def _ended(client: Client) -> int:
     from weft.cli.view.words import ENDED
 
-    counts = client.get("/cluster").get("jobs") or {}
-    return sum(int(counts.get(state, 0)) for state in ENDED)
+    counts = client.get(ClusterAnswer, "/cluster").jobs
+    return sum(counts.get(state, 0) for state in ENDED)
 
 
-def shown(client: Client, found: list[dict[str, Any]], width: int) -> Any:
+def shown(client: Client, found: list[JobAnswer], width: int) -> Any:
     """A table, or a word where there is nothing."""
     from rich.console import Group
     from rich.text import Text
 
-    from weft.cli.pages import cluster_now
     from weft.cli.view.status import jobs_table, trouble
 
     if not found:
         return Text("no jobs; `weft run -- python train.py` starts one", style="dim")
-    cluster = client.get("/cluster")
-    return Group(*trouble(cluster), jobs_table(found, cluster_now(cluster), width))
+    cluster = client.get(ClusterAnswer, "/cluster")
+    return Group(*trouble(cluster), jobs_table(found, cluster.now, width))

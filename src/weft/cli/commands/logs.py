@@ -8,6 +8,7 @@ import typer
 
 from weft.cli.commands.explain import JobId
 from weft.cli.view.errors import user_errors
+from weft.service.responses import JobAnswer
 
 
 def logs(
@@ -31,8 +32,8 @@ def logs(
     remarks = notes()
     with user_errors():
         client = Client()
-        found = client.get(at("jobs", job))
-        last = attempt or int(found.get("attempt") or 0)
+        found = client.get(JobAnswer, at("jobs", job))
+        last = attempt or found.attempt
         follower = Follower(
             client,
             job,
@@ -47,5 +48,5 @@ def logs(
             except KeyboardInterrupt:
                 raise typer.Exit(130) from None
         elif not follower.catch_up(last):
-            why = found.get("reason") or f"it is {found['state']}"
+            why = found.reason or f"it is {found.state}"
             remarks.print(f"{job} has printed nothing ({why})", style="dim")

@@ -8,6 +8,7 @@ import typer
 
 from weft.cli import options as o
 from weft.cli.view.errors import user_errors
+from weft.service.responses import Done, Nodes
 
 NodeId = Annotated[str, typer.Argument(help="A machine (`weft nodes`).", metavar="NODE")]
 
@@ -16,18 +17,18 @@ def nodes(as_json: o.AsJson = False) -> None:
     """List the machines, what they have, and who is on them."""
     from weft.cli.client import Client
     from weft.cli.pages import active_jobs
-    from weft.cli.view.screen import console, print_json, rows
+    from weft.cli.view.screen import console, print_json
     from weft.cli.view.status import nodes_table
 
     with user_errors():
         client = Client()
-        found = rows(client.get("/nodes"), "nodes")
+        found = client.get(Nodes, "/nodes")
         held = [] if as_json else active_jobs(client)
     if as_json:
-        print_json({"nodes": found})
+        print_json(found)
         return
     screen = console()
-    screen.print(nodes_table(found, held, screen.width))
+    screen.print(nodes_table(found.nodes, held, screen.width))
 
 
 def drain(node: NodeId, as_json: o.AsJson = False) -> None:
@@ -51,7 +52,7 @@ def _tell(node: str, what: str, said: str, *, as_json: bool) -> None:
     from weft.cli.view.screen import console, print_json
 
     with user_errors():
-        answer = Client().post(at("nodes", node, what))
+        answer = Client().post(Done, at("nodes", node, what))
     if as_json:
         print_json(answer)
     else:

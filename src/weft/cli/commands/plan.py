@@ -9,6 +9,7 @@ from weft.cli.commands.submit import What, bodies, send
 from weft.cli.job_file import Flags
 from weft.cli.job_options import takes_flags
 from weft.cli.view.errors import user_errors
+from weft.service.responses import Planned
 
 
 @takes_flags
@@ -23,7 +24,7 @@ def plan(what: What, flags: Flags, as_json: o.AsJson = False) -> None:
     with user_errors():
         client = Client()
         jobs = bodies(what, flags)
-        answers = [send(client, path, body, "/plan") for path, body in jobs]
+        answers = [send(Planned, client, path, body, "/plan") for path, body in jobs]
     if as_json:
         print_json(answers[0] if len(answers) == 1 else answers)
         return
@@ -31,7 +32,7 @@ def plan(what: What, flags: Flags, as_json: o.AsJson = False) -> None:
         console().print(planned(path or str(body.get("name", "")), answer))
 
 
-def planned(name: str, answer: dict[str, Any]) -> Any:
+def planned(name: str, answer: Planned) -> Any:
     """The answer as a person reads it."""
     from rich.console import Group
     from rich.text import Text
@@ -40,22 +41,16 @@ def planned(name: str, answer: dict[str, Any]) -> Any:
     from weft.cli.view import words
     from weft.cli.view.tables import details
 
-    job = {"state": "", "allocation": answer.get("allocation")}
-    now = bool(answer.get("starts_now"))
+    now = answer.starts_now
     title = Text(f"{name}: ", style="bold")
     title.append("would start now" if now else "would wait", style="green" if now else "yellow")
-    displaced = ", ".join(_named(one) for one in answer.get("displaces") or ())
     told = details(
         [
-            ("holds", words.gpus(job)),
-            ("on", words.where(job)),
-            ("displaces", displaced),
-            ("reason", answer.get("reason")),
-            ("start", "" if now else interval(answer.get("start"))),
+            ("holds", words.gpus(answer.allocation)),
+            ("on", words.where(answer.allocation)),
+            ("displaces", ", ".join(one.id or one.name for one in answer.displaces)),
+            ("reason", answer.reason),
+            ("start", "" if now else interval(answer.start)),
         ]
     )
     return Group(title, told)
-
-
-def _named(one: Any) -> str:
-    return str(one.get("id", one)) if isinstance(one, dict) else str(one)

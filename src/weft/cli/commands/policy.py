@@ -8,6 +8,7 @@ import typer
 
 from weft.cli import options as o
 from weft.cli.view.errors import user_errors
+from weft.service.responses import PolicyAnswer
 
 
 def policy(
@@ -27,9 +28,12 @@ def policy(
 
     with user_errors():
         client = Client()
-        asked = {"policy": encode(read_policy(name))}
-        answer = client.put("/policy", asked) if name else client.get("/policy")
+        if name:
+            asked = {"policy": encode(read_policy(name))}
+            answer = client.put(PolicyAnswer, "/policy", asked)
+        else:
+            answer = client.get(PolicyAnswer, "/policy")
     if as_json:
         print_json(answer)
     else:
-        console().print(f"{answer['policy']}{' decides from now on' if name else ''}")
+        console().print(f"{answer.policy}{' decides from now on' if name else ''}")

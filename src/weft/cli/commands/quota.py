@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from weft.cli import options as o
 from weft.cli.view.errors import user_errors
 from weft.core.errors import InvalidConfig, UnknownName
+from weft.service.responses import QuotaAnswer
+
+if TYPE_CHECKING:
+    from weft.cli.client import Client
 
 quota = typer.Typer(help="Limits and weights of tenants (admins).", no_args_is_help=True)
 
@@ -25,7 +29,7 @@ def list_quotas(as_json: o.AsJson = False) -> None:
     from weft.cli.client import Client
 
     with user_errors():
-        found = Client().get("/quotas")
+        found = Client().get(QuotaAnswer, "/quotas")
     _show(found, as_json=as_json)
 
 
@@ -66,7 +70,7 @@ def set_quota(
         rules = _rules(client)
         for rule, value in told.items():
             rules[rule][tenant] = value
-        found = client.put("/quotas", rules)
+        found = client.put(QuotaAnswer, "/quotas", rules)
     _show(found, as_json=as_json)
 
 
@@ -84,16 +88,16 @@ def remove(tenant: Whose, as_json: o.AsJson = False) -> None:
             )
         for rule in RULES:
             rules[rule].pop(tenant, None)
-        found = client.put("/quotas", rules)
+        found = client.put(QuotaAnswer, "/quotas", rules)
     _show(found, as_json=as_json)
 
 
-def _rules(client: Any) -> dict[str, dict[str, float]]:
-    found = client.get("/quotas")
-    return {rule: dict(found[rule]) for rule in RULES}
+def _rules(client: Client) -> dict[str, dict[str, float]]:
+    found = client.get(QuotaAnswer, "/quotas")
+    return {"limits": found.limits, "weights": found.weights, "guaranteed": found.guaranteed}
 
 
-def _show(found: Mapping[str, Any], *, as_json: bool) -> None:
+def _show(found: QuotaAnswer, *, as_json: bool) -> None:
     from weft.cli.view.screen import console, print_json
     from weft.cli.view.tables import Column, fitted
 
@@ -101,19 +105,19 @@ def _show(found: Mapping[str, Any], *, as_json: bool) -> None:
         print_json(found)
         return
     screen = console()
-    named = sorted({name for field in (*RULES, "held") for name in found[field]})
+    named = sorted({*found.limits, *found.weights, *found.guaranteed, *found.held})
     if not named:
         screen.print("no rules: every tenant may hold all, and weighs the same", style="dim")
         return
 
-    def number(field: str) -> Any:
-        return lambda row: "" if row["is"] not in found[field] else f"{found[field][row['is']]:g}"
+    def number(values: Mapping[str, float]) -> Callable[[str], str]:
+        return lambda name: f"{values[name]:g}" if name in values else ""
 
-    columns = [
-        Column("tenant", lambda row: str(row["is"]), most=48),
-        Column("GPUs at most", number("limits"), right=True),
-        Column("weight", number("weights"), right=True),
-        Column("guaranteed", number("guaranteed"), right=True),
-        Column("holds", number("held"), right=True),
+    columns: list[Column[str]] = [
+        Column("tenant", lambda name: name, most=48),
+        Column("GPUs at most", number(found.limits), right=True),
+        Column("weight", number(found.weights), right=True),
+        Column("guaranteed", number(found.guaranteed), right=True),
+        Column("holds", number(found.held), right=True),
     ]
-    screen.print(fitted(columns, [{"is": name} for name in named], screen.width))
+    screen.print(fitted(columns, named, screen.width))

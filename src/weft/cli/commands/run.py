@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from weft.cli.job_file import Flags
 from weft.cli.job_options import takes_flags
 from weft.cli.view.errors import user_errors
+from weft.service.responses import Made
+
+if TYPE_CHECKING:
+    from weft.cli.client import Client
 
 INTERRUPTED = 130
 
@@ -41,7 +45,7 @@ def run(
         client = Client()
         # Whoever watches wants to see a mistake, not its repetition.
         body = {"retries": 0, **from_command(command, flags, os.environ)}
-        job = str(client.post("/jobs", body)["id"])
+        job = client.post(Made, "/jobs", body).id
         if detach:
             typer.echo(job)
             return
@@ -59,12 +63,11 @@ def run(
     raise typer.Exit(exit_code(ended))
 
 
-def leave(client: object, job: str) -> None:
+def leave(client: Client, job: str) -> None:
     """Cancel the job if its person says so."""
-    from weft.cli.client import Client, at
+    from weft.cli.client import at
     from weft.cli.view.screen import interactive, notes
 
-    assert isinstance(client, Client)
     typer.echo("", err=True)
     if interactive() and typer.confirm(f"cancel {job}?", default=False, err=True):
         client.delete(at("jobs", job))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -12,6 +12,12 @@ from weft.cli import options as o
 from weft.cli.job_file import Flags
 from weft.cli.job_options import takes_flags
 from weft.cli.view.errors import user_errors
+from weft.service.responses import Made
+
+if TYPE_CHECKING:
+    from weft.cli.client import Client
+
+T = TypeVar("T")
 
 FILES = (".yaml", ".yml", ".json")
 What = Annotated[
@@ -36,14 +42,14 @@ def submit(
 
     with user_errors():
         client = Client()
-        made = [send(client, path, body) for path, body in bodies(what, flags)]
+        made = [send(Made, client, path, body) for path, body in bodies(what, flags)]
     if as_json:
         print_json(made[0] if len(made) == 1 else made)
     elif quiet:
-        typer.echo("\n".join(str(one["id"]) for one in made))
+        typer.echo("\n".join(one.id for one in made))
     else:
         for one in made:
-            console().print(f"submitted {one['id']}; `weft logs -f {one['id']}` follows it")
+            console().print(f"submitted {one.id}; `weft logs -f {one.id}` follows it")
 
 
 def bodies(what: Sequence[str], flags: Flags) -> list[tuple[str, dict[str, Any]]]:
@@ -55,12 +61,12 @@ def bodies(what: Sequence[str], flags: Flags) -> list[tuple[str, dict[str, Any]]
     return [("", from_command(what, flags))]
 
 
-def send(client: Any, path: str, body: dict[str, Any], to: str = "/jobs") -> Any:
+def send(kind: type[T], client: Client, path: str, body: dict[str, Any], to: str = "/jobs") -> T:
     """The service's answer to a job; a mistake names the file."""
     from weft.cli.client import Refused
 
     try:
-        return client.post(to, body)
+        return client.post(kind, to, body)
     except Refused as error:
         if path:
             error.what = f"{path}: {error.what}"

@@ -8,6 +8,7 @@ import typer
 
 from weft.cli import options as o
 from weft.cli.view.errors import user_errors
+from weft.service.responses import NewToken, TokenAnswer, TokenList
 
 token = typer.Typer(help="Make, list and revoke tokens (admins).", no_args_is_help=True)
 
@@ -31,14 +32,16 @@ def create(
 
     with user_errors():
         told = {"tenant": tenant, "role": role, "name": name, "account": account}
-        made = Client().post("/tokens", {field: text for field, text in told.items() if text})
+        made = Client().post(
+            NewToken, "/tokens", {field: text for field, text in told.items() if text}
+        )
     if as_json:
         print_json(made)
     elif quiet:
-        typer.echo(made["token"])
+        typer.echo(made.token)
     else:
         screen = console()
-        screen.print(made["token"], soft_wrap=True)
+        screen.print(made.token, soft_wrap=True)
         screen.print(
             "keep it: it is not shown again; whoever has it sets WEFT_TOKEN to it", style="dim"
         )
@@ -49,26 +52,26 @@ def list_tokens(as_json: o.AsJson = False) -> None:
     """List tokens, without their secret part."""
     from weft.cli.client import Client
     from weft.cli.view import words
-    from weft.cli.view.screen import console, print_json, rows
+    from weft.cli.view.screen import console, print_json
     from weft.cli.view.tables import Column, fitted
 
     with user_errors():
-        found = rows(Client().get("/tokens"), "tokens")
+        found = Client().get(TokenList, "/tokens")
     if as_json:
-        print_json({"tokens": found})
+        print_json(found)
         return
     screen = console()
-    if not found:
+    if not found.tokens:
         screen.print("no tokens: everybody on this machine is an admin", style="dim")
         return
-    columns = [
-        Column("id", lambda row: str(row["id"])),
-        Column("role", lambda row: str(row.get("role", ""))),
-        Column("tenant", lambda row: str(row.get("tenant") or "")),
-        Column("name", lambda row: str(row.get("name") or ""), drop=1, most=24),
-        Column("created", lambda row: words.moment(row.get("created")), drop=2),
+    columns: list[Column[TokenAnswer]] = [
+        Column("id", lambda row: row.id),
+        Column("role", lambda row: row.role),
+        Column("tenant", lambda row: row.tenant),
+        Column("name", lambda row: row.name, drop=1, most=24),
+        Column("created", lambda row: words.moment(row.created), drop=2),
     ]
-    screen.print(fitted(columns, found, screen.width))
+    screen.print(fitted(columns, found.tokens, screen.width))
 
 
 @token.command()

@@ -29,12 +29,10 @@ def top(
             return
 
         def look(width: int) -> Any:
-            from weft.cli.pages import cluster_now
             from weft.cli.view.status import board
 
             seen = look_at(client)
-            now = cluster_now(seen["cluster"])
-            return board(seen["cluster"], seen["nodes"], seen["jobs"], now, width)
+            return board(seen.cluster, seen.nodes, seen.jobs, seen.cluster.now, width)
 
         screen = console()
         if once or not interactive():

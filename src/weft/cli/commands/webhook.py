@@ -8,6 +8,7 @@ import typer
 
 from weft.cli import options as o
 from weft.cli.view.errors import user_errors
+from weft.service.responses import HookAnswer, HookList, NewHook
 
 webhook = typer.Typer(help="Tell other services of state changes (admins).", no_args_is_help=True)
 
@@ -17,26 +18,26 @@ def list_webhooks(as_json: o.AsJson = False) -> None:
     """List webhooks, without their secrets."""
     from weft.cli.client import Client
     from weft.cli.view import words
-    from weft.cli.view.screen import console, print_json, rows
+    from weft.cli.view.screen import console, print_json
     from weft.cli.view.tables import Column, fitted
 
     with user_errors():
-        found = rows(Client().get("/webhooks"), "webhooks")
+        found = Client().get(HookList, "/webhooks")
     if as_json:
-        print_json({"webhooks": found})
+        print_json(found)
         return
     screen = console()
-    if not found:
+    if not found.webhooks:
         screen.print("no webhooks; `weft webhook add URL` makes one", style="dim")
         return
-    columns = [
-        Column("id", lambda row: str(row["id"])),
-        Column("url", lambda row: str(row["url"]), most=60),
-        Column("tenant", lambda row: str(row.get("tenant") or "(all)")),
-        Column("states", lambda row: ", ".join(row.get("states") or ()) or "(all)"),
-        Column("created", lambda row: words.moment(row.get("created")), drop=1),
+    columns: list[Column[HookAnswer]] = [
+        Column("id", lambda row: row.id),
+        Column("url", lambda row: row.url, most=60),
+        Column("tenant", lambda row: row.tenant or "(all)"),
+        Column("states", lambda row: ", ".join(row.states) or "(all)"),
+        Column("created", lambda row: words.moment(row.created), drop=1),
     ]
-    screen.print(fitted(columns, found, screen.width))
+    screen.print(fitted(columns, found.webhooks, screen.width))
 
 
 @webhook.command()
@@ -56,14 +57,14 @@ def add(
 
     with user_errors():
         body = {"url": url, "tenant": tenant or None, "states": state or []}
-        made = Client().post("/webhooks", body)
+        made = Client().post(NewHook, "/webhooks", body)
     if as_json:
         print_json(made)
     elif quiet:
-        typer.echo(made["id"])
+        typer.echo(made.id)
     else:
         screen = console()
-        screen.print(f"webhook {made['id']}, secret {made['secret']}", soft_wrap=True)
+        screen.print(f"webhook {made.id}, secret {made.secret}", soft_wrap=True)
         screen.print("keep the secret: it is not shown again", style="dim")
 
 

@@ -25,10 +25,12 @@ def what_if(
     from weft.cli.view.comparison import compared
     from weft.cli.view.screen import console, print_json
     from weft.core.codec import encode
+    from weft.service.responses import Comparison
 
     with user_errors():
         told = {"policy": encode(read_policy(policy)), "hours": hours}
-        answer = Client().post("/what-if", {name: one for name, one in told.items() if one})
+        body = {name: one for name, one in told.items() if one}
+        answer = Client().post(Comparison, "/what-if", body)
     if as_json:
         print_json(answer)
         return

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from weft.report.tables import COLUMNS
+from weft.service.responses import Comparison
 
 
-def compared(answer: Mapping[str, Any]) -> RenderableType:
+def compared(answer: Comparison) -> RenderableType:
     """A column a policy, a row a metric."""
-    policies: Mapping[str, Mapping[str, Any]] = answer.get("policies") or {}
+    policies = answer.policies
     table = Table(header_style="bold")
     table.add_column("", no_wrap=True)
     for name in policies:
@@ -26,6 +24,6 @@ def compared(answer: Mapping[str, Any]) -> RenderableType:
                 column.heading, *("" if one is None else column.write(one) for one in values)
             )
     parts: list[RenderableType] = [table]
-    if note := answer.get("note"):
-        parts.append(Text(str(note), style="dim"))
+    if answer.note:
+        parts.append(Text(answer.note, style="dim"))
     return Group(*parts)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from weft.service.responses import ClusterAnswer, JobAnswer, NodeAnswer, Nodes
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -50,13 +53,18 @@ def repeat(
             raise
 
 
-def look_at(client: Client) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Look:
     """The cluster, its nodes and the jobs that have not ended."""
-    from weft.cli.pages import active_jobs
-    from weft.cli.view.screen import rows
 
-    return {
-        "cluster": client.get("/cluster"),
-        "nodes": rows(client.get("/nodes"), "nodes"),
-        "jobs": active_jobs(client),
-    }
+    cluster: ClusterAnswer
+    nodes: list[NodeAnswer]
+    jobs: list[JobAnswer]
+
+
+def look_at(client: Client) -> Look:
+    """What there is now."""
+    from weft.cli.pages import active_jobs
+
+    nodes = client.get(Nodes, "/nodes").nodes
+    return Look(client.get(ClusterAnswer, "/cluster"), nodes, active_jobs(client))

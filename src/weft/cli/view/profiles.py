@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -21,12 +22,12 @@ def shown(found: Measured | PairTable, width: int) -> RenderableType:
 
 def _pairs(found: PairTable, width: int) -> RenderableType:
     names = [f"{one.model}:{one.batch}" for one in found.alone]
-    alone = [
+    alone: list[Column[dict[str, Any]]] = [
         Column("script", lambda row: row["name"]),
         Column("step alone", lambda row: ms(row["step_s"]), right=True),
         Column("memory", lambda row: f"{row['mem_gb']:.2f} GB", drop=1, right=True),
     ]
-    together = [
+    together: list[Column[dict[str, Any]]] = [
         Column("one", lambda row: row["one"]),
         Column("speed", lambda row: percent(row["speed_one"]), right=True),
         Column("beside", lambda row: row["other"]),
@@ -55,7 +56,7 @@ def _pairs(found: PairTable, width: int) -> RenderableType:
 
 
 def _script(measured: Measured, width: int) -> RenderableType:
-    columns = [
+    columns: list[Column[dict[str, Any]]] = [
         Column("batch", lambda row: f"{row['batch']:,}", right=True),
         Column("per GPU", lambda row: f"{row['per_gpu']:,}", drop=3, right=True),
         Column("accum.", lambda row: _micros(row["accumulate"]), drop=6, right=True),

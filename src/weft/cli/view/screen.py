@@ -10,6 +10,8 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from weft.service.json_values import plain
+
 
 def console() -> Console:
     """The terminal; nothing in job names or logs is taken for markup."""
@@ -22,8 +24,8 @@ def notes() -> Console:
 
 
 def print_json(body: Any) -> None:
-    """One JSON document."""
-    typer.echo(json.dumps(body, indent=1))
+    """One JSON document; answers of the service as it gave them."""
+    typer.echo(json.dumps(body, default=plain, indent=1))
 
 
 def write_bytes(chunk: bytes) -> None:
@@ -36,9 +38,3 @@ def write_bytes(chunk: bytes) -> None:
 def interactive() -> bool:
     """Whether a person sits in front."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-
-
-def rows(answer: Any, name: str) -> list[dict[str, Any]]:
-    """The list in an answer, bare or under its name."""
-    found = answer.get(name, []) if isinstance(answer, dict) else answer
-    return list(found or [])

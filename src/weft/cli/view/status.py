@@ -2,117 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from weft.cli.view import words
-from weft.cli.view.tables import MOST_NAME, Column, Row, details, fitted
+from weft.cli.view.tables import MOST_NAME, Column, details, fitted
 from weft.report.units import number
+from weft.service.responses import ClusterAnswer, JobAnswer, NodeAnswer, Notice
 
 DEVICES_SHOWN = 8
+NODE_STYLES = {"up": "green", "drained": "yellow", "down": "bold red"}
 
 
-def jobs_table(jobs: Iterable[Row], now: float, width: int) -> Table:
+def jobs_table(jobs: Iterable[JobAnswer], now: float, width: int) -> Table:
     """A row a job."""
-    return fitted(
-        [
-            Column("id", lambda job: str(job["id"])),
-            Column("name", named, drop=3, most=MOST_NAME),
-            Column("state", words.state),
-            Column("gpus", words.gpus, drop=1),
-            Column("batch", words.batch, drop=4, right=True),
-            Column("goodput", words.goodput, drop=5, right=True),
-            Column("done", words.percent_done, drop=4, right=True),
-            Column("for", lambda job: words.span(job, now), drop=2, right=True),
-            Column("restarts", lambda job: str(job.get("restarts") or ""), drop=8, right=True),
-            Column("tenant", lambda job: job.get("tenant") or "", drop=7, most=16),
-            Column("on", words.where, drop=9, most=24),
-            Column("reason", words.reason, drop=6, rest=True),
-        ],
-        jobs,
-        width,
-    )
+    columns: list[Column[JobAnswer]] = [
+        Column("id", lambda job: job.id),
+        Column("name", named, drop=3, most=MOST_NAME),
+        Column("state", lambda job: words.state(job.state)),
+        Column("gpus", lambda job: words.gpus(job.allocation), drop=1),
+        Column("batch", words.batch, drop=4, right=True),
+        Column("goodput", words.goodput, drop=5, right=True),
+        Column("done", words.percent_done, drop=4, right=True),
+        Column("for", lambda job: words.span(job, now), drop=2, right=True),
+        Column("restarts", lambda job: str(job.restarts or ""), drop=8, right=True),
+        Column("tenant", lambda job: job.tenant, drop=7, most=16),
+        Column("on", lambda job: words.where(job.allocation), drop=9, most=24),
+        Column("reason", words.reason, drop=6, rest=True),
+    ]
+    return fitted(columns, jobs, width)
 
 
-def named(job: Row) -> str:
+def named(job: JobAnswer) -> str:
     """The name, unless the id says it already."""
-    name = words.plain(job.get("name"))
-    return "" if str(job["id"]).startswith(name) else name
+    name = words.plain(job.name)
+    return "" if job.id.startswith(name) else name
 
 
-def job_details(job: Row, now: float) -> Table:
+def job_details(job: JobAnswer, now: float) -> Table:
     """Everything about one job."""
     return details(
         [
-            ("id", job["id"]),
+            ("id", job.id),
             ("name", named(job)),
-            ("state", words.state(job)),
-            ("reason", job.get("reason")),
+            ("state", words.state(job.state)),
+            ("reason", job.reason),
             ("asks for", words.asked(job)),
-            ("holds", words.gpus(job)),
-            ("on", words.where(job)),
+            ("holds", words.gpus(job.allocation)),
+            ("on", words.where(job.allocation)),
             ("progress", words.progress(job)),
             ("batch", words.batch(job)),
             ("goodput", words.goodput(job)),
-            ("restarts", job.get("restarts") or ""),
-            ("attempt", job.get("attempt") or ""),
-            ("tenant", job.get("tenant")),
-            ("user", job.get("user")),
-            ("priority", job.get("priority") or ""),
-            ("submitted", words.moment(job.get("submitted"))),
-            ("started", words.moment(job.get("started"))),
-            ("ended", words.moment(job.get("ended"))),
-            ("took" if job.get("ended") else "for", words.span(job, now)),
-            ("GPU time", words.seconds(job.get("gpu_seconds") or None)),
+            ("restarts", job.restarts or ""),
+            ("attempt", job.attempt or ""),
+            ("tenant", job.tenant),
+            ("user", job.user),
+            ("priority", job.priority),
+            ("submitted", words.moment(job.submitted)),
+            ("started", words.moment(job.started)),
+            ("ended", words.moment(job.ended)),
+            ("took" if job.ended else "for", words.span(job, now)),
+            ("GPU time", words.seconds(job.gpu_seconds or None)),
             ("command", words.command(job)),
-            *((f"{one['level']}", notice(one)) for one in job.get("notices") or ()),
+            *((one.level, notice(one)) for one in job.notices),
         ]
     )
 
 
-def notice(one: Row) -> Text:
+def notice(one: Notice) -> Text:
     """Something a job said that a person should read."""
-    style = {"error": "red", "warning": "yellow"}.get(str(one["level"]), "")
-    return Text(f"{words.moment(one['at'])}  {words.plain(one['text'])}", style=style)
+    style = {"error": "red", "warning": "yellow"}.get(one.level, "")
+    return Text(f"{words.moment(one.at)}  {words.plain(one.text)}", style=style)
 
 
-def nodes_table(nodes: Iterable[Row], jobs: Sequence[Row], width: int) -> Table:
+def nodes_table(nodes: Iterable[NodeAnswer], jobs: Sequence[JobAnswer], width: int) -> Table:
     """A row a machine, with who is on it."""
-    here = {node["id"]: _on(node["id"], jobs) for node in nodes}
-    return fitted(
-        [
-            Column("node", lambda node: str(node["id"]), most=32),
-            Column("state", _node_state),
-            Column("kind", lambda node: str(node.get("kind", ""))),
-            Column("gpus", lambda node: str(node["gpus"]), right=True),
-            Column("held", lambda node: str(_held(node["id"], jobs)), right=True),
-            Column("cpus", lambda node: _count(node.get("cpus")), drop=2, right=True),
-            Column("memory", lambda node: _gb(node.get("mem_gb")), drop=3, right=True),
-            Column("jobs", lambda node: ", ".join(label(j) for j in here[node["id"]]), drop=4),
-        ],
-        nodes,
-        width,
-    )
+    columns: list[Column[NodeAnswer]] = [
+        Column("node", lambda node: node.id, most=32),
+        Column("state", _node_state),
+        Column("kind", lambda node: node.kind),
+        Column("gpus", lambda node: str(node.gpus), right=True),
+        Column("held", lambda node: str(node.held), right=True),
+        Column("cpus", lambda node: _count(node.cpus), drop=2, right=True),
+        Column("memory", lambda node: _gb(node.mem_gb), drop=3, right=True),
+        Column("jobs", lambda node: ", ".join(map(label, _on(node.id, jobs))), drop=4),
+    ]
+    return fitted(columns, nodes, width)
 
 
-def label(job: Row) -> str:
+def label(job: JobAnswer) -> str:
     """What a job is called where there is little room."""
-    return words.plain(job.get("name") or job["id"])
+    return words.plain(job.name or job.id)
 
 
-def cluster_line(cluster: Mapping[str, Any], jobs: Sequence[Row]) -> Text:
+def cluster_line(cluster: ClusterAnswer, jobs: Sequence[JobAnswer]) -> Text:
     """The whole in one line."""
-    waiting = [job for job in jobs if job["state"] in ("pending", "preempted")]
-    running = [job for job in jobs if job["state"] in words.HOLDING]
-    goodput = sum(float(job.get("goodput") or 0.0) for job in running)
+    waiting = [job for job in jobs if job.state in ("pending", "preempted")]
+    running = [job for job in jobs if job.state in words.HOLDING]
+    goodput = sum(job.goodput or 0.0 for job in running)
     parts = [
-        (f"policy {cluster.get('policy', '?')}", "bold"),
-        (f"engine {str(cluster.get('engine', '?')).partition(':')[0]}", ""),
-        (f"{cluster.get('held', 0):g} of {cluster.get('gpus', 0)} held", ""),
+        (f"policy {cluster.policy}", "bold"),
+        (f"engine {cluster.engine.partition(':')[0]}", ""),
+        (f"{cluster.held:g} of {cluster.gpus} held", ""),
         (f"{len(running)} running", "green"),
         (f"{len(waiting)} waiting", "yellow" if waiting else ""),
     ]
@@ -125,24 +119,28 @@ def cluster_line(cluster: Mapping[str, Any], jobs: Sequence[Row]) -> Text:
     return line
 
 
-def devices_table(nodes: Sequence[Row], jobs: Sequence[Row]) -> Table:
+def devices_table(nodes: Sequence[NodeAnswer], jobs: Sequence[JobAnswer]) -> Table:
     """Who holds which device: a row a node, a cell a device, several jobs where it is shared."""
-    most = max((min(int(node["gpus"]), DEVICES_SHOWN) for node in nodes), default=0)
+    most = max((min(node.gpus, DEVICES_SHOWN) for node in nodes), default=0)
     table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
     table.add_column("", style="dim", no_wrap=True, max_width=16, overflow="ellipsis")
     for device in range(most):
         table.add_column(str(device), ratio=1, no_wrap=True, overflow="ellipsis")
     for node in nodes:
-        table.add_row(str(node["id"]), *_devices(node, jobs, most))
+        table.add_row(node.id, *_devices(node, jobs, most))
     return table
 
 
 def board(
-    cluster: Mapping[str, Any], nodes: Sequence[Row], jobs: Sequence[Row], now: float, width: int
+    cluster: ClusterAnswer,
+    nodes: Sequence[NodeAnswer],
+    jobs: Sequence[JobAnswer],
+    now: float,
+    width: int,
 ) -> RenderableType:
     """The live view: the cluster, its devices, who runs, who waits."""
-    active = [job for job in jobs if job["state"] in words.HOLDING]
-    queue = [job for job in jobs if job["state"] in ("pending", "preempted")]
+    active = [job for job in jobs if job.state in words.HOLDING]
+    queue = [job for job in jobs if job.state in ("pending", "preempted")]
     parts: list[RenderableType] = [
         cluster_line(cluster, jobs),
         *trouble(cluster),
@@ -160,68 +158,53 @@ def board(
     return Group(*parts)
 
 
-def trouble(cluster: Mapping[str, Any]) -> list[RenderableType]:
+def trouble(cluster: ClusterAnswer) -> list[RenderableType]:
     """What a person should know about the service itself; mostly nothing."""
-    said = cluster.get("trouble")
+    said = cluster.trouble
     return [Text(f"trouble: {words.plain(said)}", style="bold red")] if said else []
 
 
-def warnings(cluster: Mapping[str, Any]) -> list[RenderableType]:
+def warnings(cluster: ClusterAnswer) -> list[RenderableType]:
     """A line for each thing that is open to others; admins are told."""
-    return [Text(words.plain(said), style="yellow") for said in cluster.get("warnings") or ()]
+    return [Text(words.plain(said), style="yellow") for said in cluster.warnings]
 
 
-def queue_table(queue: Sequence[Row], now: float, width: int) -> Table:
+def queue_table(queue: Sequence[JobAnswer], now: float, width: int) -> Table:
     """Who waits, for how long, and why."""
-    return fitted(
-        [
-            Column("id", lambda job: str(job["id"])),
-            Column("name", named, drop=2, most=MOST_NAME),
-            Column("state", words.state),
-            Column("waits", lambda job: _waited(job, now), right=True),
-            Column("why", words.reason, drop=1, rest=True),
-        ],
-        queue,
-        width,
-    )
+    columns: list[Column[JobAnswer]] = [
+        Column("id", lambda job: job.id),
+        Column("name", named, drop=2, most=MOST_NAME),
+        Column("state", lambda job: words.state(job.state)),
+        Column("waits", lambda job: words.seconds(max(now - job.submitted, 0.0)), right=True),
+        Column("why", words.reason, drop=1, rest=True),
+    ]
+    return fitted(columns, queue, width)
 
 
-def _waited(job: Row, now: float) -> str:
-    return words.seconds(max(now - (job.get("submitted") or now), 0.0))
-
-
-def _devices(node: Row, jobs: Sequence[Row], most: int) -> list[Text]:
-    if node.get("state", "up") != "up":
-        return [Text(str(node["state"]), style="red")]
+def _devices(node: NodeAnswer, jobs: Sequence[JobAnswer], most: int) -> list[Text]:
+    if node.state != "up":
+        return [Text(node.state, style="red")]
     cells = []
-    for device in range(min(int(node["gpus"]), most)):
+    for device in range(min(node.gpus, most)):
         holders = [
             job
             for job in jobs
-            for part in job.get("allocation") or ()
-            if part["node"] == node["id"] and device in part["gpus"]
+            for part in job.allocation or ()
+            if part.node == node.id and device in part.gpus
         ]
         text = " + ".join(label(job) for job in holders)
         cells.append(Text(text or "·", style="green" if holders else "dim"))
     return cells
 
 
-def _on(node: str, jobs: Sequence[Row]) -> list[Row]:
+def _on(node: str, jobs: Sequence[JobAnswer]) -> list[JobAnswer]:
     return [
-        job
-        for job in jobs
-        if any(part["node"] == node and part["gpus"] for part in job.get("allocation") or ())
+        job for job in jobs if any(part.node == node and part.gpus for part in job.allocation or ())
     ]
 
 
-def _held(node: str, jobs: Sequence[Row]) -> int:
-    parts = (part for job in jobs for part in job.get("allocation") or ())
-    return len({gpu for part in parts if part["node"] == node for gpu in part["gpus"]})
-
-
-def _node_state(node: Row) -> Text:
-    state = str(node.get("state", "up"))
-    return Text(state, style={"up": "green", "drained": "yellow"}.get(state, "bold red"))
+def _node_state(node: NodeAnswer) -> Text:
+    return Text(node.state, style=NODE_STYLES[node.state])
 
 
 def _count(value: float | None) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rich import box
 from rich.console import Console
@@ -13,14 +13,15 @@ from rich.text import Text
 
 from weft.cli.view import words
 
-Row = Mapping[str, Any]
+Row = TypeVar("Row")
+
 MOST_NAME = 18
 LEAST_REST = 18
 GAP = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class Column(Generic[Row]):
     """A heading, how a row is written, and how early it is left out (0: never).
 
     `rest` takes the width that is left, after columns that matter less than it have gone, and
@@ -35,7 +36,7 @@ class Column:
     rest: bool = False
 
 
-def fitted(columns: Sequence[Column], rows: Iterable[Row], width: int) -> Table:
+def fitted(columns: Sequence[Column[Row]], rows: Iterable[Row], width: int) -> Table:
     """The rows with as many columns as `width` has room for; empty columns are left out."""
     held = [[as_text(column, row) for column in columns] for row in rows]
     shown = [
@@ -55,7 +56,7 @@ def fitted(columns: Sequence[Column], rows: Iterable[Row], width: int) -> Table:
     return _table(columns, held, shown, left)
 
 
-def as_text(column: Column, row: Row) -> Text:
+def as_text(column: Column[Row], row: Row) -> Text:
     """A cell; long ones are cut."""
     written = column.write(row)
     text = written if isinstance(written, Text) else Text(words.plain(written))
@@ -76,7 +77,7 @@ def details(pairs: Iterable[tuple[str, object]]) -> Table:
 
 
 def _table(
-    columns: Sequence[Column], held: list[list[Text]], shown: Sequence[int], left: int = 0
+    columns: Sequence[Column[Any]], held: list[list[Text]], shown: Sequence[int], left: int = 0
 ) -> Table:
     table = Table(
         box=box.SIMPLE_HEAD,
@@ -99,5 +100,5 @@ def _table(
     return table
 
 
-def _width(columns: Sequence[Column], held: list[list[Text]], shown: Sequence[int]) -> int:
+def _width(columns: Sequence[Column[Any]], held: list[list[Text]], shown: Sequence[int]) -> int:
     return Console(width=10_000).measure(_table(columns, held, shown)).maximum

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
 from rich.text import Text
 
 from weft.report.units import duration, number
+from weft.service.responses import JobAnswer, Part
 
 ENDED = ("succeeded", "failed", "cancelled")
 HOLDING = ("starting", "running", "checkpointing", "unknown")
@@ -24,50 +24,45 @@ STYLES = {
 }
 BAR = 20
 
-Job = Mapping[str, Any]
+Parts = Sequence[Part] | None
 
 
-def state(job: Job) -> Text:
+def state(word: str) -> Text:
     """The state, coloured by what it means."""
-    return Text(str(job["state"]), style=STYLES.get(str(job["state"]), ""))
+    return Text(word, style=STYLES.get(word, ""))
 
 
-def gpus(job: Job) -> str:
-    """How many devices of which kind it holds: `2 h200`, `1 cpu shared`."""
-    parts = job.get("allocation") or ()
-    count = sum(len(part["gpus"]) for part in parts)
+def gpus(held: Parts) -> str:
+    """How many devices of which kind it holds: `2 h200`, `1 cpu x 0.5` where it is shared."""
+    count = sum(len(part.gpus) for part in held or ())
     if not count:
         return ""
-    kinds = "+".join(dict.fromkeys(str(part.get("kind", "")) for part in parts))
-    share = "" if share_of(job) >= 1.0 else f" x {share_of(job):.2g}"
+    kinds = "+".join(dict.fromkeys(part.kind for part in held or ()))
+    share = "" if share_of(held) >= 1.0 else f" x {share_of(held):.2g}"
     return f"{count} {kinds}{share}"
 
 
-def reason(job: Job) -> str:
+def reason(job: JobAnswer) -> str:
     """Why it is in its state, where the state alone does not say it."""
-    said = plain(job.get("reason"))
-    return "" if said == job["state"] else said
+    said = plain(job.reason)
+    return "" if said == job.state else said
 
 
-def asked(job: Job) -> str:
+def asked(job: JobAnswer) -> str:
     """`2 GPUs`, `1 to 4 GPUs`."""
-    wanted = job.get("gpus")
-    if not isinstance(wanted, Mapping):
-        return ""
-    least, most = wanted["min"], wanted["max"]
+    least, most = job.gpus.min, job.gpus.max
     count = f"{least} to {most}" if least != most else f"{most}"
     return f"{count} GPU{'s' * (most != 1)}"
 
 
-def share_of(job: Job) -> float:
-    """Its claim on each device; 1 is the whole."""
-    return min((float(p.get("share") or 1.0) for p in job.get("allocation") or ()), default=1.0)
+def share_of(held: Parts) -> float:
+    """The claim on each device; 1 is the whole."""
+    return min((part.share for part in held or ()), default=1.0)
 
 
-def where(job: Job) -> str:
+def where(held: Parts) -> str:
     """Devices by node: `n0:0,1 n1:0`."""
-    parts = job.get("allocation") or ()
-    return " ".join(f"{part['node']}:{ranges(part['gpus'])}" for part in parts)
+    return " ".join(f"{part.node}:{ranges(part.gpus)}" for part in held or ())
 
 
 def ranges(numbers: list[int]) -> str:
@@ -81,42 +76,33 @@ def ranges(numbers: list[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
 
 
-def batch(job: Job) -> str:
+def batch(job: JobAnswer) -> str:
     """Samples of a step, where the job reports them."""
-    value = job.get("batch")
-    if isinstance(value, Mapping):
-        value = value.get("total") or value.get("init")
-    return "" if not value else f"{float(value):,.0f}"
+    return "" if not job.batch else f"{job.batch:,.0f}"
 
 
-def goodput(job: Job) -> str:
+def goodput(job: JobAnswer) -> str:
     """Useful samples a second, where the job reports them."""
-    value = job.get("goodput")
-    return "" if not value or job["state"] in ENDED else f"{number(float(value))}/s"
+    return "" if not job.goodput or job.state in ENDED else f"{number(job.goodput)}/s"
 
 
-def percent_done(job: Job) -> str:
+def percent_done(job: JobAnswer) -> str:
     """`45 %`, where the job reports it."""
-    value = job.get("progress")
-    return "" if value is None else f"{int(100 * min(max(float(value), 0.0), 1.0))} %"
+    return "" if job.progress is None else f"{int(100 * min(max(job.progress, 0.0), 1.0))} %"
 
 
-def progress(job: Job) -> str:
+def progress(job: JobAnswer) -> str:
     """A bar and a number, where the job reports how far it is."""
-    value = job.get("progress")
-    if value is None:
+    if job.progress is None:
         return ""
-    done = min(max(float(value), 0.0), 1.0)
-    full = round(done * BAR)
+    full = round(min(max(job.progress, 0.0), 1.0) * BAR)
     return f"{'━' * full}{'·' * (BAR - full)} {percent_done(job)}"
 
 
-def span(job: Job, now: float) -> str:
+def span(job: JobAnswer, now: float) -> str:
     """How long it has run, or waited if it never ran; the whole of it once it has ended."""
-    since = job.get("started") or job.get("submitted")
-    if since is None:
-        return ""
-    return seconds(max((job.get("ended") or now) - since, 0.0))
+    since = job.submitted if job.started is None else job.started
+    return seconds(max((job.ended or now) - since, 0.0))
 
 
 def seconds(value: float | None) -> str:
@@ -137,12 +123,11 @@ def moment(at: float | None) -> str:
     return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def command(job: Job) -> str:
+def command(job: JobAnswer) -> str:
     """The command as a shell would take it."""
     import shlex
 
-    said = job.get("command") or ()
-    return said if isinstance(said, str) else shlex.join(said)
+    return shlex.join(job.command)
 
 
 def plain(text: object) -> str:

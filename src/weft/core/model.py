@@ -9,12 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from math import isfinite
 from typing import NamedTuple, NewType
 
+from weft.core.errors import InvalidConfig
 from weft.core.launch import Launch
 
 JobId = NewType("JobId", str)
 NodeId = NewType("NodeId", str)
+
+MOST_GPUS = 1_000_000
+LEAST_SHARE = 0.01  # of a device; below it claims would drown in the ledger's rounding
+MOST_CPUS = 1e7
+MOST_MEM_GB = 1e8
+MOST = 1e15  # of any other number that a job brings along
 
 
 class Tier(IntEnum):
@@ -48,7 +56,8 @@ class Demand:
     """How many GPUs a job asks for, and which kinds will do.
 
     `gpus` is what the submitter asked for; rigid jobs have `min = max = gpus`. `kinds` empty
-    means any kind. `share` below 1 asks for that part of one GPU.
+    means any kind. `share` below 1 asks for that part of one GPU. Raises InvalidConfig for
+    numbers that no cluster could serve.
     """
 
     gpus: int = 1
@@ -62,6 +71,16 @@ class Demand:
             object.__setattr__(self, "min", self.gpus)
         if self.max == 0:
             object.__setattr__(self, "max", self.gpus)
+        if not 0 <= self.min <= self.gpus <= self.max <= MOST_GPUS:
+            raise InvalidConfig(
+                f"gpus: {self.gpus}, from {self.min} to {self.max}, cannot be asked for",
+                hint=f"0 <= min <= gpus <= max <= {MOST_GPUS}, in whole numbers",
+            )
+        if not LEAST_SHARE <= self.share <= 1.0:
+            raise InvalidConfig(
+                f"share: {self.share:g} of a GPU cannot be asked for",
+                hint=f"share is from {LEAST_SHARE:g} to 1",
+            )
 
     @property
     def rigid(self) -> bool:
@@ -82,8 +101,9 @@ class BatchRange:
 class Job:
     """A training job as submitted; it never changes.
 
-    `shareable` false keeps everybody else off its devices. `launch` None: only simulators can
-    run it.
+    `cpus` and `mem_gb` are of the whole job on all its nodes; None asks for its devices' part of
+    the host. `shareable` false keeps everybody else off its devices. `launch` None: only
+    simulators can run it. Raises InvalidConfig for numbers that mean nothing.
     """
 
     id: JobId
@@ -102,6 +122,19 @@ class Job:
     preemptible: bool = True
     shareable: bool = True
     launch: Launch | None = None
+
+    def __post_init__(self) -> None:
+        if self.cpus is not None:
+            _check(self.id, "cpus", self.cpus, 0.0, MOST_CPUS)
+        if self.mem_gb is not None:
+            _check(self.id, "mem_gb", self.mem_gb, 0.0, MOST_MEM_GB)
+        if self.deadline is not None:
+            _check(self.id, "deadline", self.deadline, 0.0, MOST)
+        if self.priority:
+            _check(self.id, "priority", self.priority, -MOST, MOST)
+        for name, value in self.hints.items():
+            if not isfinite(value):
+                _check(self.id, f"hints.{name}", value, -MOST, MOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,3 +213,11 @@ class Meter:
     def at(self, now: float) -> float:
         """The reading at `now`."""
         return self.base + self.rate * (now - self.since)
+
+
+def _check(job: JobId, name: str, value: float, least: float, most: float) -> None:
+    """Raise InvalidConfig for a number out of range, or for none at all (nan)."""
+    if not least <= value <= most:
+        raise InvalidConfig(
+            f"job {job!r}: {name} is {value:g}", hint=f"{name} is from {least:g} to {most:g}"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from math import inf
 
 from weft.core.about import Controls, Needs
 from weft.core.cluster import Cluster
@@ -18,6 +19,7 @@ from weft.core.events import (
     StartFailed,
     Stopped,
 )
+from weft.core.free import EPS
 from weft.core.knowledge import Predictor
 from weft.core.model import Job
 from weft.core.policy import Policy
@@ -34,12 +36,8 @@ OF_ATTEMPT = (Started, StartFailed, Stopped, Finished, Failed, Reported, Saved, 
 def check_job(job: Job, cluster: Cluster) -> None:
     """Raise InvalidConfig for a job that could never run on `cluster`."""
     demand = job.demand
-    if not 1 <= demand.min <= demand.gpus <= demand.max or not 0.0 < demand.share <= 1.0:
-        raise InvalidConfig(
-            f"job {job.id!r} asks for {demand.gpus} GPUs, {demand.min} to {demand.max}, "
-            f"share {demand.share:g}",
-            hint="1 <= min <= gpus <= max, and 0 < share <= 1",
-        )
+    if demand.min < 1:
+        raise InvalidConfig(f"job {job.id!r}: gpus is {demand.min}", hint="ask for at least 1 GPU")
     if demand.kinds and not set(demand.kinds) & set(cluster.kinds):
         raise InvalidConfig(
             f"job {job.id!r} runs on {', '.join(demand.kinds)} only",
@@ -52,6 +50,28 @@ def check_job(job: Job, cluster: Cluster) -> None:
             f"job {job.id!r} asks for {demand.min} GPUs of one kind; there are {room}",
             hint=f"ask for at most {room}",
         )
+    _check_host(job, cluster)
+
+
+def _check_host(job: Job, cluster: Cluster) -> None:
+    """Raise InvalidConfig for more CPU cores or memory than its devices could come with."""
+    kinds = job.demand.kinds or cluster.kinds
+    for field, unit, asked in (("cpus", "CPUs", job.cpus), ("mem_gb", "GB", job.mem_gb)):
+        if not asked:
+            continue
+        most = max(_most_host(cluster, kind, field, job.demand.max) for kind in kinds)
+        if asked > most + EPS:
+            raise InvalidConfig(
+                f"job {job.id!r}: {field} is {asked:g}, but the nodes for its "
+                f"{job.demand.max} GPUs have {most:g} {unit} at most",
+                hint=f"ask for at most {most:g}, or leave {field} out",
+            )
+
+
+def _most_host(cluster: Cluster, kind: str, field: str, gpus: int) -> float:
+    """What so many devices could bring: the largest nodes of a kind, at least a device on each."""
+    have = [n.cpus if field == "cpus" else n.mem_gb for n in cluster.nodes if n.kind == kind]
+    return inf if not all(have) else sum(sorted(have, reverse=True)[:gpus])
 
 
 def policy_of(spec: PartSpec) -> Policy:

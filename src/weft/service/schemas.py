@@ -14,13 +14,22 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from weft.core.launch import DEFAULT_GRACE_S, Launch
-from weft.core.model import BatchRange, Demand, Job, JobId, Tier
+from weft.core.model import (
+    LEAST_SHARE,
+    MOST_CPUS,
+    MOST_GPUS,
+    MOST_MEM_GB,
+    BatchRange,
+    Demand,
+    Job,
+    JobId,
+    Tier,
+)
 from weft.service.responses import PriorityWord
 
 GUARANTEED: Literal["guaranteed"] = "guaranteed"
 PRIORITIES: dict[PriorityWord, float] = {GUARANTEED: 1.0, "normal": 0.0, "opportunistic": -1.0}
 WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-MOST_GPUS = 1_000_000
 MOST_TEXT = 131_072
 DEFAULT_TENANT = "default"
 
@@ -60,6 +69,9 @@ FilePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_
 Count = Annotated[int, Field(ge=1, le=MOST_GPUS, strict=True)]
 Positive = Annotated[float, Field(gt=0.0, le=1e12, allow_inf_nan=False, strict=True)]
 Whole = Annotated[float, Field(ge=0.0, le=1e12, allow_inf_nan=False, strict=True)]
+Share = Annotated[float, Field(ge=LEAST_SHARE, le=1.0, allow_inf_nan=False)]
+Cpus = Annotated[float, Field(gt=0.0, le=MOST_CPUS, allow_inf_nan=False, strict=True)]
+MemGb = Annotated[float, Field(gt=0.0, le=MOST_MEM_GB, allow_inf_nan=False, strict=True)]
 Number = Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False, strict=True)]
 
 
@@ -139,15 +151,15 @@ class JobFile(Strict):
     gpus: Count | Gpus = 1
     kinds: Annotated[list[Word], Field(max_length=32)] = Field(default_factory=list)
     batch: Batch | None = None
-    share: Literal["allowed", "never"] | Annotated[float, Field(gt=0.0, le=1.0)] = "allowed"
+    share: Literal["allowed", "never"] | Share = "allowed"
     tenant: Word | None = None
     user: Name | None = None
     model: Annotated[str, Field(max_length=128), AfterValidator(printable)] = ""
     priority: PriorityWord = "normal"
     checkpoint: Checkpoint | None = None
     preemptible: bool | None = None
-    cpus: Positive | None = None
-    mem_gb: Positive | None = None
+    cpus: Cpus | None = None
+    mem_gb: MemGb | None = None
     deadline_s: Positive | None = None
     retries: Annotated[int, Field(ge=0, le=1000, strict=True)] = 3
     backoff_s: Annotated[float, Field(ge=0.0, le=3600.0, allow_inf_nan=False)] = 2.0

@@ -97,9 +97,14 @@ class _Pods:
             submitted,
             demand(part if gpus == 1 and 0 < part < 1 else gpus, 1, kinds),
             tier=Tier.OPPORTUNISTIC if best_effort else Tier.GUARANTEED,
-            cpus=table.number(row, self.cpu) / 1000,
-            mem_gb=table.number(row, self.mem) / 1024,
+            cpus=_of(table.optional(row, self.cpu), 1000),
+            mem_gb=_of(table.optional(row, self.mem), 1024),
         )
+
+
+def _of(count: float | None, unit: int) -> float | None:
+    """A count in larger units; None stays unknown."""
+    return None if count is None else count / unit
 
 
 def _spot_job(table: Table, row: list[str]) -> Pair:
@@ -107,14 +112,14 @@ def _spot_job(table: Table, row: list[str]) -> Pair:
     each = table.count(row, table.index("gpu_request"))
     kind = table.text(row, table.index("gpu_model")).lower().partition("-sxm")[0]
     spot = table.text(row, table.index("job_type")).lower() == "spot"
-    cpus = table.number(row, table.maybe("cpu_request"))
+    cpus = table.optional(row, table.maybe("cpu_request"))
     job = Job(
         JobId(row[table.index("job_name")]),
         table.number(row, table.index("submit_time")),
         demand(each, workers, (kind,) if kind else ()),
         tenant=table.text(row, table.maybe("organization")),
         tier=Tier.OPPORTUNISTIC if spot else Tier.GUARANTEED,
-        cpus=None if cpus != cpus else cpus * workers,
+        cpus=None if cpus is None else cpus * workers,
     )
     return job, Truth(table.number(row, table.index("duration")))
 

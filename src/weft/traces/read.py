@@ -23,7 +23,11 @@ def load(path: Path, options: Options = DEFAULTS) -> Trace:
         found = " and ".join(f"{form.name} ({files[0].path})" for form, files in claims)
         raise TraceError(f"{path}: holds several traces: {found}", hint="name one of the files")
     form, files = claims[0]
-    return finish(_name(path), form.load(files, options), options)
+    try:
+        draft = form.load(files, options)
+    except InvalidConfig as error:  # a job that no cluster could run
+        raise TraceError(f"{path}: {error.what}", hint=error.hint) from error
+    return finish(_name(path), draft, options)
 
 
 def recognise(path: Path) -> Format:

@@ -66,7 +66,7 @@ FULL_JOB = Job(
     shareable=False,
     cpus=4.0,
     mem_gb=16.0,
-    hints={"duration_s": 60.0, "skew": math.inf},
+    hints={"duration_s": 60.0, "skew": 4.5},
     launch=Launch(
         ("python", "train.py", "--name", "a b\n"),
         workdir="/tmp/w",

@@ -118,3 +118,28 @@ def test_an_id_made_from_any_name_is_one_word(name: str) -> None:
 
     assert JobFile.model_validate({"id": made}).id == made
     assert made != new_id(name)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"share": 1e-300},
+        {"share": 0.001},
+        {"share": float("nan")},
+        {"cpus": -1.0},
+        {"cpus": 1e9},
+        {"cpus": float("nan")},
+        {"mem_gb": 1e9},
+        {"mem_gb": float("inf")},
+        {"deadline_s": float("nan")},
+        {"hints": {"duration_s": float("nan")}},
+    ],
+)
+def test_numbers_that_would_trouble_every_decision_are_refused_by_field(
+    fields: dict[str, Any],
+) -> None:
+    with pytest.raises(ValidationError) as refused:
+        read(command=["true"], **fields)
+
+    (name,) = fields
+    assert {str(error["loc"][0]) for error in refused.value.errors()} == {name}

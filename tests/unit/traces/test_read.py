@@ -157,3 +157,13 @@ def test_workloads_are_listed_with_their_origin() -> None:
 
     assert {"philly", "venus", "pai", "kalos", "gavel", "tiny-20", "scale-1m"} <= set(listed)
     assert all(about and "\n" not in about for about in listed.values())
+
+
+def test_a_share_that_no_device_could_count_is_an_error_that_names_the_file_and_the_field(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("id,submit_s,num_gpus,duration_s\na,0,0.0001,60\n")
+
+    with pytest.raises(TraceError, match=r"jobs\.csv.*share: 0\.0001"):
+        load(path)

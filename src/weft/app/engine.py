@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -28,8 +29,12 @@ def build_engine(
     slots: int = 0,
     pass_env: tuple[str, ...] = (),
     users: Mapping[str, Identity] = NOBODY,
+    seconds: Callable[[], float] = time.monotonic,
 ) -> Engine:
-    """The engine that is described; `slots` 0 leaves their number to it."""
+    """The engine that is described; `slots` 0 leaves their number to it.
+
+    `seconds` is how time passes for an engine that only simulates it.
+    """
     spec = read_spec("engine", described)
     name, params = spec.name, spec.params
     wants: Wants = find("engine", name).wants
@@ -49,7 +54,7 @@ def build_engine(
             raise InvalidConfig(f"engine {name!r} runs no jobs as users", hint="drop --users")
         given["users"] = users
     if Wants.PHYSICS in wants:
-        given |= {"perf": Replay(), "coupling": coupled}
+        given |= {"perf": Replay(), "coupling": coupled, "seconds": seconds}
     engine: Engine = build("engine", spec, **given)
     return engine
 

@@ -35,7 +35,7 @@ class Wants(Flag):
     SLOTS = auto()  # `slots`: CPU slots where there are no GPUs
     VARIABLES = auto()  # `pass_env`: names of our own variables that jobs are given
     USERS = auto()  # `users`: whom jobs run as, by account or tenant
-    PHYSICS = auto()  # `perf` and `coupling`: speeds of jobs alone and beside each other
+    PHYSICS = auto()  # `perf`, `coupling`, `seconds`: speeds alone and beside others, time
 
 
 @dataclass(frozen=True, slots=True)

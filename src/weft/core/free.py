@@ -76,6 +76,16 @@ class Free:
         """Wholly free devices of one node, by its position in the cluster."""
         return self._mask[node].bit_count()
 
+    def idle_mask(self, node: int) -> int:
+        """The same as a bit mask of their numbers."""
+        return self._mask[node]
+
+    def claimed(self, node: int, gpu: int) -> float:
+        """The part of a device that guaranteed jobs have been promised, from 0 to 1."""
+        if self._mask[node] >> gpu & 1:
+            return 0.0
+        return self._claims.get((node, gpu), WHOLE) / WHOLE
+
     def best_fit(self, kind: str, count: int) -> int | None:
         """The node with the fewest free devices that still has `count`; None if there is none."""
         bits = self._bits[self.kinds.index(kind)]
@@ -139,10 +149,16 @@ class Free:
     # ---- building
 
     def slice(self, node: int, count: int, share: float = 1.0) -> Slice:
-        """The first `count` free devices of a node, with their part of the host."""
+        """The first `count` free devices of a node, with their part of the host.
+
+        PlanError if there are fewer.
+        """
         mask = self._mask[node]
+        if (extra := mask.bit_count() - count) < 0:
+            name = self.cluster.nodes[node].id
+            raise PlanError(f"{name} has {mask.bit_count()} free GPUs, not {count}")
         chosen = mask
-        for _ in range(mask.bit_count() - count):
+        for _ in range(extra):
             chosen &= ~(1 << (chosen.bit_length() - 1))
         return self.slice_of(node, chosen, share)
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
@@ -51,7 +52,7 @@ from weft.core.scheduler import Scheduler
 from weft.core.spec import PartSpec
 from weft.runtime.admit import admit_policy, check_job, policy_of, taken
 from weft.runtime.backoff import Backoff
-from weft.runtime.clock import Clock
+from weft.runtime.clock import Clock, Seconds
 from weft.runtime.decision import Decisions
 from weft.runtime.follow import follow
 from weft.runtime.ledger import Ledger
@@ -85,6 +86,7 @@ class Driver:
         knowledge: Callable[[], Knowledge] = Knowledge,
         seed: int = 0,
         snapshot_every: int = 5_000,
+        seconds: Seconds = time.monotonic,
     ) -> None:
         self.engine, self.store = engine, store
         self._asked_policy = policy
@@ -99,6 +101,7 @@ class Driver:
         self._inbox, self._noted = Asked(), list[tuple[float, Event]]()
         self.incoming: dict[JobId, Job] = {}  # submitted, and not yet on disk
         self._wake: float | None = None
+        self._seconds = seconds
         self._clock = Clock()
         self._decisions = Decisions(self._clock)
         self._all_nodes: dict[NodeId, Node] = {}
@@ -116,7 +119,7 @@ class Driver:
         self._bell, self._changed = asyncio.Event(), asyncio.Event()
         self._known = known = await asyncio.to_thread(recover, self.store, self._make)
         policy = self._admit(self._asked_policy or known.policy)
-        self._clock = Clock(self.engine.speed, known.at)
+        self._clock = Clock(self.engine.speed, known.at, self._seconds)
         self._decisions = Decisions(self._clock)
         self._wake = self.scheduler.state.wake_at
         nodes = await self.engine.nodes()

@@ -66,6 +66,9 @@ class SimulatedEngine:
     coupling: Callable[[Cluster, DeviceSharing], Coupling] | None = field(
         default=None, kw_only=True, metadata={"settable": False}
     )
+    seconds: Callable[[], float] = field(
+        default=time.monotonic, kw_only=True, metadata={"settable": False}
+    )
 
     wants = Wants.PHYSICS
 
@@ -82,7 +85,7 @@ class SimulatedEngine:
         self._due: list[tuple[float, int, Attempt, int]] = []
         self._awaited: dict[Attempt, int] = {}
         self._order = 0
-        self._began = time.monotonic()
+        self._began = self.seconds()
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
         self._bell = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
@@ -211,7 +214,7 @@ class SimulatedEngine:
         )
 
     def _now(self) -> float:
-        return (time.monotonic() - self._began) * self.speed
+        return (self.seconds() - self._began) * self.speed
 
     def _caught_up(self) -> float:
         """Now, with everything behind that was due before: neighbours change in order of time."""

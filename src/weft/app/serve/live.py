@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from weft.engines.users_file import read_users
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.training.learner import Learner
 from weft.runtime.admit import check_job
+from weft.runtime.clock import Seconds
 from weft.runtime.driver import Driver
 from weft.runtime.ledger import JobRecord
 from weft.runtime.status import JobStatus, active_words
@@ -88,7 +90,7 @@ def as_named(policy: PartSpec) -> PartSpec:
 class Live:
     """A running scheduler: the driver, its store, and the rules of tenants."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, seconds: Seconds = time.monotonic) -> None:
         self.settings = settings
         self.engine = read_spec("engine", settings.engine)
         self.quotas = Quotas()
@@ -105,6 +107,7 @@ class Live:
             slots=settings.slots,
             pass_env=settings.pass_env,
             users=self.users,
+            seconds=seconds,
         )
         self.store: Store = MemoryStore() if folder is None else SqliteStore(folder / LOG_FILE)
         self.driver = Driver(
@@ -117,6 +120,7 @@ class Live:
                 colocated_on(engine, self._cluster, settings.pairs),
                 Learner(),
             ),
+            seconds=seconds,
         )
 
     @property

@@ -14,7 +14,7 @@ from weft.core.plan import Plan
 from weft.core.policy import Policy
 from weft.core.table import Bools
 from weft.core.view import View
-from weft.pieces.wrap.fits import fits
+from weft.pieces.wrap.among import decide_among
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,7 @@ class Firm:
         view.free.rollback(mark)
         if not any(_moves(view, plan, firm, job) for job in plan.changes):
             return plan
-        without = self.inner.decide(view.without(firm))
-        view.free.rollback(mark)
-        if fits(view, without):
-            return without
-        return Plan(wake_at=plan.wake_at, memory=plan.memory, reasons=plan.reasons)
+        return decide_among(self.inner, view.without(firm))
 
 
 def _moves(view: View, plan: Plan, firm: Bools, job: JobId) -> bool:

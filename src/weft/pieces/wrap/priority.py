@@ -17,7 +17,8 @@ from weft.core.plan import Plan
 from weft.core.policy import Policy
 from weft.core.table import Bools, Column
 from weft.core.view import View
-from weft.pieces.wrap.fits import carried_out, fits
+from weft.pieces.wrap.among import decide_among
+from weft.pieces.wrap.fits import carried_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +43,12 @@ class Priority:
         if not len(levels) or (len(levels) == 1 and not (filler & (rank < levels[0])).any()):
             return self.inner.decide(view)
         lower = waiting & (rank < levels[0])
-        plan = self._first(view, lower)
+        plan = decide_among(self.inner, view.without(lower))
         blocked = waiting & ~lower & ~_starts(view, plan)
         if blocked.any() and (more := self._instead(view, lower, filler & (rank < levels[0]))):
             plan = more
             blocked = waiting & ~lower & ~_starts(view, plan)
         return plan if blocked.any() else self._rest(view, plan)
-
-    def _first(self, view: View, hidden: Bools) -> Plan:
-        mark = view.free.mark()
-        plan = self.inner.decide(view.without(hidden))
-        view.free.rollback(mark)
-        return plan
 
     def _instead(self, view: View, lower: Bools, filler: Bools) -> Plan | None:
         """The highest class where fillers give way to it; None if that starts nobody."""
@@ -66,7 +61,7 @@ class Priority:
             assert on is not None
             held[view.job(row).id] = on
             view.free.give(on)
-        plan = self.inner.decide(view.without(lower | filler))
+        plan = decide_among(self.inner, view.without(lower | filler))
         view.free.rollback(mark)
         if not _starts(view, plan).any():
             return None
@@ -81,13 +76,10 @@ class Priority:
         try:
             if not carried_out(view, plan):
                 return plan
-            before = view.free.mark()
-            more = self.decide(replace(view.without(beside), memory=None))
-            view.free.rollback(before)
-            fitting = fits(view, more)
+            more = decide_among(self, replace(view.without(beside), memory=None))
         finally:
             view.free.rollback(mark)
-        return replace(plan, changes={**plan.changes, **more.changes}) if fitting else plan
+        return replace(plan, changes={**plan.changes, **more.changes})
 
 
 FILLER = float(Tier.OPPORTUNISTIC)

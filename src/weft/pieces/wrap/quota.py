@@ -20,7 +20,8 @@ from weft.core.plan import Plan
 from weft.core.policy import Policy
 from weft.core.table import Bools, Column
 from weft.core.view import View
-from weft.pieces.wrap.fits import carried_out, fits
+from weft.pieces.wrap.among import decide_among
+from weft.pieces.wrap.fits import carried_out
 from weft.pieces.wrap.rules import ANY, Rules, fill, read_rules
 
 TRIES = 6
@@ -116,10 +117,9 @@ class Quota:
             if not carried_out(view, plan):
                 return plan
             _, more = self._within(view, rules, {}, memory, Shape(beside), plan)
-            fitting = fits(view, more)
         finally:
             view.free.rollback(mark)
-        return replace(plan, changes={**plan.changes, **more.changes}) if fitting else plan
+        return replace(plan, changes={**plan.changes, **more.changes})
 
     def _within(
         self,
@@ -143,11 +143,7 @@ class Quota:
         return shape, self._ask(view, shape, memory)
 
     def _ask(self, view: View, shape: Shape, memory: object) -> Plan:
-        mark = view.free.mark()
-        try:
-            return self.inner.decide(shape.view(view, memory))
-        finally:
-            view.free.rollback(mark)
+        return decide_among(self.inner, shape.view(view, memory))
 
 
 class Check:

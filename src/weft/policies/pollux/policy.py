@@ -99,6 +99,8 @@ class Pollux:
         if not len(view.table) or not view.cluster.gpus:
             return Plan()
         machines = Machines.of(view)
+        if not machines.capacity.any():
+            return Plan(memory=view.memory)  # all of it is in others' hands
         held = machines.held(view)
         pinned = ~view.preemptible() & view.running()
         order = np.lexsort((view.service(), ~pinned))

@@ -76,7 +76,11 @@ def offers_of(view: View, ladder: Ladder) -> Found:
     for i, size in enumerate(sizes):
         need[i, kinds[size.kind]] = _need(view, size)
     owner = np.array([size.row for size in sizes], dtype=np.intp)
-    return Found(sizes, Offers(owner, worth, need.reshape(len(sizes), -1)), np.array(seconds))
+    return Found(
+        sizes,
+        Offers(owner, worth, need.reshape(len(sizes), len(kinds) * len(RESOURCES))),
+        np.array(seconds),
+    )
 
 
 def _waiting(view: View) -> tuple[list[Open], list[int]]:

@@ -71,6 +71,8 @@ class Smd:
             return Plan()
         room = Room(view, self.node_gbps)
         found = offers_of(view, Ladder(self.rungs, self.eps, self.exact, self.node_gbps))
+        if not found.sizes:
+            return Plan()
         left = np.concatenate([room.of(kind) for kind in view.cluster.kinds])
         # Parts of shared devices are not whole free ones, but count for jobs that ask for parts.
         left[:: room.left.shape[1]] += _parts(view)

@@ -1,0 +1,213 @@
+"""Random scenarios on a live scheduler: whatever people do, decisions go on.
+
+A scenario is drawn from a seed: a cluster, a policy under rules, and what people do to it over a
+few hours, which pass in virtual time on the simulated engine. It is played through the real
+driver, and looked at after every step: no policy may fail, no reason may be wrong, and when
+people have gone every job comes to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.app.serve.live import Driver, JobStatus, Live, Settings
+from weft.core.cluster import Cluster, parse_cluster
+from weft.core.launch import Launch
+from weft.core.model import BatchRange, Demand, Job, JobId, NodeId, Tier
+from weft.core.registry import names
+from weft.testing.virtual_time import run_virtually
+
+CLUSTERS = ("1x4:v100", "2x2:v100", "3x4:v100", "1x8:a100", "2x4:v100+1x8:a100", "1x1:t4+2x4:a100")
+WRAPPERS = (
+    "priority|firm|",
+    "firm|",
+    "priority|",
+    "quota:limits=red=3/blue=4|priority|firm|",
+    "quota:weights=red=1/blue=3|priority|firm|",
+    "quota:limits=red=2,weights=red=1/blue=1|priority|firm|",
+    "",
+)
+STEPS = 24
+PAUSES_S = (0.0, 0.0, 0.5, 5.0, 70.0, 400.0)
+PATIENCE_S = 4 * 86_400.0  # until every job must have ended, after people have gone
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that a person does `after_s` seconds: submit `job`, or `what` to `whom`."""
+
+    after_s: float
+    what: str
+    whom: str = ""
+    job: Job | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is played, and the seed it was drawn from."""
+
+    seed: int
+    cluster: str
+    policy: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What went wrong, and when."""
+
+    seed: int
+    policy: str
+    step: int
+    what: str
+
+
+def draw(seed: int, policies: Sequence[str] = (), wrappers: Sequence[str] = WRAPPERS) -> Scenario:
+    """A scenario; `policies` are all there are unless told."""
+    rng = np.random.default_rng(seed)
+    text = str(rng.choice(CLUSTERS))
+    cluster = parse_cluster(text)
+    policy = str(rng.choice(policies or names("policy")))
+    wrapper = str(rng.choice(wrappers))
+    steps: list[Step] = []
+    submitted: list[str] = []
+    for _ in range(int(rng.integers(4, STEPS))):
+        step = _step(rng, cluster, submitted)
+        submitted += [step.whom] if step.job is not None else []
+        steps.append(step)
+    return Scenario(seed, text, wrapper + policy, tuple(steps))
+
+
+def play(scenario: Scenario) -> Problem | None:
+    """The first thing that goes wrong; None if nothing does."""
+    return run_virtually(lambda seconds: _Play(scenario, seconds).whole())
+
+
+class _Play:
+    """One scenario under way."""
+
+    def __init__(self, scenario: Scenario, seconds: Callable[[], float]) -> None:
+        self._scenario = scenario
+        engine = f"simulated:cluster={scenario.cluster},speed=1"
+        self._live = Live(Settings(engine=engine, policy="fifo"), seconds)
+
+    async def whole(self) -> Problem | None:
+        """Play every step, let everybody go, and wait for the end."""
+        driver = self._live.driver
+        await self._live.open()
+        try:
+            await driver.set_policy(self._scenario.policy)
+            for number, step in enumerate(self._scenario.steps):
+                await asyncio.sleep(step.after_s)
+                await self._do(driver, step)
+                if wrong := self._wrong(driver):
+                    return self._problem(number, wrong)
+            for node, _ in driver.nodes():
+                await driver.undrain(node.id)
+            for job in self._impossible(driver):
+                await driver.cancel(job)
+            return await self._to_the_end(driver)
+        finally:
+            await driver.close()
+
+    def _impossible(self, driver: Driver) -> list[JobId]:
+        """Jobs that alone would take their tenant beyond its limit."""
+        limits = dict(re.findall(r"(red|blue)=(\d+)", _limits(self._scenario.policy)))
+        return [
+            one.record.job.id
+            for one in driver.jobs()
+            if one.record.job.demand.min > int(limits.get(one.record.job.tenant, 99))
+        ]
+
+    async def _do(self, driver: Driver, step: Step) -> None:
+        if step.job is not None:
+            await driver.submit(step.job)
+        elif step.what == "cancel":
+            await driver.cancel(JobId(step.whom))
+        elif step.what == "drain":
+            await driver.drain(NodeId(step.whom))
+        elif step.what == "undrain":
+            await driver.undrain(NodeId(step.whom))
+        await asyncio.sleep(0.01)
+
+    async def _to_the_end(self, driver: Driver) -> Problem | None:
+        waited = 0.0
+        while unfinished := [one for one in driver.jobs() if not one.record.outcome]:
+            if wrong := self._wrong(driver):
+                return self._problem(-1, wrong)
+            if waited > PATIENCE_S:
+                return self._problem(-1, f"never ends: {_list(unfinished)}")
+            await asyncio.sleep(600.0)
+            waited += 600.0
+        return None
+
+    def _wrong(self, driver: Driver) -> str:
+        return driver.trouble
+
+    def _problem(self, step: int, what: str) -> Problem:
+        return Problem(self._scenario.seed, self._scenario.policy, step, what)
+
+
+def _limits(policy: str) -> str:
+    found = re.match(r"quota:limits=([^,|]*)", policy)
+    return found[1] if found else ""
+
+
+def _list(jobs: Sequence[JobStatus]) -> str:
+    return ", ".join(f"{one.record.job.id} {one.state} {one.record.reason}" for one in jobs[:4])
+
+
+def _step(rng: np.random.Generator, cluster: Cluster, submitted: Sequence[str]) -> Step:
+    pause = float(rng.choice(PAUSES_S))
+    dice = rng.random()
+    node = str(rng.choice([node.id for node in cluster.nodes]))
+    if dice < 0.1:
+        return Step(pause, "drain", node)
+    if dice < 0.22:
+        return Step(pause, "undrain", node)
+    if dice < 0.38 and submitted:
+        return Step(pause, "cancel", str(rng.choice(submitted)))
+    name = f"j{len(submitted)}"
+    return Step(pause, "submit", name, _job(rng, name, cluster))
+
+
+def _job(rng: np.random.Generator, name: str, cluster: Cluster) -> Job:
+    kinds = () if rng.random() < 0.75 else (str(rng.choice(cluster.kinds)),)
+    room = max(cluster.gpus_by_kind[kind] for kind in kinds or cluster.kinds)
+    length = float(rng.choice([5.0, 60.0, 600.0, 3000.0]))
+    gpus = min(int(rng.choice([1, 1, 1, 2, 2, 3, 4, 8])), room)
+    level = int(rng.choice([-1, 0, 0, 0, 1]))
+    job = Job(
+        JobId(name),
+        demand=Demand(gpus, kinds=kinds),
+        tenant=str(rng.choice(["red", "blue"])),
+        model=str(rng.choice(["", "resnet50"])),
+        priority=float(level),
+        tier=Tier.OPPORTUNISTIC if level < 0 else Tier.GUARANTEED,
+        hints={"duration_s": length} if rng.random() < 0.7 else {},
+        preemptible=bool(rng.random() < 0.6),
+        shareable=bool(rng.random() < 0.85),
+        launch=Launch(("true",), retries=3, backoff_s=2.0),
+    )
+    return _of_some_sort(rng, job, room, length)
+
+
+def _of_some_sort(rng: np.random.Generator, job: Job, room: int, length: float) -> Job:
+    """Parts of a device, elastic, adaptive or failing jobs, and plain ones."""
+    dice, demand = rng.random(), job.demand
+    if dice < 0.15:
+        share = float(rng.choice([0.25, 0.5, 0.6]))
+        return replace(job, demand=Demand(1, kinds=demand.kinds, share=share), shareable=True)
+    if dice < 0.4:
+        most = min(room, max(2 * demand.gpus, 2))
+        elastic = Demand(1, 1, most, demand.kinds)
+        batch = BatchRange(32, 1024, 256) if rng.random() < 0.5 else None
+        return replace(job, demand=elastic, batch=batch, preemptible=True)
+    if dice < 0.5:
+        return replace(job, hints={"duration_s": length, "fails_at_s": length / 2})
+    return job

@@ -1,0 +1,79 @@
+"""Every policy under rules on a live scheduler: whatever people do, decisions go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from weft.app.insight.explain import cheapest_change, explain, plan
+from weft.app.insight.present import Present
+from weft.app.serve.live import Live, Settings
+from weft.core.model import Demand, Job, JobId, Tier
+from weft.core.registry import names
+from weft.testing.live_scenarios import draw, play
+from weft.testing.virtual_time import run_virtually
+
+
+@pytest.mark.parametrize("policy", names("policy"))
+@pytest.mark.parametrize("seed", range(2))
+def test_no_scenario_makes_a_policy_fail_or_leaves_a_job_behind(policy: str, seed: int) -> None:
+    problem = play(draw(seed, [policy]))
+
+    assert problem is None
+
+
+def test_a_policy_that_counts_machines_decides_beside_firm_and_filling_jobs() -> None:
+    async def people_come_and_go(seconds: Callable[[], float]) -> list[str]:
+        live = Live(
+            Settings(engine="simulated:cluster=1x4:v100,speed=1", policy="gandiva"), seconds
+        )
+        await live.open()
+        for job in (
+            _job("first", 2),
+            _job("second", 2),
+            _job("filler", 1, 4, priority=-1.0, tier=Tier.OPPORTUNISTIC, preemptible=True),
+            _job("three", 3),
+            _job("one", 1),
+        ):
+            await live.driver.submit(job)
+        await live.driver.cancel(JobId("first"))
+        await live.driver.cancel(JobId("second"))
+        await asyncio.sleep(5.0)
+        troubled, states = live.driver.trouble, [one.state for one in live.driver.jobs()]
+        await live.close()
+        return [troubled, *states]
+
+    trouble, _, _, filler, three, one = run_virtually(people_come_and_go)
+
+    assert trouble == ""
+    assert (filler, three, one) == ("pending", "running", "running")
+
+
+@pytest.mark.parametrize("policy", names("policy"))
+def test_plans_and_explanations_are_given_on_a_full_cluster(policy: str) -> None:
+    async def ask(seconds: Callable[[], float]) -> tuple[str, str]:
+        live = Live(Settings(engine="simulated:cluster=1x4:v100,speed=1", policy=policy), seconds)
+        await live.open()
+        for name in "abcd":
+            await live.driver.submit(_job(name, 2))
+        await asyncio.sleep(700.0)  # rounds come and go
+        present = Present.of(live.driver.scheduler, live.driver.now)
+        waiting = next(one.record.job for one in live.driver.jobs() if one.state == "pending")
+        why = explain(present, waiting.id).reason
+        cheapest_change(present, waiting)
+        trial = plan(present, _job("new", 1)).reason
+        await live.close()
+        return why, trial
+
+    why, trial = run_virtually(ask)
+
+    assert why
+    assert trial
+
+
+def _job(name: str, gpus: int, most: int = 0, **fields: object) -> Job:
+    demand = Demand(gpus, gpus, most or gpus)
+    given: dict[str, object] = {"preemptible": False, "hints": {"duration_s": 36_000.0}, **fields}
+    return Job(JobId(name), demand=demand, **given)  # type: ignore[arg-type]

@@ -15,6 +15,14 @@ class Needs(Flag):
     MODEL = auto()  # the name of the model a job trains
 
 
+class Assumes(Flag):
+    """What a policy asks a simulation to assume, as the simulator of its authors does."""
+
+    NOTHING = 0
+    BATCH_CAP = auto()  # believed goodput is that of batches up to the one a job was submitted with
+    ONE_KIND = auto()  # jobs tune themselves by one model over all GPU kinds, fitted early
+
+
 class Controls(Flag):
     """Fields of an allocation beyond whole devices that a policy sets or an engine honours."""
 
@@ -46,7 +54,8 @@ class About:
     means it decides whenever something happened. `starves` names the reason a fitting job
     may wait for ever under this policy, or is empty where none may. `resume_s` is for policies
     that suspend jobs to host memory: what it costs to go on where a job ran last; None means
-    that every stop is a checkpoint and every start after it a restart.
+    that every stop is a checkpoint and every start after it a restart. `assumes` is for
+    simulations alone. A wrapper passes all of it on.
     """
 
     name: str
@@ -56,3 +65,4 @@ class About:
     every: float | None = None
     starves: str = ""
     resume_s: float | None = None
+    assumes: Assumes = Assumes.NOTHING

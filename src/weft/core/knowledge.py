@@ -48,8 +48,25 @@ class Knowledge:
             self.predictor.learn(job, ran)
 
 
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """What a predictor must be given: facts of a simulation, by name, and a hint of jobs.
+
+    Facts are `truth`, true seconds left, `lengths`, true lengths, and `seed`. A predictor that asks
+    for a `hint` knows nothing of jobs without it.
+    """
+
+    facts: tuple[str, ...] = ()
+    hint: str = ""
+
+
 class Predictor(Protocol):
     """How long jobs will still take, as far as anybody can know."""
+
+    @property
+    def asks(self) -> Asks:
+        """What it must be given."""
+        ...
 
     @property
     def label(self) -> str:

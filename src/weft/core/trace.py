@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Flag, auto
 from typing import Protocol
 
 from weft.core.model import Job
@@ -43,6 +44,14 @@ class Truth:
     curve: FallingLoss | None = None
 
 
+class Detail(Flag):
+    """What the jobs of a trace tell beyond how long they took; declared by whoever made it."""
+
+    NOTHING = 0
+    LAYERS = auto()  # some have layers, and perhaps servers: their speed follows from those
+    LOSSES = auto()  # the truth of some has a loss to follow
+
+
 @dataclass(frozen=True, slots=True)
 class LoadReport:
     """How many rows a loader read, kept, and dropped for which reason."""
@@ -65,6 +74,7 @@ class Trace:
     cluster: str = ""
     origin: datetime | None = None
     report: LoadReport = LoadReport()
+    detail: Detail = Detail.NOTHING
 
     def __len__(self) -> int:
         return len(self.jobs)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core.about import About, Controls
+from weft.core.about import About, Assumes, Controls
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
 from weft.core.model import Config, Demand
@@ -74,6 +74,7 @@ class Sia:
             "Jayaram Subramanya et al. 2023",
             controls=Controls.COUNT,
             every=self.interval,
+            assumes=Assumes.BATCH_CAP if self.artifact else Assumes.NOTHING,
         )
 
     def __post_init__(self) -> None:

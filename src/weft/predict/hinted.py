@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from weft.core.knowledge import Asks
 from weft.core.model import Job
 from weft.core.table import Floats, Table
 from weft.predict.estimates import Estimates
@@ -23,6 +24,7 @@ class Hinted:
     )
 
     label = "hinted"
+    asks = Asks(hint="duration_s")
 
     def remaining(self, table: Table, now: float) -> Floats:
         """Hinted length, less time executed."""

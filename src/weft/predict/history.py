@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from weft.core.knowledge import Asks
 from weft.core.model import Job
 from weft.core.table import Floats, Table
 from weft.predict.estimates import Estimates
@@ -35,6 +36,8 @@ class History:
     min_samples: int = 3
     _sums: dict[Key, tuple[int, float]] = field(default_factory=dict, init=False, repr=False)
     _estimates: Estimates | None = field(default=None, init=False, repr=False)
+
+    asks = Asks()
 
     @property
     def label(self) -> str:

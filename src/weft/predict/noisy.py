@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from weft.core.errors import InvalidConfig
+from weft.core.knowledge import Asks
 from weft.core.model import Job
 from weft.core.table import Floats, Table
 from weft.predict.oracle import Remaining
@@ -23,6 +24,8 @@ class Noisy:
     lengths: Remaining = field(metadata={"settable": False})
     seed: int = field(default=0, metadata={"settable": False})
     sigma: float = 0.5
+
+    asks = Asks(facts=("truth", "lengths", "seed"))
 
     def __post_init__(self) -> None:
         if not self.sigma >= 0:

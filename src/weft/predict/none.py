@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from weft.core.knowledge import Asks
 from weft.core.model import Job
 from weft.core.table import Floats, Table
 
@@ -15,6 +16,7 @@ class NoPredictor:
     """Knows nothing: every job may take for ever."""
 
     label = "none"
+    asks = Asks()
 
     def remaining(self, table: Table, now: float) -> Floats:  # noqa: ARG002
         """Infinite for every job."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from weft.core.knowledge import Asks
 from weft.core.model import Job
 from weft.core.table import Floats, Table
 
@@ -18,6 +19,7 @@ class Oracle:
     truth: Remaining = field(metadata={"settable": False})
 
     label = "oracle"
+    asks = Asks(facts=("truth",))
 
     def remaining(self, table: Table, now: float) -> Floats:
         """The truth."""

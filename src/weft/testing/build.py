@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.core.cluster import Cluster, parse_cluster
 from weft.core.events import Submitted
-from weft.core.knowledge import Knowledge
+from weft.core.knowledge import Asks, Knowledge
 from weft.core.model import Demand, Job, JobId
 from weft.core.state import State
 from weft.core.table import Floats, Table
@@ -65,6 +65,7 @@ class Told:
     """A predictor that repeats what it was told, by order of submission."""
 
     label = "told"
+    asks = Asks()
 
     def __init__(self, left: Sequence[float]) -> None:
         self._left = np.array(left, dtype=float)

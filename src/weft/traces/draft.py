@@ -10,7 +10,7 @@ from functools import lru_cache
 from math import ceil
 
 from weft.core.model import Demand, Job
-from weft.core.trace import Trace, Truth
+from weft.core.trace import Detail, Trace, Truth
 from weft.traces.options import Options, Request
 from weft.traces.source import Member, Sample
 
@@ -21,7 +21,8 @@ Pair = tuple[Job, Truth]
 class Draft:
     """Jobs as read. A length or time that the file lacks is `nan`; a job without GPU has 0.
 
-    `published` is how many rows the complete public file has, 0 when that is not known.
+    `published` is how many rows the complete public file has, 0 when that is not known; `detail` is
+    what its jobs tell of how they train.
     """
 
     pairs: list[Pair] = field(default_factory=list)
@@ -31,6 +32,7 @@ class Draft:
     origin: datetime | None = None
     cluster: str = ""
     published: int = 0
+    detail: Detail = Detail.NOTHING
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.core.cluster import parse_cluster
 from weft.core.model import BatchRange, Demand, Job, JobId, Tier
-from weft.core.trace import LoadReport, Trace, Truth
+from weft.core.trace import Detail, LoadReport, Trace, Truth
 from weft.formulas.convergence import Curve
 from weft.traces.arrivals import Ints
 from weft.traces.draft import Workload
@@ -71,6 +71,7 @@ class Recipe:
     jobs: int = 1_000
     load: float = LOAD
     max_gpus: int | None = None
+    detail: Detail = Detail.NOTHING
 
     def workload(self) -> Workload:
         """The object to register."""
@@ -80,7 +81,7 @@ class Recipe:
         """Draw the jobs that `request` asks for."""
         pairs = assemble(self.name, self.draw(self.settle(request)))
         report = LoadReport(len(pairs), len(pairs))
-        return Trace(self.name, pairs, self.cluster, report=report)
+        return Trace(self.name, pairs, self.cluster, report=report, detail=self.detail)
 
     def settle(self, request: Request) -> Want:
         """Fill in what the request leaves open; a gang must fit the GPUs of one kind."""

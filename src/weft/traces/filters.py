@@ -32,7 +32,7 @@ def finish(name: str, draft: Draft, options: Options) -> Trace:
         rows=draft.rows, kept=len(pairs), dropped=dict(dropped), warnings=tuple(warnings)
     )
     cluster = draft.cluster or sized(pairs)
-    return Trace(name, tuple(pairs), cluster=cluster, origin=draft.origin, report=report)
+    return Trace(name, tuple(pairs), cluster, draft.origin, report, draft.detail)
 
 
 def sized(pairs: list[Pair], load: float = 0.8, node: int = 8) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.core.model import Demand
+from weft.core.trace import Detail
 from weft.formulas.convergence import Curve
 from weft.traces.arrivals import poisson
 from weft.traces.drawing import Drawn, Recipe, Want
@@ -130,6 +131,7 @@ SERVERS = Recipe(
     draw_servers,
     200,
     1.0,
+    detail=Detail.LAYERS,
 ).workload()
 LOSSES = Recipe(
     "losses",
@@ -138,4 +140,5 @@ LOSSES = Recipe(
     draw_losses,
     160,
     0.9,
+    detail=Detail.LOSSES,
 ).workload()

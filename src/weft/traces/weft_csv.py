@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from weft.core.model import BatchRange, Demand, Job, JobId, Tier
-from weft.core.trace import Truth
+from weft.core.trace import Detail, Truth
 from weft.traces.draft import Draft, Format, Pair, spread
 from weft.traces.options import Options
 from weft.traces.source import Member, Sample
@@ -18,6 +18,7 @@ KNOWN = ("model", "priority", "tier", "deadline_s")
 ELASTIC = ("min_gpus", "max_gpus", "batch_init", "batch_max", "batch_per_gpu")
 COLUMNS = PLAIN + GANG + KNOWN + ELASTIC
 NEEDED = frozenset({"id", "submit_s", "num_gpus", "duration_s"})
+LAYERED = "layer0_mb"  # the hint that every job with layers has in our files
 NO_HINTS: Mapping[str, float] = {}
 OPEN_STATES = frozenset({"running", "pending"})
 
@@ -35,6 +36,7 @@ def load(files: Sequence[Member], options: Options) -> Draft:
         reader = _Reader(table, options)
         draft.pairs += filter(None, map(reader.pair, table))
         draft.rows += table.rows
+        draft.detail |= reader.detail
         if len(reader.sets) > 1 and not options.subset:
             draft.warnings.append(
                 f"{file.name} holds {len(reader.sets)} sets side by side; "
@@ -62,6 +64,7 @@ class _Reader:
         self.set = table.maybe("set")
         self.sets: set[str] = set()
         self.skipped = 0
+        self.detail = Detail.NOTHING
 
     def pair(self, row: list[str]) -> Pair | None:
         """The job of a row, or None when it is not in the subset asked for."""
@@ -147,7 +150,10 @@ class _Reader:
 
     def _hints(self, row: list[str], extra: str) -> dict[str, float]:
         pairs = (part[5:].partition("=") for part in extra.split(";") if part.startswith("hint."))
-        return {name: self._number(row, value) for name, _, value in pairs}
+        hints = {name: self._number(row, value) for name, _, value in pairs}
+        if LAYERED in hints:
+            self.detail |= Detail.LAYERS
+        return hints
 
     def _failures(self, row: list[str], extra: str) -> tuple[float, ...]:
         texts = [part[9:] for part in extra.split(";") if part.startswith("failures=")]

@@ -24,7 +24,7 @@ from weft.core.events import (
     Submitted,
     Woken,
 )
-from weft.core.knowledge import Knowledge
+from weft.core.knowledge import Asks, Knowledge
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.plan import Plan
 from weft.core.report import Report
@@ -60,6 +60,7 @@ class Pupil:
     """A predictor that notes what it is told."""
 
     label: str = "pupil"
+    asks = Asks()
     heard: list[tuple[str, float]] = field(default_factory=list)
 
     def remaining(self, table: Table, now: float) -> Floats:

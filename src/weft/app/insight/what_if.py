@@ -7,30 +7,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.core.about import Controls, Needs
+from weft.app.simulate.wiring import wire
+from weft.app.simulate.world import replayed_world
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
-from weft.core.knowledge import Knowledge
 from weft.core.model import Job
 from weft.core.policy import Policy
 from weft.core.registry import Described, build
-from weft.core.scheduler import Scheduler
 from weft.core.trace import Trace, Truth
-from weft.perf.linear import LinearBeliefs
-from weft.perf.replay import Replay
-from weft.perf.sharing.colocation import Colocated
-from weft.perf.sharing.device_models import Unordered, profile_of
-from weft.predict.none import NoPredictor
-from weft.predict.oracle import Oracle
 from weft.runtime.ledger import CANCELLED, JobRecord
-from weft.sim.collect import collect
-from weft.sim.driver import Driver
-from weft.sim.physics import Physics
 
 MOST_JOBS = 20_000
 HOUR = 3600.0
 SHORTEST_S = 1.0
-SHARED = Controls.SHARE | Controls.TIER | Controls.HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,23 +84,8 @@ def trace_of(
 
 def simulate(trace: Trace, cluster: Cluster, policy: Policy) -> dict[str, float]:
     """One policy on the jobs of a trace."""
-    about = policy.about
-    coupled = Colocated(profile_of, Unordered()) if about.controls & SHARED else None
-    physics = Physics(
-        trace, Replay(), coupling=coupled, tick_s=about.every or 60.0, resume_s=about.resume_s
-    )
-    known = Needs.REMAINING in about.needs
-    scheduler = Scheduler(
-        policy,
-        cluster,
-        knowledge=Knowledge(
-            Oracle(physics.remaining) if known else NoPredictor(), LinearBeliefs(), coupled
-        ),
-    )
-    driver = Driver(scheduler, physics, cluster)
-    driver.run()
-    outcome = collect(about.name, "", physics, driver.counts, cluster, 0.0)
-    return dict(outcome.metrics)
+    run = wire(replayed_world(trace, policy.about), cluster, policy)
+    return dict(run.outcome(policy.about.name).metrics)
 
 
 def _counts(one: JobRecord) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.core.knowledge import Asks
 from weft.core.model import Job
 from weft.core.table import Floats, Table
 from weft.predict.hinted import Hinted
@@ -14,6 +15,7 @@ class HintedOrAlike:
     """The hint `duration_s` where a job has one, else what finished jobs alike took."""
 
     label = "hinted, else history"
+    asks = Asks()
 
     def __init__(self) -> None:
         self._hinted = Hinted()

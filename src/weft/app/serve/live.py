@@ -17,7 +17,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.knowledge import Knowledge, Predictor
 from weft.core.model import Job
 from weft.core.ports import Store
-from weft.core.registry import Described, build, read_spec
+from weft.core.registry import Described, build, find, read_spec
 from weft.core.spec import PartSpec
 from weft.engines.users_file import read_users
 from weft.perf.goodput.beliefs import FittedBeliefs
@@ -218,5 +218,11 @@ def _make_folder(folder: Path) -> None:
 def _predictor(spec: str) -> Predictor:
     if not spec:
         return HintedOrAlike()
+    name = read_spec("predictor", spec).name
+    if find("predictor", name).asks.facts:
+        raise InvalidConfig(
+            f"predictor {name!r} reads the truth, which only a simulation has",
+            hint="choose hinted or history; without --predictor it is one, else the other",
+        )
     predictor: Predictor = build("predictor", spec)
     return predictor

@@ -9,26 +9,21 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from time import perf_counter
 from typing import TextIO
 
 from weft import __version__
 from weft.app.simulate.clusters import find_cluster
 from weft.app.simulate.setup import DEFAULT_CLUSTER, Setup
-from weft.app.simulate.speeds import speeds
-from weft.core.about import Needs
+from weft.app.simulate.wiring import wire
+from weft.app.simulate.world import world_of
 from weft.core.cluster import Cluster
 from weft.core.codec import event_line
 from weft.core.errors import InvalidConfig
-from weft.core.knowledge import Knowledge, Predictor
 from weft.core.policy import Policy
-from weft.core.registry import build, names, read_spec
-from weft.core.scheduler import Journal, Scheduler
+from weft.core.registry import build, names
+from weft.core.scheduler import Journal
 from weft.core.spec import PartSpec
 from weft.core.trace import Trace
-from weft.sim.collect import collect
-from weft.sim.driver import Driver
-from weft.sim.physics import Physics
 from weft.sim.result import Outcome, Result
 from weft.sim.sweep import Progress, sweep
 from weft.traces.find import find, workload
@@ -37,7 +32,6 @@ from weft.traces.options import Options, Request
 __all__ = ["Result", "check_fits", "policy_of", "prepare", "run_all", "run_one"]
 
 Report = Callable[[float], None]
-TICK_S = 60.0
 DESCRIBED = (str, PartSpec, Mapping)
 
 
@@ -76,39 +70,21 @@ def run_one(setup: Setup, report: Report | None = None) -> Outcome:
     """One simulation from start to end."""
     trace, cluster = prepare(setup)
     policy = policy_of(setup)
-    known = speeds(setup, trace, cluster, policy)
-    physics = Physics(
-        setup.faults.strike(known.trace, setup.seed),
-        known.perf,
-        checkpoint_s=setup.checkpoint_s,
-        tick_s=policy.about.every or TICK_S,
-        free_moves=setup.free_moves,
-        coupling=known.together,
-        interruption=known.interruption,
-        resume_s=policy.about.resume_s,
-    )
-    predictor = _predictor(setup, policy, physics)
+    world = world_of(setup, trace, cluster, policy.about)
     with _journal(setup.events) as journal:
-        scheduler = Scheduler(
+        run = wire(
+            world,
+            cluster,
             policy,
-            cluster,
-            knowledge=Knowledge(predictor, known.beliefs, known.together, known.training),
+            predictor=setup.predictor,
             seed=setup.seed,
-            journal=journal,
-        )
-        driver = Driver(
-            scheduler,
-            physics,
-            cluster,
             faults=setup.faults,
-            seed=setup.seed,
+            checkpoint_s=setup.checkpoint_s,
+            free_moves=setup.free_moves,
+            journal=journal,
             progress=None if report is None else lambda done, of: report(done / of),
         )
-        began = perf_counter()
-        driver.run()
-        wall_s = perf_counter() - began
-    label = predictor.label if Needs.REMAINING in policy.about.needs else "none"
-    return collect(setup.policy_name, label, physics, driver.counts, cluster, wall_s)
+        return run.outcome(setup.policy_name)
 
 
 def prepare(setup: Setup) -> tuple[Trace, Cluster]:
@@ -187,24 +163,6 @@ def _load(
         kinds=cluster.kinds,
     )
     return find(workload_name, request), cluster
-
-
-def _predictor(setup: Setup, policy: Policy, physics: Physics) -> Predictor:
-    """What was asked for; else the oracle for a policy that reads remaining times."""
-    default = "oracle" if Needs.REMAINING in policy.about.needs else "none"
-    spec = read_spec("predictor", setup.predictor or default)
-    given: dict[str, dict[str, object]] = {
-        "oracle": {"truth": physics.remaining},
-        "noisy": {"truth": physics.remaining, "lengths": physics.lengths, "seed": setup.seed},
-    }
-    hinted = any("duration_s" in job.hints for job, _ in physics.trace)
-    if spec.name == "hinted" and not hinted:
-        raise InvalidConfig(
-            f"no job of {physics.trace.name!r} has a hint `duration_s`, so `hinted` knows nothing",
-            hint="choose oracle, noisy or history",
-        )
-    predictor: Predictor = build("predictor", spec, **given.get(spec.name, {}))
-    return predictor
 
 
 @contextmanager

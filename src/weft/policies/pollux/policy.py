@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.about import About, Controls
+from weft.core.about import About, Assumes, Controls
 from weft.core.errors import InvalidConfig
 from weft.core.model import JobId
 from weft.core.plan import Plan
@@ -71,11 +71,6 @@ class Pollux:
     artifact: bool = False
 
     @property
-    def blind_jobs(self) -> bool:
-        """Whether jobs, too, are to tune by one model over all kinds, as the authors' do."""
-        return self.artifact
-
-    @property
     def about(self) -> About:
         """Decides once a round."""
         return About(
@@ -84,6 +79,7 @@ class Pollux:
             controls=Controls.COUNT,
             every=self.interval,
             starves="a gang waits while its GPUs are worth more to several smaller jobs",
+            assumes=Assumes.ONE_KIND if self.artifact else Assumes.NOTHING,
         )
 
     def __post_init__(self) -> None:

@@ -1,0 +1,93 @@
+"""One way to wire a run: a world, a cluster and a policy in, an outcome out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+from weft.app.simulate.world import World
+from weft.core.about import Needs
+from weft.core.cluster import Cluster
+from weft.core.errors import InvalidConfig
+from weft.core.knowledge import Predictor
+from weft.core.policy import Policy
+from weft.core.registry import Described, build, find, read_spec
+from weft.core.scheduler import Journal, Scheduler
+from weft.sim.collect import collect
+from weft.sim.driver import Driver
+from weft.sim.faults import Faults
+from weft.sim.physics import Physics
+from weft.sim.result import Outcome
+
+TICK_S = 60.0
+NO_FAULTS = Faults()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A simulation that is ready to begin."""
+
+    policy: Policy
+    predictor: Predictor
+    cluster: Cluster
+    physics: Physics
+    driver: Driver
+
+    def outcome(self, name: str) -> Outcome:
+        """Let it run to its end; `name` is what results call the policy."""
+        began = perf_counter()
+        self.driver.run()
+        wall_s = perf_counter() - began
+        reads = Needs.REMAINING in self.policy.about.needs
+        label = self.predictor.label if reads else "none"
+        return collect(name, label, self.physics, self.driver.counts, self.cluster, wall_s)
+
+
+def wire(
+    world: World,
+    cluster: Cluster,
+    policy: Policy,
+    *,
+    predictor: Described = "",
+    seed: int = 0,
+    faults: Faults = NO_FAULTS,
+    checkpoint_s: float = 0.0,
+    free_moves: bool = False,
+    journal: Journal | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Run:
+    """Physics of the world's truth, a scheduler that knows what it may, and the clock between."""
+    about = policy.about
+    physics = Physics(
+        faults.strike(world.trace, seed),
+        world.perf,
+        checkpoint_s=checkpoint_s,
+        tick_s=about.every or TICK_S,
+        free_moves=free_moves,
+        coupling=world.together,
+        interruption=world.interruption,
+        resume_s=about.resume_s,
+    )
+    default = "oracle" if Needs.REMAINING in about.needs else "none"
+    known = simulated_predictor(predictor or default, physics, seed)
+    scheduler = Scheduler(
+        policy, cluster, knowledge=world.knowledge(known), seed=seed, journal=journal
+    )
+    driver = Driver(scheduler, physics, cluster, faults=faults, seed=seed, progress=progress)
+    return Run(policy, known, cluster, physics, driver)
+
+
+def simulated_predictor(described: Described, physics: Physics, seed: int) -> Predictor:
+    """The predictor of that name, given what it asks for of the simulation."""
+    spec = read_spec("predictor", described)
+    asks = find("predictor", spec.name).asks
+    if asks.hint and not any(asks.hint in job.hints for job, _ in physics.trace):
+        raise InvalidConfig(
+            f"no job of {physics.trace.name!r} has a hint `{asks.hint}`, so `{spec.name}` "
+            "knows nothing",
+            hint="choose oracle, noisy or history",
+        )
+    offered = {"truth": physics.remaining, "lengths": physics.lengths, "seed": seed}
+    predictor: Predictor = build("predictor", spec, **{fact: offered[fact] for fact in asks.facts})
+    return predictor

@@ -5,6 +5,7 @@ WeftError
 ├── InvalidConfig    a parameter, cluster string or option that cannot be used
 ├── TraceError       a workload file that cannot be read, with file, line and column
 ├── PlanError        a policy returned a plan that cannot be carried out: a bug in the policy
+├── StateError       an event that cannot follow from those before it, with the job's story
 └── EngineError      an engine could not do what it was asked
 
 The first three are the user's to mend (exit code 2); the others are ours (exit code 1).
@@ -67,6 +68,10 @@ class TraceError(WeftError):
 
 class PlanError(WeftError):
     """A plan that promises what is not there, or what the policy did not declare."""
+
+
+class StateError(WeftError):
+    """An event that the state machine cannot take in; carries the last events of its job."""
 
 
 class EngineError(WeftError):

@@ -7,6 +7,7 @@ policies see) and what is not yet vacated (which holds back starts).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import assert_never
 
 from weft.core.actions import Action, Adjust, Reject, Start, Stop
 from weft.core.cluster import Cluster, Node
@@ -19,7 +20,10 @@ from weft.core.events import (
     Finished,
     NodeDown,
     NodeUp,
+    Noticed,
+    PolicyChanged,
     Reported,
+    Saved,
     Started,
     StartFailed,
     Stopped,
@@ -28,6 +32,7 @@ from weft.core.events import (
 )
 from weft.core.free import Free
 from weft.core.model import Allocation, Job, JobId, NodeId, Stage
+from weft.core.story import Story
 from weft.core.table import Column, Table
 from weft.core.vacating import Vacating
 
@@ -56,9 +61,20 @@ class State:
         self.ended: list[Ended] = []
         self.reports: dict[JobId, Reported] = {}
         self._vacating = Vacating()
+        self.story = Story()
 
-    def fold(self, now: float, event: Event) -> list[Action]:  # noqa: C901, PLR0911 - one case an event
-        """Take in one fact; return what follows from it without any decision."""
+    def fold(self, now: float, event: Event) -> list[Action]:
+        """Take in one fact; return what follows from it without any decision.
+
+        Raises StateError, with the story of the job, for one that cannot be.
+        """
+        self.story.note(now, event)
+        try:
+            return self._fold(now, event)
+        except Exception as error:
+            raise self.story.error(now, event, error) from error
+
+    def _fold(self, now: float, event: Event) -> list[Action]:  # noqa: C901, PLR0911, PLR0912 - one case an event
         match event:
             case Started(job, attempt):
                 self._started(now, job, attempt)
@@ -80,11 +96,14 @@ class State:
                 return self._node_down(now, node)
             case NodeUp(node):
                 return self._node_up(now, node)
-            case Reported(job) if job in self.table:
-                self.reports[job] = event
+            case Reported():
                 self._reported(event)
             case Woken():
                 self.wake_at = None
+            case Saved() | Noticed() | PolicyChanged():
+                pass  # nothing that decisions follow from
+            case _:
+                assert_never(event)
         return []
 
     def expects(self, job: JobId, attempt: int) -> bool:
@@ -116,6 +135,9 @@ class State:
         self.submissions += 1
 
     def _reported(self, event: Reported) -> None:
+        if event.job not in self.table:
+            return
+        self.reports[event.job] = event
         row = self._current(event.job, event.attempt)
         if row is not None:
             self.table.set(row, Column.REPORTED, event.attempt)

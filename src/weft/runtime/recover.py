@@ -51,6 +51,8 @@ class Recovered:
                 self.drained.add(node)
             case NodeUp(node):
                 self.drained.discard(node.id)
+            case _:
+                pass  # only these say more than the scheduler and the ledger keep
         self.seq, self.at = seq, at
 
     def attempts(self) -> set[Attempt]:

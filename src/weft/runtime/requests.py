@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import assert_never
 
 from weft.core.actions import Adjust, Reject, Start, Stop
 from weft.core.model import JobId
@@ -25,3 +26,5 @@ async def act(engine: Engine, action: Request, grace_s: Callable[[JobId], float]
             await engine.adjust(job_id, attempt, to)
         case Reject(job_id, reason):
             log.warning("job=%s rejected: %s", job_id, reason)
+        case _:
+            assert_never(action)

@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, assert_never
 
 from weft.app.serve.live import Driver
 from weft.core.codec import encode
-from weft.core.events import Decided, Event, OfJob, PolicyChanged, Submitted
+from weft.core.events import (
+    Cancelled,
+    Decided,
+    Event,
+    Failed,
+    Finished,
+    NodeDown,
+    NodeUp,
+    Noticed,
+    PolicyChanged,
+    Reported,
+    Saved,
+    Started,
+    StartFailed,
+    Stopped,
+    Submitted,
+    Woken,
+)
 from weft.core.model import JobId
 from weft.service.auth import Caller
 
@@ -17,21 +34,40 @@ def event_json(
     driver: Driver, who: Caller, seq: int, at: float, event: Event
 ) -> dict[str, Any] | None:
     """An event; None for one that the caller may not see. Variables are never told."""
-    head = {"seq": seq, "at": at, "event": type(event).__name__}
-    if isinstance(event, Decided):
-        return {**head, **encode(event if who.everywhere else _part(driver, who, event))}
-    if isinstance(event, Submitted):
-        if not who.sees(event.job):
-            return None
-        body = encode(event)
-        body["job"].get("launch", {}).pop("env", None)
-        return {**head, **body}
-    if isinstance(event, PolicyChanged) and not who.admin:
-        inner = replace(event.policy, wrappers=())  # rules around it name other tenants
-        return {**head, **encode(PolicyChanged(inner))}
-    if isinstance(event, OfJob) and not _visible(driver, who, event.job):
+    seen = _seen(driver, who, event)
+    if seen is None:
         return None
-    return {**head, **encode(event)}
+    body = encode(seen)
+    if isinstance(seen, Submitted):
+        body["job"].get("launch", {}).pop("env", None)
+    return {"seq": seq, "at": at, "event": type(event).__name__, **body}
+
+
+def _seen(driver: Driver, who: Caller, event: Event) -> Event | None:
+    """What a caller may see of an event. A new kind of event is nobody's until it is named here."""
+    match event:
+        case Submitted(job):
+            return event if who.sees(job) else None
+        case Decided():
+            return event if who.everywhere else _part(driver, who, event)
+        case PolicyChanged(policy):  # rules around it name other tenants
+            return event if who.admin else PolicyChanged(replace(policy, wrappers=()))
+        case NodeUp() | NodeDown() | Woken():
+            return event
+        case (
+            Cancelled(job_id)
+            | Started(job_id)
+            | StartFailed(job_id)
+            | Stopped(job_id)
+            | Finished(job_id)
+            | Failed(job_id)
+            | Reported(job_id)
+            | Saved(job_id)
+            | Noticed(job_id)
+        ):
+            return event if _visible(driver, who, job_id) else None
+        case _:
+            assert_never(event)
 
 
 def _visible(driver: Driver, who: Caller, job: JobId) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 from weft.app.serve.live import Driver
 from weft.core.events import (
@@ -13,10 +13,17 @@ from weft.core.events import (
     Event,
     Failed,
     Finished,
+    NodeDown,
+    NodeUp,
+    Noticed,
+    PolicyChanged,
+    Reported,
+    Saved,
     Started,
     StartFailed,
     Stopped,
     Submitted,
+    Woken,
 )
 from weft.core.model import JobId
 from weft.service.describe import name_of
@@ -71,3 +78,7 @@ def _states(event: Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C901 - o
                 yield job_id, state, event.reasons.get(job_id, "")
             for job_id, reason in event.rejected.items():
                 yield job_id, "failed", f"rejected: {reason}"
+        case Reported() | Saved() | Noticed() | NodeUp() | NodeDown() | Woken() | PolicyChanged():
+            pass  # no job is in another state after these alone
+        case _:
+            assert_never(event)

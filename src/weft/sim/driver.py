@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import assert_never
 
 from weft.core.actions import Action, Adjust, Reject, Start, Stop, Wake
 from weft.core.cluster import Cluster
@@ -192,6 +193,8 @@ class Driver:
                 self.counts.rejected += 1
             case Adjust(job_id, attempt, to):
                 return self._adjust(now, job_id, attempt, to)
+            case _:
+                assert_never(action)
         return ()
 
     def _stop(self, now: float, job: JobId, attempt: int) -> Iterable[Event]:

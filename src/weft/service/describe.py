@@ -51,7 +51,7 @@ class Describer:
             started=record.started,
             ended=record.ended,
             gpu_seconds=record.gpu_s.at(self._now),
-            progress=record.report.progress,
+            progress=_progress(record, status.state),
             batch=_batch(record),
             goodput=goodput_of(record) if running else None,
             speed=_speed(record) if running else None,
@@ -127,6 +127,12 @@ def node_answer(node: Node, state: str, held: set[int]) -> NodeAnswer:
         mem_gb=node.mem_gb,
         rack=node.rack,
     )
+
+
+def _progress(record: JobRecord, state: str | None) -> float | None:
+    """What the job reported; one that has finished is done, whatever it said last."""
+    told = record.report.progress
+    return 1.0 if told is not None and state == "finished" else told
 
 
 def _batch(record: JobRecord) -> float | None:

@@ -22,7 +22,8 @@ import torch
 from weft.train.errors import BadCheckpoint
 from weft.wire import fence
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)  # 1 called the random states "chance"
 FOOTER = 256
 KEPT = 2
 CHUNK = 1 << 20
@@ -117,6 +118,8 @@ def load(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         # The file is the job's own and its checksum holds; user states may be any object.
         state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=False)
+    if "chance" in state:
+        state["rng"] = state.pop("chance")
     return state
 
 
@@ -130,7 +133,7 @@ def _footer(path: Path, file: BinaryIO, size: int) -> dict[str, Any]:
         raise BadCheckpoint(f"{path} is cut short or altered: no footer") from error
     if not isinstance(about, dict) or about.get("bytes") != size - FOOTER:
         raise BadCheckpoint(f"{path} is cut short or altered: {size - FOOTER} bytes of state")
-    if about.get("format") != FORMAT:
+    if about.get("format") not in READABLE:
         raise BadCheckpoint(f"{path} has format {about.get('format')!r}, expected {FORMAT}")
     return about
 

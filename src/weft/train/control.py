@@ -11,6 +11,7 @@ from weft.train.gang_tokens import Gate
 from weft.train.gradients import Gradients
 from weft.train.reports import Reports
 from weft.train.sampling import Batch
+from weft.train.save_times import SaveTimes
 from weft.train.stats import GradientNoise, Norms
 from weft.train.stopping import StopRequest
 from weft.train.timing import Stopwatch
@@ -22,7 +23,6 @@ TURN, GUARDED, WIDTH = range(10, 13)
 
 TUNE_STEPS = 20
 TUNE_S = 1.0
-SAVE_COST = 0.01  # of the time that may go into checkpoints
 # Ranks with shorter steps exchange about this often, not every step: over gloo an exchange costs
 # some 0.7 ms of CPU, which is three thousandths of this.
 TALK_S = 0.25
@@ -48,13 +48,12 @@ class Control:
     tuner: Tuner
 
     def __init__(
-        self, gang: Gang, reports: Reports, stop: StopRequest, save_every_s: float, gate: Gate
+        self, gang: Gang, reports: Reports, stop: StopRequest, saves: SaveTimes, gate: Gate
     ) -> None:
         self._gang, self._reports, self._stop, self._gate = gang, reports, stop, gate
         self._turns: Turns | None = None
         self._turning: Turns | None = None
-        self._save_every_s = save_every_s
-        self._save_at = float("inf")
+        self._saves = saves
         self._noise: GradientNoise | None = None
         self._told: Batch | None = None
         self._sizes: tuple[float, float] | None = None
@@ -74,18 +73,13 @@ class Control:
 
     def begin(self) -> None:
         """Training begins: checkpoints are due from now on."""
-        self._save_at = time.monotonic() + self._save_every_s
+        self._saves.begin()
         self._tuned = (self._steps, time.monotonic())
 
-    def saved(self) -> None:
-        """A checkpoint was taken now."""
+    def note_saved(self, took_s: float) -> None:
+        """A checkpoint was taken now, in so many seconds."""
         self.unsaved = False
-        self._save_at = time.monotonic() + self._save_every_s
-
-    def save_took(self, seconds: float) -> None:
-        """Checkpoints that take long come more rarely, unless every step was asked for."""
-        pause = max(self._save_every_s, seconds / SAVE_COST) if self._save_every_s else 0.0
-        self._save_at = time.monotonic() + pause
+        self._saves.note_saved(took_s)
 
     def exchange(self, gradients: Gradients, watch: Stopwatch) -> Order:
         """Tell the others, hear what was agreed the last time, and take it up."""
@@ -129,7 +123,7 @@ class Control:
         if self._stop.asked or gradients.found:
             return False
         now = time.monotonic()
-        if now < self._look_at and now < self._save_at:
+        if now < self._look_at and not self._saves.is_due():
             return True
         self._look_at = now + LOOK_S
         return False
@@ -145,7 +139,7 @@ class Control:
             wishes[FEW_SQR], wishes[MANY_SQR] = norms.few_sqr, norms.many_sqr
             sizes = (norms.few, norms.many)
         if self._gang.rank == 0:
-            wishes[SAVE] = float(time.monotonic() >= self._save_at)
+            wishes[SAVE] = float(self._saves.is_due())
             step_s = watch.median("step_s") if self._gang.size > 1 else 0.0
             if step_s:
                 wishes[REST] = 1.0 if self._new else min(max(TALK_S // step_s, 1.0), RAREST)

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from weft.train.errors import TrainError
 from weft.train.gang import Gang
-from weft.train.sampling import Batch, Cell, cells
+from weft.train.sampling import Batch, Cell, cells, count_steps
 
 
 class Course(Protocol):
@@ -45,6 +45,10 @@ class Course(Protocol):
         """Take part in a step without samples."""
         ...
 
+    def finish_step(self) -> None:
+        """What the script does with a step's batches is done."""
+        ...
+
 
 class Loader:
     """Batches of a map-style data set, on the job's device. Made by `job.loader`."""
@@ -54,6 +58,7 @@ class Loader:
         course: Course,
         gang: Gang,
         dataset: Any,
+        batch_size: int,
         *,
         shuffle: bool,
         seed: int,
@@ -68,6 +73,7 @@ class Loader:
         if len(dataset) == 0:
             raise TrainError("the data set is empty")
         self.dataset = dataset
+        self.first_batch = batch_size
         self._course, self._gang = course, gang
         self._shuffle, self._seed, self._workers = shuffle, seed, num_workers
         self._collate = collate_fn or default_collate
@@ -81,12 +87,12 @@ class Loader:
         return len(self.dataset)
 
     def __len__(self) -> int:
-        """Steps left in this epoch at the present batch size."""
-        left = self.length - self._course.position
-        return max(1, round(left / self._course.batch.total)) if left > 0 else 0
+        """Steps of a whole epoch at the first batch size, whatever the present one."""
+        return count_steps(self.length, self.length, self.first_batch)
 
     def __iter__(self) -> Iterator[Any]:
         """A rank's batches from where the epoch stands; follows changes of the batch size."""
+        self._course.finish_step()  # of a loop that was left early
         while self._course.position < self.length:
             batch = self._course.batch
             source = self._with_workers(batch) if self._workers else self._here(batch)
@@ -95,8 +101,10 @@ class Loader:
                     self._course.idle(cell)
                 else:
                     yield fetched
-                if cell.last and self._course.batch != batch:
-                    break
+                if cell.last:
+                    self._course.finish_step()
+                    if self._course.batch != batch:
+                        break
 
     def order(self, epoch: int) -> list[int]:
         """The sample ids of an epoch, in the order of training."""

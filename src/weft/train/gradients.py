@@ -51,6 +51,7 @@ class Gradients:
         self._cost = 0.0
         self._late = any(p.is_cuda for p in self._parameters) if late is None else late
         self.every = 1
+        self.scale = 1.0  # what the losses of the step were multiplied by
         self.measuring = False
         self.ready: Any = None  # when this rank's own gradient was whole, where that was seen
 
@@ -92,6 +93,7 @@ class Gradients:
 
     def _compare(self, total: float) -> None:
         now = torch.cat([p.grad.flatten() for p in self._parameters if p.grad is not None])
+        now = now if self.scale == 1.0 else now / self.scale
         before, self._before = self._before, None
         if before is None or before.shape != now.shape:
             self._before = now
@@ -135,7 +137,7 @@ class Gradients:
 
     def _total(self) -> torch.Tensor:
         held = [p.grad for p in self._parameters if p.grad is not None]
-        return torch.nn.utils.get_total_norm(held).double().square()
+        return torch.nn.utils.get_total_norm(held).double().square() / self.scale**2
 
 
 def _sqr(flat: torch.Tensor) -> torch.Tensor:

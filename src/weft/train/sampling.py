@@ -73,6 +73,12 @@ def step_size(left: int, batch: int) -> int:
     return left if left < batch + (batch + 1) // 2 else batch
 
 
+def count_steps(position: int, length: int, batch: int) -> int:
+    """Steps of `batch` samples that lead an epoch of `length` samples to `position`."""
+    whole = max(1, length // batch + (length % batch >= (batch + 1) // 2))
+    return whole if position >= length else min(position // batch, whole - 1)
+
+
 def _of_step(
     position: int, total: int, micros: int, filled: int, rank: int, ranks: int
 ) -> Iterator[Cell]:

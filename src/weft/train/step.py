@@ -30,6 +30,13 @@ class Trained:
     gradients: Gradients
     rule: Rule
     clip: float | None
+    scaler: torch.amp.GradScaler | None = None
+
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether the model cannot be trained on a single sample."""
+        batch_norm = torch.nn.modules.batchnorm._BatchNorm
+        return any(isinstance(module, batch_norm) for module in self.bare.modules())
 
 
 class Step:
@@ -66,6 +73,8 @@ class Step:
         self._entered = time.perf_counter()
         if cell.first:
             trained.gradients.begin(self.steps)
+            if trained.scaler is not None and trained.gradients.measuring:
+                trained.gradients.scale = float(trained.scaler.get_scale())
         if self._gang.size > 1:
             self._prepare(cell, trained)
         self._propagated = False
@@ -91,7 +100,15 @@ class Step:
             raise TrainError("job.backward was called outside job.step()")
         if cell.last or cell.ragged:
             self.loss = loss.detach()
-        (loss if cell.weight == 1.0 else loss * cell.weight).backward()  # type: ignore[no-untyped-call]
+        weighted = loss if cell.weight == 1.0 else loss * cell.weight
+        if self._trained.scaler is not None:
+            weighted = self._trained.scaler.scale(weighted)
+        kind = self._gang.device.type
+        if torch.is_autocast_enabled(kind):  # it is for the forward pass alone
+            with torch.autocast(kind, enabled=False):
+                weighted.backward()  # type: ignore[no-untyped-call]
+        else:
+            weighted.backward()  # type: ignore[no-untyped-call]
         if cell.first and not cell.last:
             self._trained.gradients.after_first(cell.weight)
         self._propagated = True
@@ -143,12 +160,14 @@ class Step:
             alone = self._gang.size == 1
             few = cell.stop - cell.start if alone else cell.total / self._gang.size
             trained.gradients.after_last(cell.total, float(few))
+        if trained.scaler is not None:
+            trained.scaler.unscale_(trained.optimizer)
         if trained.clip is not None:
             torch.nn.utils.clip_grad_norm_(trained.bare.parameters(), trained.clip)
         factor = 1.0 if self._noise is None else trained.rule(self._noise, float(cell.total))
         self.stepping = True
         try:
-            _scaled_step(trained.optimizer, factor)
+            _scaled_step(trained, factor)
         finally:
             self.stepping = False
         trained.optimizer.zero_grad(set_to_none=True)
@@ -167,16 +186,19 @@ class Step:
             self._last_end = end
 
 
-def _scaled_step(optimizer: torch.optim.Optimizer, factor: float) -> None:
+def _scaled_step(trained: Trained, factor: float) -> None:
     """A step with learning rates multiplied for this once: schedules see their own values."""
-    if factor == 1.0:
-        optimizer.step()
-        return
-    before = [group["lr"] for group in optimizer.param_groups]
-    for group in optimizer.param_groups:
-        group["lr"] = group["lr"] * factor
+    groups = trained.optimizer.param_groups
+    before = [group["lr"] for group in groups]
+    if factor != 1.0:
+        for group in groups:
+            group["lr"] = group["lr"] * factor
     try:
-        optimizer.step()
+        if trained.scaler is None:
+            trained.optimizer.step()
+        else:
+            trained.scaler.step(trained.optimizer)
+            trained.scaler.update()
     finally:
-        for group, lr in zip(optimizer.param_groups, before, strict=True):
+        for group, lr in zip(groups, before, strict=True):
             group["lr"] = lr

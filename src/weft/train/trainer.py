@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LRScheduler
 
-from weft.train import elastic, rng_state
-from weft.train.checkpoint import Checkpoints, load
-from weft.train.control import Control
+from weft.train import elastic, rng_state, values
+from weft.train.checkpoint import Checkpoints
+from weft.train.control import NOTHING, Control
 from weft.train.data import Loader
 from weft.train.errors import TrainError
 from weft.train.gang import Gang
 from weft.train.gang_tokens import Gate
 from weft.train.gradients import Gradients
 from weft.train.reports import Reports, memory_gb
-from weft.train.sampling import Batch, Cell
+from weft.train.sampling import Batch, Cell, count_steps
+from weft.train.save_times import SaveTimes
+from weft.train.saving import FENCED_EXIT, Saver, Stateful, restore_groups
+from weft.train.schedule import Schedule
 from weft.train.stats import GradientNoise
 from weft.train.step import Step, Trained
 from weft.train.stopping import StopRequest, at_the_end
@@ -27,21 +31,7 @@ from weft.train.timing import Stopwatch, clock_for
 from weft.wire.environment import Environment
 from weft.wire.errors import Fenced
 
-FENCED_EXIT = 3
-
 O = TypeVar("O", bound=torch.optim.Optimizer)  # noqa: E741 - returned as it was given
-
-
-class Stateful(Protocol):
-    """Anything that can be saved with the job."""
-
-    def state_dict(self) -> Any:
-        """What to save."""
-        ...
-
-    def load_state_dict(self, state: Any) -> Any:
-        """Go on from it."""
-        ...
 
 
 class Job:
@@ -58,12 +48,14 @@ class Job:
         seed: int,
     ) -> None:
         self._env, self._gang, self._reports, self._seed = env, gang, reports, seed
-        self._checkpoints = checkpoints
+        self._saver = Saver(checkpoints, gang, reports)
         self._clock = clock_for(gang.device)
         self._watch = Stopwatch(self._clock)
         self._gate = Gate(env, gang, self._watch)
         self._step = Step(gang, self._clock, self._watch, self._gate, self._step_done)
+        self._order = NOTHING
         self._states: dict[str, Stateful] = {}
+        self._schedules: list[Schedule] = []
         self._trained: Trained | None = None
         self._loader: Loader | None = None
         self._noise = GradientNoise(1.0)
@@ -78,8 +70,12 @@ class Job:
         self.samples = 0
         self.worth = 0.0
         self._epochs = 0
-        self._control = Control(gang, reports, self._stop, checkpoint_every_s, self._gate)
-        self._restored = self._find()
+        self._control = Control(
+            gang, reports, self._stop, SaveTimes(checkpoint_every_s), self._gate
+        )
+        self._restored = self._saver.find()
+        if self._restored:
+            self._take_counts(self._restored["counts"])
         at_the_end(self._ended)
 
     @property
@@ -119,12 +115,14 @@ class Job:
         *,
         scaling: str = "adascale",
         clip: float | None = None,
+        scaler: torch.amp.GradScaler | None = None,
         **ddp: Any,
     ) -> tuple[Any, O]:
         """Move the model to its device, restore both, and average gradients over the ranks.
 
-        `scaling` is adascale, sqrt, linear or none. `clip` bounds the gradient's norm. Further
-        arguments go to DistributedDataParallel. The optimizer is stepped by `job.step`.
+        `scaling` is adascale, sqrt, linear or none. `clip` bounds the gradient's norm. `scaler`
+        scales losses in 16-bit training; it is restored too. Further arguments go to
+        DistributedDataParallel. The optimizer is stepped by `job.step`.
         """
         if self._trained is not None:
             raise TrainError("job.wrap was called twice", hint="put several models into one")
@@ -133,6 +131,8 @@ class Job:
         if self._restored:
             model.load_state_dict(self._restored["model"])
             optimizer.load_state_dict(self._restored["optimizer"])
+            if scaler is not None and self._restored.get("scaler"):
+                scaler.load_state_dict(self._restored["scaler"])
         gradients = Gradients(model.parameters(), self.size, self._clock)
         seen: Any = model
         if self.size > 1:
@@ -140,7 +140,7 @@ class Job:
             options = {"gradient_as_bucket_view": True, **ddp}
             seen = DistributedDataParallel(model, device_ids=ids, **options)
         optimizer.register_step_pre_hook(self._only_ours)
-        self._trained = Trained(seen, model, optimizer, gradients, self._rule, clip)
+        self._trained = Trained(seen, model, optimizer, gradients, self._rule, clip, scaler)
         return seen, optimizer
 
     def loader(
@@ -175,6 +175,7 @@ class Job:
             self,
             self._gang,
             dataset,
+            batch_size,
             shuffle=shuffle,
             seed=self._seed,
             num_workers=num_workers,
@@ -202,6 +203,17 @@ class Job:
             held.load_state_dict(kept[name])
         return held
 
+    def schedule(self, scheduler: LRScheduler, name: str = "schedule") -> Schedule:
+        """Let the job step a learning-rate schedule that counts steps, and save it with the job.
+
+        It advances once for every `batch_size` samples trained on, whatever the present batch
+        size, and `len(loader)` of them make an epoch. Do not call its `step`. A schedule that
+        counts epochs, or looks at a metric, is stepped by the script: see `state`.
+        """
+        schedule: Schedule = self.state(name, Schedule(scheduler))
+        self._schedules.append(schedule)
+        return schedule
+
     def epochs(self, count: int) -> Iterator[int]:
         """The epochs that are left of `count`."""
         if self._trained is None or self._loader is None:
@@ -211,9 +223,10 @@ class Job:
             )
         self._epochs = count
         if self._restored:
-            rng_state.restore(self._restored["chance"], self.rank, self.size, self.device)
+            rng_state.restore(self._restored["rng"], self.rank, self.size, self.device)
+            restore_groups(self._trained.optimizer, self._restored["optimizer"])
             self._restored = {}
-        self._loader.smallest = self._smallest or (2 if _has_batch_norm(self._trained) else 1)
+        self._loader.smallest = self._smallest or (2 if self._trained.has_batch_norm else 1)
         self._step.train(self._trained, self._noise)
         self._control.begin()
         with self._stop:
@@ -221,11 +234,12 @@ class Job:
                 yield self.epoch
                 self.epoch += 1
                 self.position = 0
+                self.finish_step()  # of a loop over the loader that was left early
         self._control.drain()
         if self._control.unsaved:
             self._save()
         if self.rank == 0:
-            self._reports.report(self._values)
+            self._reports.report(partial(self._values, done=True))
 
     def step(self) -> AbstractContextManager[None]:
         """Around forward, `job.backward` and nothing else; steps the optimizer at its end."""
@@ -256,6 +270,17 @@ class Job:
         self._step.cell = cell
         self._step.without_samples()
 
+    def finish_step(self) -> None:
+        """The script's loop body for a step is over: save or leave here if that was agreed.
+
+        Not before, or what the body does after `job.step()` would be missing in the checkpoint.
+        """
+        order, self._order = self._order, NOTHING
+        if order.stop:
+            self._leave()
+        if order.save:
+            self._save()
+
     def _only_ours(self, *_: Any) -> None:
         if not self._step.stepping:
             raise TrainError(
@@ -264,94 +289,65 @@ class Job:
             )
 
     def _step_done(self, cell: Cell) -> None:
-        """After the optimizer's step: count, agree with the others, act on it."""
+        """After the optimizer's step: count, and agree with the others on what comes next."""
         self.position = cell.after
         self.samples += cell.total
         self.steps += 1
         self.worth += self._noise.gain(float(cell.total))
+        self._advance_schedules()
         assert self._trained is not None
-        order = self._control.exchange(self._trained.gradients, self._watch)
+        self._order = self._control.exchange(self._trained.gradients, self._watch)
         if self.rank == 0 and self._reports.due():
             self._reports.report(self._values)
-        if order.stop:
-            self._leave()
-        if order.save:
-            self._save()
 
-    def _values(self) -> dict[str, float]:
-        watch, batch = self._watch, self.batch
-        values = {name: watch.median(name) for name in ("step_s", "grad_s", "token_s")}
-        micros = batch.accumulate
-        whole = self._loader.length if self._loader is not None else 1
-        done = self.epoch + self.position / whole
-        values |= {
-            "sync_s": self._step.sync_s(),
-            "data_s": watch.median("data_s") * micros,
-            "batch": float(batch.total),
-            "per_gpu": float(batch.per_gpu),
-            "accumulate": float(batch.accumulate),
+    def _advance_schedules(self) -> None:
+        if not self._schedules or self._loader is None:
+            return
+        done = count_steps(self.position, self._loader.length, self._loader.first_batch)
+        for schedule in self._schedules:
+            schedule.advance(self.epoch * len(self._loader) + done)
+
+    def _values(self, *, done: bool = False) -> dict[str, float]:
+        told = {
+            **values.measure_times(self._watch, self._step, self.batch),
+            **values.describe_batch(self.batch),
+            **values.describe_noise(self._noise, self.batch),
+            **values.count_progress(
+                self.epoch, self.position, self._epochs, self._loader, done=done
+            ),
             "nodes": float(self._env.nodes),
             "lr_factor": self.lr_factor,
-            "gain": self._noise.gain(float(batch.total)),
             "samples": float(self.samples),
             "steps": float(self.steps),
-            "epoch": float(min(self.epoch, self._epochs - 1)),
-            "progress": min(done / self._epochs, 1.0) if self._epochs else 0.0,
             "mem_gb": memory_gb(self.device),
         }
-        if self._noise.known:
-            noise = self._noise
-            values |= {"noise": noise.scale, "grad_var": noise.var, "grad_sqr": noise.sqr}
         if self._step.loss is not None:
-            values["loss"] = float(self._step.loss)
-        return values
+            told["loss"] = float(self._step.loss)
+        return told
 
-    def _find(self) -> dict[str, Any]:
-        """The newest whole checkpoint's state; rank 0 chooses it for all."""
-        path, told = None, list[str]()
-        if self._checkpoints is not None and self.rank == 0:
-            path, told = self._checkpoints.newest()
-        for text in told:
-            self._reports.notice("warning", text)
-        path = self._gang.from_first(path)
-        if path is None:
-            return {}
-        state = load(path)
-        counts = state["counts"]
+    def _take_counts(self, counts: dict[str, Any]) -> None:
         self.epoch, self.position = counts["epoch"], counts["position"]
         self.steps, self.samples = counts["steps"], counts["samples"]
         self.worth = counts["worth"]
-        return state
 
     def _save(self) -> bool:
         """Checkpoint, at the same step on every rank; whether it is on disk (rank 0)."""
-        states = self._gang.gather(rng_state.capture(self.device))
-        self._control.saved()
-        if self._checkpoints is None or self.rank != 0:
-            return False
-        began = time.monotonic()
         try:
-            path = self._checkpoints.save(self._whole(states), self.steps, self.epoch)
+            took_s = self._saver.save(self._whole, self.steps, self.epoch)
         except Fenced as error:
             self._left = True
-            self._reports.notice(
-                "error", f"another attempt of the job owns its checkpoints: {error}"
-            )
             self._reports.leave("error", str(error))
             raise SystemExit(FENCED_EXIT) from error
-        except OSError as error:
-            lost = "; the one before it stays, training goes on"
-            self._reports.notice("warning", f"could not write a checkpoint: {error}{lost}")
-            return False
-        self._control.save_took(time.monotonic() - began)
-        self._reports.saved(self.steps, self.epoch, str(path))
-        return True
+        self._control.note_saved(took_s or 0.0)
+        return took_s is not None
 
-    def _whole(self, states: list[dict[str, Any]]) -> dict[str, Any]:
+    def _whole(self) -> dict[str, Any]:
         assert self._trained is not None
+        scaler = self._trained.scaler
         return {
             "model": self._trained.bare.state_dict(),
             "optimizer": self._trained.optimizer.state_dict(),
+            "scaler": None if scaler is None else scaler.state_dict(),
             "counts": {
                 "epoch": self.epoch,
                 "position": self.position,
@@ -363,7 +359,6 @@ class Job:
             "profiles": self._control.tuner.state_dict(),
             "batch": self.batch.total,
             "states": {name: held.state_dict() for name, held in self._states.items()},
-            "chance": states,
         }
 
     def _leave(self) -> None:
@@ -387,14 +382,9 @@ class Job:
         self._gate.close()
         self._clock.close()
         if error is None:
+            if self.rank == 0 and self.epoch < self._epochs:  # it stopped early by itself
+                self._reports.report(partial(self._values, done=True))
             self._reports.leave("done")
             self._gang.leave()
         else:
             self._reports.leave("error", f"{type(error).__name__}: {error}"[:500])
-
-
-def _has_batch_norm(trained: Trained) -> bool:
-    return any(
-        isinstance(module, torch.nn.modules.batchnorm._BatchNorm)
-        for module in trained.bare.modules()
-    )

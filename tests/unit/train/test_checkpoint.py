@@ -96,3 +96,14 @@ def test_a_file_that_is_not_ours_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(BadCheckpoint, match=r"step-000000000001.ckpt is cut short or altered"):
         load(path)
+
+
+def test_a_checkpoint_with_the_old_name_of_the_random_states_still_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weft.train.checkpoint.FORMAT", 1)
+    path = Checkpoints(tmp_path).save({"chance": [{"torch": 5}]}, 1, 0)
+    monkeypatch.undo()
+
+    assert verify(path)["format"] == 1
+    assert load(path) == {"rng": [{"torch": 5}]}

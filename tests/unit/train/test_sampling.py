@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.train.sampling import Batch, Cell, cells, split, step_size
+from weft.train.sampling import Batch, Cell, cells, count_steps, split, step_size
 
 
 def of_all(
@@ -73,3 +73,15 @@ def test_a_small_rest_joins_the_step_before_it() -> None:
 def test_what_does_not_fit_on_a_gpu_is_accumulated() -> None:
     assert split(128, ranks=4, max_per_gpu=64) == Batch(128, 32)
     assert split(128, ranks=1, max_per_gpu=50) == Batch(128, 43, 3)
+
+
+@given(st.integers(1, 500), st.integers(1, 70))
+def test_steps_are_counted_as_they_are_dealt(length: int, batch: int) -> None:
+    dealt = [cell.after for cell in cells(0, length, Batch(batch, batch), 0, 1) if cell.last]
+
+    assert count_steps(0, length, batch) == 0
+    assert [count_steps(after, length, batch) for after in dealt] == [*range(1, len(dealt) + 1)]
+
+
+def test_a_larger_step_counts_as_the_smaller_ones_in_it() -> None:
+    assert [count_steps(at, 100, 10) for at in (10, 30, 37, 40, 95, 100)] == [1, 3, 3, 4, 9, 10]

@@ -1,0 +1,62 @@
+"""When checkpoints are due, by a clock that the test turns."""
+
+from __future__ import annotations
+
+from weft.train.save_times import SaveTimes
+
+
+class Clock:
+    """Seconds that pass when told."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def saves_until(end_s: float, times: SaveTimes, clock: Clock, took_s: float = 0.0) -> list[float]:
+    """When checkpoints were taken, a look a second."""
+    began, found = clock.now, []
+    times.begin()
+    while clock.now < began + end_s:
+        clock.now += 1.0
+        if times.is_due():
+            found.append(clock.now - began)
+            times.note_saved(took_s)
+    return found
+
+
+def test_the_first_checkpoint_comes_within_seconds_and_the_pauses_grow_to_the_interval() -> None:
+    clock = Clock()
+
+    found = saves_until(400.0, SaveTimes(120.0, 5.0, clock), clock)
+
+    assert found == [5.0, 15.0, 35.0, 75.0, 155.0, 275.0, 395.0]
+
+
+def test_a_short_interval_is_kept_from_the_start() -> None:
+    clock = Clock()
+
+    assert saves_until(10.0, SaveTimes(2.0, 5.0, clock), clock) == [2.0, 4.0, 6.0, 8.0, 10.0]
+
+
+def test_checkpoints_that_take_long_come_rarely() -> None:
+    clock = Clock()
+
+    assert saves_until(400.0, SaveTimes(120.0, 5.0, clock), clock, took_s=2.0) == [5.0, 205.0]
+
+
+def test_an_interval_of_zero_saves_whenever_asked() -> None:
+    clock = Clock()
+
+    found = saves_until(3.0, SaveTimes(0.0, 5.0, clock), clock, took_s=9.0)
+
+    assert found == [1.0, 2.0, 3.0]
+
+
+def test_nothing_is_due_before_training_begins() -> None:
+    clock = Clock()
+    times = SaveTimes(0.0, 5.0, clock)
+    clock.now += 1e6
+
+    assert not times.is_due()

@@ -9,20 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks import elastic_training
 
 from tests.integration import ranks
 from weft.wire.messages import Leaving, Report, Saved
 
-pytestmark = pytest.mark.slow
 
-
-def needs(name: str) -> pytest.MarkDecorator:
+def needs(*names: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(
-        importlib.util.find_spec(name) is None, reason=f"{name} is not installed"
+        any(importlib.util.find_spec(name) is None for name in names),
+        reason=f"pip install {' '.join(names)}",
     )
 
 
-def with_huggingface(folder: str, term_at: int) -> None:
+HUGGINGFACE, LIGHTNING = needs("transformers", "accelerate"), needs("lightning")
+
+
+def with_huggingface(folder: str, at: int, how: int = signal.SIGTERM) -> None:
     import torch
     from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainingArguments
 
@@ -37,8 +40,8 @@ def with_huggingface(folder: str, term_at: int) -> None:
             self.post_init()
 
         def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-            if self.training and trainer.state.global_step + 1 == term_at:
-                os.kill(os.getpid(), signal.SIGTERM)
+            if self.training and trainer.state.global_step + 1 == at:
+                os.kill(os.getpid(), how)
             return {"loss": (self.line(x) - labels).square().mean()}
 
     x = torch.randn(64, 4)
@@ -47,22 +50,22 @@ def with_huggingface(folder: str, term_at: int) -> None:
         folder, max_steps=12, per_device_train_batch_size=8, report_to=[], use_cpu=True,
         save_strategy="no", logging_steps=2, disable_tqdm=True,
     )  # fmt: skip
-    elastic = Elastic(report_every_s=0.0)
+    elastic = Elastic(report_every_s=0.0, checkpoint_every_s=every_s(how))
     model = Model(PretrainedConfig())
     trainer = Trainer(model, options, train_dataset=data, callbacks=[elastic])
     trainer.train(resume_from_checkpoint=elastic.last(folder))
 
 
-def with_lightning(folder: str, term_at: int) -> None:
+def with_lightning(folder: str, at: int, how: int = signal.SIGTERM) -> None:
     import logging
     import warnings
 
-    import pytorch_lightning as pl
+    import lightning.pytorch as pl
     import torch
 
     from weft.train.lightning import Elastic
 
-    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
 
     class Model(pl.LightningModule):  # type: ignore[misc]
@@ -70,9 +73,9 @@ def with_lightning(folder: str, term_at: int) -> None:
             super().__init__()
             self.line = torch.nn.Linear(4, 1)
 
-        def training_step(self, batch: Any, at: int) -> torch.Tensor:
-            if self.global_step + 1 == term_at:
-                os.kill(os.getpid(), signal.SIGTERM)
+        def training_step(self, batch: Any, _at: int) -> torch.Tensor:
+            if self.global_step + 1 == at:
+                os.kill(os.getpid(), how)
             (x,) = batch
             loss: torch.Tensor = (self.line(x) - x.sum(dim=1, keepdim=True)).square().mean()
             self.log("loss", loss)
@@ -82,22 +85,31 @@ def with_lightning(folder: str, term_at: int) -> None:
             return torch.optim.SGD(self.parameters(), lr=0.01)
 
     data = torch.utils.data.TensorDataset(torch.randn(64, 4))
-    loader = torch.utils.data.DataLoader(data, 8)
-    elastic = Elastic(folder, report_every_s=0.0)
+    elastic = Elastic(folder, report_every_s=0.0, checkpoint_every_s=every_s(how))
+    loader = elastic.loader(data, 8)
     trainer = pl.Trainer(
-        max_steps=12, accelerator="cpu", logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, callbacks=[elastic],
+        **elastic.trainer_arguments(), max_steps=12, accelerator="cpu", logger=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        callbacks=[elastic],
     )  # fmt: skip
     trainer.fit(Model(), loader, ckpt_path=elastic.last())
 
 
-@pytest.mark.parametrize(
+def every_s(how: int) -> float:
+    """A job that is to be killed saves after every step."""
+    return 0.0 if how == signal.SIGKILL else 600.0
+
+
+LIBRARIES = pytest.mark.parametrize(
     "script",
     [
-        pytest.param(with_huggingface, marks=[needs("transformers"), needs("accelerate")]),
-        pytest.param(with_lightning, marks=needs("pytorch_lightning")),
+        pytest.param(with_huggingface, marks=HUGGINGFACE),
+        pytest.param(with_lightning, marks=LIGHTNING),
     ],
 )
+
+
+@LIBRARIES
 def test_it_stops_with_a_checkpoint_and_goes_on(script: Any, tmp_path: Path) -> None:
     first, second = ranks.Agent(tmp_path / "one"), ranks.Agent(tmp_path / "two")
     out = str(tmp_path / "out")
@@ -112,3 +124,41 @@ def test_it_stops_with_a_checkpoint_and_goes_on(script: Any, tmp_path: Path) -> 
     steps = [report.values["steps"] for report in second.of(Report)]
     assert steps[0] == 6
     assert steps[-1] == 12
+    assert second.of(Report)[-1].values["progress"] == 1.0
+
+
+@LIBRARIES
+def test_one_that_is_killed_goes_on_from_a_checkpoint_nobody_asked_for(
+    script: Any, tmp_path: Path
+) -> None:
+    first, second = ranks.Agent(tmp_path / "one"), ranks.Agent(tmp_path / "two")
+    out = str(tmp_path / "out")
+    kill = signal.SIGKILL
+
+    codes = ranks.finish(ranks.start(script, 1, {"WEFT_AGENT": str(first.path)}, out, 5, kill))
+    codes += ranks.finish(ranks.start(script, 1, {"WEFT_AGENT": str(second.path)}, out, 0))
+
+    assert codes == [-9, 0]
+    assert [saved.step for saved in first.of(Saved)] == [1, 2, 3, 4]
+    assert len(list(Path(out).glob("checkpoint-*"))) <= 3
+    assert second.of(Report)[0].values["steps"] == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cnn",
+        pytest.param("huggingface", marks=HUGGINGFACE),
+        pytest.param("lightning", marks=LIGHTNING),
+    ],
+)
+def test_rates_and_losses_of_a_disturbed_training_are_the_undisturbed_ones(
+    name: str, tmp_path: Path
+) -> None:
+    found = elastic_training.compare(name, tmp_path, resizes=3, kills=1)
+
+    low, high = found["loss_seeds"]
+    assert found["steps_again"] > 0
+    assert found["rates_differ"] == 0
+    assert abs(found["loss_disturbed"] - found["loss_undisturbed"]) <= high - low

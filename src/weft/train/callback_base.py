@@ -1,35 +1,50 @@
-"""For training loops that another library owns: reports, and a stop that all ranks agree on."""
+"""For training loops that another library owns: reports, checkpoint times, a stop all agree on."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from types import TracebackType
 
 import torch
 import torch.distributed as dist
 
+from weft.train.errors import TrainError
 from weft.train.reports import Reports, memory_gb
+from weft.train.save_times import SaveTimes
 from weft.train.stopping import StopRequest, at_the_end
 from weft.train.timing import CpuClock, Stopwatch
 from weft.wire.environment import Environment
 from weft.wire.messages import Stop
 
 
-class Outside:
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What every rank does after a step."""
+
+    stop: bool = False
+    save: bool = False
+
+
+class CallbackLink:
     """One rank of a job whose steps happen elsewhere. Use it as a context around training."""
 
-    def __init__(self, report_every_s: float = 1.0) -> None:
+    def __init__(self, report_every_s: float = 1.0, checkpoint_every_s: float = 120.0) -> None:
         self.env = Environment.read()
         self._reports = Reports(self.env, report_every_s)
+        self._saves = SaveTimes(checkpoint_every_s)
+        self._save_began = 0.0
         self._watch = Stopwatch(CpuClock())
         self._stop = StopRequest()
+        self._values: dict[str, float] = {}
         self._last = 0.0
         self._left = False
         self.stopped = False
         at_the_end(self._ended)
 
-    def __enter__(self) -> Outside:
+    def __enter__(self) -> CallbackLink:
         self._stop.__enter__()
+        self._saves.begin()
         return self
 
     def __exit__(
@@ -37,18 +52,20 @@ class Outside:
     ) -> None:
         self._stop.__exit__()
 
-    def step(self, values: dict[str, float]) -> bool:
-        """After an optimizer step: report, and say whether every rank must stop here."""
+    def step(self, values: dict[str, float]) -> Verdict:
+        """After an optimizer step: report, and say whether every rank must save or stop here."""
         now = time.perf_counter()
         if self._last:
             self._watch.add("step_s", now - self._last)
-        self._last = now
+        self._last, self._values = now, values
         for message in self._reports.heard():
             self._stop.asked |= isinstance(message, Stop)
         if self.env.rank == 0 and self._reports.due():
-            self._reports.report(lambda: self._values(values))
-        self.stopped = _any(self._stop.asked)
-        return self.stopped
+            self._reports.report(self._measure)
+        stop, save = _agree(self._stop.asked, self.env.rank == 0 and self._saves.is_due())
+        self.stopped = stop
+        self._save_began = time.monotonic()
+        return Verdict(stop, save or stop)
 
     def metrics(self, values: dict[str, float]) -> None:
         """The library's own numbers, beside the job's."""
@@ -56,8 +73,15 @@ class Outside:
 
     def saved(self, step: int, epoch: int, path: str) -> None:
         """A checkpoint is on disk."""
+        self._saves.note_saved(time.monotonic() - self._save_began)
         if self.env.rank == 0:
             self._reports.saved(step, epoch, path)
+
+    def finish(self) -> None:
+        """The training is complete: the last report says so."""
+        if self.env.rank == 0 and self._values:
+            self._values = {**self._values, "progress": 1.0}
+            self._reports.report(self._measure)
 
     def leave(self) -> None:
         """After a stop: the checkpoint is written, the process ends with exit code 0."""
@@ -65,10 +89,11 @@ class Outside:
         self._reports.leave("stopped")
         raise SystemExit(0)
 
-    def _values(self, values: dict[str, float]) -> dict[str, float]:
+    def _measure(self) -> dict[str, float]:
         on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         device = torch.device("cuda" if on_gpu else "cpu")
-        return {"step_s": self._watch.median("step_s"), "mem_gb": memory_gb(device), **values}
+        step_s = self._watch.median("step_s")
+        return {"step_s": step_s, "mem_gb": memory_gb(device), **self._values}
 
     def _ended(self, error: BaseException | None) -> None:
         if not self._left:
@@ -77,11 +102,30 @@ class Outside:
             self._reports.leave("done" if error is None else "error", text)
 
 
-def _any(asked: bool) -> bool:
-    """Whether any rank was asked; the ranks answer alike."""
+def split_evenly(total: int, ranks: int, max_per_device: int | None) -> tuple[int, int]:
+    """Samples of a micro-batch on one device, and micro-batches of a step, for `total` samples.
+
+    The same total on every number of ranks keeps steps, epochs and schedules what they were.
+    """
+    most = max_per_device or total
+    for micros in range(1, total + 1):
+        per_device, rest = divmod(total, ranks * micros)
+        if not per_device:
+            break
+        if not rest and per_device <= most:
+            return per_device, micros
+    raise TrainError(
+        f"a batch of {total} cannot be dealt evenly to {ranks} processes, at most {most} at once",
+        hint="choose a batch size that every number of GPUs of the job divides, such as 48 or 96",
+    )
+
+
+def _agree(stop: bool, save: bool) -> tuple[bool, bool]:
+    """Whether any rank was asked to stop, or wants to save; the ranks answer alike."""
     if not dist.is_available() or not dist.is_initialized():
-        return asked
+        return stop, save
     on_gpu = dist.get_backend() == "nccl"
-    flag = torch.tensor([float(asked)], device="cuda" if on_gpu else "cpu")
-    dist.all_reduce(flag)
-    return bool(flag.item() > 0)
+    wishes = torch.tensor([float(stop), float(save)], device="cuda" if on_gpu else "cpu")
+    dist.all_reduce(wishes)
+    asked, due = wishes.tolist()
+    return asked > 0, due > 0

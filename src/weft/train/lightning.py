@@ -1,20 +1,29 @@
-"""A callback for PyTorch Lightning: reports, and stops with a checkpoint when asked.
+"""A callback and a loader for PyTorch Lightning: reports, checkpoints, stops with one when asked.
 
-    elastic = Elastic(folder)
-    trainer = Trainer(..., callbacks=[elastic])
+    elastic = Elastic("checkpoints")
+    loader = elastic.loader(dataset, batch_size=64)
+    trainer = Trainer(**elastic.trainer_arguments(), callbacks=[elastic])
     trainer.fit(model, loader, ckpt_path=elastic.last())
 
-Lightning keeps its own data order. Needs pytorch-lightning.
+With `elastic.loader` a step is of the same samples on any number of processes and an epoch goes
+on where it was left. Any other loader does what Lightning makes of it: an epoch that was broken
+off begins again. Needs lightning, or pytorch-lightning.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pytorch_lightning import Callback
+try:
+    from lightning.pytorch import Callback
+except ImportError:
+    from pytorch_lightning import Callback
 
-from weft.train.callback_base import Outside
+from weft.train.callback_base import CallbackLink, split_evenly
+from weft.train.sample_order import SampleOrder
+from weft.wire import fence
 
 NAME = "weft.ckpt"
 
@@ -22,50 +31,103 @@ NAME = "weft.ckpt"
 class Elastic(Callback):  # type: ignore[misc]
     """Speaks to the job's agent from inside `Trainer.fit`.
 
-    Checkpoints go to `folder`, or to where the scheduler says.
+    Checkpoints go to `folder`, or to where the scheduler says: the first after some seconds, then
+    ever more rarely up to `checkpoint_every_s`.
     """
 
-    def __init__(self, folder: str | Path | None = None, report_every_s: float = 1.0) -> None:
+    def __init__(
+        self,
+        folder: str | Path | None = None,
+        report_every_s: float = 1.0,
+        checkpoint_every_s: float = 120.0,
+    ) -> None:
         super().__init__()
-        self._outside = Outside(report_every_s)
-        place = self._outside.env.checkpoints or folder
+        self._link = CallbackLink(report_every_s, checkpoint_every_s)
+        place = self._link.env.checkpoints or folder
         self._path = Path(place) / NAME if place else None
+        self._steps = 0
+
+    def trainer_arguments(self) -> dict[str, Any]:
+        """Devices, nodes and strategy of this job, for Lightning's Trainer."""
+        env = self._link.env
+        return {
+            "devices": env.local_world_size,
+            "num_nodes": env.nodes,
+            "strategy": "ddp" if env.world_size > 1 else "auto",
+            "use_distributed_sampler": False,  # the loader deals samples to the processes
+        }
+
+    def loader(
+        self,
+        dataset: Any,
+        batch_size: int,
+        *,
+        accumulate: int = 1,
+        shuffle: bool = True,
+        seed: int = 0,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+    ) -> SampleOrder:
+        """Batches of a step of `batch_size` samples over all processes.
+
+        `accumulate` is the Trainer's `accumulate_grad_batches`; it must stay the same in all
+        attempts, as Lightning counts batches.
+        """
+        env = self._link.env
+        split_evenly(batch_size, env.world_size * accumulate, None)
+        return SampleOrder(
+            dataset,
+            batch_size // accumulate,
+            rank=env.rank,
+            ranks=env.world_size,
+            shuffle=shuffle,
+            seed=seed,
+            num_workers=num_workers,
+            collate_fn=collate_fn,
+        )
 
     def last(self) -> str | None:
-        """The checkpoint of the last stop, or None to start afresh."""
+        """The last checkpoint, or None to start afresh."""
         return str(self._path) if self._path is not None and self._path.is_file() else None
 
-    def on_train_start(self, *_: Any) -> None:
+    def on_train_start(self, trainer: Any, *_: Any) -> None:
         """Listen for SIGTERM while training."""
-        self._outside.__enter__()
+        self._steps = trainer.global_step
+        self._link.__enter__()
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        """Report; when asked to stop, save after this batch and end."""
+        """Report; save when it is time; when asked to stop, save after this step and end."""
+        if trainer.global_step == self._steps or trainer.should_stop:
+            return  # in the middle of a step: gradients are accumulated
+        self._steps = trainer.global_step
         whole = trainer.estimated_stepping_batches
         progress = trainer.global_step / whole if whole and whole != float("inf") else 0.0
-        stop = self._outside.step(
+        self._link.metrics({k: float(v) for k, v in trainer.callback_metrics.items()})
+        verdict = self._link.step(
             {
                 "steps": float(trainer.global_step),
                 "epoch": float(trainer.current_epoch),
                 "progress": min(float(progress), 1.0),
             }
         )
-        self._outside.metrics({k: float(v) for k, v in trainer.callback_metrics.items()})
-        if stop and not trainer.should_stop:
-            trainer.should_stop = True
+        if verdict.save:
             self._save(trainer)
+        if verdict.stop:
+            trainer.should_stop = True
 
     def on_train_end(self, *_: Any) -> None:
         """After a stop, leave with exit code 0."""
-        self._outside.__exit__(None, None, None)
-        if self._outside.stopped:
-            self._outside.leave()
+        self._link.__exit__(None, None, None)
+        if self._link.stopped:
+            self._link.leave()
+        self._link.finish()
 
     def _save(self, trainer: Any) -> None:
         if self._path is None:
             return
-        passing = self._path.with_name(f".{NAME}")
-        trainer.save_checkpoint(passing)
+        partial = self._path.with_name(f".{NAME}")
+        trainer.save_checkpoint(partial)
         if trainer.is_global_zero:
-            passing.replace(self._path)
-            self._outside.saved(trainer.global_step, trainer.current_epoch, str(self._path))
+            with fence.held(self._path.parent, self._link.env.attempt):
+                partial.replace(self._path)
+        self._link.saved(trainer.global_step, trainer.current_epoch, str(self._path))

@@ -26,7 +26,7 @@ from tests.integration.users import (
     python_as,
 )
 from weft.service.main import Settings
-from weft.wire.attempt import folder_of, read_json, short_path
+from weft.wire.attempt import folder_of, job_folder, read_json, short_path
 from weft.wire.processes import alive
 
 API = "/api/v1"
@@ -128,14 +128,14 @@ def test_a_script_run_in_a_warm_process_has_given_up_root_too(world: World) -> N
     said = world.run("a", "warm", [sys.executable, str(script)])
 
     assert said.splitlines() == [f"({ANN}, {ANN}, {ANN}) [{STAFF}]"]
-    events = (folder_of(world.state, "warm", 1) / "events.jsonl").read_text()
+    events = (folder_of(world.state, "a:warm", 1) / "events.jsonl").read_text()
     assert '"warm":true' in events
 
 
 def test_a_job_keeps_checkpoints_that_nobody_else_can_read(world: World) -> None:
     said = world.run("a", "saves", ["sh", "-c", "echo data > $WEFT_CHECKPOINTS/one && echo saved"])
 
-    kept = world.state / "jobs" / "saves" / "checkpoints"
+    kept = job_folder(world.state, "a:saves") / "checkpoints"
     assert said == "saved\n"
     assert kept.stat().st_uid == ANN
     other = world.run(
@@ -145,7 +145,7 @@ def test_a_job_keeps_checkpoints_that_nobody_else_can_read(world: World) -> None
 
 
 def test_a_job_reads_neither_the_services_files_nor_its_agents(world: World) -> None:
-    own = folder_of(world.state, "nosy", 1)
+    own = folder_of(world.state, "b:nosy", 1)
     files = [own / "spec.json", own / "events.jsonl", own / "claim.json", own / "rank-0.log"]
     files += [world.state / name for name in ("tokens.json", "events.db", "audit.jsonl")]
     tries = "; ".join(f"cat {file}; echo x >> {file}" for file in files)
@@ -160,10 +160,10 @@ def test_a_job_reads_neither_the_services_files_nor_its_agents(world: World) -> 
 
 def test_one_tenants_job_cannot_speak_to_anothers_agent(world: World) -> None:
     world.submit("a", "talks", ["sleep", "600"])
-    folder = folder_of(world.state, "talks", 1)
+    folder = folder_of(world.state, "a:talks", 1)
     path = short_path(folder / "agent.sock")
     eventually(lambda: world.job("talks")["state"] == "running")
-    hello = json.dumps({"type": "hello", "job": "talks", "attempt": 1, "rank": 0, "pid": 1})
+    hello = json.dumps({"type": "hello", "job": "a:talks", "attempt": 1, "rank": 0, "pid": 1})
 
     assert python_as(ANN, CONNECT, path, hello).startswith('{"type":"welcome"')
     assert python_as(BOB, CONNECT, path, hello) == "closed\n"
@@ -206,7 +206,7 @@ def test_a_working_directory_of_another_user_is_not_entered(world: World) -> Non
 
 def test_ranks_of_another_user_die_with_their_agent(world: World) -> None:
     world.submit("a", "orphan", ["sleep", "600"])
-    folder = folder_of(world.state, "orphan", 1)
+    folder = folder_of(world.state, "a:orphan", 1)
     eventually(lambda: world.job("orphan")["state"] == "running")
     events = map(json.loads, (folder / "events.jsonl").read_text().splitlines())
     pid, began = next(one["ranks"]["0"] for one in events if one["event"] == "started")

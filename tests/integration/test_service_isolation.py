@@ -77,9 +77,9 @@ def test_another_tenants_job_is_as_unknown_as_one_that_never_was(
 
 
 def test_lists_accounts_and_events_hold_the_callers_own_jobs_only(world: World) -> None:
-    assert [j["id"] for j in world.ask("bob", "GET", "/jobs").json()["jobs"]] == ["job-b"]
+    assert [j["id"] for j in world.ask("bob", "GET", "/jobs").json()["jobs"]] == ["b:job-b"]
     assert world.ask("bob", "GET", "/jobs?tenant=a").json()["jobs"] == []
-    assert world.ask("bob", "GET", "/jobs?after=job-a").status_code == 422
+    assert world.ask("bob", "GET", "/jobs?after=a:job-a").status_code == 422
     accounts = world.ask("bob", "GET", "/accounting").json()
     assert [t["tenant"] for t in accounts["tenants"]] == ["b"]
     assert "job-a" not in world.ask("bob", "GET", "/accounting?format=csv").text
@@ -97,11 +97,28 @@ def test_variables_are_told_to_nobody(world: World) -> None:
             assert "of ann" not in world.ask(who, "GET", path).text
 
 
-def test_nobody_submits_for_another_tenant_or_under_its_ids(world: World) -> None:
+def test_nobody_submits_for_another_tenant(world: World) -> None:
     assert world.ask("bob", "POST", "/jobs", json={"tenant": "a"}).status_code == 403
     assert world.ask("bob", "POST", "/plan", json={"tenant": "a"}).status_code == 403
-    taken = world.ask("bob", "POST", "/jobs", json={"id": "job-a", "command": ["x"]})
-    assert taken.status_code == 409
+
+
+def test_the_id_of_another_tenants_job_is_free_and_tells_nothing(world: World) -> None:
+    asked = {"id": "job-a", "command": ["x"]}
+
+    taken = world.ask("bob", "POST", "/jobs", json=asked)
+    free = world.ask("bob", "POST", "/jobs", json={**asked, "id": "job-z"})
+    theirs = world.ask("bob", "POST", "/jobs", json={**asked, "id": "a:job-a"})
+    nobodys = world.ask("bob", "POST", "/jobs", json={**asked, "id": "a:job-z"})
+
+    assert taken.json() == {"id": "b:job-a"}
+    assert taken.text.replace("job-a", "job-z") == free.text
+    assert theirs.status_code == nobodys.status_code == 422
+    assert theirs.text.replace("job-a", "job-z") == nobodys.text
+    assert world.ask("bob", "POST", "/jobs", json=asked).json() == {"id": "b:job-a"}
+    changed = world.ask("bob", "POST", "/jobs", json={**asked, "command": ["y"]})
+    assert changed.status_code == 409  # his own
+    for job in ("b:job-a", "job-z"):
+        assert world.ask("bob", "DELETE", f"/jobs/{job}").status_code == 202
 
 
 def test_a_viewer_looks_and_does_nothing(world: World) -> None:

@@ -1,6 +1,6 @@
 """How commands talk to the service: HTTP by the standard library, errors as people read them.
 
-WEFT_URL says where the service is, WEFT_TOKEN who asks.
+WEFT_URL says where the service is, WEFT_TOKEN who asks, WEFT_CA whose certificates to trust.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -32,6 +33,10 @@ class Unreachable(InvalidConfig):
     """Nobody answers where the service should be."""
 
 
+class Untrusted(InvalidConfig):
+    """Whoever answers there cannot prove who it is."""
+
+
 class Refused(InvalidConfig):
     """The service will not do it; `status` is HTTP's, `field` the one that is wrong, if any."""
 
@@ -47,6 +52,7 @@ class Client:
     def __init__(self, url: str = "", token: str | None = None) -> None:
         self.url = checked(url or os.environ.get("WEFT_URL") or DEFAULT_URL)
         self._token = os.environ.get("WEFT_TOKEN", "") if token is None else token
+        self._trust = trusted(os.environ.get("WEFT_CA", "")) if self.url[:5] == "https" else None
 
     def get(self, kind: type[T], path: str, **query: Any) -> T:
         """Read; query values that are None are left out."""
@@ -103,7 +109,9 @@ class Client:
         if self._token:
             request.add_header("Authorization", f"Bearer {self._token}")
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
+            with urllib.request.urlopen(  # noqa: S310
+                request, timeout=TIMEOUT_S, context=self._trust
+            ) as answer:
                 read: bytes = answer.read()
                 return read
         except urllib.error.HTTPError as error:
@@ -111,10 +119,26 @@ class Client:
                 raise refusal(error.code, error.read(), method, path) from None
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "reason", error)
+            if isinstance(why, ssl.SSLCertVerificationError):
+                raise Untrusted(
+                    f"the certificate of {self.url} is not trusted: {why.verify_message}",
+                    hint="set WEFT_CA to the file of the certificate that signed it",
+                ) from error
             raise Unreachable(
                 f"no service answers at {self.url} ({why})",
                 hint="start one with `weft serve`, or set WEFT_URL",
             ) from error
+
+
+def trusted(authority: str) -> ssl.SSLContext:
+    """Whom to believe: the certificates of the system, or those in a file."""
+    try:
+        return ssl.create_default_context(cafile=authority or None)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidConfig(
+            f"WEFT_CA is {authority!r}, which holds no certificates: {error}",
+            hint="name a PEM file",
+        ) from error
 
 
 def at(*parts: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import cast
 
 import typer
@@ -35,6 +36,11 @@ COMMANDS = (
     Entry(CLUSTER, "what-if", "Replay the service's own past under another policy."),
     Entry(CLUSTER, "accounting", "Show the GPU time that each tenant used."),
     Entry(CLUSTER, "token", "Make, list and revoke tokens (admins)."),
+    Entry(
+        CLUSTER,
+        "audit",
+        "Show who did what: requests that changed something, or were refused to (admins).",
+    ),
     Entry(CLUSTER, "quota", "Limits and weights of tenants (admins)."),
     Entry(CLUSTER, "webhook", "Tell other services of state changes (admins)."),
 )
@@ -59,8 +65,16 @@ cli = typer.Typer(
 @cli.callback(invoke_without_command=True)
 def root(
     version: bool = typer.Option(False, "--version", help="Print the version and leave."),
+    ca: str = typer.Option(
+        "",
+        "--ca",
+        help="Certificates to trust at an https WEFT_URL; or set WEFT_CA.",
+        metavar="FILE",
+    ),
 ) -> None:
     """Schedule deep-learning jobs on GPU clusters."""
+    if ca:
+        os.environ["WEFT_CA"] = ca
     if version:
         from weft import __version__
 

@@ -1,17 +1,20 @@
 """Who asks: tokens of tenants with roles, kept as hashes in the state folder.
 
 Tokens are 256 random bits, so a plain SHA-256 of one cannot be turned back; comparison takes the
-same time whatever is wrong. Without any token the service answers its own machine only, and
-everybody there is an admin.
+same time whatever is wrong. A token may expire; it stays on the list, so that a service whose
+tokens have all expired is closed and not open. Without any token the service answers its own
+machine only, and everybody there is an admin.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
 import secrets
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -38,6 +41,7 @@ class Caller:
     tenant: str
     name: str = ""
     account: str = ""
+    token: str = ""
 
     @property
     def admin(self) -> bool:
@@ -63,7 +67,7 @@ ANYBODY = Caller("admin", EVERY, "")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token as it is kept: everything but its secret."""
+    """A token as it is kept: everything but its secret. `expires` 0 is never."""
 
     id: str
     sha256: str
@@ -72,12 +76,22 @@ class Token:
     name: str = ""
     created: float = 0.0
     account: str = ""
+    expires: float = 0.0
 
     @property
     def caller(self) -> Caller:
         """Who comes with this token."""
         tenant = EVERY if self.role == "admin" else self.tenant
-        return Caller(self.role, tenant, self.name, self.account)
+        return Caller(self.role, tenant, self.name, self.account, self.id)
+
+    def valid(self, now: float) -> bool:
+        """Whether it may be used then."""
+        return not self.expires or now < self.expires
+
+    @property
+    def lasting_admin(self) -> bool:
+        """Whether it lets somebody make tokens for ever."""
+        return self.role == "admin" and not self.expires
 
 
 class Tokens:
@@ -88,6 +102,7 @@ class Tokens:
         self._clock = clock
         found = read_private(path) if path is not None else None
         self._tokens = _read(path, found) if found is not None else {}
+        self._changes: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
     def __len__(self) -> int:
         return len(self._tokens)
@@ -101,39 +116,89 @@ class Tokens:
         given = _hash(secret)
         found: Caller | None = None
         for token in self._tokens.values():  # all of them, so that time says nothing
-            if hmac.compare_digest(token.sha256, given):
+            if hmac.compare_digest(token.sha256, given) and token.valid(self._clock()):
                 found = token.caller
         return found
 
-    def create(self, role: Role, tenant: str, name: str, account: str = "") -> tuple[Token, str]:
-        """A new token and its secret, which is not kept."""
+    def allows(self, who: Caller) -> bool:
+        """Whether somebody who was let in may still stay."""
+        return self.seconds_left(who) > 0.0
+
+    def seconds_left(self, who: Caller) -> float:
+        """How long somebody may stay: 0 once his token is gone, infinity if it never expires."""
+        if not who.token:
+            return 0.0 if self._tokens else float("inf")
+        token = self._tokens.get(who.token)
+        if token is None:
+            return 0.0
+        return max(token.expires - self._clock(), 0.0) if token.expires else float("inf")
+
+    def change_of(self, who: Caller) -> asyncio.Event:
+        """What is set when the time that somebody may stay has changed."""
+        return self._changes[who.token]
+
+    def create(
+        self, role: Role, tenant: str, name: str, account: str = "", expires_s: float = 0.0
+    ) -> tuple[Token, str]:
+        """A new token and its secret, which is not kept; `expires_s` 0 is never."""
         if not tenant and role != "admin":
             raise InvalidConfig(
                 f"a token of role {role!r} needs a tenant", hint="'*' lets a viewer see all"
             )
         if tenant == EVERY and role == "user":
             raise InvalidConfig("a user belongs to one tenant", hint="only viewers may have '*'")
-        if not self._tokens and role != "admin":
+        if not self._tokens and (role != "admin" or expires_s):
             raise InvalidConfig(
-                "the first token must be an admin's: without one nobody could make more",
+                "the first token must be an admin's and must not expire: without one nobody "
+                "could make more",
                 hint="create one with role admin",
             )
         secret = PREFIX + secrets.token_urlsafe(32)
         made = self._clock()
-        token = Token(secrets.token_hex(4), _hash(secret), role, tenant, name, made, account)
+        until = made + expires_s if expires_s else 0.0
+        token = Token(secrets.token_hex(4), _hash(secret), role, tenant, name, made, account, until)
+        first = not self._tokens
         self._keep({**self._tokens, token.id: token})
+        if first:
+            self._tell(ANYBODY.token)
         return token, secret
 
+    def rotate(self, token: str, overlap_s: float) -> tuple[Token, str]:
+        """Another secret for the same rights; the old one expires after `overlap_s` seconds.
+
+        One that was to expire lasts as long again as it was made for.
+        """
+        old = self._find(token)
+        lasts = old.expires - old.created if old.expires else 0.0
+        new, secret = self.create(old.role, old.tenant, old.name, old.account, lasts)
+        if not overlap_s:
+            self.revoke(old.id)
+            return new, secret
+        end = self._clock() + overlap_s
+        until = min(end, old.expires) if old.expires else end
+        self._keep({**self._tokens, old.id: replace(old, expires=until)})
+        self._tell(old.id)
+        return new, secret
+
     def revoke(self, token: str) -> None:
-        """Make a token worthless; the last admin's goes last."""
-        if token not in self._tokens:
-            raise UnknownName(f"no token {token!r}", hint="`weft token list` shows all")
+        """Make a token worthless; the last of an admin that does not expire goes last."""
+        self._find(token)
         left = {name: one for name, one in self._tokens.items() if name != token}
-        if left and not any(one.role == "admin" for one in left.values()):
+        if left and not any(one.lasting_admin for one in left.values()):
             raise InvalidConfig(
-                "this is the last token of an admin", hint="revoke the other tokens first"
+                "this is the last token of an admin that does not expire",
+                hint="revoke the other tokens first",
             )
         self._keep(left)
+        self._tell(token)
+
+    def _find(self, token: str) -> Token:
+        if token not in self._tokens:
+            raise UnknownName(f"no token {token!r}", hint="`weft token list` shows all")
+        return self._tokens[token]
+
+    def _tell(self, token: str) -> None:
+        self._changes.pop(token, asyncio.Event()).set()
 
     def _keep(self, tokens: dict[str, Token]) -> None:
         if self._path is not None:

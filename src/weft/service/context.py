@@ -14,9 +14,10 @@ from fastapi.security import HTTPBearer
 from fastapi.security.utils import get_authorization_scheme_param
 
 from weft.app.serve.live import Driver, JobStatus, Live
-from weft.core.errors import did_you_mean
-from weft.core.model import JobId
+from weft.service.audit import AuditLog
 from weft.service.auth import ANYBODY, Caller, Tokens, is_loopback
+from weft.service.job_names import JobNames
+from weft.service.refusals import Refused as Refused
 from weft.service.responses import Problem
 from weft.service.webhooks import Hooks
 
@@ -32,14 +33,6 @@ PROBLEMS: dict[int | str, dict[str, object]] = {
 }
 
 
-class Refused(Exception):  # noqa: N818 - what is said, not what broke
-    """An answer other than success."""
-
-    def __init__(self, status: int, what: str, hint: str = "", field: str = "") -> None:
-        super().__init__(what)
-        self.status, self.what, self.hint, self.field = status, what, hint, field
-
-
 @dataclass(slots=True)
 class Context:
     """One service.
@@ -50,11 +43,16 @@ class Context:
     live: Live
     tokens: Tokens
     hooks: Hooks
+    audit: AuditLog
     bound: str = "127.0.0.1"
     heartbeat_s: float = 15.0
     aside: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="aside")
     )
+    names: JobNames = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.names = JobNames(lambda: self.driver.ledger.jobs)
 
     @property
     def driver(self) -> Driver:
@@ -84,6 +82,7 @@ class Who(HTTPBearer):
     async def __call__(self, request: Request) -> Caller:  # type: ignore[override]
         """The caller."""
         who = _caller(request, _service(request))
+        request.state.caller = who  # for the audit log
         if refusal := self._may(who):
             raise refusal
         return who
@@ -107,12 +106,7 @@ Writer = Annotated[Caller, Depends(Who(_writer))]
 
 def find_job(service: Context, who: Caller, job_id: str) -> JobStatus:
     """A job that the caller may see; others are as unknown as those that never were."""
-    record = service.driver.ledger.jobs.get(JobId(job_id))
-    if record is None or not who.sees(record.job):
-        mine = [name for name, one in service.driver.ledger.jobs.items() if who.sees(one.job)]
-        close = did_you_mean(job_id[:64], mine[-5000:])
-        raise Refused(404, f"there is no job {job_id[:64]!r}{close}", "`weft jobs` lists yours")
-    return service.driver.job(JobId(job_id))
+    return service.driver.job(service.names.find(job_id, who))
 
 
 def _service(request: Request) -> Context:
@@ -130,7 +124,7 @@ def _caller(request: Request, service: Context) -> Caller:
         raise Refused(401, "a token is needed", "send `Authorization: Bearer TOKEN`")
     found = service.tokens.who(secret)
     if found is None:
-        raise Refused(401, "this token is not known here", "it may have been revoked")
+        raise Refused(401, "this token is not known here", "it may have expired or been revoked")
     return found
 
 

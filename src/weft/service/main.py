@@ -16,10 +16,12 @@ from weft import __version__
 from weft.app.serve.live import Live, Settings
 from weft.core.errors import InvalidConfig
 from weft.service import problems
+from weft.service.audit import Audit, AuditLog
 from weft.service.auth import Tokens, check_host
 from weft.service.body_limit import LimitBody
 from weft.service.context import Context
 from weft.service.routes import API, ROOT, health
+from weft.service.tls import check_tls
 from weft.service.trust import trust_warnings
 from weft.service.webhooks import Hooks
 
@@ -27,7 +29,7 @@ __all__ = ["Settings", "create_app", "serve"]
 
 log = logging.getLogger(__name__)
 
-TOKEN_FILE, HOOK_FILE = "tokens.json", "webhooks.json"
+TOKEN_FILE, HOOK_FILE, AUDIT_FILE = "tokens.json", "webhooks.json", "requests.jsonl"
 GOODBYE_S = 3
 IDLE_S = 75
 BACKLOG = 1024
@@ -39,12 +41,14 @@ def create_app(settings: Settings) -> FastAPI:
     folder = settings.state
     tokens = Tokens(None if folder is None else folder / TOKEN_FILE)
     check_host(settings.host, tokens)
+    check_tls(settings.tls_cert, settings.tls_key)
+    audit = AuditLog(None if folder is None else folder / AUDIT_FILE)
 
     @contextlib.asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
         live = Live(settings)
         hooks = Hooks(None if folder is None else folder / HOOK_FILE)
-        service = Context(live, tokens, hooks, settings.host)
+        service = Context(live, tokens, hooks, audit, settings.host)
         await live.open()
         for said in trust_warnings(live, tokens):
             log.warning("%s", said)
@@ -56,6 +60,7 @@ def create_app(settings: Settings) -> FastAPI:
             await hooks.close()
             service.aside.shutdown(wait=False, cancel_futures=True)
             await live.close()
+            audit.close()
 
     app = FastAPI(
         title="Weft",
@@ -67,6 +72,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     problems.install(app)
     app.add_middleware(LimitBody)
+    app.add_middleware(Audit, audit=audit)
     for router in ROOT:
         app.include_router(router)
     app.include_router(health.router, prefix=PREFIX, include_in_schema=False)
@@ -102,13 +108,15 @@ async def serve_async(
             timeout_keep_alive=IDLE_S,
             backlog=BACKLOG,
             server_header=False,
+            ssl_certfile=settings.tls_cert,
+            ssl_keyfile=settings.tls_key,
         )
         server = Server(config)
         driver = app.state.context.driver
         watch = asyncio.create_task(_end_with(driver.wait(), server))
         told = asyncio.create_task(_end_with(until, server)) if until is not None else watch
         if ready is not None:
-            ready(_address(settings.host, listening))
+            ready(_address(settings, listening))
         try:
             await server.serve(sockets=[listening])
         finally:
@@ -161,7 +169,9 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def _address(host: str, listening: socket.socket) -> str:
+def _address(settings: Settings, listening: socket.socket) -> str:
+    scheme = "http" if settings.tls_cert is None else "https"
+    host = settings.host
     port = listening.getsockname()[1]
     name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{port}"
+    return f"{scheme}://{name}:{port}"

@@ -312,6 +312,7 @@ class TokenAnswer:
     name: str
     created: float
     account: str
+    expires: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,6 +327,29 @@ class TokenList:
     """Every token."""
 
     tokens: list[TokenAnswer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """One request. `token` is empty where there are none, or it was not known."""
+
+    at: float
+    token: str
+    name: str
+    role: str
+    tenant: str
+    address: str
+    method: str
+    path: str
+    about: str
+    status: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditAnswer:
+    """Requests that changed something or were refused to, oldest first."""
+
+    requests: list[AuditEntry]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ from weft.service.responses import PriorityWord
 GUARANTEED: Literal["guaranteed"] = "guaranteed"
 PRIORITIES: dict[PriorityWord, float] = {GUARANTEED: 1.0, "normal": 0.0, "opportunistic": -1.0}
 WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+JOB_WORD = r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63}:)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 MOST_TEXT = 131_072
 DEFAULT_TENANT = "default"
 
@@ -62,6 +63,7 @@ def _path(text: str) -> str:
 
 
 Word = Annotated[str, Field(pattern=WORD)]
+JobWord = Annotated[str, Field(pattern=JOB_WORD)]
 Name = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(printable)]
 Text = Annotated[str, Field(max_length=MOST_TEXT), AfterValidator(_no_nul)]
 Variable = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_variable)]
@@ -143,7 +145,7 @@ class JobFile(Strict):
     or a range of `gpus`; `preemptible` overrules that.
     """
 
-    id: Word | None = None
+    id: JobWord | None = None
     name: Name | None = None
     command: Annotated[list[Text], Field(min_length=1, max_length=4096)] | None = None
     workdir: FilePath = "."

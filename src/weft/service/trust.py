@@ -6,7 +6,7 @@ import os
 import pwd
 
 from weft.app.serve.live import Live
-from weft.service.auth import Tokens
+from weft.service.auth import Tokens, is_loopback
 
 
 def trust_warnings(live: Live, tokens: Tokens) -> list[str]:
@@ -27,6 +27,11 @@ def trust_warnings(live: Live, tokens: Tokens) -> list[str]:
                 if os.geteuid() == 0
                 else "only root can change that"
             )
+        )
+    if not is_loopback(live.settings.host) and live.settings.tls_cert is None:
+        said.append(
+            f"tokens come to {live.settings.host} in plain text: serve with --tls-cert and "
+            "--tls-key, or behind a proxy that does"
         )
     return said
 

@@ -14,9 +14,9 @@ from weft.service.auth import EVERY, Caller, Tokens, check_host, is_loopback
 
 def test_a_token_is_known_after_a_restart_and_its_secret_is_nowhere_on_disk(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
-    _, secret = Tokens(path).create("admin", "", "ada")
+    made, secret = Tokens(path).create("admin", "", "ada")
 
-    assert Tokens(path).who(secret) == Caller("admin", EVERY, "ada")
+    assert Tokens(path).who(secret) == Caller("admin", EVERY, "ada", token=made.id)
     assert secret not in path.read_text()
     assert secret.removeprefix("weft_") not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -93,3 +93,77 @@ def test_a_file_that_holds_no_tokens_is_named(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(InvalidConfig, match=r"tokens\.json"):
             Tokens(path)
+
+
+class Clock:
+    """A time that a test sets."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_an_expired_token_is_nobodys_and_does_not_open_the_service() -> None:
+    clock = Clock()
+    tokens = Tokens(None, clock)
+    tokens.create("admin", "", "")
+    _, secret = tokens.create("user", "a", "ann", expires_s=60.0)
+    who = tokens.who(secret)
+    assert who is not None
+    assert tokens.seconds_left(who) == 60.0
+
+    clock.now += 60.0
+
+    assert tokens.who(secret) is None
+    assert not tokens.allows(who)
+    assert len(tokens) == 2
+
+
+def test_somebody_who_makes_tokens_always_remains() -> None:
+    tokens = Tokens(None)
+    with pytest.raises(InvalidConfig, match="must not expire"):
+        tokens.create("admin", "", "", expires_s=60.0)
+    lasting, _ = tokens.create("admin", "", "")
+    tokens.create("admin", "", "", expires_s=60.0)
+
+    with pytest.raises(InvalidConfig, match="does not expire"):
+        tokens.revoke(lasting.id)
+
+
+def test_a_rotated_token_works_through_the_overlap_and_its_successor_lasts_as_long() -> None:
+    clock = Clock()
+    tokens = Tokens(None, clock)
+    tokens.create("admin", "", "")
+    old, first = tokens.create("user", "a", "ann", "acc", expires_s=1000.0)
+
+    new, second = tokens.rotate(old.id, 10.0)
+
+    assert (new.role, new.tenant, new.name, new.account) == ("user", "a", "ann", "acc")
+    assert new.expires == clock.now + 1000.0
+    assert tokens.who(first) is not None
+    clock.now += 10.0
+    assert tokens.who(first) is None
+    assert tokens.who(second) is not None
+
+
+def test_an_overlap_never_makes_a_token_last_longer() -> None:
+    clock = Clock()
+    tokens = Tokens(None, clock)
+    tokens.create("admin", "", "")
+    old, secret = tokens.create("user", "a", "", expires_s=5.0)
+
+    tokens.rotate(old.id, 1000.0)
+
+    clock.now += 5.0
+    assert tokens.who(secret) is None
+
+
+def test_without_an_overlap_the_old_token_is_gone_at_once() -> None:
+    tokens = Tokens(None)
+    old, first = tokens.create("admin", "", "")
+
+    _, second = tokens.rotate(old.id, 0.0)
+
+    assert tokens.who(first) is None
+    assert tokens.who(second) is not None

@@ -11,9 +11,9 @@ from weft.core.events import Decided, Event, PolicyChanged, Submitted
 from weft.core.launch import Launch
 from weft.core.model import Allocation, Job, JobId, NodeId, Slice
 from weft.core.spec import PartSpec
-from weft.service.auth import Caller
+from weft.service.auth import ANYBODY, Caller, Tokens
 from weft.service.event_json import event_json
-from weft.service.routes.events import _beating
+from weft.service.routes.events import while_allowed
 from weft.service.routes.logs import read_at
 
 ON = Allocation((Slice(NodeId("n"), (0,)),))
@@ -37,7 +37,8 @@ def test_a_quiet_stream_beats_and_loses_nothing() -> None:
             yield number, 0.0, PolicyChanged(PartSpec("fifo"))
 
     async def read() -> list[int | None]:
-        return [None if row is None else row[0] async for row in _beating(slow(), 0.05)]
+        rows = while_allowed(Tokens(None), ANYBODY, slow(), 0.05)
+        return [None if row is None else row[0] async for row in rows]
 
     heard = asyncio.run(read())
 

@@ -45,7 +45,8 @@ class Settings:
     `slots` is for the local engine: CPU slots where there are no GPUs, 0 for one a core. `pairs`
     is a file of speeds of jobs beside each other, as `weft profile` writes it. `pass_env` names
     variables of the service's environment that jobs get beside the usual ones. `users` is a file
-    that says which users of this machine tenants' jobs run as.
+    that says which users of this machine tenants' jobs run as. `tls_cert` and `tls_key` are PEM
+    files; with them the service speaks HTTPS.
     """
 
     engine: str = "local"
@@ -58,6 +59,8 @@ class Settings:
     pairs: str = ""
     pass_env: tuple[str, ...] = ()
     users: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,12 @@ def serve(
             metavar="FILE",
         ),
     ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Speak HTTPS with this certificate (PEM).", metavar="FILE")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="The certificate's key (PEM).", metavar="FILE")
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log decisions.")] = False,
 ) -> None:
     """Run the scheduler service: REST API, events, metrics.
@@ -74,7 +80,18 @@ def serve(
         passed = tuple(pass_env or ())
         named = None if policy is None else read_policy(policy)
         settings = Settings(
-            engine, state, host, port, named, slots, predictor, pairs, passed, users
+            engine,
+            state,
+            host,
+            port,
+            named,
+            slots,
+            predictor,
+            pairs,
+            passed,
+            users,
+            tls_cert,
+            tls_key,
         )
         run(settings, ready=lambda url: announce(url, settings.state))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
 
 from weft.cli import options as o
+from weft.cli.spans import seconds
 from weft.cli.view.errors import user_errors
 from weft.service.responses import NewToken, TokenAnswer, TokenList
 
@@ -23,18 +25,28 @@ def create(
     account: Annotated[
         str, typer.Option(help="Whose user its jobs run as; its tenant's unless told.")
     ] = "",
+    expires: Annotated[
+        str, typer.Option(help="After how long it is worthless, as 30d or 12h; never unless told.")
+    ] = "",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The token alone.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Make a token; it is shown this once and never again."""
     from weft.cli.client import Client
-    from weft.cli.view.screen import console, print_json
 
     with user_errors():
+        lasts = {"expires_s": seconds(expires, "--expires")} if expires else {}
         told = {"tenant": tenant, "role": role, "name": name, "account": account}
         made = Client().post(
-            NewToken, "/tokens", {field: text for field, text in told.items() if text}
+            NewToken, "/tokens", {**lasts, **{field: text for field, text in told.items() if text}}
         )
+    show_secret(made, quiet=quiet, as_json=as_json)
+
+
+def show_secret(made: NewToken, *, quiet: bool, as_json: bool) -> None:
+    """A new token, the only time that it can be shown."""
+    from weft.cli.view.screen import console, print_json
+
     if as_json:
         print_json(made)
     elif quiet:
@@ -45,6 +57,24 @@ def create(
         screen.print(
             "keep it: it is not shown again; whoever has it sets WEFT_TOKEN to it", style="dim"
         )
+
+
+@token.command()
+def rotate(
+    one: Annotated[str, typer.Argument(help="From `weft token list`.", metavar="ID")],
+    overlap: Annotated[
+        str, typer.Option(help="How long the old one goes on to work, as 1d or 2h; 0: not at all.")
+    ] = "1d",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The token alone.")] = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Make another token with the same rights, and let the old one expire."""
+    from weft.cli.client import Client, at
+
+    with user_errors():
+        body = {"overlap_s": seconds(overlap, "--overlap")}
+        made = Client().post(NewToken, at("tokens", one, "rotate"), body)
+    show_secret(made, quiet=quiet, as_json=as_json)
 
 
 @token.command("list")
@@ -70,8 +100,18 @@ def list_tokens(as_json: o.AsJson = False) -> None:
         Column("tenant", lambda row: row.tenant),
         Column("name", lambda row: row.name, drop=1, most=24),
         Column("created", lambda row: words.moment(row.created), drop=2),
+        Column("expires", expiry, drop=1),
     ]
     screen.print(fitted(columns, found.tokens, screen.width))
+
+
+def expiry(row: TokenAnswer) -> str:
+    """When a token becomes worthless, or that it is."""
+    from weft.cli.view import words
+
+    if not row.expires:
+        return ""
+    return "expired" if row.expires <= time.time() else words.moment(row.expires)
 
 
 @token.command()

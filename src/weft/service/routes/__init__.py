@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from weft.service.routes import (
     accounting,
     admin,
+    audit,
     cluster,
     events,
     health,
@@ -26,6 +27,7 @@ API: tuple[APIRouter, ...] = (
     events.router,
     accounting.router,
     admin.router,
+    audit.router,
 )
 # Where machines and people look for them.
 ROOT: tuple[APIRouter, ...] = (health.router, metrics.router, pages.router)

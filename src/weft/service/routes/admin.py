@@ -46,6 +46,13 @@ class AskToken(Strict):
     tenant: Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9][A-Za-z0-9._-]{0,63})?$")] = ""
     name: Annotated[str, Field(max_length=128), AfterValidator(printable)] = ""
     account: Word | None = None
+    expires_s: Annotated[float, Field(gt=0.0, le=1e10, allow_inf_nan=False)] | None = None
+
+
+class AskRotation(Strict):
+    """How long the old secret goes on to work beside the new one."""
+
+    overlap_s: Annotated[float, Field(ge=0.0, le=1e10, allow_inf_nan=False)] = 86_400.0
 
 
 class AskQuotas(Strict):
@@ -77,7 +84,15 @@ async def create_token(body: AskToken, service: Service, who: Admin) -> Json:  #
     account = body.account or ""
     if account and account not in service.live.users:
         raise UnknownName.among("account", account, service.live.users, "the file of --users")
-    token, secret = service.tokens.create(body.role, body.tenant, body.name, account)
+    lasts_s = body.expires_s or 0.0
+    token, secret = service.tokens.create(body.role, body.tenant, body.name, account, lasts_s)
+    return Json(NewToken(**public(token), token=secret), status_code=201)
+
+
+@router.post("/tokens/{token_id}/rotate", status_code=201, response_model=NewToken)
+async def rotate_token(token_id: str, body: AskRotation, service: Service, who: Admin) -> Json:  # noqa: ARG001
+    """Another token with the same rights; the old one works until the overlap is over."""
+    token, secret = service.tokens.rotate(token_id, body.overlap_s)
     return Json(NewToken(**public(token), token=secret), status_code=201)
 
 

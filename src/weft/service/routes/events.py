@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 
 from weft.core.codec import encode
 from weft.core.events import Event
-from weft.service.auth import Caller
+from weft.service.auth import Caller, Tokens
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service
 from weft.service.event_json import event_json
 
@@ -51,7 +51,7 @@ async def stream(service: Context, who: Caller, start: int, *, follow: bool) -> 
     if not follow and start >= last:
         return
     source = service.driver.subscribe(start)
-    async for row in _beating(source, service.heartbeat_s):
+    async for row in while_allowed(service.tokens, who, source, service.heartbeat_s):
         if row is None:
             yield ": still here\n\n"
             continue
@@ -60,17 +60,29 @@ async def stream(service: Context, who: Caller, start: int, *, follow: bool) -> 
             yield f"id: {row[0]}\nevent: {told['event']}\ndata: {_line(told)}\n\n"
         if not follow and row[0] >= last:
             return
+    if not service.tokens.allows(who):
+        yield ": the token is no longer valid\n\n"
 
 
-async def _beating(source: AsyncIterator[Row], every_s: float) -> AsyncIterator[Row | None]:
-    """What comes from `source`, and None whenever nothing has for a while."""
+async def while_allowed(
+    tokens: Tokens, who: Caller, source: AsyncIterator[Row], every_s: float
+) -> AsyncIterator[Row | None]:
+    """What comes from `source`, and None whenever nothing has for a while; until `who` must go."""
     following: asyncio.Task[Row] | None = None
+    change = asyncio.ensure_future(tokens.change_of(who).wait())
     try:
-        while True:
+        while left_s := tokens.seconds_left(who):
+            if change.done():
+                change = asyncio.ensure_future(tokens.change_of(who).wait())
             following = following or asyncio.ensure_future(anext(source))
-            done, _ = await asyncio.wait([following], timeout=every_s)
-            if not done:
-                yield None
+            await asyncio.wait(
+                [following, change],
+                timeout=min(every_s, left_s),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if not following.done():
+                if not change.done():
+                    yield None
                 continue
             try:
                 row = following.result()
@@ -79,6 +91,7 @@ async def _beating(source: AsyncIterator[Row], every_s: float) -> AsyncIterator[
             following = None
             yield row
     finally:
+        change.cancel()
         if following is not None:
             following.cancel()
             with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 
 from weft.app.serve.live import Driver, JobStatus, active_words
 from weft.core.model import Job, JobId
@@ -16,6 +16,7 @@ from weft.service.auth import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service, Writer, find_job
 from weft.service.describe import Describer
 from weft.service.event_json import event_json
+from weft.service.job_names import own_id
 from weft.service.json_body import Json
 from weft.service.responses import Done, Events, JobAnswer, JobList, Made, StateWord
 from weft.service.schemas import DEFAULT_TENANT, GUARANTEED, JobFile, job_of, priority_word
@@ -26,10 +27,11 @@ MOST = 1000
 
 
 @router.post("/jobs", status_code=201, response_model=Made)
-async def submit(body: JobFile, service: Service, who: Writer) -> Json:
+async def submit(body: JobFile, request: Request, service: Service, who: Writer) -> Json:
     """Hand in a job. It is on disk when this answers; with the same id and body once only."""
     check_user_known(service)
     job = wanted(body, service.driver, who)
+    request.state.about = job.id  # for the audit log
     known = service.driver.ledger.jobs.get(job.id)
     if known is not None:
         if not who.commands(known.job) or not _same(known.job, job):
@@ -62,13 +64,14 @@ async def one_job(job_id: str, service: Service, who: Anyone) -> Json:
 
 
 @router.delete("/jobs/{job_id}", status_code=202, response_model=Done)
-async def cancel(job_id: str, service: Service, who: Writer) -> Json:
+async def cancel(job_id: str, request: Request, service: Service, who: Writer) -> Json:
     """Withdraw a job; one that runs has its grace time to leave. Ended ones stay as they are."""
     status = find_job(service, who, job_id)
     if not who.commands(status.record.job):
         raise Refused(403, "this job is another tenant's", "ask an admin")
-    await service.driver.cancel(status.record.job.id)
-    return Json(Done(done=f"job {job_id} is cancelled"), status_code=202)
+    job = request.state.about = status.record.job.id
+    await service.driver.cancel(job)
+    return Json(Done(done=f"job {job} is cancelled"), status_code=202)
 
 
 @router.get("/jobs/{job_id}/events", response_model=Events)
@@ -87,6 +90,7 @@ def wanted(body: JobFile, driver: Driver, who: Caller) -> Job:
     tenant = body.tenant or (DEFAULT_TENANT if who.everywhere else who.tenant)
     if not who.admin and tenant != who.tenant:
         raise Refused(403, f"this token is not of tenant {tenant!r}", "leave it out", "tenant")
+    body = body.model_copy(update={"id": own_id(body.id, tenant, who)})
     job = job_of(body, tenant=tenant, user=who.name, account=who.account)
     return job if job.deadline is None else replace(job, deadline=driver.now + job.deadline)
 

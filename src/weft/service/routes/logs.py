@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
 from weft.core.model import JobId
+from weft.service.auth import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service, find_job
 
 router = APIRouter(tags=["jobs"], responses=PROBLEMS)
@@ -42,14 +43,22 @@ async def logs(
         raise Refused(
             404, f"rank {rank} of attempt {number} has printed nothing", f"{there} so far"
         )
-    body = _read(service, record.job.id, number, found[rank], offset, follow=follow)
+    path = found[rank]
+    body = _read(service, who, record.job.id, number, path, offset, follow=follow)
     return StreamingResponse(body, media_type="text/plain; charset=utf-8")
 
 
 async def _read(
-    service: Context, job: JobId, attempt: int, path: Path, offset: int, *, follow: bool
+    service: Context,
+    who: Caller,
+    job: JobId,
+    attempt: int,
+    path: Path,
+    offset: int,
+    *,
+    follow: bool,
 ) -> AsyncIterator[bytes]:
-    while True:
+    while service.tokens.allows(who):
         over = not follow or _over(service, job, attempt)
         while chunk := await asyncio.to_thread(read_at, path, offset):
             offset += len(chunk)

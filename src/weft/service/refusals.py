@@ -1,0 +1,11 @@
+"""An answer other than success, raised from anywhere behind a route."""
+
+from __future__ import annotations
+
+
+class Refused(Exception):  # noqa: N818 - what is said, not what broke
+    """An answer other than success."""
+
+    def __init__(self, status: int, what: str, hint: str = "", field: str = "") -> None:
+        super().__init__(what)
+        self.status, self.what, self.hint, self.field = status, what, hint, field

@@ -6,7 +6,6 @@ The baseline in Muri's simulator is held against the results that its authors pu
 from __future__ import annotations
 
 import json
-import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -38,8 +37,7 @@ from weft.core.view import View
 from weft.formulas.turns import gap_iterations, guarded_speed, paced_speed
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.muri import ALONE
-from weft.policies.antman.control import HIGH, idle_us, met, next_share, turned
-from weft.policies.antman.fair import node_score
+from weft.policies.antman.control import HIGH, met, next_share, turned
 from weft.policies.antman.memory import Dial
 from weft.policies.antman.policy import Antman
 from weft.sim.result import Outcome
@@ -54,26 +52,6 @@ BERT, GPT2 = (0.190, (0.0005, 0.163, 0.018)), (0.433, (0.0006, 0.413, 0.020))
 
 
 # ---- arithmetic
-
-
-@pytest.mark.parametrize(
-    ("run", "percent", "idle"),
-    [(1e5, 50, 99_950), (1e5, 25, 299_950), (2e5, 80, 49_950), (1e3, 99, 0), (1e5, 100, 0)],
-)
-def test_pauses_leave_a_job_its_share_of_time(run: float, percent: float, idle: float) -> None:
-    assert idle_us(run, 0.0, percent) == pytest.approx(idle)
-
-
-def test_a_pause_that_was_already_slept_counts_and_a_share_of_nothing_suspends() -> None:
-    assert idle_us(199_950.0, 99_950.0, 50.0) == pytest.approx(0.0)
-    assert idle_us(1e5, 0.0, 0.0) == math.inf
-
-
-def test_a_node_is_worth_what_its_quietest_open_device_leaves() -> None:
-    devices = [(0.85, 10.0), (0.40, 12.0), (0.70, 17.0)]
-
-    assert node_score(devices) == pytest.approx(60.0)
-    assert node_score(devices[:1]) == 0.0
 
 
 def test_shares_rise_in_steps_and_fall_at_once() -> None:

@@ -27,9 +27,7 @@ from weft.perf.sharing.hinted_profile import profile_of
 from weft.policies.fifo import Fifo
 from weft.policies.iadeep.degradation import (
     axis,
-    code_beta,
     degradation,
-    first_probes,
     interference,
     noise_scale,
 )
@@ -103,12 +101,6 @@ def test_the_grid_of_a_job(batch: int, low: int, step: int, count: int) -> None:
     assert (sizes[0], sizes[1] - sizes[0], len(sizes)) == (low, step, count)
     assert max(sizes) < 2 * batch
     assert max(axis(batch, batch)) <= batch
-
-
-def test_the_probes_and_the_bound_of_the_authors_code() -> None:
-    assert first_probes(512) == [464, 480, 496, 512, 528]
-    found = [code_beta(n, t) for n, t in ((5, 1), (6, 2), (7, 3))]
-    assert found == pytest.approx([1.7941, 0.9465, 0.6576], abs=1e-4)
 
 
 def test_interference_of_two_jobs() -> None:

@@ -30,13 +30,11 @@ from weft.perf.goodput.facts import MeasuredFacts
 from weft.perf.training.learner import Learner
 from weft.perf.training.loss import LossCurve, epochs_left, fit_loss, normalised
 from weft.perf.training.servers import (
-    AllReduce,
     Asynchronous,
     Measured,
     Point,
     Synchronous,
     averaged,
-    fit_all_reduce,
     fit_asynchronous,
     fit_synchronous,
     nonnegative,
@@ -81,22 +79,12 @@ def test_asynchronous_speed(servers: int, workers: int, speed: float) -> None:
     assert ASYNC.speed(servers, workers) == pytest.approx(speed, abs=1e-6)
 
 
-def test_all_reduce_is_the_synchronous_law_without_servers() -> None:
-    law = AllReduce(0.02, 0.5, 0.02, batch=128)
-
-    assert law.speed(4) == pytest.approx(1.0 / (0.02 * 32 + 0.5 + 0.08))
-
-
 def test_exact_speeds_give_the_coefficients_back() -> None:
-    ring = AllReduce(0.02, 0.5, 0.02, batch=128)
-
     sync = fit_synchronous([Point(p, w, SYNC.speed(p, w)) for p, w in GRID], 128)
     own = fit_asynchronous([Point(p, w, ASYNC.speed(p, w)) for p, w in GRID])
-    found = fit_all_reduce([Point(0, w, ring.speed(w)) for w in (1, 2, 4, 8)], 128)
 
     assert sync == pytest.approx(SYNC)
     assert own == pytest.approx(ASYNC)
-    assert found == pytest.approx(ring)
 
 
 def test_noisy_speeds_give_no_negative_coefficients() -> None:

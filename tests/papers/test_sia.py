@@ -36,7 +36,6 @@ from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.facts import MeasuredFacts
 from weft.perf.goodput.model import StepTime
 from weft.perf.goodput.tables import ModelTable
-from weft.pieces.place.whole_nodes import config_of
 from weft.policies.sia import Sia, restart_factor, valid_configs
 from weft.predict.none import NoPredictor
 from weft.sim.driver import Driver
@@ -103,6 +102,10 @@ def seen(
         if row not in restoring:
             state.fold(0.0, Reported(JobId(f"j{row}"), 1))
     return View(now, state.table, cluster, state.free, knowledge=Knowledge(beliefs=Told(matrix)))
+
+
+def config_of(view: View, on: Allocation) -> Config:
+    return Config(view.cluster.kind_of(on), len(on.slices), on.gpus)
 
 
 def sizes(view: View, plan: Plan) -> dict[str, Config]:

@@ -104,10 +104,6 @@ class Free:
             bits ^= low
         return found
 
-    def count_with(self, kind: str, free: int) -> int:
-        """How many nodes have exactly `free` free devices."""
-        return self._bits[self.kinds.index(kind)][free].bit_count()
-
     def with_room(self, kind: str, share: float) -> list[tuple[int, int]]:
         """Partly claimed (node, device) pairs that have room for `share`, fullest first."""
         pool = self.kinds.index(kind)

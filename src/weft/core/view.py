@@ -107,11 +107,6 @@ class View:
         """Seconds each row has spent not executing since it was submitted."""
         return (self.now - self.table.submitted) - self.ran()
 
-    def held_for(self) -> Floats:
-        """Seconds since each running row last started; 0 for the others."""
-        since = self.table.column(Column.RAN_SINCE)
-        return np.where(self.table.column(Column.RAN_RATE) > 0.0, self.now - since, 0.0)
-
     def ranked(self, *keys: Floats, among: Bools | None = None) -> Rows:
         """Rows by the first key, then the next; ties go to the earlier job."""
         rows = None if among is None else np.flatnonzero(among)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.errors import InvalidConfig
 from weft.core.table import Floats, Rows
+from weft.solve.scipy_optimize import scipy_optimize
 
 FAR = 1e15  # a length that no real job has: where it cannot run
 
@@ -57,14 +57,7 @@ def line_up(lengths: Floats, ready: Floats, waits: Floats | None = None) -> Line
 
 
 def _solve(lengths: Floats, ready: Floats, deep: int) -> tuple[Rows, Rows]:
-    try:
-        from scipy.optimize import linear_sum_assignment
-    except ImportError as error:
-        raise InvalidConfig(
-            "assignment problems are solved by SciPy, which is not installed",
-            hint="pip install 'weft[solve]'",
-        ) from error
     places = np.arange(1, deep + 1)[:, None]
     cost = (places * lengths[:, None, :] + ready).reshape(len(lengths), -1)
-    rows, columns = linear_sum_assignment(cost)
+    rows, columns = scipy_optimize().linear_sum_assignment(cost)
     return np.asarray(rows, np.intp), np.asarray(columns, np.intp)

@@ -61,15 +61,6 @@ class Sized(NamedTuple):
     seconds: Floats
 
 
-class Relaxed(NamedTuple):
-    """The best point that need not be whole, and how many programs were solved."""
-
-    workers: Floats
-    servers: Floats
-    seconds: Floats
-    programs: Floats
-
-
 def by_grid(problem: Inner, eps: float = 0.1) -> Sized:
     """Whole numbers beside every point of the grid; of each row the best.
 
@@ -86,16 +77,6 @@ def by_scan(problem: Inner) -> Sized:
     highest = int(max(problem.most.max(initial=1.0), 1.0))
     w = np.tile(np.arange(1.0, highest + 1.0), (len(problem), 1))
     return _best_whole(problem, w)
-
-
-def relaxed(problem: Inner, eps: float = 0.1) -> Relaxed:
-    """The best point of the grid as the linear programs find it, before any rounding."""
-    w, p, programs = _points(problem, eps)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        seconds = np.where(np.isnan(w), np.inf, problem.seconds(w, p))
-    at = seconds.argmin(axis=1)[:, None]
-    workers, servers, best = (np.take_along_axis(m, at, axis=1)[:, 0] for m in (w, p, seconds))
-    return Relaxed(workers, servers, best, programs)
 
 
 def _points(problem: Inner, eps: float) -> tuple[Floats, Floats, Floats]:

@@ -99,7 +99,6 @@ def test_columns_say_who_runs_and_who_waits() -> None:
     assert view.ran().tolist() == [0.0, 20.0, 0.0]
     assert view.service().tolist() == [0.0, 40.0, 0.0]
     assert view.waited().tolist() == [25.0, 5.0, 25.0]
-    assert view.held_for().tolist() == [0.0, 20.0, 0.0]
 
 
 def test_single_jobs_are_found_by_row_and_by_name() -> None:

@@ -13,9 +13,13 @@ from weft.core.events import Decided, Submitted
 from weft.core.model import Allocation, Config, Demand, Job, JobId, NodeId, Slice
 from weft.core.state import State
 from weft.core.view import View
-from weft.pieces.place.whole_nodes import config_of, place_configs
+from weft.pieces.place.whole_nodes import place_configs
 
 SMALL = parse_cluster("3x4:t4")
+
+
+def config_of(view: View, on: Allocation) -> Config:
+    return Config(view.cluster.kind_of(on), len(on.slices), on.gpus)
 
 
 def placed_by(view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation]:

@@ -33,7 +33,6 @@ from weft.store.sqlite import SqliteStore
 __all__ = ["Driver", "JobRecord", "JobStatus", "Live", "Quotas", "Settings", "active_words"]
 
 LOG_FILE, QUOTA_FILE = "events.db", "quotas.json"
-DEFAULT_POLICY = "fifo"
 
 
 @dataclass(frozen=True, slots=True)

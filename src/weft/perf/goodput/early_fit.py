@@ -2,7 +2,7 @@
 
 Sia's simulator (SOSP 2023) stops L-BFGS-B when a step lowers the loss by less than 1e-5. Where
 measurements contradict each other, as those of several kinds of GPUs do, that is well before the
-best fit, and what is foretold then differs from it.
+best fit, and what it predicts then differs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 
 from weft.core.table import Floats
 from weft.perf.goodput.fit import GAMMA, GAMMA_PULL, SLOPE_PULL, Row
-from weft.perf.goodput.lbfgsb import Box, minimise
 from weft.perf.goodput.model import TINY, StepTime
+from weft.solve.scipy_optimize import scipy_optimize
 
 START = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001)
 TOLERANCE = 1e-5
@@ -40,10 +40,24 @@ def _fit(rows: tuple[Row, ...]) -> StepTime:
     unseen += [4, 5] * (not ((nodes == 1) & (replicas > 1)).any())
     unseen += [3, 5] * (not (replicas > 2).any())
     high[unseen] = low[unseen]
-    found = minimise(Loss(rows), start, Box(low, high), TOLERANCE)
+    found = _minimise(Loss(rows), start, low, high)
     if not (nodes > 1).any():
         found[2:4] = np.maximum(found[2:4], 1.1 * found[4:6])
     return StepTime(*found.tolist())
+
+
+def _minimise(loss: Loss, start: Floats, low: Floats, high: Floats) -> Floats:
+    """Where the authors' optimiser stops, which is SciPy's."""
+    scipy = scipy_optimize()
+    found: Floats = scipy.minimize(
+        loss,
+        np.clip(start, low, high),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=scipy.Bounds(low, high),
+        tol=TOLERANCE,
+    ).x
+    return found
 
 
 class Loss:

@@ -57,19 +57,6 @@ class Asynchronous(NamedTuple):
         return w / (self.t0 + self.t1 * w / p + self.t2 * w + self.t3 * p)
 
 
-class AllReduce(NamedTuple):
-    """Steps a second of workers that exchange gradients among themselves."""
-
-    t0: float
-    t1: float
-    t3: float
-    batch: float
-
-    def speed(self, w: Any) -> Any:
-        """On `w` workers."""
-        return 1.0 / (self.t0 * self.batch / w + self.t1 + self.t3 * w)
-
-
 @dataclass(frozen=True, slots=True)
 class Measured:
     """A law that gives way to what was measured."""
@@ -93,13 +80,6 @@ def fit_asynchronous(points: Iterable[Point]) -> Asynchronous:
     """The law that explains at least four measured speeds best."""
     p, w, speed = _columns(points, least=4)
     return Asynchronous(*_fit((np.ones_like(w), w / p, w, p), w / speed))
-
-
-def fit_all_reduce(points: Iterable[Point], batch: float) -> AllReduce:
-    """The law that explains at least three measured speeds best."""
-    _, w, speed = _columns(points, least=3)
-    t = _fit((batch / w, np.ones_like(w), w), 1.0 / speed)
-    return AllReduce(t[0], t[1], t[2], batch)
 
 
 def averaged(points: Iterable[Point]) -> list[Point]:

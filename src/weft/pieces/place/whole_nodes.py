@@ -67,11 +67,6 @@ def place_configs(view: View, wanted: Mapping[int, Config]) -> dict[int, Allocat
     return {**lost, **changed}
 
 
-def config_of(view: View, on: Allocation) -> Config:
-    """The size of an allocation."""
-    return Config(view.cluster.kind_of(on), len(on.slices), on.gpus)
-
-
 def _same_size(view: View, on: Allocation, wanted: Config) -> bool:
     return on.gpus == wanted.gpus and view.cluster.kind_of(on) == wanted.kind
 

@@ -39,15 +39,6 @@ class Terms:
     margin_gb: float
 
 
-def node_score(used: Sequence[tuple[float, float]], busy: float = 0.8, gb: float = 16.0) -> float:
-    """Worth of a node to an opportunistic job, by (use, GB) of its devices.
-
-    100 less the use in percent of its least used device, of those below both limits; 0 if none is.
-    """
-    open_ = [use for use, mem_gb in used if use < busy and mem_gb < gb]
-    return 100.0 * (1.0 - min(open_)) if open_ else 0.0
-
-
 class Round:
     """One decision."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log, sqrt
 
 LEAST_NOISE = 1e-6
 PARTS = 32  # steps of a job's grid of batch sizes
@@ -40,13 +39,3 @@ def axis(batch: int, most: int | None = None) -> list[int]:
     step = max((2 * batch - low) // PARTS, 1)
     sizes = [size for size in range(low, 2 * batch, step) if most is None or size <= most]
     return sizes or [batch]
-
-
-def first_probes(batch: int) -> list[int]:
-    """The five batch sizes that the authors' code measures of a newcomer."""
-    return [batch + 16 * (i - 3) for i in range(5)]
-
-
-def code_beta(observations: int, step: int) -> float:
-    """How far below the mean the authors' code looks."""
-    return sqrt(2.0 * log(observations) / step**2)

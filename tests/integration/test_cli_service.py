@@ -374,3 +374,38 @@ def test_the_demonstration_runs_to_its_end() -> None:
     assert "API: http://127.0.0.1:" in ran.stdout
     assert re.search(r"running on 2 cpu", ran.stdout)
     assert re.search(r"running on 1 cpu x 0.5", ran.stdout)
+
+
+def test_jobs_are_named_by_what_people_remember(known: Client) -> None:
+    for ident, name in (("sweep-a1", "first"), ("sweep-b2", "second"), ("alone", "third")):
+        weft("submit", "--id", ident, "--name", name, "--", "sleep", "600")
+
+    assert told("job", "second")["id"] == "sweep-b2"
+    assert told("job", "al")["id"] == "alone"
+    assert told("job", "@last")["id"] == "alone"
+    assert "say which: sweep-a1, sweep-b2" in weft("job", "sweep", code=2).stderr
+    assert "add --yes" in weft("cancel", "sweep-*", code=2).stderr
+    assert weft("cancel", "sweep-*", "--yes").stdout == "cancelled sweep-a1, sweep-b2\n"
+    assert weft("cancel", "@last").stdout == "cancelled alone\n"
+
+
+def test_the_log_of_a_job_that_was_tried_again_has_a_mark_before_each_attempt(
+    known: Client,
+) -> None:
+    weft(
+        "submit",
+        "--id",
+        "again",
+        "--retries",
+        "1",
+        "--",
+        "sh",
+        "-c",
+        "echo try $WEFT_ATTEMPT; false",
+    )
+    until("again", "failed")
+
+    shown = weft("logs", "again").stdout
+
+    assert shown == "--- attempt 1 ---\ntry 1\n--- attempt 2 ---\ntry 2\n"
+    assert weft("logs", "aga", "--attempt", "2").stdout == "try 2\n"

@@ -22,7 +22,10 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Follower:
-    """One job's output, told to `write` as bytes, and what becomes of it, told to `note`."""
+    """One job's output, told to `write` as bytes, and what becomes of it, told to `note`.
+
+    `mark` is told of each attempt before its output, where there is more than one.
+    """
 
     client: Client
     job: str
@@ -30,6 +33,10 @@ class Follower:
     note: Callable[[str], None]
     rank: int = 0
     attempt: int | None = None
+    mark: Callable[[int], None] = lambda _: None
+    _marked: int = 0
+    _first: bool = True
+    _last: bytes = b""
     _offset: int = 0
     _told: str = ""
     _noticed: float = 0.0
@@ -51,17 +58,23 @@ class Follower:
             self.attempt = attempt
         grew = False
         while True:
-            grew |= self._drain(self.attempt)
+            grew |= self._drain(self.attempt, several=attempt > self.attempt or not self._first)
             if self.attempt >= attempt:
                 return grew
-            self.attempt, self._offset = self.attempt + 1, 0
+            self.attempt, self._offset, self._first = self.attempt + 1, 0, False
 
-    def _drain(self, attempt: int) -> bool:
+    def _drain(self, attempt: int, *, several: bool) -> bool:
         if attempt < 1:
             return False
         start = self._offset
         while chunk := self._patiently(lambda: self._chunk(attempt)):
+            if several and self._marked != attempt and not self._offset:
+                self._marked = attempt
+                if self._last not in b"\n":
+                    self.write(b"\n")  # a line that the attempt before did not finish
+                self.mark(attempt)
             self.write(chunk)
+            self._last = chunk[-1:]
             self._offset += len(chunk)
         return self._offset > start
 

@@ -154,6 +154,32 @@ def test_cancelling_says_what_was_done_before_a_mistake(service: StandIn) -> Non
     assert "(first cancelled before)" in weft("cancel", "first", "nobody", code=2).stderr
 
 
+def test_a_pattern_cancels_only_once_somebody_agrees(
+    service: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("sweep-1", "sweep-2"):
+        service.answers[f"DELETE /jobs/{name}"] = (202, Done(done=""))
+    pages = {"running": [job("sweep-1", "running"), job("other", "running")]}
+    pages["pending"] = [job("a:x", "pending"), job("sweep-2", "pending")]
+    service.answers["GET /jobs"] = lambda asked: (
+        200,
+        JobList(jobs=pages.get(asked.query["state"], []), next=None),
+    )
+
+    refused = weft("cancel", "sweep-*", code=2).stderr
+    assert "matches 2 jobs: sweep-1, sweep-2" in refused
+    assert "--yes" in refused
+    assert not [one for one in service.asked if one.method == "DELETE"]
+    assert weft("cancel", "sweep-*", "--yes").stdout == "cancelled sweep-1, sweep-2\n"
+    assert "no job that has not ended matches 'z*'" in weft("cancel", "z*", code=2).stderr
+
+    monkeypatch.setattr("weft.cli.view.screen.interactive", lambda: True)
+    said_no = CliRunner().invoke(cli, ["cancel", "sweep-?"], input="n\n")
+    assert said_no.stdout.endswith("nothing was cancelled\n")
+    said_yes = CliRunner().invoke(cli, ["cancel", "sweep-?"], input="y\n")
+    assert said_yes.stdout.endswith("cancelled sweep-1, sweep-2\n")
+
+
 def test_without_a_service_a_command_says_how_to_start_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

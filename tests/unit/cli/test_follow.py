@@ -74,3 +74,34 @@ def test_a_service_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_the_exit_code_is_the_jobs(state: StateWord, reason: str, code: int) -> None:
     assert exit_code(job("j", state, reason=reason)) == code
+
+
+def marked(printed: dict[str, bytes], up_to: int, first: int = 1) -> bytes:
+    def answer(asked: Asked) -> tuple[int, Any]:
+        whole = printed.get(asked.query["attempt"])
+        return (
+            (404, {"error": "none"})
+            if whole is None
+            else (200, whole[int(asked.query["offset"]) :])
+        )
+
+    wrote = bytearray()
+    with stand_in({"GET /jobs/j/logs": answer}) as s:
+        follower = Follower(
+            Client(s.url, ""), "j", wrote.extend, print, attempt=first,
+            mark=lambda number: wrote.extend(b"<%d>" % number),
+        )  # fmt: skip
+        follower.catch_up(up_to)
+        follower.catch_up(up_to)
+    return bytes(wrote)
+
+
+def test_attempts_are_told_apart_by_marks_on_lines_of_their_own() -> None:
+    printed = {"1": b"one\n", "2": b"half a li", "4": b"four\n"}
+
+    assert marked(printed, 4) == b"<1>one\n<2>half a li\n<4>four\n"
+
+
+def test_a_single_attempt_needs_no_mark() -> None:
+    assert marked({"1": b"one\n"}, 1) == b"one\n"
+    assert marked({"1": b"one\n", "2": b"two\n"}, 2, first=2) == b"two\n"

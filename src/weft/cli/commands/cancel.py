@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from weft.cli import options as o
 from weft.cli.view.errors import user_errors
 
+if TYPE_CHECKING:
+    from weft.cli.client import Client
+
+PATTERN = "*?["
+SHOWN = 20
+
 
 def cancel(
-    jobs: Annotated[list[str], typer.Argument(help="Ids (`weft jobs`).", metavar="ID...")],
+    jobs: Annotated[
+        list[str],
+        typer.Argument(
+            help="Ids, names, unique beginnings, @last, or patterns such as 'sweep-*'.",
+            metavar="ID...",
+        ),
+    ],
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before what a pattern matches goes.")
+    ] = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Cancel jobs; those that run get their time to leave."""
+    """Cancel jobs; those that run get their time to leave.
+
+    A pattern means jobs that have not ended, by id or name; it is asked before they go.
+    """
     from weft.cli.client import Client, Refused, at
     from weft.cli.view.screen import console, print_json
 
@@ -22,9 +40,10 @@ def cancel(
     with user_errors():
         client = Client()
         try:
-            for job in jobs:
-                client.delete(at("jobs", job))
-                done.append(job)
+            for text in jobs:
+                for job in meant(client, text, yes=yes):
+                    client.delete(at("jobs", job))
+                    done.append(job)
         except Refused as error:
             if done:
                 error.what += f" ({', '.join(done)} cancelled before)"
@@ -32,4 +51,47 @@ def cancel(
     if as_json:
         print_json({"cancelled": done})
     else:
-        console().print(f"cancelled {', '.join(done)}")
+        console().print(f"cancelled {', '.join(done)}" if done else "nothing was cancelled")
+
+
+def meant(client: Client, text: str, *, yes: bool) -> list[str]:
+    """Ids of the jobs that a text means; those of a pattern after somebody has agreed."""
+    from weft.cli.client import at
+    from weft.core.errors import InvalidConfig
+    from weft.service.responses import JobAnswer
+
+    if not any(sign in text for sign in PATTERN):
+        return [client.get(JobAnswer, at("jobs", text)).id]
+    found = matching(client, text)
+    if not found:
+        raise InvalidConfig(
+            f"no job that has not ended matches {text!r}", hint="`weft jobs` lists them"
+        )
+    return found if yes or agreed(text, found) else []
+
+
+def matching(client: Client, pattern: str) -> list[str]:
+    """Ids of jobs that have not ended and whose id, with or without its tenant, or name fits."""
+    from fnmatch import fnmatchcase
+
+    from weft.cli.pages import active_jobs
+
+    return [
+        job.id
+        for job in active_jobs(client)
+        if any(fnmatchcase(name, pattern) for name in (job.id, job.id.rpartition(":")[2], job.name))
+    ]
+
+
+def agreed(pattern: str, found: list[str]) -> bool:
+    """Whether somebody at the terminal agrees; without one, an error that says what to do."""
+    from weft.cli.view.screen import interactive
+    from weft.core.errors import InvalidConfig
+
+    some = ", ".join(found[:SHOWN]) + (", ..." if len(found) > SHOWN else "")
+    count = f"{len(found)} job{'s' * (len(found) > 1)}"
+    if not interactive():
+        raise InvalidConfig(
+            f"{pattern!r} matches {count}: {some}", hint="add --yes to cancel them all"
+        )
+    return typer.confirm(f"cancel {count}: {some}?", default=False, err=True)

@@ -11,7 +11,12 @@ from weft.cli import options as o
 from weft.cli.view.errors import user_errors
 from weft.service.responses import Ahead, Explanation, Start
 
-JobId = Annotated[str, typer.Argument(help="A job's id (`weft jobs`).", metavar="ID")]
+JobId = Annotated[
+    str,
+    typer.Argument(
+        help="A job's id (`weft jobs`), name or unique beginning; @last: your last.", metavar="ID"
+    ),
+]
 
 
 def explain(job: JobId, as_json: o.AsJson = False) -> None:

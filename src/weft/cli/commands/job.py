@@ -28,6 +28,7 @@ def job(
     with user_errors():
         client = Client()
         found = client.get(JobAnswer, at("jobs", job))
+        job = found.id
         story = client.get(Events, at("jobs", job, "events")).events if events else []
         now = 0.0 if as_json else client.get(ClusterAnswer, "/cluster").now
     if as_json:

@@ -18,10 +18,12 @@ def logs(
     ] = False,
     rank: Annotated[int, typer.Option(help="Which process of the job.", min=0)] = 0,
     attempt: Annotated[
-        int | None, typer.Option(help="Which start of the job; the last unless told.", min=1)
+        int | None, typer.Option(help="This start of the job only; with -f, from it on.", min=1)
     ] = None,
 ) -> None:
     """Print what a job prints.
+
+    All its attempts in order, with a mark before each where there are several.
 
     With -f as it comes, over restarts of the job and of the service, until the job has ended.
     """
@@ -33,20 +35,21 @@ def logs(
     with user_errors():
         client = Client()
         found = client.get(JobAnswer, at("jobs", job))
-        last = attempt or found.attempt
+        job = found.id
         follower = Follower(
             client,
             job,
             write_bytes,
             lambda text: remarks.print(f"{job}: {text}", style="dim", soft_wrap=True),
             rank,
-            last or 1,
+            attempt or 1,
+            mark=lambda number: write_bytes(f"--- attempt {number} ---\n".encode()),
         )
         if follow:
             try:
                 follower.until_the_end()
             except KeyboardInterrupt:
                 raise typer.Exit(130) from None
-        elif not follower.catch_up(last):
+        elif not follower.catch_up(attempt or found.attempt):
             why = found.reason or f"it is {found.state}"
             remarks.print(f"{job} has printed nothing ({why})", style="dim")

@@ -211,7 +211,9 @@ def test_ranks_of_another_user_die_with_their_agent(world: World) -> None:
     events = map(json.loads, (folder / "events.jsonl").read_text().splitlines())
     pid, began = next(one["ranks"]["0"] for one in events if one["event"] == "started")
 
-    os.kill(read_json(folder / "claim.json")["pid"], signal.SIGKILL)
+    claim = read_json(folder / "claim.json")
+    assert claim is not None
+    os.kill(claim["pid"], signal.SIGKILL)
 
     eventually(lambda: not alive(pid, began))
     world.client.delete(f"{API}/jobs/orphan", headers=world.admin)

@@ -110,6 +110,10 @@ class State:
         """Whether news of this attempt still matters: it is promised devices, or leaving them."""
         return self._current(job, attempt) is not None or (job, attempt) in self._vacating
 
+    def leaving(self, job: JobId, attempt: int) -> bool:
+        """Whether this attempt was asked to give its devices back and has not yet."""
+        return (job, attempt) in self._vacating
+
     def wishes(self) -> list[Start | Stop]:
         """Every stop and start that was asked for and not answered yet, stops first.
 

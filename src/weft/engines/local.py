@@ -8,12 +8,12 @@ is lost when it dies.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
+import hashlib
 import logging
 import socket
+import threading
 import time
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,14 +24,24 @@ from weft.core.events import Event, Stopped
 from weft.core.model import Allocation, Job, JobId
 from weft.core.ports import DeviceSharing, EngineHealth
 from weft.engines.coordinators import Coordinators
+from weft.engines.cores import CorePool
 from weft.engines.devices import Machine, find_gpus, this_machine
+from weft.engines.host import Asked, HostPart, Means, asked_by, check_host, host_part
 from weft.engines.job_environment import allowed_environment, check_names
+from weft.engines.listening import EVERYBODYS, Listener, mark_of
 from weft.engines.mps import Mps
-from weft.engines.request import Site, adjustment, attempt_spec, check_launch
-from weft.engines.spawn import reaped, spawn
+from weft.engines.request import (
+    Site,
+    adjustment,
+    attempt_spec,
+    check_launch,
+    group_limits,
+    group_of,
+)
+from weft.engines.spawn import spawn
 from weft.engines.users import check_users, let_through, make_folder, user_of
 from weft.engines.warm_server import WarmServer
-from weft.engines.watch import Watched
+from weft.engines.watch import Watched, nudge, rank_logs
 from weft.wire.attempt import (
     ADJUST,
     AGENT_LOG,
@@ -43,13 +53,12 @@ from weft.wire.attempt import (
     short_path,
     write_whole,
 )
+from weft.wire.cgroups import find_base, remove_group
+from weft.wire.errors import WireError
 from weft.wire.identity import Identity
 
 log = logging.getLogger(__name__)
 
-POLL_S = 0.5  # agents poke; this is for those whose poke was lost
-SHORTEST_PAUSE_S = 0.005
-LOOK_S = 1.0  # between two looks after coordinators
 SUPPORTS = (
     Controls.SHARE
     | Controls.TIER
@@ -71,6 +80,7 @@ class LocalEngine:
     warm workers import, joined by `/`, instead of torch. `pass_env` names variables of the
     service's environment that jobs get beside those on the list of `job_environment`. `users`
     says whom jobs run as, by account or tenant; with none they all run as the service does.
+    `groups` puts each attempt into a control group of its own where that may be done here.
     """
 
     state: Path = field(metadata={"settable": False})
@@ -82,6 +92,7 @@ class LocalEngine:
     mps: bool = False
     discipline: str = ""
     preload: str = ""
+    groups: bool = True
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
     users: Mapping[str, Identity] = field(default_factory=dict, metadata={"settable": False})
 
@@ -93,17 +104,17 @@ class LocalEngine:
         check_users(self.users, self.state)
         gpus = () if self.cpu else find_gpus()
         self._machine: Machine = this_machine(self.name or socket.gethostname(), self.slots, gpus)
-        self._watched: dict[tuple[JobId, int], Watched] = {}
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
-        self._poke = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._leaving: list[int] = []
-        self._bell: socket.socket | None = None
-        self._site = Site(self.state, pin=self.pin)
+        self._cores = CorePool(tuple(sorted({c for part in self._machine.cores for c in part})))
+        self._listener = Listener(
+            self.state, self._queue.put_nowait, self._do_chores, self._cores.give
+        )
+        self._one_at_a_time = threading.Lock()
+        self._group = f"weft-{hashlib.sha256(str(self.state).encode()).hexdigest()[:12]}"
+        self._site = Site(self.state)
         self._warm: WarmServer | None = None
         self._tokens = Coordinators(self.state)
         self._mps = Mps()
-        self._looked = 0.0
         if self.mps and not self._mps.there:
             log.warning("mps is asked for but not installed; GPUs are shared by time slicing")
 
@@ -132,16 +143,17 @@ class LocalEngine:
 
     @property
     def health(self) -> EngineHealth:
-        """Whether it still hears of its jobs."""
-        return EngineHealth()
+        """Whether it still hears of its jobs, and can end them."""
+        return self._listener.health
 
     async def nodes(self) -> Sequence[Node]:
         """The one machine there is."""
         return [self._machine.node]
 
     def check(self, job: Job) -> None:
-        """Refuse a job without a command or with a workdir that is not here."""
+        """Refuse a job without a command, with a workdir that is not here, or too large."""
         check_launch(job, user_of(self.users, job))
+        check_host(job, self._machine.node)
 
     @property
     def is_warm(self) -> bool:
@@ -156,7 +168,8 @@ class LocalEngine:
         (self.state / "live").mkdir(mode=0o700, exist_ok=True)
         if self.users:
             let_through(self.state)
-        self._site = Site(self.state, self._open_bell(), self.pin)
+        groups = await self._listener.run(lambda: find_base(self._group)) if self.groups else None
+        self._site = Site(self.state, self._listener.open_bell(), groups)
         if self.warm:
             self._warm = WarmServer(
                 short_path(self.state / "warm.sock"),
@@ -164,83 +177,83 @@ class LocalEngine:
                 [name for name in self.preload.split("/") if name],
                 allowed_environment(self.pass_env),
             )
-        known = set()
-        for job, attempt in attempts:
-            folder = folder_of(self.state, job, attempt)
-            if (folder / SPEC).exists():
-                known.add((job, attempt))
-                since = read_json(folder / ADJUST) or {}
-                started = AttemptSpec.read(folder / SPEC).discipline
-                self._need_coordinator(since.get("discipline", started))
-                self._watch(job, attempt, folder).again = True
-        for folder in self._live():
-            if folder not in {one.folder for one in self._watched.values()}:
-                log.warning("attempt=%s is nobody's; ending it", folder)
-                Watched(JobId("?"), 0, folder).ask_to_stop(0.0)
-                self._mark(folder).unlink(missing_ok=True)
-        self._tasks = [asyncio.create_task(self._pump())]
+        known = await self._listener.run(lambda: self._take_up(attempts))
+        self._listener.begin()
         return known
 
     async def close(self) -> None:
         """Stop listening; agents go on."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._listener.close()
         if self._warm is not None:
             self._warm.close()
-        if not self._watched:
+        if not self._listener.watched:
             self._tokens.end()
             self._mps.end()
-        if self._bell is not None:
-            asyncio.get_running_loop().remove_reader(self._bell)
-            self._bell.close()
+            if self._site.groups is not None:
+                remove_group(self._site.groups.path)
 
     # ---- requests
 
     async def start(self, job: Job, on: Allocation, attempt: int) -> None:
         """Make the attempt's folder if it is not there, and an agent if none has claimed it."""
-        folder = folder_of(self.state, job.id, attempt)
-        if not (folder / SPEC).exists():
-            try:
-                await asyncio.to_thread(self._prepare, folder, job, on, attempt)
-            except OSError as error:
-                raise EngineError(f"cannot write {folder}: {error.strerror}") from error
-        watched = self._watch(job.id, attempt, folder)
-        if not (folder / CLAIM).exists():
-            self._spawn(watched)
+        key, folder = (job.id, attempt), folder_of(self.state, job.id, attempt)
+        cores = self._cores_for(key, on, host_part(asked_by(job), on, self._machine.node))
+        watched = self._listener.watched.get(key) or Watched(job.id, attempt, folder)
+        watched.group = group_of(self._site, job.id, attempt)
+        try:
+            await self._listener.run(lambda: self._begin(watched, job, on, cores))
+            self._listener.watched.setdefault(key, watched)
+        except OSError as error:
+            self._listener.forget(watched)
+            what = error.strerror or error
+            raise EngineError(f"an agent for {folder} cannot be started: {what}") from error
 
     async def stop(self, job: JobId, attempt: int, grace_s: float) -> None:
         """Leave a request for the agent; an attempt that never was has stopped."""
         folder = folder_of(self.state, job, attempt)
-        if not (folder / SPEC).exists():
+        watched = self._listener.watched.get((job, attempt))
+        if watched is None and not (folder / SPEC).exists():
             self._queue.put_nowait(Stopped(job, attempt))
             return
-        watched = self._watch(job, attempt, folder)
+        watched = watched or self._listener.watch(job, attempt, folder)
         try:
-            over = watched.ask_to_stop(grace_s)
-        except OSError as error:
-            raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
-        if over:
+            over = await self._listener.run(lambda: watched.ask_to_stop(grace_s))
+        except (OSError, WireError) as error:
+            if isinstance(error, OSError) and error.errno in EVERYBODYS:
+                raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
+            if watched.ending is None:
+                self._listener.quarantine(watched, str(error))
+            return
+        if over and watched.ending is None and not watched.over:
             self._queue.put_nowait(Stopped(job, attempt))
-            self._forget(watched)
-        else:
-            nudge(folder)
+            self._listener.forget(watched)
 
     async def adjust(self, job: JobId, attempt: int, to: Allocation) -> None:
-        """Tell the ranks their new batch (0 gives the choice back) and whom to take turns with."""
-        folder = folder_of(self.state, job, attempt)
-        if (folder / SPEC).exists():
-            discipline = self.discipline or str(to.sharing.discipline)
-            try:
-                asked = adjustment(to, discipline, self._need_coordinator(discipline))
-                write_whole(folder / ADJUST, asked)
-            except OSError as error:
-                raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
-            nudge(folder)
+        """Tell the ranks their new batch (0 gives the choice back), turns and part of the host."""
+        watched = self._listener.watched.get((job, attempt))
+        if watched is None:
+            return
+        part = host_part(watched.asked, to, self._machine.node)
+        cores = self._cores_for((job, attempt), to, part)
+        discipline = self.discipline or str(to.sharing.discipline)
+        limits = group_limits(self._site, part)
+
+        def write() -> None:
+            coordinator = self._need_coordinator(discipline)
+            asked = adjustment(to, discipline, coordinator, cores, limits)
+            write_whole(watched.folder / ADJUST, asked)
+            nudge(watched.folder)
+
+        try:
+            await self._listener.run(write)
+        except OSError as error:
+            if error.errno in EVERYBODYS:
+                raise EngineError(f"cannot write in {watched.folder}: {error.strerror}") from error
+            log.warning("attempt=%s is not told its new terms: %s", watched.folder, error)
 
     def hold(self, job: JobId, attempt: int, *, still: bool) -> None:
         """Make a started attempt stand still where it is, or go on; what it holds it keeps."""
-        watched = self._watched.get((job, attempt))
+        watched = self._listener.watched.get((job, attempt))
         if watched is not None:
             watched.hold(still=still)
 
@@ -251,14 +264,81 @@ class LocalEngine:
 
     def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:
         """Each rank's file; what was too much for one is in the same name with `.1`."""
-        folder = folder_of(self.state, job, attempt)
-        found = {int(path.stem.removeprefix("rank-")): path for path in folder.glob("rank-*.log")}
-        return dict(sorted(found.items()))
+        return rank_logs(folder_of(self.state, job, attempt))
 
     # ---- parts
 
-    def _prepare(self, folder: Path, job: Job, on: Allocation, attempt: int) -> None:
+    def _take_up(self, attempts: Collection[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
+        """Watch what ran before a restart; whatever else ran is asked to leave."""
+        known = set()
+        for job, attempt in attempts:
+            folder = folder_of(self.state, job, attempt)
+            if (folder / SPEC).exists():
+                known.add((job, attempt))
+                watched = self._listener.watch(job, attempt, folder)
+                watched.again = True
+                try:
+                    self._recall(watched)
+                except (OSError, WireError) as error:
+                    watched.trouble = str(error)  # it is put in quarantine when it is looked at
+        groups = self._site.groups
+        self._listener.see_off_strangers(None if groups is None else groups.path)
+        return known
+
+    def _recall(self, watched: Watched) -> None:
+        """What an attempt has of this machine, from its files."""
+        spec = AttemptSpec.read(watched.folder / SPEC)
+        since = read_json(watched.folder / ADJUST) or {}
+        self._need_coordinator(str(since.get("discipline", spec.discipline)))
+        cores = [core for rank in since.get("cores", spec.cores) for core in rank]
+        watched.asked = Asked(spec.asked_cpus, spec.mem_gb)
+        self._cores.note((watched.job, watched.attempt), cores, spec.cpus)
+        group = Path(spec.group)
+        expected = f"{watched.folder.parent.name}@{watched.attempt}"
+        if (group.parent.name, group.name) == (self._group, expected):
+            watched.group = group
+
+    def _cores_for(
+        self, key: tuple[JobId, int], on: Allocation, part: HostPart
+    ) -> tuple[tuple[int, ...], ...]:
+        if not self.pin:
+            return ()
+        devices = [gpu for part in on.slices for gpu in part.gpus]
+        near = [core for device in devices for core in self._machine.cores[device]]
+        return self._cores.take(key, part.cpus, near, len(devices))
+
+    def _begin(
+        self, watched: Watched, job: Job, on: Allocation, cores: tuple[tuple[int, ...], ...]
+    ) -> None:
+        """Folder and agent of an attempt; a second time changes nothing."""
+        folder = watched.folder
+        watched.asked = asked_by(job)
+        if not (folder / SPEC).exists():
+            self._prepare(folder, job, on, watched.attempt, cores)
+        if (folder / CLAIM).exists():
+            return
+        watched.spawned = time.monotonic()
+        if self._warm is not None and self._warm.fork(folder):
+            return
+        command = ["weft.node.agent", str(folder)]
+        try:
+            watched.pid = spawn(command, folder / AGENT_LOG, allowed_environment(self.pass_env))
+        except OSError:
+            if watched.revoke():
+                raise
+            # The warm server forked one after all.
+
+    def _prepare(
+        self,
+        folder: Path,
+        job: Job,
+        on: Allocation,
+        attempt: int,
+        cores: tuple[tuple[int, ...], ...],
+    ) -> None:
         discipline = self.discipline or str(on.sharing.discipline)
+        groups = self._site.groups
+        by_mps = self.sharing == "mps"
         spec = attempt_spec(
             job,
             on,
@@ -267,99 +347,32 @@ class LocalEngine:
             self._site,
             discipline=discipline,
             coordinator=self._need_coordinator(discipline),
-            env=self._mps.env() if self.mps and self._machine.gpus else {},
+            env=self._mps.env() if by_mps else {},
             user=user_of(self.users, job),
+            cores=cores,
+            means=Means(
+                cpu_controller=groups is not None and groups.limits_cpu,
+                memory_controller=groups is not None and groups.limits_memory,
+                pin=self.pin,
+                mps=by_mps,
+                gpus=bool(self._machine.gpus),
+            ),
         )
         if spec.user is None:
             folder.mkdir(parents=True, exist_ok=True)
         else:
             make_folder(folder, self.state, job.id, Path(spec.checkpoints), spec.user)
-        self._mark(folder).touch()
+        mark_of(self.state, folder).touch()
         spec.write(folder)
 
     def _need_coordinator(self, discipline: str) -> str:
-        return "" if discipline in ("", "none") else self._tokens.socket(discipline)
+        if discipline in ("", "none"):
+            return ""
+        with self._one_at_a_time:
+            return self._tokens.socket(discipline)
 
-    def _spawn(self, watched: Watched) -> None:
-        watched.spawned = time.monotonic()
-        if self._warm is not None and self._warm.fork(watched.folder):
-            return
-        command = ["weft.node.agent", str(watched.folder)]
-        env = allowed_environment(self.pass_env)
-        watched.pid = spawn(command, watched.folder / AGENT_LOG, env)
-
-    def _watch(self, job: JobId, attempt: int, folder: Path) -> Watched:
-        key = (job, attempt)
-        if key not in self._watched:
-            self._watched[key] = Watched(job, attempt, folder, spawned=time.monotonic())
-        return self._watched[key]
-
-    def _forget(self, watched: Watched) -> None:
-        if watched.pid is not None:
-            self._leaving.append(watched.pid)
-        self._watched.pop((watched.job, watched.attempt), None)
-        self._mark(watched.folder).unlink(missing_ok=True)
-
-    def _mark(self, folder: Path) -> Path:
-        """A file that is there while an attempt may run, so that a start need not look at all."""
-        return self.state / "live" / f"{folder.parent.name}@{folder.name}"
-
-    def _live(self) -> list[Path]:
-        names = [path.name.rpartition("@") for path in (self.state / "live").iterdir()]
-        return [self.state / "jobs" / job / attempt for job, _, attempt in names]
-
-    # ---- listening
-
-    def _open_bell(self) -> str:
-        path = short_path(self.state / "engine.sock")
-        Path(path).unlink(missing_ok=True)
-        self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._bell.setblocking(False)
-        self._bell.bind(path)
-        asyncio.get_running_loop().add_reader(self._bell, self._poked, self._bell)
-        return path
-
-    def _poked(self, bell: socket.socket) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while bell.recv(64):
-                pass
-        self._poke.set()
-
-    async def _pump(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(POLL_S):  # wait_for may swallow a cancellation
-                    await self._poke.wait()
-            self._poke.clear()
-            for watched in [*self._watched.values()]:
-                with told_if_full():
-                    for event in watched.news():
-                        self._queue.put_nowait(event)
-                if watched.over:
-                    self._forget(watched)
-            if time.monotonic() - self._looked > LOOK_S:
-                self._looked = time.monotonic()
-                with told_if_full():
-                    self._tokens.look()
-                    if self._warm is not None:
-                        self._warm.look()
-            self._leaving = [pid for pid in self._leaving if not reaped(pid)]
-            await asyncio.sleep(SHORTEST_PAUSE_S)
-
-
-@contextlib.contextmanager
-def told_if_full() -> Iterator[None]:
-    """A full disk must not make the engine deaf: what could not be done is tried again."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        log.warning("cannot write in the state folder, trying again: %s", error)
-
-
-def nudge(folder: Path) -> None:
-    """Make an agent look for requests at once; it would within half a second anyway."""
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-        line.settimeout(0.2)
-        line.connect(short_path(folder / "agent.sock"))
+    def _do_chores(self) -> None:
+        with self._one_at_a_time:
+            self._tokens.look()
+            if self._warm is not None:
+                self._warm.look()

@@ -10,20 +10,23 @@ from types import MappingProxyType
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Batch, Job
 from weft.engines.devices import Machine
+from weft.engines.host import HostPart, Means, asked_by, host_part, notices
 from weft.engines.users import may_walk_to
 from weft.wire.attempt import AttemptSpec, job_folder
+from weft.wire.cgroups import Base, limits_of
 from weft.wire.identity import Identity
 
 NO_ENV: Mapping[str, str] = MappingProxyType({})
+NO_MEANS = Means()
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where this engine keeps things, and whom its agents poke."""
+    """Where this engine keeps things, whom its agents poke, and where it makes control groups."""
 
     root: Path
     notify: str = ""
-    pin: bool = True
+    groups: Base | None = None
 
 
 def check_launch(job: Job, user: Identity | None = None) -> None:
@@ -54,6 +57,8 @@ def attempt_spec(
     coordinator: str = "",
     env: Mapping[str, str] = NO_ENV,
     user: Identity | None = None,
+    cores: tuple[tuple[int, ...], ...] = (),
+    means: Means = NO_MEANS,
 ) -> AttemptSpec:
     """Run every rank of `job` on this machine; `env` is the engine's own addition."""
     launch = job.launch
@@ -62,6 +67,8 @@ def attempt_spec(
     devices = tuple(gpu for part in on.slices for gpu in part.gpus)
     own = job_folder(site.root, job.id)
     workdir = Path(launch.workdir).absolute()
+    part = host_part(asked_by(job), on, machine.node)
+    claim_gb = on.sharing.gpu_mem_gb or 0.0
     return AttemptSpec(
         job=job.id,
         attempt=attempt,
@@ -69,13 +76,19 @@ def attempt_spec(
         workdir=str(workdir),
         checkpoints=str(workdir / launch.checkpoint if launch.checkpoint else own / "checkpoints"),
         devices=devices,
-        env={**env, **sharing_env(machine, job), **launch.env},
+        env={**env, **sharing_env(machine, job, claim_gb, devices, means), **launch.env},
         kind=machine.node.kind,
         node=machine.node.id,
         world_size=len(devices),
         visible=visible(machine, devices),
-        cores=tuple(machine.cores[device] for device in devices) if site.pin else (),
-        mem_gb=job.mem_gb or 0.0,
+        cores=cores,
+        cpus=part.cpus,
+        asked_cpus=job.cpus or 0.0,
+        mem_gb=part.mem_gb,
+        group=str(group_of(site, job.id, attempt) or ""),
+        limits=group_limits(site, part),
+        gpu_mem_gb=claim_gb,
+        notices=notices(part, claim_gb, means),
         batch=wire_batch(on.batch),
         discipline=discipline,
         coordinator=coordinator,
@@ -96,22 +109,52 @@ def visible(machine: Machine, devices: tuple[int, ...]) -> str | None:
     return ",".join(str(machine.gpus[device].index) for device in devices)
 
 
-def sharing_env(machine: Machine, job: Job) -> dict[str, str]:
-    """What limits a client of the MPS daemon to the part of a device that it asked for.
+def group_of(site: Site, job: str, attempt: int) -> Path | None:
+    """The control group of an attempt; None where there are none."""
+    if site.groups is None:
+        return None
+    return site.groups.path / f"{job_folder(site.root, job).name}@{attempt}"
 
-    Claims that a policy gives to neighbours do not limit them: the limit of a process cannot
+
+def group_limits(site: Site, part: HostPart) -> dict[str, str]:
+    """What is written into the files of an attempt's group."""
+    if site.groups is None:
+        return {}
+    return limits_of(site.groups.controllers, part.cpus, part.mem_gb, part.soft_gb)
+
+
+def sharing_env(
+    machine: Machine, job: Job, claim_gb: float, devices: tuple[int, ...], means: Means
+) -> dict[str, str]:
+    """What limits a client of the MPS daemon to its part of a device and of its memory.
+
+    Shares that a policy gives to neighbours do not limit them: the limit of a process cannot
     change while it runs, and would outlast the neighbour it was for.
     """
+    env: dict[str, str] = {}
     share = job.demand.share
-    if not machine.gpus or share >= 1.0:
-        return {}
-    return {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{max(1, round(100 * share))}"}
+    if machine.gpus and share < 1.0:
+        env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = f"{max(1, round(100 * share))}"
+    if machine.gpus and claim_gb and means.mps:
+        most = f"{max(1, int(claim_gb * 1024))}M"
+        env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = ",".join(
+            f"{at}={most}" for at in range(len(devices))
+        )
+    return env
 
 
-def adjustment(to: Allocation, discipline: str, coordinator: str) -> dict[str, object]:
+def adjustment(
+    to: Allocation,
+    discipline: str,
+    coordinator: str,
+    cores: tuple[tuple[int, ...], ...] = (),
+    limits: Mapping[str, str] = NO_ENV,
+) -> dict[str, object]:
     """What a running attempt's agent is told of its new terms."""
     sharing = to.sharing
     return {
+        "cores": cores,
+        "limits": dict(limits),
         "batch": wire_batch(to.batch) or (0, 0),
         "discipline": discipline,
         "turns": {

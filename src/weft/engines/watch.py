@@ -1,14 +1,20 @@
-"""One attempt as seen from outside: its folder, its agent's log, and whether that agent lives."""
+"""One attempt as seen from outside: its folder, its agent's log, and whether that agent lives.
+
+Everything here touches files that the job may have replaced: it belongs off the event loop, and
+whatever is not as an agent writes it raises WireError.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import socket
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +31,30 @@ from weft.core.events import (
 )
 from weft.core.model import JobId
 from weft.core.report import Report
-from weft.wire.attempt import AGENT_LOG, CLAIM, EVENTS, STOP, TAG, read_json, write_whole
-from weft.wire.processes import alive, kill_tagged
+from weft.engines.clearing import Footprint, Process
+from weft.engines.host import NOTHING_ASKED, Asked
+from weft.wire.attempt import (
+    AGENT_LOG,
+    CLAIM,
+    EVENTS,
+    STOP,
+    read_json,
+    short_path,
+    write_whole,
+)
+from weft.wire.errors import WireError
+from weft.wire.processes import alive, is_frozen
+from weft.wire.regular_files import open_regular, read_regular
 
 LOOK_S = 1.0  # between two looks whether an agent lives
 CLAIM_S = 20.0  # how long an agent may take to come up
-DYING_S = 10.0
+STARTING_S = 40.0  # how long an agent may then take to start its ranks
+FROZEN_S = 8.0  # how long an agent may stand still before its attempt is given up
+OVERDUE_S = 15.0  # what an agent may take to end its ranks after their time to leave is over
+AT_ONCE = 1 << 20  # bytes of a log that are read in one turn
+LONGEST_LINE = 1 << 20
+LONGEST_TEXT = 2_000
+RANK_LOG = re.compile(r"rank-(\d{1,7})\.log")
 
 
 @dataclass(slots=True)
@@ -38,6 +62,8 @@ class Watched:
     """An attempt whose end has not been told yet.
 
     `again` is for one that was watched before a restart: only the last of its reports is told.
+    `silent` is for one of nobody: nothing of it is told. `ending` is what to tell once its last
+    process is gone; `over` that it has been told. `trouble` is why it cannot be watched at all.
     """
 
     job: JobId
@@ -46,64 +72,108 @@ class Watched:
     pid: int | None = None
     spawned: float = 0.0
     again: bool = False
+    silent: bool = False
+    trouble: str = ""
+    asked: Asked = NOTHING_ASKED
+    group: Path | None = None
     over: bool = False
+    more: bool = False
+    ending: Event | None = None
+    deadline: float = inf
     _offset: int = 0
     _rest: bytes = b""
     _looked: float = 0.0
-    _ranks: dict[str, list[int]] | None = None
+    _claim: Process | None = None
+    _ranks: dict[str, Process] = field(default_factory=dict)
+    _codes: dict[str, int] = field(default_factory=dict)
+    _stopping: bool = False
+    _started: bool = False
+    _frozen: float = inf
 
     # ---- news
 
-    def news(self) -> Iterator[Event]:
-        """What happened since the last call; after the last of it `over` is true."""
-        yield from self._read()
+    def check(self) -> list[Event]:
+        """Look after its agent if it is time to; its last words, if that died.
+
+        Afterwards it may be `over`, or `ending`.
+        """
+        if self.trouble:
+            raise WireError(self.trouble)
         now = time.monotonic()
-        if self.over or now - self._looked < LOOK_S:
-            return
-        self._looked = now
-        claim = read_json(self.folder / CLAIM)
-        if claim is None:
-            yield from self._unclaimed(now)
-        elif not alive(claim["pid"], claim["began"]):
-            yield from self._read()  # it may have written its last line just before
-            if not self.over:
-                yield self._agent_died()
-
-    def _read(self) -> Iterator[Event]:
-        lines = self._lines()
-        if self.again and lines:
-            lines, self.again = thinned(lines), False
-        for line in lines:
-            event = self._told(line)
-            if event is not None:
-                yield event
-
-    def _lines(self) -> list[dict[str, Any]]:
-        try:
-            with (self.folder / EVENTS).open("rb") as source:
-                source.seek(self._offset)
-                chunk = source.read()
-        except FileNotFoundError:
+        if self.over or self.more or now - self._looked < LOOK_S:
             return []
+        claim = self._claimed()
+        told: list[Event] = []
+        if claim is None:
+            self._unclaimed(now)
+        elif not alive(*claim):
+            told = self.read()  # it may have written its last line just before
+            if not self.over and not self.more:
+                self.ending = self._agent_died()
+        else:
+            self._look_at_agent(claim[0], now)
+        self._looked = now
+        return told
+
+    def read(self) -> list[Event]:
+        """What its agent wrote down since the last call; afterwards it may be `over`."""
+        if self.trouble:
+            return []
+        lines = [_parse(self.folder, line) for line in self._lines()]
+        if self.again and lines:
+            lines, self.again = thinned(lines), self.more
+        told = []
+        for line in lines:
+            try:
+                event = self._told(line)
+            except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+                raise WireError(f"a line of {EVENTS} is not an agent's: {error!r}") from error
+            if event is not None:
+                told.append(event)
+        return told
+
+    def _lines(self) -> list[bytes]:
+        try:
+            handle = open_regular(self.folder / EVENTS)
+        except FileNotFoundError:
+            if self._offset:
+                raise WireError(f"{EVENTS} was removed") from None
+            return []
+        try:
+            if os.fstat(handle).st_size < self._offset:
+                raise WireError(f"{EVENTS} was cut short")
+            chunk = os.pread(handle, AT_ONCE, self._offset)
+        finally:
+            os.close(handle)
         self._offset += len(chunk)
+        self.more = len(chunk) == AT_ONCE
         *lines, self._rest = (self._rest + chunk).split(b"\n")
-        return [json.loads(line) for line in lines]
+        if len(self._rest) > LONGEST_LINE:
+            raise WireError(f"a line of {EVENTS} is longer than {LONGEST_LINE} bytes")
+        return lines
 
     def _told(self, line: dict[str, Any]) -> Event | None:
         job, attempt = self.job, self.attempt
         match line["event"]:
             case "started":
-                self._ranks = line["ranks"]
+                self._ranks = {name: (int(p), int(b)) for name, (p, b) in line["ranks"].items()}
+                self._started = True
                 return Started(job, attempt)
             case "report" if line["rank"] == 0:
                 return Reported(job, attempt, Report.read(line["values"]))
             case "saved":
-                return Saved(job, attempt, line["step"])
+                return Saved(job, attempt, int(line["step"]))
             case "notice":
-                return Noticed(job, attempt, line["level"], line["text"])
+                return Noticed(
+                    job, attempt, str(line["level"])[:20], str(line["text"])[:LONGEST_TEXT]
+                )
+            case "exited":
+                self._codes[str(line["rank"])] = int(line["code"])
+            case "stopping":
+                self._stopping = True
             case "ended":
                 self.over = True
-                return self._ended(line["outcome"], line["reason"], line.get("lost", False))
+                return self._ended(line["outcome"], str(line["reason"]), bool(line.get("lost")))
         return None
 
     def _ended(self, outcome: str, reason: str, lost: bool) -> Event:
@@ -111,17 +181,31 @@ class Watched:
             return Finished(self.job, self.attempt)
         if outcome == "stopped":
             return Stopped(self.job, self.attempt)
-        return Failed(self.job, self.attempt, reason, lost=lost)
+        return Failed(self.job, self.attempt, reason[:LONGEST_TEXT], lost=lost)
 
     # ---- when something went wrong
 
-    def _unclaimed(self, now: float) -> Iterator[Event]:
+    def _claimed(self) -> Process | None:
+        """Who has the attempt; WireError if it had one that is not to be seen any more."""
+        body = read_json(self.folder / CLAIM)
+        if body is None:
+            if not self.folder.is_dir():
+                raise WireError("its folder was removed")
+            if self._claim is not None or self._offset:
+                raise WireError(f"{CLAIM} was removed")
+            return None
+        try:
+            self._claim = int(body["pid"]), int(body["began"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise WireError(f"{CLAIM} is not an agent's: {error!r}") from error
+        return self._claim
+
+    def _unclaimed(self, now: float) -> None:
         if not self._gone() and now - self.spawned < CLAIM_S:
             return
         if self.revoke():
-            self.over = True
             why = f"its agent did not come up: {last_line(self.folder / AGENT_LOG)}"
-            yield StartFailed(self.job, self.attempt, why, lost=True)
+            self.ending = StartFailed(self.job, self.attempt, why, lost=True)
 
     def _gone(self) -> bool:
         """Whether the agent we started has ended, of its own accord or because another has it."""
@@ -133,44 +217,83 @@ class Watched:
             return True
         return done != 0
 
-    def _agent_died(self) -> Event:
-        self.over = True
-        self.clear()
+    def _look_at_agent(self, pid: int, now: float) -> None:
+        """An agent that stands still is asked to go on, then given up; so is one that is late."""
+        if not self._started and now - self.spawned > STARTING_S:
+            raise WireError(f"its agent runs, and {EVENTS} does not say that it started")
+        if not is_frozen(pid):
+            self._frozen = inf
+        elif self._frozen == inf:
+            self._frozen = now
+            os.kill(pid, signal.SIGCONT)
+        elif now - self._frozen > FROZEN_S:
+            self.ending = self._given_up("its agent was stopped by a signal")
+        if now > self.deadline:
+            self.ending = self._given_up("its agent did not end it in time")
+
+    def _given_up(self, why: str) -> Event:
         if (self.folder / STOP).exists():
             return Stopped(self.job, self.attempt)
-        return Failed(self.job, self.attempt, "its agent died", lost=True)
+        return Failed(self.job, self.attempt, why, lost=True)
 
-    def clear(self) -> None:
-        """End what a dead agent left behind, and wait until it is gone."""
-        until = time.monotonic() + DYING_S
-        ranks = [tuple(one) for one in (self._ranks or {}).values()]
-        while time.monotonic() < until:
-            left = [pid for pid, began in ranks if alive(pid, began)]
-            for pid in left:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(pid, signal.SIGKILL)
-            if not kill_tagged(TAG, str(self.folder)) and not left:
-                return
-            time.sleep(0.02)
+    def _agent_died(self) -> Event:
+        if self._ranks and not self._stopping and self._ranks.keys() <= self._codes.keys():
+            bad = {rank: code for rank, code in self._codes.items() if code}
+            if not bad:  # all it had to say was that it is done
+                return Finished(self.job, self.attempt)
+        return self._given_up("its agent died")
+
+    def footprint(self, lock: Path | None) -> Footprint:
+        """What its processes are known by."""
+        ranks = tuple(self._ranks.values())
+        return Footprint(self.folder, self._claim, ranks, lock, self.group)
+
+    def failure(self, why: str) -> Event:
+        """Its end when it cannot be watched any more."""
+        if self._started:
+            return Failed(self.job, self.attempt, why)
+        return StartFailed(self.job, self.attempt, why)
 
     # ---- requests
 
     def hold(self, *, still: bool) -> None:
         """Make its processes stand still, or go on; of an attempt whose start has been told."""
-        for pid, began in (self._ranks or {}).values():
+        for pid, began in self._ranks.values():
             if alive(pid, began):
-                os.killpg(pid, signal.SIGSTOP if still else signal.SIGCONT)
+                with suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGSTOP if still else signal.SIGCONT)
 
     def ask_to_stop(self, grace_s: float) -> bool:
         """Leave a request for the agent; True if none will ever come and all is over."""
         present = read_json(self.folder / STOP)
-        if present is None or grace_s < present["grace_s"]:
+        if present is None or not grace_s >= _grace(present):
             write_whole(self.folder / STOP, {"grace_s": grace_s})
-        return self.revoke()
+        self.deadline = min(self.deadline, time.monotonic() + grace_s + OVERDUE_S)
+        if self.revoke():
+            return True
+        nudge(self.folder)
+        return False
 
     def revoke(self) -> bool:
         """Claim the attempt so that no agent can; False if one has or had it."""
         return revoke(self.folder)
+
+
+def _grace(request: dict[str, Any]) -> float:
+    try:
+        return float(request["grace_s"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise WireError(f"{STOP} is not ours: {error!r}") from error
+
+
+def _parse(folder: Path, line: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"a line of {folder / EVENTS} is not JSON: {line[:60]!r}") from error
+    if not isinstance(body, dict) or not isinstance(body.get("event"), str):
+        raise WireError(f"a line of {folder / EVENTS} is no event: {line[:60]!r}")
+    return body
 
 
 def thinned(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -193,10 +316,23 @@ def revoke(folder: Path) -> bool:
     return True
 
 
+def nudge(folder: Path) -> None:
+    """Make an agent look for requests at once; it would within half a second anyway."""
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        line.settimeout(0.2)
+        line.connect(short_path(folder / "agent.sock"))
+
+
+def rank_logs(folder: Path) -> dict[int, Path]:
+    """What each rank of the attempt in `folder` prints into."""
+    found = [(RANK_LOG.fullmatch(path.name), path) for path in folder.glob("rank-*.log")]
+    return dict(sorted((int(match[1]), path) for match, path in found if match))
+
+
 def last_line(path: Path) -> str:
     """The last words in a file; empty if there are none."""
     try:
-        lines = path.read_text(errors="replace").strip().splitlines()
-    except FileNotFoundError:
+        lines = read_regular(path).decode(errors="replace").strip().splitlines()
+    except (OSError, WireError):
         return ""
     return lines[-1][:300] if lines else ""

@@ -25,13 +25,14 @@ from pathlib import Path
 from typing import Any
 
 from weft.node.attempt_log import Journal, audit
+from weft.node.enclosure import Enclosure
 from weft.node.identity import hand_over, may_speak
 from weft.node.locks import hold_all
 from weft.node.rank import Limits, Rank, python_script, start_rank
+from weft.node.rank_environment import rank_environment
 from weft.node.rank_logs import RankLog
-from weft.node.ranks import Line, verdict
-from weft.wire.attempt import ADJUST, CLAIM, SPEC, STOP, TAG, AttemptSpec, read_json, short_path
-from weft.wire.environment import Environment
+from weft.node.ranks import Budget, Line, verdict
+from weft.wire.attempt import ADJUST, CLAIM, SPEC, STOP, AttemptSpec, read_json, short_path
 from weft.wire.errors import WireError
 from weft.wire.messages import (
     Adjust,
@@ -44,12 +45,17 @@ from weft.wire.messages import (
     Turns,
     Welcome,
 )
-from weft.wire.processes import adopt_orphans, kill_tagged, resident_gb, start_time
+from weft.wire.processes import adopt_orphans, reap_others, start_time
 
 BLIND_S = 0.05  # how often ranks are looked after where the kernel tells nothing
 LOOK_S = 0.5  # how often requests are looked for when nobody pokes the socket
 PRIVATE = 0o077
-FULL = (errno.ENOSPC, errno.EDQUOT)  # a full disk is not the job's doing
+MOST_LINES = 256  # conversations at once: a job may open more than it has ranks
+# No space, no memory, no process or file more: not the job's doing.
+FULL = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM),
+    *(errno.EMFILE, errno.ENFILE),
+)
 PEERS_GRACE_S = 5.0  # what the others get to leave when one rank has failed
 
 Run = Callable[[Sequence[str]], int]
@@ -93,6 +99,8 @@ class Agent:
         self._why = ""
         self._socket = ""
         self._held: list[int] = []
+        self._enclosure = Enclosure(folder, spec, self._notice)
+        self._budget = Budget()
         self._port = spec.master_port or _free_port()
 
     # ---- life
@@ -109,10 +117,11 @@ class Agent:
             self._start()
         except (OSError, WireError) as error:
             self._why = f"it could not be started: {error}"
-            self._end("failed", self._why, lost=getattr(error, "errno", None) in FULL)
+            self._end("failed", self._why, lost=isinstance(error, OSError) and error.errno in FULL)
             return
         while self._ranks:
             self._turn()
+        self._why = self._why or self._enclosure.memory_excess()
         outcome, reason = verdict(self._codes, self._left, self._stop is not None, self._why)
         if outcome != "finished" and reason:
             last = self._logs[min(self._codes)].last_line() if self._codes else ""
@@ -127,13 +136,13 @@ class Agent:
         self.journal.write("ended", outcome=outcome, reason=reason, lost=lost)
 
     def clear(self) -> None:
-        """No process of the attempt is left, however it hid from its group."""
-        for rank in self._ranks.values():
-            rank.signal(signal.SIGKILL)
-        while kill_tagged(TAG, str(self.folder), spare=os.getpid()):
-            time.sleep(0.01)
+        """No process of the attempt is left."""
+        self._enclosure.clear()
         if self._socket:
             Path(self._socket).unlink(missing_ok=True)
+
+    def _notice(self, level: str, text: str) -> None:
+        self.journal.write("notice", rank=0, level=level, text=text)
 
     def _listen(self) -> None:
         path = short_path(self.folder / "agent.sock")
@@ -147,6 +156,7 @@ class Agent:
 
     def _start(self) -> None:
         spec = self.spec
+        self._enclosure.make()
         script = python_script(spec.command, {**os.environ, **spec.env}.get("PATH"))
         warm = self._run_script if script is not None else None
         command = script if warm is not None and script is not None else spec.command
@@ -158,9 +168,11 @@ class Agent:
             rank = start_rank(
                 number,
                 command=command,
-                env=self._environment(local, cores),
+                env=rank_environment(
+                    spec, self.folder, local, socket=self._socket, port=self._port
+                ),
                 workdir=spec.workdir,
-                limits=Limits(cores, mem),
+                limits=Limits(cores, mem, self._enclosure.group),
                 keep=self._held,
                 run=warm,
                 user=spec.user,
@@ -172,41 +184,8 @@ class Agent:
                 self._watch(rank.pidfd, partial(self._reap, rank))
         pids = {str(r.number): [r.pid, r.began] for r in self._ranks.values()}
         self.journal.write("started", ranks=pids, socket=self._socket, warm=warm is not None)
-
-    def _environment(self, local: int, cores: tuple[int, ...]) -> dict[str, str]:
-        spec = self.spec
-        here = len(spec.devices)
-        told = Environment(
-            job=spec.job,
-            attempt=spec.attempt,
-            checkpoints=spec.checkpoints,
-            agent=self._socket,
-            coordinator=spec.coordinator,
-            tier=spec.tier,
-            weight=spec.weight,
-            phase=spec.phase,
-            devices=spec.devices,
-            kind=spec.kind,
-            nodes=spec.nodes,
-            rank=spec.first_rank + local,
-            world_size=spec.world_size or here,
-            local_rank=local,
-            local_world_size=here,
-            master_addr=spec.master_addr,
-            master_port=self._port,
-        )
-        # The service's own variables are not the job's: its token may be among them.
-        env = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_")}
-        if spec.user is not None:
-            env.update(spec.user.variables(spec.workdir))
-        env["PYTHONUNBUFFERED"] = "1"
-        if cores:
-            env["OMP_NUM_THREADS"] = str(len(cores))
-        if spec.master_addr == "127.0.0.1":
-            env["GLOO_SOCKET_IFNAME"] = "lo"
-        if spec.visible is not None:
-            env["CUDA_VISIBLE_DEVICES"] = spec.visible
-        return {**env, **spec.env, **told.variables(), TAG: str(self.folder)}
+        for level, text in spec.notices:
+            self._notice(level, text)
 
     # ---- the loop
 
@@ -219,7 +198,9 @@ class Agent:
         for rank in blind:
             if start_time(rank.pid) is None:
                 self._reap(rank)
-        self._look()
+        reap_others([rank.pid for rank in self._ranks.values()])
+        if self._ranks:  # with the last of them gone nothing can be asked any more
+            self._look()
         if time.monotonic() >= self._kill_at:
             self._kill_at = float("inf")
             for rank in self._ranks.values():
@@ -229,18 +210,27 @@ class Agent:
         self._select.register(what, selectors.EVENT_READ, then)
 
     def _look(self) -> None:
-        """Take up requests that were left in the folder."""
+        """Take up requests that were left in the folder; whoever spoils them ends the attempt."""
+        try:
+            self._take_up()
+        except (WireError, OSError, KeyError, TypeError, ValueError) as error:
+            self._why = self._why or f"a request to its agent was spoilt: {error}"
+            self._kill_at = 0.0
+        if not self._why and (excess := self._enclosure.memory_excess()):
+            self._why, self._kill_at = excess, 0.0
+
+    def _take_up(self) -> None:
         request = read_json(self.folder / STOP)
         if request is not None and (self._stop is None or request["grace_s"] < self._stop):
             self._ask_to_stop(float(request["grace_s"]))
         wanted = read_json(self.folder / ADJUST)
         if wanted is not None and wanted != self._adjusted:
             self._adjusted = wanted
+            cores, limits = wanted.get("cores", ()), wanted.get("limits", {})
+            self._enclosure.apply(self._ranks.values(), cores, limits)
             for line in self._lines:
                 if line.rank == 0:
                     self._tell_terms(line)
-        if self.spec.mem_gb > 0.0 and self._ranks:
-            self._watch_memory()
 
     def _tell_terms(self, line: Line) -> None:
         """To rank 0: the batch and the turns that were asked for last; it knows those of its start.
@@ -254,6 +244,8 @@ class Agent:
             line.send(Turns(**self._adjusted["turns"]))
 
     def _ask_to_stop(self, grace_s: float) -> None:
+        if all(start_time(rank.pid) is None for rank in self._ranks.values()):
+            return  # it had come to its end before
         self._stop = grace_s
         self._kill_at = time.monotonic() + grace_s
         self.journal.write("stopping", grace_s=grace_s)
@@ -263,12 +255,6 @@ class Agent:
         if not listening:  # no trainer of ours: the customary signal
             for rank in self._ranks.values():
                 rank.signal(signal.SIGTERM)
-
-    def _watch_memory(self) -> None:
-        used = sum(resident_gb(rank.pid) for rank in self._ranks.values())
-        if used > self.spec.mem_gb and not self._why:
-            self._why = f"it used {used:.2f} GB of memory; {self.spec.mem_gb:g} were allowed"
-            self._kill_at = 0.0
 
     def _read(self, rank: Rank) -> None:
         try:
@@ -308,7 +294,7 @@ class Agent:
 
     def _accept(self, listener: socket.socket) -> None:
         conversation, _ = listener.accept()
-        if not may_speak(conversation, self.spec.user):
+        if len(self._lines) >= MOST_LINES or not may_speak(conversation, self.spec.user):
             conversation.close()
             return
         line = Line(conversation)
@@ -322,6 +308,8 @@ class Agent:
                     self._welcome(line, rank)
                 case _ if line.rank is None:
                     continue  # it has not said who it is, or it is of another attempt
+                case Report() | Saved() | Notice() if not self._budget.allows():
+                    continue  # it says more than anybody could read
                 case Report(values):
                     self.journal.write("report", rank=line.rank, values=dict(values))
                 case Saved(step, epoch, path):

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from weft.node.identity import become
+from weft.wire.cgroups import join_group
 from weft.wire.identity import Identity
 from weft.wire.processes import die_with_parent, start_time
 
@@ -49,10 +50,11 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Cores to run on (none: all) and GB of memory for data (0: no limit)."""
+    """Cores to run on (none: all), GB of memory for data (0: no limit), and a control group."""
 
     cores: tuple[int, ...] = ()
     mem_gb: float = 0.0
+    group: Path | None = None
 
 
 def start_rank(
@@ -103,6 +105,8 @@ def _child(
     try:
         _bind_to(parent)
         os.setpgid(0, 0)
+        if limits.group is not None:
+            join_group(limits.group)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         _plumb(out, keep)

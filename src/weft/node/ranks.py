@@ -4,10 +4,31 @@ from __future__ import annotations
 
 import signal
 import socket
+import time
 from collections.abc import Mapping
 
 from weft.wire.errors import WireError
 from weft.wire.messages import FROM_AGENT, FromAgent, FromRank, from_rank
+
+
+class Budget:
+    """So many messages at once, and so many a second in the long run; what is more is dropped."""
+
+    def __init__(self, most: float = 500.0, per_s: float = 50.0) -> None:
+        self._most, self._per_s = most, per_s
+        self._left, self._since = most, time.monotonic()
+        self.dropped = 0
+
+    def allows(self) -> bool:
+        """Whether one more may be written down."""
+        now = time.monotonic()
+        self._left = min(self._most, self._left + (now - self._since) * self._per_s)
+        self._since = now
+        if self._left < 1.0:
+            self.dropped += 1
+            return False
+        self._left -= 1.0
+        return True
 
 
 class Line:

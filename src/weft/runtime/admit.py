@@ -114,6 +114,8 @@ def taken(event: Event, state: State, ledger: Ledger) -> Event | None:
         return None
     if isinstance(event, Started) and ledger.jobs[event.job].running == event.attempt:
         return None
+    if isinstance(event, Stopped) and not state.leaving(event.job, event.attempt):
+        event = Failed(event.job, event.attempt, "it was stopped, but not by the scheduler")
     if isinstance(event, (Failed, StartFailed)) and event.job in state.table:
         return judged(event, ledger.jobs[event.job])
     return event

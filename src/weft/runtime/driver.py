@@ -219,8 +219,8 @@ class Driver:
 
     @property
     def trouble(self) -> str:
-        """Why nothing is decided; empty while all is well."""
-        return self._decisions.trouble
+        """Why nothing is decided, or why the engine is not well; empty while all is well."""
+        return self._decisions.trouble or self.engine.health.reason
 
     @property
     def seq(self) -> int:

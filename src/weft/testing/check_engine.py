@@ -13,13 +13,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, get_args
 
+from weft.core.about import Controls, Wants
+from weft.core.cluster import Node
 from weft.core.errors import EngineError
 from weft.core.events import Event, Failed, Finished, Started, StartFailed, Stopped
-from weft.core.model import Allocation, Job, JobId, Slice
-from weft.core.ports import Engine
+from weft.core.model import Allocation, Batch, Discipline, Job, JobId, Sharing, Slice, Tier
+from weft.core.ports import DeviceSharing, Engine
 
 ENDS = (Stopped, Finished, Failed, StartFailed)
 GHOST = JobId("ghost")
@@ -219,6 +221,54 @@ async def output_is_kept(subject: Subject) -> None:
                 assert subject.printed in path.read_text(), f"{path} lacks {subject.printed!r}"
 
 
+async def it_says_what_it_is(subject: Subject) -> None:
+    """What it declares makes sense, and it is well after adoption."""
+    async with session(subject) as it:
+        engine = it.engine
+        known = Controls(sum(flag.value for flag in Controls))
+        assert isinstance(engine.wants, Wants)
+        assert not engine.supports & ~known, "it claims flags that there are not"
+        assert engine.supports.value >= 0, "it lists what it does not support; list what it does"
+        assert engine.sharing in get_args(DeviceSharing)
+        assert engine.speed > 0.0
+        assert engine.health.ok, engine.health.reason
+        for node in await engine.nodes():
+            assert node.gpus > 0
+            assert node.cpus > 0.0 or Controls.HOST not in engine.supports, f"{node} has no CPUs"
+
+
+async def new_terms_are_taken(subject: Subject) -> None:
+    """Every field that it supports can be changed while a job runs, which goes on."""
+    job = subject.endless("adjusted", 1)
+    async with session(subject) as it:
+        await it.start(job)
+        assert await it.next() == Started(job.id, 1)
+        supports = it.engine.supports
+        for control, to in changes(await it.on(1), (await it.engine.nodes())[0]).items():
+            if control in supports:
+                await it.engine.adjust(job.id, 1, to)
+        await it.engine.adjust(GHOST, 1, await it.on(1))
+        assert it.engine.health.ok, it.engine.health.reason
+
+        await it.engine.stop(job.id, 1, 10.0)
+
+        assert await it.next() == Stopped(job.id, 1)
+
+
+def changes(on: Allocation, node: Node) -> dict[Controls, Allocation]:
+    """The same devices with another value for each field that may be set."""
+    (part,) = on.slices
+    half = replace(part, cpus=node.cpus / 2, mem_gb=node.mem_gb / 2)
+    lockstep = Sharing(0.5, phase=0.5, discipline=Discipline.LOCKSTEP)
+    return {
+        Controls.BATCH: replace(on, batch=Batch(32, 2)),
+        Controls.HOST: replace(on, slices=(half,)),
+        Controls.SHARE: replace(on, sharing=Sharing(0.5)),
+        Controls.TIER: replace(on, sharing=Sharing(0.0, Tier.OPPORTUNISTIC)),
+        Controls.PHASE: replace(on, sharing=lockstep),
+    }
+
+
 Check = Callable[[Subject], Coroutine[Any, Any, None]]
 CHECKS: Mapping[str, Check] = {
     check.__name__: check
@@ -233,5 +283,7 @@ CHECKS: Mapping[str, Check] = {
         what_ended_meanwhile_is_told,
         unknown_attempts_are_not_known,
         output_is_kept,
+        it_says_what_it_is,
+        new_terms_are_taken,
     )
 }

@@ -139,4 +139,8 @@ def _device(env: Environment, asked: str | None) -> torch.device:
     # A launcher that shows each rank one GPU leaves only number 0 to choose.
     number = env.local_rank % torch.cuda.device_count()
     torch.cuda.set_device(number)
+    if env.gpu_mem_gb:
+        whole = torch.cuda.get_device_properties(number).total_memory / 2**30
+        part = min(env.gpu_mem_gb / whole, 1.0)
+        torch.cuda.set_per_process_memory_fraction(part, number)
     return torch.device("cuda", number)

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from weft.wire.errors import WireError
 from weft.wire.identity import Identity
+from weft.wire.regular_files import read_regular
 
 SPEC, CLAIM, EVENTS = "spec.json", "claim.json", "events.jsonl"
 STOP, ADJUST, AGENT_LOG = "stop.json", "adjust.json", "agent.log"
@@ -33,10 +34,13 @@ class AttemptSpec:
     """Everything an agent needs to know.
 
     `devices` are the node's device numbers, one for each rank here; `cores` the CPUs of each.
-    `visible` is the value of CUDA_VISIBLE_DEVICES, None on a node without GPUs. `mem_gb` 0 sets
-    no limit. `notify` is a datagram socket that is poked after every event. `lock` is held by
-    every process of the attempt, `audit` a file that agents append their begin and end to.
-    `user` is whom the ranks run as, None for the agent's own.
+    `visible` is the value of CUDA_VISIBLE_DEVICES, None on a node without GPUs. `cpus` and
+    `mem_gb` limit all ranks together, 0 does not. `group` is the control group of the attempt,
+    empty for none, and `limits` what is written into its files.
+    `gpu_mem_gb` is its claim on the memory of each device. `notices` are words on what could not
+    be applied, each with its level. `notify` is a datagram socket that is poked after every event.
+    `lock` is held by every process of the attempt, `audit` a file that agents append their begin
+    and end to. `user` is whom the ranks run as, None for the agent's own.
     """
 
     job: str
@@ -55,7 +59,13 @@ class AttemptSpec:
     master_port: int = 0
     visible: str | None = None
     cores: tuple[tuple[int, ...], ...] = ()
+    cpus: float = 0.0
+    asked_cpus: float = 0.0
     mem_gb: float = 0.0
+    group: str = ""
+    limits: Mapping[str, str] = field(default_factory=dict)
+    gpu_mem_gb: float = 0.0
+    notices: tuple[tuple[str, str], ...] = ()
     batch: tuple[int, int] | None = None
     coordinator: str = ""
     discipline: str = "none"
@@ -76,17 +86,23 @@ class AttemptSpec:
     def read(cls, path: Path) -> AttemptSpec:
         """What `write` wrote."""
         try:
-            body: dict[str, Any] = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
+            body = read_json(path)
+        except OSError as error:
             raise WireError(f"{path} is not the description of an attempt: {error}") from error
+        if body is None:
+            raise WireError(f"{path} is not there")
         known = {f.name for f in fields(cls)}
         body = {name: value for name, value in body.items() if name in known}
-        for name in ("command", "devices"):
-            body[name] = tuple(body[name])
-        body["cores"] = tuple(tuple(one) for one in body.get("cores", ()))
-        body["batch"] = tuple(body["batch"]) if body.get("batch") else None
-        body["user"] = Identity.read(body["user"]) if body.get("user") else None
-        return cls(**body)
+        try:
+            for name in ("command", "devices"):
+                body[name] = tuple(body[name])
+            for name in ("cores", "notices"):
+                body[name] = tuple(tuple(one) for one in body.get(name, ()))
+            body["batch"] = tuple(body["batch"]) if body.get("batch") else None
+            body["user"] = Identity.read(body["user"]) if body.get("user") else None
+            return cls(**body)
+        except (KeyError, TypeError) as error:
+            raise WireError(f"{path} does not describe an attempt: {error!r}") from error
 
 
 def folder_of(root: Path, job: str, attempt: int) -> Path:
@@ -125,9 +141,14 @@ def write_whole(path: Path, body: Any) -> None:
     fresh.replace(path)
 
 
-def read_json(path: Path) -> Any:
-    """What is in a file that is written whole; None if there is none."""
+def read_json(path: Path) -> dict[str, Any] | None:
+    """What is in a file that is written whole; None if there is none, WireError if no JSON."""
     try:
-        return json.loads(path.read_text())
+        body = json.loads(read_regular(path))
     except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise WireError(f"{path} is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise WireError(f"{path} holds {str(body)[:50]!r}, expected an object")
+    return body

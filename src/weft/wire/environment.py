@@ -11,6 +11,8 @@
     WEFT_DEVICES        the node's device numbers of this job, by local rank: "2,3"
     WEFT_KIND           the devices' kind, for instance h200 or cpu
     WEFT_NODES          nodes the gang is spread over (1 if absent)
+    WEFT_CPUS           CPU cores of this rank; OMP_NUM_THREADS is set to it, rounded down
+    WEFT_GPU_MEM_GB     its claim on the memory of its device; absent: all of it
 
 and torchrun's RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
 """
@@ -42,6 +44,8 @@ class Environment:
     devices: tuple[int, ...] = ()
     kind: str = ""
     nodes: int = 1
+    cpus: float = 0.0
+    gpu_mem_gb: float = 0.0
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
@@ -69,6 +73,8 @@ class Environment:
             devices=_wholes(env, "WEFT_DEVICES"),
             kind=env.get("WEFT_KIND", ""),
             nodes=_whole(env, "WEFT_NODES", 1),
+            cpus=_number(env, "WEFT_CPUS", 0.0),
+            gpu_mem_gb=_number(env, "WEFT_GPU_MEM_GB", 0.0),
             rank=rank,
             world_size=world,
             local_rank=_whole(env, "LOCAL_RANK", rank),
@@ -91,6 +97,8 @@ class Environment:
             "WEFT_DEVICES": ",".join(map(str, self.devices)),
             "WEFT_KIND": self.kind,
             "WEFT_NODES": str(self.nodes),
+            "WEFT_CPUS": f"{self.cpus:g}" if self.cpus else "",
+            "WEFT_GPU_MEM_GB": f"{self.gpu_mem_gb:g}" if self.gpu_mem_gb else "",
             "RANK": str(self.rank),
             "WORLD_SIZE": str(self.world_size),
             "LOCAL_RANK": str(self.local_rank),
@@ -126,7 +134,9 @@ def _whole(env: Mapping[str, str], name: str, default: int) -> int:
 def _number(env: Mapping[str, str], name: str, default: float) -> float:
     text = env.get(name, "")
     try:
-        number = float(text) if text else default
+        if not text:
+            return default
+        number = float(text)
     except ValueError as error:
         raise WireError(f"{name} is {text!r}, expected a number") from error
     if not 0.0 < number < float("inf"):

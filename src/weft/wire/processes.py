@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,12 +18,23 @@ PR_SET_NO_NEW_PRIVS = 38
 
 def start_time(pid: int) -> int | None:
     """When a process began, in ticks since boot; None if it is gone or only a zombie."""
+    stat = _stat(pid)
+    return None if stat is None or stat[0] in "ZX" else int(stat[19])
+
+
+def is_frozen(pid: int) -> bool:
+    """Whether a process was made to stand still by a signal."""
+    stat = _stat(pid)
+    return stat is not None and stat[0] in "Tt"
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Fields of /proc/PID/stat from the state on; None if there is no such process."""
     try:
-        stat = (PROC / str(pid) / "stat").read_text()
+        text = (PROC / str(pid) / "stat").read_text()
     except OSError:
         return None
-    state, *rest = stat[stat.rindex(")") + 2 :].split()
-    return None if state in "ZX" else int(rest[18])
+    return text[text.rindex(")") + 2 :].split()
 
 
 def alive(pid: int, began: int) -> bool:
@@ -31,30 +42,98 @@ def alive(pid: int, began: int) -> bool:
     return start_time(pid) == began
 
 
+def descendants(pid: int) -> list[int]:
+    """Children of a process, theirs, and so on, zombies left out.
+
+    Of a process that adopts orphans these are all that it ever started, whatever they did.
+    """
+    children: dict[int, list[int]] = {}
+    for one in _pids():
+        stat = _stat(one)
+        if stat is not None:
+            children.setdefault(int(stat[1]), []).append(one)
+    found, look = [], [pid]
+    while look:
+        below = children.get(look.pop(), [])
+        found += below
+        look += below
+    return [one for one in found if start_time(one) is not None]
+
+
+def holding(path: Path) -> list[int]:
+    """Processes that have the file `path` open: open files are inherited, environments are not."""
+    try:
+        wanted = path.stat()
+    except OSError:
+        return []
+    mark = (wanted.st_dev, wanted.st_ino)
+    return [pid for pid in _pids() if pid != os.getpid() and mark in _open_files(pid)]
+
+
+def _open_files(pid: int) -> set[tuple[int, int]]:
+    found: set[tuple[int, int]] = set()
+    with suppress(OSError):  # gone meanwhile, or another user's
+        for entry in os.scandir(PROC / str(pid) / "fd"):
+            with suppress(OSError):
+                file = entry.stat()
+                found.add((file.st_dev, file.st_ino))
+    return found
+
+
+def _pids() -> Iterator[int]:
+    return (int(entry.name) for entry in os.scandir(PROC) if entry.name.isdigit())
+
+
 def tagged(name: str, value: str) -> Iterator[int]:
     """Processes that were started with `name=value` in their environment."""
     wanted = f"{name}={value}".encode()
-    for entry in os.scandir(PROC):
-        if not entry.name.isdigit():
-            continue
+    for pid in _pids():
         with suppress(OSError):  # gone meanwhile, or another user's
-            if wanted in Path(entry.path, "environ").read_bytes().split(b"\0"):
-                pid = int(entry.name)
-                if start_time(pid) is not None:
-                    yield pid
+            environ = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+            if wanted in environ and start_time(pid) is not None:
+                yield pid
 
 
-def kill_tagged(name: str, value: str, spare: int = 0) -> int:
-    """Kill every such process but `spare`; how many there were."""
-    found = [pid for pid in tagged(name, value) if pid != spare]
-    for pid in found:
-        with suppress(ProcessLookupError):
+def kill_all(pids: Collection[int]) -> None:
+    """SIGKILL to each that is still there."""
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
-    return len(found)
 
 
-def resident_gb(pid: int) -> float:
-    """Memory of one process; 0 when it is gone."""
+def memory_gb(pid: int) -> float:
+    """Memory of one process, what it shares with others divided among them; 0 when it is gone."""
+    try:
+        for line in (PROC / str(pid) / "smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024 / 1e9
+    except OSError:
+        return _resident_gb(pid)
+    return 0.0
+
+
+def bind(pid: int, cores: Collection[int]) -> None:
+    """Make every thread of a process run on `cores` only; nothing if it is gone."""
+    with suppress(OSError):
+        for task in os.scandir(PROC / str(pid) / "task"):
+            with suppress(OSError):
+                os.sched_setaffinity(int(task.name), cores)
+
+
+def reap_others(spare: Collection[int]) -> None:
+    """Take note of the ends of children that nobody waits for; `spare` are waited for."""
+    while True:
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if found is None or found.si_pid in spare:
+            return
+        with suppress(ChildProcessError):
+            os.waitpid(found.si_pid, os.WNOHANG)
+
+
+def _resident_gb(pid: int) -> float:
     try:
         pages = int((PROC / str(pid) / "statm").read_text().split()[1])
     except OSError:

@@ -35,9 +35,9 @@ def test_devices_are_named_by_the_drivers_numbers() -> None:
 
     assert spec.devices == (1, 2)
     assert spec.visible == "2,3"
-    assert spec.cores == ((2, 3), (4, 5))
+    assert spec.cpus == pytest.approx(8.0)
     assert (spec.attempt, spec.world_size, spec.kind) == (3, 2, "h200")
-    assert spec.batch == (32, 3)
+    assert spec.batch == (32, 4)
     assert spec.checkpoints == "/work/ckpt"
 
 
@@ -59,7 +59,7 @@ def test_a_job_that_asks_for_a_part_is_limited_to_it_and_others_are_not() -> Non
 def test_new_terms_are_told_to_the_agent_of_a_running_attempt() -> None:
     told = adjustment(on(0, share=0.5, phase=0.25), "lockstep", "/run/tokens")
 
-    assert told["batch"] == (32, 3)
+    assert told["batch"] == (32, 4)
     assert told["turns"] == {
         "coordinator": "/run/tokens",
         "tier": "guaranteed",

@@ -25,6 +25,7 @@ from weft.perf.training.learner import Learner
 from weft.runtime.admit import check_job
 from weft.runtime.clock import Seconds
 from weft.runtime.driver import Driver
+from weft.runtime.file_limit import raise_file_limit
 from weft.runtime.ledger import JobRecord
 from weft.runtime.status import JobStatus, active_words
 from weft.store.memory import MemoryStore
@@ -139,6 +140,7 @@ class Live:
 
     async def open(self) -> None:
         """Replay, reconcile, begin; nothing stays open if that fails."""
+        raise_file_limit()
         try:
             self._cluster = Cluster(tuple(await self.driver.engine.nodes()))
             await self.driver.open()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -91,10 +92,12 @@ def _size(path: Path) -> int:
 
 def _part(path: Path, offset: int) -> bytes:
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:  # not there yet, or a link that a job put in the place of its log
         return b""
     try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return b""  # a pipe or a folder that a job put there
         return os.pread(handle, CHUNK, offset)
     finally:
         os.close(handle)

@@ -1,0 +1,63 @@
+"""Ends every process of an attempt from outside, however it hid, and says which will not go."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.wire.attempt import TAG
+from weft.wire.cgroups import kill_group, members, remove_group
+from weft.wire.processes import alive, descendants, holding, kill_all, start_time, tagged
+
+PAUSE_S = 0.02
+
+Process = tuple[int, int]  # pid and start time
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """All that tells an attempt's processes from others.
+
+    `lock` is the file that they inherit open; None where another attempt of the job may hold it.
+    """
+
+    folder: Path
+    agent: Process | None = None
+    ranks: tuple[Process, ...] = ()
+    lock: Path | None = None
+    group: Path | None = None
+
+
+def end_all(print_: Footprint, within_s: float) -> list[int]:
+    """Kill until none is left or the time is up; those that are left."""
+    until = time.monotonic() + within_s
+    while True:
+        left = processes_of(print_)
+        if not left:
+            if print_.group is not None:
+                remove_group(print_.group)
+            return []
+        if print_.group is not None:
+            kill_group(print_.group)
+        kill_all(left)
+        if time.monotonic() > until:
+            return sorted(left)
+        time.sleep(PAUSE_S)
+
+
+def processes_of(print_: Footprint) -> set[int]:
+    """Every process of the attempt that lives."""
+    roots = [one for one in (print_.agent, *print_.ranks) if one is not None and alive(*one)]
+    found = {pid for pid, _ in roots}
+    for pid, _ in roots:
+        # An agent adopts orphans, so that while it lives nobody escapes it.
+        found |= set(descendants(pid))
+    found |= set(tagged(TAG, str(print_.folder)))
+    if print_.lock is not None:
+        found |= set(holding(print_.lock))
+    if print_.group is not None:
+        found |= set(members(print_.group))
+    found.discard(os.getpid())
+    return {pid for pid in found if start_time(pid) is not None}

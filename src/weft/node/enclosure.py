@@ -1,0 +1,96 @@
+"""The processes of an attempt as a whole: where they live, what they may use, and their end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+from weft.node.rank import Rank
+from weft.wire.attempt import TAG, AttemptSpec
+from weft.wire.cgroups import kill_group, make_group, members, out_of_memory, remove_group
+from weft.wire.processes import (
+    bind,
+    descendants,
+    kill_all,
+    memory_gb,
+    reap_others,
+    start_time,
+    tagged,
+)
+
+DYING_S = 10.0  # what processes may take to be gone after SIGKILL before a person is told
+PAUSE_S, LONG_PAUSE_S = 0.01, 0.5
+
+Tell = Callable[[str, str], None]  # a notice: level and text
+
+
+class Enclosure:
+    """All that an attempt started, whatever it did to hide.
+
+    They are descendants of this process, which must adopt orphans, and members of the control
+    group of the attempt where there is one.
+    """
+
+    def __init__(self, folder: Path, spec: AttemptSpec, tell: Tell) -> None:
+        self._folder, self._spec, self._tell = folder, spec, tell
+        self.group: Path | None = None
+
+    def make(self) -> None:
+        """The group with its limits; without one we go on, and say so."""
+        if not self._spec.group:
+            return
+        try:
+            make_group(Path(self._spec.group), self._spec.limits)
+        except OSError as error:
+            self._tell("warning", f"no control group for this attempt: {error.strerror}")
+            return
+        self.group = Path(self._spec.group)
+
+    def apply(
+        self, ranks: Collection[Rank], cores: Sequence[Sequence[int]], limits: Mapping[str, str]
+    ) -> None:
+        """Another part of the host for ranks that run, and for all they started."""
+        for rank in ranks:
+            local = rank.number - self._spec.first_rank
+            if local < len(cores):
+                for pid in (rank.pid, *descendants(rank.pid)):
+                    bind(pid, cores[local])
+        if self.group is not None and limits:
+            make_group(self.group, limits)
+
+    def memory_excess(self) -> str:
+        """Why the attempt used too much memory; empty if it did not."""
+        most = self._spec.mem_gb
+        if most <= 0.0:
+            return ""
+        if self.group is not None and out_of_memory(self.group):
+            return f"it used more than the {most:g} GB of memory that were allowed"
+        used = sum(map(memory_gb, descendants(os.getpid())))
+        return f"it used {used:.2f} GB of memory; {most:g} were allowed" if used > most else ""
+
+    def clear(self) -> None:
+        """No process of the attempt is left on return.
+
+        One that the kernel does not let go keeps its device: then this waits, and a person is told.
+        """
+        until, pause = time.monotonic() + DYING_S, PAUSE_S
+        while left := self._processes():
+            if self.group is not None:
+                kill_group(self.group)
+            kill_all(left)
+            reap_others(())
+            if pause == PAUSE_S and time.monotonic() > until:
+                pause = LONG_PAUSE_S
+                shown = ", ".join(map(str, sorted(left)[:5]))
+                self._tell("error", f"processes {shown} cannot be killed; its devices stay held")
+            time.sleep(pause)
+        if self.group is not None:
+            remove_group(self.group)
+
+    def _processes(self) -> set[int]:
+        found = {*descendants(os.getpid()), *tagged(TAG, str(self._folder))}
+        if self.group is not None:
+            found.update(pid for pid in members(self.group) if start_time(pid) is not None)
+        return found - {os.getpid()}

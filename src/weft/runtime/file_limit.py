@@ -1,0 +1,25 @@
+"""How many files and connections this process may have open."""
+
+from __future__ import annotations
+
+import logging
+import resource
+
+log = logging.getLogger(__name__)
+
+WANTED = 4096
+
+
+def raise_file_limit() -> int:
+    """Allow as many as the system lets us; how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard != resource.RLIM_INFINITY and hard < WANTED:
+        log.warning(
+            "limit=%d open files, so about %d connections at once; raise `ulimit -Hn` to %d",
+            hard,
+            hard // 2,
+            WANTED,
+        )
+    return hard

@@ -1,0 +1,159 @@
+"""Control groups (version 2): one for each attempt, so that nothing of it can hide or take more.
+
+A group holds every process that its members start, whatever they do to their session, parent or
+environment. Killing the group ends them all at once. CPU time and memory are limited where the
+kernel lends us these controllers; without them a group still knows its members.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+CPU, MEMORY = "cpu", "memory"
+PERIOD_US = 100_000
+SERVICE = "service"  # where a service puts itself, so that its own group may have children
+_MISSING = (errno.ENOENT, errno.ENODEV)
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A group of ours that those of attempts are made in, and what they can limit."""
+
+    path: Path
+    controllers: frozenset[str]
+
+    @property
+    def limits_cpu(self) -> bool:
+        """Whether CPU time can be limited."""
+        return CPU in self.controllers
+
+    @property
+    def limits_memory(self) -> bool:
+        """Whether memory can be limited."""
+        return MEMORY in self.controllers
+
+
+def find_base(name: str) -> Base | None:
+    """A group `name` below this process's own; None where none may be made or killed."""
+    own = own_group()
+    if own is None:
+        return None
+    if own.name == SERVICE:
+        own = own.parent  # an earlier start moved itself away
+    path = own / name
+    try:
+        path.mkdir(exist_ok=True)
+        controllers = _lend(own) & _lend(path)
+    except OSError:
+        return None
+    return Base(path, controllers) if (path / "cgroup.kill").exists() else None
+
+
+def own_group() -> Path | None:
+    """The folder of this process's group; None without version 2."""
+    root = _mount()
+    if root is None:
+        return None
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        if line.startswith("0::"):
+            return root / line[3:].lstrip("/")
+    return None
+
+
+def limits_of(
+    controllers: frozenset[str], cpus: float, mem_gb: float, soft_gb: float = 0.0
+) -> dict[str, str]:
+    """What is written into a group's files; 0 sets no limit.
+
+    `soft_gb` is where the kernel begins to take pages back; beyond `mem_gb` processes are killed.
+    """
+    files: dict[str, str] = {}
+    if CPU in controllers and cpus > 0.0:
+        files["cpu.max"] = f"{max(round(cpus * PERIOD_US), 1000)} {PERIOD_US}"
+    if MEMORY in controllers:
+        if soft_gb > 0.0:
+            files["memory.high"] = str(int(soft_gb * 1e9))
+        if mem_gb > 0.0:
+            files["memory.max"] = str(int(mem_gb * 1e9))
+            files["memory.oom.group"] = "1"
+    return files
+
+
+def make_group(path: Path, limits: Mapping[str, str]) -> None:
+    """A group with limits; the same again changes them."""
+    path.mkdir(exist_ok=True)
+    for name, text in limits.items():
+        (path / name).write_text(text)
+
+
+def join_group(path: Path) -> None:
+    """Make this process a member, and with it all that it will start."""
+    (path / "cgroup.procs").write_text("0")
+
+
+def members(path: Path) -> list[int]:
+    """Processes of a group and of groups below it; none if it is gone."""
+    found: list[int] = []
+    for folder, _, _ in os.walk(path):
+        with suppress(OSError):  # gone, or made a group of threads
+            found += map(int, Path(folder, "cgroup.procs").read_text().split())
+    return found
+
+
+def kill_group(path: Path) -> None:
+    """SIGKILL to every member, also to those being born; nothing if the group is gone."""
+    try:
+        (path / "cgroup.kill").write_text("1")
+    except OSError as error:
+        if error.errno not in _MISSING:
+            raise
+
+
+def remove_group(path: Path) -> bool:
+    """Take an empty group away with those below it; whether it is gone."""
+    for folder, _, _ in os.walk(path, topdown=False):
+        with suppress(OSError):  # still populated
+            Path(folder).rmdir()
+    return not path.exists()
+
+
+def out_of_memory(path: Path) -> bool:
+    """Whether the kernel killed members because the group was over its limit."""
+    try:
+        lines = (path / "memory.events").read_text().splitlines()
+    except OSError:
+        return False
+    return any(line.startswith("oom_kill ") and line.split()[1] != "0" for line in lines)
+
+
+def _lend(path: Path) -> frozenset[str]:
+    """Let groups below `path` be limited, as far as may be; the controllers they then have."""
+    offered = set((path / "cgroup.controllers").read_text().split()) & {CPU, MEMORY}
+    switch = path / "cgroup.subtree_control"
+    present = set(switch.read_text().split())
+    for name in sorted(offered - present):
+        with suppress(OSError):  # not ours to lend, or others live beside us in this group
+            try:
+                switch.write_text(f"+{name}")
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+                # A group with children that are limited has no processes of its own.
+                make_group(path / SERVICE, {})
+                join_group(path / SERVICE)
+                switch.write_text(f"+{name}")
+            present.add(name)
+    return frozenset(present & {CPU, MEMORY})
+
+
+def _mount() -> Path | None:
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        if after.startswith("cgroup2 "):
+            return Path(before.split()[4].encode().decode("unicode_escape"))
+    return None

@@ -1,0 +1,52 @@
+"""Read files that a job can write: they may be anything by the time they are opened.
+
+A pipe would block whoever opens it, a link leads elsewhere, a folder cannot be read, and a file may
+be larger than memory. None of that gets past `open_regular` and a limit.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from weft.wire.errors import WireError
+
+LIMIT = 1 << 20
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def open_regular(path: Path) -> int:
+    """A handle to read `path`; FileNotFoundError if it is not there, WireError if it is no file."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        handle = os.open(path, flags)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENOTDIR):
+            what = "a link" if error.errno == errno.ELOOP else "not a file"
+            raise WireError(f"{path} is {what}, expected a regular file") from error
+        raise
+    kind = stat.S_IFMT(os.fstat(handle).st_mode)
+    if kind != stat.S_IFREG:
+        os.close(handle)
+        raise WireError(f"{path} is {_KINDS.get(kind, 'no file')}, expected a regular file")
+    return handle
+
+
+def read_regular(path: Path, limit: int = LIMIT) -> bytes:
+    """All of a small file; WireError if it is larger than `limit` or no regular file."""
+    handle = open_regular(path)
+    try:
+        text = os.read(handle, limit + 1)
+    finally:
+        os.close(handle)
+    if len(text) > limit:
+        raise WireError(f"{path} is larger than {limit} bytes")
+    return text

@@ -1,0 +1,439 @@
+"""Whatever one job does to its own files and processes, the others go on and health is true."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from operator import eq
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_local_details import LIMIT_S, job, python, said
+from weft.core.events import Event, Failed, Finished, Started, StartFailed, Stopped
+from weft.core.launch import Launch
+from weft.core.model import Allocation, Job, JobId, Slice
+from weft.engines import listening, watch
+from weft.engines.local import LocalEngine
+from weft.runtime.driver import Driver
+from weft.store.memory import MemoryStore
+from weft.wire.attempt import folder_of
+from weft.wire.cgroups import find_base
+from weft.wire.processes import start_time
+
+WAITS = "until test -e {}/go; do sleep 0.02; done"
+ENDS = (Failed, Finished, Stopped, StartFailed)
+GROUPS = [False, pytest.param(True, marks=pytest.mark.skipif(
+    find_base("weft-looking") is None, reason="no control groups may be made here"
+))]  # fmt: skip
+
+
+class Site:
+    """An engine that listens, and all that it told."""
+
+    def __init__(self, engine: LocalEngine) -> None:
+        self.engine, self.told = engine, list[Event]()
+        self._news = engine.events()
+
+    async def start(self, one: Job, attempt: int = 1) -> None:
+        node = (await self.engine.nodes())[0]
+        on = Allocation((Slice(node.id, tuple(range(one.demand.gpus))),))
+        await self.engine.start(one, on, attempt)
+
+    async def end_of(self, name: str, attempt: int = 1) -> Event:
+        """What is told last of an attempt."""
+        return await self.until(
+            lambda event: isinstance(event, ENDS) and (event.job, event.attempt) == (name, attempt)
+        )
+
+    async def until(self, wanted: Callable[[Event], bool]) -> Event:
+        for event in self.told:
+            if wanted(event):
+                return event
+        async with asyncio.timeout(LIMIT_S):
+            async for event in self._news:
+                self.told.append(event)
+                if wanted(event):
+                    return event
+        raise AssertionError("the engine's events ended")
+
+    async def works(self) -> None:
+        """A job of somebody else runs to its end."""
+        name = f"other-{len(self.told)}"
+        await self.start(job(name, "true"))
+        assert isinstance(await self.end_of(name), Finished)
+
+
+@contextlib.asynccontextmanager
+async def listening_at(
+    state: Path, expecting: tuple[str, ...] = (), **more: object
+) -> AsyncIterator[Site]:
+    engine = LocalEngine(state, slots=2, warm=False, cpu=True, **more)  # type: ignore[arg-type]
+    known = await engine.adopt({(JobId(name), 1) for name in expecting})
+    assert {name for name, _ in known} == set(expecting)
+    try:
+        yield Site(engine)
+    finally:
+        await engine.close()
+
+
+SPOILS = {
+    "removes its folder": 'cd /; rm -rf "$HERE"',
+    "removes its job's folder": 'cd /; rm -rf "$(dirname "$HERE")"',
+    "removes its events": "rm events.jsonl",
+    "makes its events a pipe": "rm events.jsonl; mkfifo events.jsonl",
+    "makes its events a folder": "rm events.jsonl; mkdir events.jsonl",
+    "makes its events a link": "ln -sf /dev/zero events.jsonl",
+    "writes a bad line": 'echo "{nonsense" >> events.jsonl',
+    "writes an event of its own": """echo '{"event":"ended"}' >> events.jsonl""",
+    "writes no event at all": 'echo "[1]" >> events.jsonl',
+    "writes a line without end": 'head -c 3000000 /dev/zero | tr "\\0" x >> events.jsonl',
+    "cuts its events short": ": > events.jsonl",
+    "replaces its claim": 'rm claim.json; echo "{}" > claim.json',
+    "makes its claim a pipe": "rm claim.json; mkfifo claim.json",
+    "removes its claim": "rm claim.json",
+}
+
+
+@pytest.mark.parametrize("after_s", [0, 1.5])
+def test_jobs_that_spoil_their_own_files_are_quarantined_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after_s: float
+) -> None:
+    monkeypatch.setattr(watch, "STARTING_S", 5.0)
+    state = tmp_path / "state"
+
+    async def go() -> None:
+        async with listening_at(state) as site:
+            for number, spoil in enumerate(SPOILS.values()):
+                begin = f'echo $$ > {tmp_path}/{number}; HERE="$WEFT_ATTEMPT_DIR"; cd "$HERE"'
+                script = f"{begin}; sleep {after_s}; {spoil}; exec sleep 1000"
+                await site.start(job(f"bad-{number}", "sh", "-c", script))
+            await site.works()
+            for number, what in enumerate(SPOILS):
+                end = await site.end_of(f"bad-{number}")
+
+                assert isinstance(end, (Failed, StartFailed)), what
+                assert end.reason.startswith("quarantined: "), (what, end)
+                assert not end.lost, what
+                assert start_time(int((tmp_path / str(number)).read_text())) is None, what
+                assert not folder_of(state, f"bad-{number}", 1).exists(), what
+            await site.works()
+            assert site.engine.health.ok
+            await site.start(job("bad-0", "true"), attempt=2)
+            assert isinstance(await site.end_of("bad-0", 2), Finished)
+
+    asyncio.run(go())
+
+
+def test_what_was_spoilt_while_nobody_looked_does_not_stop_a_restart(tmp_path: Path) -> None:
+    async def first() -> None:
+        async with listening_at(tmp_path) as site:
+            for name in ("spec", "adjust", "events", "good"):
+                await site.start(job(name, "sleep", "1000"))
+                await site.until(partial(eq, Started(JobId(name), 1)))
+
+    async def second() -> None:
+        async with listening_at(tmp_path, ("spec", "adjust", "events", "good")) as site:
+            for name in ("spec", "adjust", "events"):
+                end = await site.end_of(name)
+                assert isinstance(end, (Failed, StartFailed))
+                assert "quarantined" in end.reason
+            await site.until(lambda event: event == Started(JobId("good"), 1))
+            await site.engine.stop(JobId("good"), 1, 0.0)
+            assert await site.end_of("good") == Stopped(JobId("good"), 1)
+            await site.works()
+
+    asyncio.run(first())
+    (folder_of(tmp_path, "spec", 1) / "spec.json").write_text("{")
+    (folder_of(tmp_path, "adjust", 1) / "adjust.json").write_text("[]")
+    (folder_of(tmp_path, "events", 1) / "events.jsonl").write_bytes(b"\xff\xfe\n")
+    asyncio.run(second())
+    kept = sorted(path.name for path in (tmp_path / "quarantine").iterdir())
+    assert kept == ["adjust@1", "events@1", "spec@1"]
+
+
+def test_a_stray_file_among_the_marks_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "live").mkdir()
+    (tmp_path / "live" / "notes.txt").write_text("not yours")
+    (tmp_path / "live" / "@").touch()
+    (tmp_path / "live" / "gone@1").touch()
+    os.mkfifo(tmp_path / "live" / "pipe@x")
+
+    async def go() -> None:
+        async with listening_at(tmp_path) as site:
+            await site.works()
+            async with asyncio.timeout(LIMIT_S):
+                while (tmp_path / "live" / "gone@1").exists():
+                    await asyncio.sleep(0.02)
+
+    asyncio.run(go())
+    assert (tmp_path / "live" / "notes.txt").read_text() == "not yours"
+
+
+def test_too_many_open_files_are_told_and_survived(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def go() -> None:
+        async with listening_at(tmp_path) as site:
+            await site.start(job("before", "sleep", "1000"))
+            await site.until(lambda event: isinstance(event, Started))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+            taken: list[socket.socket] = []
+            with contextlib.suppress(OSError):
+                while True:
+                    taken.append(socket.socket())
+            async with asyncio.timeout(LIMIT_S):
+                while site.engine.health.ok:
+                    await asyncio.sleep(0.05)
+            assert "Too many open files" in site.engine.health.reason
+            for one in taken:
+                one.close()
+            await site.engine.stop(JobId("before"), 1, 0.0)
+
+            assert await site.end_of("before") == Stopped(JobId("before"), 1)
+            await site.works()
+            assert site.engine.health.ok
+
+    try:
+        asyncio.run(go())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+@pytest.mark.parametrize("how", ["success", "cancel", "agent killed"])
+def test_no_process_hides_from_the_end_of_its_job(tmp_path: Path, groups: bool, how: str) -> None:
+    escapes = (
+        f"env -i setsid sh -c 'echo $$ > {tmp_path}/escaped; exec sleep 1000' & "
+        f"until test -s {tmp_path}/escaped; do sleep 0.02; done; "
+    )
+    script = escapes + ("exit 0" if how == "success" else "echo ready; sleep 1000")
+
+    async def go() -> None:
+        async with listening_at(tmp_path, groups=groups) as site:
+            await site.start(job("sly", "sh", "-c", script))
+            folder = folder_of(tmp_path, "sly", 1)
+            if how != "success":
+                await said(folder / "rank-0.log", "ready")
+            if how == "cancel":
+                await site.engine.stop(JobId("sly"), 1, 0.5)
+            elif how == "agent killed":
+                os.kill(json.loads((folder / "claim.json").read_text())["pid"], signal.SIGKILL)
+
+            end = await site.end_of("sly")
+
+            expected = {"success": Finished, "cancel": Stopped, "agent killed": Failed}
+            assert isinstance(end, expected[how])
+            assert start_time(int((tmp_path / "escaped").read_text())) is None
+
+    asyncio.run(go())
+
+
+def test_an_agent_that_stands_still_is_given_up_and_only_its_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "FROZEN_S", 0.5)
+    freezer = (
+        "import os, signal, time\n"
+        "while True:\n"
+        "    os.kill(os.getppid(), signal.SIGSTOP)\n"
+        "    time.sleep(0.01)\n"
+    )
+
+    async def go() -> None:
+        async with listening_at(tmp_path) as site:
+            await site.start(job("freezer", *python(freezer)))
+            end = await site.end_of("freezer")
+
+            assert isinstance(end, Failed)
+            assert end.lost
+            assert "stopped by a signal" in end.reason
+            await site.works()
+
+    asyncio.run(go())
+
+
+def test_an_agent_that_was_stopped_once_goes_on(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with listening_at(tmp_path) as site:
+            await site.start(
+                job("paused", "sh", "-c", f"until test -e {tmp_path}/go; do sleep 0.05; done")
+            )
+            await site.until(lambda event: isinstance(event, Started))
+            claim = json.loads((folder_of(tmp_path, "paused", 1) / "claim.json").read_text())
+            os.kill(claim["pid"], signal.SIGSTOP)
+            (tmp_path / "go").touch()
+
+            assert await site.end_of("paused") == Finished(JobId("paused"), 1)
+
+    asyncio.run(go())
+
+
+def test_an_agent_that_does_not_obey_a_stop_in_time_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "OVERDUE_S", 0.5)
+
+    async def go() -> None:
+        async with listening_at(tmp_path) as site:
+            await site.start(job("deaf", "sleep", "1000"))
+            await site.until(lambda event: isinstance(event, Started))
+            folder = folder_of(tmp_path, "deaf", 1)
+            agent = json.loads((folder / "claim.json").read_text())["pid"]
+            os.kill(agent, signal.SIGSTOP)
+            await site.engine.stop(JobId("deaf"), 1, 0.1)
+
+            assert await site.end_of("deaf") == Stopped(JobId("deaf"), 1)
+            assert start_time(agent) is None
+
+    asyncio.run(go())
+
+
+def test_an_agent_that_cannot_be_started_fails_its_attempt_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from weft.core.errors import EngineError
+
+    async def go() -> None:
+        async with listening_at(tmp_path) as site:
+            real = sys.executable
+            for broken in (str(tmp_path), str(tmp_path / "plain"), "/no/such/python"):
+                monkeypatch.setattr(sys, "executable", broken)
+                with pytest.raises(EngineError, match="cannot be started"):
+                    await site.start(job(f"no-agent-{len(broken)}", "true"))
+            monkeypatch.setattr(sys, "executable", real)
+            await site.works()
+            assert site.engine.health.ok
+
+    (tmp_path / "plain").touch()
+    asyncio.run(go())
+
+
+def test_a_job_that_had_ended_before_it_was_asked_to_stop_has_finished(tmp_path: Path) -> None:
+    # The agent stands still while its rank ends and a stop is asked for: it sees both at once.
+    async def go() -> None:
+        async with listening_at(tmp_path) as site:
+            await site.start(
+                job(
+                    "done",
+                    "sh",
+                    "-c",
+                    f"echo $$ > {tmp_path}/pid; until test -e {tmp_path}/go; do sleep 0.02; done",
+                )
+            )
+            await site.until(lambda event: isinstance(event, Started))
+            agent = json.loads((folder_of(tmp_path, "done", 1) / "claim.json").read_text())["pid"]
+            await said(tmp_path / "pid", "\n")
+            os.kill(agent, signal.SIGSTOP)
+            (tmp_path / "go").touch()
+            async with asyncio.timeout(LIMIT_S):
+                while start_time(int((tmp_path / "pid").read_text())) is not None:
+                    await asyncio.sleep(0.02)
+            await site.engine.stop(JobId("done"), 1, 5.0)
+            os.kill(agent, signal.SIGCONT)
+
+            assert await site.end_of("done") == Finished(JobId("done"), 1)
+
+    asyncio.run(go())
+
+
+def test_a_job_whose_ranks_had_all_ended_well_is_done_though_its_agent_died(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with listening_at(tmp_path) as site:
+            await site.start(job("done", "true"))
+            assert isinstance(await site.end_of("done"), Finished)
+
+    asyncio.run(go())
+    folder = folder_of(tmp_path, "done", 1)
+    lines = (folder / "events.jsonl").read_text().splitlines()
+    assert '"ended"' in lines[-1]
+    (folder / "events.jsonl").write_text("\n".join(lines[:-1]) + "\n")
+
+    async def again() -> None:
+        async with listening_at(tmp_path, ("done",)) as site:
+            assert await site.end_of("done") == Finished(JobId("done"), 1)
+
+    asyncio.run(again())
+
+
+def test_a_turn_that_fails_is_told_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go() -> None:
+        async with listening_at(tmp_path) as site:
+
+            def broken(one: object) -> None:
+                raise RuntimeError("a bug of ours")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(listening, "_look", broken)
+                await site.start(job("early", "true"))
+                async with asyncio.timeout(LIMIT_S):
+                    while site.engine.health.ok:
+                        await asyncio.sleep(0.02)
+                assert "a bug of ours" in site.engine.health.reason
+            assert isinstance(await site.end_of("early"), Finished)
+            async with asyncio.timeout(LIMIT_S):
+                while not site.engine.health.ok:
+                    await asyncio.sleep(0.02)
+
+    asyncio.run(go())
+
+
+def test_a_job_that_stops_itself_in_the_schedulers_name_does_not_keep_its_devices(
+    tmp_path: Path,
+) -> None:
+    forged = """echo '{"grace_s": 0}' > "$WEFT_ATTEMPT_DIR/stop.json"; sleep 1000"""
+    launch = Launch(("sh", "-c", forged), workdir="/", retries=0)
+
+    async def go() -> None:
+        engine = LocalEngine(tmp_path, slots=1, warm=False, cpu=True)
+        driver = Driver(engine, MemoryStore(), policy="fifo")
+        await driver.open()
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                await driver.submit(Job(JobId("forger"), launch=launch))
+                await driver.submit(job("next", "true"))
+
+                ended = await driver.ended(JobId("forger"))
+                assert ended.record.outcome == "failed"
+                assert ended.record.reason == "it was stopped, but not by the scheduler"
+                assert (await driver.ended(JobId("next"))).record.outcome == "succeeded"
+        finally:
+            await driver.close()
+
+    asyncio.run(go())
+
+
+def test_a_driver_whose_engine_is_not_well_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go() -> None:
+        engine = LocalEngine(tmp_path, slots=1, warm=False, cpu=True)
+        driver = Driver(engine, MemoryStore(), policy="fifo")
+        await driver.open()
+
+        def broken(one: object) -> None:
+            raise OSError(errno.EIO, "the disk is gone")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(listening, "_look", broken)
+            await driver.submit(job("one", "true"))
+            async with asyncio.timeout(LIMIT_S):
+                while not driver.trouble:
+                    await asyncio.sleep(0.02)
+        assert "the disk is gone" in driver.trouble
+        async with asyncio.timeout(LIMIT_S):
+            await driver.ended(JobId("one"))
+        await driver.close()
+
+    asyncio.run(go())

@@ -18,7 +18,7 @@ from weft.core.view import View
 from weft.formulas import lockstep
 from weft.perf.sharing.colocation import Colocated, interleaved_speeds
 from weft.perf.sharing.muri import CONTENTION, MuriTruth
-from weft.policies.muri.grouping import Bucket, Group, merge_all
+from weft.policies.muri.merge import Bucket, Group, merge_all
 from weft.policies.muri.policy import Muri
 from weft.testing import check_policy, view_of
 

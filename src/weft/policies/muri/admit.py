@@ -1,0 +1,78 @@
+"""Which jobs take part: several for every place that one of them finds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.core.model import Job
+from weft.core.profile import Profile
+from weft.pieces.place.gangs import consolidated
+from weft.policies.muri.merge import Bucket, Group
+from weft.policies.muri.queue import Queue
+
+
+class Types:
+    """Jobs that use a device alike, by number: their profile, and one of them."""
+
+    def __init__(self) -> None:
+        self.profiles: list[Profile] = []
+        self.samples: list[Job] = []
+        self._numbers: dict[Profile, int] = {}
+
+    def number(self, job: Job, profile: Profile) -> int:
+        """The number of the jobs like `job`."""
+        if profile not in self._numbers:
+            self._numbers[profile] = len(self.profiles)
+            self.profiles.append(profile)
+            self.samples.append(job)
+        return self._numbers[profile]
+
+    def profiles_of(self, numbers: Sequence[int]) -> list[Profile]:
+        """The profiles of these numbers."""
+        return [self.profiles[i] for i in numbers]
+
+
+class Admission:
+    """Takes jobs from the queue into buckets of those that may share devices."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self.types = Types()
+
+    def admit(self) -> list[Bucket]:
+        """Take `size` jobs of a GPU count for every place that one of them finds."""
+        queue = self._queue
+        lines: dict[object, list[int]] = {}
+        for row in queue.order:
+            lines.setdefault(self._alike(int(row)), []).append(int(row))
+        buckets = {
+            key: Bucket(queue.job(line[0]).demand.gpus, queue.most(line[0]))
+            for key, line in lines.items()
+        }
+        used: set[int] = set()
+        full: set[object] = set()
+        for row in queue.order:
+            key = self._alike(int(row))
+            if row in used or key in full:
+                continue
+            on = consolidated(queue.job(row), queue.free)
+            if on is None:
+                full.add(key)
+                continue
+            queue.free.take(on)
+            start = len(buckets[key].groups)
+            for member in lines[key][start : start + queue.most(row)]:
+                buckets[key].groups.append(Group([member], [self._type(member)]))
+                used.add(member)
+        queue.free.rollback(queue.emptied)
+        return list(buckets.values())
+
+    def _alike(self, row: int) -> object:
+        """Jobs that may share devices: as many, of the same kinds."""
+        demand = self._queue.job(row).demand
+        whole = demand.share >= 1.0
+        return demand.gpus, demand.kinds, self._queue.most(row) if whole else demand.share
+
+    def _type(self, row: int) -> int:
+        job = self._queue.job(row)
+        return self.types.number(job, self._queue.view.sharing().profile(job))

@@ -7,6 +7,7 @@ from weft.core.policy import Policy
 from weft.core.view import View
 from weft.pieces.pack import backfill, in_turn, pack
 from weft.pieces.place.gangs import consolidated, fewest_nodes, in_gaps
+from weft.pieces.wrap.among import decide_among
 
 __all__ = [
     "About",
@@ -23,6 +24,7 @@ __all__ = [
     "View",
     "backfill",
     "consolidated",
+    "decide_among",
     "fewest_nodes",
     "in_gaps",
     "in_turn",

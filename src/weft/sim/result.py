@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 import numpy as np
 
+from weft.core.errors import InvalidConfig
 from weft.core.table import Floats
 
 Timing = dict[str, float | None]
 TIMINGS = ("p50", "p95", "max")
+NOTEBOOK = ("avg_jct_h", "p50_jct_h", "p99_jct_h", "avg_queue_h", "makespan_h", "restarts_per_job")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +82,11 @@ class Outcome:
         known["wall_s"] = self.wall_s if timing else None
         known["predictor"] = self.predictor
         if per_job:
-            known["per_job"] = list(self._rows())
+            known["per_job"] = list(self.job_rows())
         return known
 
-    def _rows(self) -> Iterator[dict[str, Any]]:
+    def job_rows(self) -> Iterator[dict[str, Any]]:
+        """One row per job, in order of submission."""
         p = self.per_job
         columns = (p.submit_s, p.start_s, p.end_s, p.restarts, p.gpu_s)
         for name, *values in zip(p.id, *(c.tolist() for c in columns), strict=True):
@@ -145,6 +149,32 @@ class Result(Mapping[str, Any]):
         """A metric of a policy, averaged over seeds."""
         return float(np.mean([o.metrics[metric] for o in self.outcomes[policy]]))
 
+    def to_frame(self, *, per_job: bool = False) -> Any:
+        """A tidy pandas DataFrame: one row per policy and seed, or per policy, seed and job."""
+        rows: list[dict[str, Any]] = []
+        for policy, outcomes in self.outcomes.items():
+            for seed, outcome in zip(self.seeds, outcomes, strict=True):
+                label = {"policy": policy, "seed": seed}
+                if per_job:
+                    rows += [{**label, **row} for row in outcome.job_rows()]
+                else:
+                    rows.append({**label, "predictor": outcome.predictor, **outcome.metrics})
+        return _pandas().DataFrame(rows)
+
+    def _repr_html_(self) -> str:
+        """A table of the main numbers, as notebooks show it."""
+        head = "".join(f"<th>{name}</th>" for name in ("policy", *NOTEBOOK))
+        body = "".join(
+            f"<tr><td>{escape(policy)}</td>"
+            + "".join(f"<td>{self.mean(policy, name):.4g}</td>" for name in NOTEBOOK)
+            + "</tr>"
+            for policy in self.outcomes
+        )
+        about = f"{self.workload} on {self.cluster}"
+        if len(self.seeds) > 1:
+            about += f", means of {len(self.seeds)} seeds"
+        return f"<table><caption>{escape(about)}</caption><tr>{head}</tr>{body}</table>"
+
 
 def _over_seeds(outcomes: tuple[Outcome, ...], *, per_job: bool, timing: bool) -> dict[str, Any]:
     """One seed as it is; several as their means, with each beside them under `by_seed`."""
@@ -157,6 +187,16 @@ def _over_seeds(outcomes: tuple[Outcome, ...], *, per_job: bool, timing: bool) -
     means["decide_ms"] = {k: _mean_or_none([e["decide_ms"][k] for e in each]) for k in TIMINGS}
     means["wall_s"] = _mean_or_none([e["wall_s"] for e in each])
     return {**means, "predictor": each[0]["predictor"], "by_seed": each}
+
+
+def _pandas() -> Any:
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise InvalidConfig(
+            "to_frame needs pandas, which is not installed", hint="pip install pandas"
+        ) from error
+    return pd
 
 
 def _mean_or_none(values: list[float | None]) -> float | None:

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import lru_cache
 from math import ceil
 
+from weft.core.errors import TraceError
 from weft.core.model import Demand, Job
 from weft.core.trace import Detail, Trace, Truth
 from weft.traces.options import Options, Request
@@ -71,3 +72,15 @@ def spread(total: float, instances: int, kinds: tuple[str, ...] = ()) -> Demand:
     if 0 < total < instances:
         return demand(total / instances, instances, kinds)
     return demand(total, 1, kinds)
+
+
+def check_one_set(path: str, sets: set[str]) -> None:
+    """Refuse a file of several workloads where none of them was chosen."""
+    if len(sets) > 1:
+        names = sorted(sets)
+        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        raise TraceError(
+            f"{path}: holds {len(sets)} workloads: {shown}",
+            hint=f"choose one, for example -o subset={names[0]}; one after the other would be "
+            "another workload than any of them",
+        )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from weft.core.model import Demand, Job, JobId
 from weft.core.trace import Truth
-from weft.traces.draft import Draft, Format, Pair, demand
+from weft.traces.draft import Draft, Format, Pair, check_one_set, demand
 from weft.traces.options import Options
 from weft.traces.sia_models import MAX_GPUS, MODELS, length
 from weft.traces.source import Member, Sample
@@ -44,8 +44,8 @@ def load_sia(files: Sequence[Member], options: Options) -> Draft:
             else:
                 draft.pairs.append(_sia_job(table, row, "" if options.subset else name))
         draft.rows += table.rows
-    if len(sets) > 1 and not options.subset:
-        draft.warnings.append(f"{len(sets)} sets side by side; choose one with subset={min(sets)}")
+    if not options.subset:
+        check_one_set(files[0].path, sets)
     return draft
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from weft.core.model import BatchRange, Demand, Job, JobId, Tier
 from weft.core.trace import Detail, Truth
-from weft.traces.draft import Draft, Format, Pair, spread
+from weft.traces.draft import Draft, Format, Pair, check_one_set, spread
 from weft.traces.options import Options
 from weft.traces.source import Member, Sample
 from weft.traces.table import Table
@@ -37,11 +37,8 @@ def load(files: Sequence[Member], options: Options) -> Draft:
         draft.pairs += filter(None, map(reader.pair, table))
         draft.rows += table.rows
         draft.detail |= reader.detail
-        if len(reader.sets) > 1 and not options.subset:
-            draft.warnings.append(
-                f"{file.name} holds {len(reader.sets)} sets side by side; "
-                f"choose one with subset={min(reader.sets)}"
-            )
+        if not options.subset:
+            check_one_set(file.path, reader.sets)
         if reader.skipped:
             draft.dropped["subset"] += reader.skipped
     return draft

@@ -1,62 +1,77 @@
-"""Policies in files."""
+"""Policies as people name them: classes in files, one name, frames of results."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from weft import compare, simulate
-from weft.app.policy_file import read_policy
+import weft
+from weft.app.policy_file import build_policy
 from weft.core.errors import InvalidConfig, UnknownName
-from weft.core.spec import PartSpec
 
-LAS = {"name": "las", "params": {"by": "time"}, "wrappers": [{"name": "firm"}]}
-SPEC = PartSpec("las", {"by": "time"}, (PartSpec("firm"),))
-
-
-def test_a_short_form_is_left_as_it_is() -> None:
-    assert read_policy("firm|las:by=time") == "firm|las:by=time"
+MINE = '''
+from dataclasses import dataclass
+from weft.policy import About, pack
 
 
-@pytest.mark.parametrize("name", ["las.json", "las.yaml", "las.yml"])
-def test_a_file_describes_a_policy(tmp_path: Path, name: str) -> None:
-    yaml = "name: las\nparams: {by: time}\nwrappers: [firm]\n"
-    path = tmp_path / name
-    path.write_text(json.dumps(LAS) if name.endswith("json") else yaml)
+@dataclass(frozen=True)
+class Mine:
+    """Largest first, from `least` GPUs on."""
 
-    assert read_policy(str(path)) == SPEC
+    least: int = 1
+    about = About("mine", "an example", starves="a stream of larger jobs")
 
-
-@pytest.mark.parametrize(
-    ("content", "kind", "expected"),
-    [
-        ("name: [", InvalidConfig, "las.yaml is not YAML"),
-        ("", InvalidConfig, "las.yaml: a part is None"),
-        ("name: srtff", UnknownName, "las.yaml: no policy named 'srtff'; did you mean 'srtf'"),
-        ("{name: las, params: {by: tme}}", InvalidConfig, "las.yaml: policy 'las': by='tme'"),
-    ],
-)
-def test_a_wrong_file_is_named(
-    tmp_path: Path, content: str, kind: type[Exception], expected: str
-) -> None:
-    path = tmp_path / "las.yaml"
-    path.write_text(content)
-
-    with pytest.raises(kind, match=expected):
-        read_policy(str(path))
+    def decide(self, view):
+        return pack(view, view.ranked(-view.table.need))
+'''
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match=r"cannot read .*none.yaml: No such file"):
-        read_policy(str(tmp_path / "none.yaml"))
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(MINE)
+    return path
 
 
-def test_python_takes_every_form_and_results_agree() -> None:
-    text = simulate("tiny-20", "firm|las:by=time")
-    fields = simulate("tiny-20", LAS)
-    both = compare("tiny-20", [SPEC, "fifo"])
+def test_a_class_of_a_file_is_a_policy_with_its_fields_as_parameters(mine: Path) -> None:
+    assert build_policy(f"{mine}:Mine").about.name == "mine"
+    assert build_policy(f"{mine}:Mine:least=4") == build_policy(f"{mine}:Mine:least=4")
 
-    assert fields.as_dict(timing=False) == text.as_dict(timing=False)
-    assert list(both.outcomes) == ["firm|las:by=time", "fifo"]
+    result = weft.compare("tiny-20", ["fifo", f"{mine}:Mine"], "2x4:v100+1x4:t4", processes=2)
+
+    assert len(result["policies"]) == 2
+
+
+def test_what_is_wrong_with_it_is_said(mine: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="did you mean 'Mine'"):
+        build_policy(f"{mine}:Mina")
+    with pytest.raises(InvalidConfig, match="no parameter 'most'"):
+        build_policy(f"{mine}:Mine:most=4")
+    with pytest.raises(InvalidConfig, match="there is no file"):
+        build_policy(f"{tmp_path}/none.py:Mine")
+    broken = tmp_path / "broken.py"
+    broken.write_text("1 / 0\n")
+    with pytest.raises(InvalidConfig, match="ZeroDivisionError"):
+        build_policy(f"{broken}:Mine")
+
+
+def test_one_policy_needs_no_list() -> None:
+    assert list(weft.compare("tiny-20", "fifo")["policies"]) == ["fifo"]
+
+
+def test_results_are_tidy_frames_and_tables_in_notebooks() -> None:
+    pandas = pytest.importorskip("pandas", reason="pip install pandas")
+    result = weft.compare("tiny-20", ["fifo", "srtf"], seeds=(0, 1))
+
+    frame, jobs = result.to_frame(), result.to_frame(per_job=True)
+
+    assert isinstance(frame, pandas.DataFrame)
+    assert list(zip(frame.policy, frame.seed, strict=True)) == [
+        ("fifo", 0),
+        ("fifo", 1),
+        ("srtf", 0),
+        ("srtf", 1),
+    ]
+    assert len(jobs) == 4 * 20
+    assert "<td>srtf</td>" in result._repr_html_()

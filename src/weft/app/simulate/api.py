@@ -39,7 +39,7 @@ def simulate(
 
 def compare(
     workload: str | Path | Trace,
-    policies: Sequence[Described | Policy],
+    policies: Described | Policy | Sequence[Described | Policy],
     cluster: str = "",
     *,
     seeds: Iterable[int] = (0,),
@@ -47,17 +47,27 @@ def compare(
     progress: Progress | None = None,
     **more: Any,
 ) -> Result:
-    """Replay a workload under several policies and seeds.
+    """Replay a workload under several policies, or one, and seeds.
 
     More `processes` (None: one a core) need a script whose own work is under
     `if __name__ == "__main__":`, as for any Python program that starts processes.
     """
-    if not policies:
+    chosen = _several(policies)
+    if not chosen:
         raise InvalidConfig("there is no policy to compare", hint="`weft list policy` shows all")
-    base = Setup(_named(workload), policies[0], cluster, **more)
+    base = Setup(_named(workload), chosen[0], cluster, **more)
     every = tuple(seeds)
-    setups = [replace(base, policy=p, seed=s) for p in policies for s in every]
+    setups = [replace(base, policy=p, seed=s) for p in chosen for s in every]
     return run_all(setups, processes=processes, progress=progress)
+
+
+def _several(
+    policies: Described | Policy | Sequence[Described | Policy],
+) -> Sequence[Described | Policy]:
+    """A list as it is; one policy, by name, fields or object, as a list of one."""
+    if isinstance(policies, Sequence) and not isinstance(policies, str):
+        return policies
+    return [policies]
 
 
 def _named(workload: str | Path | Trace) -> str | Trace:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from weft import __version__
+from weft.app.policy_file import build_policy
 from weft.app.simulate.clusters import find_cluster
 from weft.app.simulate.setup import DEFAULT_CLUSTER, Setup
 from weft.app.simulate.wiring import wire
@@ -20,7 +21,7 @@ from weft.core.cluster import Cluster
 from weft.core.codec import event_line
 from weft.core.errors import InvalidConfig
 from weft.core.policy import Policy
-from weft.core.registry import build, names
+from weft.core.registry import names
 from weft.core.scheduler import Journal
 from weft.core.spec import PartSpec
 from weft.core.trace import Trace
@@ -103,8 +104,7 @@ def policy_of(setup: Setup) -> Policy:
     """The policy that was asked for."""
     if not isinstance(setup.policy, DESCRIBED):
         return setup.policy
-    policy: Policy = build("policy", setup.policy)
-    return policy
+    return build_policy(setup.policy)
 
 
 def check_fits(trace: Trace, cluster: Cluster) -> None:

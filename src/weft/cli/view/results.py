@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from weft.app.simulate.run import Result
 
 
+NOBODY_WAITS_S = 60.0  # waiting less than this on average is no queue
+
+
 def check_output(*, as_json: bool, per_job: bool, timing: bool) -> None:
     """Refuse options that would change nothing."""
     if (per_job or timing) and not as_json:
@@ -43,8 +46,27 @@ def show_result(
     console = Console(highlight=False)
     console.print(_headline(result))
     console.print(results_table(result.outcomes, console.width))
+    for remark in _remarks(result):
+        console.print(remark, style="yellow", markup=False)
     if report is not None:
         console.print(f"report: {report}", markup=False, soft_wrap=True)
+
+
+def _remarks(result: Result) -> list[str]:
+    """What a reader of the table should know before believing it."""
+    remarks = []
+    if len(result.seeds) > 1 and Path(result.workload).exists():
+        remarks.append(
+            "the jobs of a file are the same for every seed: seeds change only what is drawn, such "
+            "as failures, noisy predictions and --sample"
+        )
+    waits = [result.mean(policy, "avg_queue_h") for policy in result.outcomes]
+    if len(waits) > 1 and max(waits) * 3600.0 < NOBODY_WAITS_S:
+        remarks.append(
+            "hardly a job waited, so policies cannot differ: raise --load (a few long jobs make up "
+            "most of it), or take a smaller --cluster"
+        )
+    return remarks
 
 
 def _headline(result: Result) -> Text:

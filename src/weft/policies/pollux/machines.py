@@ -68,14 +68,15 @@ class Machines:
         return int((self.capacity @ self.of_kind).min())
 
     def held(self, view: View) -> Counts:
-        """Rows x parts: devices that each row holds."""
+        """Rows x parts: devices that each row holds, those shared with jobs out of sight apart."""
         at = {(p.node, gpu): i for i, p in enumerate(self.parts) for gpu in p.gpus}
         counts = np.zeros((len(view.table), len(self.parts)), dtype=np.float32)
         for row, on in enumerate(view.table.allocations):
             for piece in on.slices if on is not None else ():
                 node = view.cluster.index[piece.node]
                 for gpu in piece.gpus:
-                    counts[row, at[node, gpu]] += 1
+                    if (node, gpu) in at:
+                        counts[row, at[node, gpu]] += 1
         return counts
 
     def allowed(self, view: View) -> Bools:

@@ -23,6 +23,7 @@ from weft.core.events import EVENTS
 from weft.core.parameters import parameters
 from weft.core.registry import find, names
 from weft.core.spec import write_value
+from weft.formulas.metrics import METRICS
 
 HERE = Path(__file__).resolve().parent / "reference"
 MADE = "<!-- Made by docs/make_reference.py; edit the code instead. -->"
@@ -64,8 +65,22 @@ def all_pages() -> dict[str, str]:
         "cli.md": cli_page(),
         "events.md": events_page(),
         "policies/README.md": policy_index(),
+        "result.md": result_page(),
         **policies,
     }
+
+
+# ---- metrics
+
+
+def result_page() -> str:
+    """The page as it is, with a row a metric between its marks."""
+    text = (HERE / "result.md").read_text()
+    begin, end = text.index("<!-- metrics:"), text.index("<!-- end -->")
+    mark = text[begin:].partition("\n")[0]
+    rows = "".join(f"| `{m.name}` | {m.over} | {cell(m.help)} |\n" for m in METRICS)
+    table = f"{mark}\n| field | over | definition |\n|---|---|---|\n{rows}"
+    return text[:begin] + table + text[end:]
 
 
 # ---- policies

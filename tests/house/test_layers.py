@@ -16,7 +16,7 @@ ALLOWED: dict[str, set[str]] = {
     "formulas": {"core"},
     "solve": {"core"},
     **{part: {"core"} for part in PARTS},
-    **{part: {"core", "formulas"} for part in ("traces", "sim")},
+    **{part: {"core", "formulas"} for part in ("traces", "sim", "report")},
     "perf": {"core", "formulas", "solve"},
     "pieces": {"core", "formulas", "solve"},
     "policies": {"core", "pieces", "formulas", "solve"},

@@ -4,49 +4,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from html import escape
 from statistics import fmean, median, stdev
-from typing import Literal
 
+from weft.formulas.metrics import METRICS, Better, Metric, Unit
 from weft.report.durations import HOUR, fixed, unit_for
 from weft.report.figures import line_of
 from weft.report.shapes import OutcomeLike, Outcomes
 
-Scale = Literal["hours", "ms", "percent", "plain"]
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A number of an outcome: its heading, what it means, and which end of it is good."""
-
-    head: str
-    means: str
-    key: str
-    scale: Scale = "plain"
-    good: Callable[[Sequence[float]], float] = min
-
-
-COLUMNS = (
-    Column("avg JCT", "mean job completion time", "avg_jct_h", "hours"),
-    Column("p50 JCT", "half of the jobs finished within", "p50_jct_h", "hours"),
-    Column("p99 JCT", "99 % of the jobs finished within", "p99_jct_h", "hours"),
-    Column("max JCT", "the longest completion time", "max_jct_h", "hours"),
-    Column("avg wait", "mean time not running between submission and end", "avg_queue_h", "hours"),
-    Column("makespan", "first submission to last end", "makespan_h", "hours"),
-    Column("util.", "GPU time held by jobs; more is better", "utilization", "percent", max),
-    Column("restarts per job", "mean number of times a job was started again", "restarts_per_job"),
-    Column("worst FTF", "the worst finish-time fairness of any job", "worst_ftf"),
-    Column("unfair", "jobs worse off than under equal division", "unfair_fraction", "percent"),
-    Column("decide p50", "median time of one decision, on the machine that ran it", "p50", "ms"),
-)
+DECIDE = "p50"  # of `Outcome.decide_ms`
 
 
 def table(outcomes: Outcomes) -> str:
     """The whole table as HTML; the caller explains the star."""
-    columns = [_column(column, outcomes) for column in COLUMNS]
+    columns = [_column(metric, outcomes) for metric in METRICS if metric.heading]
     columns.insert(1, _against_first(outcomes))
+    columns.append(_decisions(outcomes))
     heads = "".join(f'<th scope="col" title="{escape(m)}">{h}</th>' for h, m, _ in columns)
     rows = "".join(
         f"<tr>{_policy(i, policy, each)}{''.join(cells[i] for _, _, cells in columns)}</tr>\n"
@@ -71,21 +45,34 @@ def _breakable(policy: str) -> str:
     return re.sub("([:,/=])", r"\1<wbr>", escape(policy))
 
 
-def _column(column: Column, outcomes: Outcomes) -> tuple[str, str, list[str]]:
+def _column(metric: Metric, outcomes: Outcomes) -> tuple[str, str, list[str]]:
     """Heading, meaning and cells."""
-    values = [[_value(column.key, outcome) for outcome in each] for each in outcomes.values()]
+    values = [[_value(metric.name, outcome) for outcome in each] for each in outcomes.values()]
+    factor, unit = _scale(metric.unit, [m for v in values if not math.isnan(m := fmean(v))])
+    return _head(metric.heading, unit), metric.help, _cells(values, factor, metric.better)
+
+
+def _decisions(outcomes: Outcomes) -> tuple[str, str, list[str]]:
+    values = [[_value(DECIDE, outcome) for outcome in each] for each in outcomes.values()]
+    meaning = "median time of one decision, on the machine that ran it"
+    return _head("decide p50", "ms"), meaning, _cells(values, 1.0, "less")
+
+
+def _head(text: str, unit: str) -> str:
+    return escape(text) + (f" <small>({unit})</small>" if unit else "")
+
+
+def _cells(values: Sequence[Sequence[float]], factor: float, better: Better) -> list[str]:
     means = [fmean(v) for v in values]
-    factor, unit = _scale(column.scale, [m for m in means if not math.isnan(m)])
     shown = [[factor * x for x in v] for v in values]
     texts = [fixed(fmean(v)) for v in shown]
     known = [m for m in means if not math.isnan(m)]
-    best = texts[means.index(column.good(known))] if known else ""
+    good = min if better == "less" else max
+    best = texts[means.index(good(known))] if known else ""
     tied = len(set(texts)) == 1  # nothing to tell apart
-    head = escape(column.head) + (f" <small>({unit})</small>" if unit else "")
-    cells = [
+    return [
         _cell(text, v, best=text == best and not tied) for text, v in zip(texts, shown, strict=True)
     ]
-    return head, column.means, cells
 
 
 def _against_first(outcomes: Outcomes) -> tuple[str, str, list[str]]:
@@ -108,14 +95,14 @@ def _value(key: str, outcome: OutcomeLike) -> float:
     return math.nan if value is None else float(value)
 
 
-def _scale(scale: Scale, means: Sequence[float]) -> tuple[float, str]:
+def _scale(unit: Unit, means: Sequence[float]) -> tuple[float, str]:
     """One unit a column, so that its cells compare at a glance."""
-    if scale == "percent":
+    if unit == "percent":
         return 100.0, "%"
-    if scale != "hours" or not means:
-        return 1.0, scale if scale == "ms" else ""
-    unit = unit_for(HOUR.seconds * median(means))
-    return HOUR.seconds / unit.seconds, unit.name
+    if unit != "hours" or not means:
+        return 1.0, ""
+    shown = unit_for(HOUR.seconds * median(means))
+    return HOUR.seconds / shown.seconds, shown.name
 
 
 def _cell(text: str, values: Sequence[float], *, best: bool) -> str:

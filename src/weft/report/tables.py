@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from weft.formulas.metrics import METRICS, Metric, Unit
 from weft.report.units import duration, number, percent
 
 
@@ -24,27 +24,17 @@ class Scored(Protocol):
     def decide_ms(self) -> Mapping[str, float | None]: ...  # noqa: D102
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A metric, its heading, how it is written, and which way is better."""
-
-    metric: str
-    heading: str
-    write: Callable[[float], str]
-    best: Callable[[Sequence[float]], float] = min
+COLUMNS = tuple(metric for metric in METRICS if metric.heading and metric.brief)
+_WRITE: Mapping[Unit, Callable[[float], str]] = {
+    "hours": duration,
+    "percent": percent,
+    "plain": number,
+}
 
 
-COLUMNS = (
-    Column("avg_jct_h", "avg JCT", duration),
-    Column("p50_jct_h", "p50", duration),
-    Column("p99_jct_h", "p99", duration),
-    Column("avg_queue_h", "avg wait", duration),
-    Column("makespan_h", "makespan", duration),
-    Column("utilization", "GPUs used", percent, max),
-    Column("restarts_per_job", "restarts/job", number),
-    Column("worst_ftf", "worst FTF", number),
-    Column("unfair_fraction", "unfair", percent),
-)
+def write_metric(metric: Metric, value: float) -> str:
+    """A value as a table has it."""
+    return _WRITE[metric.unit](value)
 
 
 def results_table(outcomes: Mapping[str, Sequence[Scored]], width: int) -> Table:
@@ -53,7 +43,7 @@ def results_table(outcomes: Mapping[str, Sequence[Scored]], width: int) -> Table
     The best of each metric is in bold green with a star.
     """
     means = {
-        policy: {c.metric: _mean([o.metrics[c.metric] for o in done]) for c in COLUMNS}
+        policy: {c.name: _mean([o.metrics[c.name] for o in done]) for c in COLUMNS}
         for policy, done in outcomes.items()
     }
     headings = [*(column.heading for column in COLUMNS), "decision", "predictor"]
@@ -79,12 +69,13 @@ def _table(corner: str, headings: Sequence[str], rows: Mapping[str, Sequence[Tex
     return table
 
 
-def _cell(column: Column, means: Mapping[str, Mapping[str, float]], policy: str) -> Text:
-    text = column.write(means[policy][column.metric])
-    everyone = [row[column.metric] for row in means.values()]
-    if len({column.write(value) for value in everyone}) == 1:
+def _cell(column: Metric, means: Mapping[str, Mapping[str, float]], policy: str) -> Text:
+    text = write_metric(column, means[policy][column.name])
+    everyone = [row[column.name] for row in means.values()]
+    if len({write_metric(column, value) for value in everyone}) == 1:
         return Text(f"{text}  ")
-    if column.write(column.best(everyone)) == text:
+    best = min(everyone) if column.better == "less" else max(everyone)
+    if write_metric(column, best) == text:
         return Text(f"{text} *", style="bold green")
     return Text(f"{text}  ")
 

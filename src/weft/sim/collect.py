@@ -6,8 +6,9 @@ import numpy as np
 
 from weft.core.cluster import Cluster
 from weft.core.table import Floats
+from weft.formulas.metrics import Run, measure
+from weft.formulas.statistics import level, percentile
 from weft.sim.driver import Counts
-from weft.sim.metrics import HOUR, contention, finish_time_fairness, level, mean, percentile
 from weft.sim.milestones import worth
 from weft.sim.physics import Physics
 from weft.sim.result import Bar, Outcome, PerJob, Series
@@ -37,7 +38,7 @@ def collect(
     return Outcome(
         policy,
         predictor,
-        _metrics(physics, counts, cluster, submit, need),
+        measure(_run(physics, counts, cluster, submit, need)),
         {
             "p50": round(percentile(milliseconds, 0.50), 4),
             "p95": round(percentile(milliseconds, 0.95), 4),
@@ -50,40 +51,23 @@ def collect(
     )
 
 
-def _metrics(
-    physics: Physics, counts: Counts, cluster: Cluster, submit: Floats, need: Floats
-) -> dict[str, float]:
-    done = ~np.isnan(physics.ended_at)
-    end, began = physics.ended_at[done], submit[done]
-    jct = end - began
-    waited = jct - physics.ran_s[done]
-    waited[np.abs(waited) < 1e-6] = 0.0  # differences of large times are not exact
-    crowd, most = contention(began, end)
-    makespan = float(end.max() - submit.min()) if len(end) else 0.0
-    rho = finish_time_fairness(began, end, physics.length[done], need[done], cluster.gpus)
-    capacity = cluster.gpus * makespan
-    return {
-        "jobs": len(submit),
-        "finished": int(done.sum()),
-        "failed": int((~done).sum()),
-        "avg_jct_h": mean(jct) / HOUR,
-        "p50_jct_h": percentile(jct, 0.50) / HOUR,
-        "p99_jct_h": percentile(jct, 0.99) / HOUR,
-        "max_jct_h": float(jct.max(initial=0.0)) / HOUR,
-        "makespan_h": makespan / HOUR,
-        "avg_queue_h": mean(waited) / HOUR,
-        "gpu_hours_per_job": mean(physics.gpu_s) / HOUR,
-        "restarts_per_job": mean(np.maximum(physics.starts - 1, 0).astype(float)),
-        "preemptions": counts.preemptions,
-        "avg_contention": crowd,
-        "max_contention": most,
-        "utilization": float(physics.gpu_s.sum()) / capacity if capacity else 0.0,
-        "worst_ftf": float(rho.max(initial=0.0)),
-        "unfair_fraction": mean((rho > 1.0 + 1e-9).astype(float)),
-        "decisions": counts.decisions,
-        **worth(physics.trace, physics.first_start, physics.ended_at),
-        **physics.marks.metrics(),
-    }
+def _run(physics: Physics, counts: Counts, cluster: Cluster, submit: Floats, need: Floats) -> Run:
+    utility, admitted = worth(physics.trace, physics.first_start, physics.ended_at)
+    return Run(
+        submit,
+        physics.ended_at,
+        physics.ran_s,
+        physics.length,
+        need,
+        physics.gpu_s,
+        physics.starts,
+        cluster.gpus,
+        counts.preemptions,
+        counts.decisions,
+        utility,
+        admitted,
+        physics.marks.reached(),
+    )
 
 
 def _series(physics: Physics, submit: Floats) -> Series:

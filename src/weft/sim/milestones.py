@@ -7,9 +7,8 @@ import numpy as np
 from weft.core.table import Floats
 from weft.core.trace import Trace
 from weft.formulas.tasks import utility_of
-from weft.sim.metrics import HOUR, mean
 
-QUALITIES = {"avg_t90_h": 0.90, "avg_t95_h": 0.95}
+PARTS = (0.90, 0.95)
 
 
 class Marks:
@@ -20,36 +19,34 @@ class Marks:
 
     def __init__(self, trace: Trace) -> None:
         self._submitted = {}
-        self.ahead: dict[int, dict[str, float]] = {}
-        self._passed: dict[str, list[float]] = {name: [] for name in QUALITIES}
+        self.ahead: dict[int, dict[float, float]] = {}
+        self._passed: dict[float, list[float]] = {part: [] for part in PARTS}
         for seq, (job, truth) in enumerate(trace):
             if truth.curve is not None:
                 one = truth.length / truth.curve.iterations
                 self._submitted[seq] = job.submitted
-                self.ahead[seq] = {
-                    name: truth.curve.reached(part) * one for name, part in QUALITIES.items()
-                }
+                self.ahead[seq] = {part: truth.curve.reached(part) * one for part in PARTS}
 
     def cross(self, seq: int, now: float, before: float, after: float, rate: float) -> None:
         """A job came from `before` to `after` by now, at `rate`; pass what lies between."""
         ahead = self.ahead[seq]
-        for name in [name for name, mark in ahead.items() if before < mark <= after + 1e-9]:
-            at = now - max(after - ahead.pop(name), 0.0) / rate
-            self._passed[name].append(at - self._submitted[seq])
+        for part in [part for part, mark in ahead.items() if before < mark <= after + 1e-9]:
+            at = now - max(after - ahead.pop(part), 0.0) / rate
+            self._passed[part].append(at - self._submitted[seq])
         if not ahead:
             del self.ahead[seq]
 
-    def metrics(self) -> dict[str, float]:
-        """Mean times from submission; nothing for a workload without losses."""
+    def reached(self) -> dict[float, Floats]:
+        """Seconds from submission to each part of the fall; nothing where losses are not known."""
         if not self._submitted:
             return {}
-        return {name: mean(np.array(times)) / HOUR for name, times in self._passed.items()}
+        return {part: np.array(times) for part, times in self._passed.items()}
 
 
-def worth(trace: Trace, started: Floats, ended: Floats) -> dict[str, float]:
+def worth(trace: Trace, started: Floats, ended: Floats) -> tuple[float, float] | tuple[None, None]:
     """Sum of the utilities of finished jobs, and the part of jobs started before their target.
 
-    Nothing for a workload in which no job says what it is worth.
+    None for a workload in which no job says what it is worth.
     """
     total, known, admitted = 0.0, 0, 0
     for seq, (job, _) in enumerate(trace):
@@ -60,4 +57,4 @@ def worth(trace: Trace, started: Floats, ended: Floats) -> dict[str, float]:
         admitted += bool(started[seq] - job.submitted <= utility.target_s)
         if not np.isnan(ended[seq]):
             total += float(utility.at(float(ended[seq]) - job.submitted))
-    return {"total_utility": total, "admitted_fraction": admitted / known} if known else {}
+    return (total, admitted / known) if known else (None, None)

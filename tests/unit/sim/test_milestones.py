@@ -23,8 +23,7 @@ def test_marks_are_passed_where_they_lie() -> None:
     marks.cross(0, 200.0, 0.0, 50.0, 0.5)
 
     # 90 % of the fall from 1 to 0.01 is at k = 8.174, at half speed 16.3 s after the start.
-    found = marks.metrics()
-    assert found["avg_t90_h"] * 3600 == pytest.approx((200.0 - (50.0 - 8.17431) / 0.5) - 100.0)
+    assert marks.reached()[0.90] == pytest.approx([(200.0 - (50.0 - 8.17431) / 0.5) - 100.0])
     assert not marks.ahead
 
 

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from weft.report.tables import COLUMNS
+from weft.report.tables import COLUMNS, write_metric
 from weft.service.responses import Comparison
 
 
@@ -18,11 +18,10 @@ def compared(answer: Comparison) -> RenderableType:
     for name in policies:
         table.add_column(name, justify="right", overflow="fold")
     for column in COLUMNS:
-        values = [found.get(column.metric) for found in policies.values()]
+        values = [found.get(column.name) for found in policies.values()]
         if any(value is not None for value in values):
-            table.add_row(
-                column.heading, *("" if one is None else column.write(one) for one in values)
-            )
+            shown = ("" if one is None else write_metric(column, one) for one in values)
+            table.add_row(column.heading, *shown)
     parts: list[RenderableType] = [table]
     if answer.note:
         parts.append(Text(answer.note, style="dim"))

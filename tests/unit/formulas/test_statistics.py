@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.sim.metrics import (
+from weft.formulas.statistics import (
     contention,
     contention_seen,
     finish_time_fairness,

@@ -1,4 +1,4 @@
-"""Numbers people compare, from what happened to each job."""
+"""Statistics of runs: percentiles, contention, finish-time fairness."""
 
 from __future__ import annotations
 

@@ -1,0 +1,41 @@
+"""One table of metrics for JSON, terminal, reports and documents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import weft
+from weft.formulas.metrics import METRICS
+from weft.report.scores import table
+from weft.report.tables import COLUMNS, results_table
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "result.md"
+
+
+def test_a_result_has_the_metrics_of_the_table_in_its_order() -> None:
+    found = weft.simulate("tiny-20", "fifo").outcomes["fifo"][0].metrics
+
+    assert list(found) == [metric.name for metric in METRICS if metric.name in found]
+    assert len(found) >= 18
+
+
+def test_a_report_has_a_column_for_every_heading_with_its_meaning() -> None:
+    page = table(weft.simulate("tiny-20", "fifo").outcomes)
+
+    shown = [metric for metric in METRICS if metric.heading]
+    assert all(f">{metric.heading}" in page and metric.help in page for metric in shown)
+
+
+def test_the_terminal_has_the_brief_ones() -> None:
+    wide = results_table(weft.simulate("tiny-20", "fifo").outcomes, 500)
+
+    headings = [str(column.header) for column in wide.columns]
+    assert headings[1 : 1 + len(COLUMNS)] == [metric.heading for metric in COLUMNS]
+    assert {"avg JCT", "GPUs used"} <= set(headings)
+    assert "max JCT" not in headings
+
+
+def test_the_document_defines_every_metric() -> None:
+    text = PAGE.read_text()
+
+    assert all(f"| `{metric.name}` | {metric.over} |" in text for metric in METRICS)

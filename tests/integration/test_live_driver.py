@@ -14,7 +14,7 @@ import pytest
 from weft.core.errors import EngineError, InvalidConfig, UnknownName, WeftError
 from weft.core.events import Cancelled, Decided, Event, Failed, NodeDown, Started, Submitted
 from weft.core.knowledge import Knowledge
-from weft.core.launch import Launch
+from weft.core.launch import Launch, Processes
 from weft.core.model import Demand, Job, JobId, NodeId
 from weft.core.ports import Engine, Store
 from weft.core.spec import PartSpec
@@ -52,7 +52,8 @@ def local(state: Path) -> LocalEngine:
 
 
 def shell(name: str, script: str, gpus: int = 1, **launch: float) -> Job:
-    how = Launch(("sh", "-c", script), workdir="/", backoff_s=0.1, **launch)  # type: ignore[arg-type]
+    each = Processes.PER_GPU
+    how = Launch(("sh", "-c", script), workdir="/", backoff_s=0.1, processes=each, **launch)  # type: ignore[arg-type]
     return Job(JobId(name), demand=Demand(gpus), tenant="t", launch=how)
 
 

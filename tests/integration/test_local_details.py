@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from weft.core.events import Event, Failed, Finished, Noticed, Reported, Saved, Started, Stopped
-from weft.core.launch import Launch
+from weft.core.launch import Launch, Processes
 from weft.core.model import Allocation, Batch, Demand, Discipline, Job, JobId, Sharing, Slice
 from weft.engines.local import LocalEngine
 from weft.node.locks import hold_all
@@ -25,8 +25,12 @@ from weft.wire.processes import start_time, tagged
 LIMIT_S = 30.0
 
 
+def each(command: tuple[str, ...]) -> Launch:
+    return Launch(command, workdir="/", processes=Processes.PER_GPU)
+
+
 def job(name: str, *command: str, gpus: int = 1, **more: object) -> Job:
-    return Job(JobId(name), demand=Demand(gpus), launch=Launch(command, workdir="/"), **more)  # type: ignore[arg-type]
+    return Job(JobId(name), demand=Demand(gpus), launch=each(command), **more)  # type: ignore[arg-type]
 
 
 def python(text: str, *arguments: str) -> tuple[str, ...]:

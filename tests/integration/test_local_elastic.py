@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from weft.core.events import Event, Finished, Reported, Saved, Started, Stopped
-from weft.core.launch import Launch
+from weft.core.launch import Launch, Processes
 from weft.core.model import Allocation, Job, JobId, Slice
 from weft.engines.local import LocalEngine
 
@@ -57,7 +57,8 @@ class Trial:
 def test_a_job_is_grown_shrunk_and_moved_and_sees_every_sample_once(tmp_path: Path) -> None:
     script = tmp_path / "job.py"
     script.write_text(SCRIPT)
-    launch = Launch((sys.executable, str(script), str(tmp_path / "seen")), workdir=str(tmp_path))
+    command = (sys.executable, str(script), str(tmp_path / "seen"))
+    launch = Launch(command, workdir=str(tmp_path), processes=Processes.PER_GPU)
     job = Job(JobId("elastic"), launch=launch)
     pauses: list[float] = []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.core.launch import Launch
+from weft.core.launch import Launch, Processes
 from weft.core.model import Demand, Job, JobId
 from weft.engines.local import LocalEngine
 from weft.testing.check_engine import CHECKS, Check, Subject
@@ -17,7 +17,11 @@ STUBBORN = "trap '' TERM; echo begun; while :; do sleep 0.05; done"
 
 def job_of(command: tuple[str, ...]):  # type: ignore[no-untyped-def]
     def make(name: str, gpus: int) -> Job:
-        return Job(JobId(name), demand=Demand(gpus), launch=Launch(command, workdir="/"))
+        return Job(
+            JobId(name),
+            demand=Demand(gpus),
+            launch=Launch(command, workdir="/", processes=Processes.PER_GPU),
+        )
 
     return make
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from typing import Any
 from weft.core.errors import InvalidConfig
 
 # What decides which Python `python` is; a job of `weft run` uses the one that its person uses.
+FILES = (".yaml", ".yml", ".json")
+INTERPRETERS = {".py": "python ", ".sh": "bash ", ".sbatch": "bash ", ".slurm": "bash "}
 SHELL = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX")
 
 
@@ -28,7 +31,9 @@ class Flags:
     gpus: str | None = None
     kinds: str | None = None
     batch: str | None = None
-    share: bool | None = None
+    processes: str | None = None
+    share: str | None = None
+    no_share: bool | None = None
     tenant: str | None = None
     priority: str | None = None
     workdir: Path | None = None
@@ -48,7 +53,8 @@ class Flags:
             "gpus": None if self.gpus is None else gpus_of(self.gpus),
             "kinds": None if self.kinds is None else self.kinds.replace(",", " ").split(),
             "batch": None if self.batch is None else batch_of(self.batch),
-            "share": None if self.share is None else ("allowed" if self.share else "never"),
+            "processes": None if self.processes is None else processes_of(self.processes),
+            "share": self._share(),
             "tenant": self.tenant,
             "priority": self.priority,
             "workdir": None if self.workdir is None else str(self.workdir.absolute()),
@@ -59,6 +65,11 @@ class Flags:
             "retries": self.retries,
         }
         return {field: value for field, value in said.items() if value is not None}
+
+    def _share(self) -> str | float | None:
+        if self.no_share:
+            return "never"
+        return None if self.share is None else share_of(self.share)
 
     def _checkpoint(self) -> dict[str, Any] | None:
         said = {"dir": self.checkpoint, "grace_s": self.grace_s}
@@ -86,6 +97,7 @@ def from_command(
 
     `around` is the environment it was typed in; what decides which Python is used goes along.
     """
+    check_program(command, Path.cwd() if flags.workdir is None else flags.workdir)
     body: dict[str, Any] = {
         "name": name_of(command),
         "command": list(command),
@@ -95,6 +107,25 @@ def from_command(
     if shell:
         body["env"] = shell
     return merged(body, flags.body())
+
+
+def check_program(command: Sequence[str], workdir: Path) -> None:
+    """Refuse a file that is neither a job file nor a program, and numbers that went astray."""
+    word = command[0]
+    if word.replace(".", "", 1).isdigit():
+        raise InvalidConfig(
+            f"the command begins with {word}", hint="an option before it takes no value"
+        )
+    path = workdir / word
+    runs = os.access(path, os.X_OK) if "/" in word else shutil.which(word) is not None
+    if runs or not path.is_file():
+        return
+    rest = " ".join(shlex.quote(one) for one in command)
+    with_it = INTERPRETERS.get(path.suffix, f"chmod +x {shlex.quote(word)} and ./")
+    raise InvalidConfig(
+        f"{word} is no job file and no program",
+        hint=f"to run it: weft submit -- {with_it}{rest}; job files end with {', '.join(FILES)}",
+    )
 
 
 def merged(body: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,7 +160,7 @@ def read_file(path: Path) -> dict[str, Any]:
         found = "nothing" if body is None else type(body).__name__
         raise InvalidConfig(
             f"{path}: found {found}, expected fields",
-            hint="at least `command: [python, train.py]`",
+            hint="at least `command: [python, train.py]`, or `run: |` and lines for a shell",
         )
     return {str(field): value for field, value in body.items()}
 
@@ -180,6 +211,32 @@ def batch_of(text: str) -> dict[str, int]:
         )
     said = {"init": int(parts[0]), "max": int(parts[1])}
     return {**said, "max_per_gpu": int(most)} if colon else said
+
+
+def processes_of(text: str) -> int | str:
+    """`1`, `per-gpu` or `auto`."""
+    if text not in ("1", "per-gpu", "auto"):
+        raise InvalidConfig(
+            f"--processes {text!r} is not 1, per-gpu or auto",
+            hint="1: once a node; per-gpu: once for each GPU",
+        )
+    return 1 if text == "1" else text
+
+
+def share_of(text: str) -> str | float:
+    """`allowed`, `never`, or a part of one GPU."""
+    if text in ("allowed", "never"):
+        return text
+    try:
+        part = float(text)
+    except ValueError:
+        part = 0.0
+    if not 0.0 < part <= 1.0:
+        raise InvalidConfig(
+            f"--share {text!r} is not allowed, never or a part of one GPU",
+            hint="--share 0.5, --share allowed or --share never",
+        )
+    return part
 
 
 def pair_of(text: str) -> tuple[str, str]:

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 DEFAULT_GRACE_S = 30.0
+
+
+class Processes(StrEnum):
+    """How often a command is started."""
+
+    AUTO = "auto"  # for each GPU if it is a script that imports weft.train, else once a node
+    ONE = "1"  # once a node; it sees all GPUs that the job has there
+    PER_GPU = "per-gpu"
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """What an engine needs to run a job, beyond the devices it was given.
 
-    `command` is run in `workdir` without a shell, once for each device, with `env` on top of
-    the harmless part of the service's environment. `checkpoint` is where the job keeps what it
+    `command` is run in `workdir` without a shell, as often as `processes` says, with `env` on top
+    of the harmless part of the service's environment. `checkpoint` is where the job keeps what it
     restarts from, empty for none of its own. A stop may take `grace_s` seconds. A failed attempt
     is repeated `retries` times, first after `backoff_s` seconds and then twice as long each time.
     `account` is whose rights it has on the machine, by the service's list of users; empty means
@@ -30,3 +39,4 @@ class Launch:
     retries: int = 3
     backoff_s: float = 2.0
     account: str = ""
+    processes: Processes = Processes.AUTO

@@ -76,6 +76,7 @@ def attempt_spec(
         workdir=str(workdir),
         checkpoints=str(workdir / launch.checkpoint if launch.checkpoint else own / "checkpoints"),
         devices=devices,
+        processes=launch.processes.value,
         env={**env, **sharing_env(machine, job, claim_gb, devices, means), **launch.env},
         kind=machine.node.kind,
         node=machine.node.id,

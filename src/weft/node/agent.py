@@ -27,6 +27,7 @@ from typing import Any
 from weft.node.attempt_log import Journal, audit
 from weft.node.enclosure import Enclosure
 from weft.node.identity import hand_over, may_speak
+from weft.node.launchers import Place, fit_launcher, starts_per_gpu
 from weft.node.locks import hold_all
 from weft.node.rank import Limits, Rank, python_script, start_rank
 from weft.node.rank_environment import rank_environment
@@ -159,33 +160,46 @@ class Agent:
         self._enclosure.make()
         script = python_script(spec.command, {**os.environ, **spec.env}.get("PATH"))
         warm = self._run_script if script is not None else None
-        command = script if warm is not None and script is not None else spec.command
-        for local in range(len(spec.devices)):
-            number = spec.first_rank + local
-            self._logs[number] = RankLog(self.folder / f"rank-{number}.log", spec.log_bytes)
-            cores = spec.cores[local] if spec.cores else ()
-            mem = spec.mem_gb / len(spec.devices) if spec.visible is None else 0.0
-            rank = start_rank(
-                number,
-                command=command,
-                env=rank_environment(
-                    spec, self.folder, local, socket=self._socket, port=self._port
-                ),
-                workdir=spec.workdir,
-                limits=Limits(cores, mem, self._enclosure.group),
-                keep=self._held,
-                run=warm,
-                user=spec.user,
-            )
-            self._ranks[number] = rank
-            os.set_blocking(rank.output, False)
-            self._watch(rank.output, partial(self._read, rank))
-            if rank.pidfd is not None:
-                self._watch(rank.pidfd, partial(self._reap, rank))
+        gpus = len(spec.devices)
+        place = Place(gpus, spec.nodes, spec.first_rank // gpus, spec.master_addr, self._port)
+        each = starts_per_gpu(spec.processes, spec.command, spec.workdir, gpus)
+        alone = None if each else place
+        fitted = spec.command if each else fit_launcher(spec.command, place)
+        command = script if warm is not None and script is not None else fitted
+        for local in range(1 if alone else gpus):
+            self._start_rank(local, command, alone, warm)
         pids = {str(r.number): [r.pid, r.began] for r in self._ranks.values()}
         self.journal.write("started", ranks=pids, socket=self._socket, warm=warm is not None)
         for level, text in spec.notices:
             self._notice(level, text)
+
+    def _start_rank(
+        self, local: int, command: Sequence[str], alone: Place | None, warm: Run | None
+    ) -> None:
+        """One process: of those for each device, or the one that has them all."""
+        spec = self.spec
+        number = spec.first_rank + local
+        self._logs[number] = RankLog(self.folder / f"rank-{number}.log", spec.log_bytes)
+        theirs = spec.cores if alone else spec.cores[local : local + 1]
+        cores = tuple(core for some in theirs for core in some)
+        mem = spec.mem_gb / (1 if alone else len(spec.devices)) if spec.visible is None else 0.0
+        rank = start_rank(
+            number,
+            command=command,
+            env=rank_environment(
+                spec, self.folder, local, socket=self._socket, port=self._port, alone=alone
+            ),
+            workdir=spec.workdir,
+            limits=Limits(cores, mem, self._enclosure.group),
+            keep=self._held,
+            run=warm,
+            user=spec.user,
+        )
+        self._ranks[number] = rank
+        os.set_blocking(rank.output, False)
+        self._watch(rank.output, partial(self._read, rank))
+        if rank.pidfd is not None:
+            self._watch(rank.pidfd, partial(self._reap, rank))
 
     # ---- the loop
 

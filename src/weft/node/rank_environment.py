@@ -1,20 +1,36 @@
-"""The variables that one rank of an attempt is started with."""
+"""The variables that one process of an attempt is started with."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+from weft.node.launchers import Place, find_launcher, launcher_variables
 from weft.wire.attempt import TAG, AttemptSpec
 from weft.wire.environment import Environment
 
+# A launcher tells its own processes these; a plain program is not one of several.
+OF_A_GANG = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+
 
 def rank_environment(
-    spec: AttemptSpec, folder: Path, local: int, *, socket: str, port: int
+    spec: AttemptSpec,
+    folder: Path,
+    local: int,
+    *,
+    socket: str,
+    port: int,
+    alone: Place | None = None,
 ) -> dict[str, str]:
-    """Our own variables that are not secret, the job's, and who and where the rank is."""
+    """Our own variables that are not secret, the job's, and who and where the rank is.
+
+    `alone` is for the one process that has all devices of the job here.
+    """
     here = len(spec.devices)
-    cores = spec.cores[local] if spec.cores else ()
+    # A launcher starts a process for each device, with the cores of one.
+    whole = alone is not None and not find_launcher(spec.command)
+    parts = spec.cores if whole else spec.cores[local : local + 1]
+    cores = tuple(core for part in parts for core in part)
     told = Environment(
         job=spec.job,
         attempt=spec.attempt,
@@ -27,7 +43,7 @@ def rank_environment(
         devices=spec.devices,
         kind=spec.kind,
         nodes=spec.nodes,
-        cpus=spec.cpus / here or float(len(cores)),
+        cpus=spec.cpus / (1 if whole else here) or float(len(cores)),
         gpu_mem_gb=spec.gpu_mem_gb,
         rank=spec.first_rank + local,
         world_size=spec.world_size or here,
@@ -47,4 +63,8 @@ def rank_environment(
         env["GLOO_SOCKET_IFNAME"] = "lo"
     if spec.visible is not None:
         env["CUDA_VISIBLE_DEVICES"] = spec.visible
-    return {**env, **spec.env, **told.variables(), TAG: str(folder)}
+    place = told.variables()
+    if alone is not None:
+        place = {name: value for name, value in place.items() if name not in OF_A_GANG}
+        place |= launcher_variables(alone)
+    return {**env, **spec.env, **place, TAG: str(folder)}

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from weft.core.launch import DEFAULT_GRACE_S, Launch
+from weft.core.launch import DEFAULT_GRACE_S, Launch, Processes
 from weft.core.model import (
     LEAST_SHARE,
     MOST_CPUS,
@@ -33,6 +34,11 @@ WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 JOB_WORD = r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63}:)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 MOST_TEXT = 131_072
 DEFAULT_TENANT = "default"
+# A line that fails ends a script, also in the middle of a pipe.
+SHELL = ("bash", "-eo", "pipefail", "-c")
+SHELL_WORDS = frozenset(
+    ("|", "||", "&&", "&", ";", "<", ">", ">>", "2>", "2>>", "2>&1", "&>", "|&")
+)
 
 
 def printable(text: str) -> str:
@@ -148,6 +154,8 @@ class JobFile(Strict):
     id: JobWord | None = None
     name: Name | None = None
     command: Annotated[list[Text], Field(min_length=1, max_length=4096)] | None = None
+    run: Annotated[Text, Field(min_length=1)] | None = None
+    processes: Literal[1, "per-gpu", "auto"] = "auto"
     workdir: FilePath = "."
     env: dict[Variable, Text | int | float] = Field(default_factory=dict, max_length=1024)
     gpus: Count | Gpus = 1
@@ -173,7 +181,29 @@ class JobFile(Strict):
             raise ValueError("a share below 1 is of one GPU; gpus must be 1")
         if self.command is not None and not self.command[0]:
             raise ValueError("command: its first word is empty")
+        if self.command is not None and self.run is not None:
+            raise ValueError("command and run are two ways to say the same; give one")
+        check_words(self.command or ())
         return self
+
+
+def check_words(command: Sequence[str]) -> None:
+    """Refuse what a shell would act on: as words of a command they would do nothing."""
+    if "-exec" in command or "-execdir" in command:  # find ends its commands with ;
+        return
+    for word in command:
+        if word in SHELL_WORDS or (word.endswith(";") and len(word) > 1):
+            raise ValueError(
+                f"command: no shell reads it, so {word!r} would be an argument of "
+                f"{command[0]!r}; write the line as a script: `run: |`"
+            )
+
+
+def _words(body: JobFile) -> tuple[str, ...]:
+    """What is started: the command, or a shell with the script."""
+    if body.run is not None:
+        return (*SHELL, body.run)
+    return tuple(body.command or ())
 
 
 def job_of(body: JobFile, *, tenant: str, user: str, account: str = "") -> Job:
@@ -229,7 +259,7 @@ def _batch(batch: Batch | None) -> BatchRange | None:
 def _launch(body: JobFile, name: str, account: str) -> Launch:
     kept = body.checkpoint or Checkpoint()
     return Launch(
-        tuple(body.command or ()),
+        _words(body),
         workdir=body.workdir,
         env={key: _text(value) for key, value in body.env.items()},
         name=name,
@@ -238,6 +268,7 @@ def _launch(body: JobFile, name: str, account: str) -> Launch:
         retries=body.retries,
         backoff_s=body.backoff_s,
         account=account,
+        processes=Processes(str(body.processes)),
     )
 
 

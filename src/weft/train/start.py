@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from weft.train.checkpoint import Checkpoints
+from weft.train.errors import TrainError
 from weft.train.gang import Gang
 from weft.train.reports import Reports
 from weft.train.trainer import Job
@@ -25,6 +26,11 @@ def init(
     it nothing is saved. `seed` fixes the order of the samples.
     """
     env = Environment.read()
+    if env.world_size == 1 and len(env.devices) > 1:
+        raise TrainError(
+            f"the job has {len(env.devices)} GPUs here but was started as one process",
+            hint="say `processes: per-gpu` in the job file (--processes), or use torchrun",
+        )
     folder = env.checkpoints or checkpoints
     return Job(
         env,

@@ -34,6 +34,7 @@ class AttemptSpec:
     """Everything an agent needs to know.
 
     `devices` are the node's device numbers, one for each rank here; `cores` the CPUs of each.
+    `processes` is how often the command is started: auto, 1 (a node) or per-gpu.
     `visible` is the value of CUDA_VISIBLE_DEVICES, None on a node without GPUs. `cpus` and
     `mem_gb` limit all ranks together, 0 does not. `group` is the control group of the attempt,
     empty for none, and `limits` what is written into its files.
@@ -50,6 +51,7 @@ class AttemptSpec:
     checkpoints: str
     devices: tuple[int, ...]
     env: Mapping[str, str] = field(default_factory=dict)
+    processes: str = "per-gpu"
     kind: str = "cpu"
     node: str = ""
     nodes: int = 1

@@ -99,7 +99,8 @@ def test_every_flag_has_its_field() -> None:
         name="n",
         kinds="a100,h200",
         batch="128-4096:1024",
-        share=False,
+        processes="1",
+        share="0.5",
         tenant="t",
         priority="opportunistic",
         cpus=2.0,
@@ -114,7 +115,8 @@ def test_every_flag_has_its_field() -> None:
         "name": "n",
         "kinds": ["a100", "h200"],
         "batch": {"init": 128, "max": 4096, "max_per_gpu": 1024},
-        "share": "never",
+        "processes": 1,
+        "share": 0.5,
         "tenant": "t",
         "priority": "opportunistic",
         "workdir": "/w",
@@ -150,3 +152,43 @@ def test_a_variable_alone_takes_the_value_it_has_here(monkeypatch: pytest.Monkey
     assert pair_of("X=1=2") == ("X", "1=2")
     with pytest.raises(InvalidConfig, match="KEY=VALUE"):
         pair_of("NOT_SET_ANYWHERE")
+
+
+@pytest.mark.parametrize("name", ["train.py", "job.sbatch", "notes.txt", "run.sh"])
+def test_a_file_that_is_no_job_file_is_refused_not_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, "print(1)\n", name)
+
+    with pytest.raises(InvalidConfig, match="is no job file") as caught:
+        from_command([name, "--lr", "1"], Flags())
+
+    assert caught.value.hint is not None
+    assert "weft submit -- " in caught.value.hint
+
+
+def test_a_number_is_not_a_command() -> None:
+    with pytest.raises(InvalidConfig, match=r"begins with 0\.5"):
+        from_command(["0.5", "true"], Flags())
+
+
+def test_programs_are_commands_wherever_they_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = written(tmp_path, "#!/bin/sh\n", "run.sh")
+    script.chmod(0o755)
+
+    assert from_command(["./run.sh"], Flags())["command"] == ["./run.sh"]
+    assert from_command(["true"], Flags())["command"] == ["true"]
+    assert from_command(["there/only.sh"], Flags())["command"] == ["there/only.sh"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "what"),
+    [(Flags(share="half"), "--share 'half'"), (Flags(processes="4"), "--processes '4'")],
+)
+def test_flags_with_words_of_their_own_name_them(flags: Flags, what: str) -> None:
+    with pytest.raises(InvalidConfig, match=what):
+        flags.body()

@@ -143,3 +143,46 @@ def test_numbers_that_would_trouble_every_decision_are_refused_by_field(
 
     (name,) = fields
     assert {str(error["loc"][0]) for error in refused.value.errors()} == {name}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["python", "train.py", "|", "tee", "log"],
+        ["cd", "code", "&&", "python", "train.py"],
+        ["python", "a.py;", "python", "b.py"],
+        ["python", "train.py", ">", "log"],
+    ],
+)
+def test_words_that_only_a_shell_understands_are_refused_with_the_way_out(
+    command: list[str],
+) -> None:
+    with pytest.raises(ValidationError, match=r"no shell reads it.*run: \|"):
+        read(command=command)
+
+
+def test_arguments_that_look_a_little_like_a_shell_are_taken() -> None:
+    read(command=["find", ".", "-exec", "rm", "{}", ";"])
+    read(command=["bash", "-c", "a | b"])
+    read(command=["python", "train.py", "--name", "a|b"])
+
+
+def test_a_script_is_run_by_a_shell_that_stops_at_a_failure() -> None:
+    job = job_of(read(run="make data | tee log\npython train.py\n"), tenant="t", user="")
+
+    assert job.launch is not None
+    shell = ("bash", "-eo", "pipefail", "-c")
+    assert job.launch.command == (*shell, "make data | tee log\npython train.py\n")
+    with pytest.raises(ValidationError, match="two ways to say the same"):
+        read(run="true", command=["true"])
+
+
+def test_how_often_a_command_is_started_can_be_said() -> None:
+    said = [read(command=["x"]), read(command=["x"], processes=1)]
+    said.append(read(command=["x"], processes="per-gpu"))
+
+    launched = [job_of(body, tenant="t", user="").launch for body in said]
+
+    assert [one.processes for one in launched if one] == ["auto", "1", "per-gpu"]
+    with pytest.raises(ValidationError):
+        read(command=["x"], processes=2)

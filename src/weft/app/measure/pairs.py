@@ -20,7 +20,7 @@ from weft.app.engine import build_real_engine
 from weft.app.measure.script import Wanted, room
 from weft.core.errors import InvalidConfig
 from weft.core.events import Event, Failed, Finished, Reported, StartFailed, Stopped
-from weft.core.launch import Launch
+from weft.core.launch import Launch, Processes
 from weft.core.model import Allocation, Demand, Job, JobId
 from weft.core.ports import Engine
 from weft.core.report import Report
@@ -152,7 +152,9 @@ class _Crew:
         """Everybody up to where it has trained a few steps, and still."""
         for at, script in enumerate(self._scripts):
             env = dict(self._wanted.env or {})
-            launch = Launch(script.command, str(self._workdir), env, retries=0)
+            launch = Launch(
+                script.command, str(self._workdir), env, retries=0, processes=Processes.PER_GPU
+            )
             job = Job(_job(at), demand=Demand(self._wanted.gpus), launch=launch)
             self._engine.check(job)
             await self._engine.start(job, on, 1)

@@ -19,7 +19,7 @@ from weft.app.engine import build_real_engine
 from weft.core.cluster import Node
 from weft.core.errors import InvalidConfig
 from weft.core.events import Event, Failed, Finished, Reported, StartFailed, Stopped
-from weft.core.launch import Launch
+from weft.core.launch import Launch, Processes
 from weft.core.model import Allocation, Batch, Demand, Job, JobId, NodeId, Slice
 from weft.core.ports import Engine
 from weft.core.report import Report
@@ -111,7 +111,9 @@ async def _measure(
 ) -> Measured:
     engine = build_real_engine(wanted.engine, state)
     node, on = await room(engine, wanted)
-    launch = Launch(tuple(command), str(workdir), dict(wanted.env or {}), retries=0)
+    launch = Launch(
+        tuple(command), str(workdir), dict(wanted.env or {}), retries=0, processes=Processes.PER_GPU
+    )
     run = _Run(engine, launch, on, wanted, progress)
     began = time.monotonic()
     await engine.adopt(())

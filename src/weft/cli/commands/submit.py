@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FILES = (".yaml", ".yml", ".json")
 What = Annotated[
     list[str],
     typer.Argument(help="Job files (.yaml, .json), or a command after `--`.", metavar="FILE..."),
@@ -54,7 +53,7 @@ def submit(
 
 def bodies(what: Sequence[str], flags: Flags) -> list[tuple[str, dict[str, Any]]]:
     """Every job that was named, with the file it comes from (none for a command)."""
-    from weft.cli.job_file import from_command, from_file
+    from weft.cli.job_file import FILES, from_command, from_file
 
     if all(word.endswith(FILES) for word in what):
         return [(word, from_file(Path(word), flags)) for word in what]

@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import typer
 from api_page import api_page
 from typer.core import TyperGroup
 from typer.models import ArgumentInfo, OptionInfo
@@ -248,7 +249,8 @@ def cli_page() -> str:
 def command_lines(name: str, function: Any) -> Iterator[str]:
     """Read from the signature: that is what people edit, whatever Typer makes of it."""
     hints = get_type_hints(function, include_extras=True)
-    params = inspect.signature(function).parameters
+    every = inspect.signature(function).parameters
+    params = {name: one for name, one in every.items() if hints[name] is not typer.Context}
     said = [(p, *get_args(hints[p])[:2], params[p].default) for p in params]
     arguments = [one for one in said if isinstance(one[2], ArgumentInfo)]
     options = [one for one in said if isinstance(one[2], OptionInfo)]

@@ -21,10 +21,17 @@ import yaml
 from weft.core.errors import InvalidConfig, did_you_mean
 from weft.wire.identity import UMASK, Identity
 
-__all__ = ["Identity", "read_users", "users_of"]
+__all__ = ["Identity", "find_users", "read_users", "users_of"]
 
 KEYS = ("user", "uid", "gid", "groups", "home", "umask")
 MOST = 1 << 31
+
+
+def find_users(told: Path | Mapping[str, Any] | None) -> dict[str, Identity]:
+    """The users in a file or a table; nobody if there is neither."""
+    if told is None:
+        return {}
+    return read_users(told) if isinstance(told, Path) else users_of(told, "the configuration")
 
 
 def read_users(path: Path) -> dict[str, Identity]:

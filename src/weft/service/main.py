@@ -20,6 +20,7 @@ from weft.service.audit import Audit, AuditLog
 from weft.service.auth import Tokens, check_host
 from weft.service.body_limit import LimitBody
 from weft.service.context import Context
+from weft.service.mail import MailServer
 from weft.service.routes import API, ROOT, health
 from weft.service.tls import check_tls
 from weft.service.trust import trust_warnings
@@ -42,12 +43,13 @@ def create_app(settings: Settings) -> FastAPI:
     tokens = Tokens(None if folder is None else folder / TOKEN_FILE)
     check_host(settings.host, tokens)
     check_tls(settings.tls_cert, settings.tls_key)
+    mail = MailServer.read(settings.smtp, settings.mail_from)
     audit = AuditLog(None if folder is None else folder / AUDIT_FILE)
 
     @contextlib.asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
         live = Live(settings)
-        hooks = Hooks(None if folder is None else folder / HOOK_FILE)
+        hooks = Hooks(None if folder is None else folder / HOOK_FILE, mail)
         service = Context(live, tokens, hooks, audit, settings.host)
         await live.open()
         for said in trust_warnings(live, tokens):

@@ -361,6 +361,7 @@ class HookAnswer:
     tenant: str
     states: list[str]
     created: float
+    format: Literal["weft", "slack", "mail"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
-"""Telling others of state changes: signed messages, tried again, never in the driver's way.
+"""Telling others of state changes: messages, tried again, never in the driver's way.
 
-Every hook follows the log by itself from the last event it was told of, so a slow or dead
-receiver delays nobody, and a restart of the service loses nothing: a message may come twice,
-with the same number.
+A hook is an address with a format: signed JSON for programs, a line of chat for Slack and its
+like, or mail. Every hook follows the log by itself from the last event it was told of, so a slow
+or dead receiver delays nobody, and a restart of the service loses nothing: a message may come
+twice, with the same number.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import asyncio
 import hashlib
 import hmac
 import http.client
-import json
 import logging
 import secrets
 import time
@@ -23,6 +23,8 @@ from urllib.parse import urlsplit
 
 from weft.app.serve.live import Driver, read_private, write_private
 from weft.core.errors import InvalidConfig, UnknownName
+from weft.service.mail import SCHEME, MailServer, addresses
+from weft.service.notice_formats import FORMATS, Format, as_json, as_mail, as_slack
 from weft.service.state_changes import Change, changes_of
 
 log = logging.getLogger(__name__)
@@ -44,13 +46,21 @@ class Hook:
     states: tuple[str, ...] = ()
     created: float = 0.0
     seq: int = 0
+    format: Format = "weft"
 
 
 class Hooks:
     """Every hook, in the file `path`; None keeps them in memory."""
 
-    def __init__(self, path: Path | None, *, pause_s: float = FIRST_PAUSE_S) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        mail: MailServer | None = None,
+        *,
+        pause_s: float = FIRST_PAUSE_S,
+    ) -> None:
         self._path = path
+        self._mail = mail
         self._pause_s = pause_s
         found = read_private(path) if path is not None else None
         self._hooks = _read(path, found) if found is not None else {}
@@ -78,14 +88,23 @@ class Hooks:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._keep(self._hooks)
 
-    def add(self, url: str, tenant: str, states: tuple[str, ...], secret: str) -> Hook:
-        """Tell `url` from now on."""
-        check_url(url)
+    def add(
+        self,
+        url: str,
+        tenant: str,
+        states: tuple[str, ...],
+        secret: str,
+        format: Format = "weft",
+    ) -> Hook:
+        """Tell `url` from now on; an address that begins with `mailto:` is told by mail."""
+        if url.startswith(SCHEME):
+            format = "mail"
+        self._check(url, format)
         if len(self._hooks) >= MOST_HOOKS:
             raise InvalidConfig(f"there are {MOST_HOOKS} webhooks already", hint="remove one")
         seq = self._driver.seq if self._driver is not None else 0
         secret = secret or secrets.token_urlsafe(32)
-        hook = Hook(secrets.token_hex(4), url, secret, tenant, states, time.time(), seq)
+        hook = Hook(secrets.token_hex(4), url, secret, tenant, states, time.time(), seq, format)
         self._keep({**self._hooks, hook.id: hook})
         self._begin(hook.id)
         return hook
@@ -111,11 +130,10 @@ class Hooks:
             self._hooks[name] = replace(hook, seq=seq)
 
     async def _tell(self, hook: Hook, seq: int, at: float, change: Change) -> None:
-        body = json.dumps({"id": seq, "at": at, **change.body()}).encode()
         pause = self._pause_s
         for attempt in range(1, TRIES + 1):
             loop = asyncio.get_running_loop()
-            why = await loop.run_in_executor(self._threads, send, hook, seq, body)
+            why = await loop.run_in_executor(self._threads, self._send, hook, seq, at, change)
             if not why:
                 break
             log.warning("webhook=%s event=%d try=%d failed: %s", hook.id, seq, attempt, why)
@@ -124,6 +142,28 @@ class Hooks:
                 pause *= 2.0
         self._hooks[hook.id] = replace(self._hooks[hook.id], seq=seq)
         self._keep(self._hooks)
+
+    def _check(self, url: str, format: Format) -> None:
+        if format != "mail":
+            check_url(url)
+            return
+        if not url.startswith(SCHEME):
+            raise InvalidConfig(f"{url[:100]!r} is no mail address", hint="mailto:ann@example.org")
+        addresses(url)
+        if self._mail is None:
+            raise InvalidConfig(
+                "there is no mail server", hint="start the service with --smtp and --mail-from"
+            )
+
+    def _send(self, hook: Hook, seq: int, at: float, change: Change) -> str:
+        if hook.format == "slack":
+            return send(hook, seq, as_slack(change))
+        if hook.format == "weft":
+            return send(hook, seq, as_json(seq, at, change))
+        if self._mail is None:
+            return "the service was started without --smtp"
+        mail = as_mail(seq, at, change, self._mail.sender, addresses(hook.url))
+        return self._mail.send(mail)
 
     def _keep(self, hooks: dict[str, Hook]) -> None:
         if self._path is not None and (hooks or self._path.exists()):
@@ -184,4 +224,6 @@ def _read(path: Path | None, found: Any) -> dict[str, Hook]:
         hooks = [Hook(**{**one, "states": tuple(one["states"])}) for one in found]
     except (TypeError, KeyError) as error:
         raise InvalidConfig(f"{path} does not hold webhooks: {error!r}") from error
+    if bad := [hook.format for hook in hooks if hook.format not in FORMATS]:
+        raise InvalidConfig(f"{path}: a webhook has no known format: {bad[0]!r}")
     return {hook.id: hook for hook in hooks}

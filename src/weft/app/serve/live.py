@@ -19,7 +19,7 @@ from weft.core.model import Job
 from weft.core.ports import Store
 from weft.core.registry import Described, build, find, read_spec
 from weft.core.spec import PartSpec
-from weft.engines.users_file import read_users
+from weft.engines.users_file import find_users, users_of
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.training.learner import Learner
 from weft.runtime.admit import check_job
@@ -31,7 +31,16 @@ from weft.runtime.status import JobStatus, active_words
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
 
-__all__ = ["Driver", "JobRecord", "JobStatus", "Live", "Quotas", "Settings", "active_words"]
+__all__ = [
+    "Driver",
+    "JobRecord",
+    "JobStatus",
+    "Live",
+    "Quotas",
+    "Settings",
+    "active_words",
+    "users_of",
+]
 
 LOG_FILE, QUOTA_FILE = "events.db", "quotas.json"
 
@@ -45,8 +54,9 @@ class Settings:
     `slots` is for the local engine: CPU slots where there are no GPUs, 0 for one a core. `pairs`
     is a file of speeds of jobs beside each other, as `weft profile` writes it. `pass_env` names
     variables of the service's environment that jobs get beside the usual ones. `users` is a file
-    that says which users of this machine tenants' jobs run as. `tls_cert` and `tls_key` are PEM
-    files; with them the service speaks HTTPS.
+    or table that says which users of this machine tenants' jobs run as. `tls_cert` and
+    `tls_key` are PEM files; with them the service speaks HTTPS. `smtp` is the address of a
+    mail server and `mail_from` that of who sends.
     """
 
     engine: str = "local"
@@ -58,9 +68,11 @@ class Settings:
     predictor: str = ""
     pairs: str = ""
     pass_env: tuple[str, ...] = ()
-    users: Path | None = None
+    users: Path | Mapping[str, Any] | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    smtp: str = ""
+    mail_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +115,7 @@ class Live:
             _make_folder(folder)
             self.quotas = read_quotas(folder / QUOTA_FILE)
         self._cluster = Cluster(())
-        self.users = {} if settings.users is None else read_users(settings.users)
+        self.users = find_users(settings.users)
         engine = build_engine(
             self.engine,
             state=folder,

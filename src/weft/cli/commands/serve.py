@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +11,36 @@ import typer
 
 from weft.cli.view.errors import user_errors
 
+USERS = "weft.users"  # a table of users in the file of --config
+
+
+def read_config(context: typer.Context, path: Path | None) -> Path | None:
+    """Let a file's values be the defaults of all options."""
+    if path is not None:
+        with user_errors():
+            from weft.cli.config_file import ConfigFile, defaults_of, options_of
+
+            found = defaults_of(ConfigFile.read(path), options_of(serve))
+            if isinstance(found.get("users"), Mapping):
+                from weft.app.serve.live import users_of
+
+                users_of(found["users"], str(path))
+                context.meta[USERS] = found.pop("users")
+            context.default_map = found
+    return path
+
 
 def serve(
+    context: typer.Context,
+    config: Annotated[  # noqa: ARG001 - read before all others
+        Path | None,
+        typer.Option(
+            help="A file with these options, TOML or YAML; those given here win.",
+            metavar="FILE",
+            callback=read_config,
+            is_eager=True,
+        ),
+    ] = None,
     engine: Annotated[
         str,
         typer.Option(help="Who runs the jobs (`weft list engine`): NAME or NAME:KEY=VALUE,..."),
@@ -32,9 +61,12 @@ def serve(
         str, typer.Option(help="Who tells remaining times to policies that ask.")
     ] = "",
     pairs: Annotated[
-        str,
-        typer.Option(help="Speeds of jobs beside each other, as `weft profile --beside` wrote it."),
-    ] = "",
+        Path | None,
+        typer.Option(
+            help="Speeds of jobs beside each other, as `weft profile --beside` wrote it.",
+            metavar="FILE",
+        ),
+    ] = None,
     pass_env: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,12 +87,37 @@ def serve(
     tls_key: Annotated[
         Path | None, typer.Option(help="The certificate's key (PEM).", metavar="FILE")
     ] = None,
+    smtp: Annotated[
+        str,
+        typer.Option(
+            help="Mail server for notifications: smtp://[USER@]HOST[:PORT], or smtps://.",
+            metavar="URL",
+        ),
+    ] = "",
+    mail_from: Annotated[
+        str, typer.Option(help="Address that mail of the service comes from.", metavar="ADDRESS")
+    ] = "",
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log decisions.")] = False,
+    print_config: Annotated[
+        bool,
+        typer.Option("--print-config", help="Print all options as a file of --config, and leave."),
+    ] = False,
 ) -> None:
     """Run the scheduler service: REST API, events, metrics.
 
     Jobs go on when it ends, and are taken up again when it starts with the same --state.
     """
+    table = context.meta.get(USERS) if users is None else None
+    if print_config:
+        from weft.cli.config_file import NOT_HERE, as_toml
+
+        told = {
+            name: one.absolute() if isinstance(one, Path) else one
+            for name, one in context.params.items()
+            if name not in NOT_HERE
+        }
+        typer.echo(as_toml({**told, "users": told["users"] or table}), nl=False)
+        return
     with user_errors():
         from weft.core.errors import InvalidConfig
 
@@ -87,11 +144,13 @@ def serve(
             named,
             slots,
             predictor,
-            pairs,
+            str(pairs or ""),
             passed,
-            users,
+            users or table,
             tls_cert,
             tls_key,
+            smtp=smtp,
+            mail_from=mail_from,
         )
         run(settings, ready=lambda url: announce(url, settings.state))
 

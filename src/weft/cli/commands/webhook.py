@@ -33,6 +33,7 @@ def list_webhooks(as_json: o.AsJson = False) -> None:
     columns: list[Column[HookAnswer]] = [
         Column("id", lambda row: row.id),
         Column("url", lambda row: row.url, most=60),
+        Column("format", lambda row: row.format, drop=2),
         Column("tenant", lambda row: row.tenant or "(all)"),
         Column("states", lambda row: ", ".join(row.states) or "(all)"),
         Column("created", lambda row: words.moment(row.created), drop=1),
@@ -42,12 +43,21 @@ def list_webhooks(as_json: o.AsJson = False) -> None:
 
 @webhook.command()
 def add(
-    url: Annotated[str, typer.Argument(help="Where to post: http or https.", metavar="URL")],
+    url: Annotated[
+        str,
+        typer.Argument(help="Where to post, http or https; or mailto:ADDRESS,...", metavar="URL"),
+    ],
     tenant: Annotated[str, typer.Option(help="Changes of this tenant's jobs only.")] = "",
     state: Annotated[
         list[str] | None,
         typer.Option("--state", "-s", help="Changes to this state only; may be repeated."),
     ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format", help="weft: signed JSON; slack: a line of chat, as Slack takes it."
+        ),
+    ] = "weft",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The id alone.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
@@ -56,7 +66,7 @@ def add(
     from weft.cli.view.screen import console, print_json
 
     with user_errors():
-        body = {"url": url, "tenant": tenant or None, "states": state or []}
+        body = {"url": url, "tenant": tenant or None, "states": state or [], "format": form}
         made = Client().post(NewHook, "/webhooks", body)
     if as_json:
         print_json(made)
@@ -64,6 +74,9 @@ def add(
         typer.echo(made.id)
     else:
         screen = console()
+        if made.format != "weft":
+            screen.print(f"webhook {made.id}, told as {made.format}", soft_wrap=True)
+            return
         screen.print(f"webhook {made.id}, secret {made.secret}", soft_wrap=True)
         screen.print("keep the secret: it is not shown again", style="dim")
 

@@ -64,9 +64,14 @@ class AskQuotas(Strict):
 
 
 class AskHook(Strict):
-    """Where to tell state changes; without a secret one is made."""
+    """Where to tell state changes; without a secret one is made.
+
+    `format` is `weft` (signed JSON) or `slack` (one line, for Slack and its like); an address that
+    begins with `mailto:` is told by mail.
+    """
 
     url: Annotated[str, Field(min_length=8, max_length=2000)]
+    format: Literal["weft", "slack", "mail"] = "weft"
     tenant: Word | None = None
     states: Annotated[list[StateWord], Field(max_length=9)] = Field(default_factory=list)
     secret: Annotated[str, Field(min_length=16, max_length=200)] | None = None
@@ -127,7 +132,7 @@ async def webhooks(service: Service, who: Admin) -> Json:  # noqa: ARG001
 async def create_webhook(body: AskHook, service: Service, who: Admin) -> Json:  # noqa: ARG001
     """Tell an address of state changes from now on, signed with the secret."""
     states = tuple(dict.fromkeys(body.states))
-    hook = service.hooks.add(body.url, body.tenant or "", states, body.secret or "")
+    hook = service.hooks.add(body.url, body.tenant or "", states, body.secret or "", body.format)
     return Json(NewHook(**_public(hook), secret=hook.secret), status_code=201)
 
 
@@ -145,6 +150,7 @@ def _public(hook: Hook) -> dict[str, Any]:
         "tenant": hook.tenant,
         "states": list(hook.states),
         "created": hook.created,
+        "format": hook.format,
     }
 
 

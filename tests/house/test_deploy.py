@@ -1,0 +1,48 @@
+"""What is in `deploy/` fits the code: options, commands and files that it names are there."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shlex
+from pathlib import Path
+
+from weft.cli.commands.serve import serve
+from weft.cli.config_file import ConfigFile, defaults_of, options_of
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+
+
+def test_the_configuration_to_begin_with_is_valid_also_with_its_examples(tmp_path: Path) -> None:
+    text = (DEPLOY / "weft.toml").read_text()
+    commented = re.compile(r"^# (?=[a-z-]+ = |\[)", re.MULTILINE)
+    whole = re.sub(r'^(host = "127.*)$', "", commented.sub("", text), flags=re.MULTILINE)
+    (tmp_path / "weft.toml").write_text(whole)
+
+    plain = defaults_of(ConfigFile.read(DEPLOY / "weft.toml"), options_of(serve))
+    every = defaults_of(ConfigFile.read(tmp_path / "weft.toml"), options_of(serve))
+
+    assert plain["state"] == "/var/lib/weft"
+    assert set(every) >= {"tls_cert", "smtp", "mail_from", "users", *plain}
+
+
+def test_the_unit_starts_the_service_and_leaves_its_jobs_alone() -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(DEPLOY / "weft.service")
+    _, command, *rest = shlex.split(unit["Service"]["ExecStart"])
+
+    assert command == "serve"
+    assert rest == ["--config", "/etc/weft/weft.toml"]
+    assert unit["Service"]["KillMode"] == "process"
+    assert int(unit["Service"]["LimitNOFILE"]) >= 65536
+
+
+def test_the_image_copies_files_that_are_there() -> None:
+    lines = (DEPLOY / "Containerfile").read_text().splitlines()
+
+    copied = [word for line in lines if line.startswith("COPY") for word in line.split()[1:-1]]
+
+    assert copied
+    assert [word for word in copied if not (ROOT / word).exists()] == []

@@ -1,0 +1,118 @@
+"""State changes told by mail and as lines of chat, over real connections."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.mail_server import Post, mail_server
+from tests.integration.serving import FAST, LIMIT_S, STILL, Running
+from weft.core.errors import InvalidConfig
+from weft.service.mail import MailServer, addresses
+from weft.service.main import Settings
+
+API = "/api/v1"
+
+
+@contextmanager
+def telling(engine: str, **more: Any) -> Iterator[httpx.Client]:
+    service = Running(Settings(engine, port=0, **more))
+    with httpx.Client(base_url=service.begin(), timeout=LIMIT_S, trust_env=False) as client:
+        yield client
+    service.end()
+
+
+def add(client: httpx.Client, **body: object) -> httpx.Response:
+    return client.post(f"{API}/webhooks", json=body)
+
+
+def test_the_end_of_a_job_comes_by_mail_even_if_the_server_was_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WEFT_SMTP_PASSWORD", "hush")
+    with mail_server(Post(busy=1)) as post:
+        smtp = f"smtp://postman@127.0.0.1:{post.port}"
+        with telling(FAST, smtp=smtp, mail_from="weft@gpu1.example") as client:
+            url = "mailto:ann@example.org,bob@example.org"
+            made = add(client, url=url, states=["succeeded"])
+            body = {"id": "one", "name": "résumé", "command": ["x"], "hints": {"duration": 60}}
+            client.post(f"{API}/jobs", json=body)
+            mail = post.mails.get(timeout=LIMIT_S)
+
+    assert made.json()["format"] == "mail"
+    assert mail["Subject"] == "[weft] résumé is succeeded"
+    assert mail["From"] == "weft@gpu1.example"
+    assert mail["To"] == "ann@example.org, bob@example.org"
+    assert "Job      one" in mail.get_content()
+    assert [one.partition(":")[2] for one in post.envelopes[0][1:]] == [
+        "<ann@example.org>", "<bob@example.org>",
+    ]  # fmt: skip
+    assert post.logins[0] == "\0postman\0hush"
+
+
+def test_a_line_of_chat_is_what_slack_takes() -> None:
+    heard: queue.Queue[dict[str, str]] = queue.Queue()
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            heard.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    receiver = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=receiver.serve_forever, daemon=True).start()
+    with telling(STILL) as client:
+        url = f"http://127.0.0.1:{receiver.server_port}/services/x"
+        add(client, url=url, format="slack", states=["cancelled"])
+        client.post(f"{API}/jobs", json={"id": "one", "name": "<b> & co", "command": ["x"]})
+        client.delete(f"{API}/jobs/one")
+        said = heard.get(timeout=LIMIT_S)
+    receiver.shutdown()
+    receiver.server_close()
+
+    assert said == {"text": ":no_entry_sign: *&lt;b&gt; &amp; co* is cancelled (`one`, default)"}
+
+
+def test_what_cannot_be_told_is_refused() -> None:
+    with telling(STILL) as client:
+        no_server = add(client, url="mailto:ann@example.org")
+        wrong = add(client, url="http://127.0.0.1:1/", format="mail")
+        unknown = add(client, url="http://127.0.0.1:1/", format="teams")
+
+    assert (no_server.status_code, wrong.status_code, unknown.status_code) == (422, 422, 422)
+    assert "--smtp" in no_server.json()["hint"]
+    assert "no mail address" in wrong.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("url", "sender"),
+    [
+        ("mail.example", "weft@x.example"),
+        ("http://mail.example", "weft@x.example"),
+        ("smtp://u:secret@mail.example", "weft@x.example"),
+        ("smtp://mail.example:99999999", "weft@x.example"),
+        ("smtp://mail.example", ""),
+        ("smtp://mail.example", "weft"),
+        ("smtp://mail.example", "a@x\r\nBcc: b@y"),
+    ],
+)
+def test_a_mail_server_that_cannot_be_used_is_refused_at_the_start(url: str, sender: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"smtp is|mail-from is"):
+        MailServer.read(url, sender)
+
+
+@pytest.mark.parametrize("url", ["mailto:", "mailto:ann", "mailto:a@x,", "mailto:a@x%0aBcc:b@y"])
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(InvalidConfig, match="is not an address"):
+        addresses(url)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import weft
 from weft.core.cluster import Cluster, Node
 from weft.core.events import Decided, Started, Submitted
+from weft.core.knowledge import NothingLearnt
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId
 from weft.core.report import Report
 from weft.core.state import State
@@ -35,7 +36,7 @@ HINTS = {"server_cpus": 1.0, "worker_cpus": 1.0, "samples": 1.0, "batch": 1.0, "
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Known(NothingLearnt):
     """A training port with the laws of the worked example."""
 
     laws: Mapping[str, tuple[Synchronous | Asynchronous, float]]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from weft.core.cluster import parse_cluster
 from weft.core.events import Decided, Submitted
-from weft.core.knowledge import Knowledge
+from weft.core.knowledge import Knowledge, NothingLearnt
 from weft.core.model import Allocation, Config, Demand, Job, JobId, NodeId, Slice
 from weft.core.report import Report
 from weft.core.state import State
@@ -32,7 +32,7 @@ NOISE = Noise(0.5, 2.0, 128.0)
 LIMITS = Limits(4096.0, 32.0, 256.0)
 
 
-class Told:
+class Told(NothingLearnt):
     """Beliefs in which every known job is the same."""
 
     def __init__(self, most: float = 64.0, unknown: Sequence[str] = ()) -> None:

@@ -13,7 +13,7 @@ from weft.core.about import About
 from weft.core.cluster import Cluster, parse_cluster
 from weft.core.errors import InvalidConfig
 from weft.core.events import Decided, Reported, Started, Submitted
-from weft.core.knowledge import Knowledge
+from weft.core.knowledge import Knowledge, NothingLearnt
 from weft.core.model import (
     Allocation,
     BatchRange,
@@ -48,7 +48,7 @@ BEST = {"j0": Config("b", 1, 4), "j1": Config("a", 1, 2)}
 
 
 @dataclass(frozen=True)
-class Told:
+class Told(NothingLearnt):
     """Beliefs that repeat a matrix."""
 
     matrix: Floats

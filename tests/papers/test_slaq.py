@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import weft
+from weft.core.knowledge import NothingLearnt
 from weft.core.model import Demand, Job, JobId
 from weft.core.report import Report
 from weft.core.table import Floats
@@ -81,7 +82,7 @@ def test_the_reductions_and_that_nothing_is_better() -> None:
 # ---- 5.2 invariants, through the policy
 
 
-class Told:
+class Told(NothingLearnt):
     """A training port that repeats what it was told."""
 
     def __init__(self, known: Mapping[str, Learned]) -> None:

@@ -11,6 +11,7 @@ import pytest
 import weft
 from weft.core.cluster import Cluster, Node
 from weft.core.events import Decided, Submitted
+from weft.core.knowledge import NothingLearnt
 from weft.core.model import Demand, Job, JobId, NodeId
 from weft.core.report import Report
 from weft.core.state import State
@@ -112,7 +113,7 @@ def test_the_knapsack() -> None:
 # ---- the policy
 
 
-class Stated:
+class Stated(NothingLearnt):
     """A training port that repeats ratios it was told."""
 
     def __init__(self, known: Mapping[JobId, Ratios]) -> None:

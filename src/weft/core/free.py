@@ -7,8 +7,10 @@ what you like, `rollback`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft.core.cluster import Cluster
-from weft.core.errors import PlanError
+from weft.core.errors import InvalidConfig, PlanError
 from weft.core.model import EXCLUSIVE, Allocation, Sharing, Slice, Tier
 
 EPS = 1e-9
@@ -122,6 +124,16 @@ class Free:
     def host(self, node: int) -> tuple[float, float]:
         """CPU cores and GB of memory of a node that are not promised."""
         return self._host[node]
+
+    def hosts(self) -> list[tuple[float, float]]:
+        """CPU cores and GB of memory that are not promised, of every node in order."""
+        return list(self._host)
+
+    def set_hosts(self, left: Sequence[tuple[float, float]]) -> None:
+        """As `hosts` gave it: sums of fractions depend on their order, so they are kept."""
+        if len(left) != len(self._host):
+            raise InvalidConfig(f"{len(left)} hosts, but there are {len(self._host)} nodes")
+        self._host = [(cpus, mem_gb) for cpus, mem_gb in left]
 
     def opening(self, kind: str, count: int) -> list[int]:
         """Nodes to open for `count` devices: the one they fit best, else the emptiest first."""

@@ -7,10 +7,11 @@ from what running jobs report.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from weft.core.errors import InvalidConfig
 from weft.core.model import Config, Discipline, Job
 from weft.core.profile import Profile, Sensitivity
 from weft.core.report import Report
@@ -22,7 +23,7 @@ class Knowledge:
     """All that is known of jobs; a part that is None is not known to anybody.
 
     It changes by `observe`, `learn` and `forget` alone, so that the same events lead to the same
-    knowledge. A copy or a pickle of it is a snapshot.
+    knowledge. `save` gives plain values that `load` takes up again, in one of the same parts.
     """
 
     predictor: Predictor | None = None
@@ -47,6 +48,30 @@ class Knowledge:
         if self.predictor is not None:
             self.predictor.learn(job, ran)
 
+    def save(self) -> dict[str, Any]:
+        """What has been learnt, as values that JSON has."""
+        return {name: part.save() for name, part in self._parts()}
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Take up what `save` gave; for a Knowledge that has learnt nothing yet."""
+        parts = dict(self._parts())
+        if parts.keys() != saved.keys():
+            raise InvalidConfig(
+                f"knowledge of {', '.join(saved) or 'nothing'} was saved; "
+                f"this scheduler has {', '.join(parts) or 'none'}"
+            )
+        for name, part in parts.items():
+            part.load(saved[name])
+
+    def _parts(self) -> list[tuple[str, Learning]]:
+        parts: tuple[tuple[str, Learning | None], ...] = (
+            ("predictor", self.predictor),
+            ("beliefs", self.beliefs),
+            ("colocation", self.colocation),
+            ("training", self.training),
+        )
+        return [(name, part) for name, part in parts if part is not None]
+
 
 @dataclass(frozen=True, slots=True)
 class Asks:
@@ -60,7 +85,32 @@ class Asks:
     hint: str = ""
 
 
-class Predictor(Protocol):
+class Learning(Protocol):
+    """What every part of the knowledge can do: be kept in plain values, and taken up again."""
+
+    def save(self) -> Any:
+        """What has been learnt, as values that JSON has; what follows from it may be left out."""
+        ...
+
+    def load(self, saved: Any) -> None:
+        """Take up what `save` gave."""
+        ...
+
+
+class NothingLearnt:
+    """A part that is the same whatever happens: there is nothing to save."""
+
+    __slots__ = ()
+
+    def save(self) -> Any:
+        """Nothing."""
+        return None
+
+    def load(self, saved: Any) -> None:
+        """Nothing."""
+
+
+class Predictor(Learning, Protocol):
     """How long jobs will still take, as far as anybody can know."""
 
     @property
@@ -82,7 +132,7 @@ class Predictor(Protocol):
         ...
 
 
-class Beliefs(Protocol):
+class Beliefs(Learning, Protocol):
     """What the scheduler believes about speeds, from what jobs reported of themselves."""
 
     def observe(self, job: Job, kind: str, report: Report) -> None:
@@ -130,7 +180,7 @@ class Beliefs(Protocol):
         ...
 
 
-class Colocation(Protocol):
+class Colocation(Learning, Protocol):
     """What the scheduler believes about jobs that share devices."""
 
     def profile(self, job: Job) -> Profile:
@@ -209,7 +259,7 @@ class LossSoFar(Protocol):
     def law(self) -> Callable[[Any], Any] | None: ...  # noqa: D102
 
 
-class Training(Protocol):
+class Training(Learning, Protocol):
     """What the scheduler believes of trainings by workers and servers, and of falling losses."""
 
     def observe(self, job: Job, kind: str, report: Report) -> None:

@@ -7,14 +7,14 @@ out what comes back.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from weft.core.about import Controls
 from weft.core.actions import Action, Wake
 from weft.core.cluster import Cluster
+from weft.core.columns import pack_floats, unpack_floats
 from weft.core.errors import PlanError
 from weft.core.events import (
     Cancelled,
@@ -31,15 +31,17 @@ from weft.core.events import (
 )
 from weft.core.free import EPS
 from weft.core.knowledge import Knowledge
-from weft.core.model import Allocation, Discipline, JobId, Tier
+from weft.core.model import Allocation, Discipline, Job, JobId, Tier
 from weft.core.plan import Plan
 from weft.core.policy import Policy
+from weft.core.saved_state import SavedScheduler, load_state, save_state
 from weft.core.state import State
 from weft.core.table import Column, Floats
 from weft.core.view import View
 
 SHARED = Controls.SHARE | Controls.TIER
 Journal = Callable[[float, Event], None]
+ENDED_KEPT = 2_000  # jobs that left, for those who ask what was lately
 QUIET = (Started, Stopped, Reported, Saved, Noticed)  # after these there is nothing to decide
 
 
@@ -116,13 +118,17 @@ class Scheduler:
             self._observe(event)
         return actions
 
-    def remember(self) -> tuple[object, ...]:
-        """All that a log would bring back, to be pickled; the policy's memory is not part."""
-        return (self.state, self.knowledge, self._history, self._learned)
+    def save(self) -> SavedScheduler:
+        """All that a log would bring back, as it is now; the policy's memory is not part."""
+        history = pack_floats(self._history.values)
+        return SavedScheduler(save_state(self.state), self.knowledge.save(), history)
 
-    def restore(self, kept: tuple[Any, ...]) -> None:
-        """Take up where `remember` was called."""
-        self.state, self.knowledge, self._history, self._learned = kept
+    def load(self, saved: SavedScheduler, jobs: Mapping[JobId, Job]) -> None:
+        """Take up where `save` was called, with active `jobs` by name; nothing was taken in yet."""
+        self.state = load_state(saved.state, jobs)
+        self.knowledge.load(saved.knowledge)
+        self._history = _Growing(unpack_floats(saved.history))
+        self._learned = len(self.state.ended)
 
     def use(self, policy: Policy) -> None:
         """Decide by another policy from now on; it starts without memory."""
@@ -273,15 +279,17 @@ class Scheduler:
             if one.finished:
                 self._history.append(one.service)
                 self.knowledge.learn(one.job, one.ran)
+        if len(ended) > 2 * ENDED_KEPT:
+            del ended[:-ENDED_KEPT]
         self._learned = len(ended)
 
 
 class _Growing:
     """A float column that grows at the end."""
 
-    def __init__(self) -> None:
-        self._cells: Floats = np.zeros(64)
-        self._size = 0
+    def __init__(self, values: Floats | None = None) -> None:
+        self._cells: Floats = np.zeros(64) if values is None or not len(values) else values.copy()
+        self._size = 0 if values is None else len(values)
 
     @property
     def values(self) -> Floats:

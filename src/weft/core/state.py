@@ -60,7 +60,7 @@ class State:
         self.wake_at: float | None = None
         self.ended: list[Ended] = []
         self.reports: dict[JobId, Reported] = {}
-        self._vacating = Vacating()
+        self.vacating = Vacating()
         self.story = Story()
 
     def fold(self, now: float, event: Event) -> list[Action]:
@@ -108,7 +108,7 @@ class State:
 
     def expects(self, job: JobId, attempt: int) -> bool:
         """Whether news of this attempt still matters: it is promised devices, or leaving them."""
-        return self._current(job, attempt) is not None or (job, attempt) in self._vacating
+        return self._current(job, attempt) is not None or (job, attempt) in self.vacating
 
     def leaving(self, job: JobId, attempt: int) -> bool:
         """Whether this attempt was asked to give its devices back and has not yet."""
@@ -119,12 +119,12 @@ class State:
 
         What a driver repeats when it cannot know which actions were carried out.
         """
-        wishes: list[Start | Stop] = [Stop(*one) for one in self._vacating.leaving()]
+        wishes: list[Start | Stop] = [Stop(*one) for one in self.vacating.leaving()]
         table = self.table
         for row in range(len(table)):
             job, on = table.jobs[row], table.allocations[row]
             starting = table.get(row, Column.STAGE) == Stage.STARTING
-            if on is not None and starting and not self._vacating.holds(job.id):
+            if on is not None and starting and not self.vacating.holds(job.id):
                 wishes.append(Start(job, on, int(table.get(row, Column.ATTEMPT))))
         return wishes
 
@@ -156,14 +156,14 @@ class State:
         self.table.meters_on(row, now, on.gpus * on.sharing.share)
 
     def _stopped(self, now: float, job: JobId, attempt: int) -> list[Action]:
-        if (job, attempt) not in self._vacating:
+        if (job, attempt) not in self.vacating:
             return []
         if job in self.table:
             row = self.table.row(job)
             self.table.meters_off(row, now)
             if self.table.allocations[row] is None:
                 self.table.set(row, Column.STAGE, Stage.PENDING)
-        return [*self._vacating.left(job, attempt)]
+        return [*self.vacating.left(job, attempt)]
 
     def _failed(self, now: float, job: JobId, attempt: int, *, retry: bool) -> list[Action]:
         if not retry:
@@ -242,7 +242,7 @@ class State:
         self.table.set(row, Column.HELD, to.gpus)
         self.table.set(row, Column.STAGE, Stage.STARTING)
         start = Start(self.table.jobs[row], to, attempt)
-        return [] if self._vacating and self._vacating.hold(start) else [start]
+        return [] if self.vacating and self.vacating.hold(start) else [start]
 
     def _take_away(self, job: JobId) -> list[Action]:
         row = self.table.row(job)
@@ -253,11 +253,11 @@ class State:
         self.free.give(was)
         self.table.allocations[row] = None
         self.table.set(row, Column.HELD, 0.0)
-        if self._vacating.drop(job):
+        if self.vacating.drop(job):
             self.table.set(row, Column.STAGE, Stage.PENDING)
             return []
         self.table.set(row, Column.STAGE, Stage.STOPPING)
-        self._vacating.leave(job, attempt, was)
+        self.vacating.leave(job, attempt, was)
         return [Stop(job, attempt)]
 
     def _change(self, now: float, row: int, to: Allocation) -> list[Action]:
@@ -267,8 +267,8 @@ class State:
         self.free.take(to)
         self.table.allocations[row] = to
         self.table.set(row, Column.HELD, to.gpus)
-        if self._vacating.holds(job.id):
-            self._vacating.replace(Start(job, to, attempt))
+        if self.vacating.holds(job.id):
+            self.vacating.replace(Start(job, to, attempt))
             return []
         if self.table.get(row, Column.STAGE) == Stage.RUNNING:
             self.table.meters_off(row, now)
@@ -292,16 +292,16 @@ class State:
             self._vacate(now, row)
             self._remove(now, job, finished=finished)
             return []
-        if (job, attempt) not in self._vacating:
+        if (job, attempt) not in self.vacating:
             return []
         # It ended before the stop that was asked of it took effect.
         if job in self.table:
-            self._vacating.drop(job)
+            self.vacating.drop(job)
             row = self.table.row(job)
             if (on := self.table.allocations[row]) is not None:
                 self.free.give(on)
             self._remove(now, job, finished=finished)
-        return [*self._vacating.left(job, attempt)]
+        return [*self.vacating.left(job, attempt)]
 
     def _vacate(self, now: float, row: int) -> None:
         on = self.table.allocations[row]

@@ -7,13 +7,14 @@ column is a contiguous view. Columns are read-only to policies.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import compress
 from typing import NewType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Job, JobId, Stage
 
 Floats = NDArray[np.float64]
@@ -164,6 +165,23 @@ class Table:
         del self.jobs[row]
         del self.allocations[row]
         self.size = n - 1
+
+    @classmethod
+    def of(cls, cells: Floats, jobs: Sequence[Job], held: Sequence[Allocation | None]) -> Table:
+        """A table of these cells, with the job and the allocation of each row."""
+        if cells.shape != (len(COLUMNS), len(jobs)) or len(held) != len(jobs):
+            raise InvalidConfig(f"{cells.shape} cells are not those of {len(jobs)} jobs")
+        table = cls(max(len(jobs), 1))
+        table.size = len(jobs)
+        table._cells[:, : table.size] = cells
+        table.jobs, table.allocations = list(jobs), list(held)
+        table._row_of_seq = table.seq.astype(np.int64).tolist()
+        table._known = None
+        return table
+
+    def cells(self) -> Floats:
+        """A copy of all columns, in the order of COLUMNS."""
+        return self._cells[:, : self.size].copy()
 
     def get(self, row: int, which: ColumnNumber) -> float:
         """One cell."""

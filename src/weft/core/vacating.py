@@ -33,6 +33,14 @@ class Vacating:
         """Attempts that were asked to go and have not gone yet."""
         return [*self._leaving]
 
+    def holders(self) -> dict[tuple[JobId, int], Allocation]:
+        """The same with what they still hold."""
+        return dict(self._leaving)
+
+    def held(self) -> list[Start]:
+        """Starts that are held back, in the order they were asked for."""
+        return [*self._held.values()]
+
     def leave(self, job: JobId, attempt: int, on: Allocation) -> None:
         """An attempt has been asked to go."""
         self._leaving[job, attempt] = on

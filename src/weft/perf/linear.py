@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from weft.core.knowledge import NothingLearnt
 from weft.core.model import Config, Job
 from weft.core.report import Report
 from weft.core.table import Column, Floats, Rows, Table
 from weft.perf.restart import restart_s
 
 
-class LinearBeliefs:
+class LinearBeliefs(NothingLearnt):
     """What a scheduler must assume of a plain trace, and what its replay makes true."""
 
     def observe(self, job: Job, kind: str, report: Report) -> None:

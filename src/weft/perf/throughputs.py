@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.errors import InvalidConfig, did_you_mean
+from weft.core.knowledge import NothingLearnt
 from weft.core.model import Allocation, Config, Job
 from weft.core.ports import Agent, Pace
 from weft.core.report import Report
@@ -136,7 +137,7 @@ class Stepping:
         return self._pace
 
 
-class ThroughputBeliefs:
+class ThroughputBeliefs(NothingLearnt):
     """The table itself as what the scheduler believes: Gavel's simulator knows all speeds."""
 
     def __init__(self, table: Throughputs) -> None:

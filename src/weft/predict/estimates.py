@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from weft.core.columns import pack_floats, unpack_floats
 from weft.core.model import Job
 from weft.core.table import Floats, Table
 
@@ -16,6 +18,14 @@ class Estimates:
     def __init__(self, estimate: Callable[[Job], float]) -> None:
         self._estimate = estimate
         self._known: Floats = np.full(64, np.nan)
+
+    def save(self) -> Any:
+        """The estimates that were made."""
+        return pack_floats(self._known)
+
+    def load(self, saved: Any) -> None:
+        """Take up what `save` gave."""
+        self._known = unpack_floats(saved)
 
     def remaining(self, table: Table, now: float) -> Floats:
         """Estimated length less time executed, never below zero."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from weft.core.knowledge import Asks
+from weft.core.knowledge import Asks, NothingLearnt
 from weft.core.model import Job
 from weft.core.table import Floats, Table
 from weft.predict.estimates import Estimates
@@ -16,7 +16,7 @@ def _hint(job: Job) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Hinted:
+class Hinted(NothingLearnt):
     """Trusts the submitter; a job without a hint may take for ever."""
 
     _estimates: Estimates = field(

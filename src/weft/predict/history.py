@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from weft.core.knowledge import Asks
 from weft.core.model import Job
@@ -55,6 +56,18 @@ class History:
         for key in _keys(job):
             count, total = self._sums.get(key, (0, 0.0))
             self._sums[key] = (count + 1, total + math.log(max(ran, 1.0)))
+
+    def save(self) -> Any:
+        """The sums of each group, and the estimates that were made by them."""
+        sums = [[list(key), count, total] for key, (count, total) in self._sums.items()]
+        return {"sums": sums, "estimates": self._estimates and self._estimates.save()}
+
+    def load(self, saved: Any) -> None:
+        """Take up what `save` gave."""
+        self._sums = {tuple(key): (count, total) for key, count, total in saved["sums"]}
+        if saved["estimates"] is not None:
+            self._estimates = Estimates(self._estimate)
+            self._estimates.load(saved["estimates"])
 
     def _estimate(self, job: Job) -> float:
         for key in _keys(job):

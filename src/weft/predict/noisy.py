@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from weft.core.errors import InvalidConfig
-from weft.core.knowledge import Asks
+from weft.core.knowledge import Asks, NothingLearnt
 from weft.core.model import Job
 from weft.core.table import Floats, Table
 from weft.predict.oracle import Remaining
 
 
 @dataclass(frozen=True, slots=True)
-class Noisy:
+class Noisy(NothingLearnt):
     """Each job's total length is off by its own factor, log-normal with this `sigma`.
 
     A job that outlives its estimate is thought to be about to end.

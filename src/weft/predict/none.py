@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.knowledge import Asks
+from weft.core.knowledge import Asks, NothingLearnt
 from weft.core.model import Job
 from weft.core.table import Floats, Table
 
 
 @dataclass(frozen=True, slots=True)
-class NoPredictor:
+class NoPredictor(NothingLearnt):
     """Knows nothing: every job may take for ever."""
 
     label = "none"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from weft.core.knowledge import Asks
+from weft.core.knowledge import Asks, NothingLearnt
 from weft.core.model import Job
 from weft.core.table import Floats, Table
 
@@ -13,7 +13,7 @@ Remaining = Callable[[Floats, float], Floats]
 
 
 @dataclass(frozen=True, slots=True)
-class Oracle:
+class Oracle(NothingLearnt):
     """Knows every job's remaining seconds exactly."""
 
     truth: Remaining = field(metadata={"settable": False})

@@ -57,7 +57,7 @@ from weft.runtime.decision import Decisions
 from weft.runtime.follow import follow
 from weft.runtime.ledger import Ledger
 from weft.runtime.log_failure import Unwritten, append, read_again, save
-from weft.runtime.recover import FIFO, freeze_all, reconcile, recover
+from weft.runtime.recover import FIFO, freeze, reconcile, recover
 from weft.runtime.requests import act
 from weft.runtime.status import JobStatus, status_of
 
@@ -335,7 +335,7 @@ class Driver:
     def _save(self, pause_s: float = 0.0) -> Coroutine[None, None, None]:
         """Freeze this moment, between two turns; the fewer the more jobs there ever were."""
         self._snapshot_at = self.seq + max(self._every, len(self.ledger.jobs) // 4)
-        return save(self.store, self.seq, freeze_all(self._known), pause_s)
+        return save(self.store, self.seq, freeze(self._known), pause_s)
 
     # ---- action
 

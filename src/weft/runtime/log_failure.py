@@ -50,15 +50,14 @@ async def read_again(store: Store, make: Callable[[], Scheduler]) -> Recovered:
     return known
 
 
-async def save(store: Store, seq: int, frozen: Frozen | None, pause_s: float) -> None:
+async def save(store: Store, seq: int, frozen: Frozen, pause_s: float) -> None:
     """Keep a snapshot; one that cannot be written is only a slower next start."""
-    if frozen is None:
-        return
     parts = []
     for part in frozen.parts():
         parts.append(part)
         await asyncio.sleep(pause_s)
     try:
-        await asyncio.to_thread(store.save, seq, frozen.whole(parts))
+        whole = await asyncio.to_thread(frozen.whole, parts)
+        await asyncio.to_thread(store.save, seq, whole)
     except WeftError as error:
         log.warning("snapshot=%d not written: %s", seq, error.what)

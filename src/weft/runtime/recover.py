@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import logging
-import pickle
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from weft.core.actions import Start, Stop
 from weft.core.cluster import Node
+from weft.core.codec import decode, encode
+from weft.core.errors import WeftError
 from weft.core.events import Event, Failed, NodeDown, NodeUp, PolicyChanged, Stopped
 from weft.core.model import JobId, NodeId, Stage
 from weft.core.ports import Store
+from weft.core.saved_state import Held, SavedScheduler, SavedState
 from weft.core.scheduler import Scheduler
 from weft.core.spec import PartSpec
 from weft.core.table import Column
-from weft.runtime.ledger import Ledger
-from weft.runtime.snapshot import Frozen, freeze, thaw
+from weft.runtime.ledger import JobRecord, Ledger
+from weft.runtime.snapshot import DamagedSnapshot, Frozen, Thawed, thaw
 
 log = logging.getLogger(__name__)
 
@@ -76,14 +78,33 @@ def recover(store: Store, make: Callable[[], Scheduler]) -> Recovered:
     return back
 
 
-def freeze_all(back: Recovered) -> Frozen | None:
-    """Everything up to now; None if some part of it cannot be written."""
-    rest = (back.scheduler.remember(), back.drained, back.policy, back.at)
-    try:
-        return freeze(back.ledger, rest)
-    except (pickle.PicklingError, TypeError, AttributeError) as error:
-        log.warning("no snapshot: %s; the next start reads the whole log", error)
-        return None
+def freeze(back: Recovered) -> Frozen:
+    """Everything up to now."""
+    saved = back.scheduler.save()
+    head = {
+        "numbers": saved.state.numbers,
+        "knowledge": saved.knowledge,
+        "history": saved.history,
+        "drained": sorted(back.drained),
+        "policy": encode(back.policy),
+        "at": back.at,
+    }
+    promised = [Held(job, on, n) for (job, n), on in back.ledger.promised().items()]
+    records = [*back.ledger.jobs.values()]
+    return Frozen(head, {**saved.state.tables, "promised": promised, "records": records})
+
+
+def melt(thawed: Thawed, seq: int, scheduler: Scheduler) -> Recovered:
+    """What was frozen at `seq`, in a scheduler that has taken in nothing yet."""
+    head, tables = thawed.head, thawed.tables
+    records: dict[JobId, JobRecord] = {one.job.id: one for one in tables["records"]}
+    promised = {(one.job, one.attempt): one.on for one in tables["promised"]}
+    saved = SavedState(head["numbers"], tables)
+    jobs = {name: one.job for name, one in records.items()}
+    scheduler.load(SavedScheduler(saved, head["knowledge"], head["history"]), jobs)
+    drained = {NodeId(node) for node in head["drained"]}
+    policy: PartSpec = decode(PartSpec, head["policy"])
+    return Recovered(scheduler, Ledger(records, promised), drained, policy, seq, head["at"])
 
 
 def reconcile(
@@ -118,14 +139,11 @@ def _from_snapshot(store: Store, make: Callable[[], Scheduler]) -> Recovered | N
         return None
     seq, data = found
     try:
-        found_back = thaw(data)
-        if found_back is None:
-            log.info("snapshot=%d is of another version; reading the whole log", seq)
-            return None
-        ledger, (remembered, drained, policy, at) = found_back
-        scheduler = make()
-        scheduler.restore(remembered)
-    except Exception as error:  # unpickling raises anything; the log has it all
-        log.warning("snapshot=%d cannot be read (%r); reading the whole log", seq, error)
+        thawed = thaw(data)
+        if thawed.current:
+            return melt(thawed, seq, make())
+    except (DamagedSnapshot, KeyError, TypeError, ValueError, WeftError) as error:
+        log.warning("snapshot=%d cannot be used (%s); reading the whole log", seq, error)
         return None
-    return Recovered(scheduler, ledger, drained, policy, seq, at)
+    log.info("snapshot=%d is of another version; reading the whole log", seq)
+    return None

@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.core.cluster import Cluster, parse_cluster
 from weft.core.events import Submitted
-from weft.core.knowledge import Asks, Knowledge
+from weft.core.knowledge import Asks, Knowledge, NothingLearnt
 from weft.core.model import Demand, Job, JobId
 from weft.core.state import State
 from weft.core.table import Floats, Table
@@ -61,7 +61,7 @@ def knowing(view: View, **parts: Any) -> View:
     return replace(view, knowledge=replace(view.knowledge, **parts))
 
 
-class Told:
+class Told(NothingLearnt):
     """A predictor that repeats what it was told, by order of submission."""
 
     label = "told"

@@ -24,7 +24,7 @@ from weft.core.events import (
     Submitted,
     Woken,
 )
-from weft.core.knowledge import Asks, Knowledge
+from weft.core.knowledge import Asks, Knowledge, NothingLearnt
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.plan import Plan
 from weft.core.report import Report
@@ -56,7 +56,7 @@ class Diary:
 
 
 @dataclass
-class Pupil:
+class Pupil(NothingLearnt):
     """A predictor that notes what it is told."""
 
     label: str = "pupil"

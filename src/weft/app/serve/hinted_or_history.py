@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from weft.core.knowledge import Asks
@@ -27,6 +29,14 @@ class HintedOrAlike:
         if np.isfinite(told).all():
             return told
         return np.where(np.isfinite(told), told, self._history.remaining(table, now))
+
+    def save(self) -> Any:
+        """What finished jobs took."""
+        return self._history.save()
+
+    def load(self, saved: Any) -> None:
+        """Take up what `save` gave."""
+        self._history.load(saved)
 
     def learn(self, job: Job, ran: float) -> None:
         """A job finished."""

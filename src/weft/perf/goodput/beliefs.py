@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -71,6 +72,33 @@ class FittedBeliefs:
     def forget(self, job: Job) -> None:
         """A job has left."""
         self._known.pop(job.id, None)
+
+    def save(self) -> Any:
+        """What every running job has measured; the curves follow from it."""
+        return {
+            job: {
+                "profiles": {kind: one.save() for kind, one in belief.profiles.items()},
+                "mixed": belief.mixed.save(),
+                "noise": list(belief.noise),
+                "batch": belief.batch,
+                "most": belief.most,
+                "version": belief.version,
+            }
+            for job, belief in self._known.items()
+        }
+
+    def load(self, saved: Any) -> None:
+        """Take up what `save` gave."""
+        for job, one in saved.items():
+            sqr, var = one["noise"]
+            self._known[JobId(job)] = Belief(
+                {kind: Profile().load(told) for kind, told in one["profiles"].items()},
+                Profile(0.0, self._mixed_fit).load(one["mixed"]),
+                (sqr, var),
+                one["batch"],
+                one["most"],
+                one["version"],
+            )
 
     def most_run(self, table: Table) -> Floats:
         """The most replicas each row has run with."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from weft.perf.goodput.fit import Row, fit
 from weft.perf.goodput.model import StepTime
@@ -45,6 +46,25 @@ class Profile:
         if self._stale or self._times is None:
             self._times, self._stale = self.fitted(self.rows.values()), False
         return self._times
+
+    def save(self) -> Any:
+        """All of it as plain values."""
+        return {
+            "rows": [list(row) for row in self.rows.values()],
+            "version": self.version,
+            "times": self._times and [float(one) for one in self._times],
+            "stale": self._stale,
+            "told": sorted(map(list, self._told)),
+        }
+
+    def load(self, saved: Any) -> Profile:
+        """Take up what `save` gave."""
+        rows = [Row(*row) for row in saved["rows"]]
+        self.rows = {row[:3]: row for row in rows}
+        self._times = saved["times"] and StepTime(*saved["times"])
+        self.version, self._stale = saved["version"], saved["stale"]
+        self._told = {(what, number) for what, number in saved["told"]}
+        return self
 
     def _foretold(self, row: Row) -> bool:
         if self._times is None or self._stale:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from weft.core.model import Discipline, Job, JobId, Tier
 from weft.core.ports import Resident
@@ -146,6 +147,14 @@ class Colocated:
     def pace(self, job: Job) -> float | None:
         """What a job last measured of its speed beside its neighbours."""
         return self._paces.get(job.id)
+
+    def save(self) -> Any:
+        """The paces that running jobs measured; profiles follow from the jobs."""
+        return dict(self._paces)
+
+    def load(self, saved: Any) -> None:
+        """Take up what `save` gave."""
+        self._paces.update({JobId(job): pace for job, pace in saved.items()})
 
     def forget(self, job: Job) -> None:
         """Nothing more will be asked of it."""

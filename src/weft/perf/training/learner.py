@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -29,6 +30,11 @@ from weft.perf.training.servers import (
 HISTORY = 60  # points; older ones weigh nothing any more
 PROBES, LARGEST_PROBE = 8, 10
 ANYWHERE = Cluster(())
+LAWS = {law.__name__: law for law in (Sublinear, Linear)}
+TOLD = (
+    *("iterations", "losses", "epochs", "recent", "largest", "gpu_s", "steps"),
+    *("reports", "fit_at"),
+)
 
 
 @dataclass(slots=True)
@@ -100,6 +106,31 @@ class Learner:
         """A job has left."""
         self._heard.pop(job.id, None)
         self._smoothed.pop(job.id, None)
+
+    def save(self) -> Any:
+        """What every running job has told, and the law of its loss; the rest follows from it."""
+        heard = {
+            job: {
+                **{name: getattr(one, name) for name in TOLD},
+                "speeds": [[*at, speed] for at, speed in one.speeds.items()],
+                "law": one.law and [type(one.law).__name__, *astuple(one.law)],
+            }
+            for job, one in self._heard.items()
+        }
+        smoothed = {job: list(astuple(one)) for job, one in self._smoothed.items()}
+        return {"heard": heard, "smoothed": smoothed}
+
+    def load(self, saved: Any) -> None:
+        """Take up what `save` gave."""
+        for job, one in saved["smoothed"].items():
+            self._smoothed[JobId(job)] = Smoothed(*one)
+        for job, told in saved["heard"].items():
+            heard = Heard(**{name: told[name] for name in TOLD})
+            heard.speeds = {(servers, workers): speed for servers, workers, speed in told["speeds"]}
+            if told["law"]:
+                family, *numbers = told["law"]
+                heard.law = LAWS[family](*numbers)
+            self._heard[JobId(job)] = heard
 
     def ratios(self, job: Job) -> Ratios | None:
         """By the layers, their overlap measured at what was asked for, no task beside another."""

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
-from tests.integration.serving import LIMIT_S, serving
+from tests.integration.serving import LIMIT_S, Running, serving
+from weft.app.serve.live import Live
+from weft.app.state.backup import make_backup, restore_backup
+from weft.core.errors import InvalidConfig
+from weft.service.main import Settings
 
 API = "/api/v1"
 LOCAL = "local:slots=4,warm=false,cpu=true,name=here"
@@ -109,3 +116,54 @@ def test_a_job_that_cannot_run_here_is_refused_in_words(tmp_path: Path) -> None:
                 answer = client.post(API + path, json=body)
                 assert answer.status_code == 422
                 assert said in answer.json()["error"]
+
+
+def start(folder: Path) -> None:
+    async def go() -> None:
+        await Live(Settings(engine=LOCAL, state=folder)).open()
+
+    asyncio.run(go())
+
+
+def running_pid(folder: Path) -> int:
+    found: int = json.loads((folder / "claim.json").read_text())["pid"]
+    return found
+
+
+def test_a_running_job_is_not_killed_by_a_service_whose_log_is_gone_or_old(tmp_path: Path) -> None:
+    state_folder, copy = tmp_path / "state", tmp_path / "copy"
+    with serving(LOCAL, state_folder) as client:
+        first = submit(client, command=["true"], workdir=str(tmp_path))
+        until(lambda: state(client, first) == "succeeded")
+        make_backup(state_folder, copy)
+        job = submit(client, command=["sleep", "1000"], workdir=str(tmp_path))
+        until(lambda: state(client, job) == "running")
+    agent = running_pid(state_folder / "jobs" / job / "1")
+    away = tmp_path / "away"
+    away.mkdir()
+
+    log = state_folder / "events.db"
+    log.write_bytes(b"rust" + log.read_bytes()[4:])
+    with pytest.raises(InvalidConfig, match="cannot be read"):
+        start(state_folder)
+    for path in state_folder.glob("events.db*"):
+        path.rename(away / path.name)
+    with pytest.raises(InvalidConfig, match="missing, but"):
+        start(state_folder)
+    restore_backup(copy, state_folder)
+    with pytest.raises(InvalidConfig, match=f"does not know what runs here: {job}"):
+        start(state_folder)
+
+    assert alive(agent)
+    settings = Settings(engine=LOCAL, state=state_folder, port=0, end_unknown=True)
+    service = Running(settings)
+    service.begin()
+    until(lambda: not alive(agent))
+    service.end()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -32,9 +32,15 @@ def event_line(at: float, event: Event) -> str:
 
 
 def read_event(line: str) -> tuple[float, Event]:
-    """What `event_line` wrote."""
-    record = json.loads(line)
-    at, name = record.pop("at"), record.pop("event")
+    """What `event_line` wrote; InvalidConfig for anything else."""
+    try:
+        return _read_event(json.loads(line))
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InvalidConfig(f"{line[:200]!r} is no event: {error!r}") from error
+
+
+def _read_event(record: dict[str, Any]) -> tuple[float, Event]:
+    at, name = float(record.pop("at")), record.pop("event")
     if name not in _BY_NAME:
         raise InvalidConfig(f"no event is called {name!r}", hint="the log is of a newer version?")
     for gone in RETIRED.get(name, ()):
@@ -92,7 +98,18 @@ def decode(kind: Any, data: Any) -> Any:  # noqa: PLR0911 - one return a type
         return {_key(args[0], key): decode(args[1], item) for key, item in data.items()}
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(data)
-    return float(data) if kind is float else data
+    return _scalar(kind, data)
+
+
+def _scalar(kind: Any, data: Any) -> Any:
+    """A number, text or truth of exactly the type that was promised."""
+    if kind is float and not isinstance(data, bool):
+        return float(data)
+    if kind is int and isinstance(data, float) and data.is_integer():
+        return int(data)
+    if (kind in (int, bool, str) and type(data) is not kind) or kind is float:
+        raise TypeError(f"{data!r} is not of type {kind.__name__}")
+    return data
 
 
 def _items(args: tuple[Any, ...], data: list[Any]) -> Iterator[Any]:

@@ -6,6 +6,7 @@ WeftError
 ├── TraceError       a workload file that cannot be read, with file, line and column
 ├── PlanError        a policy returned a plan that cannot be carried out: a bug in the policy
 ├── StateError       an event that cannot follow from those before it, with the job's story
+├── UnreadableEvent  an event that the log refuses: it could not be read back
 └── EngineError      an engine could not do what it was asked
 
 The first three are the user's to mend (exit code 2); the others are ours (exit code 1).
@@ -72,6 +73,10 @@ class PlanError(WeftError):
 
 class StateError(WeftError):
     """An event that the state machine cannot take in; carries the last events of its job."""
+
+
+class UnreadableEvent(WeftError):  # noqa: N818
+    """An event that would not come back from the log as it is, so it is not written."""
 
 
 class EngineError(WeftError):

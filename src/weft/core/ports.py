@@ -135,6 +135,10 @@ class Engine(Protocol):
         """Raise InvalidConfig for a job that this engine can never run."""
         ...
 
+    def running(self) -> set[tuple[JobId, int]]:
+        """Attempts that may have processes; asked before `adopt`, which ends all but its own."""
+        ...
+
     async def adopt(self, attempts: Collection[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
         """Take up these attempts after a restart and end every other one; which are known.
 
@@ -179,11 +183,29 @@ class Store(Protocol):
     """
 
     def append(self, events: Sequence[tuple[float, Event]]) -> int:
-        """Keep `(at, event)` pairs, all or none; durable on return. The last one's number."""
+        """Keep `(at, event)` pairs, all or none; durable on return. The last one's number.
+
+        Raises UnreadableEvent for one that could not be read back.
+        """
         ...
 
     def since(self, seq: int, limit: int | None = None) -> list[tuple[int, float, Event]]:
-        """Events after number `seq`, oldest first, as `(seq, at, event)`; 0 is before all."""
+        """Events after number `seq`, oldest first, as `(seq, at, event)`; 0 is before all.
+
+        A row that cannot be read is set aside and passed over. Empty only at the end.
+        """
+        ...
+
+    def last(self) -> int:
+        """The number of the last event that was ever appended."""
+        ...
+
+    def set_aside(self, seq: int, why: str) -> None:
+        """Take a row out of the log, and keep it with the reason."""
+        ...
+
+    def aside(self) -> Mapping[int, str]:
+        """Rows that are not in the log any more, by number, and why."""
         ...
 
     def about_job(self, job: JobId, limit: int) -> list[tuple[int, float, Event]]:

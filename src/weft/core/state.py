@@ -112,7 +112,7 @@ class State:
 
     def leaving(self, job: JobId, attempt: int) -> bool:
         """Whether this attempt was asked to give its devices back and has not yet."""
-        return (job, attempt) in self._vacating
+        return (job, attempt) in self.vacating
 
     def wishes(self) -> list[Start | Stop]:
         """Every stop and start that was asked for and not answered yet, stops first.

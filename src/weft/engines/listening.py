@@ -251,7 +251,8 @@ def mark_of(state: Path, folder: Path) -> Path:
 
 def marked(state: Path) -> Iterator[Path]:
     """Folders of attempts that may run; a mark that is not ours is passed over."""
-    for path in sorted((state / "live").iterdir()):
+    live = state / "live"
+    for path in sorted(live.iterdir()) if live.is_dir() else ():
         job, at, attempt = path.name.rpartition("@")
         if at and job and attempt.isdigit():
             yield state / "jobs" / job / attempt

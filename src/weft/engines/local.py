@@ -8,6 +8,7 @@ is lost when it dies.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import socket
@@ -28,7 +29,7 @@ from weft.engines.cores import CorePool
 from weft.engines.devices import Machine, find_gpus, this_machine
 from weft.engines.host import Asked, HostPart, Means, asked_by, check_host, host_part
 from weft.engines.job_environment import allowed_environment, check_names
-from weft.engines.listening import EVERYBODYS, Listener, mark_of
+from weft.engines.listening import EVERYBODYS, Listener, mark_of, marked
 from weft.engines.mps import Mps
 from weft.engines.request import (
     Site,
@@ -161,6 +162,15 @@ class LocalEngine:
         return self._warm is not None and self._warm.ready
 
     # ---- life
+
+    def running(self) -> set[tuple[JobId, int]]:
+        """Attempts with a mark that they may run, as their folders say."""
+        found = set()
+        for folder in marked(self.state):
+            with contextlib.suppress(WireError):  # no attempt at all; `adopt` deals with it
+                spec = AttemptSpec.read(folder / SPEC)
+                found.add((JobId(spec.job), spec.attempt))
+        return found
 
     async def adopt(self, attempts: Collection[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
         """Watch these attempts again, end all others, and begin to listen."""

@@ -27,7 +27,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 from weft.core.actions import Action, Start, Wake
@@ -56,9 +56,10 @@ from weft.runtime.clock import Clock, Seconds
 from weft.runtime.decision import Decisions
 from weft.runtime.follow import follow
 from weft.runtime.ledger import Ledger
-from weft.runtime.log_failure import Unwritten, append, read_again, save
-from weft.runtime.recover import FIFO, freeze, reconcile, recover
+from weft.runtime.log_failure import Unwritten, append, read_again
+from weft.runtime.recover import FIFO, reconcile, recover, refuse_strangers
 from weft.runtime.requests import act
+from weft.runtime.saving import Saver
 from weft.runtime.status import JobStatus, status_of
 
 log = logging.getLogger(__name__)
@@ -67,14 +68,14 @@ Asked = deque[tuple[Event, asyncio.Future[None] | None]]
 NO_LAUNCH = Launch(())
 CLOSING = EngineError("the scheduler is closing", hint="ask again when it is back")
 AGAIN_S = 1.0  # until what the engine or the log could not take is tried again
-SAVE_PAUSE_S = 0.01  # between parts of a snapshot
 
 
 class Driver:
     """One scheduler on one engine, with one store as its only memory.
 
     `policy` None goes on with the policy of the log. `knowledge` makes what the
-    scheduler knows of jobs, as it is before the first event.
+    scheduler knows of jobs, as it is before the first event. Attempts that run and that the log
+    knows nothing of are ended if `end_unknown`, else the driver does not open.
     """
 
     def __init__(
@@ -87,7 +88,9 @@ class Driver:
         seed: int = 0,
         snapshot_every: int = 5_000,
         seconds: Seconds = time.monotonic,
+        end_unknown: bool = False,
     ) -> None:
+        self._end_unknown = end_unknown
         self.engine, self.store = engine, store
         self._asked_policy = policy
         self._make = lambda: Scheduler(
@@ -97,7 +100,7 @@ class Driver:
             seed=seed,
             journal=lambda at, event: self._noted.append((at, event)),
         )
-        self._every = self._snapshot_at = snapshot_every
+        self._saver = Saver(store, snapshot_every)
         self._inbox, self._noted = Asked(), list[tuple[float, Event]]()
         self.incoming: dict[JobId, Job] = {}  # submitted, and not yet on disk
         self._wake: float | None = None
@@ -107,7 +110,6 @@ class Driver:
         self._all_nodes: dict[NodeId, Node] = {}
         self._whole = Cluster(())
         self._tasks: list[asyncio.Task[None]] = []
-        self._saving: asyncio.Task[None] | None = None
         self._closing = False
         self._error: BaseException | None = None
         self._unwritten: Unwritten | None = None
@@ -122,6 +124,8 @@ class Driver:
         self._clock = Clock(self.engine.speed, known.at, self._seconds)
         self._decisions = Decisions(self._clock)
         self._wake = self.scheduler.state.wake_at
+        if not self._end_unknown:
+            refuse_strangers(known.ledger, self.engine.running())
         nodes = await self.engine.nodes()
         self._all_nodes, self._whole = {node.id: node for node in nodes}, Cluster(tuple(nodes))
         events, wishes = reconcile(known, nodes, await self.engine.adopt(known.attempts()))
@@ -146,10 +150,7 @@ class Driver:
             listen.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._fail_waiting(CLOSING, self._inbox)
-        if self._saving is not None:
-            await asyncio.gather(self._saving, return_exceptions=True)
-        if self._error is None:
-            await self._save()
+        await self._saver.finish(self._known if self._error is None else None)
         self._announce()
         await self.engine.close()
 
@@ -327,15 +328,8 @@ class Driver:
         last = await append(self.store, noted)
         for seq, (at, event) in enumerate(noted, start=last - len(noted) + 1):
             self._known.note(seq, at, event)
-        if self.seq >= self._snapshot_at and (self._saving is None or self._saving.done()):
-            self._saving = asyncio.create_task(self._save(SAVE_PAUSE_S))
-            self._saving.add_done_callback(self._broken)
+        self._saver.look(self._known, self._broken)
         self._announce()
-
-    def _save(self, pause_s: float = 0.0) -> Coroutine[None, None, None]:
-        """Freeze this moment, between two turns; the fewer the more jobs there ever were."""
-        self._snapshot_at = self.seq + max(self._every, len(self.ledger.jobs) // 4)
-        return save(self.store, self.seq, freeze(self._known), pause_s)
 
     # ---- action
 

@@ -17,7 +17,6 @@ from weft.core.scheduler import Scheduler
 from weft.runtime.admit import policy_of
 from weft.runtime.backoff import Backoff
 from weft.runtime.recover import Recovered, recover
-from weft.runtime.snapshot import Frozen
 
 log = logging.getLogger(__name__)
 
@@ -48,16 +47,3 @@ async def read_again(store: Store, make: Callable[[], Scheduler]) -> Recovered:
     known = await asyncio.to_thread(recover, store, make)
     known.scheduler.use(Backoff(policy_of(known.policy)))
     return known
-
-
-async def save(store: Store, seq: int, frozen: Frozen, pause_s: float) -> None:
-    """Keep a snapshot; one that cannot be written is only a slower next start."""
-    parts = []
-    for part in frozen.parts():
-        parts.append(part)
-        await asyncio.sleep(pause_s)
-    try:
-        whole = await asyncio.to_thread(frozen.whole, parts)
-        await asyncio.to_thread(store.save, seq, whole)
-    except WeftError as error:
-        log.warning("snapshot=%d not written: %s", seq, error.what)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from weft.core.actions import Start, Stop
 from weft.core.cluster import Node
 from weft.core.codec import decode, encode
-from weft.core.errors import WeftError
+from weft.core.errors import InvalidConfig, WeftError
 from weft.core.events import Event, Failed, NodeDown, NodeUp, PolicyChanged, Stopped
 from weft.core.model import JobId, NodeId, Stage
 from weft.core.ports import Store
@@ -23,6 +23,12 @@ from weft.runtime.snapshot import DamagedSnapshot, Frozen, Thawed, thaw
 log = logging.getLogger(__name__)
 
 READ_AT_ONCE = 10_000
+MOST_SET_ASIDE = 100
+SHOWN = 100_000
+DAMAGED = (
+    "`weft state check` says more; `weft state restore` brings a backup back, "
+    "`weft state accept-loss` goes on without what is missing"
+)
 Attempt = tuple[JobId, int]
 FIFO = PartSpec("fifo")  # decides until a log or a person names another
 
@@ -70,12 +76,69 @@ class Recovered:
 
 
 def recover(store: Store, make: Callable[[], Scheduler]) -> Recovered:
-    """What the store knows: its snapshot if that can be read, and every event since."""
+    """What the store knows: its snapshot if that can be read, and every event since.
+
+    An event that cannot be folded is set aside, and everything is read again without it.
+    """
+    for _ in range(MOST_SET_ASIDE):
+        try:
+            return _read(store, make)
+        except _CannotFold as bad:
+            store.set_aside(bad.seq, f"it does not follow from what was before: {bad}")
+    raise InvalidConfig(
+        f"more than {MOST_SET_ASIDE} events of the log do not follow from each other", hint=DAMAGED
+    )
+
+
+class _CannotFold(Exception):  # noqa: N818 - what is said, not what broke
+    def __init__(self, seq: int, why: str) -> None:
+        super().__init__(why)
+        self.seq = seq
+
+
+def _read(store: Store, make: Callable[[], Scheduler]) -> Recovered:
     back = _from_snapshot(store, make) or Recovered(make())
     while found := store.since(back.seq, READ_AT_ONCE):
         for seq, at, event in found:
-            back.fold(seq, at, event)
+            _check_none_missing(store, back.seq + 1, seq)
+            try:
+                back.fold(seq, at, event)
+            except Exception as error:  # whatever it raises: the event is to blame
+                raise _CannotFold(seq, repr(error)) from error
+    _check_none_missing(store, back.seq + 1, store.last() + 1)
     return back
+
+
+def _check_none_missing(store: Store, first: int, end: int) -> None:
+    """Raise InvalidConfig if the log lacks a row from `first` to before `end`."""
+    if first >= end:
+        return
+    aside = store.aside()
+    missing = [seq for seq in range(first, min(end, first + SHOWN)) if seq not in aside]
+    if missing:
+        raise InvalidConfig(
+            f"the log lacks event {missing[0]}; it should have all from {first} to {end - 1}",
+            hint=DAMAGED,
+        )
+
+
+def refuse_strangers(ledger: Ledger, running: Collection[Attempt]) -> None:
+    """Raise InvalidConfig if something runs that the log never promised: the log is an old one.
+
+    Whatever is started was written down before, so this log is not the one they were started by.
+    """
+    strangers = sorted(
+        f"{job} (attempt {attempt})"
+        for job, attempt in running
+        if job not in ledger.jobs or attempt > ledger.jobs[job].attempt
+    )
+    if strangers:
+        raise InvalidConfig(
+            f"the log does not know what runs here: {', '.join(strangers[:5])}"
+            + (f" and {len(strangers) - 5} more" if len(strangers) > 5 else ""),
+            hint="it is older than they are: bring the newest back with `weft state restore`, or "
+            "end them with `weft serve --end-unknown`",
+        )
 
 
 def freeze(back: Recovered) -> Frozen:

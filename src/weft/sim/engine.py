@@ -120,6 +120,10 @@ class SimulatedEngine:
 
     # ---- life
 
+    def running(self) -> set[Attempt]:
+        """Those that pass time."""
+        return set(self._runs)
+
     async def adopt(self, attempts: Collection[Attempt]) -> set[Attempt]:
         """Go on with these attempts; tell their news again; forget all others."""
         self._queue = asyncio.Queue()

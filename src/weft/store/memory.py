@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from weft.core.events import Event, names
 from weft.core.model import JobId
@@ -14,6 +15,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._events: list[tuple[float, Event]] = []
         self._snapshot: tuple[int, bytes] | None = None
+        self._aside: dict[int, str] = {}
 
     def append(self, events: Sequence[tuple[float, Event]]) -> int:
         """Keep them; the number of the last."""
@@ -22,9 +24,21 @@ class MemoryStore:
 
     def since(self, seq: int, limit: int | None = None) -> list[tuple[int, float, Event]]:
         """Events after number `seq`."""
-        until = len(self._events) if limit is None else seq + limit
-        found = self._events[seq:until]
-        return [(seq + i, at, event) for i, (at, event) in enumerate(found, start=1)]
+        rows = enumerate(self._events[seq:], start=seq + 1)
+        found = ((i, at, event) for i, (at, event) in rows if i not in self._aside)
+        return [*islice(found, limit)]
+
+    def last(self) -> int:
+        """The number of the last event."""
+        return len(self._events)
+
+    def set_aside(self, seq: int, why: str) -> None:
+        """Pass over a row from now on."""
+        self._aside[seq] = why
+
+    def aside(self) -> dict[int, str]:
+        """Rows that are passed over, and why."""
+        return dict(self._aside)
 
     def about_job(self, job: JobId, limit: int) -> list[tuple[int, float, Event]]:
         """The last events that name a job."""

@@ -1,33 +1,42 @@
 """The event log in one SQLite file: `events(seq, at, json)`, appended to and never changed.
 
 Write-ahead logging with a full sync at each commit: what `append` returned for survives
-`kill -9` and a power cut. One process at a time owns the file; a second one is refused.
+`kill -9` and a power cut. One process at a time owns the file; a second one is refused. Rows that
+cannot be read are moved to `set_aside`, with the reason, and the rest is read.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from weft.core.codec import event_line, read_event
-from weft.core.errors import InvalidConfig, WeftError
+from weft.core.errors import InvalidConfig, UnreadableEvent, WeftError
 from weft.core.events import Event, names
 from weft.core.model import JobId
 
-VERSION = 1
+log = logging.getLogger(__name__)
+
+VERSION = 2
 SNAPSHOTS_KEPT = 2
+HELP = "`weft state check` says what is left; `weft state restore` brings a backup back"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS events (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, json TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS snapshots (seq INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS bases (seq INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS set_aside (
+    seq INTEGER PRIMARY KEY, json TEXT NOT NULL, why TEXT NOT NULL) STRICT;
 """
+Row = tuple[int, float, Event]
 
 
 class SqliteStore:
@@ -36,16 +45,16 @@ class SqliteStore:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._lock = threading.Lock()
-        self._owned = _own(self.path)
+        self._owned = own(self.path)
         try:
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
             self.path.chmod(0o600)  # jobs' variables are in the log
             self._open()
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, OSError) as error:
             os.close(self._owned)
             raise InvalidConfig(
-                f"{self.path} cannot be read as an event log: {error}",
-                hint="name another --state folder, or move the file away",
+                f"{self.path} cannot be read as an event log: {error}", hint=HELP
             ) from error
 
     def _open(self) -> None:
@@ -60,39 +69,83 @@ class SqliteStore:
         self._db.executescript(_TABLES)
         self._db.execute(f"PRAGMA user_version={VERSION}")
 
+    # ---- the log
+
     def append(self, events: Sequence[tuple[float, Event]]) -> int:
         """Keep them in one transaction; the number of the last."""
-        rows = [(at, event_line(at, event)) for at, event in events]
+        rows = [(at, readable_line(at, event)) for at, event in events]
         with self._all_or_nothing(f"{len(rows)} events"):
             self._db.executemany("INSERT INTO events (at, json) VALUES (?, ?)", rows)
-            (last,) = self._db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
-        return int(last)
+            return self._last()
 
-    def since(self, seq: int, limit: int | None = None) -> list[tuple[int, float, Event]]:
-        """Events after number `seq`."""
+    def since(self, seq: int, limit: int | None = None) -> list[Row]:
+        """Events after number `seq`; those that cannot be read are set aside and passed over."""
         with self._lock:
             rows = self._db.execute(
                 "SELECT seq, json FROM events WHERE seq > ? ORDER BY seq LIMIT ?",
                 (seq, -1 if limit is None else limit),
             ).fetchall()
-        return [(number, *read_event(line)) for number, line in rows]
+        found = [*self._readable(rows)]
+        # A reader takes an empty answer for the end.
+        return found if found or not rows else self.since(rows[-1][0], limit)
 
-    def about_job(self, job: JobId, limit: int) -> list[tuple[int, float, Event]]:
+    def last(self) -> int:
+        """The number of the last event that was ever appended."""
+        with self._lock:
+            return self._last()
+
+    def set_aside(self, seq: int, why: str) -> None:
+        """Take a row out of the log, and keep it with the reason."""
+        log.error("event=%d set aside: %s", seq, why)
+        with self._all_or_nothing(f"event {seq}"):
+            self._db.execute(
+                "INSERT OR REPLACE INTO set_aside SELECT seq, json, ? FROM events WHERE seq = ?",
+                (why, seq),
+            )
+            self._db.execute("INSERT OR IGNORE INTO set_aside VALUES (?, '', ?)", (seq, why))
+            self._db.execute("DELETE FROM events WHERE seq = ?", (seq,))
+
+    def aside(self) -> dict[int, str]:
+        """Rows that are not in the log any more, and why."""
+        with self._lock:
+            return dict(self._db.execute("SELECT seq, why FROM set_aside ORDER BY seq").fetchall())
+
+    def missing(self) -> list[int]:
+        """Numbers that the log should have and does not, without those that were set aside."""
+        with self._lock:
+            (base,) = self._db.execute("SELECT coalesce(max(seq), 0) FROM bases").fetchone()
+            there = {seq for (seq,) in self._db.execute("SELECT seq FROM events")}
+            there |= {seq for (seq,) in self._db.execute("SELECT seq FROM set_aside")}
+            return [seq for seq in range(base + 1, self._last() + 1) if seq not in there]
+
+    def about_job(self, job: JobId, limit: int) -> list[Row]:
         """The last events that name a job, by a connection of its own: appends go on."""
         db = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
-        found: deque[tuple[int, float, Event]] = deque(maxlen=limit)
+        found: deque[Row] = deque(maxlen=limit)
         try:
             rows = db.execute(
                 "SELECT seq, json FROM events WHERE instr(json, ?) > 0 ORDER BY seq",
                 (json.dumps(job),),
             )
-            for seq, line in rows:
-                at, event = read_event(line)
+            for seq, at, event in self._readable(rows):
                 if names(event, job):
                     found.append((seq, at, event))
         finally:
             db.close()
         return [*found]
+
+    def _last(self) -> int:
+        row = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+        return 0 if row is None else int(row[0])
+
+    def _readable(self, rows: Iterable[tuple[int, str]]) -> Iterator[Row]:
+        for seq, line in rows:
+            try:
+                yield (seq, *read_event(line))
+            except WeftError as error:
+                self.set_aside(seq, f"it cannot be read: {error.what}")
+
+    # ---- snapshots
 
     def save(self, seq: int, snapshot: bytes) -> None:
         """Keep a snapshot beside the one before it."""
@@ -106,9 +159,16 @@ class SqliteStore:
 
     def latest(self) -> tuple[int, bytes] | None:
         """The snapshot with the highest number."""
+        return self._newest("snapshots")
+
+    def base(self) -> tuple[int, bytes] | None:
+        """What the log goes on from; None if it has its beginning."""
+        return self._newest("bases")
+
+    def _newest(self, table: str) -> tuple[int, bytes] | None:
         with self._lock:
             row = self._db.execute(
-                "SELECT seq, data FROM snapshots ORDER BY seq DESC LIMIT 1"
+                f"SELECT seq, data FROM {table} ORDER BY seq DESC LIMIT 1"  # noqa: S608 - ours
             ).fetchone()
         return None if row is None else (int(row[0]), bytes(row[1]))
 
@@ -134,7 +194,19 @@ class SqliteStore:
         os.close(self._owned)
 
 
-def _own(path: Path) -> int:
+def readable_line(at: float, event: Event) -> str:
+    """The line of an event; UnreadableEvent unless reading it gives the same event."""
+    try:
+        line = event_line(at, event)
+        same = read_event(line) == (at, event)
+    except (WeftError, TypeError, ValueError, RecursionError) as error:
+        raise UnreadableEvent(f"{_shown(event)} cannot be written down: {error}") from error
+    if not same:
+        raise UnreadableEvent(f"{_shown(event)} would not be read as it is")
+    return line
+
+
+def own(path: Path) -> int:
     """A lock that the kernel gives back when this process dies."""
     try:
         handle = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
@@ -149,3 +221,7 @@ def _own(path: Path) -> int:
             hint="one service a --state folder; is one still running?",
         ) from error
     return handle
+
+
+def _shown(event: Event) -> str:
+    return repr(event)[:200]

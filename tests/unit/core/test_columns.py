@@ -27,10 +27,10 @@ from weft.core.model import (
     Tier,
 )
 
-numbers = st.floats(allow_nan=False)
+numbers = st.floats(0.0, 1e12)
 texts = st.text(max_size=8)
 demands = st.builds(
-    Demand, st.integers(1, 8), st.integers(1, 8), st.integers(8, 16), st.just(()) | st.just(("a",))
+    Demand, st.just(8), st.integers(1, 8), st.integers(8, 16), st.just(()) | st.just(("a",))
 )
 launches = st.builds(
     Launch, st.lists(texts, max_size=3).map(tuple), texts, st.dictionaries(texts, texts, max_size=2)

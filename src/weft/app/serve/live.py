@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from weft.app.engine import build_engine, colocated_on
 from weft.app.serve.hinted_or_history import HintedOrAlike
+from weft.app.state.folder import LOG, check_log_is_there, make_private, refuse_beside_jobs
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge import Knowledge, Predictor
@@ -42,7 +43,7 @@ __all__ = [
     "users_of",
 ]
 
-LOG_FILE, QUOTA_FILE = "events.db", "quotas.json"
+QUOTA_FILE = "quotas.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ class Settings:
     variables of the service's environment that jobs get beside the usual ones. `users` is a file
     or table that says which users of this machine tenants' jobs run as. `tls_cert` and
     `tls_key` are PEM files; with them the service speaks HTTPS. `smtp` is the address of a
-    mail server and `mail_from` that of who sends.
+    mail server and `mail_from` that of who sends. With `end_unknown` running jobs that the log
+    knows nothing of are ended; without it the service does not start beside them.
     """
 
     engine: str = "local"
@@ -73,6 +75,7 @@ class Settings:
     tls_key: Path | None = None
     smtp: str = ""
     mail_from: str = ""
+    end_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,8 @@ class Live:
         policy = None if settings.policy is None else read_spec("policy", settings.policy)
         folder = settings.state
         if folder is not None:
-            _make_folder(folder)
+            make_private(folder)
+            check_log_is_there(folder)
             self.quotas = read_quotas(folder / QUOTA_FILE)
         self._cluster = Cluster(())
         self.users = find_users(settings.users)
@@ -124,7 +128,7 @@ class Live:
             users=self.users,
             seconds=seconds,
         )
-        self.store: Store = MemoryStore() if folder is None else SqliteStore(folder / LOG_FILE)
+        self.store: Store = MemoryStore() if folder is None else SqliteStore(folder / LOG)
         self.driver = Driver(
             engine,
             self.store,
@@ -136,6 +140,7 @@ class Live:
                 Learner(),
             ),
             seconds=seconds,
+            end_unknown=settings.end_unknown,
         )
 
     @property
@@ -154,6 +159,8 @@ class Live:
         """Replay, reconcile, begin; nothing stays open if that fails."""
         raise_file_limit()
         try:
+            if self.settings.state is not None and not self.store.last():
+                refuse_beside_jobs(self.settings.state, "the log has no events")
             self._cluster = Cluster(tuple(await self.driver.engine.nodes()))
             await self.driver.open()
             wanted = self.quotas.around(self.policy)
@@ -220,15 +227,6 @@ def write_private(path: Path, body: Any) -> None:
         out.flush()
         os.fsync(out.fileno())
     fresh.replace(path)
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidConfig(
-            f"cannot keep state in {folder}: {error.strerror}", hint="name another --state folder"
-        ) from error
 
 
 def _predictor(spec: str) -> Predictor:

@@ -97,6 +97,12 @@ def serve(
     mail_from: Annotated[
         str, typer.Option(help="Address that mail of the service comes from.", metavar="ADDRESS")
     ] = "",
+    end_unknown: Annotated[
+        bool,
+        typer.Option(
+            "--end-unknown", help="End running jobs that the log does not know, as after a restore."
+        ),
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log decisions.")] = False,
     print_config: Annotated[
         bool,
@@ -151,6 +157,7 @@ def serve(
             tls_key,
             smtp=smtp,
             mail_from=mail_from,
+            end_unknown=end_unknown,
         )
         run(settings, ready=lambda url: announce(url, settings.state))
 

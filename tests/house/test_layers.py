@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).resolve().parents[2] / "src" / "weft"
+from weft.core.registry import GROUPS
+
+PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+SRC = PROJECT.parent / "src" / "weft"
 PARTS = {"perf", "predict", "pieces", "traces", "store", "sim", "report"}
 ALLOWED: dict[str, set[str]] = {
     "core": set(),
@@ -32,15 +37,110 @@ ALLOWED: dict[str, set[str]] = {
     "testing": {"app", "core", "report", "perf", "predict", "sim"},
 }
 CORE_NEEDS = {"numpy"}
+LOOKUPS = {"build", "find", "names", "read_spec"}
+# Who makes parts by name although it may not import them, and why.
+BY_NAME = {
+    ("runtime", "policy"): "the log names the policy that decides",
+    ("service", "policy"): "a request names one, and is answered before anything changes",
+    ("testing", "policy"): "the scenarios of a live service are run under named policies",
+}
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def imports(path: Path) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module, node.lineno
+    """Every module that is imported, by any spelling."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.ImportFrom):
+            yield from _from(path, node)
         elif isinstance(node, ast.Import):
             for name in node.names:
                 yield name.name, node.lineno
+
+
+def _from(path: Path, node: ast.ImportFrom) -> Iterator[tuple[str, int]]:
+    module = node.module or ""
+    if node.level:  # relative to where the file is
+        here = ("weft", *path.relative_to(SRC).parent.parts)
+        above = here[: len(here) - node.level + 1]
+        module = ".".join([*above, *([module] if module else [])])
+    if module != "weft":
+        yield module, node.lineno
+        return
+    for name in node.names:  # `from weft import x`: a package, or what `weft` hands out
+        inside = (SRC / name.name).is_dir() or (SRC / f"{name.name}.py").is_file()
+        if inside or name.name != "__version__":
+            yield f"weft.{name.name if inside else 'app'}", node.lineno
+
+
+def handed_on(path: Path) -> Iterator[tuple[str, int, str]]:
+    """(name, line, package that defines it) for names that come by way of another module."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("weft."):
+            for name in node.names:
+                defined = _defined_in(str(node.module), name.name)
+                if defined != node.module:
+                    yield name.name, node.lineno, defined.split(".")[1]
+
+
+def _defined_in(module: str, name: str) -> str:
+    """The module that a name is from; the one asked where it is handed out on purpose."""
+    source = _source(module)
+    if source is None:
+        return module
+    tree = parsed(source)
+    if any(name in _listed(node) for node in tree.body):
+        return module
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and _of_another(node, module):
+            for one in node.names:
+                if (one.asname or one.name) == name:
+                    return _defined_in(str(node.module), one.name)
+    return module
+
+
+def _of_another(node: ast.ImportFrom, module: str) -> bool:
+    return (node.module or "").startswith("weft.") and node.module != module
+
+
+def _source(module: str) -> Path | None:
+    base = SRC.joinpath(*module.split(".")[1:])
+    found = [p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()]
+    return found[0] if found else None
+
+
+def _listed(node: ast.stmt) -> list[str]:
+    """The names of `__all__`."""
+    if isinstance(node, ast.Assign) and any(
+        isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets
+    ):
+        return list(ast.literal_eval(node.value))
+    return []
+
+
+def built(path: Path) -> Iterator[tuple[str, int]]:
+    """Kinds of parts that are made or looked up by name: `build("perf", ...)`."""
+    for node in ast.walk(parsed(path)):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        called = node.func.id if isinstance(node.func, ast.Name) else called
+        first = node.args[0]
+        if called in LOOKUPS and isinstance(first, ast.Constant) and first.value in GROUPS:
+            yield str(first.value), node.lineno
+
+
+@cache
+def providers() -> dict[str, set[str]]:
+    """Kind to the packages that our own parts of it are in."""
+    points = tomllib.loads(PROJECT.read_text())["project"]["entry-points"]
+    return {
+        kind: {where.split(".")[1] for where in points.get(group, {}).values()}
+        for kind, group in GROUPS.items()
+    }
 
 
 def modules() -> list[Path]:
@@ -62,6 +162,57 @@ def test_a_module_imports_only_the_layers_below_it(path: Path) -> None:
     ]
 
     assert not wrong
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SRC)))
+def test_what_a_module_takes_from_another_is_that_ones_own(path: Path) -> None:
+    package = path.relative_to(SRC).parts[0].removesuffix(".py")
+    allowed = ALLOWED.get(package, set(ALLOWED)) | {package}
+
+    wrong = [
+        f"{path.name}:{line} takes {name} of {owner} from elsewhere"
+        for name, line, owner in handed_on(path)
+        if owner not in allowed
+    ]
+
+    assert not wrong
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SRC)))
+def test_parts_are_made_by_name_only_by_who_may_import_them(path: Path) -> None:
+    package = path.relative_to(SRC).parts[0].removesuffix(".py")
+    allowed = ALLOWED.get(package, set(ALLOWED)) | {package}
+
+    wrong = [
+        f"{path.name}:{line} makes a {kind}"
+        for kind, line in built(path)
+        if (package, kind) not in BY_NAME and not providers()[kind] <= allowed
+    ]
+
+    assert not wrong
+
+
+def test_every_exception_is_still_needed() -> None:
+    there = {
+        (path.relative_to(SRC).parts[0], kind) for path in modules() for kind, _ in built(path)
+    }
+
+    assert set(BY_NAME) <= there
+
+
+def test_every_spelling_of_an_import_is_seen() -> None:
+    path = SRC / "perf" / "none.py"  # only its place counts
+    code = (
+        "from weft import app, simulate, __version__\nfrom .. import sim\nfrom .linear import x\n"
+    )
+    found = [
+        name
+        for node in ast.parse(code).body
+        if isinstance(node, ast.ImportFrom)
+        for name, _ in _from(path, node)
+    ]
+
+    assert found == ["weft.app", "weft.app", "weft.sim", "weft.perf.linear"]
 
 
 def test_policies_and_pieces_never_import_the_truth() -> None:

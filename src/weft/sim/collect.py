@@ -75,7 +75,7 @@ def _series(physics: Physics, submit: Floats) -> Series:
     if not runs:
         empty = np.zeros(0)
         return Series(empty, empty, empty)
-    start, end = (np.array([getattr(r, name) for r in runs]) for name in ("start", "end"))
+    start, end = np.array([r.start for r in runs]), np.array([r.end for r in runs])
     used = np.array([r.on.gpus * r.on.sharing.share for r in runs])
     at = np.linspace(float(submit.min()), float(end.max()), SERIES_POINTS)
     ones = np.ones(len(runs))

@@ -11,10 +11,11 @@ import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.table import Floats
+from weft.formulas.metrics import METRICS
 
 Timing = dict[str, float | None]
 TIMINGS = ("p50", "p95", "max")
-NOTEBOOK = ("avg_jct_h", "p50_jct_h", "p99_jct_h", "avg_queue_h", "makespan_h", "restarts_per_job")
+NOTEBOOK = tuple(metric.name for metric in METRICS if metric.heading and metric.brief)
 
 
 @dataclass(frozen=True, slots=True)

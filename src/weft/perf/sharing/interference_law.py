@@ -54,17 +54,18 @@ class Features:
     mem_gb: float = math.inf
 
     def __post_init__(self) -> None:
-        for name in ("busy", "fill", "bandwidth"):
-            share = getattr(self, name)
+        shares = {"busy": self.busy, "fill": self.fill, "bandwidth": self.bandwidth}
+        for name, share in shares.items():
             if share is not None and not 0.0 <= share <= 1.0:
                 raise InvalidConfig(
                     f"{name} is {share!r}, expected a share from 0 to 1",
                     hint="divide percentages by 100",
                 )
-        for name in ("kernel_us", "step_s", "mem_gb"):
-            if not getattr(self, name) > 0.0:
+        amounts = {"kernel_us": self.kernel_us, "step_s": self.step_s, "mem_gb": self.mem_gb}
+        for name, amount in amounts.items():
+            if not amount > 0.0:
                 raise InvalidConfig(
-                    f"{name} is {getattr(self, name)!r}, expected more than 0",
+                    f"{name} is {amount!r}, expected more than 0",
                     hint="leave out what was not measured",
                 )
 

@@ -102,6 +102,7 @@ def _program(
         np.concatenate([one, -one, *(use[job] for use in uses)]),
         (2 * jobs + 3 * count, len(pairs)),
     )
-    room = [[getattr(s, what) for s in rack.servers] for what in ("gpus", "cpus", "mem_gb")]
-    limits = np.concatenate([np.ones(jobs), -np.ones(jobs), np.array(room, dtype=float).ravel()])
+    servers = rack.servers
+    room = [s.gpus for s in servers] + [s.cpus for s in servers] + [s.mem_gb for s in servers]
+    limits = np.concatenate([np.ones(jobs), -np.ones(jobs), np.array(room, dtype=float)])
     return matrix, limits

@@ -1,0 +1,63 @@
+"""Declare, do not sniff: nothing asks an object what attributes it has to decide what to do."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+SRC = Path(__file__).resolve().parents[2] / "src" / "weft"
+SNIFFS = {"getattr", "hasattr"}
+# Modules that may, and why. A module that no longer does is taken off the list.
+ALLOWED = {
+    "__init__.py": "loads what it names on first use",
+    "cli/client.py": "errors of the standard library differ in their fields",
+    "cli/job_file.py": "errors of the operating system and of PyYAML differ in their fields",
+    "cli/lazy.py": "loads a command by its name in the table",
+    "core/codec.py": "writes the fields of any dataclass",
+    "core/columns.py": "packs the fields of any dataclass",
+    "core/report.py": "goes through the names of its own fields",
+    "perf/training/learner.py": "goes through the names of its own fields",
+    "policies/gavel/problem.py": "goes through the names of its own columns",
+    "service/json_values.py": "writes the fields of any dataclass",
+    "service/routes/accounting.py": "writes the fields of a dataclass as a row",
+    "testing/check.py": "compares the fields of any two dataclasses",
+    "traces/options.py": "goes through the names of its own fields",
+    "train/data.py": "data sets of PyTorch declare what they can by having the method",
+    "wire/lines.py": "writes the fields of any message",
+}
+
+
+def sniffs(path: Path) -> Iterator[int]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        called = node.func if isinstance(node, ast.Call) else None
+        if isinstance(called, ast.Name) and called.id in SNIFFS:
+            yield called.lineno
+
+
+def test_nothing_decides_by_the_attributes_that_an_object_happens_to_have() -> None:
+    found = {
+        path.relative_to(SRC).as_posix(): lines
+        for path in sorted(SRC.rglob("*.py"))
+        if (lines := list(sniffs(path)))
+    }
+
+    wrong = {path: lines for path, lines in found.items() if path not in ALLOWED}
+    left_over = set(ALLOWED) - set(found)
+    assert not wrong, "declare it: in About, Needs, the engine, the store or the format"
+    assert not left_over
+
+
+def test_nothing_dispatches_on_the_name_of_a_class() -> None:
+    wrong = [
+        f"{path.relative_to(SRC)}:{node.lineno}"
+        for path in sorted(SRC.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Compare)
+        and any(
+            isinstance(side, ast.Attribute) and side.attr == "__name__"
+            for side in (node.left, *node.comparators)
+        )
+    ]
+
+    assert not wrong

@@ -28,7 +28,7 @@ def test_a_policy_is_named_like_its_file_and_class(name: str) -> None:
 
     assert policy().about.name == name
     assert policy.__module__.rpartition(".")[2] in (name, "policy")
-    assert policy.__name__.lower() == name.replace("-", "")
+    assert policy.__name__.lower() == name.replace("-", "").replace("_", "")
 
 
 @pytest.mark.parametrize("name", names("policy"))

@@ -103,7 +103,8 @@ class Job:
 
     `cpus` and `mem_gb` are of the whole job on all its nodes; None asks for its devices' part of
     the host. `shareable` false keeps everybody else off its devices. `launch` None: only
-    simulators can run it. Raises InvalidConfig for numbers that mean nothing.
+    simulators can run it. `app` names what the job is a part of, such as a hyper-parameter
+    search; empty where it stands alone. Raises InvalidConfig for numbers that mean nothing.
     """
 
     id: JobId
@@ -122,6 +123,7 @@ class Job:
     preemptible: bool = True
     shareable: bool = True
     launch: Launch | None = None
+    app: str = ""
 
     def __post_init__(self) -> None:
         if self.cpus is not None:

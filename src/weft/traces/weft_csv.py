@@ -14,7 +14,7 @@ from weft.traces.table import Table
 
 PLAIN = ("id", "user", "tenant", "submit_s", "num_gpus", "gpu_type", "duration_s", "state")
 GANG = ("attempts", "cpus", "mem_gb", "num_instances", "extra")
-KNOWN = ("model", "priority", "tier", "deadline_s")
+KNOWN = ("model", "priority", "tier", "deadline_s", "app")
 ELASTIC = ("min_gpus", "max_gpus", "batch_init", "batch_max", "batch_per_gpu")
 COLUMNS = PLAIN + GANG + KNOWN + ELASTIC
 NEEDED = frozenset({"id", "submit_s", "num_gpus", "duration_s"})
@@ -120,6 +120,7 @@ class _Reader:
             cpus=table.optional(row, at["cpus"]),
             mem_gb=table.optional(row, at["mem_gb"]),
             hints=self._hints(row, extra) if extra else NO_HINTS,
+            app=table.text(row, at["app"]),
         )
 
     def _demand(self, row: list[str]) -> Demand:

@@ -50,6 +50,7 @@ def _cells(pair: tuple[Job, Truth]) -> dict[str, object]:
         "priority": _text(job.priority) if job.priority else "",
         "tier": "opportunistic" if job.tier is Tier.OPPORTUNISTIC else "",
         "deadline_s": _text(job.deadline),
+        "app": job.app,
         "min_gpus": "" if ask.rigid else ask.min,
         "max_gpus": "" if ask.rigid else ask.max,
         "batch_init": batch.init if batch else "",

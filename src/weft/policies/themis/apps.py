@@ -1,0 +1,124 @@
+"""The agents: what an app is, how fair it would finish with more GPUs, and what it would run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from weft.core.model import Job, JobId
+
+UNKNOWN_S = 3600.0  # length of a job that nothing is known of
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A job of an app: seconds left on what it asked for, and GPUs it holds now."""
+
+    job: Job
+    left_s: float
+    holds: int = 0
+
+    @property
+    def work(self) -> float:
+        """GPU-seconds left."""
+        return self.left_s * self.job.demand.gpus
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """Jobs that belong together, in order of submission.
+
+    `arrived` is when the first of them was submitted, `done` the GPU-seconds behind them;
+    `rivals` the number of apps there were on average since.
+    """
+
+    name: str
+    members: tuple[Member, ...]
+    arrived: float
+    rivals: float
+    done: float = 0.0
+
+    @property
+    def holds(self) -> int:
+        """GPUs of all its jobs."""
+        return sum(member.holds for member in self.members)
+
+    @property
+    def demand(self) -> int:
+        """The most GPUs that it can use."""
+        return sum(member.job.demand.max for member in self.members)
+
+    def rho(self, gpus: int, cluster: int, now: float) -> float:
+        """Finish time with so many GPUs over that on a private part of the cluster.
+
+        Infinite with none. T_shared = elapsed + L t_iter(B), T_indep = T_cluster N_avg.
+        """
+        if gpus <= 0:
+            return np.inf
+        left = sum(member.work for member in self.members)
+        shared = now - self.arrived + max(left / min(gpus, self.demand), self._longest())
+        alone = (left + self.done) / max(min(cluster, self.demand), 1)
+        return shared / max(max(alone, self._longest()) * self.rivals, 1e-9)
+
+    def _longest(self) -> float:
+        """No job ends sooner than on all that it can use."""
+        return max((m.work / m.job.demand.max for m in self.members), default=0.0)
+
+    def bids(self, offer: int, cluster: int, now: float) -> dict[int, float]:
+        """The value 1 / rho of each useful number of GPUs more."""
+        held = self.holds
+        useful = self.useful(offer)
+        return {n: 1.0 / self.rho(held + n, cluster, now) for n in useful if n}
+
+    def useful(self, offer: int) -> list[int]:
+        """Numbers of GPUs up to `offer` that its jobs can make use of, whole gangs each."""
+        sizes = {0}
+        for member in self._in_order():
+            if not member.holds:
+                demand = member.job.demand
+                more = range(demand.min, demand.max + 1)
+                sizes |= {n + m for n in sizes for m in more if n + m <= offer}
+        return sorted(sizes)
+
+    def split(self, gpus: int) -> dict[JobId, int]:
+        """What each waiting job gets of so many GPUs: all gangs first, then what is left over."""
+        given: dict[JobId, int] = {}
+        for member in self._in_order():
+            least = member.job.demand.min
+            if not member.holds and least <= gpus:
+                given[member.job.id] = least
+                gpus -= least
+        for member in self._in_order():
+            if member.job.id in given:
+                more = min(gpus, member.job.demand.max - member.job.demand.min)
+                given[member.job.id] += more
+                gpus -= more
+        return given
+
+    def _in_order(self) -> Sequence[Member]:
+        """The longest job first: the app ends with its last."""
+        return sorted(self.members, key=lambda member: -member.left_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """How many apps there were over time: the integral of their number until `at`."""
+
+    at: float = 0.0
+    area: float = 0.0
+    count: int = 0
+    seen: Mapping[str, float] = field(default_factory=dict)
+
+    def advance(self, now: float, apps: Sequence[str]) -> Crowd:
+        """The same until `now`, with the apps of now; newcomers note the integral so far."""
+        area = self.area + self.count * (now - self.at)
+        seen = {name: self.seen.get(name, area) for name in apps}
+        return Crowd(now, area, len(apps), seen)
+
+    def average(self, name: str, arrived: float) -> float:
+        """The mean number of apps since one arrived; the present one at first."""
+        span = self.at - arrived
+        since = self.area - self.seen[name]
+        return max(since / span, 1.0) if span > 0.0 and since > 0.0 else float(self.count)

@@ -1,0 +1,81 @@
+"""The arbiter: who sees an offer, and the partial allocation among those who bid.
+
+Partial allocation (Cole, Gkatzelis and Goel, EC 2013) gives every bidder a part of its share of
+the proportionally fair division; the rest is withheld, as the price of what its presence costs the
+others, so that nobody gains by bidding untruthfully.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil, floor, log
+
+import numpy as np
+
+from weft.core.table import Floats
+
+NOTHING = 1e-9  # what no GPU at all is worth: the product of values must not vanish
+EPS = 1e-9
+
+Bids = Mapping[int, float]  # GPUs to the value 1 / rho with them
+
+
+def count_participants(apps: int, f: float) -> int:
+    """How many of the worst-off apps see an offer."""
+    return max(1, ceil((1.0 - f) * apps - EPS))
+
+
+def divide(offer: int, bids: Sequence[Bids]) -> tuple[list[int], list[float]]:
+    """GPUs of each bidder in the proportionally fair division, and the part c it may keep."""
+    tables = [_table(bid, offer) for bid in bids]
+    before = _stack(tables, offer)
+    behind = _stack(tables[::-1], offer)[::-1]
+    sizes = _trace(tables, before, offer)
+    logs = [table[size] for table, size in zip(tables, sizes, strict=True)]
+    parts = []
+    for i in range(len(bids)):
+        without = _best_split(before[i], behind[i + 1], offer)
+        parts.append(min(float(np.exp(sum(logs) - logs[i] - without)), 1.0))
+    return sizes, parts
+
+
+def keep(size: int, part: float, useful: Sequence[int]) -> int:
+    """Whole GPUs that a winner keeps: the largest useful number within its part, at least one."""
+    within = [n for n in useful if 0 < n <= floor(part * size + EPS)]
+    return max(within) if within else min((n for n in useful if 0 < n <= size), default=0)
+
+
+def _table(bid: Bids, offer: int) -> Floats:
+    """Log of the value of every number of GPUs up to the offer; useless numbers are -inf."""
+    table = np.full(offer + 1, -np.inf)
+    table[0] = log(NOTHING)
+    for gpus, value in bid.items():
+        if gpus <= offer:
+            table[gpus] = log(max(value, NOTHING))
+    return table
+
+
+def _stack(tables: Sequence[Floats], offer: int) -> list[Floats]:
+    """Best sums of the first tables, by GPUs spent at most; one more entry than tables."""
+    sums = [np.zeros(offer + 1)]
+    for table in tables:
+        best = np.full(offer + 1, -np.inf)
+        for gpus in np.flatnonzero(np.isfinite(table)).tolist():
+            np.maximum(best[gpus:], sums[-1][: offer + 1 - gpus] + table[gpus], out=best[gpus:])
+        sums.append(np.maximum.accumulate(best))
+    return sums
+
+
+def _trace(tables: Sequence[Floats], sums: Sequence[Floats], offer: int) -> list[int]:
+    """The numbers that make up the best sum; of equals the smallest, for the latest bidder."""
+    sizes, left = [0] * len(tables), offer
+    for i in range(len(tables) - 1, -1, -1):
+        known = sums[i][left::-1] + tables[i][: left + 1]
+        sizes[i] = int(np.argmax(known >= known.max() - 1e-12))
+        left -= sizes[i]
+    return sizes
+
+
+def _best_split(before: Floats, behind: Floats, offer: int) -> float:
+    """The best sum of two groups that share the offer."""
+    return float((before + behind[::-1]).max()) if offer else float(before[0] + behind[0])

@@ -1,0 +1,177 @@
+"""Themis (NSDI 2020): finish-time fairness, partial allocation, the filter, and whole apps."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import weft
+from weft.core.errors import InvalidConfig
+from weft.core.model import Demand, Job, JobId
+from weft.core.trace import Trace, Truth
+from weft.policies.themis.apps import App, Crowd, Member
+from weft.policies.themis.auction import count_participants, divide, keep
+from weft.policies.themis.policy import Themis
+from weft.testing import check_policy
+
+NOW, CLUSTER = 1800.0, 8
+
+
+def app(name: str, arrived: float, left: int, total: int, serial_s: float, most: int) -> App:
+    job = Job(JobId(name), arrived, Demand(most, min=1, max=most))
+    member = Member(job, left * serial_s / most)
+    return App(name, (member,), arrived, 3.0, (total - left) * serial_s)
+
+
+A = app("A", 0.0, 1000, 1000, 8.0, 4)
+B = app("B", 0.0, 300, 900, 4.0, 4)
+C = app("C", 1200.0, 500, 500, 4.0, 8)
+
+
+# ---- the worked examples
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        (A, (1.6333, 0.9667, 0.6333)),
+        (B, (1.1111, 0.8889, 0.7778)),
+        (C, (3.4667, 2.1333, 1.4667)),
+    ],
+)
+def test_finish_time_fairness_by_gpus(one: App, expected: tuple[float, ...]) -> None:
+    found = [one.rho(gpus, CLUSTER, NOW) for gpus in (1, 2, 4)]
+
+    assert found == pytest.approx(expected, abs=5e-5)
+
+
+def test_an_auction_of_eight_gpus() -> None:
+    sizes, parts = divide(8, [one.bids(8, CLUSTER, NOW) for one in (A, B, C)])
+
+    values = [1.0 / one.rho(n, CLUSTER, NOW) for one, n in zip((A, B, C), sizes, strict=True)]
+    kept = [keep(n, c, range(9)) for n, c in zip(sizes, parts, strict=True)]
+    assert sizes == [3, 2, 3]
+    assert prod(values) == pytest.approx(0.8947859)
+    assert parts == pytest.approx([0.7236842, 0.7388060, 0.7444030])
+    assert kept == [2, 1, 2]
+
+
+def test_equal_bidders_pay_half_unless_one_cannot_use_more() -> None:
+    linear = {n: float(n) for n in range(1, 5)}
+    few = {n: float(n) for n in (1, 2)}
+
+    for bids, expected in (([linear, linear], [0.5, 0.5]), ([few, linear], [0.5, 1.0])):
+        sizes, parts = divide(4, bids)
+        assert sizes == [2, 2]
+        assert parts == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("bidders", "part"), [(2, 0.5), (3, 0.4444), (4, 0.4219), (10, 0.3874), (100, 0.3697)]
+)
+def test_equal_divisible_bidders_keep_more_than_one_part_in_e(bidders: int, part: float) -> None:
+    linear = {n: float(n) for n in range(1, 12 * (bidders - 1) + 1)}
+    each = 2 * (bidders - 1) if bidders <= 10 else bidders - 1
+
+    _, parts = divide(each * bidders, [linear] * bidders)
+
+    assert parts == pytest.approx([part] * bidders, abs=2e-4)
+
+
+def test_the_worst_fifth_of_ten_apps_takes_part() -> None:
+    assert count_participants(10, 0.8) == 2
+    assert count_participants(3, 0.0) == 3
+    assert count_participants(3, 0.99) == 1
+
+
+# ---- invariants
+
+BIDS = st.lists(
+    st.dictionaries(st.integers(1, 5), st.floats(0.05, 20.0), min_size=1), min_size=1, max_size=4
+)
+
+
+@given(BIDS, st.integers(1, 8))
+def test_the_division_maximises_the_product_and_payments_are_parts(
+    bids: list[dict[int, float]], offer: int
+) -> None:
+    sizes, parts = divide(offer, bids)
+
+    def worth(choice: tuple[int, ...]) -> float:
+        return prod(bid.get(n, 1e-9) for bid, n in zip(bids, choice, strict=True))
+
+    every = product(*[[0, *bid] for bid in bids])
+    best = max(worth(choice) for choice in every if sum(choice) <= offer)
+    assert sum(sizes) <= offer
+    assert worth(tuple(sizes)) == pytest.approx(best)
+    assert all(0.0 < part <= 1.0 for part in parts)
+
+
+@given(BIDS, st.integers(1, 8), st.floats(0.1, 10.0))
+def test_scaling_the_bids_of_one_app_changes_no_payment(
+    bids: list[dict[int, float]], offer: int, factor: float
+) -> None:
+    scaled = [{n: v * factor for n, v in bids[0].items()}, *bids[1:]]
+    if any(v * factor < 1e-6 for v in bids[0].values()):
+        return
+
+    first, second = divide(offer, bids), divide(offer, scaled)
+
+    if first[0] == second[0] and all(first[0]):
+        assert first[1] == pytest.approx(second[1], rel=1e-6)
+
+
+def test_a_winner_keeps_whole_gangs() -> None:
+    assert keep(8, 0.6, [0, 4, 8]) == 4
+    assert keep(8, 0.3, [0, 4, 8]) == 4
+    assert keep(3, 0.99, [0, 1, 2, 3]) == 2
+
+
+def test_the_crowd_is_averaged_over_the_life_of_an_app() -> None:
+    crowd = Crowd().advance(0.0, ["a"]).advance(10.0, ["a", "b"]).advance(30.0, ["a", "b"])
+
+    assert crowd.average("a", 0.0) == pytest.approx((10 * 1 + 20 * 2) / 30)
+    assert crowd.average("b", 10.0) == pytest.approx(2.0)
+
+
+def test_gpus_of_an_app_go_to_its_longest_jobs_whole_gangs_first() -> None:
+    jobs = tuple(
+        Member(Job(JobId(name), demand=Demand(gpus, min=least, max=gpus)), left)
+        for name, gpus, least, left in (("short", 2, 2, 10.0), ("long", 4, 2, 90.0))
+    )
+    search = App("search", jobs, 0.0, 1.0)
+
+    assert search.useful(6) == [0, 2, 3, 4, 5, 6]
+    assert search.split(5) == {"long": 3, "short": 2}
+    assert search.split(3) == {"long": 3}
+
+
+@pytest.mark.parametrize("policy", [Themis(), Themis(f=0.0)])
+def test_it_keeps_the_contract_of_policies(policy: Themis) -> None:
+    check_policy(policy)
+
+
+def test_a_filter_that_hides_from_everybody_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="f=1"):
+        Themis(f=1.0)
+
+
+def test_the_jobs_of_an_app_share_its_fairness() -> None:
+    # One search of eight jobs and eight lone jobs of the same size on four GPUs: by jobs the
+    # search would get half of the cluster, as one app among nine it ends last.
+    jobs = [
+        *((Job(JobId(f"s{i}"), app="search"), Truth(600.0)) for i in range(8)),
+        *((Job(JobId(f"l{i}")), Truth(600.0)) for i in range(8)),
+    ]
+
+    result = weft.simulate(Trace("apps", tuple(jobs)), Themis(f=0.0, lease=120.0), "1x4:v100")
+
+    (outcome,) = result.outcomes["themis"]
+    ends = dict(zip(outcome.per_job.id, outcome.per_job.end_s.tolist(), strict=True))
+    lone = sum(ends[f"l{i}"] for i in range(8)) / 8
+    search = sum(ends[f"s{i}"] for i in range(8)) / 8
+    assert lone < search

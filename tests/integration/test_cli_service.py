@@ -409,3 +409,20 @@ def test_the_log_of_a_job_that_was_tried_again_has_a_mark_before_each_attempt(
 
     assert shown == "--- attempt 1 ---\ntry 1\n--- attempt 2 ---\ntry 2\n"
     assert weft("logs", "aga", "--attempt", "2").stdout == "try 2\n"
+
+
+def test_processes_have_the_jobs_name_and_their_pids_are_shown(known: Client) -> None:
+    Path("warm.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(600)\n")
+    weft("submit", "--id", "cold-1", "--name", "my-sweep", "--", "sh", "-c", "sleep 600; true")
+    weft("submit", "--id", "warm-1", "--name", "my-train", "--", PYTHON, "warm.py")
+    for job, name in (("cold-1", "my-sweep"), ("warm-1", "my-train")):
+        until(job, "running")
+
+        found = told("job", job)["pids"]
+
+        assert isinstance(found, list)
+        (pid,) = found
+
+        assert Path(f"/proc/{pid}/comm").read_text() == f"{name}\n"
+        assert f"pids       {pid}" in weft("job", job).stdout
+        weft("cancel", job)

@@ -171,6 +171,10 @@ class Engine(Protocol):
         """Where each rank of an attempt writes; empty for an unknown one."""
         ...
 
+    def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:
+        """The process of each rank of an attempt that runs; empty for one that is not known."""
+        ...
+
     async def close(self) -> None:
         """Let go of everything; what runs goes on running."""
         ...

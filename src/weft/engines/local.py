@@ -276,6 +276,11 @@ class LocalEngine:
         """Each rank's file; what was too much for one is in the same name with `.1`."""
         return rank_logs(folder_of(self.state, job, attempt))
 
+    def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:
+        """Each rank's process, once its start was told."""
+        watched = self._listener.watched.get((job, attempt))
+        return {} if watched is None else watched.pids
+
     # ---- parts
 
     def _take_up(self, attempts: Collection[tuple[JobId, int]]) -> set[tuple[JobId, int]]:

@@ -99,6 +99,7 @@ def attempt_spec(
         notify=site.notify,
         lock=str(own / "running.lock"),
         user=user,
+        name=launch.name or job.id,
         audit=str(site.root / "audit.jsonl"),
     )
 

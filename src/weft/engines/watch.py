@@ -90,6 +90,12 @@ class Watched:
     _started: bool = False
     _frozen: float = inf
 
+    @property
+    def pids(self) -> dict[int, int]:
+        """The processes of ranks that have not ended, by number."""
+        ended = set(self._codes)
+        return {int(name): pid for name, (pid, _) in self._ranks.items() if name not in ended}
+
     # ---- news
 
     def check(self) -> list[Event]:

@@ -29,6 +29,7 @@ from weft.node.enclosure import Enclosure
 from weft.node.identity import hand_over, may_speak
 from weft.node.launchers import Place, fit_launcher, starts_per_gpu
 from weft.node.locks import hold_all
+from weft.node.process_name import link_program
 from weft.node.rank import Limits, Rank, python_script, start_rank
 from weft.node.rank_environment import rank_environment
 from weft.node.rank_logs import RankLog
@@ -183,17 +184,19 @@ class Agent:
         theirs = spec.cores if alone else spec.cores[local : local + 1]
         cores = tuple(core for some in theirs for core in some)
         mem = spec.mem_gb / (1 if alone else len(spec.devices)) if spec.visible is None else 0.0
+        env = rank_environment(
+            spec, self.folder, local, socket=self._socket, port=self._port, alone=alone
+        )
         rank = start_rank(
             number,
             command=command,
-            env=rank_environment(
-                spec, self.folder, local, socket=self._socket, port=self._port, alone=alone
-            ),
+            env=env,
             workdir=spec.workdir,
             limits=Limits(cores, mem, self._enclosure.group),
             keep=self._held,
             run=warm,
             user=spec.user,
+            link=link_program(self.folder, spec, spec.command if warm else command, env),
         )
         self._ranks[number] = rank
         os.set_blocking(rank.output, False)

@@ -22,7 +22,7 @@ from typing import NoReturn
 from weft.node.identity import become
 from weft.wire.cgroups import join_group
 from weft.wire.identity import Identity
-from weft.wire.processes import die_with_parent, start_time
+from weft.wire.processes import die_with_parent, set_name, start_time
 
 CANNOT_RUN = 127
 
@@ -67,10 +67,12 @@ def start_rank(
     keep: Sequence[int] = (),
     run: Callable[[Sequence[str]], int] | None = None,
     user: Identity | None = None,
+    link: str = "",
 ) -> Rank:
     """Fork a rank that runs `command`, in this process image by `run` if that is given.
 
-    It becomes `user` before it looks at anything the job named.
+    It becomes `user` before it looks at anything the job named. `link` leads to the command's
+    program under the name that the process is to have.
     """
     parent = os.getpid()
     output, theirs = os.pipe()
@@ -79,7 +81,7 @@ def start_rank(
         os.fchown(theirs, user.uid, user.gid)  # so that it may open /dev/stdout
     pid = os.fork()
     if pid == 0:
-        _child(parent, theirs, command, env, workdir, limits, keep, run, user)
+        _child(parent, theirs, command, env, workdir, limits, keep, run, user, link)
     os.close(theirs)
     os.close(arming)
     # Until the child has a group and default signals, a SIGTERM would be lost: it closes its end
@@ -100,6 +102,7 @@ def _child(
     keep: Sequence[int],
     run: Callable[[Sequence[str]], int] | None,
     user: Identity | None,
+    link: str,
 ) -> NoReturn:
     code = CANNOT_RUN
     try:
@@ -116,10 +119,15 @@ def _child(
             _bind_to(parent)  # a change of user undoes it
         os.chdir(workdir)
         if run is not None:
+            if link:
+                set_name(Path(link).name)
             os.environ.clear()
             os.environ.update(env)
             code = run(command)
         else:
+            if link:
+                with suppress(OSError):  # then by its own name
+                    os.execve(link, list(command), dict(env))  # noqa: S606 - no shell is meant
             path = shutil.which(command[0], path=env.get("PATH")) or command[0]
             os.execve(path, list(command), dict(env))  # noqa: S606 - no shell is meant
     except OSError as error:

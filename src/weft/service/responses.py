@@ -89,7 +89,7 @@ class JobAnswer:
     """One job; times in seconds since the epoch.
 
     `silent_s` is for how long a running job that used to report has not, if that is remarkable:
-    it may hang, or its machine may be out of reach.
+    it may hang, or its machine may be out of reach. `pids` are told of a single job, by rank.
     """
 
     id: str
@@ -119,6 +119,7 @@ class JobAnswer:
     saved_step: int | None
     silent_s: float | None = None
     notices: list[Notice]
+    pids: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

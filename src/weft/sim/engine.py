@@ -114,6 +114,10 @@ class SimulatedEngine:
     def check(self, job: Job) -> None:
         """Any job will do."""
 
+    def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:  # noqa: ARG002 - nothing runs
+        """None: jobs are not processes."""
+        return {}
+
     def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:  # noqa: ARG002 - nothing prints
         """None: nothing prints."""
         return {}

@@ -41,7 +41,8 @@ class AttemptSpec:
     `gpu_mem_gb` is its claim on the memory of each device. `notices` are words on what could not
     be applied, each with its level. `notify` is a datagram socket that is poked after every event.
     `lock` is held by every process of the attempt, `audit` a file that agents append their begin
-    and end to. `user` is whom the ranks run as, None for the agent's own.
+    and end to. `user` is whom the ranks run as, None for the agent's own. `name` is what `ps`
+    calls them.
     """
 
     job: str
@@ -79,6 +80,7 @@ class AttemptSpec:
     audit: str = ""
     log_bytes: int = LOG_BYTES
     user: Identity | None = None
+    name: str = ""
 
     def write(self, folder: Path) -> None:
         """Into the attempt's folder."""

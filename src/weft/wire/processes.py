@@ -12,6 +12,7 @@ from pathlib import Path
 PROC = Path("/proc")
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
+PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 
@@ -149,6 +150,12 @@ def die_with_parent(how: signal.Signals = signal.SIGKILL) -> None:
 def adopt_orphans() -> None:
     """Descendants whose parent dies become children of this process."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def set_name(name: str) -> None:
+    """What `ps` and `top` call this process, up to fifteen bytes of it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 def no_new_privileges() -> None:

@@ -58,6 +58,7 @@ def job_details(job: JobAnswer, now: float) -> Table:
             ("goodput", words.goodput(job)),
             ("restarts", job.restarts or ""),
             ("attempt", job.attempt or ""),
+            ("pids", ", ".join(map(str, job.pids))),
             ("tenant", job.tenant),
             ("user", job.user),
             ("priority", job.priority),

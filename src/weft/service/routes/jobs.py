@@ -60,7 +60,10 @@ async def list_jobs(
 @router.get("/jobs/{job_id}", response_model=JobAnswer)
 async def one_job(job_id: str, service: Service, who: Anyone) -> Json:
     """One job, ended or not."""
-    return Json(Describer(service.driver).job(find_job(service, who, job_id)))
+    status = find_job(service, who, job_id)
+    told = Describer(service.driver).job(status)
+    pids = service.driver.engine.pids(status.record.job.id, status.record.attempt)
+    return Json(replace(told, pids=list(pids.values())))
 
 
 @router.delete("/jobs/{job_id}", status_code=202, response_model=Done)

@@ -30,34 +30,34 @@ class Footprint:
     group: Path | None = None
 
 
-def end_all(print_: Footprint, within_s: float) -> list[int]:
+def end_all(marks: Footprint, within_s: float) -> list[int]:
     """Kill until none is left or the time is up; those that are left."""
     until = time.monotonic() + within_s
     while True:
-        left = processes_of(print_)
+        left = processes_of(marks)
         if not left:
-            if print_.group is not None:
-                remove_group(print_.group)
+            if marks.group is not None:
+                remove_group(marks.group)
             return []
-        if print_.group is not None:
-            kill_group(print_.group)
+        if marks.group is not None:
+            kill_group(marks.group)
         kill_all(left)
         if time.monotonic() > until:
             return sorted(left)
         time.sleep(PAUSE_S)
 
 
-def processes_of(print_: Footprint) -> set[int]:
+def processes_of(marks: Footprint) -> set[int]:
     """Every process of the attempt that lives."""
-    roots = [one for one in (print_.agent, *print_.ranks) if one is not None and alive(*one)]
+    roots = [one for one in (marks.agent, *marks.ranks) if one is not None and alive(*one)]
     found = {pid for pid, _ in roots}
     for pid, _ in roots:
         # An agent adopts orphans, so that while it lives nobody escapes it.
         found |= set(descendants(pid))
-    found |= set(tagged(TAG, str(print_.folder)))
-    if print_.lock is not None:
-        found |= set(holding(print_.lock))
-    if print_.group is not None:
-        found |= set(members(print_.group))
+    found |= set(tagged(TAG, str(marks.folder)))
+    if marks.lock is not None:
+        found |= set(holding(marks.lock))
+    if marks.group is not None:
+        found |= set(members(marks.group))
     found.discard(os.getpid())
     return {pid for pid in found if start_time(pid) is not None}

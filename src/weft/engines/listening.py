@@ -211,7 +211,7 @@ class Listener:
                 left = await self.run(lambda: end_all(one.footprint(lock), END_S))
                 if not left and aside:
                     await self.run(lambda: set_aside(self.state, one.folder))
-            except OSError as error:
+            except Exception as error:
                 self._troubles[_name(one)] = f"{_name(one)} cannot be ended: {error}"
                 log.warning("attempt=%s cannot be ended, trying again: %s", _name(one), error)
                 await asyncio.sleep(AGAIN_S)

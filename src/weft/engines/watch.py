@@ -48,7 +48,7 @@ from weft.wire.regular_files import open_regular, read_regular
 
 LOOK_S = 1.0  # between two looks whether an agent lives
 CLAIM_S = 20.0  # how long an agent may take to come up
-STARTING_S = 40.0  # how long an agent may then take to start its ranks
+STARTING_S = 60.0  # how long an agent may then take to start its ranks
 FROZEN_S = 8.0  # how long an agent may stand still before its attempt is given up
 OVERDUE_S = 15.0  # what an agent may take to end its ranks after their time to leave is over
 AT_ONCE = 1 << 20  # bytes of a log that are read in one turn
@@ -89,6 +89,7 @@ class Watched:
     _stopping: bool = False
     _started: bool = False
     _frozen: float = inf
+    _seen: float = inf
 
     @property
     def pids(self) -> dict[int, int]:
@@ -225,7 +226,8 @@ class Watched:
 
     def _look_at_agent(self, pid: int, now: float) -> None:
         """An agent that stands still is asked to go on, then given up; so is one that is late."""
-        if not self._started and now - self.spawned > STARTING_S:
+        self._seen = min(self._seen, now)
+        if not self._started and now - self._seen > STARTING_S:
             raise WireError(f"its agent runs, and {EVENTS} does not say that it started")
         if not is_frozen(pid):
             self._frozen = inf

@@ -52,9 +52,11 @@ class Enclosure:
         self, ranks: Collection[Rank], cores: Sequence[Sequence[int]], limits: Mapping[str, str]
     ) -> None:
         """Another part of the host for ranks that run, and for all they started."""
+        if len(ranks) == 1:
+            cores = [[core for some in cores for core in some]]  # one process has all of them
         for rank in ranks:
             local = rank.number - self._spec.first_rank
-            if local < len(cores):
+            if local < len(cores) and cores[local]:
                 for pid in (rank.pid, *descendants(rank.pid)):
                     bind(pid, cores[local])
         if self.group is not None and limits:

@@ -108,11 +108,11 @@ def _child(
     try:
         _bind_to(parent)
         os.setpgid(0, 0)
-        if limits.group is not None:
-            join_group(limits.group)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         _plumb(out, keep)
+        if limits.group is not None:
+            join_group(limits.group)
         _limit(limits)
         if user is not None:
             become(user)

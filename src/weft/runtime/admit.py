@@ -114,11 +114,18 @@ def taken(event: Event, state: State, ledger: Ledger) -> Event | None:
         return None
     if isinstance(event, Started) and ledger.jobs[event.job].running == event.attempt:
         return None
+    if isinstance(event, Noticed) and _said(event, ledger.jobs[event.job]):
+        return None
     if isinstance(event, Stopped) and not state.leaving(event.job, event.attempt):
         event = Failed(event.job, event.attempt, "it was stopped, but not by the scheduler")
     if isinstance(event, (Failed, StartFailed)) and event.job in state.table:
         return judged(event, ledger.jobs[event.job])
     return event
+
+
+def _said(event: Noticed, record: JobRecord) -> bool:
+    """Whether a job's notices have this one already."""
+    return (event.level, event.text) in {(level, text) for _, level, text in record.notices}
 
 
 def judged(event: Failed | StartFailed, record: JobRecord) -> Failed:

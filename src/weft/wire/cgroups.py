@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -51,7 +53,26 @@ def find_base(name: str) -> Base | None:
         controllers = _lend(own) & _lend(path)
     except OSError:
         return None
-    return Base(path, controllers) if (path / "cgroup.kill").exists() else None
+    return Base(path, controllers) if _usable(path) else None
+
+
+def _usable(path: Path) -> bool:
+    """Whether a process of ours can live in a group below `path` and be killed with it."""
+    group = path / "trial"
+    try:
+        make_group(group, {})
+        command = ["sh", "-c", 'echo 0 > "$0/cgroup.procs" && kill -STOP $$', str(group)]
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as one:  # noqa: S603
+            _, status = os.waitpid(one.pid, os.WUNTRACED)
+            if os.WIFSTOPPED(status):
+                kill_group(group)
+                _, status = os.waitpid(one.pid, 0)
+            one.returncode = os.waitstatus_to_exitcode(status)
+    except OSError:
+        return False
+    finally:
+        remove_group(group)
+    return one.returncode == -signal.SIGKILL
 
 
 def own_group() -> Path | None:
@@ -135,20 +156,27 @@ def _lend(path: Path) -> frozenset[str]:
     """Let groups below `path` be limited, as far as may be; the controllers they then have."""
     offered = set((path / "cgroup.controllers").read_text().split()) & {CPU, MEMORY}
     switch = path / "cgroup.subtree_control"
-    present = set(switch.read_text().split())
-    for name in sorted(offered - present):
-        with suppress(OSError):  # not ours to lend, or others live beside us in this group
-            try:
+    present = set(switch.read_text().split()) & {CPU, MEMORY}
+    if offered > present and _vacated(path):
+        for name in sorted(offered - present):
+            with suppress(OSError):  # not ours to lend
                 switch.write_text(f"+{name}")
-            except OSError as error:
-                if error.errno != errno.EBUSY:
-                    raise
-                # A group with children that are limited has no processes of its own.
-                make_group(path / SERVICE, {})
-                join_group(path / SERVICE)
-                switch.write_text(f"+{name}")
-            present.add(name)
-    return frozenset(present & {CPU, MEMORY})
+                present.add(name)
+    return frozenset(present)
+
+
+def _vacated(path: Path) -> bool:
+    """Whether a group has no processes of its own, as one whose children are limited must not.
+
+    This process moves into a child. Others are not ours to move; the root may have some.
+    """
+    if not (path / "cgroup.type").exists():
+        return True
+    inside = {int(pid) for pid in (path / "cgroup.procs").read_text().split()}
+    if inside == {os.getpid()}:
+        make_group(path / SERVICE, {})
+        join_group(path / SERVICE)
+    return inside <= {os.getpid()}
 
 
 def _mount() -> Path | None:

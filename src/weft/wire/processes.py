@@ -26,7 +26,7 @@ def start_time(pid: int) -> int | None:
 def is_frozen(pid: int) -> bool:
     """Whether a process was made to stand still by a signal."""
     stat = _stat(pid)
-    return stat is not None and stat[0] in "Tt"
+    return stat is not None and stat[0] == "T"
 
 
 def _stat(pid: int) -> list[str] | None:

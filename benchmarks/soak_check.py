@@ -1,0 +1,212 @@
+"""What must be true after a crash soak: nothing lost, doubled or left behind; ledger equals log."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+from benchmarks.soak_jobs import HARMLESS_TO_ITSELF
+from benchmarks.soak_service import knowledge
+from weft.core.cluster import Cluster
+from weft.core.events import (
+    Decided,
+    Event,
+    Failed,
+    Finished,
+    NodeDown,
+    Started,
+    Stopped,
+    Submitted,
+)
+from weft.core.model import Allocation, JobId
+from weft.core.scheduler import Scheduler
+from weft.policies.fifo import Fifo
+from weft.runtime.ledger import JobRecord
+from weft.runtime.recover import recover
+from weft.runtime.replay import decide_again
+from weft.store.sqlite import SqliteStore
+
+
+class Promised(Protocol):
+    """What the service promised to who ran the soak."""
+
+    folder: Path
+    submitted: list[str]
+    cancelled: set[str]
+    harmful: dict[str, str]
+
+    @property
+    def state(self) -> Path:
+        """The service's folder."""
+        ...
+
+
+def check(it: Promised) -> dict[str, Any]:
+    """Raise AssertionError for every promise that was broken; what was seen."""
+    store = SqliteStore(it.state / "events.db")
+    log = store.since(0)
+    known = recover(store, lambda: Scheduler(Fifo(), Cluster(()), knowledge=knowledge()))
+    store.close()
+    jobs = known.ledger.jobs
+    lost = [job for job in it.submitted if job not in jobs]
+    assert not lost, f"accepted but not there: {lost}"
+    assert not (it.folder / "work" / "DOUBLE").exists(), "a rank ran twice at once"
+    overlaps = overlapping(it.state / "audit.jsonl")
+    assert not overlaps, f"attempts of one job overlapped: {overlaps}"
+    for job, record in jobs.items():
+        _check_job(it, job, record)
+    for withdrawn in it.cancelled:
+        allowed = ("cancelled", "failed") if withdrawn in it.harmful else ("cancelled",)
+        assert jobs[JobId(withdrawn)].outcome in (*allowed, "succeeded"), withdrawn
+    _check_nothing_is_left(it)
+    used, counted = known.ledger.usage(log[-1][1]), gpu_seconds(log)
+    for tenant in used.keys() | counted.keys():
+        difference = abs(used.get(tenant, 0.0) - counted.get(tenant, 0.0))
+        assert difference < 1e-6, f"{tenant}: ledger and log differ by {difference} GPU-seconds"
+    turns = decide_again(log, knowledge=knowledge())
+    different = [turn for turn in turns if turn.then != turn.now]
+    assert not different, f"{len(different)} decisions differ on replay, first {different[0]}"
+    quarantine = it.state / "quarantine"
+    return {
+        "events": len(log),
+        "decisions": sum(turn.then is not None for turn in turns),
+        "jobs": len(jobs),
+        "accepted": len(it.submitted),
+        "cancelled": sum(record.outcome == "cancelled" for record in jobs.values()),
+        "harmful": len(it.harmful),
+        "quarantined": sum("quarantined" in record.reason for record in jobs.values()),
+        "set_aside": len(list(quarantine.iterdir())) if quarantine.exists() else 0,
+        "starts": sum(record.starts for record in jobs.values()),
+        "resizes": resizes(log),
+        "shared": sum(record.job.demand.share < 1.0 for record in jobs.values()),
+        "gpu_s": round(sum(used.values()), 1),
+    }
+
+
+def _check_job(it: Promised, job: JobId, record: JobRecord) -> None:
+    assert record.outcome, f"{job} never ended"
+    harm = it.harmful.get(job, "")
+    if harm and harm not in HARMLESS_TO_ITSELF:
+        assert record.outcome in ("failed", "cancelled"), f"{job} {harm}: {record.outcome}"
+        return
+    assert record.outcome != "failed", f"{job} {harm}: {record.reason}"
+    if record.outcome == "succeeded" and not harm:
+        goal = int(record.job.launch.command[5])  # type: ignore[union-attr]
+        reached = int((it.folder / "work" / f"{job}.count").read_text())
+        assert reached == goal, f"{job} counted to {reached} of {goal}"
+
+
+def _check_nothing_is_left(it: Promised) -> None:
+    left = [f"{pid}: {text}" for pid, text in processes_naming(str(it.folder))]
+    assert not left, f"processes were left behind: {left}"
+    marks = [path.name for path in (it.state / "live").iterdir()]
+    assert not marks, f"attempts are still marked as running: {marks}"
+
+
+def processes_naming(text: str) -> Iterable[tuple[int, str]]:
+    """Processes other than this one with `text` in their command line."""
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                line = Path(entry.path, "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except (OSError, UnicodeDecodeError):
+                continue
+            if text in line:
+                yield int(entry.name), line
+
+
+def overlapping(audit: Path) -> list[str]:
+    """Jobs of which an attempt began before the one before it was over."""
+    running: dict[str, int] = {}
+    wrong = []
+    for line in audit.read_text().splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue  # cut by a full disk
+        job, attempt = entry["job"], entry["attempt"]
+        if entry["what"] == "end":
+            running.pop(job, None)
+        elif job in running and running[job] > attempt:
+            wrong.append(job)  # an older one after a newer one
+        else:
+            running[job] = attempt
+    return wrong
+
+
+class _Counted:
+    """GPU-seconds counted from the log without the ledger's help."""
+
+    def __init__(self) -> None:
+        self.total: dict[str, float] = {}
+        self._tenant: dict[str, str] = {}
+        self._holds: dict[str, Allocation | None] = {}
+        self._promises: dict[str, list[Allocation]] = {}
+        self._runs: dict[str, tuple[int, float, float]] = {}
+
+    def take(self, at: float, event: Event) -> None:
+        match event:
+            case Submitted(job=job):
+                self._tenant[job.id] = job.tenant
+            case Decided(changes=changes):
+                for name, to in changes.items():
+                    self._decided(at, name, to)
+            case NodeDown():
+                self._holds.clear()  # there is but one node
+            case Started(job, attempt):
+                if job not in self._runs:
+                    self._runs[job] = attempt, at, _width(self._promises[job][attempt - 1])
+            case Stopped(job, attempt) | Finished(job, attempt) | Failed(job, attempt):
+                if len(self._promises.get(job, ())) == attempt:
+                    self._holds[job] = None
+                self._settle(at, job, attempt)
+
+    def _decided(self, at: float, name: str, to: Allocation | None) -> None:
+        was = self._holds.get(name)
+        self._holds[name] = to
+        if to is None:
+            return
+        if was is None or was.devices != to.devices:
+            self._promises.setdefault(name, []).append(to)
+            return
+        self._promises[name][-1] = to
+        attempt = len(self._promises[name])
+        if self._settle(at, name, attempt):
+            self._runs[name] = attempt, at, _width(to)  # the same run at another width
+
+    def _settle(self, at: float, job: str, attempt: int) -> bool:
+        run = self._runs.get(job)
+        if run is None or run[0] != attempt:
+            return False
+        _, since, width = self._runs.pop(job)
+        tenant = self._tenant[job]
+        self.total[tenant] = self.total.get(tenant, 0.0) + (at - since) * width
+        return True
+
+
+def gpu_seconds(log: Iterable[tuple[int, float, Event]]) -> dict[str, float]:
+    """GPU-seconds of each tenant."""
+    counted = _Counted()
+    for _, at, event in log:
+        counted.take(at, event)
+    return counted.total
+
+
+def _width(on: Allocation) -> float:
+    return on.gpus * on.sharing.share
+
+
+def resizes(log: Iterable[tuple[int, float, Event]]) -> int:
+    """Decisions that gave a job another number of devices than it had before."""
+    held: dict[str, int] = {}
+    count = 0
+    for _, _, event in log:
+        if isinstance(event, Decided):
+            for job, to in event.changes.items():
+                if to is not None:
+                    count += held.get(job, to.gpus) != to.gpus
+                    held[job] = to.gpus
+    return count

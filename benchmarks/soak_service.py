@@ -1,0 +1,96 @@
+"""The child of the crash soak: a service that takes requests over pipes instead of HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.soak_jobs import job_of
+from weft.core.errors import WeftError
+from weft.core.knowledge import Knowledge
+from weft.core.model import JobId, NodeId
+from weft.engines.local import LocalEngine
+from weft.perf.linear import LinearBeliefs
+from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.device_models import Unordered, profile_of
+from weft.predict.hinted import Hinted
+from weft.runtime.driver import Driver
+from weft.store.sqlite import SqliteStore
+
+NODE = "soak"
+SLOTS = 4
+OPEN_FILES = 512
+
+
+def knowledge() -> Knowledge:
+    """What the scheduler knows before the first event; a replay begins with the same."""
+    return Knowledge(Hinted(), LinearBeliefs(), Colocated(profile_of, Unordered("timeslicing")))
+
+
+async def serve(state: Path) -> None:
+    """Until there are no more requests."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, hard))
+    engine = LocalEngine(state, slots=SLOTS, warm=False, cpu=True, name=NODE)
+    store = SqliteStore(state / "events.db")
+    driver = Driver(engine, store, knowledge=knowledge, snapshot_every=100)
+    await driver.open()
+    _say({"ready": True})
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        request = json.loads(line)
+        try:
+            await _do(driver, request)
+        except WeftError as error:
+            _say({"refused": str(error)})
+        else:
+            _say(request)
+    await driver.close()
+    store.close()
+
+
+async def _do(driver: Driver, request: dict[str, Any]) -> None:
+    match request["do"]:
+        case "submit":
+            await driver.submit(job_of(request))
+        case "cancel":
+            await driver.cancel(JobId(request["job"]))
+        case "policy":
+            await driver.set_policy(request["policy"])
+        case "drain":
+            await driver.drain(NodeId(NODE))
+        case "undrain":
+            await driver.undrain(NodeId(NODE))
+        case "files":
+            await _use_up_files(request["seconds"])
+        case "wait":
+            for job in [*driver.ledger.jobs]:
+                await driver.ended(job)
+
+
+async def _use_up_files(seconds: float) -> None:
+    """Let nobody in this process open a file for a while."""
+    taken: list[int] = []
+    with contextlib.suppress(OSError):
+        while True:
+            taken.append(os.dup(0))
+    await asyncio.sleep(seconds)
+    for handle in taken:
+        os.close(handle)
+
+
+def _say(what: object) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(Path(sys.argv[1])))

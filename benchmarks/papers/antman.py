@@ -56,7 +56,7 @@ def as_published(folder: Path) -> int:
 
 def fair(trace: Trace) -> int:
     """Guaranteed jobs with and without opportunistic ones; 1 if they lose too much."""
-    tiers = {0.0: Tier.GUARANTEED, 1.0: Tier.OPPORTUNISTIC}
+    tiers = {0.0: Tier.GUARANTEED, -1.0: Tier.OPPORTUNISTIC}
     jobs = tuple((replace(job, tier=tiers[job.priority]), truth) for job, truth in trace)
     firm = np.array([job.tier is Tier.GUARANTEED for job, _ in jobs])
     few = tuple(pair for pair in jobs if pair[0].tier is Tier.GUARANTEED)

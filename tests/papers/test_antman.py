@@ -147,7 +147,7 @@ def after(view: View, policy: Antman) -> dict[JobId, Allocation]:
 
 def test_in_muris_model_a_gang_keeps_a_part_of_a_node_and_others_slip_in() -> None:
     view = view_of(
-        "1x4:v100", waiting("rg", 3, 0), waiting("gang", 4, 0), waiting("op", 4, 1), now=0.0
+        "1x4:v100", waiting("rg", 3, 0), waiting("gang", 4, 0), waiting("op", 4, -1), now=0.0
     )
 
     plan = Antman(artifact=True).decide(view)
@@ -299,7 +299,7 @@ def test_quotas_that_cannot_be_read_are_answered() -> None:
 
 
 def test_both_variants_keep_the_contract() -> None:
-    check_policy(Antman(promote=True, quota={"vision": 4}, loose_priority=2.0))
+    check_policy(Antman(promote=True, quota={"vision": 4}, loose_priority=0.0))
     trace = Trace(
         "t", tuple((waiting(f"j{i}", 1 + i % 8, i % 2, 10.0 * i), Truth(99.0)) for i in range(40))
     )

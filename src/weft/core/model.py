@@ -102,9 +102,11 @@ class Job:
     """A training job as submitted; it never changes.
 
     `cpus` and `mem_gb` are of the whole job on all its nodes; None asks for its devices' part of
-    the host. `shareable` false keeps everybody else off its devices. `launch` None: only
-    simulators can run it. `app` names what the job is a part of, such as a hyper-parameter
-    search; empty where it stands alone. Raises InvalidConfig for numbers that mean nothing.
+    the host. Higher `priority` goes first, everywhere: 0 is normal, what is below gives way; a
+    policy that weighs jobs takes it for a weight. `shareable` false keeps everybody else off its
+    devices. `launch` None: only simulators can run it. `app` names what the job is a part of,
+    such as a hyper-parameter search; empty where it stands alone. Raises InvalidConfig for
+    numbers that mean nothing.
     """
 
     id: JobId

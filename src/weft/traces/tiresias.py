@@ -35,7 +35,7 @@ def load_tiresias(files: Sequence[Member], _: Options) -> Draft:
 
 
 def load_muri(files: Sequence[Member], _: Options) -> Draft:
-    """Milliseconds; a random priority bit and stage times come along."""
+    """Milliseconds; stage times come along, and a random bit that makes a job give way."""
     return _load(files, "muri", 1_000.0)
 
 
@@ -87,7 +87,7 @@ class _Reader:
             tenant=table.text(row, self.user),
             user=table.text(row, self.user),
             model=row[self.model],
-            priority=priority or 0.0,
+            priority=-priority if priority else 0.0,  # theirs: 1 gives way to 0
             deadline=None if effort else self._deadline(row, submitted),
             tier=Tier.OPPORTUNISTIC if effort else Tier.GUARANTEED,
             hints=self._hints(row),

@@ -236,7 +236,7 @@ def test_itp_clusters_become_tenants_and_can_be_chosen(file: Path) -> None:
 def test_muri_counts_in_milliseconds(file: Path) -> None:
     [(job, truth)] = load(file)
 
-    assert (job.submitted, truth.length, job.priority) == (1534.0, 5095.0, 1.0)
+    assert (job.submitted, truth.length, job.priority) == (1534.0, 5095.0, -1.0)
     assert (job.hints["iteration_s"], job.hints["stage1_s"]) == (0.437, 0.419)
 
 

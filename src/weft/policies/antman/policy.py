@@ -37,7 +37,7 @@ class Antman:
 
     `quota` gives GPUs to tenants (`vision=16/nlp=8`): what a tenant asks for beyond runs as
     opportunistic. `promote` moves such a job to devices of its own when its turn comes. Jobs of
-    at least `loose_priority` are opportunistic as well, whatever their tier. `epoch` is how often
+    at most `loose_priority` are opportunistic as well, whatever their tier. `epoch` is how often
     shares are looked at, in seconds; a device that is `busy` or has `used_gb` of its memory
     taken gets no opportunistic job; `margin_gb` stays between the two. `artifact` does as
     Muri's simulator does.
@@ -72,16 +72,16 @@ class Antman:
     def decide(self, view: View) -> Plan:
         """Start what may start, then set the shares of those in the gaps."""
         if self.artifact:
-            return as_in_muri(view, self._loose(view, 1.0))
+            return as_in_muri(view, self._loose(view, -1.0))
         terms = Terms(self.quota, self.promote, self.epoch, self.busy, self.used_gb, self.margin_gb)
         return Round(view, self._loose(view, self.loose_priority), terms).plan()
 
     def _loose(self, view: View, priority: float | None) -> Bools:
-        least = np.inf if priority is None else priority
+        most = -np.inf if priority is None else priority
         jobs = view.table.jobs
         return np.array(
             [
-                job.shareable and (job.tier is Tier.OPPORTUNISTIC or job.priority >= least)
+                job.shareable and (job.tier is Tier.OPPORTUNISTIC or job.priority <= most)
                 for job in jobs
             ],
             dtype=bool,

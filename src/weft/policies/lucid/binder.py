@@ -24,7 +24,7 @@ class Candidate:
     gpus: int
     score: int
     mem_gb: float
-    priority: float
+    gpu_s: float
     device_gb: float = inf
 
 
@@ -35,7 +35,7 @@ def first_host(new: Candidate, hosts: Iterable[Candidate]) -> Candidate | None:
             new.gpus == host.gpus <= LARGEST
             and new.mem_gb + host.mem_gb < host.device_gb
             and new.score + host.score <= MOST
-            and new.priority <= SPAN * host.priority
+            and new.gpu_s <= SPAN * host.gpu_s
         ):
             return host
     return None

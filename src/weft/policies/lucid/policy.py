@@ -42,7 +42,7 @@ VENUS_GPUS = 1080
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Submissions of late, who is being profiled since when, and started jobs' priorities.
+    """Recent submissions, who is profiled since when, and what was predicted of started jobs.
 
     `started` is in order of start, as the binder tries hosts.
     """

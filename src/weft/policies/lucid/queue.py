@@ -20,7 +20,7 @@ class Main:
     """The main queue's part of a plan in the making.
 
     `service` is each row's predicted GPU-seconds; `measured` says whose use of a device is
-    known; `started` are the priorities of running jobs when they started, in that order.
+    known; `started` are the predicted GPU-seconds of running jobs when they started, in that order.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Main:
     def _host(self, job: JobId) -> Candidate:
         row = self._rows[job]
         node = self.view.cluster.index[self._now(job).slices[0].node]
-        known = replace(self._candidate(row), priority=self.started[job])
+        known = replace(self._candidate(row), gpu_s=self.started[job])
         return replace(known, device_gb=self.view.cluster.nodes[node].device_gb)
 
     def _kind(self, job: JobId) -> str:

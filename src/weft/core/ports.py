@@ -28,7 +28,7 @@ class Pace:
     report: Report | None = None
 
 
-class Agent(Protocol):
+class SimulatedJob(Protocol):
     """One job's own behaviour in a simulation: how it uses what it was given."""
 
     def begin(self, on: Allocation, kind: str) -> None:
@@ -48,7 +48,7 @@ class PerfModel(Protocol):
         """Whether a job's pace never changes while it holds an allocation."""
         ...
 
-    def agent(self, job: Job, truth: Truth) -> Agent:
+    def simulate_job(self, job: Job, truth: Truth) -> SimulatedJob:
         """The behaviour of one job."""
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.core.model import Allocation, Job
-from weft.core.ports import Agent, Pace
+from weft.core.ports import Pace, SimulatedJob
 from weft.core.profile import Profile
 from weft.core.trace import Trace, Truth
 from weft.perf.restart import restart_s
@@ -27,7 +27,7 @@ class Replay:
     gaps = False
     interruption = None
 
-    def agent(self, job: Job, truth: Truth) -> Agent:  # noqa: ARG002 - the same for every truth
+    def simulate_job(self, job: Job, truth: Truth) -> SimulatedJob:  # noqa: ARG002 - the same for every truth
         """A job that runs at one speed."""
         return Steady(job.demand.gpus)
 

@@ -19,7 +19,7 @@ import numpy as np
 from weft.core.errors import InvalidConfig, did_you_mean
 from weft.core.knowledge import NothingLearnt
 from weft.core.model import Allocation, Config, Job
-from weft.core.ports import Agent, Pace
+from weft.core.ports import Pace, SimulatedJob
 from weft.core.report import Report
 from weft.core.table import Column, Floats, Rows, Table
 from weft.core.trace import Trace, Truth
@@ -51,7 +51,7 @@ class Throughputs:
 
     steady = True
 
-    def agent(self, job: Job, truth: Truth) -> Agent:
+    def simulate_job(self, job: Job, truth: Truth) -> SimulatedJob:
         """A job that runs at the measured speed of what it holds."""
         reference = self.rate(job.model, job.demand.gpus, self.reference)
         steps = job.hints.get("steps", truth.length * reference)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.core.model import Allocation, Discipline, Job, JobId, NodeId
-from weft.core.ports import Agent, Coupling, PerfModel, Resident
+from weft.core.ports import Coupling, PerfModel, Resident, SimulatedJob
 from weft.core.report import Report
 from weft.core.table import Floats
 from weft.core.trace import Trace
@@ -85,7 +85,7 @@ class Physics:
         self._tick_s = tick_s
         self._free_moves = free_moves
         self._last: dict[int, tuple[float, tuple[object, ...], float]] = {}
-        self._agents: dict[int, Agent] = {}
+        self._simulated: dict[int, SimulatedJob] = {}
         self._base, self._rate, self._since = np.zeros(n), np.zeros(n), np.zeros(n)
         self._died = np.zeros(n, dtype=np.int64)
         self._on: dict[int, tuple[float, float, Allocation]] = {}
@@ -113,14 +113,14 @@ class Physics:
         first = not self.starts[seq]
         if first:
             self.first_start[seq] = now
-            self._agents[seq] = self._perf.agent(job, self.trace.jobs[seq][1])
+            self._simulated[seq] = self._perf.simulate_job(job, self.trace.jobs[seq][1])
         shape = (kind, *sorted(len(part.gpus) for part in on.slices))
         moved = self._free_moves and self._last.get(seq, (None,))[:2] == (now, shape)
         if moved:
             begins = max(now, self._last[seq][2])
         else:
             self.starts[seq] += 1
-            self._agents[seq].begin(on, kind)
+            self._simulated[seq].begin(on, kind)
             cost = self._perf.restart(job, first=first)
             if self._suspension is not None:
                 cost = self._suspension.cost(seq, on, cost)
@@ -143,7 +143,7 @@ class Physics:
         self._account(now, seq)
         self._on[seq] = (now, self._on[seq][1], on)
         self._settle(now, seq)
-        self._agents[seq].begin(on, kind)
+        self._simulated[seq].begin(on, kind)
         job = self.trace.jobs[seq][0]
         if self._neighbours is None:
             self._speed[seq] = min(on.sharing.share / job.demand.share, 1.0)
@@ -215,7 +215,7 @@ class Physics:
         """Settle progress so far and take up the pace from here."""
         self._settle(now, seq)
         base = float(self._base[seq])
-        pace = self._agents[seq].pace(base, self._tick_s - now % self._tick_s)
+        pace = self._simulated[seq].pace(base, self._tick_s - now % self._tick_s)
         rate = pace.rate * self._speed[seq]
         self._rate[seq], self._since[seq] = rate, now
         failures = self.trace.jobs[seq][1].failures
@@ -264,4 +264,4 @@ class Physics:
         """The job is done."""
         self.halt(now, seq)
         self.ended_at[seq] = now
-        del self._agents[seq]
+        del self._simulated[seq]

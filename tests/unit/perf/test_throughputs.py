@@ -38,7 +38,7 @@ def on(gpus: int, share: float = 1.0) -> Allocation:
 def test_a_job_makes_its_steps_at_the_speed_of_the_kind(tmp_path: Path) -> None:
     table = read_throughputs(file_of(tmp_path, TABLE))
     job = Job(JobId("a"), model="A3C", hints={"steps": 400.0})
-    agent = table.agent(job, Truth(50.0))
+    agent = table.simulate_job(job, Truth(50.0))
 
     paces = []
     for kind in ("v100", "k80"):
@@ -50,7 +50,7 @@ def test_a_job_makes_its_steps_at_the_speed_of_the_kind(tmp_path: Path) -> None:
 
 def test_without_steps_the_length_is_on_the_reference_kind(tmp_path: Path) -> None:
     table = read_throughputs(file_of(tmp_path, TABLE))
-    agent = table.agent(Job(JobId("a"), model="A3C"), Truth(50.0))
+    agent = table.simulate_job(Job(JobId("a"), model="A3C"), Truth(50.0))
 
     agent.begin(on(1), "k80")
 

@@ -13,7 +13,7 @@ from math import ceil
 
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Job
-from weft.core.ports import Agent, Pace
+from weft.core.ports import Pace, SimulatedJob
 from weft.core.report import Report
 from weft.core.trace import Truth
 from weft.perf.goodput.early_fit import early_fit
@@ -39,7 +39,7 @@ class Adaptive:
 
     steady = False
 
-    def agent(self, job: Job, truth: Truth) -> Agent:
+    def simulate_job(self, job: Job, truth: Truth) -> SimulatedJob:
         """A job that tunes itself, or keeps the batch size it was submitted with."""
         table = table_of(self.models, job)
         fixed = self.tuned or job.batch is None

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from weft.core.model import Allocation, Job
-from weft.core.ports import Agent, Pace
+from weft.core.ports import Pace, SimulatedJob
 from weft.core.profile import Profile
 from weft.core.trace import Trace, Truth
 from weft.perf.sharing.hinted_profile import profile_of
@@ -41,7 +41,7 @@ class MuriTruth:
     contention = CONTENTION
     gaps = True
 
-    def agent(self, job: Job, truth: Truth) -> Agent:  # noqa: ARG002 - the same for every job
+    def simulate_job(self, job: Job, truth: Truth) -> SimulatedJob:  # noqa: ARG002 - the same for every job
         """A job at the one speed there is."""
         return Alone()
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Job
-from weft.core.ports import Agent, Pace, PerfModel
+from weft.core.ports import Pace, PerfModel, SimulatedJob
 from weft.core.report import NO_REPORT, Report
 from weft.core.trace import FallingLoss, Truth
 from weft.formulas.tasks import Tasks, tasks_of
@@ -30,12 +30,12 @@ class Layered:
 
     steady = False
 
-    def agent(self, job: Job, truth: Truth) -> Agent:
+    def simulate_job(self, job: Job, truth: Truth) -> SimulatedJob:
         """The behaviour of one job."""
         tasks, network = tasks_of(job), network_of(job)
-        inner: Agent
+        inner: SimulatedJob
         if tasks is None:
-            inner = self.base.agent(job, truth) if network is None else Reduced(job, network)
+            inner = self.base.simulate_job(job, truth) if network is None else Reduced(job, network)
         else:
             if network is None:
                 raise InvalidConfig(
@@ -124,7 +124,7 @@ class Losing:
 
     __slots__ = ("_curve", "_gpus", "_inner", "_largest", "_length", "_seen", "_told")
 
-    def __init__(self, inner: Agent, curve: FallingLoss, length: float) -> None:
+    def __init__(self, inner: SimulatedJob, curve: FallingLoss, length: float) -> None:
         self._inner, self._curve, self._length = inner, curve, length
         self._gpus = 0
         self._seen = self._told = -1

@@ -183,7 +183,7 @@ def test_every_start_costs_the_model_s_restart_or_the_one_given() -> None:
 
 
 def test_an_agent_has_the_length_of_its_job() -> None:
-    agent = Adaptive({"toy": toy()}).agent(Job(JobId("a"), model="toy"), Truth(123.0))
+    agent = Adaptive({"toy": toy()}).simulate_job(Job(JobId("a"), model="toy"), Truth(123.0))
 
     assert isinstance(agent, Tuner)
     assert agent.length == 123.0

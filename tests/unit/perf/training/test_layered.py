@@ -36,7 +36,7 @@ ON = Allocation((Slice(NodeId("n0"), (0, 1), 10.0), Slice(NodeId("n1"), (0, 1), 
 
 
 def test_a_job_runs_at_the_exact_speed_of_its_layers() -> None:
-    agent = Layered(Replay()).agent(JOB, Truth(100.0))
+    agent = Layered(Replay()).simulate_job(JOB, Truth(100.0))
     agent.begin(ON, "v100")
 
     pace = agent.pace(50.0, 60.0)
@@ -56,12 +56,14 @@ def test_a_job_with_servers_needs_layers() -> None:
     bare = {k: v for k, v in HINTS.items() if not k.startswith("layer")}
 
     with pytest.raises(InvalidConfig, match="no layers"):
-        Layered(Replay()).agent(Job(JobId("a"), hints=bare), Truth(100.0))
+        Layered(Replay()).simulate_job(Job(JobId("a"), hints=bare), Truth(100.0))
 
 
 def test_a_loss_is_told_at_the_end_of_every_round() -> None:
     curve = Curve("sgd", (0.1, 1.0, 0.2), 50.0)
-    agent = Layered(Replay()).agent(Job(JobId("b"), demand=Demand(2)), Truth(100.0, curve=curve))
+    agent = Layered(Replay()).simulate_job(
+        Job(JobId("b"), demand=Demand(2)), Truth(100.0, curve=curve)
+    )
     agent.begin(Allocation((Slice(NodeId("n0"), (0,)),)), "v100")
 
     first, later = agent.pace(0.0, 10.0), agent.pace(20.0, 10.0)
@@ -146,7 +148,7 @@ def test_a_job_with_layers_and_no_servers_reduces_by_buckets() -> None:
     hints = {"layer0_mb": 125.0, "layer0_backward_s": 1.0, "layer0_forward_s": 0.01}
     hints |= {"batch": 100.0, "worker_gbps": 1.0, "node_gbps": 10.0}
     job = Job(JobId("d"), demand=Demand(2, min=1, max=4), hints=hints)
-    agent = Layered(Replay()).agent(job, Truth(100.0))
+    agent = Layered(Replay()).simulate_job(job, Truth(100.0))
 
     agent.begin(Allocation((Slice(NodeId("n0"), (0,)), Slice(NodeId("n1"), (0,)))), "v100")
     asked = agent.pace(0.0, 60.0).rate
@@ -162,4 +164,4 @@ def test_a_job_with_layers_needs_a_batch_size() -> None:
     hints = {"layer0_mb": 125.0, "worker_gbps": 1.0}
 
     with pytest.raises(InvalidConfig, match="batch"):
-        Layered(Replay()).agent(Job(JobId("e"), hints=hints), Truth(100.0))
+        Layered(Replay()).simulate_job(Job(JobId("e"), hints=hints), Truth(100.0))

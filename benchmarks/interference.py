@@ -1,9 +1,9 @@
-"""How well rates of jobs that share a GPU are foretold: `python -m benchmarks.interference`.
+"""How well rates of jobs that share a GPU are predicted: `python -m benchmarks.interference`.
 
 Errors are of each job's normalised rate, relative, against what was measured, rates above 1
-included. Half the pairs are fitted and the other half foretold, over several random halves; then
+included. Half the pairs are fitted and the other half predicted, over several random halves; then
 each model in turn is left out of the fit with all its batch sizes; then groups of three and four
-are foretold, from pairs alone and from pairs and half of the groups. Beside ours: 1/k for each of
+are predicted, from pairs alone and from pairs and half of the groups. Beside ours: 1/k for each of
 k jobs, the mean rate of what was fitted, and for Lucid's table the mean rate of pairs with the same
 sum of its sharing scores.
 """
@@ -74,8 +74,8 @@ def _show(
     large = [g for g in measured.groups.get(discipline, ()) if len(g.members) > 2]
     for size in sorted({len(g.members) for g in large}):
         of_size = [g for g in large if len(g.members) == size]
-        foretold = {n: [[(g, guess) for g in of_size]] for n, guess in guesses.items()}
-        _row(table, "", f"groups of {size} from pairs", foretold)
+        predicted = {n: [[(g, guess) for g in of_size]] for n, guess in guesses.items()}
+        _row(table, "", f"groups of {size} from pairs", predicted)
     if large:
         both = {n: [_half(f, pairs, large, seed) for seed in seeds] for n, f in fits.items()}
         _row(table, "", "other half of groups of 3 and 4", both)

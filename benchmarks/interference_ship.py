@@ -25,7 +25,7 @@ OUT = Path("src/weft/perf/data/interference.json")
 
 
 def stated(measured: Measured, discipline: str, whole: list[float]) -> dict[str, float]:
-    """Median relative errors of per-job rates: fitted, foretold halves, models and groups."""
+    """Median relative errors of per-job rates: fitted, predicted halves, models and groups."""
     pairs, fitting = measured.pairs[discipline], fittings(measured, discipline)["ours"]
     half = []
     for seed in HALVES:
@@ -59,9 +59,9 @@ def main() -> None:
     }
     for name, groups in everything.items():
         whole = [
-            abs(foretold / rate - 1.0)
+            abs(predicted / rate - 1.0)
             for g in groups
-            for foretold, rate in zip(
+            for predicted, rate in zip(
                 model.rates([measured.solo[m] for m in g.members], name), g.rates, strict=True
             )
         ]

@@ -14,7 +14,7 @@ shows the same in a browser, `/openapi.json` is for programs. Send
 `Authorization: Bearer TOKEN` once there are tokens ([serve](../how-to/serve.md#tokens)).
 
 Whatever goes wrong is answered with a status of 400 or more and
-`{"error": what, "hint": what mends it, "field": which field}`. Times are seconds since the epoch.
+`{"error": what, "hint": what fixes it, "field": which field}`. Times are seconds since the epoch.
 """
 
 

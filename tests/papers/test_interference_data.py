@@ -1,4 +1,4 @@
-"""The model against measurements: half of the pairs fitted, the other half foretold."""
+"""The model against measurements: half of the pairs fitted, the other half predicted."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def half_error(measured: Measured, discipline: str, seeds: range) -> float:
 
 
 @pytest.mark.parametrize("discipline", ["timeslicing", "mps"])
-def test_the_other_half_of_the_h200_pairs_is_foretold(discipline: str, measured: Measured) -> None:
+def test_the_other_half_of_the_h200_pairs_is_predicts(discipline: str, measured: Measured) -> None:
     assert half_error(measured, discipline, SEEDS) <= ALLOWED
 
 
-def test_the_other_half_of_lucids_pairs_is_foretold_better_than_by_its_scores(data: Path) -> None:
+def test_the_other_half_of_lucids_pairs_is_predicted_better_than_by_its_scores(data: Path) -> None:
     measured = lucid(data)
     kept, rest = halves(measured.pairs["timeslicing"], 0)
     fits = fittings(measured, "timeslicing")
@@ -54,7 +54,7 @@ def test_the_other_half_of_lucids_pairs_is_foretold_better_than_by_its_scores(da
 
 
 @pytest.mark.parametrize("discipline", ["timeslicing", "mps"])
-def test_models_never_seen_and_larger_groups_are_foretold(
+def test_models_never_seen_and_larger_groups_are_predicts(
     discipline: str, measured: Measured
 ) -> None:
     pairs, fitting = measured.pairs[discipline], fittings(measured, discipline)["ours"]

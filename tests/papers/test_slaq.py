@@ -171,7 +171,7 @@ def test_all_gpus_are_handed_out_while_losses_fall() -> None:
 
 
 @pytest.mark.parametrize("law", [X, Y, Sublinear(0.0, 0.3, 2.0, 0.0)])
-def test_exact_sublinear_losses_are_foretold(law: Sublinear) -> None:
+def test_exact_sublinear_losses_are_predicts(law: Sublinear) -> None:
     k = np.arange(40.0)
 
     found = fit_law(k.tolist(), law(k).tolist(), "sublinear")
@@ -183,7 +183,7 @@ def test_exact_sublinear_losses_are_foretold(law: Sublinear) -> None:
 
 
 @pytest.mark.parametrize("law", [Z, Linear(0.97, 3.0, 0.5)])
-def test_exact_linear_losses_are_foretold(law: Linear) -> None:
+def test_exact_linear_losses_are_predicts(law: Linear) -> None:
     k = np.arange(40.0)
 
     found = fit_law(k.tolist(), law(k).tolist())
@@ -193,7 +193,7 @@ def test_exact_linear_losses_are_foretold(law: Linear) -> None:
 
 
 @pytest.mark.parametrize("family", ["sublinear", "linear"])
-def test_noisy_losses_are_foretold_within_a_few_per_cent(family: str) -> None:
+def test_noisy_losses_are_predicted_within_a_few_per_cent(family: str) -> None:
     law = {"sublinear": (0.001, 0.05, 1.0, 0.2), "linear": (0.97, 0.0, 0.2)}[family]
     errors = []
     for seed in range(6):

@@ -9,7 +9,7 @@ WeftError
 ├── UnreadableEvent  an event that the log refuses: it could not be read back
 └── EngineError      an engine could not do what it was asked
 
-The first three are the user's to mend (exit code 2); the others are ours (exit code 1).
+The first three are the user's to fix (exit code 2); the others are ours (exit code 1).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from difflib import get_close_matches
 
 
 class WeftError(Exception):
-    """Base of all errors raised on purpose: what happened, and a hint that mends it."""
+    """Base of all errors raised on purpose: what happened, and a hint that fixes it."""
 
     def __init__(self, what: str, *, hint: str = "") -> None:
         super().__init__(what, hint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class NodeError(Exception):
-    """A command line or a path that cannot be used: what is wrong, and a hint that mends it."""
+    """A command line or a path that cannot be used: what is wrong, and a hint that fixes it."""
 
     def __init__(self, what: str, *, hint: str = "") -> None:
         super().__init__(what, hint)

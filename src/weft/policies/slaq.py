@@ -1,4 +1,4 @@
-"""SLAQ: GPUs where the loss is foretold to fall most in the next few seconds.
+"""SLAQ: GPUs where the loss is predicted to fall most in the next few seconds.
 
 Paper       Zhang et al., "SLAQ: Quality-driven scheduling for distributed machine learning",
             SoCC 2017.

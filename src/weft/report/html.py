@@ -100,7 +100,7 @@ def _header(result: ResultLike) -> str:
 
 
 def _predictors(outcomes: Outcomes) -> str:
-    """Who was told what: policies under the predictor they read."""
+    """Policies under the predictor they read."""
     users: dict[str, list[str]] = {}
     for policy, each in outcomes.items():
         for label in dict.fromkeys(outcome.predictor for outcome in each):

@@ -85,7 +85,7 @@ class OutcomeLike(Protocol):
 
     @property
     def predictor(self) -> str:
-        """Who told the policy about remaining times."""
+        """Who predicted remaining times for the policy."""
         ...
 
     @property

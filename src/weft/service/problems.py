@@ -1,4 +1,4 @@
-"""Errors as answers: what happened, what mends it, and which field."""
+"""Errors as answers: what happened, what fixes it, and which field."""
 
 from __future__ import annotations
 

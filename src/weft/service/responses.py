@@ -30,7 +30,7 @@ RoleWord = Literal["admin", "user", "viewer"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What went wrong and what mends it."""
+    """What went wrong and what fixes it."""
 
     error: str
     hint: str = ""

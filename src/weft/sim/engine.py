@@ -129,7 +129,7 @@ class SimulatedEngine:
         return set(self._runs)
 
     async def adopt(self, attempts: Collection[Attempt]) -> set[Attempt]:
-        """Go on with these attempts; tell their news again; forget all others."""
+        """Go on with these attempts; report their news again; forget all others."""
         self._queue = asyncio.Queue()
         self._bell = asyncio.Event()
         now = self._now()
@@ -186,7 +186,7 @@ class SimulatedEngine:
         if run.leaves is None:
             now = self._caught_up()
             if key not in self._runs:
-                return  # it came to its end just now, and that is told
+                return  # it came to its end just now, and that is reported
             run.physics.halt(now, 0)
             run.leaves = now + min(self.checkpoint_s, grace_s)
             self._expect(key, Milestone(run.leaves, REVIEW))
@@ -204,7 +204,7 @@ class SimulatedEngine:
     def hold(self, job: JobId, attempt: int, *, still: bool) -> None:
         """Refused: there is no process to hold."""
         raise EngineError(
-            f"attempt {attempt} of job {job!r} is no process: it cannot be told still={still}",
+            f"attempt {attempt} of job {job!r} is no process: it cannot be set still={still}",
             hint="the local engine can hold its jobs",
         )
 

@@ -53,10 +53,10 @@ class Faults:
         if not self.node_mtbf_h or not cluster.nodes:
             return
         rng = np.random.default_rng([seed, 2])
-        fail, mend = self.node_mtbf_h * HOUR, self.repair_h * HOUR
+        fail, repair = self.node_mtbf_h * HOUR, self.repair_h * HOUR
         turns = [(float(rng.exponential(fail)), i, False) for i in range(len(cluster.nodes))]
         heapq.heapify(turns)
         while True:
             at, i, up = heapq.heappop(turns)
             yield at, up, cluster.nodes[i]
-            heapq.heappush(turns, (at + float(rng.exponential(fail if up else mend)), i, not up))
+            heapq.heappush(turns, (at + float(rng.exponential(fail if up else repair)), i, not up))

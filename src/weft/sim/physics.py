@@ -45,7 +45,7 @@ class Physics:
     """True progress of every job of a trace, as linear meters by submission number.
 
     `checkpoint_s` is how long a stop takes; `checkpoint_every` is how much progress a job can lose
-    when its node dies; `tick_s` is how often adaptive jobs look at themselves. `coupling` tells how
+    when its node dies; `tick_s` is how often adaptive jobs look at themselves. `coupling` says how
     neighbours on a device slow each other; without it a claim gives that part of the speed.
     `neighbours` is the same for physics that share devices with others, where the first job has the
     number `first` and whoever made them calls `repace`. `interruption` is what every decision costs

@@ -28,7 +28,7 @@ def sweep(
     processes: int | None = None,
     progress: Progress | None = None,
 ) -> list[Out]:
-    """`run` every spec; `progress` is told the fraction done of each, now and then.
+    """`run` every spec; `progress` gets the fraction done of each, now and then.
 
     The first error ends the sweep and is raised here.
     """

@@ -79,7 +79,7 @@ def next_point(
 ) -> Point | None:
     """Where to measure next: the least lower bound among feasible points not yet measured.
 
-    `feasible` tells which rows of an array of points may be asked for.
+    `feasible` says which rows of an array of points may be asked for.
     """
     grid = joint(axes)
     grid = grid[feasible(grid)]

@@ -23,7 +23,7 @@ class Draft:
     """Jobs as read. A length or time that the file lacks is `nan`; a job without GPU has 0.
 
     `published` is how many rows the complete public file has, 0 when that is not known; `detail` is
-    what its jobs tell of how they train.
+    what its jobs say of how they train.
     """
 
     pairs: list[Pair] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A workload that is drawn, not read; `cluster` is what it runs on unless told otherwise."""
+    """A workload that is drawn, not read; `cluster` is what it runs on by default."""
 
     name: str
     about: str

@@ -151,7 +151,7 @@ def _moment(entry: Mapping[str, Any], field: str, path: str) -> float:
         raise TraceError(
             f"{path}: field {field!r} of job {entry.get('jobid', '')!r}: found {text!r}, "
             "expected a time such as 2017-10-07 01:12:09",
-            hint="mend or remove the entry",
+            hint="fix or remove the entry",
         ) from error
 
 

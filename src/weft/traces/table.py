@@ -124,7 +124,7 @@ class Table:
             self.columns[column],
             row[column],
             expected,
-            hint=hint or "mend or remove the line, or check that the columns are in order",
+            hint=hint or "fix or remove the line, or check that the columns are in order",
         )
 
     def _header(self) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class TrainError(Exception):
-    """A call or a state that cannot be trained with: what happened, and a hint that mends it."""
+    """A call or a state that cannot be trained with: what happened, and a hint that fixes it."""
 
     def __init__(self, what: str, *, hint: str = "") -> None:
         super().__init__(f"{what}\n  hint: {hint}" if hint else what)

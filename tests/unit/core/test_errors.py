@@ -1,4 +1,4 @@
-"""Errors say what happened and what mends it, and survive the way between processes."""
+"""Errors say what happened and what fixes it, and survive the way between processes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from weft.core.errors import (
     "kind", [WeftError, UnknownName, InvalidConfig, TraceError, PlanError, EngineError]
 )
 def test_every_error_survives_pickling(kind: type[WeftError]) -> None:
-    error = kind("it broke", hint="mend it")
+    error = kind("it broke", hint="repair it")
 
     copy = pickle.loads(pickle.dumps(error))
 
     assert type(copy) is kind
-    assert (copy.what, copy.hint) == ("it broke", "mend it")
-    assert str(copy) == "it broke\n  hint: mend it"
+    assert (copy.what, copy.hint) == ("it broke", "repair it")
+    assert str(copy) == "it broke\n  hint: repair it"
 
 
 def test_an_error_without_a_hint_is_one_line() -> None:

@@ -215,7 +215,7 @@ def read_private(path: Path) -> Any:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise InvalidConfig(f"{path} cannot be read: {error}", hint="mend or remove it") from error
+        raise InvalidConfig(f"{path} cannot be read: {error}", hint="fix or remove it") from error
 
 
 def write_private(path: Path, body: Any) -> None:

@@ -1,6 +1,6 @@
 """What is known of adaptive jobs apart from their reports: batches they may train with, and limits.
 
-Of models with measured tables the tables tell; of any other job its submitter does.
+Facts of models with measured tables come from the tables; of any other job from its submitter.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def _fit(rows: tuple[Row, ...]) -> StepTime:
 def _start(
     nodes: Floats, replicas: Floats, local: Floats, grad_s: Floats, step_s: Floats
 ) -> tuple[Floats, Bools]:
-    """Where to start, and which parameters to fit: what nothing tells of stays optimistic."""
+    """Where to start, and which parameters to fit: what was not measured stays optimistic."""
     start, free = np.array(START), np.ones(7, dtype=bool)
     if (local == local[0]).all():
         start[0], free[0] = float(grad_s.mean()) / 2.0, False

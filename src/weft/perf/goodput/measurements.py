@@ -16,7 +16,7 @@ CLOSE = 0.05
 class Profile:
     """Rows by configuration, the first measurement of each kept; fitted when asked.
 
-    A measurement that the model foretells within `close` does not make it fit again. `fitted`
+    A measurement that the model predicts within `close` does not make it fit again. `fitted`
     makes a model of rows.
     """
 
@@ -35,7 +35,7 @@ class Profile:
             return False
         self.rows[key] = row
         news = {("regime", regime(row)), ("local", min(len({k[2] for k in self.rows}), 2))}
-        if not news <= self._told or not self._foretold(row):
+        if not news <= self._told or not self._predicts(row):
             self._stale = True
             self.version += 1
         self._told |= news
@@ -66,7 +66,7 @@ class Profile:
         self._told = {(what, number) for what, number in saved["told"]}
         return self
 
-    def _foretold(self, row: Row) -> bool:
+    def _predicts(self, row: Row) -> bool:
         if self._times is None or self._stale:
             return False
         grad = self._times.grad(row.local)
@@ -76,7 +76,7 @@ class Profile:
 
 
 def regime(row: Row) -> int:
-    """Alone, a pair, a node or several nodes: what different parameters are told by."""
+    """Alone, a pair, a node or several nodes: what different parameters are measured by."""
     if row.replicas == 1:
         return 0
     return (2 if row.nodes > 1 else 1) + (2 if row.replicas > 2 else 0)

@@ -163,7 +163,7 @@ class ModelTable:
 def read_tables(
     folder: Path, models: Collection[str] = (), kinds: Collection[str] = ()
 ) -> dict[str, ModelTable]:
-    """The models of a profiles folder, on the kinds asked for; all of them unless told."""
+    """The models of a profiles folder, on the kinds asked for; all of them by default."""
     facts_file = folder.parent / "models.json"
     try:
         facts = json.loads(facts_file.read_text())["models"]

@@ -20,7 +20,7 @@ from weft.formulas.tunable_batch import TunableBatch
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """One model: what may be known of it, and what only measurements tell."""
+    """One model: what may be known of it, and what only measurements show."""
 
     tag: str
     known: TunableBatch

@@ -47,8 +47,8 @@ def fair(group: Sequence[Profile]) -> list[float]:
 class Colocated:
     """Speeds of groups under every discipline.
 
-    `profiles` tells what a job does alone; `interfering` the speeds of a group that nobody
-    orders; `contention` stretches interleaved stages by size of group. `sensitivity` tells what
+    `profiles` says what a job does alone; `interfering` the speeds of a group that nobody
+    orders; `contention` stretches interleaved stages by size of group. `sensitivity` says what
     CPU cores and host memory do for a job, `batching` what its batch size does.
     """
 

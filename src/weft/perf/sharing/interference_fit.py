@@ -34,7 +34,7 @@ HUBER = 0.1
 NUDGE = 1e-5
 DEMANDS = 3  # features of which more never makes a better neighbour: they come first
 FOLDS = 6
-ODD = 0.3  # an error above tells of the measurement
+ODD = 0.3  # an error above is the measurement's
 MOST_COST = 1.1  # what switching loses in pairs that fill the GPU
 LOWEST = 0.02  # a measured rate below is a stall, not a share
 

@@ -23,7 +23,7 @@ from weft.perf.training.layers import BUCKET_MB, Network, all_reduce_s, network_
 class Layered:
     """Jobs with layers by those, with servers or without, other jobs by `base`.
 
-    Losses are told where the truth has them.
+    Losses are reported where the truth has them.
     """
 
     base: PerfModel
@@ -120,7 +120,7 @@ class Reduced:
 
 
 class Losing:
-    """A job that also tells its loss at the end of every round and of every restart."""
+    """A job that also reports its loss at the end of every round and of every restart."""
 
     __slots__ = ("_curve", "_gpus", "_inner", "_largest", "_length", "_seen", "_told")
 

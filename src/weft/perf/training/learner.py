@@ -39,7 +39,7 @@ TOLD = (
 
 @dataclass(slots=True)
 class Heard:
-    """What one job has told so far."""
+    """What one job has reported so far."""
 
     iterations: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Heard:
     left_of: int = -1
 
     def take(self, told: Loss) -> None:
-        """One more loss; one of an iteration that was told before changes nothing."""
+        """One more loss; one of an iteration that was reported before changes nothing."""
         self.largest = max(self.largest, told.largest)
         self.recent = told.recent or self.recent
         self.gpu_s = self.gpu_s if told.gpu_s is None else told.gpu_s
@@ -108,7 +108,7 @@ class Learner:
         self._smoothed.pop(job.id, None)
 
     def save(self) -> Any:
-        """What every running job has told, and the law of its loss; the rest follows from it."""
+        """What running jobs have reported, and the laws of their losses; the rest follows from it."""
         heard = {
             job: {
                 **{name: getattr(one, name) for name in TOLD},
@@ -161,7 +161,7 @@ class Learner:
         return seconds
 
     def steps_left(self, job: Job) -> float | None:
-        """By the loss where it was told for a few epochs, else by what the job declares."""
+        """By the loss where it was reported for a few epochs, else by what the job declares."""
         tasks, heard = tasks_of(job), self._heard.get(job.id)
         if tasks is None:
             return None

@@ -1,4 +1,4 @@
-"""Laws fitted to a loss that falls, to foretell what the next iterations bring (SLAQ, SoCC 2017).
+"""Laws fitted to a loss that falls, to predict what the next iterations bring (SLAQ, SoCC 2017).
 
 First-order methods converge sublinearly, 1 / (a k^2 + b k + c) + d; quasi-Newton methods and the
 like linearly, mu^(k - b) + c. Old points count less and less. For a given d, or mu, what is left is

@@ -27,7 +27,7 @@ class Loss(NamedTuple):
 
 
 def followed(report: Report) -> Loss | None:
-    """The loss of a job that follows it itself; None where it tells none."""
+    """The loss of a job that follows it itself; None where it reports none."""
     if report.iteration is None or report.loss is None:
         return None
     seconds = report.iteration_s
@@ -59,7 +59,7 @@ class Smoothed:
     epoch_steps: float = 0.0
 
     def take(self, report: Report) -> Loss | None:
-        """Take in a report; None for one that tells nothing new."""
+        """Take in a report; None for one with nothing new."""
         row, steps, loss = row_of(report), report.steps, report.loss
         if row is None or steps is None or loss is None or report.step_s is None:
             return None

@@ -31,7 +31,7 @@ NOTHING = Plan()
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The inner policy's memory, and which jobs were told that they are over quota."""
+    """The inner policy's memory, and which jobs are known to be over quota."""
 
     inner: object = None
     told: tuple[JobId, ...] = ()
@@ -306,7 +306,7 @@ def _freeze(view: View, tenants: set[str], shape: Shape) -> None:
 
 
 def _told(view: View, plan: Plan, shape: Shape, known: Memory) -> Plan:
-    """The plan with reasons for jobs that were not told before; logs stay small."""
+    """The plan with reasons for jobs that were not given before; logs stay small."""
     hidden = {
         job: why
         for row, why in shape.reasons.items()

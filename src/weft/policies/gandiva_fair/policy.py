@@ -254,7 +254,7 @@ def _trade(view: View, due: dict[str, dict[str, float]]) -> None:
         user, size = owner_of(job), float(job.demand.gpus)
         usable = [not job.demand.kinds or kind in job.demand.kinds for kind in kinds]
         if not all(usable) or not (rates[row] > 0.0).all():
-            continue  # a job bound to its kinds tells nothing of what its user gains
+            continue  # a job bound to its kinds says nothing about what its user gains
         mean = own.setdefault(user, dict.fromkeys(kinds, 0.0))
         weight[user] = weight.get(user, 0.0) + size
         for i, kind in enumerate(kinds):

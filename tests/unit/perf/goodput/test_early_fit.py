@@ -43,7 +43,7 @@ def test_it_stops_where_the_authors_optimiser_does(
     assert tuple(found) == pytest.approx(expected, rel=5e-4)
 
 
-def test_stopping_early_foretells_worse_than_the_best_fit() -> None:
+def test_stopping_early_predicts_worse_than_the_best_fit() -> None:
     rows = measured(NODE)
     true = float(TRUE.throughput(1, 4, 128))
 

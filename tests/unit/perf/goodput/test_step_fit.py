@@ -156,7 +156,7 @@ def test_the_slope_of_the_loss_is_that_of_its_values() -> None:
 
 
 @pytest.mark.parametrize(("close", "fitted_again"), [(0.05, False), (0.0, True)])
-def test_a_measurement_that_was_foretold_well_need_not_be_fitted(
+def test_a_measurement_that_was_predicted_well_need_not_be_fitted(
     close: float, fitted_again: bool
 ) -> None:
     profile = Profile(close=close)

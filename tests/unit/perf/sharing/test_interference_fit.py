@@ -1,4 +1,4 @@
-"""Fitting finds a law again from what it foretells, and refuses what it cannot use."""
+"""Fitting finds a law again from what it predicts, and refuses what it cannot use."""
 
 from __future__ import annotations
 

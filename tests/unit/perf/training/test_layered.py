@@ -82,7 +82,7 @@ def test_a_loss_is_told_at_the_end_of_every_round() -> None:
 # ---- what is learnt
 
 
-def test_trial_runs_foretell_speeds_and_measurements_override_them() -> None:
+def test_trial_runs_predict_speeds_and_measurements_override_them() -> None:
     learner, tasks, network = Learner(cluster_of(16, node=2)), tasks_of(JOB), network_of(JOB)
     assert tasks is not None and network is not None
 

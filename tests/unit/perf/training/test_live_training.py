@@ -38,7 +38,7 @@ def trained(scatter: float, floor: float = 0.2, height: float = 5.0) -> Learner:
 
 
 @pytest.mark.parametrize("scatter", [0.0, 0.05])
-def test_the_law_of_a_reported_loss_foretells_it(scatter: float) -> None:
+def test_the_law_of_a_reported_loss_predicts_it(scatter: float) -> None:
     learned = trained(scatter).learned(JOB)
 
     assert learned is not None

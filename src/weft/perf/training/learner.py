@@ -108,7 +108,7 @@ class Learner:
         self._smoothed.pop(job.id, None)
 
     def save(self) -> Any:
-        """What running jobs have reported, and the laws of their losses; the rest follows from it."""
+        """What running jobs have reported, and the laws of their losses."""
         heard = {
             job: {
                 **{name: getattr(one, name) for name in TOLD},

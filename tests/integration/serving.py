@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx
 
+from weft.app.serve.limits import Limits
 from weft.service.main import Settings, serve_async
 
 FAST = "simulated:cluster=2x4:a100+1x4:t4,speed=3600"
@@ -61,9 +62,13 @@ class Running(threading.Thread):
 
 @contextmanager
 def serving(
-    engine: str = STILL, state: Path | None = None, policy: str | None = None
+    engine: str = STILL,
+    state: Path | None = None,
+    policy: str | None = None,
+    limits: Limits | None = None,
 ) -> Iterator[httpx.Client]:
-    service = Running(Settings(engine=engine, state=state, policy=policy, port=0))
+    kept = limits or Limits()
+    service = Running(Settings(engine=engine, state=state, policy=policy, port=0, limits=kept))
     with httpx.Client(base_url=service.begin(), timeout=LIMIT_S, trust_env=False) as client:
         yield client
     service.end()

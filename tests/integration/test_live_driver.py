@@ -68,6 +68,12 @@ async def until(driver: Driver, job: str, state: str) -> None:
             return
 
 
+async def events_of(driver: Driver, seq: int) -> AsyncIterator[tuple[int, float, Event]]:
+    async for rows in driver.subscribe(seq):
+        for row in rows:
+            yield row
+
+
 def kinds(store: Store) -> list[type[Event]]:
     return [type(event) for _, _, event in store.since(0)]
 
@@ -366,7 +372,7 @@ def test_subscribers_get_the_past_and_then_the_present() -> None:
             seen: list[int] = []
 
             async def follow() -> None:
-                async for seq, _, event in driver.subscribe(2):
+                async for seq, _, event in events_of(driver, 2):
                     seen.append(seq)
                     if isinstance(event, Cancelled):
                         return

@@ -212,10 +212,12 @@ class Store(Protocol):
         """Rows that are not in the log any more, by number, and why."""
         ...
 
-    def about_job(self, job: JobId, limit: int) -> list[tuple[int, float, Event]]:
+    def about_job(
+        self, job: JobId, limit: int, until: float | None = None
+    ) -> list[tuple[int, float, Event]]:
         """The last `limit` events that name a job, oldest first; from any thread.
 
-        May take a while, and holds up nobody who appends meanwhile.
+        `until` is when it ended, if it has. Holds up nobody who appends meanwhile.
         """
         ...
 

@@ -14,7 +14,7 @@ What a service uses, all of it from the event loop's thread::
     await driver.drain(node); await driver.undrain(node); await driver.set_policy("las")
     driver.now, driver.seq                 # cluster time (epoch seconds), last event's number
     driver.job(job_id), driver.jobs(), driver.nodes(), driver.scheduler.state
-    async for seq, at, event in driver.subscribe(from_seq): ...
+    async for rows in driver.subscribe(from_seq): ...  # of (seq, at, event)
     await driver.ended(job_id)             # its JobStatus once it has left
     await driver.wait()                    # until closed; raises what broke it
     await driver.close()                   # jobs go on running; the next open() adopts them
@@ -54,13 +54,13 @@ from weft.runtime.admit import admit_policy, check_job, policy_of, taken
 from weft.runtime.backoff import Backoff
 from weft.runtime.clock import Clock, Seconds
 from weft.runtime.decision import Decisions
-from weft.runtime.follow import follow
+from weft.runtime.follow import Row, Tail, follow
 from weft.runtime.ledger import Ledger
 from weft.runtime.log_failure import Unwritten, append, read_again
 from weft.runtime.recover import FIFO, reconcile, recover, refuse_strangers
 from weft.runtime.requests import act
 from weft.runtime.saving import Saver
-from weft.runtime.status import JobStatus, status_of
+from weft.runtime.status import JobStatus, find_record, status_of
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class Driver:
         end_unknown: bool = False,
     ) -> None:
         self._end_unknown = end_unknown
-        self.engine, self.store = engine, store
+        self.engine, self.store, self._tail = engine, store, Tail(store)
         self._asked_policy = policy
         self._make = lambda: Scheduler(
             Backoff(policy_of(FIFO)),
@@ -180,9 +180,7 @@ class Driver:
 
     async def cancel(self, job: JobId) -> None:
         """Withdraw a job; one that has ended stays as it ended. Unknown ones are refused."""
-        if job not in self.ledger.jobs:
-            raise UnknownName.among("job", job, self.ledger.jobs, "weft jobs")
-        if not self.ledger.jobs[job].outcome:
+        if not find_record(self.ledger, job).outcome:
             await self._ask(Cancelled(job))
 
     async def drain(self, node: NodeId) -> None:
@@ -235,9 +233,7 @@ class Driver:
 
     def job(self, job: JobId) -> JobStatus:
         """One job, ended or not."""
-        if job not in self.ledger.jobs:
-            raise UnknownName.among("job", job, self.ledger.jobs, "weft jobs")
-        return status_of(self.ledger.jobs[job], self.scheduler.state)
+        return status_of(find_record(self.ledger, job), self.scheduler.state)
 
     def jobs(self) -> list[JobStatus]:
         """Every job in order of submission."""
@@ -249,9 +245,9 @@ class Driver:
         word = {**dict.fromkeys(drained, "drained"), **dict.fromkeys(up, "up")}
         return [(node, word.get(name, "down")) for name, node in self._all_nodes.items()]
 
-    def subscribe(self, from_seq: int = 0) -> AsyncIterator[tuple[int, float, Event]]:
-        """Every event after number `from_seq`, those of the past first; ends with the driver."""
-        return follow(self.store, from_seq, lambda: None if self._closing else self._changed)
+    def subscribe(self, from_seq: int = 0) -> AsyncIterator[list[Row]]:
+        """Events after number `from_seq`, some at a time, the past first; ends with the driver."""
+        return follow(self._tail, from_seq, lambda: None if self._closing else self._changed)
 
     async def ended(self, job: JobId) -> JobStatus:
         """Wait until a job has left for good."""
@@ -328,6 +324,7 @@ class Driver:
         last = await append(self.store, noted)
         for seq, (at, event) in enumerate(noted, start=last - len(noted) + 1):
             self._known.note(seq, at, event)
+            self._tail.add(seq, at, event)
         self._saver.look(self._known, self._broken)
         self._announce()
 
@@ -370,8 +367,8 @@ class Driver:
         self._bell.set()
 
     def _announce(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def _node(self, node: NodeId) -> Node:
         if node not in self._all_nodes:

@@ -6,9 +6,11 @@ devices held and the share of each.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from types import MappingProxyType
+from typing import assert_never
 
 from weft.core.events import (
     Cancelled,
@@ -17,16 +19,21 @@ from weft.core.events import (
     Failed,
     Finished,
     NodeDown,
+    NodeUp,
     Noticed,
+    PolicyChanged,
     Reported,
     Saved,
     Started,
     StartFailed,
     Stopped,
     Submitted,
+    Woken,
 )
 from weft.core.model import Allocation, Job, JobId, Meter, NodeId
 from weft.core.report import NO_REPORT, Report
+from weft.runtime.job_index import JobIndex
+from weft.runtime.usage import DAY_S, DayUsage, Usage, day_of, first_day, past_day
 
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
 NOTICES_KEPT = 20
@@ -77,8 +84,14 @@ class Ledger:
         self,
         jobs: Mapping[JobId, JobRecord] = NO_JOBS,
         promised: Mapping[tuple[JobId, int], Allocation] = NO_PROMISES,
+        days: Iterable[DayUsage] = (),
     ) -> None:
         self.jobs: dict[JobId, JobRecord] = dict(jobs)
+        self.index = JobIndex()
+        self.usage = Usage(days)
+        self._metering = {name for name, one in self.jobs.items() if one.gpu_s.rate}
+        for name, one in self.jobs.items():
+            self.index.add(name, one.job.tenant, one.outcome)
         # What each attempt was promised, until it is over: one that is late to start may
         # already have been replaced by the next.
         self._on: dict[tuple[JobId, int], Allocation] = dict(promised)
@@ -88,17 +101,12 @@ class Ledger:
         match event:
             case Submitted(job):
                 self.jobs[job.id] = JobRecord(job, at)
+                self.index.add(job.id, job.tenant)
+                self.usage.submitted(job.tenant, at)
             case Started(job, attempt):
                 self._started(at, job, attempt)
-            case Reported(job, _, report) if job in self.jobs:
-                before = self.jobs[job].heard
-                self._set(job, report=report, heard=(at, at - before[0] if before else 0.0))
-            case Saved(job, _, step) if job in self.jobs:
-                further = step > (self.jobs[job].saved or 0)
-                self._set(job, saved=step, **({"failures": 0} if further else {}))
-            case Noticed(job, _, level, text) if job in self.jobs:
-                notices = (*self.jobs[job].notices, (at, level, text))[-NOTICES_KEPT:]
-                self._set(job, notices=notices)
+            case Reported() | Saved() | Noticed():
+                self._said(at, event)
             case Stopped(job, attempt):
                 self._off(at, job, attempt)
             case Finished(job, attempt):
@@ -113,19 +121,45 @@ class Ledger:
                 self._lost(node)
             case Decided():
                 self._decided(at, event)
+            case NodeUp() | Woken() | PolicyChanged():
+                pass  # says nothing of any job
+            case _:
+                assert_never(event)
 
     def promised(self) -> dict[tuple[JobId, int], Allocation]:
         """What attempts that are not over were promised."""
         return dict(self._on)
 
-    def usage(self, now: float) -> dict[str, float]:
-        """GPU-seconds of each tenant up to `now`."""
-        used: dict[str, float] = {}
-        for one in self.jobs.values():
-            used[one.job.tenant] = used.get(one.job.tenant, 0.0) + one.gpu_s.at(now)
-        return used
+    def when(self, job: JobId) -> float:
+        """When a job was handed in."""
+        return self.jobs[job].submitted
+
+    def used(self, now: float, since: float = 0.0, until: float = inf) -> dict[str, DayUsage]:
+        """What each tenant used on the days of `since` to `until`, and up to `now` at most."""
+        sums = self.usage.total(since, until)
+        first, past = first_day(since) * DAY_S, past_day(until) * DAY_S
+        for name in self._metering:
+            one = self.jobs[name]
+            open_s = max(min(now, past) - max(one.gpu_s.since, first), 0.0)
+            if open_s:
+                was = sums.get(one.job.tenant) or DayUsage(one.job.tenant, day_of(now))
+                sums[one.job.tenant] = replace(was, gpu_s=was.gpu_s + one.gpu_s.rate * open_s)
+        return sums
 
     # ---- one method an event
+
+    def _said(self, at: float, event: Reported | Saved | Noticed) -> None:
+        one = self.jobs.get(event.job)
+        if one is None:
+            return
+        match event:
+            case Reported(job, _, report):
+                self._set(job, report=report, heard=(at, at - one.heard[0] if one.heard else 0.0))
+            case Saved(job, _, step):
+                further = step > (one.saved or 0)
+                self._set(job, saved=step, failures=0 if further else one.failures)
+            case Noticed(job, _, level, text):
+                self._set(job, notices=(*one.notices, (at, level, text))[-NOTICES_KEPT:])
 
     def _decided(self, at: float, decided: Decided) -> None:
         for job, reason in decided.reasons.items():
@@ -143,7 +177,7 @@ class Ledger:
                 self._set(job, allocation=to)
                 self._on[job, was.attempt] = to
                 if was.running == was.attempt:
-                    self._set(job, gpu_s=_turn(was.gpu_s, at, _rate(to)))
+                    self._turn(job, at, _rate(to))
         for job, reason in decided.rejected.items():
             self._end(at, job, FAILED, f"rejected: {reason}")
 
@@ -158,14 +192,17 @@ class Ledger:
             running=attempt,
             report=NO_REPORT,
             heard=None,
-            gpu_s=_turn(one.gpu_s, at, _rate(on)),
         )
+        self._turn(job, at, _rate(on))
+        if one.starts:
+            self.usage.restarted(one.job.tenant, at)
 
     def _off(self, at: float, job: JobId, attempt: int) -> None:
         self._on.pop((job, attempt), None)
         one = self.jobs.get(job)
         if one is not None and one.running == attempt:
-            self._set(job, running=None, gpu_s=_turn(one.gpu_s, at, 0.0))
+            self._set(job, running=None)
+            self._turn(job, at, 0.0)
 
     def _left(
         self, at: float, job: JobId, attempt: int, outcome: str, reason: str, *, own: bool = False
@@ -185,11 +222,21 @@ class Ledger:
         one = self.jobs.get(job)
         if one is not None and not one.outcome:
             self._set(job, outcome=outcome, reason=reason, ended=at, allocation=None)
+            self.index.end(job, one.job.tenant, outcome)
 
     def _lost(self, node: NodeId) -> None:
-        for job, one in self.jobs.items():
-            if one.allocation and any(part.node == node for part in one.allocation.slices):
+        for job in self.index.active:
+            on = self.jobs[job].allocation
+            if on and any(part.node == node for part in on.slices):
                 self._set(job, allocation=None)
+
+    def _turn(self, job: JobId, at: float, rate: float) -> None:
+        """From here on the job uses so many GPUs."""
+        one = self.jobs[job]
+        meter = one.gpu_s
+        self.usage.spent(one.job.tenant, meter.since, at, meter.rate)
+        self._set(job, gpu_s=Meter(meter.at(at), rate, at))
+        (self._metering.add if rate else self._metering.discard)(job)
 
     def _set(self, job: JobId, **changes: object) -> None:
         self.jobs[job] = replace(self.jobs[job], **changes)  # type: ignore[arg-type]
@@ -197,7 +244,3 @@ class Ledger:
 
 def _rate(on: Allocation) -> float:
     return on.gpus * on.sharing.share
-
-
-def _turn(meter: Meter, at: float, rate: float) -> Meter:
-    return Meter(meter.at(at), rate, at)

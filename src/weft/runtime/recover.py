@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from weft.core.actions import Start, Stop
 from weft.core.cluster import Node
@@ -154,7 +155,12 @@ def freeze(back: Recovered) -> Frozen:
     }
     promised = [Held(job, on, n) for (job, n), on in back.ledger.promised().items()]
     records = [*back.ledger.jobs.values()]
-    return Frozen(head, {**saved.state.tables, "promised": promised, "records": records})
+    kept: dict[str, Sequence[Any]] = {
+        "promised": promised,
+        "records": records,
+        "usage": back.ledger.usage.days(),
+    }
+    return Frozen(head, {**saved.state.tables, **kept})
 
 
 def melt(thawed: Thawed, seq: int, scheduler: Scheduler) -> Recovered:
@@ -167,7 +173,8 @@ def melt(thawed: Thawed, seq: int, scheduler: Scheduler) -> Recovered:
     scheduler.load(SavedScheduler(saved, head["knowledge"], head["history"]), jobs)
     drained = {NodeId(node) for node in head["drained"]}
     policy: PartSpec = decode(PartSpec, head["policy"])
-    return Recovered(scheduler, Ledger(records, promised), drained, policy, seq, head["at"])
+    ledger = Ledger(records, promised, tables["usage"])
+    return Recovered(scheduler, ledger, drained, policy, seq, head["at"])
 
 
 def reconcile(

@@ -25,11 +25,12 @@ from weft.core.columns import pack, unpack
 from weft.core.errors import InvalidConfig, WeftError
 from weft.core.saved_state import TABLES, Held
 from weft.runtime.ledger import JobRecord
+from weft.runtime.usage import DayUsage
 
 FORMAT = 1
 MAGIC = b"weft snapshot "
 PART = 100  # rows of a table: some 2 ms
-KINDS: dict[str, type] = {**TABLES, "promised": Held, "records": JobRecord}
+KINDS: dict[str, type] = {**TABLES, "promised": Held, "records": JobRecord, "usage": DayUsage}
 
 
 class DamagedSnapshot(InvalidConfig):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 
+from weft.core.errors import UnknownName, did_you_mean
 from weft.core.model import JobId, Stage
 from weft.core.state import State
 from weft.core.table import Column
-from weft.runtime.ledger import JobRecord
+from weft.runtime.ledger import JobRecord, Ledger
 
+COMPARED = 200
 WORDS = {Stage.STARTING: "starting", Stage.RUNNING: "running", Stage.STOPPING: "checkpointing"}
 READ = (Column.STAGE, Column.RETRIES, Column.FAILED, Column.RAN_SINCE)
 
@@ -25,6 +28,14 @@ class JobStatus:
 
     record: JobRecord
     state: str
+
+
+def find_record(ledger: Ledger, job: JobId) -> JobRecord:
+    """A job's record; UnknownName, with the closest of the last jobs, if there is none."""
+    if job not in ledger.jobs:
+        close = did_you_mean(job, islice(reversed(ledger.jobs), COMPARED))
+        raise UnknownName(f"no job named {job!r}{close}", hint="`weft jobs` shows all")
+    return ledger.jobs[job]
 
 
 def status_of(record: JobRecord, state: State) -> JobStatus:

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, TypeVar
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 from fastapi.security.utils import get_authorization_scheme_param
+from starlette.datastructures import Headers
 
+from weft.app.serve.limits import Limits
 from weft.app.serve.live import Driver, JobStatus, Live
 from weft.service.audit import AuditLog
 from weft.service.auth import ANYBODY, Caller, Tokens, is_loopback
+from weft.service.event_text import Rendered
 from weft.service.job_names import JobNames
+from weft.service.limits import Streams
 from weft.service.refusals import Refused as Refused
 from weft.service.responses import Problem
 from weft.service.webhooks import Hooks
 
+T = TypeVar("T")
+
+READERS = 4
 PROBLEMS: dict[int | str, dict[str, object]] = {
     400: {"model": Problem, "description": "The body cannot be read."},
     401: {"model": Problem, "description": "A token is needed."},
     403: {"model": Problem, "description": "The token does not allow this."},
     404: {"model": Problem, "description": "There is no such thing."},
+    408: {"model": Problem, "description": "The body did not arrive in time."},
     409: {"model": Problem, "description": "It cannot be done as things are."},
     413: {"model": Problem, "description": "The body is too long."},
     422: {"model": Problem, "description": "A field is wrong."},
+    429: {"model": Problem, "description": "A limit of the tenant; `Retry-After` says when."},
     503: {"model": Problem, "description": "The scheduler is closing or broken."},
 }
 
@@ -37,7 +47,9 @@ PROBLEMS: dict[int | str, dict[str, object]] = {
 class Context:
     """One service.
 
-    `bound` is the address it listens on. Simulations for people run one at a time in `aside`.
+    `bound` is the address it listens on. Simulations for people run one at a time in `aside`;
+    `reading` is for files and the log's past, which have threads of their own so that nobody who
+    reads keeps the driver from writing.
     """
 
     live: Live
@@ -49,10 +61,30 @@ class Context:
     aside: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="aside")
     )
+    reading: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(READERS, thread_name_prefix="reading")
+    )
     names: JobNames = field(init=False)
+    streams: Streams = field(init=False)
+    rendered: Rendered = field(default_factory=Rendered)
 
     def __post_init__(self) -> None:
         self.names = JobNames(lambda: self.driver.ledger.jobs)
+        self.streams = Streams(self.limits.streams)
+
+    @property
+    def limits(self) -> Limits:
+        """What each tenant may ask for."""
+        return self.live.settings.limits
+
+    async def read(self, work: Callable[[], T]) -> T:
+        """Read something beside the loop."""
+        return await asyncio.get_running_loop().run_in_executor(self.reading, work)
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        for threads in (self.aside, self.reading):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     @property
     def driver(self) -> Driver:
@@ -112,6 +144,14 @@ def find_job(service: Context, who: Caller, job_id: str) -> JobStatus:
 def _service(request: Request) -> Context:
     found: Context = request.app.state.context
     return found
+
+
+def known_caller(tokens: Tokens, headers: Headers) -> Caller | None:
+    """Whose request this is by its token; None where that is not known."""
+    if not len(tokens):
+        return ANYBODY
+    scheme, secret = get_authorization_scheme_param(headers.get("authorization"))
+    return tokens.who(secret) if scheme.lower() == "bearer" and secret else None
 
 
 def _caller(request: Request, service: Context) -> Caller:

@@ -107,6 +107,8 @@ class JobNames:
         fresh = list(takewhile(lambda job: job != self._newest, reversed(jobs)))[::-1]
         known = set(self._ids) if len(fresh) == len(jobs) else set()  # the newest was pruned
         fresh = [job for job in fresh if job not in known]
+        if not fresh:
+            return
         self._newest = next(reversed(jobs), None)
         for job in fresh:
             for name in {name_of(jobs[job].job), job.rpartition(":")[2]}:

@@ -8,6 +8,7 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 
 import uvicorn
 from fastapi import FastAPI
@@ -19,7 +20,9 @@ from weft.service import problems
 from weft.service.audit import Audit, AuditLog
 from weft.service.auth import Tokens, check_host
 from weft.service.body_limit import LimitBody
-from weft.service.context import Context
+from weft.service.connections import protocol_of
+from weft.service.context import Context, known_caller
+from weft.service.limits import Buckets, LimitRate
 from weft.service.mail import MailServer
 from weft.service.routes import API, ROOT, health
 from weft.service.tls import check_tls
@@ -35,6 +38,7 @@ GOODBYE_S = 3
 IDLE_S = 75
 BACKLOG = 1024
 PREFIX = "/api/v1"
+MIB = 1 << 20
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -60,7 +64,7 @@ def create_app(settings: Settings) -> FastAPI:
             yield
         finally:
             await hooks.close()
-            service.aside.shutdown(wait=False, cancel_futures=True)
+            service.close()
             await live.close()
             audit.close()
 
@@ -73,8 +77,11 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     problems.install(app)
-    app.add_middleware(LimitBody)
+    limits = settings.limits
+    app.state.buckets = buckets = Buckets(limits.rate, limits.burst)
+    app.add_middleware(LimitBody, most=int(limits.body_mib * MIB) or None, within_s=limits.body_s)
     app.add_middleware(Audit, audit=audit)
+    app.add_middleware(LimitRate, buckets=buckets, asks=partial(known_caller, tokens))
     for router in ROOT:
         app.include_router(router)
     app.include_router(health.router, prefix=PREFIX, include_in_schema=False)
@@ -103,6 +110,7 @@ async def serve_async(
     async with app.router.lifespan_context(app):
         config = uvicorn.Config(
             app,
+            http=protocol_of(settings.limits),
             lifespan="off",
             log_level="warning",
             access_log=False,

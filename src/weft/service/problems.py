@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, get_args
@@ -14,8 +15,8 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from weft.core.errors import EngineError, InvalidConfig, UnknownName, WeftError, did_you_mean
-from weft.service.context import Refused
 from weft.service.json_body import Json
+from weft.service.refusals import Refused
 from weft.service.responses import Problem
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,10 @@ def problem(status: int, what: str, hint: str = "", field: str = "") -> Json:
 
 async def _refused(_: Request, error: Exception) -> Json:
     assert isinstance(error, Refused)
-    return problem(error.status, error.what, error.hint, error.field)
+    answer = problem(error.status, error.what, error.hint, error.field)
+    if error.retry_s:
+        answer.headers["Retry-After"] = str(math.ceil(error.retry_s))
+    return answer
 
 
 async def _weft(_: Request, error: Exception) -> Json:

@@ -287,7 +287,7 @@ class Used:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
-    """What one tenant used."""
+    """What one tenant used, and how many jobs it handed in."""
 
     tenant: str
     jobs: int
@@ -296,11 +296,12 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounts:
-    """GPU time by tenant and by job, up to `now`."""
+    """GPU time by tenant and by job, up to `now`; `next` is what `after` continues from."""
 
     now: float
     tenants: list[Tenant]
     jobs: list[Used]
+    next: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,12 +122,13 @@ class Hooks:
             self._tasks[hook] = asyncio.create_task(self._follow(self._driver, hook))
 
     async def _follow(self, driver: Driver, name: str) -> None:
-        async for seq, at, event in driver.subscribe(self._hooks[name].seq):
-            hook = self._hooks[name]
-            for change in changes_of(driver, event):
-                if wanted(hook, change):
-                    await self._tell(hook, seq, at, change)
-            self._hooks[name] = replace(hook, seq=seq)
+        async for rows in driver.subscribe(self._hooks[name].seq):
+            for seq, at, event in rows:
+                hook = self._hooks[name]
+                for change in changes_of(driver, event):
+                    if wanted(hook, change):
+                        await self._tell(hook, seq, at, change)
+                self._hooks[name] = replace(hook, seq=seq)
 
     async def _tell(self, hook: Hook, seq: int, at: float, change: Change) -> None:
         pause = self._pause_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
+from math import inf
 
 from weft.core.events import Event, names
 from weft.core.model import JobId
@@ -40,9 +41,12 @@ class MemoryStore:
         """Rows that are passed over, and why."""
         return dict(self._aside)
 
-    def about_job(self, job: JobId, limit: int) -> list[tuple[int, float, Event]]:
+    def about_job(
+        self, job: JobId, limit: int, until: float | None = None
+    ) -> list[tuple[int, float, Event]]:
         """The last events that name a job."""
-        return [one for one in self.since(0) if names(one[2], job)][-limit:]
+        past = inf if until is None else until
+        return [one for one in self.since(0) if names(one[2], job) and one[1] <= past][-limit:]
 
     def save(self, seq: int, snapshot: bytes) -> None:
         """Keep a snapshot."""

@@ -8,12 +8,10 @@ cannot be read are moved to `set_aside`, with the reason, and the rest is read.
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import os
 import sqlite3
 import threading
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +20,7 @@ from weft.core.codec import event_line, read_event
 from weft.core.errors import InvalidConfig, UnreadableEvent, WeftError
 from weft.core.events import Event, names
 from weft.core.model import JobId
+from weft.store.job_events import INDEXES, lines_about
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +65,7 @@ class SqliteStore:
                 f"{self.path} was written by a newer version of weft (log format {found})",
                 hint=f"this one reads up to format {VERSION}",
             )
-        self._db.executescript(_TABLES)
+        self._db.executescript(_TABLES + INDEXES)
         self._db.execute(f"PRAGMA user_version={VERSION}")
 
     # ---- the log
@@ -118,21 +117,10 @@ class SqliteStore:
             there |= {seq for (seq,) in self._db.execute("SELECT seq FROM set_aside")}
             return [seq for seq in range(base + 1, self._last() + 1) if seq not in there]
 
-    def about_job(self, job: JobId, limit: int) -> list[Row]:
+    def about_job(self, job: JobId, limit: int, until: float | None = None) -> list[Row]:
         """The last events that name a job, by a connection of its own: appends go on."""
-        db = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
-        found: deque[Row] = deque(maxlen=limit)
-        try:
-            rows = db.execute(
-                "SELECT seq, json FROM events WHERE instr(json, ?) > 0 ORDER BY seq",
-                (json.dumps(job),),
-            )
-            for seq, at, event in self._readable(rows):
-                if names(event, job):
-                    found.append((seq, at, event))
-        finally:
-            db.close()
-        return [*found]
+        rows = lines_about(self.path, job, limit, until)
+        return [one for one in self._readable(rows) if names(one[2], job)]
 
     def _last(self) -> int:
         row = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()

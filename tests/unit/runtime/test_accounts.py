@@ -33,7 +33,7 @@ def told(*events: tuple[float, Event]) -> JobRecord:
     ledger.fold(0.0, Submitted(Job(A, tenant="t")))
     for at, event in events:
         ledger.fold(at, event)
-    assert sum(ledger.usage(100.0).values()) == ledger.jobs[A].gpu_s.at(100.0)
+    assert sum(one.gpu_s for one in ledger.used(100.0).values()) == ledger.jobs[A].gpu_s.at(100.0)
     return ledger.jobs[A]
 
 

@@ -31,14 +31,14 @@ def told(who: Caller, event: Event) -> dict[str, Any] | None:
 
 
 def test_a_quiet_stream_beats_and_loses_nothing() -> None:
-    async def slow() -> AsyncIterator[tuple[int, float, Event]]:
+    async def slow() -> AsyncIterator[list[tuple[int, float, Event]]]:
         for number in (1, 2):
             await asyncio.sleep(0.12)
-            yield number, 0.0, PolicyChanged(PartSpec("fifo"))
+            yield [(number, 0.0, PolicyChanged(PartSpec("fifo")))]
 
     async def read() -> list[int | None]:
         rows = while_allowed(Tokens(None), ANYBODY, slow(), 0.05)
-        return [None if row is None else row[0] async for row in rows]
+        return [None if found is None else found[0][0] async for found in rows]
 
     heard = asyncio.run(read())
 

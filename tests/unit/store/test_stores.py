@@ -13,6 +13,7 @@ from weft.core.events import Cancelled, Decided, Event, Started, Submitted
 from weft.core.launch import Launch
 from weft.core.model import Job, JobId
 from weft.core.ports import Store
+from weft.store.job_events import OF_JOB
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
 
@@ -119,3 +120,38 @@ def test_events_of_one_job_are_found_among_those_of_others(store: Store) -> None
     assert [seq for seq, _, _ in store.about_job(b, 10)] == [4, 5, 7]
     assert [seq for seq, _, _ in store.about_job(A, 2)] == [3, 6]
     assert store.about_job(JobId("waits for a"), 10) == []
+
+
+def test_events_of_a_job_are_found_by_an_index(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "events.db")
+    jobs = [JobId(f"j{i}") for i in range(200)]
+    store.append([(float(i), Submitted(Job(job))) for i, job in enumerate(jobs)])
+    store.append([(200.0 + i, Decided(i, {job: None})) for i, job in enumerate(jobs)])
+    store.append([(500.0 + i, Started(job, 1)) for i, job in enumerate(jobs)])
+
+    found = store.about_job(jobs[77], 10)
+    plan = store._db.execute(f"EXPLAIN QUERY PLAN {OF_JOB}", ("j77", 10)).fetchall()
+    store.close()
+
+    assert [type(event).__name__ for _, _, event in found] == ["Submitted", "Decided", "Started"]
+    assert "USING INDEX events_of_job" in str(plan)
+
+
+def test_what_came_after_a_job_had_ended_is_not_searched(store: Store) -> None:
+    store.append([(1.0, Submitted(Job(A))), (2.0, Cancelled(A)), (9.0, Decided(1, {A: None}))])
+
+    assert len(store.about_job(A, 10, until=2.0)) == 2
+    assert len(store.about_job(A, 10)) == 3
+
+
+def test_a_log_of_before_the_index_gets_one(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "events.db")
+    store.append(EVENTS)
+    for index in ("events_of_job", "decisions", "events_at"):
+        store._db.execute(f"DROP INDEX {index}")
+    store.close()
+
+    again = SqliteStore(tmp_path / "events.db")
+
+    assert len(again.about_job(A, 10)) == 3
+    again.close()

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from weft.app.engine import build_engine, colocated_on
 from weft.app.serve.hinted_or_history import HintedOrAlike
+from weft.app.serve.limits import Limits
 from weft.app.state.folder import LOG, check_log_is_there, make_private, refuse_beside_jobs
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
@@ -27,12 +28,15 @@ from weft.runtime.admit import check_job
 from weft.runtime.clock import Seconds
 from weft.runtime.driver import Driver
 from weft.runtime.file_limit import raise_file_limit
+from weft.runtime.job_index import ALL, ENDED
 from weft.runtime.ledger import JobRecord
-from weft.runtime.status import JobStatus, active_words
+from weft.runtime.status import JobStatus, active_words, status_of
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
 
 __all__ = [
+    "ALL",
+    "ENDED",
     "Driver",
     "JobRecord",
     "JobStatus",
@@ -40,6 +44,7 @@ __all__ = [
     "Quotas",
     "Settings",
     "active_words",
+    "status_of",
     "users_of",
 ]
 
@@ -76,6 +81,7 @@ class Settings:
     smtp: str = ""
     mail_from: str = ""
     end_unknown: bool = False
+    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,21 +15,28 @@ def accounting(
     csv: Annotated[
         bool, typer.Option("--csv", help="A row a job, as CSV.", rich_help_panel=o.OUT)
     ] = False,
+    since: Annotated[
+        str, typer.Option(help="From this day on (UTC): 2026-11-01.", metavar="DAY")
+    ] = "",
+    until: Annotated[
+        str, typer.Option(help="Before this day (UTC): 2026-12-01.", metavar="DAY")
+    ] = "",
     as_json: o.AsJson = False,
 ) -> None:
     """Show the GPU time that each tenant used.
 
-    `--csv` and `--json` have it job by job.
+    By whole days in UTC. `--csv` has it job by job, `--json` too for the first hundred.
     """
     from weft.cli.client import Client
     from weft.cli.view.screen import console, print_json, write_bytes
 
     with user_errors():
+        start, end = day_start("--since", since), day_start("--until", until)
         client = Client()
         if csv:
-            write_bytes(client.raw("/accounting", format="csv"))
+            write_bytes(client.raw("/accounting", format="csv", since=start, until=end))
             return
-        found = client.get(Accounts, "/accounting", format="json")
+        found = client.get(Accounts, "/accounting", since=start, until=end)
     if as_json:
         print_json(found)
         return
@@ -53,3 +60,17 @@ def used_table(found: Accounts, width: int) -> Any:
         Column("of all", lambda row: percent(row.gpu_seconds / whole), right=True),
     ]
     return fitted(columns, tenants, width)
+
+
+def day_start(option: str, text: str) -> float | None:
+    """Seconds since the epoch at the beginning of a day; None where none was named."""
+    from datetime import UTC, datetime
+
+    from weft.core.errors import InvalidConfig
+
+    if not text:
+        return None
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+    except ValueError as error:
+        raise InvalidConfig(f"{option} {text!r} is not a day", hint="such as 2026-11-01") from error

@@ -103,6 +103,13 @@ def serve(
             "--end-unknown", help="End running jobs that the log does not know, as after a restore."
         ),
     ] = False,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What each tenant may ask for, such as rate=50 or jobs=10000; repeatable.",
+            metavar="NAME=NUMBER",
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log decisions.")] = False,
     print_config: Annotated[
         bool,
@@ -136,6 +143,7 @@ def serve(
                 f"the service needs {error.name}", hint="pip install 'weft[serve]'"
             ) from error
         from weft.app.policy_file import read_policy
+        from weft.app.serve.limits import read_limits
         from weft.app.serve.live import Settings
 
         level = logging.INFO if verbose else logging.WARNING
@@ -158,6 +166,7 @@ def serve(
             smtp=smtp,
             mail_from=mail_from,
             end_unknown=end_unknown,
+            limits=read_limits(limit or ()),
         )
         run(settings, ready=lambda url: announce(url, settings.state))
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import fields
+from itertools import islice, takewhile
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
-from fastapi.responses import Response
+from fastapi.responses import Response, StreamingResponse
+from pydantic import Field
 
-from weft.app.serve.live import Driver, JobRecord
+from weft.app.serve.live import ALL, Driver, JobRecord
+from weft.core.model import JobId
 from weft.service.auth import Caller
-from weft.service.context import PROBLEMS, Anyone, Service
+from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service
 from weft.service.describe import name_of
 from weft.service.json_body import Json
 from weft.service.responses import Accounts, Tenant, Used
@@ -27,6 +30,12 @@ TABLE: dict[int | str, dict[str, Any]] = {
         "description": "GPU time by tenant and job, or the jobs as CSV.",
     }
 }
+LATEST = 1e12
+Time = Annotated[float, Field(ge=0.0, le=LATEST, allow_inf_nan=False)]
+MOST = 1000
+PART = 200  # rows of CSV at a time: some 3 ms
+PAUSE_S = 0.01
+COLUMNS = [one.name for one in fields(Used)]
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -35,55 +44,85 @@ async def accounting(
     service: Service,
     who: Anyone,
     form: Annotated[Literal["json", "csv"], Query(alias="format")] = "json",
-    since: Annotated[float, Query(ge=0.0, le=1e12, allow_inf_nan=False)] = 0.0,
+    since: Annotated[Time, Query(description="Jobs handed in, and days, from here on.")] = 0.0,
+    until: Annotated[Time, Query(description="And before this; whole days are counted.")] = LATEST,
+    limit: Annotated[int, Query(ge=0, le=MOST, description="Jobs of a page.")] = 100,
+    after: Annotated[str | None, Query(max_length=160, description="The `next` of a page.")] = None,
 ) -> Response:
-    """GPU-seconds of tenants and jobs, up to now; of jobs submitted since a time."""
-    now = service.driver.now
-    rows = list(_used(service.driver, who, now, since))
+    """GPU-seconds of tenants by whole days (UTC), and of their jobs a page at a time.
+
+    Tenants' sums hold what jobs used that are forgotten by now. CSV has every job, in parts.
+    """
     if form == "csv":
-        return Response(as_csv(rows), media_type="text/csv; charset=utf-8")
-    return Json(Accounts(now=now, tenants=_by_tenant(rows), jobs=rows))
+        rows = _csv(service, who, since, until)
+        return StreamingResponse(rows, media_type="text/csv; charset=utf-8")
+    driver = service.driver
+    now = driver.now
+    seen = sorted(driver.ledger.used(now, since, until).items())
+    tenants = [
+        Tenant(tenant=name, jobs=one.jobs, gpu_seconds=one.gpu_s)
+        for name, one in seen
+        if who.everywhere or name == who.tenant
+    ]
+    names = list(islice(_chosen(service, who, since, until, after), limit + 1))
+    following = names[limit - 1] if limit and len(names) > limit else None
+    jobs = [_used(driver, driver.ledger.jobs[name], now) for name in names[:limit]]
+    return Json(Accounts(now=now, tenants=tenants, jobs=jobs, next=following))
 
 
-def as_csv(rows: list[Used]) -> str:
-    """A row a job. What a spreadsheet would take for a formula begins with a quote."""
+async def _csv(service: Context, who: Caller, since: float, until: float) -> AsyncIterator[str]:
+    """A row a job, with time for others between parts."""
+    yield as_csv([COLUMNS])
+    last: str | None = None
+    while True:
+        now = service.driver.now
+        names = list(islice(_chosen(service, who, since, until, last), PART))
+        records = [service.driver.ledger.jobs[name] for name in names]
+        yield as_csv(_cells(_used(service.driver, one, now)) for one in records)
+        if len(names) < PART:
+            return
+        last = names[-1]
+        await asyncio.sleep(PAUSE_S)
+
+
+def as_csv(rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as a spreadsheet reads them. What it would take for a formula begins with a quote."""
     out = io.StringIO()
-    writer = csv.writer(out)
-    names = [one.name for one in fields(Used)]
-    writer.writerow(names)
-    writer.writerows([_cell(getattr(row, name)) for name in names] for row in rows)
+    csv.writer(out).writerows([_cell(value) for value in row] for row in rows)
     return out.getvalue()
 
 
-def _by_tenant(rows: list[Used]) -> list[Tenant]:
-    jobs: Counter[str] = Counter()
-    used: defaultdict[str, float] = defaultdict(float)
-    for row in rows:
-        jobs[row.tenant] += 1
-        used[row.tenant] += row.gpu_seconds
-    return [Tenant(tenant=one, jobs=jobs[one], gpu_seconds=used[one]) for one in jobs]
+def _cells(row: Used) -> list[Any]:
+    return [getattr(row, name) for name in COLUMNS]
 
 
 def _cell(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
-def _used(driver: Driver, who: Caller, now: float, since: float) -> Iterator[Used]:
-    for record in driver.ledger.jobs.values():
-        if who.sees(record.job) and record.submitted >= since:
-            yield Used(
-                id=record.job.id,
-                name=name_of(record.job),
-                tenant=record.job.tenant,
-                user=record.job.user,
-                state=_state(driver, record),
-                submitted=record.submitted,
-                started=record.started,
-                ended=record.ended,
-                restarts=record.restarts,
-                gpu_seconds=record.gpu_s.at(now),
-            )
+def _chosen(
+    service: Context, who: Caller, since: float, until: float, after: str | None
+) -> Iterator[JobId]:
+    """Jobs of the caller's that were handed in then, in order of submission."""
+    ledger = service.driver.ledger
+    whose = ALL if who.everywhere else who.tenant
+    last = None if after is None else JobId(after)
+    if last is not None and (last not in ledger.jobs or not who.sees(ledger.jobs[last].job)):
+        raise Refused(422, "`after` is not the `next` of a page", "start without it", "after")
+    found = ledger.index.after(last, tenant=whose, since=since, when=ledger.when)
+    return takewhile(lambda name: ledger.jobs[name].submitted < until, found)
 
 
-def _state(driver: Driver, record: JobRecord) -> str:
-    return record.outcome or driver.job(record.job.id).state or "unknown"
+def _used(driver: Driver, record: JobRecord, now: float) -> Used:
+    return Used(
+        id=record.job.id,
+        name=name_of(record.job),
+        tenant=record.job.tenant,
+        user=record.job.user,
+        state=record.outcome or driver.job(record.job.id).state or "unknown",
+        submitted=record.submitted,
+        started=record.started,
+        ended=record.ended,
+        restarts=record.restarts,
+        gpu_seconds=record.gpu_s.at(now),
+    )

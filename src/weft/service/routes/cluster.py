@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from weft.app.serve.live import Driver, active_words
+from weft.app.serve.live import ALL, Driver, active_words
 from weft.core.errors import UnknownName
 from weft.core.model import NodeId
 from weft.service.context import PROBLEMS, Admin, Anyone, Context, Refused, Service
@@ -32,15 +32,16 @@ async def cluster(service: Service, who: Anyone) -> Json:
     driver = service.driver
     state = driver.scheduler.state
     held = held_by_kind(driver)
-    counts: Counter[str] = Counter()
+    whose = ALL if who.everywhere else who.tenant
+    counts = Counter({word: n for word, n in driver.ledger.index.counts(whose).items() if n})
     useful = 0.0
     words = active_words(driver.ledger.jobs, state)
-    for job, record in driver.ledger.jobs.items():
-        if who.sees(record.job):
-            word = record.outcome or words.get(job, "")
+    for job, tenant in driver.ledger.index.active.items():
+        if whose in (ALL, tenant):
+            word = words.get(job, "unknown")
             counts[word] += 1
             if word == "running":
-                useful += goodput_of(record) or 0.0
+                useful += goodput_of(driver.ledger.jobs[job]) or 0.0
     kinds = {
         kind: Counts(gpus=count, held=held.get(kind, 0.0))
         for kind, count in state.cluster.gpus_by_kind.items()

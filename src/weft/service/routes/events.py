@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
-from weft.core.codec import encode
 from weft.core.events import Event
 from weft.service.auth import Caller, Tokens
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service
-from weft.service.event_json import event_json
 
 router = APIRouter(tags=["events"], responses=PROBLEMS)
 
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
 }
+PACE_S = 0.002
 Row = tuple[int, float, Event]
 
 
@@ -40,8 +38,7 @@ async def events(
     """
     start = _start(service, since, last_event_id)
     body = stream(service, who, start, follow=follow)
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(body, media_type="text/event-stream", headers=headers)
+    return service.streams.response(who, body, "text/event-stream")
 
 
 async def stream(service: Context, who: Caller, start: int, *, follow: bool) -> AsyncIterator[str]:
@@ -51,24 +48,25 @@ async def stream(service: Context, who: Caller, start: int, *, follow: bool) -> 
     if not follow and start >= last:
         return
     source = service.driver.subscribe(start)
-    async for row in while_allowed(service.tokens, who, source, service.heartbeat_s):
-        if row is None:
+    async for rows in while_allowed(service.tokens, who, source, service.heartbeat_s):
+        if rows is None:
             yield ": still here\n\n"
             continue
-        told = event_json(service.driver, who, *row)
-        if told is not None:
-            yield f"id: {row[0]}\nevent: {told['event']}\ndata: {_line(told)}\n\n"
-        if not follow and row[0] >= last:
+        if text := "".join(service.rendered.text(service.driver, who, row) for row in rows):
+            yield text
+        if not follow and rows[-1][0] >= last:
             return
+        # The more there are, the less often each is served: what came meanwhile goes at once.
+        await asyncio.sleep(PACE_S * service.streams.open.total())
     if not service.tokens.allows(who):
         yield ": the token is no longer valid\n\n"
 
 
 async def while_allowed(
-    tokens: Tokens, who: Caller, source: AsyncIterator[Row], every_s: float
-) -> AsyncIterator[Row | None]:
+    tokens: Tokens, who: Caller, source: AsyncIterator[list[Row]], every_s: float
+) -> AsyncIterator[list[Row] | None]:
     """What comes from `source`, and None whenever nothing has for a while; until `who` must go."""
-    following: asyncio.Task[Row] | None = None
+    following: asyncio.Task[list[Row]] | None = None
     change = asyncio.ensure_future(tokens.change_of(who).wait())
     try:
         while left_s := tokens.seconds_left(who):
@@ -104,7 +102,3 @@ def _start(service: Context, since: int | None, last: str | None) -> int:
             raise Refused(422, "Last-Event-ID is not a number", "", "Last-Event-ID")
         return int(last)
     return service.driver.seq if since is None else since
-
-
-def _line(told: dict[str, Any]) -> str:
-    return json.dumps(encode(told), separators=(",", ":"))

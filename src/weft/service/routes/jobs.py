@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
-from weft.app.serve.live import Driver, JobStatus, active_words
+from weft.app.serve.live import ALL, ENDED, Driver, JobStatus, active_words, status_of
 from weft.core.model import Job, JobId
 from weft.service.auth import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service, Writer, find_job
@@ -18,6 +18,7 @@ from weft.service.describe import Describer
 from weft.service.event_json import event_json
 from weft.service.job_names import own_id
 from weft.service.json_body import Json
+from weft.service.limits import check_jobs
 from weft.service.responses import Done, Events, JobAnswer, JobList, Made, StateWord
 from weft.service.schemas import DEFAULT_TENANT, GUARANTEED, JobFile, job_of, priority_word
 
@@ -38,6 +39,7 @@ async def submit(body: JobFile, request: Request, service: Service, who: Writer)
             raise Refused(409, f"there is a job {job.id!r} already", "choose another id", "id")
         return Json(Made(id=job.id), status_code=201)
     check_guaranteed(job, service, who)
+    check_jobs(service.limits, job, active_of(service.driver, job.tenant), who)
     return Json(Made(id=await service.driver.submit(job)), status_code=201)
 
 
@@ -82,8 +84,9 @@ async def job_events(
     job_id: str, service: Service, who: Anyone, limit: Annotated[int, Query(ge=1, le=MOST)] = 500
 ) -> Json:
     """The last events of the log that are about a job, oldest first."""
-    job = find_job(service, who, job_id).record.job.id
-    rows = await asyncio.to_thread(service.live.store.about_job, job, limit)
+    record = find_job(service, who, job_id).record
+    look = partial(service.live.store.about_job, record.job.id, limit, record.ended)
+    rows = await service.read(look)
     told = [event_json(service.driver, who, *row) for row in rows]
     return Json(Events(events=[one for one in told if one is not None]))
 
@@ -96,6 +99,12 @@ def wanted(body: JobFile, driver: Driver, who: Caller) -> Job:
     body = body.model_copy(update={"id": own_id(body.id, tenant, who)})
     job = job_of(body, tenant=tenant, user=who.name, account=who.account)
     return job if job.deadline is None else replace(job, deadline=driver.now + job.deadline)
+
+
+def active_of(driver: Driver, tenant: str) -> int:
+    """Jobs of a tenant that have not ended, with those on their way to the log."""
+    coming = sum(one.tenant == tenant for one in driver.incoming.values())
+    return driver.ledger.index.active_of[tenant] + coming
 
 
 def check_user_known(service: Context) -> None:
@@ -139,21 +148,29 @@ def _most(job: Job) -> float:
 def _chosen(
     service: Context, who: Caller, state: str | None, tenant: str | None, after: str | None
 ) -> Iterator[JobStatus]:
-    records = service.driver.ledger.jobs
-    names: Iterator[JobId] = iter(records)
-    if after is not None:
-        if after not in records or not who.sees(records[JobId(after)].job):
-            raise Refused(422, "`after` is not the `next` of a page", "start without it", "after")
-        for name in names:
-            if name == after:
-                break
-    words = active_words(records, service.driver.scheduler.state) if state is not None else {}
+    ledger, known = service.driver.ledger, service.driver.scheduler.state
+    last = None if after is None else JobId(after)
+    if last is not None and (last not in ledger.jobs or not who.sees(ledger.jobs[last].job)):
+        raise Refused(422, "`after` is not the `next` of a page", "start without it", "after")
+    if not who.everywhere and tenant not in (None, who.tenant):
+        return iter(())
+    whose = tenant or (ALL if who.everywhere else who.tenant)
+    if state is None or state in ENDED:
+        found = ledger.index.after(last, tenant=whose, outcome=state or ALL)
+        return (status_of(ledger.jobs[name], known) for name in found)
+    return _active(service, state, whose, last)
+
+
+def _active(service: Context, state: str, tenant: str, last: JobId | None) -> Iterator[JobStatus]:
+    """Jobs in a state that is not their last: few, however many there ever were."""
+    ledger = service.driver.ledger
+    words = active_words(ledger.jobs, service.driver.scheduler.state)
+    names = iter(ledger.index.active)
+    if last is not None:
+        names = (name for name in names if ledger.index.is_after(name, last))
     for name in names:
-        job, outcome = records[name].job, records[name].outcome
-        if not who.sees(job) or (tenant is not None and job.tenant != tenant):
-            continue
-        if state is None or (outcome or words.get(name) or "unknown") == state:
-            yield service.driver.job(name)
+        if tenant in (ALL, ledger.index.active[name]) and words.get(name, "unknown") == state:
+            yield JobStatus(ledger.jobs[name], words.get(name, ""))
 
 
 def _same(known: Job, asked: Job) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import stat
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ router = APIRouter(tags=["jobs"], responses=PROBLEMS)
 
 CHUNK = 1 << 16
 POLL_S = 0.2
+TEXT_TYPE = "text/plain; charset=utf-8"
 TEXT: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/plain": {"schema": {"type": "string"}}}}
 }
@@ -46,7 +48,9 @@ async def logs(
         )
     path = found[rank]
     body = _read(service, who, record.job.id, number, path, offset, follow=follow)
-    return StreamingResponse(body, media_type="text/plain; charset=utf-8")
+    if follow:
+        return service.streams.response(who, body, TEXT_TYPE)
+    return StreamingResponse(body, media_type=TEXT_TYPE)
 
 
 async def _read(
@@ -61,7 +65,7 @@ async def _read(
 ) -> AsyncIterator[bytes]:
     while service.tokens.allows(who):
         over = not follow or _over(service, job, attempt)
-        while chunk := await asyncio.to_thread(read_at, path, offset):
+        while chunk := await service.read(partial(read_at, path, offset)):
             offset += len(chunk)
             yield chunk
         if over:

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse
 
-from weft.app.serve.live import Driver, JobRecord
+from weft.app.serve.live import active_words
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service
 from weft.service.routes.cluster import held_by_kind
 
@@ -33,12 +33,14 @@ async def prometheus(service: Service, who: Anyone) -> PlainTextResponse:
 def _lines(service: Context) -> Iterator[str]:
     driver = service.driver
     state = driver.scheduler.state
-    jobs: Counter[str] = Counter(_state(driver, one) for one in driver.ledger.jobs.values())
+    jobs = Counter(active_words(driver.ledger.jobs, state).values())
+    jobs.update(driver.ledger.index.counts())
     waiting: defaultdict[str, float] = defaultdict(float)
     for job, on in zip(state.table.jobs, state.table.allocations, strict=True):
         if on is None:
             waiting[job.tenant] += job.demand.min * job.demand.share
-    restarts = sum(one.restarts for one in driver.ledger.jobs.values())
+    used = driver.ledger.used(driver.now)
+    restarts = sum(one.restarts for one in used.values())
     yield from _metric("jobs", "gauge", "Jobs by state.", "state", jobs)
     gpus = state.cluster.gpus_by_kind
     yield from _metric("gpus", "gauge", "Devices of nodes that are up.", "kind", gpus)
@@ -46,8 +48,8 @@ def _lines(service: Context) -> Iterator[str]:
     yield from _metric(
         "gpus_waited_for", "gauge", "GPUs that waiting jobs need.", "tenant", waiting
     )
-    used = driver.ledger.usage(driver.now)
-    yield from _metric("gpu_seconds_total", "counter", "GPU time used.", "tenant", used)
+    spent = {tenant: one.gpu_s for tenant, one in used.items()}
+    yield from _metric("gpu_seconds_total", "counter", "GPU time used.", "tenant", spent)
     nodes = Counter(word for _, word in driver.nodes())
     yield from _metric("nodes", "gauge", "Machines by state.", "state", nodes)
     single: Mapping[str, tuple[str, str, float]] = {
@@ -72,7 +74,3 @@ def _metric(
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _state(driver: Driver, record: JobRecord) -> str:
-    return record.outcome or driver.job(record.job.id).state or "unknown"

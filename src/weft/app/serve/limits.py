@@ -1,0 +1,49 @@
+"""How much one tenant may ask of the service, so that it does not stop the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from weft.core.errors import InvalidConfig, did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of each tenant; 0 is none. Admins have none: they could change them anyway.
+
+    `rate` is requests a second, and `burst` how many may come at once. `streams` are open event
+    streams and followed logs, `jobs` those that have not ended, `gpus` what one job may ask for.
+    `body_mib` is the longest body of a request, `connections` are open ones of everybody together,
+    and `header_s` and `body_s` how long a request may take to arrive.
+    """
+
+    rate: float = 50.0
+    burst: float = 200.0
+    streams: float = 50.0
+    jobs: float = 10_000.0
+    gpus: float = 0.0
+    body_mib: float = 8.0
+    connections: float = 4_096.0
+    header_s: float = 20.0
+    body_s: float = 30.0
+
+
+def read_limits(pairs: Sequence[str]) -> Limits:
+    """Limits from `NAME=NUMBER`; InvalidConfig names what cannot be read."""
+    known = [one.name for one in fields(Limits)]
+    found: dict[str, float] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or name not in known:
+            raise InvalidConfig(
+                f"--limit {pair!r} is not NAME=NUMBER{did_you_mean(name, known)}",
+                hint=f"limits are {', '.join(known)}",
+            )
+        try:
+            found[name] = float(text)
+        except ValueError as error:
+            raise InvalidConfig(f"--limit {pair!r}: {text!r} is not a number") from error
+        if not 0.0 <= found[name] < 1e12:
+            raise InvalidConfig(f"--limit {pair!r} is out of range", hint="0 is no limit")
+    return Limits(**found)

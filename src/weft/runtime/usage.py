@@ -1,0 +1,90 @@
+"""What tenants used, day by day: folded as meters turn, so that no account is ever summed up anew.
+
+Days are whole ones in UTC. What jobs used stays when they are forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class DayUsage:
+    """One tenant's day: GPU-seconds, jobs handed in, starts after a job's first."""
+
+    tenant: str
+    day: int
+    gpu_s: float = 0.0
+    jobs: int = 0
+    restarts: int = 0
+
+
+class Usage:
+    """Every tenant's days."""
+
+    def __init__(self, days: Iterable[DayUsage] = ()) -> None:
+        self._days: dict[str, dict[int, DayUsage]] = {}
+        for one in days:
+            self._days.setdefault(one.tenant, {})[one.day] = one
+
+    def submitted(self, tenant: str, at: float) -> None:
+        """A job was handed in."""
+        self._add(tenant, day_of(at), 0.0, 1, 0)
+
+    def restarted(self, tenant: str, at: float) -> None:
+        """A job ran again."""
+        self._add(tenant, day_of(at), 0.0, 0, 1)
+
+    def spent(self, tenant: str, since: float, until: float, gpus: float) -> None:
+        """So many GPUs were in use from `since` until `until`."""
+        while gpus and since < until:
+            day = day_of(since)
+            end = min(until, (day + 1) * DAY_S)
+            self._add(tenant, day, gpus * (end - since), 0, 0)
+            since = end
+
+    def days(self) -> list[DayUsage]:
+        """All of them."""
+        return [one for held in self._days.values() for one in held.values()]
+
+    def total(self, since: float = 0.0, until: float = inf) -> dict[str, DayUsage]:
+        """Each tenant's sum over the days from that of `since` to that before `until`."""
+        first, past = first_day(since), past_day(until)
+        sums: dict[str, DayUsage] = {}
+        for tenant, held in self._days.items():
+            chosen = [one for day, one in held.items() if first <= day < past]
+            if chosen:
+                sums[tenant] = DayUsage(
+                    tenant,
+                    min(one.day for one in chosen),
+                    sum(one.gpu_s for one in chosen),
+                    sum(one.jobs for one in chosen),
+                    sum(one.restarts for one in chosen),
+                )
+        return sums
+
+    def _add(self, tenant: str, day: int, gpu_s: float, jobs: int, restarts: int) -> None:
+        held = self._days.setdefault(tenant, {})
+        was = held.get(day) or DayUsage(tenant, day)
+        held[day] = DayUsage(
+            tenant, day, was.gpu_s + gpu_s, was.jobs + jobs, was.restarts + restarts
+        )
+
+
+def day_of(at: float) -> int:
+    """The number of a day since 1970-01-01, in UTC."""
+    return int(at // DAY_S)
+
+
+def first_day(since: float) -> int:
+    """The day that `since` lies in."""
+    return day_of(max(since, 0.0))
+
+
+def past_day(until: float) -> float:
+    """The first day that is not wholly or partly before `until`."""
+    return inf if until == inf else -(-until // DAY_S)

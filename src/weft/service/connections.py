@@ -1,0 +1,68 @@
+"""Connections: how many at once, and how long one may take to ask for something."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from typing import Any
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from weft.app.serve.limits import Limits
+
+MANY = 65_536
+OWN_FILES = 256  # what the log, the engine and its jobs need beside connections
+
+
+def most_connections(limits: Limits) -> int:
+    """How many connections may be open so that the rest of the service has files left."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        files = MANY
+    room = max(files - OWN_FILES, files // 2)
+    return min(int(limits.connections), room) if limits.connections else room
+
+
+def protocol_of(limits: Limits) -> type[asyncio.Protocol]:
+    """A server's side of HTTP with these limits; uvicorn takes a class."""
+    held = {"most": most_connections(limits), "header_s": limits.header_s}
+    return type("LimitedConnection", (Connection,), held)
+
+
+class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time
+    """One connection; it ends if it asks for nothing in time, or is one too many."""
+
+    most: int = MANY
+    header_s: float = 0.0
+    asking: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """A client is there."""
+        super().connection_made(transport)
+        if len(self.connections) > self.most:
+            transport.abort()
+        else:
+            self._expect()
+
+    def data_received(self, data: bytes) -> None:
+        """More of a request."""
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._expect_no_more()
+        elif self.asking is None:
+            self._expect()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        self._expect_no_more()
+        super().connection_lost(exc)
+
+    def _expect(self) -> None:
+        loop: Any = self.loop
+        if self.header_s:
+            self.asking = loop.call_later(self.header_s, self.transport.abort)
+
+    def _expect_no_more(self) -> None:
+        if self.asking is not None:
+            self.asking.cancel()
+            self.asking = None

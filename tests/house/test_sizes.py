@@ -14,3 +14,11 @@ FORBIDDEN_NAMES = {"utils.py", "helpers.py", "common.py", "manager.py"}
 def test_no_module_is_longer_than_400_lines(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 400
     assert path.name not in FORBIDDEN_NAMES
+
+
+def test_no_two_test_files_have_the_same_name() -> None:
+    names = [path.name for path in Path(__file__).resolve().parents[1].rglob("test_*.py")]
+
+    twice = sorted({name for name in names if names.count(name) > 1})
+
+    assert not twice, "pytest imports test files by their names"

@@ -107,7 +107,8 @@ def test_a_job_file_is_queued_followed_and_accounted_for(known: Client) -> None:
 def test_each_rank_has_its_own_output(known: Client) -> None:
     script = "import os; print('I am', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])"
 
-    ran = weft("run", "--gpus", "2", "--name", "pair", "--", PYTHON, "-c", script)
+    each = ("--gpus", "2", "--processes", "per-gpu", "--name", "pair")
+    ran = weft("run", *each, "--", PYTHON, "-c", script)
     jobs = json.loads(weft("jobs", "--json").stdout)["jobs"]
     [job] = [one for one in jobs if one["name"] == "pair"]
 

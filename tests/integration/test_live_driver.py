@@ -22,8 +22,9 @@ from weft.engines.local import LocalEngine
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.predict.hinted import Hinted
-from weft.runtime.driver import AGAIN_S, Driver
+from weft.runtime.driver import Driver
 from weft.runtime.replay import decide_again
+from weft.runtime.requests import AGAIN_S
 from weft.sim.engine import SimulatedEngine
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore

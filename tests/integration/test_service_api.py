@@ -183,6 +183,7 @@ def test_the_policy_can_be_changed_and_a_wrong_one_is_answered(client: httpx.Cli
     decides = {
         "policy": "las:by=time",
         "spec": {"name": "las", "params": {"by": "time"}, "wrappers": []},
+        "trouble": "",
     }
     assert get(client, "/policy") == decides
     assert client.put(f"{API}/policy", json={"policy": decides["spec"]}).json() == decides

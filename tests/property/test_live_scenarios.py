@@ -16,6 +16,11 @@ from weft.testing.live_scenarios import draw, play
 from weft.testing.virtual_time import run_virtually
 
 
+def settings(policy: str) -> Settings:
+    engine = "simulated:cluster=1x4:v100,speed=1"
+    return Settings(engine=engine, policy=policy, decide_in="service")
+
+
 @pytest.mark.parametrize("policy", names("policy"))
 @pytest.mark.parametrize("seed", range(2))
 def test_no_scenario_makes_a_policy_fail_or_leaves_a_job_behind(policy: str, seed: int) -> None:
@@ -26,9 +31,7 @@ def test_no_scenario_makes_a_policy_fail_or_leaves_a_job_behind(policy: str, see
 
 def test_a_policy_that_counts_machines_decides_beside_firm_and_filling_jobs() -> None:
     async def people_come_and_go(seconds: Callable[[], float]) -> list[str]:
-        live = Live(
-            Settings(engine="simulated:cluster=1x4:v100,speed=1", policy="gandiva"), seconds
-        )
+        live = Live(settings("gandiva"), seconds)
         await live.open()
         for job in (
             _job("first", 2),
@@ -54,7 +57,7 @@ def test_a_policy_that_counts_machines_decides_beside_firm_and_filling_jobs() ->
 @pytest.mark.parametrize("policy", names("policy"))
 def test_plans_and_explanations_are_given_on_a_full_cluster(policy: str) -> None:
     async def ask(seconds: Callable[[], float]) -> tuple[str, str]:
-        live = Live(Settings(engine="simulated:cluster=1x4:v100,speed=1", policy=policy), seconds)
+        live = Live(settings(policy), seconds)
         await live.open()
         for name in "abcd":
             await live.driver.submit(_job(name, 2))

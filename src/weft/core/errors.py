@@ -68,7 +68,14 @@ class TraceError(WeftError):
 
 
 class PlanError(WeftError):
-    """A plan that promises what is not there, or what the policy did not declare."""
+    """A plan that promises what is not there, or what the policy did not declare.
+
+    `job` is the one that it goes wrong with, where that is known.
+    """
+
+    def __init__(self, what: str, *, hint: str = "", job: str | None = None) -> None:
+        super().__init__(what, hint=hint)
+        self.job = job
 
 
 class StateError(WeftError):

@@ -134,21 +134,28 @@ class PolicyChanged:
 
     `policy` is its name, parameters and wrappers; logs of old versions hold its short form. Also
     said when a service begins or begins again: a log then holds all that its decisions followed
-    from.
+    from. `instead_of` is a policy that failed too often, and `reason` how: nobody chose the one
+    that decides now.
     """
 
     policy: PartSpec
+    instead_of: PartSpec | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The policy decided: what changes, who is rejected, when it wants to be woken."""
+    """The policy decided: what changes, who is rejected, when it wants to be woken.
+
+    `by` is who decided where the policy could not: the safe order that stands in for it.
+    """
 
     number: int
     changes: Mapping[JobId, Allocation | None] = field(default_factory=dict)
     rejected: Mapping[JobId, str] = field(default_factory=dict)
     wake_at: float | None = None
     reasons: Mapping[JobId, str] = field(default_factory=dict)
+    by: PartSpec | None = None
 
 
 Event = (

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from weft.core.about import Controls
 from weft.core.actions import Action, Wake
 from weft.core.cluster import Cluster
 from weft.core.columns import pack_floats, unpack_floats
-from weft.core.errors import PlanError
 from weft.core.events import (
     Cancelled,
     Decided,
@@ -31,15 +31,16 @@ from weft.core.events import (
 )
 from weft.core.free import EPS
 from weft.core.knowledge import Knowledge
-from weft.core.model import Allocation, Discipline, Job, JobId, Tier
+from weft.core.model import Job, JobId
 from weft.core.plan import Plan
+from weft.core.plan_rules import check_plan
 from weft.core.policy import Policy
 from weft.core.saved_state import SavedScheduler, load_state, save_state
+from weft.core.spec import PartSpec
 from weft.core.state import State
 from weft.core.table import Column, Floats
 from weft.core.view import View
 
-SHARED = Controls.SHARE | Controls.TIER
 Journal = Callable[[float, Event], None]
 ENDED_KEPT = 2_000  # jobs that left, for those who ask what was lately
 QUIET = (Started, Stopped, Reported, Saved, Noticed)  # after these there is nothing to decide
@@ -130,6 +131,14 @@ class Scheduler:
         self._history = _Growing(unpack_floats(saved.history))
         self._learned = len(self.state.ended)
 
+    def copied(self) -> tuple[Any, ...]:
+        """The same for a copy in another process: to be pickled at once, and only there."""
+        return (self.state, self.knowledge, self._history, self._learned)
+
+    def take_over(self, copied: tuple[Any, ...]) -> None:
+        """Go on as the one that was copied."""
+        self.state, self.knowledge, self._history, self._learned = copied
+
     def use(self, policy: Policy) -> None:
         """Decide by another policy from now on; it starts without memory."""
         self.policy = policy
@@ -158,8 +167,24 @@ class Scheduler:
 
     def decide(self, now: float) -> list[Action]:
         """The second half of a step: ask the policy, check its plan, turn it into actions."""
+        return self.adopt(now, self.propose(now))
+
+    def propose(self, now: float, policy: Policy | None = None) -> Plan:
+        """What the policy, or another one without memory, wishes: checked, and nothing is done."""
+        asked = policy or self.policy
+        view = self.view(now) if policy is None else replace(self.view(now), memory=None)
+        mark = view.free.mark()
+        try:
+            plan = asked.decide(view) if self.timed is None else self.timed(asked.decide, view)
+        finally:
+            view.free.rollback(mark)
+        check_plan(view, plan, asked.about)
+        return plan
+
+    def view(self, now: float) -> View:
+        """What a policy may know at this moment."""
         state = self.state
-        view = View(
+        return View(
             now,
             state.table,
             state.cluster,
@@ -170,20 +195,22 @@ class Scheduler:
             self._seed,
             state.decisions,
         )
-        mark = state.free.mark()
-        decide = self.policy.decide
-        try:
-            plan = decide(view) if self.timed is None else self.timed(decide, view)
-        finally:
-            state.free.rollback(mark)
-        self._check(view, plan)
-        self.memory = plan.memory
+
+    def adopt(self, now: float, plan: Plan, by: PartSpec | None = None) -> list[Action]:
+        """Make a checked plan a fact, and return what follows.
+
+        `by` names who made it where that was not the policy, whose memory then stays as it is.
+        """
+        state = self.state
+        if by is None:
+            self.memory = plan.memory
         decided = Decided(
             state.decisions + 1,
             plan.changes,
             plan.rejected,
             self._next_wake(now, plan),
             plan.reasons,
+            by,
         )
         if self._journal is not None:
             self._journal(now, decided)
@@ -192,75 +219,11 @@ class Scheduler:
         return actions
 
     def _next_wake(self, now: float, plan: Plan) -> float | None:
-        wake = plan.wake_at
-        if wake is not None and not wake > now:
-            raise self._wrong(f"asked at {now} to be woken at {wake}")
-        every = self._about.every
+        wake, every = plan.wake_at, self._about.every
         if every is None:
             return wake
         following = (math.floor(now / every + EPS) + 1) * every
         return following if wake is None else min(wake, following)
-
-    def _check(self, view: View, plan: Plan) -> None:
-        """Raise PlanError unless every change can be carried out as the policy declared."""
-        mark = view.free.mark()
-        try:
-            self._check_all(view, plan)
-        finally:
-            view.free.rollback(mark)
-
-    def _check_all(self, view: View, plan: Plan) -> None:
-        free, table = view.free, view.table
-        for job in (*plan.changes, *plan.rejected):
-            if job not in table:
-                raise self._wrong(f"names {job!r}, which is not an active job")
-        if both := plan.changes.keys() & plan.rejected.keys():
-            raise self._wrong(f"both changes and rejects {', '.join(map(repr, sorted(both)))}")
-        for job in plan.changes:
-            if (was := table.allocations[table.row(job)]) is not None:
-                free.give(was)
-        for job, to in plan.changes.items():
-            if to is not None:
-                self._check_one(view, job, to)
-                try:
-                    free.take(to)
-                except PlanError as error:
-                    raise self._wrong(f"gives {job!r} what is not there: {error.what}") from error
-
-    def _check_one(self, view: View, job: JobId, to: Allocation) -> None:
-        wish = view.job(view.table.row(job))
-        demand = wish.demand
-        if not wish.shareable and to.sharing.share < demand.share:
-            raise self._wrong(f"lets {job!r} share devices, which its submitter ruled out")
-        controls, sharing = self._about.controls, to.sharing
-        low, high = demand.gpus, demand.gpus
-        if Controls.COUNT in controls:
-            low, high = demand.min, demand.max
-        if not low <= to.gpus <= high:
-            raise self._wrong(f"gives {job!r} {to.gpus} GPUs; it takes {low} to {high}")
-        kinds = {
-            view.cluster.nodes[view.cluster.index[s.node]].kind
-            for s in to.slices
-            if s.node in view.cluster.index
-        }
-        if len(kinds) > 1 or (demand.kinds and not kinds <= set(demand.kinds)):
-            raise self._wrong(f"puts {job!r} on {sorted(kinds)}; it takes {demand.kinds or 'one'}")
-        if sharing.share != demand.share and Controls.SHARE not in controls:
-            raise self._wrong(f"sets the share of {job!r} without declaring Controls.SHARE")
-        if sharing.tier is not Tier.GUARANTEED and Controls.TIER not in controls:
-            raise self._wrong(f"sets the tier of {job!r} without declaring Controls.TIER")
-        if sharing.discipline is not Discipline.NONE and not controls & SHARED:
-            raise self._wrong(f"sets a discipline for {job!r} without declaring Controls.SHARE")
-        if sharing.phase and Controls.PHASE not in controls:
-            raise self._wrong(f"sets the phase of {job!r} without declaring Controls.PHASE")
-        if to.batch is not None and Controls.BATCH not in controls:
-            raise self._wrong(f"sets the batch of {job!r} without declaring Controls.BATCH")
-
-    def _wrong(self, what: str) -> PlanError:
-        return PlanError(
-            f"policy {self._about.name!r}, decision {self.state.decisions}: {what}",
-            hint="this is a bug in the policy; weft.testing.check_policy finds such plans",
-        )
 
     def _observe(self, event: Reported) -> None:
         table = self.state.table

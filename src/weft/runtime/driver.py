@@ -10,9 +10,7 @@ What a service uses, all of it from the event loop's thread::
     driver = Driver(engine, store, policy="fifo")
     await driver.open()                    # replays, reconciles, begins to decide
     job_id = await driver.submit(job)      # on disk when it returns
-    await driver.cancel(job_id)            # likewise
-    await driver.drain(node); await driver.undrain(node); await driver.set_policy("las")
-    driver.now, driver.seq                 # cluster time (epoch seconds), last event's number
+    await driver.cancel(job_id)            # likewise; drain, undrain, set_policy
     driver.job(job_id), driver.jobs(), driver.nodes(), driver.scheduler.state
     async for rows in driver.subscribe(from_seq): ...  # of (seq, at, event)
     await driver.ended(job_id)             # its JobStatus once it has left
@@ -26,20 +24,18 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
-from weft.core.actions import Action, Start, Wake
+from weft.core.actions import Action, Wake
 from weft.core.cluster import Cluster, Node
-from weft.core.errors import EngineError, InvalidConfig, UnknownName, WeftError
+from weft.core.errors import EngineError, InvalidConfig, UnknownName
 from weft.core.events import (
     Cancelled,
     Event,
     NodeDown,
     NodeUp,
     PolicyChanged,
-    StartFailed,
     Submitted,
     Woken,
 )
@@ -50,24 +46,25 @@ from weft.core.ports import Engine, Store
 from weft.core.registry import Described
 from weft.core.scheduler import Scheduler
 from weft.core.spec import PartSpec
-from weft.runtime.admit import admit_policy, check_job, policy_of, taken
-from weft.runtime.backoff import Backoff
+from weft.runtime.admit import admit_policy, check_job, taken
 from weft.runtime.clock import Clock, Seconds
+from weft.runtime.decider import Decider, InProcess
 from weft.runtime.decision import Decisions
 from weft.runtime.follow import Row, Tail, follow
+from weft.runtime.inbox import Asked, answer_all, fail_all
 from weft.runtime.ledger import Ledger
+from weft.runtime.live_policy import live_policy
 from weft.runtime.log_failure import Unwritten, append, read_again
 from weft.runtime.recover import FIFO, reconcile, recover, refuse_strangers
-from weft.runtime.requests import act
+from weft.runtime.requests import AGAIN_S, Requests
 from weft.runtime.saving import Saver
 from weft.runtime.status import JobStatus, find_record, status_of
 
 log = logging.getLogger(__name__)
 
-Asked = deque[tuple[Event, asyncio.Future[None] | None]]
 NO_LAUNCH = Launch(())
 CLOSING = EngineError("the scheduler is closing", hint="ask again when it is back")
-AGAIN_S = 1.0  # until what the engine or the log could not take is tried again
+SOON_S = 0.5  # a decision that takes longer is not waited for by those who submit
 
 
 class Driver:
@@ -75,7 +72,8 @@ class Driver:
 
     `policy` None goes on with the policy of the log. `knowledge` makes what the
     scheduler knows of jobs, as it is before the first event. Attempts that run and that the log
-    knows nothing of are ended if `end_unknown`, else the driver does not open.
+    knows nothing of are ended if `end_unknown`, else the driver does not open. `decider` asks
+    the policy; in this process unless told.
     """
 
     def __init__(
@@ -89,27 +87,26 @@ class Driver:
         snapshot_every: int = 5_000,
         seconds: Seconds = time.monotonic,
         end_unknown: bool = False,
+        decider: Decider | None = None,
     ) -> None:
         self._end_unknown = end_unknown
         self.engine, self.store, self._tail = engine, store, Tail(store)
         self._asked_policy = policy
         self._make = lambda: Scheduler(
-            Backoff(policy_of(FIFO)),
-            Cluster(()),
-            knowledge=knowledge(),
-            seed=seed,
-            journal=lambda at, event: self._noted.append((at, event)),
+            live_policy(FIFO), Cluster(()), knowledge=knowledge(), seed=seed, journal=self._note
         )
+        self._decider: Decider = decider or InProcess()
         self._saver = Saver(store, snapshot_every)
         self._inbox, self._noted = Asked(), list[tuple[float, Event]]()
         self.incoming: dict[JobId, Job] = {}  # submitted, and not yet on disk
         self._wake: float | None = None
         self._seconds = seconds
         self._clock = Clock()
-        self._decisions = Decisions(self._clock)
+        self.decisions = Decisions(self._clock)
         self._all_nodes: dict[NodeId, Node] = {}
         self._whole = Cluster(())
         self._tasks: list[asyncio.Task[None]] = []
+        self._requests = Requests(engine, self._grace_s, self._post)
         self._closing = False
         self._error: BaseException | None = None
         self._unwritten: Unwritten | None = None
@@ -120,9 +117,11 @@ class Driver:
         """Read the log, reconcile with what runs, and begin. The policy is checked first."""
         self._bell, self._changed = asyncio.Event(), asyncio.Event()
         self._known = known = await asyncio.to_thread(recover, self.store, self._make)
-        policy = self._admit(self._asked_policy or known.policy)
+        asked = self._asked_policy
+        begins = known.begins(None if asked is None else self._admit(asked))
         self._clock = Clock(self.engine.speed, known.at, self._seconds)
-        self._decisions = Decisions(self._clock)
+        self.decisions = Decisions(self._clock, self._decider, begins.policy)
+        await self._decider.start()
         self._wake = self.scheduler.state.wake_at
         if not self._end_unknown:
             refuse_strangers(known.ledger, self.engine.running())
@@ -131,9 +130,10 @@ class Driver:
         events, wishes = reconcile(known, nodes, await self.engine.adopt(known.attempts()))
         try:
             for wish in wishes:
-                await self._carry_out(wish)
-            await self._turn(self._clock.tick(), [PolicyChanged(policy), *events])
+                await self._requests.carry_out(wish)
+            await self._turn(self._clock.tick(), [begins, *events], Asked())
         except BaseException:
+            await self._decider.close()
             await self.engine.close()
             raise
         self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._listen())]
@@ -148,10 +148,12 @@ class Driver:
             run, listen, *_ = self._tasks
             await asyncio.gather(run, return_exceptions=True)  # to the end of its turn
             listen.cancel()
+            self._requests.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._fail_waiting(CLOSING, self._inbox)
+        fail_all(self._inbox, CLOSING)
         await self._saver.finish(self._known if self._error is None else None)
         self._announce()
+        await self._decider.close()
         await self.engine.close()
 
     async def wait(self) -> None:
@@ -218,8 +220,8 @@ class Driver:
 
     @property
     def trouble(self) -> str:
-        """Why nothing is decided, or why the engine is not well; empty while all is well."""
-        return self._decisions.trouble or self.engine.health.reason
+        """What is wrong with decisions or with the engine; empty while all is well."""
+        return self.decisions.trouble or self.decisions.given_up or self.engine.health.reason
 
     @property
     def seq(self) -> int:
@@ -241,9 +243,8 @@ class Driver:
 
     def nodes(self) -> list[tuple[Node, str]]:
         """Every machine with `up`, `drained` or `down`."""
-        up, drained = self.scheduler.state.cluster.index, self._known.drained
-        word = {**dict.fromkeys(drained, "drained"), **dict.fromkeys(up, "up")}
-        return [(node, word.get(name, "down")) for name, node in self._all_nodes.items()]
+        words = self._known.node_words()
+        return [(node, words.get(name, "down")) for name, node in self._all_nodes.items()]
 
     def subscribe(self, from_seq: int = 0) -> AsyncIterator[list[Row]]:
         """Events after number `from_seq`, some at a time, the past first; ends with the driver."""
@@ -270,22 +271,21 @@ class Driver:
                 self._wake = None
                 events.append(Woken())
             try:
-                await self._turn(now, events)
+                await self._turn(now, events, asked)
             except Unwritten as error:
                 await self._take_back(asked, error)
                 continue
             except BaseException:
                 self._inbox = asked + self._inbox  # so that whoever waits is told
                 raise
-            for _, answer in asked:
-                if answer is not None and not answer.done():
-                    answer.set_result(None)
+            answer_all(asked)
 
     async def _take_back(self, asked: Asked, error: Unwritten) -> None:
         """What could not be written has not happened; what the engine told is tried again."""
-        self._fail_waiting(error, asked)
-        self._decisions.trouble, self._unwritten = error.what, error
+        fail_all(asked, error)
+        self.decisions.trouble, self._unwritten = error.what, error
         self._known = await read_again(self.store, self._make)
+        self._decider.begin_anew()
         self.scheduler.put_off(self.now)  # the log does not say what was still to be decided
         self._wake = self.scheduler.state.wake_at
         self._inbox.extendleft(reversed([one for one in asked if one[1] is None]))
@@ -299,7 +299,7 @@ class Driver:
             async with asyncio.timeout(self._clock.until(self._wake)):
                 await self._bell.wait()
 
-    async def _turn(self, now: float, events: list[Event]) -> None:
+    async def _turn(self, now: float, events: list[Event], asked: Asked) -> None:
         """Fold, decide, write down, act."""
         state, ledger = self.scheduler.state, self.ledger
         events = [told for event in events if (told := taken(event, state, ledger)) is not None]
@@ -307,17 +307,38 @@ class Driver:
             return
         for event in events:
             if isinstance(event, PolicyChanged):
-                self.scheduler.use(Backoff(policy_of(event.policy)))
-        actions = self._step(now, events)
+                self.scheduler.use(live_policy(event.policy))
+                self.decisions.change(event)
+        actions, due = self.scheduler.take_in(now, events)
+        if due and not self.decisions.put_off(self.scheduler, now, self._noted):
+            actions += await self._decide(now, asked)
+        actions += self.scheduler.asks()
         await self._write()
         for action in actions:
-            await self._carry_out(action)
+            if isinstance(action, Wake):
+                self._wake = action.at
+            else:
+                await self._requests.carry_out(action)
 
-    def _step(self, now: float, events: list[Event]) -> list[Action]:
-        actions, due = self.scheduler.take_in(now, events)
-        if due:
-            actions += self._decisions.make(self.scheduler, self.policy.text, now, self._noted)
-        return actions + self.scheduler.asks()
+    async def _decide(self, now: float, asked: Asked) -> list[Action]:
+        """What the decision leads to; who `asked` does not wait for one that takes long."""
+        deciding = asyncio.ensure_future(self.decisions.ask(self.scheduler, now))
+        try:
+            done, _ = await asyncio.wait({deciding}, timeout=SOON_S)
+            if not done:
+                await self._write()
+                answer_all(asked)
+            verdict = await deciding
+        finally:
+            deciding.cancel()
+        if verdict is not None and verdict.given_up is not None:
+            self._post(verdict.given_up)
+        return [] if verdict is None else self.decisions.adopt(self.scheduler, now, verdict)
+
+    def _note(self, at: float, event: Event) -> None:
+        """What the scheduler takes in is written down, and told to whoever decides."""
+        self._noted.append((at, event))
+        self._decider.tell(at, event)
 
     async def _write(self) -> None:
         noted, self._noted = self._noted, []
@@ -328,28 +349,7 @@ class Driver:
         self._saver.look(self._known, self._broken)
         self._announce()
 
-    # ---- action
-
-    async def _carry_out(self, action: Action) -> None:
-        try:
-            if isinstance(action, Wake):
-                self._wake = action.at
-            else:
-                await act(self.engine, action, self._grace_s)
-        except WeftError as error:
-            if isinstance(action, Start):
-                lost = isinstance(error, EngineError)  # not the job's doing
-                self._post(StartFailed(action.job.id, action.attempt, str(error), lost))
-                return
-            log.warning("%s is tried again: %s", action, error)
-            asyncio.get_running_loop().call_later(AGAIN_S, self._do_again, action)
-
-    def _do_again(self, action: Action) -> None:
-        if not self._closing:
-            self._tasks.append(asyncio.create_task(self._carry_out(action)))
-
-    def _grace_s(self, job: JobId) -> float:
-        return (self.ledger.jobs[job].job.launch or NO_LAUNCH).grace_s
+    # ---- news
 
     async def _listen(self) -> None:
         async for event in self.engine.events():
@@ -361,6 +361,9 @@ class Driver:
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._post(event, answer)
         await answer
+
+    def _grace_s(self, job: JobId) -> float:
+        return (self.ledger.jobs[job].job.launch or NO_LAUNCH).grace_s
 
     def _post(self, event: Event, answer: asyncio.Future[None] | None = None) -> None:
         self._inbox.append((event, answer))
@@ -380,12 +383,8 @@ class Driver:
             return
         log.error("the driver stopped: %s", error, exc_info=error)
         self._closing, self._error = True, error
-        self._fail_waiting(error, self._inbox)
+        fail_all(self._inbox, error)
         for other in self._tasks:
             other.cancel()
+        self._requests.cancel()
         self._announce()
-
-    def _fail_waiting(self, error: BaseException, asked: Asked) -> None:
-        for _, answer in asked:
-            if answer is not None and not answer.done():
-                answer.set_exception(error)

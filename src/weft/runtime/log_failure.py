@@ -14,8 +14,7 @@ from weft.core.errors import EngineError, WeftError
 from weft.core.events import Event
 from weft.core.ports import Store
 from weft.core.scheduler import Scheduler
-from weft.runtime.admit import policy_of
-from weft.runtime.backoff import Backoff
+from weft.runtime.live_policy import live_policy
 from weft.runtime.recover import Recovered, recover
 
 log = logging.getLogger(__name__)
@@ -45,5 +44,5 @@ async def append(store: Store, noted: Sequence[tuple[float, Event]]) -> int:
 async def read_again(store: Store, make: Callable[[], Scheduler]) -> Recovered:
     """All that the log says, with the policy that decided last; it starts without memory."""
     known = await asyncio.to_thread(recover, store, make)
-    known.scheduler.use(Backoff(policy_of(known.policy)))
+    known.scheduler.use(live_policy(known.policy))
     return known

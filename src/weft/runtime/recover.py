@@ -42,6 +42,7 @@ class Recovered:
     ledger: Ledger = field(default_factory=Ledger)
     drained: set[NodeId] = field(default_factory=set)
     policy: PartSpec = FIFO
+    given_up: PolicyChanged | None = None
     seq: int = 0
     at: float = 0.0
 
@@ -54,8 +55,9 @@ class Recovered:
         """The same for an event that the scheduler has taken in already."""
         self.ledger.fold(at, event)
         match event:
-            case PolicyChanged(policy):
+            case PolicyChanged(policy, instead_of):
                 self.policy = policy
+                self.given_up = event if instead_of else None
             case NodeDown(node, True):
                 self.drained.add(node)
             case NodeUp(node):
@@ -63,6 +65,17 @@ class Recovered:
             case _:
                 pass  # only these say more than the scheduler and the ledger keep
         self.seq, self.at = seq, at
+
+    def begins(self, policy: PartSpec | None) -> PolicyChanged:
+        """How to go on: with `policy`, or as before if that is None."""
+        if policy is None and self.given_up is not None:
+            return self.given_up
+        return PolicyChanged(policy or self.policy)
+
+    def node_words(self) -> dict[NodeId, str]:
+        """`up` or `drained` of every node that is either."""
+        up = self.scheduler.state.cluster.index
+        return {**dict.fromkeys(self.drained, "drained"), **dict.fromkeys(up, "up")}
 
     def attempts(self) -> set[Attempt]:
         """Attempts that may have processes: promised devices, or leaving them."""
@@ -151,6 +164,7 @@ def freeze(back: Recovered) -> Frozen:
         "history": saved.history,
         "drained": sorted(back.drained),
         "policy": encode(back.policy),
+        "given_up": None if back.given_up is None else encode(back.given_up),
         "at": back.at,
     }
     promised = [Held(job, on, n) for (job, n), on in back.ledger.promised().items()]
@@ -173,8 +187,10 @@ def melt(thawed: Thawed, seq: int, scheduler: Scheduler) -> Recovered:
     scheduler.load(SavedScheduler(saved, head["knowledge"], head["history"]), jobs)
     drained = {NodeId(node) for node in head["drained"]}
     policy: PartSpec = decode(PartSpec, head["policy"])
+    told = head["given_up"]
+    given_up: PolicyChanged | None = None if told is None else decode(PolicyChanged, told)
     ledger = Ledger(records, promised, tables["usage"])
-    return Recovered(scheduler, ledger, drained, policy, seq, head["at"])
+    return Recovered(scheduler, ledger, drained, policy, given_up, seq, head["at"])
 
 
 def reconcile(

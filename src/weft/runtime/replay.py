@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from weft.core.cluster import Cluster
 from weft.core.events import Decided, Event, PolicyChanged, Woken
 from weft.core.knowledge import Knowledge
 from weft.core.scheduler import Scheduler
-from weft.runtime.admit import policy_of
-from weft.runtime.backoff import Backoff
+from weft.runtime.live_policy import live_policy, propose
 from weft.runtime.recover import FIFO
 
 
@@ -37,7 +36,7 @@ def decide_again(
     """
     noted: list[Event] = []
     scheduler = Scheduler(
-        Backoff(policy_of(FIFO)),
+        live_policy(FIFO),
         Cluster(()),
         knowledge=knowledge,
         seed=seed,
@@ -49,15 +48,24 @@ def decide_again(
         then = _decision(events)
         for event in events:
             if isinstance(event, PolicyChanged):
-                scheduler.use(Backoff(policy_of(event.policy)))
+                scheduler.use(live_policy(event.policy))
             elif isinstance(event, Woken):
                 scheduler.put_off(at)  # what was put off then is due, whatever the pace is now
         noted.clear()
         _, due = scheduler.take_in(at, [event for event in events if event is not then])
         if due and then is not None:
-            scheduler.decide(at)
+            _decide_as(scheduler, at, then)
         turns.append(Again(at, then, _decision(noted)))
     return turns
+
+
+def _decide_as(scheduler: Scheduler, at: float, then: Decided) -> None:
+    """By whom it was decided then; when a policy that failed is asked again is not its doing."""
+    if not then.by:
+        scheduler.adopt(at, propose(scheduler, at))
+        return
+    plan = scheduler.propose(at, live_policy(then.by))
+    scheduler.adopt(at, replace(plan, wake_at=then.wake_at), then.by)
 
 
 def _decision(events: Iterable[Event]) -> Decided | None:

@@ -224,10 +224,11 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyAnswer:
-    """What decides: as people write it, and as fields."""
+    """What decides: as people write it, and as fields; `trouble` is what is wrong with it."""
 
     policy: str
     spec: PartSpec
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,9 +51,10 @@ class SimulatedEngine:
     """Jobs that only pass time, on any cluster.
 
     A job's hint `duration_s` says how long it takes on what it asked for (`default_s` without
-    one), `fails_at_s` after how much of that its first attempt dies. `speed` cluster seconds
-    pass in a second. Jobs that share a device slow each other as in a simulation, `sharing` being
-    how a device serves several: timeslicing or mps.
+    one), `fails_at_s` after how much of that its first attempt dies, `fails_times` how many do
+    so one after the other. `speed` cluster seconds pass in a second. Jobs that share a device
+    slow each other as in a simulation, `sharing` being how a device serves several: timeslicing
+    or mps.
     """
 
     cluster: str = "2x4:a100"
@@ -211,7 +212,8 @@ class SimulatedEngine:
     # ---- time
 
     def _physics_of(self, job: Job) -> Physics:
-        fails = (job.hints["fails_at_s"],) if "fails_at_s" in job.hints else ()
+        times = int(job.hints.get("fails_times", 1.0)) if "fails_at_s" in job.hints else 0
+        fails = tuple((i + 1) * job.hints["fails_at_s"] for i in range(times))
         truth = Truth(job.hints.get("duration_s", self.default_s), fails)
         return Physics(
             Trace(job.id, ((job, truth),)),

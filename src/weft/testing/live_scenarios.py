@@ -24,12 +24,14 @@ from weft.testing.virtual_time import run_virtually
 
 CLUSTERS = ("1x4:v100", "2x2:v100", "3x4:v100", "1x8:a100", "2x4:v100+1x8:a100", "1x1:t4+2x4:a100")
 WRAPPERS = (
-    "priority|firm|",
-    "firm|",
-    "priority|",
-    "quota:limits=red=3/blue=4|priority|firm|",
-    "quota:weights=red=1/blue=3|priority|firm|",
+    "spare|priority|firm|steady|",
+    "spare|quota:limits=red=3/blue=4|priority|firm|steady|",
+    "spare|quota:weights=red=1/blue=3|priority|firm|steady|",
     "quota:limits=red=2,weights=red=1/blue=1|priority|firm|",
+    "priority|firm|",
+    "priority|",
+    "firm|",
+    "steady|",
     "",
 )
 STEPS = 24
@@ -94,7 +96,7 @@ class _Play:
     def __init__(self, scenario: Scenario, seconds: Callable[[], float]) -> None:
         self._scenario = scenario
         engine = f"simulated:cluster={scenario.cluster},speed=1"
-        self._live = Live(Settings(engine=engine, policy="fifo"), seconds)
+        self._live = Live(Settings(engine=engine, policy="fifo", decide_in="service"), seconds)
 
     async def whole(self) -> Problem | None:
         """Play every step, let everybody go, and wait for the end."""
@@ -154,7 +156,7 @@ class _Play:
 
 
 def _limits(policy: str) -> str:
-    found = re.match(r"quota:limits=([^,|]*)", policy)
+    found = re.search(r"quota:limits=([^,|]*)", policy)
     return found[1] if found else ""
 
 

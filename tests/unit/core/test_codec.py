@@ -100,6 +100,7 @@ SAMPLES: tuple[Event, ...] = (
     Saved(A, 2, 1200),
     Noticed(A, 2, "warning", "the newest checkpoint is damaged"),
     PolicyChanged(PartSpec("las", {"by": "time", "thresholds": (1.0, 2.0)}, (PartSpec("firm"),))),
+    PolicyChanged(PartSpec("fifo"), PartSpec("las"), "it took too long"),
     Woken(),
     Decided(1),
     Decided(
@@ -108,6 +109,7 @@ SAMPLES: tuple[Event, ...] = (
         {JobId("c"): "too large"},
         wake_at=12.5,
         reasons={A: "first in line"},
+        by=PartSpec("fifo", {"backfill": True}),
     ),
 )
 

@@ -1,4 +1,7 @@
-"""Decisions at their pace: news is gathered while a policy pauses, and nothing is lost by it."""
+"""Decisions at their pace: news is gathered while a policy pauses, and nothing is lost by it.
+
+And what if a policy fails: a safe order decides, and after some failures for good.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +11,29 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from weft.core.about import About
-from weft.core.actions import Wake
+from weft.core.actions import Start, Wake
 from weft.core.cluster import Cluster, Node
-from weft.core.events import Decided, Event, Submitted, Woken
+from weft.core.events import Decided, Event, PolicyChanged, Submitted, Woken
 from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId, NodeId
 from weft.core.plan import Plan
 from weft.core.policy import Policy
 from weft.core.scheduler import Scheduler
+from weft.core.spec import PartSpec
 from weft.core.view import View
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.predict.hinted import Hinted
 from weft.runtime.clock import Clock
-from weft.runtime.decision import FAILED_S, LONGEST_S, PAUSE, Decisions
+from weft.runtime.decision import AGAIN_S, LONGEST_S, PAUSE, Decisions, Verdict
 from weft.runtime.driver import Driver
 from weft.runtime.replay import decide_again
 from weft.sim.engine import SimulatedEngine
 from weft.store.memory import MemoryStore
 
 TAKES_S = 0.02
+SLOW = PartSpec("slow", wrappers=(PartSpec("firm"),))
+SAFE = PartSpec("fifo", {"backfill": True}, (PartSpec("firm"),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +64,17 @@ class Bench:
         note = self.noted
         self.scheduler = Scheduler(policy, cluster, journal=lambda at, e: note.append((at, e)))
         self.clock = Clock()
-        self.decisions = Decisions(self.clock)
+        self.decisions = Decisions(self.clock, policy=SLOW)
+        self.verdict: Verdict | None = None
 
     def tell(self, event: Event, at: float | None = None) -> list[object]:
         self.noted.clear()
         now = self.clock.now if at is None else at
         actions, due = self.scheduler.take_in(now, [event])
-        if due:
-            actions += self.decisions.make(self.scheduler, "slow", now, self.noted)
+        if due and not self.decisions.put_off(self.scheduler, now, self.noted):
+            self.verdict = asyncio.run(self.decisions.ask(self.scheduler, now))
+            if self.verdict is not None:
+                actions += self.decisions.adopt(self.scheduler, now, self.verdict)
         return [*actions, *self.scheduler.asks()]
 
 
@@ -101,21 +110,46 @@ def test_who_asked_to_be_woken_is_woken_whatever_the_pace() -> None:
     assert len(policy.asked) == 2
 
 
-def test_a_policy_that_fails_when_woken_changes_nothing_and_is_asked_again() -> None:
+def test_a_safe_order_decides_where_the_policy_fails_until_it_works_again() -> None:
     broken = ["a bug"]
     policy = Slow(broken)
     bench = Bench(policy)
-    bench.scheduler.put_off(bench.clock.now)
 
-    bench.tell(Woken())
+    actions = bench.tell(submitted("a"))
 
-    wake = bench.scheduler.state.wake_at
-    assert bench.decisions.trouble == "policy 'slow' failed: a bug"
-    assert wake is not None
-    assert abs(wake - bench.clock.now - FAILED_S) < 5.0
+    decided = bench.noted[-1][1]
+    assert isinstance(decided, Decided)
+    assert decided.by == SAFE
+    assert [type(action) for action in actions] == [Start, Wake]
+    assert bench.decisions.trouble == "policy 'firm|slow' failed: ValueError: a bug"
+    again = bench.scheduler.state.wake_at
+    assert again is not None
+    assert again - bench.clock.now < AGAIN_S[0] + 1.0
+    bench.tell(submitted("b"), at=again - 1.0)
+    assert len(policy.asked) == 1  # it is left alone for a while, and others go on
     broken.clear()
-    bench.tell(Woken(), at=wake)
+    bench.tell(Woken(), at=again)
+    assert len(policy.asked) == 2
     assert bench.decisions.trouble == ""
+    assert bench.decisions.failures == 1
+
+
+def test_a_policy_that_fails_again_and_again_is_given_up_until_a_person_chooses() -> None:
+    bench = Bench(Slow(["a bug"]))
+    bench.tell(submitted("a"))
+    for _ in AGAIN_S:
+        assert bench.verdict is not None
+        assert bench.verdict.given_up is None
+        bench.tell(Woken(), at=bench.scheduler.state.wake_at)
+
+    assert bench.verdict is not None
+    given_up = bench.verdict.given_up
+
+    assert given_up == PolicyChanged(SAFE, SLOW, "ValueError: a bug")
+    bench.decisions.change(given_up)
+    assert "'firm|slow' failed too often" in bench.decisions.given_up
+    bench.decisions.change(PolicyChanged(SLOW))
+    assert bench.decisions.given_up == ""
 
 
 def test_what_a_busy_service_put_off_is_decided_and_replays_the_same() -> None:
@@ -123,9 +157,8 @@ def test_what_a_busy_service_put_off_is_decided_and_replays_the_same() -> None:
 
     async def busy() -> None:
         engine = SimulatedEngine("2x4:a100", speed=1000.0, perf=Replay())
-        driver = Driver(
-            engine, store, policy="las", knowledge=lambda: Knowledge(Hinted(), LinearBeliefs())
-        )
+        known = lambda: Knowledge(Hinted(), LinearBeliefs())  # noqa: E731 - a new one each time
+        driver = Driver(engine, store, policy="las", knowledge=known)
         await driver.open()
         for i in range(120):
             job = Job(JobId(f"j{i}"), demand=Demand(1 + i % 3), hints={"duration_s": 60.0})

@@ -26,6 +26,7 @@ from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.training.learner import Learner
 from weft.runtime.admit import check_job
 from weft.runtime.clock import Seconds
+from weft.runtime.decider import LIMIT_S, Decider, InProcess, InWorker
 from weft.runtime.driver import Driver
 from weft.runtime.file_limit import raise_file_limit
 from weft.runtime.job_index import ALL, ENDED
@@ -49,6 +50,7 @@ __all__ = [
 ]
 
 QUOTA_FILE = "quotas.json"
+STEADY = PartSpec("steady")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ class Settings:
     mail_from: str = ""
     end_unknown: bool = False
     limits: Limits = field(default_factory=Limits)
+    decide_in: Literal["worker", "service"] = "worker"
+    decide_limit_s: float = LIMIT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +106,16 @@ class Quotas:
             for name, told in (("limits", self.limits), ("weights", self.weights))
             if told
         }
-        jobs = (PartSpec("priority"), PartSpec("firm"))
-        return policy.inside(*([PartSpec("quota", rules)] if rules else ()), *jobs)
+        tenants = [PartSpec("quota", rules)] if rules else []
+        own = any(wrapper.name == STEADY.name for wrapper in policy.wrappers)
+        jobs = [PartSpec("priority"), PartSpec("firm"), *([] if own else [STEADY])]
+        return policy.inside(PartSpec("spare"), *tenants, *jobs)
 
 
 def as_named(policy: PartSpec) -> PartSpec:
     """The policy as a person named it, without what the service puts around it."""
-    return policy.without("quota", "priority", "firm")
+    inner = policy.without("spare", "quota", "priority", "firm")
+    return inner.without(STEADY.name) if inner.wrappers[:1] == (STEADY,) else inner
 
 
 class Live:
@@ -147,6 +154,7 @@ class Live:
             ),
             seconds=seconds,
             end_unknown=settings.end_unknown,
+            decider=_decider(settings),
         )
 
     @property
@@ -233,6 +241,15 @@ def write_private(path: Path, body: Any) -> None:
         out.flush()
         os.fsync(out.fileno())
     fresh.replace(path)
+
+
+def _decider(settings: Settings) -> Decider:
+    if not settings.decide_limit_s > 0.0:
+        limit = f"{settings.decide_limit_s:g} s"
+        raise InvalidConfig(f"no decision takes {limit}", hint="--decide-limit is above 0")
+    if settings.decide_in == "service":
+        return InProcess()
+    return InWorker(limit_s=settings.decide_limit_s)
 
 
 def _predictor(spec: str) -> Predictor:

@@ -8,7 +8,7 @@ import typer
 
 from weft.cli import options as o
 from weft.cli.view.errors import user_errors
-from weft.service.responses import Done, Nodes
+from weft.service.responses import ClusterAnswer, Done, Nodes
 
 NodeId = Annotated[str, typer.Argument(help="A machine (`weft nodes`).", metavar="NODE")]
 
@@ -18,17 +18,18 @@ def nodes(as_json: o.AsJson = False) -> None:
     from weft.cli.client import Client
     from weft.cli.pages import active_jobs
     from weft.cli.view.screen import console, print_json
-    from weft.cli.view.status import nodes_table
+    from weft.cli.view.status import nodes_table, trouble
 
     with user_errors():
         client = Client()
         found = client.get(Nodes, "/nodes")
         held = [] if as_json else active_jobs(client)
+        said = [] if as_json else trouble(client.get(ClusterAnswer, "/cluster"))
     if as_json:
         print_json(found)
         return
     screen = console()
-    screen.print(nodes_table(found.nodes, held, screen.width))
+    screen.print(*said, nodes_table(found.nodes, held, screen.width), sep="\n")
 
 
 def drain(node: NodeId, as_json: o.AsJson = False) -> None:

@@ -37,3 +37,5 @@ def policy(
         print_json(answer)
     else:
         console().print(f"{answer.policy}{' decides from now on' if name else ''}")
+        if answer.trouble:
+            console().print(f"trouble: {answer.trouble}", style="bold red", markup=False)

@@ -110,6 +110,10 @@ def serve(
             metavar="NAME=NUMBER",
         ),
     ] = None,
+    decide_limit: Annotated[
+        float,
+        typer.Option(help="Seconds a decision may take before a safe order stands in.", min=0.1),
+    ] = 20.0,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log decisions.")] = False,
     print_config: Annotated[
         bool,
@@ -167,6 +171,7 @@ def serve(
             mail_from=mail_from,
             end_unknown=end_unknown,
             limits=read_limits(limit or ()),
+            decide_limit_s=decide_limit,
         )
         run(settings, ready=lambda url: announce(url, settings.state))
 

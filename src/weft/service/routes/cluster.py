@@ -107,7 +107,7 @@ async def set_policy(body: NewPolicy, service: Service, who: Admin) -> Json:  # 
 
 def _policy(service: Context) -> PolicyAnswer:
     spec = service.live.policy
-    return PolicyAnswer(policy=spec.text, spec=spec)
+    return PolicyAnswer(policy=spec.text, spec=spec, trouble=service.driver.trouble)
 
 
 def held_by_kind(driver: Driver) -> dict[str, float]:

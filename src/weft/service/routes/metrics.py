@@ -57,6 +57,16 @@ def _lines(service: Context) -> Iterator[str]:
         "events_total": ("counter", "Events in the log.", driver.seq),
         "restarts_total": ("counter", "Starts after a job's first.", restarts),
         "policy_trouble": ("gauge", "1 while the policy fails.", bool(driver.trouble)),
+        "policy_failures_total": (
+            "counter",
+            "Decisions that the policy failed to make.",
+            driver.decisions.failures,
+        ),
+        "policy_given_up": (
+            "gauge",
+            "1 while a safe order decides for a policy that failed too often.",
+            bool(driver.decisions.given_up),
+        ),
     }
     for name, (kind, text, value) in single.items():
         yield from _metric(name, kind, text, "", {"": value})

@@ -1,0 +1,167 @@
+"""No thrash: running jobs are changed only after a while, and only where that pays.
+
+A change of a running job's devices is a restart. Elastic policies see a better division at every
+event; here a job that was just started or changed is left alone for a time, and one that would only
+grow or move must gain more than the restart costs it. Whoever is left alone is out of the policy's
+sight while it decides again, so that what it then promises hangs together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from weft.core.about import About, Controls
+from weft.core.errors import InvalidConfig
+from weft.core.model import Allocation, JobId
+from weft.core.plan import Plan
+from weft.core.policy import Policy
+from weft.core.table import Bools, Column, Floats
+from weft.core.view import View
+from weft.pieces.wrap.among import decide_among
+
+TRIES = 8
+RESTART_S = 30.0  # what a restart costs where nobody believes anything of it
+SLACK_S = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The inner policy's memory; of each running job, its attempt and when that began."""
+
+    inner: object = None
+    since: Mapping[JobId, tuple[int, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """Change a running job at most every `min_run_s` seconds, and only for a gain.
+
+    A job that grows or moves must save `margin` times what its restart costs, as far as anybody
+    knows how long it still runs: what is predicted, else as long as it has run. Jobs may still be
+    made smaller or stopped for others, after `min_run_s`; a policy that lets them take turns
+    may suspend them at any time. Policies that do not choose sizes are left alone.
+    """
+
+    inner: Policy = field(metadata={"settable": False})
+    min_run_s: float = 60.0
+    margin: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.min_run_s < 0.0 or self.margin < 0.0:
+            raise InvalidConfig(
+                f"steady: min_run_s {self.min_run_s:g}, margin {self.margin:g}",
+                hint="neither is below 0",
+            )
+
+    @property
+    def about(self) -> About:
+        """The inner policy's."""
+        return self.inner.about
+
+    def decide(self, view: View) -> Plan:
+        """The inner policy's decision, with those left alone who were changed too lately."""
+        about = self.about
+        kept = view.memory if isinstance(view.memory, Memory) else Memory()
+        if Controls.COUNT not in about.controls:
+            return self._wrapped(self.inner.decide(replace(view, memory=kept.inner)), {})
+        since = _seen(view, kept.since)
+        view = replace(view, memory=kept.inner)
+        age = _ages(view, since)
+        fresh = view.running() & (age < self.min_run_s - SLACK_S)
+        plan = self._settle(view, fresh)
+        waits = fresh & view.running()
+        if waits.any() and view.waiting().any():
+            thaw = view.now + float((self.min_run_s - age[waits]).min())
+            plan = replace(plan, wake_at=thaw if plan.wake_at is None else min(plan.wake_at, thaw))
+        return self._wrapped(plan, _begun(view, plan, since))
+
+    def _settle(self, view: View, fresh: Bools) -> Plan:
+        """Ask until nobody who is to be left alone is touched."""
+        mark = view.free.mark()
+        plan = self.inner.decide(view)
+        view.free.rollback(mark)
+        alone = np.zeros(len(view.table), dtype=bool)
+        for _ in range(TRIES):
+            touched = self._too_soon(view, plan, fresh)
+            if not touched.any():
+                return plan
+            alone |= touched
+            plan = decide_among(self.inner, view.without(alone))
+        return decide_among(self.inner, view.without(view.running()))
+
+    def _too_soon(self, view: View, plan: Plan, fresh: Bools) -> Bools:
+        """Running rows that the plan changes although they are fresh, or gain too little."""
+        mask = np.zeros(len(view.table), dtype=bool)
+        for job, to in plan.changes.items():
+            row = view.table.row(job)
+            was = view.allocation(row)
+            if was is None or (to is not None and was.devices == to.devices):
+                continue
+            if to is None and self.about.resume_s is not None:
+                continue  # its turn is over
+            grows = to is not None and to.gpus >= was.gpus
+            mask[row] = fresh[row] or (grows and not self._pays(view, row, was, to))
+        return mask
+
+    def _pays(self, view: View, row: int, was: Allocation, to: Allocation | None) -> bool:
+        assert to is not None
+        speed_up = max(to.gpus / was.gpus, 1.0)
+        saved = self._left(view, row) * (1.0 - 1.0 / speed_up)
+        return saved > self.margin * self._restart_s(view, row)
+
+    def _left(self, view: View, row: int) -> float:
+        """Seconds that a row may still run: predicted, else as long as it has run."""
+        ran = float(view.ran()[row])
+        if view.knowledge.predictor is None:
+            return ran
+        left = float(view.remaining()[row])
+        return left if np.isfinite(left) else ran
+
+    def _restart_s(self, view: View, row: int) -> float:
+        if view.knowledge.beliefs is None:
+            return RESTART_S
+        cost = float(view.knowledge.beliefs.restart_s(view.table)[row])
+        return cost if np.isfinite(cost) and cost > 0.0 else RESTART_S
+
+    def _wrapped(self, plan: Plan, since: Mapping[JobId, tuple[int, float]]) -> Plan:
+        return replace(plan, memory=Memory(plan.memory, since))
+
+
+def _seen(view: View, before: Mapping[JobId, tuple[int, float]]) -> dict[JobId, tuple[int, float]]:
+    """When each running attempt began; of one that somebody else began, when it last changed."""
+    attempts = view.table.column(Column.ATTEMPT)
+    runs = view.table.column(Column.RAN_RATE) > 0.0
+    began = np.where(runs, view.table.column(Column.RAN_SINCE), view.now)
+    since = {}
+    for row in map(int, np.flatnonzero(view.running())):
+        job, attempt = view.job(row).id, int(attempts[row])
+        known = before.get(job)
+        own = known is not None and known[0] == attempt
+        since[job] = known if known and own else (attempt, float(began[row]))
+    return since
+
+
+def _begun(
+    view: View, plan: Plan, since: Mapping[JobId, tuple[int, float]]
+) -> dict[JobId, tuple[int, float]]:
+    """The same once the plan is carried out: what it starts or restarts begins now."""
+    after = dict(since)
+    attempts = view.table.column(Column.ATTEMPT)
+    for job, to in plan.changes.items():
+        row = view.table.row(job)
+        was = view.allocation(row)
+        if to is None:
+            after.pop(job, None)
+        elif was is None or was.devices != to.devices:
+            after[job] = (int(attempts[row]) + 1, view.now)
+    return after
+
+
+def _ages(view: View, since: Mapping[JobId, tuple[int, float]]) -> Floats:
+    age = np.zeros(len(view.table))
+    for job, (_, at) in since.items():
+        age[view.table.row(job)] = view.now - at
+    return age

@@ -1,0 +1,196 @@
+"""Running jobs are changed only after a while, and only where that pays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.app.serve.live import Live, Settings
+from weft.core.about import About, Controls
+from weft.core.actions import Start, Stop
+from weft.core.cluster import parse_cluster
+from weft.core.errors import InvalidConfig
+from weft.core.events import Cancelled, Decided, Event, Started, Stopped, Submitted
+from weft.core.launch import Launch
+from weft.core.model import Allocation, Demand, Job, JobId
+from weft.core.plan import Plan
+from weft.core.scheduler import Scheduler
+from weft.core.state import State
+from weft.core.view import View
+from weft.pieces.wrap.steady import Memory, Steady
+from weft.testing.virtual_time import run_virtually
+
+A, B = JobId("a"), JobId("b")
+CHANGING = "optimus:interval=1"
+LIVELY = f"steady:min_run_s=0,margin=0|{CHANGING}"
+
+
+@dataclass(frozen=True, slots=True)
+class Equal:
+    """Divides the devices equally among all jobs, at every decision: it thrashes."""
+
+    about = About("equal", "of this test", controls=Controls.COUNT)
+
+    def decide(self, view: View) -> Plan:
+        count = len(view.table)
+        if not count or not view.cluster.nodes:
+            return Plan()
+        for on in view.held().values():
+            view.free.give(on)
+        each = max(view.cluster.gpus // count, 1)
+        wanted: dict[JobId, Allocation] = {}
+        for job in view.table.jobs:
+            size = min(max(each, job.demand.min), job.demand.max)
+            if view.free.on(0) >= size:
+                on = Allocation((view.free.slice(0, size),))
+                view.free.take(on)
+                wanted[job.id] = on
+        return Plan.target(view, wanted)
+
+
+def running(*names: JobId, gpus: int) -> State:
+    """Jobs of 1 to 4 GPUs on a node of 4, each running on `gpus` since 0."""
+    state = State(parse_cluster("1x4:v100"))
+    for number, name in enumerate(names):
+        state.fold(0.0, Submitted(Job(name, demand=Demand(1, 1, 4))))
+        mask = ((1 << gpus) - 1) << (number * gpus)
+        on = Allocation((state.free.slice_of(0, mask),))
+        state.fold(0.0, Decided(number + 1, {name: on}))
+        state.fold(0.0, Started(name, 1))
+    return state
+
+
+def view(state: State, now: float, memory: object = None) -> View:
+    return View(now, state.table, state.cluster, state.free, memory=memory)
+
+
+def test_a_job_that_just_started_is_left_alone_and_who_waits_for_it_is_decided_later() -> None:
+    state = running(A, gpus=4)
+    state.fold(10.0, Submitted(Job(B, demand=Demand(1, 1, 4))))
+
+    plan = Steady(Equal(), min_run_s=60.0).decide(view(state, 10.0))
+
+    assert plan.changes == {}
+    assert plan.wake_at == 60.0
+
+
+def test_after_a_while_it_gives_way() -> None:
+    state = running(A, gpus=4)
+    state.fold(60.0, Submitted(Job(B, demand=Demand(1, 1, 4))))
+
+    plan = Steady(Equal(), min_run_s=60.0).decide(view(state, 60.0))
+
+    held = view(state, 60.0).after(plan)
+    assert {job: on.gpus for job, on in held.items()} == {A: 2, B: 2}
+    assert isinstance(plan.memory, Memory)
+    assert plan.memory.since == {A: (2, 60.0), B: (1, 60.0)}
+
+
+@pytest.mark.parametrize(("ran", "grows"), [(100.0, False), (500.0, True)])
+def test_it_grows_only_where_that_saves_more_than_a_restart_costs(ran: float, grows: bool) -> None:
+    state = running(A, gpus=2)  # as far as anybody knows it runs as long again, at twice the speed
+
+    plan = Steady(Equal(), min_run_s=60.0, margin=2.0).decide(view(state, ran))
+
+    assert (A in plan.changes) == grows
+
+
+def test_policies_that_choose_no_sizes_are_left_alone() -> None:
+    class Stops(Equal):
+        about = About("stops", "of this test")
+
+        def decide(self, view: View) -> Plan:
+            return Plan({A: None})
+
+    plan = Steady(Stops(), min_run_s=60.0).decide(view(running(A, gpus=4), 1.0))
+
+    assert plan.changes == {A: None}
+
+
+def test_times_below_nothing_are_refused() -> None:
+    with pytest.raises(InvalidConfig, match="min_run_s"):
+        Steady(Equal(), min_run_s=-1.0)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.floats(0.1, 90.0)), max_size=30))
+def test_nobody_is_changed_twice_within_the_time(comings: list[tuple[str, float]]) -> None:
+    scheduler = Scheduler(Steady(Equal(), min_run_s=60.0), parse_cluster("1x4:v100"))
+    began: dict[JobId, float] = {}
+    now = 0.0
+    for name, pause in comings:
+        now += pause
+        job = JobId(name)
+        gone = job in scheduler.state.table
+        event = Cancelled(job) if gone else Submitted(Job(job, demand=Demand(1, 1, 4)))
+        stopped = _settled(scheduler, now, event, began)
+
+        for one in stopped - {job}:
+            assert now - began[one] >= 60.0 - 1e-3
+        began |= {
+            one.id: now
+            for one, on in zip(
+                scheduler.state.table.jobs, scheduler.state.table.allocations, strict=True
+            )
+            if on is not None and (one.id in stopped or one.id not in began)
+        }
+        began = {one: at for one, at in began.items() if one in scheduler.state.table}
+
+
+def _settled(
+    scheduler: Scheduler, now: float, event: Event, began: dict[JobId, float]
+) -> set[JobId]:
+    """Everything that follows from an event is done at once; who was stopped."""
+    stopped: set[JobId] = set()
+    todo: list[Event] = [event]
+    while todo:
+        actions = scheduler.step(now, [todo.pop(0)])
+        for action in actions:
+            if isinstance(action, Stop):
+                stopped.add(action.job)
+                todo.append(Stopped(action.job, action.attempt))
+            elif isinstance(action, Start):
+                todo.append(Started(action.job.id, action.attempt))
+    return stopped & began.keys()
+
+
+def test_a_job_that_keeps_failing_does_not_drive_its_neighbour_from_restart_to_restart() -> None:
+    lively, _ = run_virtually(lambda seconds: _beside_a_failing_job(LIVELY, seconds))
+
+    restarts, tries = run_virtually(lambda seconds: _beside_a_failing_job(CHANGING, seconds))
+
+    assert restarts <= 2 < lively
+    assert tries >= 4
+
+
+async def _beside_a_failing_job(policy: str, seconds: Callable[[], float]) -> tuple[int, int]:
+    """Restarts of the neighbour in a few minutes, and starts of the job that fails."""
+    engine = "simulated:cluster=1x4:v100,speed=1"
+    live = Live(Settings(engine=engine, policy=policy, decide_in="service"), seconds)
+    await live.open()
+    hints = {"duration_s": 3000.0}
+    await live.driver.submit(Job(JobId("neighbour"), demand=Demand(1, 1, 4), hints=hints))
+    await asyncio.sleep(5.0)
+    hints = {"duration_s": 600.0, "fails_at_s": 0.5, "fails_times": 50.0}
+    often = Launch(("true",), retries=100, backoff_s=0.1)
+    await live.driver.submit(Job(JobId("failing"), hints=hints, launch=often))
+    await asyncio.sleep(150.0)
+    neighbour, failing = (live.driver.job(JobId(name)) for name in ("neighbour", "failing"))
+    await live.close()
+    return neighbour.record.restarts, failing.record.starts
+
+
+def test_ages_come_from_what_is_remembered() -> None:
+    state = running(A, gpus=4)
+    state.fold(100.0, Submitted(Job(B, demand=Demand(1, 1, 4))))
+    memory = Memory(None, {A: (1, 90.0)})
+
+    plan = Steady(Equal(), min_run_s=60.0).decide(view(state, 100.0, memory))
+
+    assert plan.changes == {}
+    assert np.isclose(plan.wake_at or 0.0, 150.0)

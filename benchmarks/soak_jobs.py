@@ -49,12 +49,14 @@ except OSError:
     pass
 """
 # What a job does to its own attempt; all but the last two cannot be watched any more after it.
+FORGED = '{"event":"ended","outcome":"finished","reason":""}'
 HARM = {
     "removes its folder": 'rm -rf "$WEFT_ATTEMPT_DIR"; sleep 1000',
     "makes a pipe of its log": "rm -f events.jsonl; mkfifo events.jsonl; sleep 1000",
     "makes a folder of its log": "rm -f events.jsonl; mkdir events.jsonl; sleep 1000",
     "writes nonsense into its log": 'echo "{nonsense" >> events.jsonl; sleep 1000',
     "spoils its claim": "rm -f claim.json; mkfifo claim.json; sleep 1000",
+    "says that it ended": f"echo '{FORGED}' >> events.jsonl; sleep 1000",
     "stops itself": """echo '{"grace_s": 0}' > stop.json; sleep 1000""",
     "leaves a process behind": "env -i setsid sh -c 'sleep 1000; : {folder}' & sleep 0.2",
     "reports garbage": '"{python}" -c "$GARBAGE"',

@@ -26,6 +26,7 @@ from weft.store.sqlite import SqliteStore
 NODE = "soak"
 SLOTS = 4
 OPEN_FILES = 512
+GONE_S = 60.0  # for the last agents
 
 
 def knowledge() -> Knowledge:
@@ -48,7 +49,7 @@ async def serve(state: Path) -> None:
     while line := await reader.readline():
         request = json.loads(line)
         try:
-            await _do(driver, request)
+            await _do(driver, state, request)
         except WeftError as error:
             _say({"refused": str(error)})
         else:
@@ -57,7 +58,7 @@ async def serve(state: Path) -> None:
     store.close()
 
 
-async def _do(driver: Driver, request: dict[str, Any]) -> None:
+async def _do(driver: Driver, state: Path, request: dict[str, Any]) -> None:
     match request["do"]:
         case "submit":
             await driver.submit(job_of(request))
@@ -74,6 +75,9 @@ async def _do(driver: Driver, request: dict[str, Any]) -> None:
         case "wait":
             for job in [*driver.ledger.jobs]:
                 await driver.ended(job)
+            async with asyncio.timeout(GONE_S):
+                while any((state / "live").iterdir()):
+                    await asyncio.sleep(0.1)
 
 
 async def _use_up_files(seconds: float) -> None:

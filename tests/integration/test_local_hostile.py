@@ -86,6 +86,7 @@ async def listening_at(
         await engine.close()
 
 
+FORGED = '{"event":"ended","outcome":"finished","reason":""}'
 SPOILS = {
     "removes its folder": 'cd /; rm -rf "$HERE"',
     "removes its job's folder": 'cd /; rm -rf "$(dirname "$HERE")"',
@@ -95,6 +96,7 @@ SPOILS = {
     "makes its events a link": "ln -sf /dev/zero events.jsonl",
     "writes a bad line": 'echo "{nonsense" >> events.jsonl',
     "writes an event of its own": """echo '{"event":"ended"}' >> events.jsonl""",
+    "writes its end while it runs": f"echo '{FORGED}' >> events.jsonl",
     "writes no event at all": 'echo "[1]" >> events.jsonl',
     "writes a line without end": 'head -c 3000000 /dev/zero | tr "\\0" x >> events.jsonl',
     "cuts its events short": ": > events.jsonl",
@@ -274,6 +276,31 @@ def test_an_agent_that_was_stopped_once_goes_on(tmp_path: Path) -> None:
             (tmp_path / "go").touch()
 
             assert await site.end_of("paused") == Finished(JobId("paused"), 1)
+
+    asyncio.run(go())
+
+
+def test_an_agent_that_stays_after_its_last_word_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "LINGER_S", 0.5)
+
+    async def go() -> None:
+        async with listening_at(tmp_path) as site:
+            await site.start(job("over", "sleep", "1000"))
+            await site.until(lambda event: isinstance(event, Started))
+            folder = folder_of(tmp_path, "over", 1)
+            agent = json.loads((folder / "claim.json").read_text())["pid"]
+            os.kill(agent, signal.SIGSTOP)
+            started = (folder / "events.jsonl").read_text().splitlines()[0]
+            os.kill(json.loads(started)["ranks"]["0"][0], signal.SIGKILL)
+            with (folder / "events.jsonl").open("a") as out:
+                out.write('{"event":"ended","outcome":"finished","reason":""}\n')
+
+            assert await site.end_of("over") == Finished(JobId("over"), 1)
+            async with asyncio.timeout(LIMIT_S):
+                while start_time(agent) is not None or any((tmp_path / "live").iterdir()):
+                    await asyncio.sleep(0.02)
 
     asyncio.run(go())
 

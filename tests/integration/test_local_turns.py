@@ -14,7 +14,7 @@ import pytest
 from tests.integration.serving import serving
 from tests.integration.test_tokens import look
 from weft.core.events import Event, Reported, Started, Stopped
-from weft.core.launch import Launch
+from weft.core.launch import Launch, Processes
 from weft.core.model import Allocation, Discipline, Job, JobId, NodeId, Sharing, Slice, Tier
 from weft.engines.local import LocalEngine
 from weft.wire.attempt import short_path
@@ -44,7 +44,9 @@ class Pair:
             name: Job(
                 JobId(name),
                 launch=Launch(
-                    (sys.executable, str(script), str(folder / f"seen-{name}")), str(folder)
+                    (sys.executable, str(script), str(folder / f"seen-{name}")),
+                    str(folder),
+                    processes=Processes.PER_GPU,
                 ),
             )
             for name in self.on

@@ -27,6 +27,7 @@ from weft.engines.spawn import reaped
 from weft.engines.watch import Watched
 from weft.wire.attempt import short_path
 from weft.wire.errors import WireError
+from weft.wire.processes import alive, kill_all
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ POLL_S = 0.5  # agents poke; this is for those whose poke was lost
 SHORTEST_PAUSE_S = 0.005
 CHORES_S = 1.0
 AGAIN_S = 1.0  # after a turn that failed
+LINGER_S = 10.0  # what an agent may take to be gone after its last word
 END_S = 10.0  # for all processes of an attempt to be gone after SIGKILL, before a person is told
 # What is not the doing of one attempt: no space, too many open files, no memory, a broken disk.
 EVERYBODYS = frozenset(
@@ -59,6 +61,7 @@ class Listener:
     watched: dict[Key, Watched] = field(default_factory=dict)
     _troubles: dict[str, str] = field(default_factory=dict)
     _leaving: list[int] = field(default_factory=list)
+    _lingering: list[tuple[Watched, float]] = field(default_factory=list)
     _poke: asyncio.Event = field(default_factory=asyncio.Event)
     _bell: socket.socket | None = None
     _task: asyncio.Task[None] | None = None
@@ -120,8 +123,8 @@ class Listener:
         self._troubles.pop(_name(one), None)
         if self.watched.pop((one.job, one.attempt), None) is not None:
             self.left((one.job, one.attempt))
-        with contextlib.suppress(FileNotFoundError):
-            mark_of(self.state, one.folder).unlink()
+        self._lingering.append((one, time.monotonic() + LINGER_S))
+        self._see_off_agents()
 
     def quarantine(self, one: Watched, why: str) -> None:
         """End an attempt that cannot be watched, and set its folder aside."""
@@ -143,6 +146,21 @@ class Listener:
                 stranger.over = stranger.ask_to_stop(0.0)
             except (OSError, WireError) as error:
                 stranger.trouble = str(error)
+
+    def _see_off_agents(self) -> None:
+        """Agents have nothing to do after their last word; the mark stays until they are gone."""
+        staying = []
+        for one, until in self._lingering:
+            agent = one.footprint(None).agent
+            if agent is not None and alive(*agent):
+                if time.monotonic() > until:
+                    log.warning("attempt=%s is over; its agent is ended", _name(one))
+                    kill_all([agent[0]])
+                staying.append((one, until))
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                mark_of(self.state, one.folder).unlink()
+        self._lingering = staying
 
     # ---- the loop
 
@@ -177,6 +195,7 @@ class Listener:
             self._chored = time.monotonic()
             await self.run(self.chores)
         self._leaving = [pid for pid in self._leaving if not reaped(pid)]
+        self._see_off_agents()
         if wrong is not None:
             raise wrong
         await asyncio.sleep(SHORTEST_PAUSE_S)

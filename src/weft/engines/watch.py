@@ -43,7 +43,7 @@ from weft.wire.attempt import (
     write_whole,
 )
 from weft.wire.errors import WireError
-from weft.wire.processes import alive, is_frozen
+from weft.wire.processes import alive, descendants, is_frozen
 from weft.wire.regular_files import open_regular, read_regular
 
 LOOK_S = 1.0  # between two looks whether an agent lives
@@ -126,7 +126,14 @@ class Watched:
         """What its agent wrote down since the last call; afterwards it may be `over`."""
         if self.trouble:
             return []
-        lines = [_parse(self.folder, line) for line in self._lines()]
+        before = self._offset, self._rest
+        try:
+            return self._events([_parse(self.folder, line) for line in self._lines()])
+        except OSError:
+            self._offset, self._rest = before  # it is read again, when files can be opened
+            raise
+
+    def _events(self, lines: list[dict[str, Any]]) -> list[Event]:
         if self.again and lines:
             lines, self.again = thinned(lines), self.more
         told = []
@@ -179,6 +186,9 @@ class Watched:
             case "stopping":
                 self._stopping = True
             case "ended":
+                agent = self._claim or self._claimed()
+                if agent is not None and alive(*agent) and descendants(agent[0]):
+                    raise WireError(f"{EVENTS} says that it ended, but it runs")
                 self.over = True
                 return self._ended(line["outcome"], str(line["reason"]), bool(line.get("lost")))
         return None

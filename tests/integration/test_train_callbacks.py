@@ -47,7 +47,7 @@ def with_huggingface(folder: str, at: int, how: int = signal.SIGTERM) -> None:
     x = torch.randn(64, 4)
     data = [{"x": row, "labels": row.sum(dim=0, keepdim=True)} for row in x]
     options = TrainingArguments(
-        folder, max_steps=12, per_device_train_batch_size=8, report_to=[], use_cpu=True,
+        folder, max_steps=16, per_device_train_batch_size=8, report_to=[], use_cpu=True,
         save_strategy="no", logging_steps=2, disable_tqdm=True,
     )  # fmt: skip
     elastic = Elastic(report_every_s=0.0, checkpoint_every_s=every_s(how))
@@ -88,7 +88,7 @@ def with_lightning(folder: str, at: int, how: int = signal.SIGTERM) -> None:
     elastic = Elastic(folder, report_every_s=0.0, checkpoint_every_s=every_s(how))
     loader = elastic.loader(data, 8)
     trainer = pl.Trainer(
-        **elastic.trainer_arguments(), max_steps=12, accelerator="cpu", logger=False,
+        **elastic.trainer_arguments(), max_epochs=2, accelerator="cpu", logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
         callbacks=[elastic],
     )  # fmt: skip
@@ -110,20 +110,21 @@ LIBRARIES = pytest.mark.parametrize(
 
 
 @LIBRARIES
-def test_it_stops_with_a_checkpoint_and_goes_on(script: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("at", [5, 8], ids=["in an epoch", "at its end"])
+def test_it_stops_with_a_checkpoint_and_goes_on(script: Any, at: int, tmp_path: Path) -> None:
     first, second = ranks.Agent(tmp_path / "one"), ranks.Agent(tmp_path / "two")
     out = str(tmp_path / "out")
 
-    codes = ranks.finish(ranks.start(script, 1, {"WEFT_AGENT": str(first.path)}, out, 5))
+    codes = ranks.finish(ranks.start(script, 1, {"WEFT_AGENT": str(first.path)}, out, at))
     codes += ranks.finish(ranks.start(script, 1, {"WEFT_AGENT": str(second.path)}, out, 0))
 
     assert codes == [0, 0]
     assert first.of(Leaving) == [Leaving("stopped")]
-    assert first.of(Saved)[0].step == 5
+    assert first.of(Saved)[0].step == at
     assert second.of(Leaving) == [Leaving("done")]
     steps = [report.values["steps"] for report in second.of(Report)]
-    assert steps[0] == 6
-    assert steps[-1] == 12
+    assert steps[0] == at + 1
+    assert steps[-1] == 16
     assert second.of(Report)[-1].values["progress"] == 1.0
 
 
@@ -139,7 +140,9 @@ def test_one_that_is_killed_goes_on_from_a_checkpoint_nobody_asked_for(
     codes += ranks.finish(ranks.start(script, 1, {"WEFT_AGENT": str(second.path)}, out, 0))
 
     assert codes == [-9, 0]
-    assert [saved.step for saved in first.of(Saved)] == [1, 2, 3, 4]
+    told = [saved.step for saved in first.of(Saved)]  # the last may be lost on the way
+    assert told
+    assert told == [1, 2, 3, 4][: len(told)]
     assert len(list(Path(out).glob("checkpoint-*"))) <= 3
     assert second.of(Report)[0].values["steps"] == 5
 

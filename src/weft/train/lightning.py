@@ -21,7 +21,7 @@ try:
 except ImportError:
     from pytorch_lightning import Callback
 
-from weft.train.callback_base import CallbackLink, split_evenly
+from weft.train.callback_base import CallbackLink, Verdict, split_evenly
 from weft.train.sample_order import SampleOrder
 from weft.wire import fence
 
@@ -46,6 +46,7 @@ class Elastic(Callback):  # type: ignore[misc]
         place = self._link.env.checkpoints or folder
         self._path = Path(place) / NAME if place else None
         self._steps = 0
+        self._verdict = Verdict()
 
     def trainer_arguments(self) -> dict[str, Any]:
         """Devices, nodes and strategy of this job, for Lightning's Trainer."""
@@ -110,10 +111,15 @@ class Elastic(Callback):  # type: ignore[misc]
                 "progress": min(float(progress), 1.0),
             }
         )
-        if verdict.save:
-            self._save(trainer)
-        if verdict.stop:
-            trainer.should_stop = True
+        if trainer.is_last_batch:
+            self._verdict = verdict  # saved here, Lightning would run the epoch once more
+        else:
+            self._act(trainer, verdict)
+
+    def on_train_epoch_end(self, trainer: Any, *_: Any) -> None:
+        """Do what was decided at the last batch."""
+        verdict, self._verdict = self._verdict, Verdict()
+        self._act(trainer, verdict)
 
     def on_train_end(self, *_: Any) -> None:
         """After a stop, leave with exit code 0."""
@@ -121,6 +127,12 @@ class Elastic(Callback):  # type: ignore[misc]
         if self._link.stopped:
             self._link.leave()
         self._link.finish()
+
+    def _act(self, trainer: Any, verdict: Verdict) -> None:
+        if verdict.save:
+            self._save(trainer)
+        if verdict.stop:
+            trainer.should_stop = True
 
     def _save(self, trainer: Any) -> None:
         if self._path is None:

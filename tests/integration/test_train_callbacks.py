@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,9 @@ def with_lightning(folder: str, at: int, how: int = signal.SIGTERM) -> None:
         def training_step(self, batch: Any, _at: int) -> torch.Tensor:
             if self.global_step + 1 == at:
                 os.kill(os.getpid(), how)
-            (x,) = batch
+            x, ids = batch
+            with Path(f"{folder}.ids").open("a") as out:
+                out.writelines(f"{number}\n" for number in ids.tolist())
             loss: torch.Tensor = (self.line(x) - x.sum(dim=1, keepdim=True)).square().mean()
             self.log("loss", loss)
             return loss
@@ -84,7 +87,7 @@ def with_lightning(folder: str, at: int, how: int = signal.SIGTERM) -> None:
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.01)
 
-    data = torch.utils.data.TensorDataset(torch.randn(64, 4))
+    data = torch.utils.data.TensorDataset(torch.randn(64, 4), torch.arange(64))
     elastic = Elastic(folder, report_every_s=0.0, checkpoint_every_s=every_s(how))
     loader = elastic.loader(data, 8)
     trainer = pl.Trainer(
@@ -126,6 +129,9 @@ def test_it_stops_with_a_checkpoint_and_goes_on(script: Any, at: int, tmp_path: 
     assert steps[0] == at + 1
     assert steps[-1] == 16
     assert second.of(Report)[-1].values["progress"] == 1.0
+    if script is with_lightning:
+        ids = Counter((tmp_path / "out.ids").read_text().split())
+        assert ids == {str(number): 2 for number in range(64)}
 
 
 @LIBRARIES

@@ -8,9 +8,10 @@ lies, and which folder and variables the command was typed with.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from typing import Any
 from weft.core.errors import InvalidConfig
 
 # What decides which Python `python` is; a job of `weft run` uses the one that its person uses.
+_SHORT = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_CLOCK = re.compile(r"(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+(?:\.\d+)?)")
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 FILES = (".yaml", ".yml", ".json")
 INTERPRETERS = {".py": "python ", ".sh": "bash ", ".sbatch": "bash ", ".slurm": "bash "}
 SHELL = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX")
@@ -38,6 +42,8 @@ class Flags:
     priority: str | None = None
     workdir: Path | None = None
     env: Sequence[str] = ()
+    env_file: Sequence[Path] = ()
+    time_limit: str | None = None
     checkpoint: str | None = None
     grace_s: float | None = None
     cpus: float | None = None
@@ -59,12 +65,17 @@ class Flags:
             "priority": self.priority,
             "workdir": None if self.workdir is None else str(self.workdir.absolute()),
             "checkpoint": self._checkpoint(),
-            "env": dict(pair_of(text) for text in self.env) or None,
+            "env": self._env() or None,
+            "time_limit_s": None if self.time_limit is None else seconds_of(self.time_limit),
             "cpus": self.cpus,
             "mem_gb": self.mem_gb,
             "retries": self.retries,
         }
         return {field: value for field, value in said.items() if value is not None}
+
+    def _env(self) -> dict[str, str]:
+        files = (read_env(path) for path in self.env_file)
+        return {**merge_all(files), **dict(pair_of(text) for text in self.env)}
 
     def _share(self) -> str | float | None:
         if self.no_share:
@@ -87,7 +98,21 @@ def from_file(path: Path, flags: Flags) -> dict[str, Any]:
         body["name"] = path.stem
     if isinstance(body.get("command"), str):
         body["command"] = split(body["command"], path)
+    take_client_fields(body, here)
     return merged(body, flags.body())
+
+
+def take_client_fields(body: dict[str, Any], here: Path) -> None:
+    """Replace what only a client can read: files of variables, and times as people write them."""
+    files = body.pop("env_file", ())
+    if files:
+        names = [files] if isinstance(files, str) else files
+        read = merge_all(read_env(here / Path(str(name)).expanduser()) for name in names)
+        own = body.get("env", {})
+        body["env"] = {**read, **own} if isinstance(own, Mapping) else own
+    for field in ("time_limit", "warn"):
+        if field in body:
+            body[f"{field}_s"] = seconds_of(str(body.pop(field)))
 
 
 def from_command(
@@ -237,6 +262,50 @@ def share_of(text: str) -> str | float:
             hint="--share 0.5, --share allowed or --share never",
         )
     return part
+
+
+def merge_all(parts: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Mappings in one, later ones in front."""
+    return {key: value for part in parts for key, value in part.items()}
+
+
+def read_env(path: Path) -> dict[str, str]:
+    """`KEY=VALUE` lines; comments, `export` and quotes as in a shell, but nothing is expanded."""
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"cannot read the variables in {path}: {error}") from error
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        text = line.strip().removeprefix("export ").strip()
+        if not text or text.startswith("#"):
+            continue
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip().isidentifier():
+            raise InvalidConfig(f"{path}, line {number}: {text!r} is not KEY=VALUE")
+        found[key.strip()] = _unquote(value.strip())
+    return found
+
+
+def _unquote(value: str) -> str:
+    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+    return value[1:-1] if quoted else value.partition(" #")[0].rstrip()
+
+
+def seconds_of(text: str) -> float:
+    """`90`, `90s`, `30m`, `2h`, `1d`, `1:30:00` or `2-12:00:00` (days first)."""
+    if short := _SHORT.fullmatch(text.strip()):
+        seconds = float(short[1]) * UNITS[short[2]]
+    elif clock := _CLOCK.fullmatch(text.strip()):
+        days, hours, minutes, rest = (float(part or 0) for part in clock.groups())
+        seconds = days * 86_400 + hours * 3600 + minutes * 60 + rest
+    else:
+        seconds = 0.0
+    if seconds <= 0.0:
+        raise InvalidConfig(
+            f"{text!r} is not a time", hint="90s, 30m, 2h, 1d, 1:30:00 or 2-12:00:00"
+        )
+    return seconds
 
 
 def pair_of(text: str) -> tuple[str, str]:

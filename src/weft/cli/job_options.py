@@ -34,6 +34,8 @@ OPTIONS: dict[str, Any] = {
     "priority": (str, "guaranteed, normal or opportunistic.", "--priority"),
     "workdir": (Path, "Folder it runs in; the present one unless told.", "--workdir"),
     "env": (list[str], "KEY=VALUE for it; KEY alone takes the value it has here.", "--env", "-e"),
+    "env_file": (list[Path], "File of KEY=VALUE lines for it.", "--env-file"),
+    "time_limit": (str, "How long it may run: 90s, 30m, 2h, 1-12:00:00.", "--time-limit"),
     "checkpoint": (str, "Folder of its checkpoints.", "--checkpoint"),
     "grace_s": (float, "Seconds it gets to save itself when asked to stop.", "--grace-s"),
     "cpus": (float, "CPU cores.", "--cpus"),
@@ -50,6 +52,7 @@ def takes_flags(command: Callable[..., None]) -> Callable[..., None]:
     def asked(**typed: Any) -> None:
         values = {name: typed.pop(name) for name in OPTIONS}
         values["env"] = tuple(values["env"] or ())
+        values["env_file"] = tuple(values["env_file"] or ())
         command(flags=Flags(**values), **typed)
 
     own = signature(command, eval_str=True).parameters.values()

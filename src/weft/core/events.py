@@ -67,6 +67,8 @@ class Failed:
     """An attempt died. With `retry` the job waits again, else it is over.
 
     `lost` says that it was not the job's own doing, so that it does not count as one of its tries.
+    `code` is the exit code of its process, negative for a signal, None if that is not known.
+    `final` says that another try would end alike.
     """
 
     job: JobId
@@ -74,6 +76,8 @@ class Failed:
     reason: str = ""
     retry: bool = False
     lost: bool = False
+    code: int | None = None
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,10 @@ class Launch:
     `command` is run in `workdir` without a shell, as often as `processes` says, with `env` on top
     of the harmless part of the service's environment. `checkpoint` is where the job keeps what it
     restarts from, empty for none of its own. A stop may take `grace_s` seconds. A failed attempt
-    is repeated `retries` times, first after `backoff_s` seconds and then twice as long each time.
+    is repeated `retries` times, first after `backoff_s` seconds and then twice as long each time;
+    with `retry_on`, only if it ended with one of these exit codes (-9 is SIGKILL). `setup` is a
+    script that runs once on each node before the command. A job that runs for `time_limit_s`
+    (0: no limit) fails for good; its processes get SIGUSR1 `warn_s` before.
     `account` is whose rights it has on the machine, by the service's list of users; empty means
     its tenant's. Only the service sets it.
     CPU cores and memory are the job's (`Job.cpus`, `Job.mem_gb`).
@@ -40,3 +43,7 @@ class Launch:
     backoff_s: float = 2.0
     account: str = ""
     processes: Processes = Processes.AUTO
+    setup: str = ""
+    time_limit_s: float = 0.0
+    warn_s: float = 0.0
+    retry_on: tuple[int, ...] = ()

@@ -173,6 +173,8 @@ class Watched:
                 self._ranks = {name: (int(p), int(b)) for name, (p, b) in line["ranks"].items()}
                 self._started = True
                 return Started(job, attempt)
+            case "ranks":  # after a setup
+                self._ranks = {name: (int(p), int(b)) for name, (p, b) in line["ranks"].items()}
             case "report" if line["rank"] == 0:
                 return Reported(job, attempt, Report.read(line["values"]))
             case "saved":
@@ -190,15 +192,23 @@ class Watched:
                 if agent is not None and alive(*agent) and descendants(agent[0]):
                     raise WireError(f"{EVENTS} says that it ended, but it runs")
                 self.over = True
-                return self._ended(line["outcome"], str(line["reason"]), bool(line.get("lost")))
+                return self._ended(line)
         return None
 
-    def _ended(self, outcome: str, reason: str, lost: bool) -> Event:
-        if outcome == "finished":
+    def _ended(self, line: dict[str, Any]) -> Event:
+        if line["outcome"] == "finished":
             return Finished(self.job, self.attempt)
-        if outcome == "stopped":
+        if line["outcome"] == "stopped":
             return Stopped(self.job, self.attempt)
-        return Failed(self.job, self.attempt, reason[:LONGEST_TEXT], lost=lost)
+        code = line.get("code")
+        return Failed(
+            self.job,
+            self.attempt,
+            str(line["reason"])[:LONGEST_TEXT],
+            lost=bool(line.get("lost")),
+            code=None if code is None else int(code),
+            final=bool(line.get("final")),
+        )
 
     # ---- when something went wrong
 

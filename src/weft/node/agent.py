@@ -11,7 +11,6 @@ when the last process is gone, with `outcome` finished, stopped or failed.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import selectors
 import signal
@@ -25,16 +24,19 @@ from pathlib import Path
 from typing import Any
 
 from weft.node.attempt_log import Journal, audit
+from weft.node.claim import claim_attempt
 from weft.node.enclosure import Enclosure
 from weft.node.identity import hand_over, may_speak
-from weft.node.launchers import Place, fit_launcher, starts_per_gpu
+from weft.node.launchers import Place
 from weft.node.locks import hold_all
 from weft.node.process_name import link_program
-from weft.node.rank import Limits, Rank, python_script, start_rank
+from weft.node.rank import Rank, start_rank
 from weft.node.rank_environment import rank_environment
 from weft.node.rank_logs import RankLog
-from weft.node.ranks import Budget, Line, verdict
-from weft.wire.attempt import ADJUST, CLAIM, SPEC, STOP, AttemptSpec, read_json, short_path
+from weft.node.ranks import Budget, Line, first_code, verdict
+from weft.node.starting import find_free_port, limits_of, place_of, plan_command
+from weft.node.time_limit import TimeLimit
+from weft.wire.attempt import ADJUST, SPEC, STOP, AttemptSpec, read_json, short_path
 from weft.wire.errors import WireError
 from weft.wire.messages import (
     Adjust,
@@ -60,6 +62,8 @@ FULL = (
 )
 PEERS_GRACE_S = 5.0  # what the others get to leave when one rank has failed
 
+SHELL = ("bash", "-eo", "pipefail", "-c")
+
 Run = Callable[[Sequence[str]], int]
 
 
@@ -68,7 +72,7 @@ def main(folder: Path, run: Run | None = None) -> int:
     spec = AttemptSpec.read(folder / SPEC)
     if spec.user is not None:
         os.umask(PRIVATE)  # the ranks have their own
-    if not _claim(folder):
+    if not claim_attempt(folder):
         return 3
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -103,7 +107,9 @@ class Agent:
         self._held: list[int] = []
         self._enclosure = Enclosure(folder, spec, self._notice)
         self._budget = Budget()
-        self._port = spec.master_port or _free_port()
+        self._time = TimeLimit(folder, spec.time_limit_s, spec.warn_s)
+        self._setting_up = False
+        self._port = spec.master_port or find_free_port()
 
     # ---- life
 
@@ -135,7 +141,11 @@ class Agent:
         audit(self.spec.audit, "end", self.spec.job, self.spec.attempt)
         for handle in self._held:
             os.close(handle)  # the next attempt may begin
-        self.journal.write("ended", outcome=outcome, reason=reason, lost=lost)
+        self._time.keep()
+        code, final = first_code(self._codes), self._time.passed
+        self.journal.write(
+            "ended", outcome=outcome, reason=reason, lost=lost, code=code, final=final
+        )
 
     def clear(self) -> None:
         """No process of the attempt is left."""
@@ -157,22 +167,40 @@ class Agent:
         self._watch(listener, partial(self._accept, listener))
 
     def _start(self) -> None:
-        spec = self.spec
         self._enclosure.make()
-        script = python_script(spec.command, {**os.environ, **spec.env}.get("PATH"))
-        warm = self._run_script if script is not None else None
-        gpus = len(spec.devices)
-        place = Place(gpus, spec.nodes, spec.first_rank // gpus, spec.master_addr, self._port)
-        each = starts_per_gpu(spec.processes, spec.command, spec.workdir, gpus)
-        alone = None if each else place
-        fitted = spec.command if each else fit_launcher(spec.command, place)
-        command = script if warm is not None and script is not None else fitted
-        for local in range(1 if alone else gpus):
-            self._start_rank(local, command, alone, warm)
-        pids = {str(r.number): [r.pid, r.began] for r in self._ranks.values()}
-        self.journal.write("started", ranks=pids, socket=self._socket, warm=warm is not None)
-        for level, text in spec.notices:
+        warm = False
+        if self.spec.setup:
+            self._setting_up = True
+            self._start_rank(0, (*SHELL, self.spec.setup), place_of(self.spec, self._port), None)
+        else:
+            warm = self._start_command()
+        self.journal.write("started", ranks=self._pids(), socket=self._socket, warm=warm)
+        for level, text in self.spec.notices:
             self._notice(level, text)
+
+    def _start_command(self) -> bool:
+        """Every process of the command; whether they began with their imports behind them."""
+        plan = plan_command(self.spec, self._port, warm=self._run_script is not None)
+        run = self._run_script if plan.warm else None
+        for local in range(plan.count):
+            self._start_rank(local, plan.command, plan.alone, run)
+        return plan.warm
+
+    def _after_setup(self, number: int, code: int) -> None:
+        """Go on with the command if the setup went well and nobody asked to stop."""
+        self._setting_up = False
+        if code != 0 or self._stop is not None or self._why:
+            self._why = self._why or f"its setup failed with exit code {code}"
+            return
+        del self._codes[number]
+        try:
+            self._start_command()
+        except OSError as error:
+            self._why = f"it could not be started: {error}"
+        self.journal.write("ranks", ranks=self._pids())
+
+    def _pids(self) -> dict[str, list[int]]:
+        return {str(r.number): [r.pid, r.began] for r in self._ranks.values()}
 
     def _start_rank(
         self, local: int, command: Sequence[str], alone: Place | None, warm: Run | None
@@ -180,10 +208,8 @@ class Agent:
         """One process: of those for each device, or the one that has them all."""
         spec = self.spec
         number = spec.first_rank + local
-        self._logs[number] = RankLog(self.folder / f"rank-{number}.log", spec.log_bytes)
-        theirs = spec.cores if alone else spec.cores[local : local + 1]
-        cores = tuple(core for some in theirs for core in some)
-        mem = spec.mem_gb / (1 if alone else len(spec.devices)) if spec.visible is None else 0.0
+        if number not in self._logs:
+            self._logs[number] = RankLog(self.folder / f"rank-{number}.log", spec.log_bytes)
         env = rank_environment(
             spec, self.folder, local, socket=self._socket, port=self._port, alone=alone
         )
@@ -192,7 +218,7 @@ class Agent:
             command=command,
             env=env,
             workdir=spec.workdir,
-            limits=Limits(cores, mem, self._enclosure.group),
+            limits=limits_of(spec, local, alone, self._enclosure.group),
             keep=self._held,
             run=warm,
             user=spec.user,
@@ -233,8 +259,20 @@ class Agent:
         except (WireError, OSError, KeyError, TypeError, ValueError) as error:
             self._why = self._why or f"a request to its agent was spoilt: {error}"
             self._kill_at = 0.0
+        self._look_at_time()
         if not self._why and (excess := self._enclosure.memory_excess()):
             self._why, self._kill_at = excess, 0.0
+
+    def _look_at_time(self) -> None:
+        if self._time.warns():
+            self._notice("warning", f"its time limit ends it in {self.spec.warn_s:g} s")
+            for rank in self._ranks.values():
+                rank.warn()
+        if self._time.ends():
+            limit, grace_s = self.spec.time_limit_s, self.spec.grace_s
+            self._why = self._why or f"it ran for its time limit of {limit:g} s"
+            self._kill_at = min(self._kill_at, time.monotonic() + grace_s)
+            self._tell_to_leave(grace_s)
 
     def _take_up(self) -> None:
         request = read_json(self.folder / STOP)
@@ -266,6 +304,9 @@ class Agent:
         self._stop = grace_s
         self._kill_at = time.monotonic() + grace_s
         self.journal.write("stopping", grace_s=grace_s)
+        self._tell_to_leave(grace_s)
+
+    def _tell_to_leave(self, grace_s: float) -> None:
         listening = [line for line in self._lines if line.rank is not None]
         for line in listening:
             line.send(Stop(grace_s))
@@ -289,9 +330,7 @@ class Agent:
             self._select.unregister(rank.pidfd)
             os.close(rank.pidfd)
         rank.signal(signal.SIGKILL)  # what it started and left behind
-        with suppress(BlockingIOError, KeyError):
-            while chunk := os.read(rank.output, 65_536):
-                self._logs[rank.number].write(chunk)
+        self._logs[rank.number].write(rank.read_rest())
         with suppress(KeyError):
             self._select.unregister(rank.output)
         os.close(rank.output)
@@ -302,6 +341,9 @@ class Agent:
             if line.rank == rank.number:
                 self._hear(line)  # its last words may still be on the way
         self.journal.write("exited", rank=rank.number, code=code)
+        if self._setting_up:
+            self._after_setup(rank.number, code)
+            return
         if code != 0 and self._stop is None and self._ranks and self._kill_at == float("inf"):
             self._kill_at = time.monotonic() + PEERS_GRACE_S
             for other in self._ranks.values():
@@ -352,30 +394,6 @@ class Agent:
             self._tell_terms(line)
         if self._stop is not None:
             line.send(Stop(max(self._kill_at - time.monotonic(), 0.0)))
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
-def _claim(folder: Path) -> bool:
-    """Make this process the attempt's agent; False if there is or was one."""
-    fresh = folder / f".{CLAIM}.{os.getpid()}"
-    me = {"pid": os.getpid(), "began": start_time(os.getpid()), "at": time.time()}
-    with fresh.open("w") as out:
-        json.dump(me, out)
-        out.flush()
-        os.fsync(out.fileno())
-    try:
-        os.link(fresh, folder / CLAIM)
-    except FileExistsError:
-        return False
-    finally:
-        fresh.unlink()
-    return True
 
 
 if __name__ == "__main__":

@@ -40,6 +40,19 @@ class Rank:
     output: int
     pidfd: int | None
 
+    def warn(self) -> None:
+        """SIGUSR1, to the process alone: whoever does not wait for it dies of it."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGUSR1)
+
+    def read_rest(self) -> bytes:
+        """What it printed and nobody has read; `output` does not block."""
+        rest = b""
+        with suppress(BlockingIOError):
+            while chunk := os.read(self.output, 65_536):
+                rest += chunk
+        return rest
+
     def signal(self, what: signal.Signals) -> None:
         """To the whole group; nothing if it is gone."""
         try:

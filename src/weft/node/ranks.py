@@ -91,6 +91,17 @@ def verdict(
     return "finished", ""
 
 
+def first_code(codes: Mapping[int, int]) -> int | None:
+    """The exit code that an attempt failed with; None if none of its processes did."""
+    bad = {rank: code for rank, code in codes.items() if code != 0}
+    return bad[_cause(bad)] if bad else None
+
+
+def _cause(bad: Mapping[int, int]) -> int:
+    # A peer that was ended because of another says nothing; name a real cause first.
+    return min(bad, key=lambda rank: (bad[rank] == -signal.SIGTERM, rank))
+
+
 def _shown(bad: Mapping[int, int]) -> str:
     # A peer that was ended because of another says nothing; name a real cause first.
     rank, code = min(bad.items(), key=lambda pair: (pair[1] == -signal.SIGTERM, pair[0]))

@@ -135,8 +135,11 @@ def judged(event: Failed | StartFailed, record: JobRecord) -> Failed:
     """
     launch = record.job.launch
     lost = event.lost
-    retry = lost or record.failures < (launch.retries if launch is not None else 0)
+    tries = launch.retries if launch is not None else 0
+    code, final = (event.code, event.final) if isinstance(event, Failed) else (None, False)
+    wanted = launch is None or not launch.retry_on or code in launch.retry_on
+    retry = lost or (record.failures < tries and wanted and not final)
     log.warning(
         "job=%s attempt=%d failed retry=%s: %s", event.job, event.attempt, retry, event.reason
     )
-    return Failed(event.job, event.attempt, event.reason, retry, lost)
+    return Failed(event.job, event.attempt, event.reason, retry, lost, code, final)

@@ -76,6 +76,7 @@ Variable = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_v
 FilePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_path)]
 Count = Annotated[int, Field(ge=1, le=MOST_GPUS, strict=True)]
 Positive = Annotated[float, Field(gt=0.0, le=1e12, allow_inf_nan=False, strict=True)]
+ExitCode = Annotated[int, Field(ge=-64, le=255, strict=True)]
 Whole = Annotated[float, Field(ge=0.0, le=1e12, allow_inf_nan=False, strict=True)]
 Share = Annotated[float, Field(ge=LEAST_SHARE, le=1.0, allow_inf_nan=False)]
 Cpus = Annotated[float, Field(gt=0.0, le=MOST_CPUS, allow_inf_nan=False, strict=True)]
@@ -155,7 +156,11 @@ class JobFile(Strict):
     name: Name | None = None
     command: Annotated[list[Text], Field(min_length=1, max_length=4096)] | None = None
     run: Annotated[Text, Field(min_length=1)] | None = None
+    setup: Annotated[Text, Field(min_length=1)] | None = None
     processes: Literal[1, "per-gpu", "auto"] = "auto"
+    time_limit_s: Positive | None = None
+    warn_s: Whole = 0.0
+    retry_on: Annotated[list[ExitCode], Field(max_length=256)] = Field(default_factory=list)
     workdir: FilePath = "."
     env: dict[Variable, Text | int | float] = Field(default_factory=dict, max_length=1024)
     gpus: Count | Gpus = 1
@@ -269,6 +274,10 @@ def _launch(body: JobFile, name: str, account: str) -> Launch:
         backoff_s=body.backoff_s,
         account=account,
         processes=Processes(str(body.processes)),
+        setup=body.setup or "",
+        time_limit_s=body.time_limit_s or 0.0,
+        warn_s=min(body.warn_s, body.time_limit_s or 0.0),
+        retry_on=tuple(body.retry_on),
     )
 
 

@@ -47,6 +47,7 @@ class Elastic(Callback):  # type: ignore[misc]
         self._path = Path(place) / NAME if place else None
         self._steps = 0
         self._verdict = Verdict()
+        self._order: SampleOrder | None = None
 
     def trainer_arguments(self) -> dict[str, Any]:
         """Devices, nodes and strategy of this job, for Lightning's Trainer."""
@@ -76,7 +77,7 @@ class Elastic(Callback):  # type: ignore[misc]
         """
         env = self._link.env
         split_evenly(batch_size, env.world_size * accumulate, None)
-        return SampleOrder(
+        self._order = SampleOrder(
             dataset,
             batch_size // accumulate,
             rank=env.rank,
@@ -86,6 +87,16 @@ class Elastic(Callback):  # type: ignore[misc]
             num_workers=num_workers,
             collate_fn=collate_fn,
         )
+        return self._order
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands: Lightning passes over its state after a stop between epochs."""
+        return {} if self._order is None else {"order": self._order.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        if self._order is not None and "order" in state:
+            self._order.load_state_dict(state["order"])
 
     def last(self) -> str | None:
         """The last checkpoint, or None to start afresh."""

@@ -34,7 +34,9 @@ class AttemptSpec:
     """Everything an agent needs to know.
 
     `devices` are the node's device numbers, one for each rank here; `cores` the CPUs of each.
-    `processes` is how often the command is started: auto, 1 (a node) or per-gpu.
+    `processes` is how often the command is started: auto, 1 (a node) or per-gpu. `setup` is a
+    script that runs once before it. A time limit of 0 is none; SIGUSR1 comes `warn_s` before it,
+    and at its end the processes have `grace_s` to leave.
     `visible` is the value of CUDA_VISIBLE_DEVICES, None on a node without GPUs. `cpus` and
     `mem_gb` limit all ranks together, 0 does not. `group` is the control group of the attempt,
     empty for none, and `limits` what is written into its files.
@@ -53,6 +55,10 @@ class AttemptSpec:
     devices: tuple[int, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     processes: str = "per-gpu"
+    setup: str = ""
+    time_limit_s: float = 0.0
+    warn_s: float = 0.0
+    grace_s: float = 30.0
     kind: str = "cpu"
     node: str = ""
     nodes: int = 1

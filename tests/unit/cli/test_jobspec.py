@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from weft.cli.job_file import Flags, batch_of, from_command, from_file, gpus_of, pair_of
+from weft.cli.job_file import Flags, batch_of, from_command, from_file, gpus_of, pair_of, seconds_of
 from weft.core.errors import InvalidConfig
 
 FILE = """\
@@ -192,3 +192,36 @@ def test_programs_are_commands_wherever_they_lie(
 def test_flags_with_words_of_their_own_name_them(flags: Flags, what: str) -> None:
     with pytest.raises(InvalidConfig, match=what):
         flags.body()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("30m", 1800), ("2h", 7200), ("1d", 86400), ("1:30:00", 5400),
+     ("10:00", 600), ("2-12:00:00", 216000)],
+)  # fmt: skip
+def test_times_are_read_as_people_write_them(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-5", "0", "1:2:3:4", "h", "inf"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="is not a time"):
+        seconds_of(text)
+
+
+def test_variables_come_from_files_and_the_jobs_own_win(tmp_path: Path) -> None:
+    written(tmp_path, "# keys\nexport TOKEN='a b'\nSEED=1 # one\n\nDATA=/x\n", ".env")
+    job = written(tmp_path, "run: true\nenv_file: .env\nenv: {DATA: /mine}\ntime_limit: 2h\n")
+
+    body = from_file(job, Flags(env=["SEED=9"]))
+
+    assert body["env"] == {"TOKEN": "a b", "SEED": "9", "DATA": "/mine"}
+    assert body["time_limit_s"] == 7200.0
+    assert "env_file" not in body
+
+
+def test_a_file_of_variables_that_cannot_be_read_names_the_line(tmp_path: Path) -> None:
+    written(tmp_path, "A=1\nwhat is this\n", ".env")
+
+    with pytest.raises(InvalidConfig, match="line 2"):
+        from_file(written(tmp_path, "run: true\nenv_file: [.env]\n"), Flags())

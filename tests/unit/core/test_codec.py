@@ -32,7 +32,7 @@ from weft.core.events import (
     Submitted,
     Woken,
 )
-from weft.core.launch import Launch
+from weft.core.launch import Launch, Processes
 from weft.core.model import (
     Allocation,
     Batch,
@@ -53,6 +53,7 @@ from weft.core.table import Floats
 A = JobId("a")
 FULL_JOB = Job(
     A,
+    app="search",
     submitted=3.5,
     demand=Demand(4, 2, 8, ("t4", "a100"), share=1.0),
     tenant="vision",
@@ -76,6 +77,12 @@ FULL_JOB = Job(
         grace_s=5.0,
         retries=1,
         backoff_s=0.5,
+        account="ada",
+        processes=Processes.PER_GPU,
+        setup="make\n",
+        time_limit_s=60.0,
+        warn_s=5.0,
+        retry_on=(75, -9),
     ),
 )
 FULL_ALLOCATION = Allocation(
@@ -92,6 +99,7 @@ SAMPLES: tuple[Event, ...] = (
     Stopped(A, 2),
     Finished(A, 2),
     Failed(A, 2, "out of memory", retry=True),
+    Failed(A, 2, "too long", lost=True, code=-9, final=True),
     Failed(A, 2),
     Reported(A, 2, Report(loss=0.5, updates_per_s=3.0, user={"accuracy": 0.25})),
     NodeUp(Node(NodeId("n0"), "a100", 8, 64.0, 512.0, "r1")),

@@ -1,0 +1,61 @@
+"""From an attempt's description to the processes its command is started as: pure but for a look."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.node.launchers import Place, fit_launcher, starts_per_gpu
+from weft.node.rank import Limits, python_script
+from weft.wire.attempt import AttemptSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CommandPlan:
+    """`count` processes of `command`; `alone` is for one that has all devices here.
+
+    `warm` ones are forked with their imports behind them: the command is a script's arguments.
+    """
+
+    command: Sequence[str]
+    count: int
+    alone: Place | None
+    warm: bool
+
+
+def plan_command(spec: AttemptSpec, port: int, *, warm: bool) -> CommandPlan:
+    """How the command is started; `warm` says whether scripts can be run without a new Python."""
+    gpus = len(spec.devices)
+    each = starts_per_gpu(spec.processes, spec.command, spec.workdir, gpus)
+    alone = None if each else place_of(spec, port)
+    count = gpus if each else 1
+    script = python_script(spec.command, {**os.environ, **spec.env}.get("PATH"))
+    if warm and script is not None:
+        return CommandPlan(script, count, alone, warm=True)
+    command = spec.command if alone is None else fit_launcher(spec.command, alone)
+    return CommandPlan(command, count, alone, warm=False)
+
+
+def place_of(spec: AttemptSpec, port: int) -> Place:
+    """Where the attempt's processes on this node run."""
+    gpus = len(spec.devices)
+    return Place(gpus, spec.nodes, spec.first_rank // max(gpus, 1), spec.master_addr, port)
+
+
+def limits_of(spec: AttemptSpec, local: int, alone: Place | None, group: Path | None) -> Limits:
+    """What one process may use of the machine: its device's part, or all of the job's."""
+    parts = spec.cores if alone else spec.cores[local : local + 1]
+    cores = tuple(core for part in parts for core in part)
+    mem_gb = spec.mem_gb / (1 if alone else len(spec.devices)) if spec.visible is None else 0.0
+    return Limits(cores, mem_gb, group)
+
+
+def find_free_port() -> int:
+    """A port of loopback that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from benchmarks.interference_data import Measured, h200, lucid, model_of
 from benchmarks.measure import data_folder
-from weft.perf.sharing.interference import shipped
+from weft.perf.sharing.interference import load_shipped
 from weft.perf.sharing.interference_fit import CANDIDATES, Group, Penalty, fit
 
 HALVES = range(100, 120)  # seeds; penalties were chosen on halves by others
@@ -201,7 +201,7 @@ def _repeats(measured: Measured) -> None:
 
 def microseconds() -> float:
     """CPU time of the rates of a pair not asked for before."""
-    model = shipped()
+    model = load_shipped()
     jobs = list(model.known.values())
     pairs = [(a, b) for a in jobs for b in jobs]
     for job in jobs:

@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from weft.perf.sharing.interference import rates, shipped
+from weft.perf.sharing.interference import load_shipped, rates
 
 HOME = Path(__file__).resolve().parents[2] / "src" / "weft" / "perf" / "data" / "h200.json"
 SHARING = ("timeslicing", "mps")
@@ -94,7 +94,7 @@ def against_model(rows: list[list[Any]], sharing: str) -> str:
     """How far the shipped interference model is from these speeds."""
     off = []
     for one, other, *seen in rows:
-        group = [shipped().known[tag] for tag in (one, other)]
+        group = [load_shipped().known[tag] for tag in (one, other)]
         said = rates(group, sharing)
         off += [abs(float(a) / b - 1.0) for a, b in zip(said, seen, strict=True)]
     tenth = statistics.quantiles(off, n=10)[-1]

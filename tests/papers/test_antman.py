@@ -37,7 +37,7 @@ from weft.core.view import View
 from weft.formulas.turns import gap_iterations, guarded_speed, paced_speed
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.muri import ALONE
-from weft.policies.antman.control import HIGH, met, next_share, turned
+from weft.policies.antman.control import HIGH, dial_under, next_share, turn_dial
 from weft.policies.antman.memory import Dial
 from weft.policies.antman.policy import Antman
 from weft.sim.result import Outcome
@@ -65,14 +65,14 @@ def test_shares_rise_in_steps_and_fall_at_once() -> None:
 
 def test_a_dial_remembers_what_was_too_much_until_the_jobs_above_change() -> None:
     above = (JobId("a"),)
-    dial = turned(Dial(0.4, 2.0, 0.0, above), 1.08, 5.0)
+    dial = turn_dial(Dial(0.4, 2.0, 0.0, above), 1.08, 5.0)
 
-    while (up := turned(dial, 1.0, 10.0)) != dial:
+    while (up := turn_dial(dial, 1.0, 10.0)) != dial:
         dial = up
 
     assert 0.2 < dial.share < 0.4
-    assert met(dial, (JobId("b"),), 20.0) == Dial(0.05, 2.0, 20.0, (JobId("b"),))
-    assert met(dial, (), 20.0).share == 1.0
+    assert dial_under(dial, (JobId("b"),), 20.0) == Dial(0.05, 2.0, 20.0, (JobId("b"),))
+    assert dial_under(dial, (), 20.0).share == 1.0
 
 
 def test_opportunistic_jobs_get_what_guaranteed_ones_leave() -> None:
@@ -264,7 +264,7 @@ def test_in_steady_state_guaranteed_jobs_lose_at_most_what_they_tolerate(
     dial, now = Dial(0.05, 2.0, 0.0, above), 0.0
     for _ in range(100):
         now += 5.0
-        dial = turned(dial, 1.0 / guarded_speed(busy, dial.share * own), now)
+        dial = turn_dial(dial, 1.0 / guarded_speed(busy, dial.share * own), now)
 
     assert 1.0 / guarded_speed(busy, dial.share * own) <= HIGH + 1e-9
 

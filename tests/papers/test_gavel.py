@@ -21,7 +21,7 @@ from weft.core.registry import build
 from weft.core.scheduler import Scheduler
 from weft.core.table import Floats
 from weft.core.trace import Trace, Truth
-from weft.perf.throughputs import ThroughputBeliefs, Throughputs, published, read_throughputs
+from weft.perf.throughputs import ThroughputBeliefs, Throughputs, load_published, read_throughputs
 from weft.policies.gavel.accounts import Book
 from weft.policies.gavel.objectives import (
     OBJECTIVES,
@@ -342,7 +342,7 @@ def endless(*models: str) -> Trace:
 def test_e11_twelve_rounds(artifact: bool) -> None:
     policy, cluster = Gavel(artifact=artifact), "1x1:v100+1x1:p100+1x1:k80"
 
-    _, log, scheduler = run(endless(*E11), policy, cluster, published(), rounds=12)
+    _, log, scheduler = run(endless(*E11), policy, cluster, load_published(), rounds=12)
 
     rounds: list[str] = []
     held: dict[str, str] = {}
@@ -360,7 +360,7 @@ def test_e11_twelve_rounds(artifact: bool) -> None:
 def test_time_received_approaches_the_shares() -> None:
     cluster, rounds = "1x1:v100+1x1:p100+1x1:k80", 200
 
-    _, _, scheduler = run(endless(*E11), Gavel(), cluster, published(), rounds=rounds)
+    _, _, scheduler = run(endless(*E11), Gavel(), cluster, load_published(), rounds=rounds)
 
     book = scheduler.memory
     assert isinstance(book, Book)
@@ -371,7 +371,7 @@ def test_time_received_approaches_the_shares() -> None:
 def test_a_job_keeps_its_devices_while_it_stays_on_a_kind() -> None:
     models = ("A3C",) * 3
 
-    physics, _, _ = run(endless(*models), Gavel(), "1x4:v100", published(), rounds=20)
+    physics, _, _ = run(endless(*models), Gavel(), "1x4:v100", load_published(), rounds=20)
 
     assert physics.starts.tolist() == [1, 1, 1]
 
@@ -383,8 +383,8 @@ def test_the_authors_code_makes_a_newcomer_wait() -> None:
         (Job(JobId("newer"), 800.0, model="A3C"), Truth(3_000.0)),
     )
 
-    ours, _, _ = run(Trace("late", jobs), Gavel(), "1x4:v100", published())
-    theirs, _, _ = run(Trace("late", jobs), Gavel(artifact=True), "1x4:v100", published())
+    ours, _, _ = run(Trace("late", jobs), Gavel(), "1x4:v100", load_published())
+    theirs, _, _ = run(Trace("late", jobs), Gavel(artifact=True), "1x4:v100", load_published())
 
     assert ours.first_start.tolist() == [0.0, 720.0, 1080.0]
     # The reset at 720 s is the last that needs no waiting: the next is 1920 s later.
@@ -407,7 +407,7 @@ def test_gavel_in_sia_s_simulator() -> None:
     policy = Gavel(objective="max-sum-throughput", solve="round", queue="all")
     jobs = endless("LM (batch size 5)", "LM (batch size 5)", "A3C")
 
-    _, _, scheduler = run(jobs, policy, "1x1:v100+1x1:k80", published(), rounds=4)
+    _, _, scheduler = run(jobs, policy, "1x1:v100+1x1:k80", load_published(), rounds=4)
 
     book = scheduler.memory
     assert isinstance(book, Book)
@@ -449,7 +449,7 @@ def test_a_job_that_may_not_be_stopped_is_left_alone() -> None:
     others = [Job(JobId(f"{i}"), 10.0, model="A3C") for i in range(3)]
     jobs = Trace("firm", ((firm, Truth(9_000.0)), *((job, Truth(900.0)) for job in others)))
 
-    physics, _, _ = run(jobs, Gavel(), "1x2:v100", published())
+    physics, _, _ = run(jobs, Gavel(), "1x2:v100", load_published())
 
     assert physics.starts[0] == 1
     assert physics.ended_at[0] == 9_000.0

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.interference import errors, fittings, halves, without
 from benchmarks.interference_data import Measured, h200, lucid, model_of
 
-from weft.perf.sharing.interference import shipped
+from weft.perf.sharing.interference import load_shipped
 
 pytestmark = pytest.mark.data
 SEEDS = range(5)
@@ -68,14 +68,14 @@ def test_models_never_seen_and_larger_groups_are_predicts(
 
 
 def test_the_shipped_features_are_the_measured_ones(measured: Measured) -> None:
-    assert set(shipped().known) == set(measured.solo)
-    for name, job in shipped().known.items():
+    assert set(load_shipped().known) == set(measured.solo)
+    for name, job in load_shipped().known.items():
         assert job.busy == pytest.approx(measured.solo[name].busy, rel=1e-4)
 
 
 @pytest.mark.parametrize("discipline", ["timeslicing", "mps"])
 def test_the_shipped_model_fits_what_it_was_fitted_to(discipline: str, measured: Measured) -> None:
-    model = shipped()
+    model = load_shipped()
     every = [*measured.pairs[discipline], *measured.groups[discipline]]
 
     off = errors(

@@ -28,13 +28,13 @@ from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.facts import MeasuredFacts
 from weft.perf.training.learner import Learner
-from weft.perf.training.loss import LossCurve, epochs_left, fit_loss, normalised
+from weft.perf.training.loss import LossCurve, epochs_left, fit_loss, normalise
 from weft.perf.training.servers import (
     Asynchronous,
     Measured,
     Point,
     Synchronous,
-    averaged,
+    average,
     fit_asynchronous,
     fit_synchronous,
     nonnegative,
@@ -106,7 +106,7 @@ def test_too_few_points_are_refused() -> None:
 
 
 def test_repeated_measurements_count_once_and_override_the_law() -> None:
-    points = averaged([Point(2, 2, 0.3), Point(1, 1, 0.2), Point(2, 2, 0.5)])
+    points = average([Point(2, 2, 0.3), Point(1, 1, 0.2), Point(2, 2, 0.5)])
     known = Measured(SYNC, {(p, w): speed for p, w, speed in points})
 
     assert points == [Point(1, 1, 0.2), Point(2, 2, 0.4)]
@@ -303,10 +303,10 @@ def test_epochs_left_are_those_until_the_loss_hardly_falls() -> None:
 def test_outliers_are_replaced_by_the_mean_of_their_neighbours() -> None:
     losses = [2.0, 1.6, 9.0, 1.2, 1.0]
 
-    found = normalised(losses)
+    found = normalise(losses)
 
     assert found[2] == pytest.approx((1.6 + 1.2) / 2.0 / 2.0)
-    assert normalised([1.0, 0.8, 0.7]) == pytest.approx([1.0, 0.8, 0.7])
+    assert normalise([1.0, 0.8, 0.7]) == pytest.approx([1.0, 0.8, 0.7])
 
 
 # ---- the policy

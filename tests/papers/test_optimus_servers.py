@@ -26,7 +26,7 @@ from weft.perf.training.layers import Layer, Network, even, step_s
 from weft.perf.training.servers import Asynchronous, Synchronous
 from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.place.resize import resize
-from weft.pieces.place.tasks import Room, evenly, shrunk
+from weft.pieces.place.tasks import Room, evenly, shrink
 from weft.policies.optimus.policy import Optimus
 from weft.testing import cluster_of, knowing, view_of
 
@@ -200,11 +200,11 @@ def test_a_place_is_even_fits_and_uses_the_fewest_of_the_least_used(
 def test_a_job_that_does_not_fit_whole_shrinks_to_what_does() -> None:
     room = Room(view_of(cluster_of("1x2:v100")), 25.0)  # 16 cores
 
-    on = shrunk(TASKS, 4, 4, room, "v100")
+    on = shrink(TASKS, 4, 4, room, "v100")
 
     assert on is not None
     assert TASKS.split(on) == ((2, 3),)
-    assert shrunk(TASKS, 4, 4, Room(view_of(cluster(1, 2, 4.0)), 25.0), "v100") is None
+    assert shrink(TASKS, 4, 4, Room(view_of(cluster(1, 2, 4.0)), 25.0), "v100") is None
 
 
 def test_links_are_counted_for_running_jobs() -> None:

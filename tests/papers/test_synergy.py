@@ -16,7 +16,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.model import Demand, Job, JobId
 from weft.core.profile import Sensitivity
 from weft.core.trace import Trace, Truth
-from weft.perf.sharing.host import read_tables, shipped
+from weft.perf.sharing.host import load_shipped, read_tables
 from weft.policies.synergy.optimal import optimal, super_server
 from weft.policies.synergy.policy import Synergy
 from weft.policies.synergy.rack import Rack, Server, Want
@@ -100,7 +100,7 @@ def test_replicated_servers_and_jobs_scale_the_optimum() -> None:
     assert sum(point.speed for point in three.values()) == pytest.approx(3 * 9.58)
 
 
-models = st.sampled_from(sorted(shipped()))
+models = st.sampled_from(sorted(load_shipped()))
 rounds = st.lists(st.tuples(st.sampled_from([1, 1, 2, 4]), models), min_size=1, max_size=12)
 
 
@@ -114,7 +114,7 @@ def racked(round_: list[tuple[int, str]], count: int) -> Rack:
         at = next((s for s in range(count) if room[s] >= gpus), None) if number % 2 else None
         if at is not None:
             room[at] -= gpus
-        wants.append(Want(gpus, shipped()[model], () if at is None else ((at, gpus),)))
+        wants.append(Want(gpus, load_shipped()[model], () if at is None else ((at, gpus),)))
     return Rack([BIG] * count, wants)
 
 
@@ -173,7 +173,7 @@ def test_tune_lies_between_proportion_and_the_bound_and_filling_helps(
 
 @given(st.lists(st.sampled_from(["gnmt", "lstm", "bert"]), min_size=1, max_size=8))
 def test_language_models_leave_the_host_to_others(names: list[str]) -> None:
-    rack = Rack([BIG], [Want(1, shipped()[name]) for name in names])
+    rack = Rack([BIG], [Want(1, load_shipped()[name]) for name in names])
 
     tune(rack)
 
@@ -205,7 +205,7 @@ def test_a_job_that_goes_on_is_tuned_in_place(tmp_path: Path) -> None:
     outcome = weft.simulate(trace, Synergy(), str(cluster)).outcomes["synergy"][0]
 
     # 600 s at what all the cores it can use give it, the rest at its share.
-    top = max(map(max, shipped()["res18"].speeds))
+    top = max(map(max, load_shipped()["res18"].speeds))
     assert outcome.per_job.end_s[0] == pytest.approx(600.0 + 3000.0 - 600.0 * top)
     assert outcome.per_job.restarts.sum() == 0
 

@@ -17,7 +17,7 @@ from weft.perf.replay import Replay
 from weft.perf.sharing.batching import batching_of
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of, unordered
-from weft.perf.sharing.host import ByModel, shipped
+from weft.perf.sharing.host import ByModel, load_shipped
 
 NOBODY: Mapping[str, Identity] = MappingProxyType({})
 
@@ -82,6 +82,6 @@ def coupled(cluster: Cluster, sharing: DeviceSharing) -> Colocated:
     return Colocated(
         profile_of,
         Unordered(sharing),
-        sensitivity=ByModel.on(cluster, shipped()),
+        sensitivity=ByModel.on(cluster, load_shipped()),
         batching=batching_of,
     )

@@ -46,7 +46,7 @@ def period(members: Sequence[Stages], shifts: Sequence[int]) -> float:
     if sorted(shifts) != list(range(len(members))):
         return best(tuple(members)).seconds  # nobody says who comes when: they find the best
     ordered = [members[i] for i in sorted(range(len(members)), key=lambda i: shifts[i])]
-    return _merged(ordered) if len(members[0]) == SLOTS - 1 else _slotted(ordered)
+    return _merge(ordered) if len(members[0]) == SLOTS - 1 else _fill_slots(ordered)
 
 
 def efficiency(members: Sequence[Stages], period: float) -> float:
@@ -62,14 +62,14 @@ def _periods(members: tuple[Stages, ...]) -> list[Period]:
     return [Period(period(members, shifts), shifts) for shifts in ways]
 
 
-def _slotted(ordered: Sequence[Stages]) -> float:
+def _fill_slots(ordered: Sequence[Stages]) -> float:
     """A slot for each stage: in slot s the member at position i is in stage s - i."""
     k = max(len(ordered[0]), len(ordered))
     padded = [tuple(stages) + (0.0,) * (k - len(stages)) for stages in ordered]
     return sum(max(stages[(s - i) % k] for i, stages in enumerate(padded)) for s in range(k))
 
 
-def _merged(ordered: Sequence[Stages]) -> float:
+def _merge(ordered: Sequence[Stages]) -> float:
     """The same where storage and CPU were measured as one stage, which takes two slots.
 
     As the authors compute it: `at[i]` is when slot i begins. The recurrence takes no maximum

@@ -98,9 +98,9 @@ class Throughputs:
 
         For policies that read no speeds; a job that fits nowhere is left as it is.
         """
-        return replace(trace, jobs=tuple((self._fitted(j, kinds), t) for j, t in trace))
+        return replace(trace, jobs=tuple((self._fit(j, kinds), t) for j, t in trace))
 
-    def _fitted(self, job: Job, kinds: Sequence[str]) -> Job:
+    def _fit(self, job: Job, kinds: Sequence[str]) -> Job:
         wanted = job.demand.kinds or tuple(kinds)
         fits = tuple(k for k in wanted if self.rate(job.model, job.demand.gpus, k) > 0.0)
         if fits == wanted or not fits:
@@ -205,7 +205,7 @@ class ThroughputBeliefs(NothingLearnt):
 
 
 @cache
-def published(table: str = "simulation") -> Throughputs:
+def load_published(table: str = "simulation") -> Throughputs:
     """The throughputs of jobs alone that ship with the package: `simulation` or `physical`."""
     tables = json.loads(SHIPPED.read_text())
     if table not in tables or table == "about":

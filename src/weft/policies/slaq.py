@@ -60,7 +60,7 @@ class Slaq:
         """Reductions, sizes, places."""
         if not view.cluster.nodes or not len(view.table):
             return Plan()
-        return sized(view, sizes(view, reductions(view, self.epoch, self.pause)))
+        return choose_sizes(view, sizes(view, reductions(view, self.epoch, self.pause)))
 
 
 def reductions(view: View, epoch: float, pause: float = 0.0) -> list[Floats | None]:
@@ -152,7 +152,7 @@ def _order(view: View, known: list[Floats | None], bound: np.ndarray) -> list[in
     return [row for _, _, row in sorted(keys)]
 
 
-def sized(view: View, counts: dict[int, int]) -> Plan:
+def choose_sizes(view: View, counts: dict[int, int]) -> Plan:
     """The changes that lead to these sizes: who shrinks or stops goes first, then who grows."""
     changes: dict[JobId, Allocation | None] = {}
     free = view.free

@@ -106,12 +106,13 @@ def _predictors(outcomes: Outcomes) -> str:
         for label in dict.fromkeys(outcome.predictor for outcome in each):
             users.setdefault(label, []).append(f"<code>{escape(policy)}</code>")
     lines = "".join(
-        f"<li>{', '.join(policies)}: {_told(label)}</li>" for label, policies in users.items()
+        f"<li>{', '.join(policies)}: {_describe_predictor(label)}</li>"
+        for label, policies in users.items()
     )
     return f'<ul class="predictors" aria-label="predictors">{lines}</ul>'
 
 
-def _told(label: str) -> str:
+def _describe_predictor(label: str) -> str:
     means = PREDICTORS.get(label.partition("(")[0])
     return f"predictor <b>{escape(label)}</b>" + (f", {means}" if means else "")
 

@@ -70,13 +70,13 @@ def _trace(outcome: OutcomeLike, rows: dict[Gpu, int], unit: Unit) -> dict[str, 
         "y": [_middle(rows[b.node, b.gpu], lane, of) for b, lane, of in bars],
         "width": [round(0.92 / of, 3) for _, _, of in bars],
         "marker": {"color": [PALETTE[number.get(b.job, 0) % len(PALETTE)] for b, _, _ in bars]},
-        "customdata": [_told(b, zero) for b, _, _ in bars],
+        "customdata": [_describe_bar(b, zero) for b, _, _ in bars],
         "hovertemplate": "<b>%{customdata[0]}</b> on %{customdata[1]}<br>"
         "%{customdata[2]} to %{customdata[3]}, for %{customdata[4]}<extra></extra>",
     }
 
 
-def _told(bar: BarLike, zero: float) -> list[str]:
+def _describe_bar(bar: BarLike, zero: float) -> list[str]:
     times = (bar.start_s - zero, bar.end_s - zero, bar.end_s - bar.start_s)
     return [escape(bar.job), f"{escape(bar.node)} GPU {bar.gpu}", *map(human, times)]
 

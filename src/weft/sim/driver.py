@@ -79,7 +79,7 @@ class Driver:
         self._arrived = 0
         self._left = len(physics.trace)
         self._idle = 0
-        scheduler.timed = self._timed
+        scheduler.timed = self._time_decision
 
     def run(self) -> None:
         """Until every job has left."""
@@ -88,7 +88,7 @@ class Driver:
         while self._left:
             now = self._next_time()
             if now == NEVER:
-                raise self._stalled()
+                raise self._stall_error()
             self._settle(now, self._happening(now))
             if self._progress is not None and total - self._left >= report_at:
                 report_at += every
@@ -227,7 +227,7 @@ class Driver:
 
     # ---- watching
 
-    def _timed(self, decide: Callable[[View], Plan], view: View) -> Plan:
+    def _time_decision(self, decide: Callable[[View], Plan], view: View) -> Plan:
         began = perf_counter()
         plan = decide(view)
         self.counts.decide_s.append(perf_counter() - began)
@@ -235,10 +235,10 @@ class Driver:
         idle = not plan.changes and not self._attempt and not plan.rejected
         self._idle = self._idle + 1 if idle else 0
         if self._idle > IDLE_DECISIONS:
-            raise self._stalled()
+            raise self._stall_error()
         return plan
 
-    def _stalled(self) -> PlanError:
+    def _stall_error(self) -> PlanError:
         waiting = [job.id for job in self._scheduler.state.table.jobs[:3]]
         name = self._scheduler.policy.about.name
         return PlanError(

@@ -30,11 +30,11 @@ def beta(points: int, step: int, delta: float = DELTA) -> float:
 def joint(axes: Sequence[Sequence[int]], most: int = MOST) -> Floats:
     """All combinations, one a row; axes are thinned evenly, ends kept, where there are too many."""
     side = max(2, int(most ** (1.0 / len(axes))))
-    thin = [np.asarray(_thinned(axis, side), dtype=float) for axis in axes]
+    thin = [np.asarray(_thin(axis, side), dtype=float) for axis in axes]
     return np.stack(np.meshgrid(*thin, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
 
-def _thinned(axis: Sequence[int], side: int) -> Sequence[int]:
+def _thin(axis: Sequence[int], side: int) -> Sequence[int]:
     if len(axis) <= side:
         return axis
     return [axis[round(i * (len(axis) - 1) / (side - 1))] for i in range(side)]

@@ -34,10 +34,10 @@ def by_dynamic_programming(value: Floats, kind: Ints, count: Floats, room: Float
             here = after[(*axes, slice(c, None))]
             np.maximum(here, before[(*axes, slice(0, grid[k] - c))] + worth, out=here)
         tables.append(after)
-    return _traced(offers, tables, [g - 1 for g in grid])
+    return _trace(offers, tables, [g - 1 for g in grid])
 
 
-def _traced(
+def _trace(
     offers: list[list[tuple[int, int, int, float]]], tables: list[Floats], left: list[int]
 ) -> Ints:
     """What each job took on the way to the best; of equals nothing, then the first."""

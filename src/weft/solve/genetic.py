@@ -127,21 +127,21 @@ def evolve(
     The search ends early after `patience` generations without a higher score, and at once when
     every job has what is best for it.
     """
-    found = measured(matrix, repair(matrix, seeds.copy(), rng))
+    found = measure(matrix, repair(matrix, seeds.copy(), rng))
     found = found.better(found, population)
     best, waited = found.score.max(), 0
     for _ in range(generations):
         if waited >= patience or best >= matrix.bound - 1e-12 * abs(matrix.bound):
             break
         children = mutate(matrix, cross(matrix, found.states, population, rng), rng)
-        new = measured(matrix, repair(matrix, children, rng))
+        new = measure(matrix, repair(matrix, children, rng))
         waited = waited + 1 if new.score.max() <= best else 0
         best = max(best, new.score.max())
         found = found.better(new, population)
     return found
 
 
-def measured(matrix: Matrix, states: Counts) -> Found:
+def measure(matrix: Matrix, states: Counts) -> Found:
     """States with what they are worth."""
     worth, mark = matrix.rows(states)
     return Found(states, worth.sum(axis=0), mark)

@@ -134,7 +134,7 @@ class _Problem:
 
 def _search(problem: _Problem, fixed: int, budget: int | None) -> list[int]:
     offers, room = problem.offers, problem.room
-    best = greedy(offers, room, _rounded_down(problem.root))
+    best = greedy(offers, room, _round_down(problem.root))
     for other in (greedy(offers, room), [int(offers.worth.argmax())]):
         other = greedy(offers, room, other)
         if problem.value(other) > problem.value(best) + TINY:
@@ -174,11 +174,11 @@ def _with_fixed(problem: _Problem, inside: tuple[int, ...], incumbent: float) ->
     beside &= (offers.need <= left + TINY).all(axis=1)
     if beside.any():
         x, _ = _solve(offers.kept(beside), left)
-        chosen += np.flatnonzero(beside)[_rounded_down(x)].tolist()
+        chosen += np.flatnonzero(beside)[_round_down(x)].tolist()
     return greedy(offers, problem.room, chosen)
 
 
-def _rounded_down(x: Floats) -> list[int]:
+def _round_down(x: Floats) -> list[int]:
     whole: list[int] = np.flatnonzero(x >= 1.0 - 1e-7).tolist()
     return whole
 

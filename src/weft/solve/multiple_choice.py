@@ -79,14 +79,14 @@ def choose(
         if answer.within(gap, step):
             return answer
         if len(problem.value) <= CORE and answer.gap <= NEARLY:
-            return closed_from(problem, answer, step)
+            return close_from(problem, answer, step)
     answer = at_prices(problem, dual_prices(problem))
     if len(problem.value) > CORE and not answer.within(gap, step):
         answer = at_prices(problem, _polish(problem, answer.prices, answer.bound))
-    return answer if answer.within(gap, step) else closed_from(problem, answer, step)
+    return answer if answer.within(gap, step) else close_from(problem, answer, step)
 
 
-def closed_from(problem: Problem, answer: Answer, step: float) -> Answer:
+def close_from(problem: Problem, answer: Answer, step: float) -> Answer:
     """The answer with its gap closed exactly, as far as the core allows."""
     closed = close_gap(problem, answer, step)
     return Answer(closed, total(problem, closed), answer.bound, answer.prices)

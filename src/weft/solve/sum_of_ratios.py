@@ -100,7 +100,7 @@ def _bounds(problem: Inner) -> tuple[Floats, Floats]:
     servers = problem.room(least[:, None])[:, 0]
     fits = (servers >= 1.0 - TINY) & (least <= problem.most)
     _, _, w_over_p, over_p = problem.ratios.T
-    most = _capped(problem, problem.caps - problem.server, problem.worker)
+    most = _cap(problem, problem.caps - problem.server, problem.worker)
     low = (w_over_p * least + over_p) / np.where(fits, np.maximum(servers, 1.0), np.nan)
     return low, np.where(fits, w_over_p * np.minimum(most, problem.most) + over_p, np.nan)
 
@@ -116,7 +116,7 @@ def _most_workers(problem: Inner, theta: Floats) -> Floats:
         each = np.where(theta > 0.0, b[:, None] / theta, 0.0)
         base = np.where(theta > 0.0, c[:, None] / theta, 0.0)
         most = np.minimum(
-            _capped(problem, problem.caps - problem.server, problem.worker)[:, None],
+            _cap(problem, problem.caps - problem.server, problem.worker)[:, None],
             problem.most[:, None],
         )
         by_servers = (problem.servers[:, None] - base) / each
@@ -130,7 +130,7 @@ def _most_workers(problem: Inner, theta: Floats) -> Floats:
     return np.where(infeasible, np.nan, np.maximum(most, 1.0))
 
 
-def _capped(problem: Inner, left: Floats, each: Floats) -> Floats:
+def _cap(problem: Inner, left: Floats, each: Floats) -> Floats:
     """Most workers by what is left of every resource; nothing where one is overdrawn."""
     fits = np.full(left.shape, np.inf)
     np.divide(left, each, out=fits, where=each > 0.0)

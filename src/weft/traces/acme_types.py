@@ -10,9 +10,9 @@ from functools import partial
 
 import numpy as np
 
-from weft.traces.arrivals import heads, stretched
+from weft.traces.arrivals import heads, stretch
 from weft.traces.draft import demand
-from weft.traces.drawing import Drawn, Recipe, Want, named
+from weft.traces.drawing import Drawn, Recipe, Want, number_names
 from weft.traces.durations import quantile
 from weft.traces.params import Family, Floats, JobType, family, job_types
 from weft.traces.users import draw_users
@@ -45,11 +45,11 @@ def draw(want: Want, cluster: str) -> Drawn:
     ]
     users = draw_users(want.jobs, source.users, source.user_sigma, people)
     return Drawn(
-        when=stretched(np.concatenate(when), span),
+        when=stretch(np.concatenate(when), span),
         lengths=lengths,
         demands=[demand(g) for g in gpus.tolist()],
         states=[s for t, n in parts for s in _states(t, n, source, states)],
-        users=named("u", users),
+        users=number_names("u", users),
         models=[t.name for t, n in parts for _ in range(n)],
     )
 
@@ -62,15 +62,15 @@ def draw_gpus(kind: JobType, count: int, limit: int, rng: np.random.Generator) -
     low, first, median, third, high = kind.gpu_box
     sigma = np.log(third / first) / 1.349
     raw = median * np.exp(sigma * rng.standard_normal(count))
-    gpus = np.clip(rounded(raw), low, high)
+    gpus = np.clip(round_sizes(raw), low, high)
     if kind.name == "pretrain":
-        far = rounded(rng.uniform(high, max(high, BEYOND_UP_TO), count))
+        far = round_sizes(rng.uniform(high, max(high, BEYOND_UP_TO), count))
         gpus = np.where(rng.random(count) < BEYOND, far, gpus)
     most = limit // 8 * 8 if limit >= 8 else 2 ** int(np.log2(limit))
     return np.minimum(gpus, float(most))
 
 
-def rounded(gpus: Floats) -> Floats:
+def round_sizes(gpus: Floats) -> Floats:
     """The nearest size that users ask for."""
     small = 2.0 ** np.clip(np.round(np.log2(gpus)), 0, 3)
     return np.where(gpus < 8, small, np.maximum(8.0, np.round(gpus / 8) * 8))

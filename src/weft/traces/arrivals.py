@@ -37,7 +37,7 @@ def times(arrival: Arrival, burst_of: Ints, span: float, rng: np.random.Generato
     first = np.flatnonzero(np.diff(burst_of, prepend=-1))
     total = np.cumsum(gaps)
     when = first_of[burst_of] + total - total[first][burst_of]
-    return stretched(when, span)
+    return stretch(when, span)
 
 
 def heads(arrival: Arrival, count: int, span: float, rng: np.random.Generator) -> Floats:
@@ -51,7 +51,7 @@ def heads(arrival: Arrival, count: int, span: float, rng: np.random.Generator) -
     return placed
 
 
-def stretched(when: Floats, span: float) -> Floats:
+def stretch(when: Floats, span: float) -> Floats:
     """`when` moved and scaled a little so that it starts at 0 and ends at `span`."""
     start, end = when.min(), when.max()
     if end <= start:
@@ -76,4 +76,4 @@ def hourly(arrival: Arrival, hours: int, rng: np.random.Generator) -> Floats:
 
 def poisson(jobs: int, span: float, rng: np.random.Generator) -> Floats:
     """Times with independent exponential gaps; the first is 0 and the last is `span`."""
-    return stretched(np.cumsum(rng.standard_exponential(jobs)), span)
+    return stretch(np.cumsum(rng.standard_exponential(jobs)), span)

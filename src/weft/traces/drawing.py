@@ -109,16 +109,16 @@ def assemble(name: str, drawn: Drawn) -> tuple[tuple[Job, Truth], ...]:
     columns = zip(
         when,
         lengths,
-        _ordered(drawn.demands, rows, Demand()),
-        _ordered(drawn.states, rows, "completed"),
-        _ordered(drawn.users, rows, ""),
-        _ordered(drawn.tenants, rows, ""),
-        _ordered(drawn.models, rows, ""),
-        _ordered(drawn.batches, rows, None),
-        _ordered(drawn.priorities, rows, 0.0),
-        _ordered(drawn.tiers, rows, Tier.GUARANTEED),
-        _ordered(drawn.hints, rows, {}),
-        _ordered(drawn.curves, rows, None),
+        _order(drawn.demands, rows, Demand()),
+        _order(drawn.states, rows, "completed"),
+        _order(drawn.users, rows, ""),
+        _order(drawn.tenants, rows, ""),
+        _order(drawn.models, rows, ""),
+        _order(drawn.batches, rows, None),
+        _order(drawn.priorities, rows, 0.0),
+        _order(drawn.tiers, rows, Tier.GUARANTEED),
+        _order(drawn.hints, rows, {}),
+        _order(drawn.curves, rows, None),
         strict=True,
     )
     return tuple(
@@ -154,12 +154,12 @@ def assemble(name: str, drawn: Drawn) -> tuple[tuple[Job, Truth], ...]:
     )
 
 
-def named(prefix: str, numbers: Ints) -> list[str]:
+def number_names(prefix: str, numbers: Ints) -> list[str]:
     """Numbers as names such as `u007`, each made once."""
     plain = numbers.tolist()
     known = {n: f"{prefix}{n:03d}" for n in set(plain)}
     return [known[n] for n in plain]
 
 
-def _ordered(column: Sequence[T], rows: list[int], default: T) -> list[T]:
+def _order(column: Sequence[T], rows: list[int], default: T) -> list[T]:
     return [column[row] for row in rows] if len(column) else [default] * len(rows)

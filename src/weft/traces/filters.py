@@ -21,21 +21,21 @@ Reason = Callable[[Job, Truth], str]
 def finish(name: str, draft: Draft, options: Options) -> Trace:
     """Drop what the options exclude, sort, change what they ask for, and report it all."""
     dropped = Counter(draft.dropped)
-    pairs = _kept(draft.pairs, options, dropped)
+    pairs = _keep(draft.pairs, options, dropped)
     if not pairs:
         raise _nothing_left(name, draft, dropped)
     pairs.sort(key=lambda pair: pair[0].submitted)
-    pairs = _sampled(pairs, options, dropped)
+    pairs = _sample(pairs, options, dropped)
     warnings = [*draft.warnings, *_missed(draft)]
-    pairs = _distinct(_changed(pairs, options), warnings)
+    pairs = _distinct(_change(pairs, options), warnings)
     report = LoadReport(
         rows=draft.rows, kept=len(pairs), dropped=dict(dropped), warnings=tuple(warnings)
     )
-    cluster = draft.cluster or sized(pairs)
+    cluster = draft.cluster or resize_jobs(pairs)
     return Trace(name, tuple(pairs), cluster, draft.origin, report, draft.detail)
 
 
-def sized(pairs: list[Pair], load: float = 0.8, node: int = 8) -> str:
+def resize_jobs(pairs: list[Pair], load: float = 0.8, node: int = 8) -> str:
     """A cluster of equal nodes on which `pairs` offer about `load`, and the largest job fits."""
     work = sum(t.length * j.demand.gpus * j.demand.share for j, t in pairs if t.length < inf)
     span = pairs[-1][0].submitted - pairs[0][0].submitted
@@ -44,7 +44,7 @@ def sized(pairs: list[Pair], load: float = 0.8, node: int = 8) -> str:
     return f"{max(1, ceil(max(min(wanted, 100_000), largest) / node))}x{node}:v100"
 
 
-def _kept(pairs: list[Pair], options: Options, dropped: Counter[str]) -> list[Pair]:
+def _keep(pairs: list[Pair], options: Options, dropped: Counter[str]) -> list[Pair]:
     reasons = _reasons(options)
     kept: list[Pair] = []
     for pair in pairs:
@@ -77,7 +77,7 @@ def _reasons(options: Options) -> list[Reason]:
         start, end = options.window
         reasons.append(lambda job, _: "" if start <= job.submitted < end else "outside window")
     if options.min_duration > 0 or options.max_duration < inf:
-        reasons.append(_bounded(options.min_duration, options.max_duration))
+        reasons.append(_bound(options.min_duration, options.max_duration))
     return reasons
 
 
@@ -87,7 +87,7 @@ def _unusable(job: Job, truth: Truth) -> str:
     return "no start or end" if isnan(truth.length + job.submitted) else "non-positive duration"
 
 
-def _bounded(shortest: float, longest: float) -> Reason:
+def _bound(shortest: float, longest: float) -> Reason:
     def reason(_: Job, truth: Truth) -> str:
         if truth.length < shortest:
             return "shorter than min_duration"
@@ -96,7 +96,7 @@ def _bounded(shortest: float, longest: float) -> Reason:
     return reason
 
 
-def _sampled(pairs: list[Pair], options: Options, dropped: Counter[str]) -> list[Pair]:
+def _sample(pairs: list[Pair], options: Options, dropped: Counter[str]) -> list[Pair]:
     if options.sample is None or options.sample >= len(pairs):
         return pairs
     rng = np.random.Generator(np.random.PCG64(options.seed))
@@ -105,18 +105,18 @@ def _sampled(pairs: list[Pair], options: Options, dropped: Counter[str]) -> list
     return [pairs[i] for i in chosen]
 
 
-def _changed(pairs: list[Pair], options: Options) -> list[Pair]:
+def _change(pairs: list[Pair], options: Options) -> list[Pair]:
     start = pairs[0][0].submitted
     base = 0.0 if options.rebase else start
     if options.rebase or options.scale_arrivals != 1.0:
         x = options.scale_arrivals
         pairs = [(replace(j, submitted=base + (j.submitted - start) / x), t) for j, t in pairs]
     if options.scale_duration != 1.0 or options.clip_duration < inf:
-        pairs = [(job, _resized(truth, options)) for job, truth in pairs]
+        pairs = [(job, _resize(truth, options)) for job, truth in pairs]
     return pairs
 
 
-def _resized(truth: Truth, options: Options) -> Truth:
+def _resize(truth: Truth, options: Options) -> Truth:
     clipped = truth.length > options.clip_duration
     length = min(truth.length, options.clip_duration) * options.scale_duration
     points = tuple(p * options.scale_duration for p in truth.failures if p <= options.clip_duration)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from weft.core.errors import InvalidConfig
-from weft.traces.arrivals import Ints, heads, poisson, stretched
+from weft.traces.arrivals import Ints, heads, poisson, stretch
 from weft.traces.draft import demand
 from weft.traces.drawing import Drawn, Recipe, Want
 from weft.traces.gavel import GAVEL_CLUSTER, MODES, batch_of
@@ -90,7 +90,7 @@ def draw_pollux(want: Want) -> Drawn:
     calm = replace(family("philly").arrival, hours=hours, noise=0.0, burst=0.0)
     span = want.span(work)
     return Drawn(
-        when=stretched(heads(calm, want.jobs, span, arrivals), span),
+        when=stretch(heads(calm, want.jobs, span, arrivals), span),
         lengths=lengths,
         demands=[elastic(gpus) for gpus, _ in tuned],
         models=models,

@@ -44,7 +44,7 @@ def load_log(files: Sequence[Member], options: Options) -> Draft:
         elif options.attempts == "split":
             draft.pairs += _split(entry, submitted, origin, path)
         else:
-            draft.pairs.append(_joined(entry, submitted - origin, options.attempts, path))
+            draft.pairs.append(_join(entry, submitted - origin, options.attempts, path))
     return draft
 
 
@@ -91,7 +91,7 @@ def _entries(file: Member) -> list[dict[str, Any]]:
     return entries
 
 
-def _joined(entry: Mapping[str, Any], submitted: float, policy: str, path: str) -> Pair:
+def _join(entry: Mapping[str, Any], submitted: float, policy: str, path: str) -> Pair:
     runs = [_run(attempt, path) for attempt in entry["attempts"]]
     open_end = runs[-1][0] == runs[-1][0] and runs[-1][1] != runs[-1][1]
     state = "running" if open_end else STATES.get(entry.get("status", ""), "unknown")

@@ -133,14 +133,14 @@ def _unpack(path: Path) -> Iterator[Member]:
     with reading(str(path)), path.open("rb") as raw:
         start = raw.read(4)
     if start == ZIP:
-        yield from _zipped(path)
+        yield from _open_zip(path)
     elif _is_tar(path):
-        yield from _tarred(path)
+        yield from _open_tar(path)
     else:
         yield Member(str(path), lambda: path.open("rb"))
 
 
-def _zipped(path: Path) -> Iterator[Member]:
+def _open_zip(path: Path) -> Iterator[Member]:
     with reading(str(path)), zipfile.ZipFile(path) as archive:
         names = sorted(i.filename for i in archive.infolist() if not i.is_dir())
     for name in names:
@@ -152,7 +152,7 @@ def _from_zip(path: Path, name: str) -> IO[bytes]:
         return io.BytesIO(archive.read(name))
 
 
-def _tarred(path: Path) -> Iterator[Member]:
+def _open_tar(path: Path) -> Iterator[Member]:
     # A compressed tar can only be read from the front, so the heads are taken in one pass.
     with reading(str(path)), tarfile.open(path) as archive:
         for info in archive:

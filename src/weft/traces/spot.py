@@ -33,7 +33,7 @@ def draw(want: Want) -> Drawn:
     spots = max(1, want.jobs - len(slots))
     spot = draw_family(Want(want.seed, spots, rest, want.gpus, min(want.limit, 32)), key="philly")
     span = max(float(spot.when.max()), 1.0)
-    services = [s for slot in slots for s in _renewed(slot, span, serving)]
+    services = [s for slot in slots for s in _renew(slot, span, serving)]
     capacity = _capacity(want)
     kinds = _spot_kinds(spots, capacity, kinding)
     first = poisson(max(len(slots), 2), min(span, 3600.0), placing)
@@ -87,7 +87,7 @@ def _slots(want: Want, rng: np.random.Generator) -> list[Demand]:
     return slots
 
 
-def _renewed(
+def _renew(
     slot: Demand, span: float, rng: np.random.Generator
 ) -> list[tuple[Demand, float, float]]:
     """Services one after another on the same devices, until the trace ends."""

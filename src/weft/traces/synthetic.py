@@ -15,7 +15,7 @@ import numpy.typing as npt
 from weft.core.errors import InvalidConfig
 from weft.traces.arrivals import Ints, bursts, times
 from weft.traces.draft import demand
-from weft.traces.drawing import Drawn, Recipe, Want, named
+from weft.traces.drawing import Drawn, Recipe, Want, number_names
 from weft.traces.durations import Lengths
 from weft.traces.params import Family, Floats, family
 from weft.traces.users import PHILLY_TENANTS, VENUS_TENANTS, draw_users, tenants_of
@@ -53,9 +53,9 @@ def people_of(
     """User and tenant of each job: one user a burst, one tenant a user."""
     user = draw_users(int(burst_of[-1]) + 1, source.users, source.user_sigma, rng)[burst_of]
     if not tenants:
-        return named("u", user), []
+        return number_names("u", user), []
     home = tenants_of(source.users, tenants, rng)[user]
-    return named("u", user), named("t", home)
+    return number_names("u", user), number_names("t", home)
 
 
 def draw_sizes(

@@ -65,7 +65,7 @@ class _Reader:
 
     def pair(self, row: list[str]) -> Pair | None:
         """The job of a row, or None when it is not in the subset asked for."""
-        if self.set >= 0 and not self._chosen(row):
+        if self.set >= 0 and not self._choose(row):
             return None
         for column in self.rare:
             if row[column]:
@@ -81,7 +81,7 @@ class _Reader:
         )
         return job, self._truth(row, "")
 
-    def _chosen(self, row: list[str]) -> bool:
+    def _choose(self, row: list[str]) -> bool:
         self.sets.add(row[self.set])
         if self.subset and row[self.set] != self.subset:
             self.skipped += 1

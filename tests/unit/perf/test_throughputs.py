@@ -11,7 +11,7 @@ import pytest
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Config, Demand, Job, JobId, NodeId, Sharing, Slice
 from weft.core.trace import Trace, Truth
-from weft.perf.throughputs import ThroughputBeliefs, published, read_throughputs
+from weft.perf.throughputs import ThroughputBeliefs, load_published, read_throughputs
 from weft.testing import view_of
 
 BIG = "LM (batch size 5)"
@@ -82,7 +82,7 @@ def test_jobs_may_say_where_they_fit(tmp_path: Path) -> None:
     assert [job.demand.kinds for job, _ in told] == [(), ("v100",)]
     assert table.covers(trace, ("v100", "k80"))
     assert not table.covers(trace, ("v100", "h200"))
-    assert not published().covers(Trace("x", ((Job(JobId("x")), Truth(1.0)),)), ("v100",))
+    assert not load_published().covers(Trace("x", ((Job(JobId("x")), Truth(1.0)),)), ("v100",))
 
 
 def test_blind_to_kinds_the_mean_is_believed(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_blind_to_kinds_the_mean_is_believed(tmp_path: Path) -> None:
 
 
 def test_the_published_tables_are_shipped() -> None:
-    simulation, physical = published(), published("physical")
+    simulation, physical = load_published(), load_published("physical")
 
     assert simulation.rate("Recommendation (batch size 512)", 1, "v100") == 23.3176
     assert physical.rate("Recommendation (batch size 512)", 1, "v100") == pytest.approx(253.6, 1e-3)
@@ -110,17 +110,17 @@ def test_the_shipped_tables_are_those_of_the_authors(data: Path, table: str) -> 
 
     official = read_throughputs(data / "gavel" / f"{name}_throughputs.json")
 
-    for kind, rates in published(table).alone.items():
+    for kind, rates in load_published(table).alone.items():
         assert rates == pytest.approx(official.alone[kind], rel=1e-5)
 
 
 def test_unknown_job_types_and_kinds_are_named() -> None:
     with pytest.raises(InvalidConfig, match=r"no throughputs of job type 'A3D'.*'A3C'\?"):
-        published().rate("A3D", 1, "v100")
+        load_published().rate("A3D", 1, "v100")
     with pytest.raises(InvalidConfig, match="no throughputs on GPU kind 'h200'"):
-        published().rate("A3C", 1, "h200")
+        load_published().rate("A3C", 1, "h200")
     with pytest.raises(InvalidConfig, match="no table 'real'"):
-        published("real")
+        load_published("real")
 
 
 @pytest.mark.parametrize(

@@ -25,12 +25,12 @@ from weft.perf.sharing.batching import batching_of, untuned
 from weft.perf.sharing.colocation import Colocated, Host, insensitive
 from weft.perf.sharing.device_models import MeasuredPairs, Unordered, profile_of, unordered
 from weft.perf.sharing.host import TABLES, ByModel
+from weft.perf.sharing.host import load_shipped as shipped_sensitivities
 from weft.perf.sharing.host import read_tables as read_sensitivities
-from weft.perf.sharing.host import shipped as shipped_sensitivities
 from weft.perf.throughputs import (
     ThroughputBeliefs,
     Throughputs,
-    published,
+    load_published,
     read_throughputs,
 )
 from weft.perf.training.layered import Layered
@@ -128,7 +128,7 @@ def _known(setup: Setup, trace: Trace, cluster: Cluster, about: About) -> World:
         return _adaptive(setup, _tables(setup.profiles, names, cluster.kinds), trace, about)
     if names <= shipped_models().keys() and _covered(names, cluster):
         return _adaptive(setup, shipped_models(), trace, about)
-    table = replace(published(), restart_cost=setup.restart_cost)
+    table = replace(load_published(), restart_cost=setup.restart_cost)
     if table.covers(trace, cluster.kinds):
         return _by_throughput(table, trace, cluster)
     return World(trace, Replay(setup.restart_cost), LinearBeliefs())

@@ -163,7 +163,7 @@ class FittedBeliefs:
     def _evaluate(
         self, stale: list[tuple[int, Job, Belief]], configs: tuple[Config, ...], found: Floats
     ) -> None:
-        sheet, kinds = Sheet(), _grouped(configs)
+        sheet, kinds = Sheet(), _group(configs)
         for row, job, belief in stale:
             found[row] = 0.0
             init, largest, fixed = self._facts.batches(job, belief.batch)
@@ -204,5 +204,5 @@ class FittedBeliefs:
 
 
 @lru_cache(maxsize=16)
-def _grouped(configs: tuple[Config, ...]) -> dict[str, Sizes]:
+def _group(configs: tuple[Config, ...]) -> dict[str, Sizes]:
     return by_kind(configs)

@@ -123,12 +123,10 @@ class Problem:
                 share = b / (first + rest)
                 slope[regime], slope[regime + 1] = share * first, share * rest
             by_step.append(slope)
-        return _summed(known, (off_grad, off_step), (by_grad, by_step))
+        return _sum(known, (off_grad, off_step), (by_grad, by_step))
 
 
-def _summed(
-    p: list[float], off: tuple[list[float], ...], slopes: tuple[list[list[float]], ...]
-) -> At:
+def _sum(p: list[float], off: tuple[list[float], ...], slopes: tuple[list[list[float]], ...]) -> At:
     """Errors of gradient and step times, a light pull of gamma to 1 and of slopes to 0."""
     over, apart, together = p[6] - 1.0, p[3] / p[2], p[5] / p[4]
     loss = GAMMA_PULL * over * over + SLOPE_PULL * (apart * apart + together * together)
@@ -156,7 +154,7 @@ def minimise(problem: Problem, start: Floats, free: Bools) -> Floats:
         curve = now.curve[square]
         diagonal = np.einsum("ii->i", curve)
         diagonal += damping * (diagonal + 1e-9)
-        trial = _moved(p, which, np.asarray(np.linalg.solve(curve, -now.pull[which])))
+        trial = _move(p, which, np.asarray(np.linalg.solve(curve, -now.pull[which])))
         after = problem.at(trial)
         if after.loss < now.loss:
             done = now.loss - after.loss < 3e-4 * now.loss
@@ -171,7 +169,7 @@ def minimise(problem: Problem, start: Floats, free: Bools) -> Floats:
     return p
 
 
-def _moved(p: Floats, which: NDArray[np.intp], step: Floats) -> Floats:
+def _move(p: Floats, which: NDArray[np.intp], step: Floats) -> Floats:
     whole = np.zeros(7)
     whole[which] = np.minimum(np.maximum(step, -3.0), 3.0)
     moved = np.maximum(p * np.exp(whole), TINY)

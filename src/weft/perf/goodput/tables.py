@@ -74,16 +74,16 @@ class KindTable:
         """Seconds of a step and of its synchronisation."""
         if self.unit > 1:
             return self._pipelined(placement)
-        return self._looked_up(placement, local)
+        return self._look_up(placement, local)
 
     def _pipelined(self, placement: Sequence[int]) -> tuple[float, float]:
         """GPipe: the forward pass of a stage, three times over micro-batches and the ramp."""
-        forward, sync = self._looked_up(placement, 1.0)
+        forward, sync = self._look_up(placement, 1.0)
         compute = 3.0 * (self.unit - 1 + MICRO_BATCHES) * forward
         sync = sync if sum(placement) > self.unit else 0.0
         return compute + sync, sync
 
-    def _looked_up(self, placement: Sequence[int], local: float) -> tuple[float, float]:
+    def _look_up(self, placement: Sequence[int], local: float) -> tuple[float, float]:
         curve = self.placements.get(_key(placement))
         if curve is None:
             curve = self.shapes.get((len(placement), sum(placement)))
@@ -174,7 +174,7 @@ def read_tables(
         ) from error
     wanted = set(models) & set(facts) or set(facts)
     found = {
-        p.name: _checked(p, facts[p.name], kinds or MACHINES, facts_file)
+        p.name: _check(p, facts[p.name], kinds or MACHINES, facts_file)
         for p in sorted(folder.iterdir())
         if p.name in wanted
     }
@@ -183,7 +183,7 @@ def read_tables(
     return found
 
 
-def _checked(
+def _check(
     folder: Path, facts: Mapping[str, Any], kinds: Collection[str], facts_file: Path
 ) -> ModelTable:
     try:

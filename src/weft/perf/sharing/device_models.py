@@ -12,7 +12,7 @@ from weft.core.ports import Resident
 from weft.core.profile import Profile
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import hinted
-from weft.perf.sharing.interference import TIMESLICING, Features, shipped
+from weft.perf.sharing.interference import TIMESLICING, Features, load_shipped
 from weft.perf.sharing.measured_pairs import read_measured, shipped_pairs
 from weft.perf.sharing.pair_table import Pairs
 from weft.perf.throughputs import Throughputs
@@ -36,7 +36,7 @@ class Unordered:
                 known = None if table is None else table.known(one.tag, other.tag)
                 if known is not None:
                     return known
-        rates = shipped().rates([_features(profile) for profile in group], self.discipline)
+        rates = load_shipped().rates([_features(profile) for profile in group], self.discipline)
         return [float(rate) for rate in rates]
 
 
@@ -51,16 +51,16 @@ def profile_of(job: Job) -> Profile:
     if known is not None:
         return known
     batch = job.hints.get("batch")
-    name = shipped().nearest(job.model, None if batch is None else int(batch))
+    name = load_shipped().nearest(job.model, None if batch is None else int(batch))
     if name is None:
         return Profile(tag=job.model)
-    measured = shipped().known[name]
+    measured = load_shipped().known[name]
     busy = 1.0 if measured.busy is None else measured.busy
     return Profile(measured.step_s, (), measured.mem_gb, busy, measured.bandwidth, name)
 
 
 def _features(profile: Profile) -> Features:
-    measured = shipped().known.get(profile.tag)
+    measured = load_shipped().known.get(profile.tag)
     if measured is not None:
         return measured
     return Features(

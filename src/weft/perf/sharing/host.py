@@ -96,7 +96,7 @@ def epoch(
 
 
 @cache
-def shipped() -> Mapping[str, Sensitivity]:
+def load_shipped() -> Mapping[str, Sensitivity]:
     """The tables of the fitted laws, by model; 1 at 3 cores and 62.5 GB for each GPU."""
     text = files("weft.perf").joinpath("data/host.json").read_text(encoding="utf-8")
     laws = {name: Law(**entry["law"]) for name, entry in json.loads(text).items()}

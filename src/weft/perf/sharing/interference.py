@@ -30,9 +30,9 @@ __all__ = [
     "Law",
     "dump",
     "fits_memory",
+    "load_shipped",
     "parse",
     "rates",
-    "shipped",
 ]
 
 TIMESLICING, MPS = "timeslicing", "mps"
@@ -89,7 +89,7 @@ class Interference:
 
 def rates(group: Sequence[Features], discipline: str) -> Floats:
     """The rate of each member over its rate alone, by the model that ships with the package."""
-    return shipped().rates(group, discipline)
+    return load_shipped().rates(group, discipline)
 
 
 def fits_memory(group: Sequence[Features], gpu_mem_gb: float) -> bool:
@@ -114,7 +114,7 @@ def _own(law: Law, group: tuple[Features, ...], at: int) -> float:
 
 
 @cache
-def shipped() -> Interference:
+def load_shipped() -> Interference:
     """The model fitted to measurements on an H200; `errors` states how well."""
     return parse(files("weft.perf").joinpath("data/interference.json").read_text())
 

@@ -17,12 +17,12 @@ from weft.formulas.tasks import Tasks, tasks_of
 from weft.perf.training.layers import Network, apart, even, network_of, ratio_form, speed
 from weft.perf.training.loss import LEAST_POINTS, epochs_left
 from weft.perf.training.loss_laws import Linear, Sublinear, fit_law
-from weft.perf.training.reported_loss import Loss, Smoothed, followed
+from weft.perf.training.reported_loss import Loss, Smoothed, follow_loss
 from weft.perf.training.servers import (
     Asynchronous,
     Point,
     Synchronous,
-    averaged,
+    average,
     fit_asynchronous,
     fit_synchronous,
 )
@@ -96,7 +96,7 @@ class Learner:
             return
         loss: Loss | None
         if report.iteration is not None:
-            loss = followed(report)
+            loss = follow_loss(report)
         else:
             loss = self._smoothed.setdefault(job.id, Smoothed()).take(report)
         if loss is not None:
@@ -214,7 +214,7 @@ class Learner:
         sizes = {(1, 1), (2, 1), (1, 2), (2, 2), (most, most)}
         while len(sizes) < min(PROBES, most * most):
             sizes.add((int(rng.integers(1, most + 1)), int(rng.integers(1, most + 1))))
-        points = averaged(
+        points = average(
             Point(p, w, speed(network, tasks, even(w, p, self._node_gpus))) for p, w in sizes
         )
         if tasks.sync:

@@ -43,13 +43,13 @@ class LossCurve(NamedTuple):
 
 def epochs_left(losses: Sequence[float], drop: float = 0.05, over: int = 10) -> float:
     """Epochs until the loss hardly falls any more; `losses` has one value an epoch done."""
-    curve = fit_loss(normalised(losses))
+    curve = fit_loss(normalise(losses))
     if curve is None:
         return UNKNOWN
     return float(max(curve.converged(drop, over) - len(losses), 0))
 
 
-def normalised(losses: Sequence[float]) -> Floats:
+def normalise(losses: Sequence[float]) -> Floats:
     """Losses as parts of the largest, outliers replaced by the mean of their neighbours.
 
     An outlier is above the median of the values before it or below that of the values after it,

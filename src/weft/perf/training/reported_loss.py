@@ -26,7 +26,7 @@ class Loss(NamedTuple):
     gpu_s: float | None
 
 
-def followed(report: Report) -> Loss | None:
+def follow_loss(report: Report) -> Loss | None:
     """The loss of a job that follows it itself; None where it reports none."""
     if report.iteration is None or report.loss is None:
         return None

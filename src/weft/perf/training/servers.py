@@ -82,7 +82,7 @@ def fit_asynchronous(points: Iterable[Point]) -> Asynchronous:
     return Asynchronous(*_fit((np.ones_like(w), w / p, w, p), w / speed))
 
 
-def averaged(points: Iterable[Point]) -> list[Point]:
+def average(points: Iterable[Point]) -> list[Point]:
     """One point a configuration: the mean of what was measured there."""
     seen: dict[tuple[int, int], list[float]] = {}
     for p, w, speed in points:
@@ -119,7 +119,7 @@ def _settle(a: Floats, b: Floats, x: Floats, free: Any) -> tuple[Floats, Any]:
 
 
 def _columns(points: Iterable[Point], least: int) -> tuple[Floats, Floats, Floats]:
-    found = averaged(points)
+    found = average(points)
     if len(found) < least:
         raise InvalidConfig(
             f"{len(found)} measured speeds do not settle a law of {least} coefficients",

@@ -70,13 +70,13 @@ def evenly(tasks: Tasks, workers: int, servers: int, room: Room, kind: str) -> A
     order = nodes[np.argsort(-room.left[nodes, 1], kind="stable")]
     left = room.left[order]
     for count in range(1, min(workers, len(order)) + 1):
-        dealt = _dealt(workers, servers, count)
-        if (_taken(tasks, dealt) <= left[:count] + 1e-6).all():
+        dealt = _deal(workers, servers, count)
+        if (_take(tasks, dealt) <= left[:count] + 1e-6).all():
             return _allocation(tasks, dealt, order[:count].tolist(), room.free)
     return None
 
 
-def shrunk(tasks: Tasks, workers: int, servers: int, room: Room, kind: str) -> Allocation | None:
+def shrink(tasks: Tasks, workers: int, servers: int, room: Room, kind: str) -> Allocation | None:
     """All that fits of a job that does not fit whole: servers and workers by turns.
 
     Node by node, the least used first; None if not one of each fits.
@@ -104,13 +104,13 @@ def shrunk(tasks: Tasks, workers: int, servers: int, room: Room, kind: str) -> A
     return _allocation(tasks, dealt, [node for node, _, _ in placed], room.free)
 
 
-def _dealt(workers: int, servers: int, nodes: int) -> Floats:
+def _deal(workers: int, servers: int, nodes: int) -> Floats:
     return np.array(
         [(len(range(i, workers, nodes)), len(range(i, servers, nodes))) for i in range(nodes)]
     )
 
 
-def _taken(tasks: Tasks, dealt: Floats) -> Floats:
+def _take(tasks: Tasks, dealt: Floats) -> Floats:
     return np.asarray(
         dealt[:, :1] * tasks.worker.vector[None, :] + dealt[:, 1:] * tasks.server.vector[None, :]
     )

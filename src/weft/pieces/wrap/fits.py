@@ -15,12 +15,12 @@ def fits(view: View, plan: Plan) -> bool:
     """
     mark = view.free.mark()
     try:
-        return carried_out(view, plan)
+        return carry_out(view, plan)
     finally:
         view.free.rollback(mark)
 
 
-def carried_out(view: View, plan: Plan) -> bool:
+def carry_out(view: View, plan: Plan) -> bool:
     """Change the view's ledger as the plan says; False where that cannot be done."""
     for job in plan.changes:
         if (was := view.holds(job)) is not None:

@@ -18,7 +18,7 @@ from weft.core.policy import Policy
 from weft.core.table import Bools, Column
 from weft.core.view import View
 from weft.pieces.wrap.among import decide_among
-from weft.pieces.wrap.fits import carried_out
+from weft.pieces.wrap.fits import carry_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Priority:
         view.free.rollback(mark)
         if not _starts(view, plan).any():
             return None
-        return _giving_way(view, plan, held)
+        return _give_way(view, plan, held)
 
     def _rest(self, view: View, plan: Plan) -> Plan:
         """What is left offered to everybody else, beside all that runs and was decided."""
@@ -74,7 +74,7 @@ class Priority:
         for job in plan.changes:
             beside[view.table.row(job)] = True
         try:
-            if not carried_out(view, plan):
+            if not carry_out(view, plan):
                 return plan
             more = decide_among(self, replace(view.without(beside), memory=None))
         finally:
@@ -94,13 +94,13 @@ def _starts(view: View, plan: Plan) -> Bools:
     return started
 
 
-def _giving_way(view: View, plan: Plan, held: dict[JobId, Allocation]) -> Plan | None:
+def _give_way(view: View, plan: Plan, held: dict[JobId, Allocation]) -> Plan | None:
     """The plan with a stop for every filler in whose place it starts somebody."""
     mark = view.free.mark()
     changes = dict(plan.changes)
     for on in held.values():
         view.free.give(on)
-    possible = carried_out(view, plan)
+    possible = carry_out(view, plan)
     for job, on in held.items():
         if view.free.fits(on):
             view.free.take(on)

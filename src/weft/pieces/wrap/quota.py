@@ -21,7 +21,7 @@ from weft.core.policy import Policy
 from weft.core.table import Bools, Column
 from weft.core.view import View
 from weft.pieces.wrap.among import decide_among
-from weft.pieces.wrap.fits import carried_out
+from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.rules import ANY, Rules, fill, read_rules
 
 TRIES = 6
@@ -102,7 +102,7 @@ class Quota:
         shape, plan = self._within(view, rules, targets, known.inner)
         if any(map(_is_share, shape.reasons.values())):
             plan = self._leftovers(view, rules, plan, known.inner)
-        return _told(view, plan, shape, known)
+        return _add_reasons(view, plan, shape, known)
 
     def _leftovers(self, view: View, rules: Rules, plan: Plan, memory: object) -> Plan:
         """With what nobody below their share can use given to the others.
@@ -114,7 +114,7 @@ class Quota:
         for job in plan.changes:
             beside[view.table.row(job)] = True
         try:
-            if not carried_out(view, plan):
+            if not carry_out(view, plan):
                 return plan
             _, more = self._within(view, rules, {}, memory, Shape(beside), plan)
         finally:
@@ -305,7 +305,7 @@ def _freeze(view: View, tenants: set[str], shape: Shape) -> None:
             shape.hidden[row] = True
 
 
-def _told(view: View, plan: Plan, shape: Shape, known: Memory) -> Plan:
+def _add_reasons(view: View, plan: Plan, shape: Shape, known: Memory) -> Plan:
     """The plan with reasons for jobs that were not given before; logs stay small."""
     hidden = {
         job: why

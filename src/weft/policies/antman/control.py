@@ -24,7 +24,7 @@ def next_share(share: float, slowdown: float) -> float:
     return min(share + STEP, 1.0) if slowdown <= LOW else share
 
 
-def turned(dial: Dial, slowdown: float, now: float) -> Dial:
+def turn_dial(dial: Dial, slowdown: float, now: float) -> Dial:
     """The dial of the next epoch.
 
     It stays below a share that was found too much, as long as the same jobs are above: a loop
@@ -39,7 +39,7 @@ def turned(dial: Dial, slowdown: float, now: float) -> Dial:
     return replace(dial, share=share, most=most, since=now)
 
 
-def met(dial: Dial | None, above: tuple[JobId, ...], now: float) -> Dial:
+def dial_under(dial: Dial | None, above: tuple[JobId, ...], now: float) -> Dial:
     """The dial of a job under these guaranteed jobs: small where they are new, open with none."""
     if dial is not None and dial.above == above:
         return dial

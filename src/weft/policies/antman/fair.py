@@ -23,7 +23,7 @@ from weft.core.table import Bools
 from weft.core.view import View
 from weft.pieces.place.gangs import acceptable, fewest_nodes
 from weft.policies.antman.artifact import Device, opportunistic
-from weft.policies.antman.control import met, turned
+from weft.policies.antman.control import dial_under, turn_dial
 from weft.policies.antman.memory import Dial, Memory
 
 
@@ -205,9 +205,9 @@ class Round:
                 continue
             devices = self._devices(on)
             above = self._above(devices)
-            dial = met(known.get(job), above, self._view.now)
+            dial = dial_under(known.get(job), above, self._view.now)
             if above and self._view.now >= dial.since + self._terms.epoch:
-                dial = turned(dial, self._slowdown(above), self._view.now)
+                dial = turn_dial(dial, self._slowdown(above), self._view.now)
             dials[job] = dial
             cap = self._cap(self._jobs[job], devices)
             to = replace(on, sharing=replace(on.sharing, share=dial.share, gpu_mem_gb=cap))

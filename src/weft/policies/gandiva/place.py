@@ -18,7 +18,7 @@ def place(book: Book, job: Job, limit: float) -> Parts | None:
     large = [node for node in nodes if node.gpus >= gpus]
     if not large:
         return _whole_nodes(book, nodes, gpus)
-    chosen = with_room(book, large, gpus) or _shrunk(book, large, gpus)
+    chosen = with_room(book, large, gpus) or _shrink(book, large, gpus)
     if chosen is None:
         alike = [n for n in large if book.affinity.get(n.id) == gpus and _may_share(book, n)]
         fits = [n for n in alike if book.load(n.id) + gpus <= limit * n.gpus]
@@ -38,7 +38,7 @@ def with_room(book: Book, nodes: list[Node], gpus: int) -> Node | None:
     return min(room, key=lambda n: book.free(n.id), default=None)
 
 
-def _shrunk(book: Book, nodes: list[Node], gpus: int) -> Node | None:
+def _shrink(book: Book, nodes: list[Node], gpus: int) -> Node | None:
     """A node whose grown jobs make room by going back to what they asked for."""
     for node in nodes:
         grown = {

@@ -32,7 +32,7 @@ from weft.policies.gandiva.moving import defragment, grow, relieve
 from weft.policies.gandiva.occupancy import Book, Memory, Turn
 from weft.policies.gandiva.packing import candidate, judge
 from weft.policies.gandiva.place import place
-from weft.policies.gandiva.slices import filled, known, next_turn
+from weft.policies.gandiva.slices import fill_slice, known, next_turn
 
 EPS = 1e-9
 
@@ -123,7 +123,7 @@ class Gandiva:
             # Those who run go first: nobody is suspended in the middle of a quantum.
             order = order if over else sorted(order, key=lambda unit: unit not in book.held)
         elif not over:
-            return filled(before, sizes, gpus)
+            return fill_slice(before, sizes, gpus)
         pinned = {unit for unit in order if book.pinned(unit)}
         return next_turn(order, sizes, gpus, pinned)
 

@@ -25,7 +25,7 @@ def next_turn(
     return Turn((*rest, *inside), tuple(inside))
 
 
-def filled(turn: Turn, sizes: Mapping[JobId, int], gpus: int) -> Turn:
+def fill_slice(turn: Turn, sizes: Mapping[JobId, int], gpus: int) -> Turn:
     """The same turn with gaps that leavers left filled by those who come next."""
     inside = [unit for unit in turn.inside if unit in sizes]
     gpus -= sum(sizes[unit] for unit in inside)

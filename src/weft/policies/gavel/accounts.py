@@ -49,7 +49,7 @@ class Book:
         return any(job in ran for job in view.held())
 
 
-def opened(jobs: Sequence[str], kinds: tuple[str, ...], credit: float) -> Book:
+def open_accounts(jobs: Sequence[str], kinds: tuple[str, ...], credit: float) -> Book:
     """An account for every job, with nothing but the credit."""
     nothing = np.zeros((len(jobs), len(kinds)))
     return Book(
@@ -63,12 +63,12 @@ def opened(jobs: Sequence[str], kinds: tuple[str, ...], credit: float) -> Book:
     )
 
 
-def brought_forward(
+def carry_forward(
     old: Book | None, view: View, problem: Problem, kinds: tuple[str, ...], credit: float
 ) -> Book:
     """The book with the round that just ended written in, without those who left."""
     jobs = [str(job.id) for job in view.table.jobs]
-    new = opened(jobs, kinds, credit)
+    new = open_accounts(jobs, kinds, credit)
     ran = dict(zip(jobs, view.ran().tolist(), strict=True))
     if old is None:
         return replace(new, ran=ran)
@@ -80,7 +80,7 @@ def brought_forward(
         same = replace(new, ran=ran, done=done, fair=fair)
         return replace(same, reset_at=old.reset_at, round_at=old.round_at)
     spent = {job: ran[job] - old.ran.get(job, 0.0) for job in jobs}
-    received, total = _received(old, spent)
+    received, total = _receive(old, spent)
     done.update(_steps(old, view, problem, spent))
     index = {unit: i for i, unit in enumerate(old.units)}
     units = new.units + tuple(u for u in old.units if len(u) > 1 and keep.issuperset(u))
@@ -135,7 +135,7 @@ def reset(
     )
 
 
-def _received(old: Book, spent: Mapping[str, float]) -> tuple[Floats, Floats]:
+def _receive(old: Book, spent: Mapping[str, float]) -> tuple[Floats, Floats]:
     """Time received by unit and by kind, a gang or a pair counted once."""
     received, total = old.received.copy(), old.total.copy()
     for i, (unit, kind) in enumerate(zip(old.units, old.on, strict=True)):

@@ -37,7 +37,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.plan import Plan
 from weft.core.table import Floats
 from weft.core.view import View
-from weft.policies.gavel.accounts import Book, brought_forward, reset
+from weft.policies.gavel.accounts import Book, carry_forward, reset
 from weft.policies.gavel.objectives import (
     OBJECTIVES,
     bisected_makespan,
@@ -47,15 +47,21 @@ from weft.policies.gavel.objectives import (
     random_fifo,
 )
 from weft.policies.gavel.problem import Problem, Solution
-from weft.policies.gavel.reading import fairness, fastest_first, problem_of, standing, units_of
+from weft.policies.gavel.reading import (
+    add_standing,
+    fairness,
+    fastest_first,
+    read_problem,
+    units_of,
+)
 from weft.policies.gavel.rounds import (
     Turn,
     all_at_once,
     by_kind,
-    chosen,
+    choose_turns,
     due_first,
-    placed,
-    priorities,
+    place_turns,
+    rank_units,
 )
 
 Objective = Literal[
@@ -132,14 +138,14 @@ class Gavel:
             view.free.give(on)
         kinds = view.cluster.kinds
         gpus = np.array(view.free.idle_by_kind(), dtype=float)
-        problem = problem_of(view, kinds, gpus, packed=self.packed)
-        book = brought_forward(old, view, problem, kinds, self.round / 2.0)
-        problem = standing(problem, book, view, timed=self.objective in TIMED)
+        problem = read_problem(view, kinds, gpus, packed=self.packed)
+        book = carry_forward(old, view, problem, kinds, self.round / 2.0)
+        problem = add_standing(problem, book, view, timed=self.objective in TIMED)
         if due := self._due(book, gpus, view.now):
-            book = self._solved(book, problem, view)
+            book = self._solve(book, problem, view)
         turns = self._turns(book, problem, view)
         if not turns and not due:
-            book = self._solved(book, problem, view)
+            book = self._solve(book, problem, view)
             turns = self._turns(book, problem, view)
         return self._plan(view, book, problem, turns)
 
@@ -154,16 +160,16 @@ class Gavel:
         wait = ARTIFACT_RESET_S if self.reset is None and self.artifact else self.reset or 0.0
         return now - book.reset_at >= wait or book.reset_at == 0.0
 
-    def _solved(self, book: Book, problem: Problem, view: View) -> Book:
+    def _solve(self, book: Book, problem: Problem, view: View) -> Book:
         """New shares; received time starts again, unless every round is solved."""
         if self.objective == "finish-time-fairness":
             fair, problem = fairness(book, problem)
             book = replace(book, fair=fair)
-        found = self._solution(self._seen(problem), view, book)
+        found = self._find_shares(self._blur(problem), view, book)
         forget = self.solve == "news"
         return reset(book, problem, found, view.now, self.round / 2.0, forget=forget)
 
-    def _seen(self, problem: Problem) -> Problem:
+    def _blur(self, problem: Problem) -> Problem:
         """Without awareness every kind that can run a job runs it at its best speed.
 
         The authors' linear programs forget that some kinds cannot.
@@ -175,7 +181,7 @@ class Gavel:
         runs = (problem.rates > 0.0) | (self.artifact and self.objective != "fifo")
         return replace(problem, rates=np.where(runs, best, 0.0))
 
-    def _solution(self, problem: Problem, view: View, book: Book) -> Solution:
+    def _find_shares(self, problem: Problem, view: View, book: Book) -> Solution:
         if self.objective == "cost":
             prices = np.array([self.prices.get(kind, 1.0) for kind in view.cluster.kinds])
             return cheapest(problem, prices, surrogate=self.artifact)
@@ -200,7 +206,7 @@ class Gavel:
 
     def _turns(self, book: Book, problem: Problem, view: View) -> list[Turn]:
         gangs, runs = units_of(book, problem)
-        priority = priorities(book, runs)
+        priority = rank_units(book, runs)
         order = self._order(view, problem)
         if self.queue == "all":
             queue = all_at_once(priority, order)
@@ -210,7 +216,7 @@ class Gavel:
             queue = due_first(book, priority, order)
         if self.artifact and self.objective == "fifo":
             queue = ((unit, kind) for unit, kind in queue if priority[unit, kind] > 0.0)
-        turns = chosen(book, gangs, runs, problem.gpus, queue)
+        turns = choose_turns(book, gangs, runs, problem.gpus, queue)
         # The authors' code lets a job that arrived since the last solution take a turn, then
         # drops it when devices are given out.
         solved = set(book.solved)
@@ -223,7 +229,7 @@ class Gavel:
 
     def _plan(self, view: View, book: Book, problem: Problem, turns: list[Turn]) -> Plan:
         gangs, _ = units_of(book, problem)
-        given = placed(view, turns, gangs, book.kinds)
+        given = place_turns(view, turns, gangs, book.kinds)
         everything = {job: on for part in given.values() for job, on in part.items()}
         where = {turn.unit: turn.kind for turn in given}
         on = tuple(where.get(unit, -1) for unit in range(len(book.units)))

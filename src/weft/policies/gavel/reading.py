@@ -18,7 +18,7 @@ ORDER = ("v100", "p100", "k80")  # as the authors' code visits them
 UNKNOWN_S = 3600.0  # work left of a job that nothing is known of
 
 
-def problem_of(view: View, kinds: Sequence[str], gpus: Floats, *, packed: bool) -> Problem:
+def read_problem(view: View, kinds: Sequence[str], gpus: Floats, *, packed: bool) -> Problem:
     """The jobs of a view with their speeds; priority 0 weighs 1."""
     table = view.table
     rates = _rates(view, kinds)
@@ -39,7 +39,7 @@ def problem_of(view: View, kinds: Sequence[str], gpus: Floats, *, packed: bool) 
     )
 
 
-def standing(problem: Problem, book: Book, view: View, *, timed: bool) -> Problem:
+def add_standing(problem: Problem, book: Book, view: View, *, timed: bool) -> Problem:
     """The problem with work left and time to deadlines; work only where it is `timed`."""
     if not timed:
         return problem

@@ -30,7 +30,7 @@ class Turn:
     kind: int
 
 
-def priorities(book: Book, runs: Bools) -> Floats:
+def rank_units(book: Book, runs: Bools) -> Floats:
     """Units x kinds: X / f where a unit has a share and can run, else 0."""
     fraction = book.received / np.maximum(book.total, EPS)
     solved = set(book.solved)
@@ -63,7 +63,7 @@ def all_at_once(priority: Floats, order: Sequence[int]) -> Iterator[tuple[int, i
         yield int(units[i]), int(kinds[i])
 
 
-def chosen(
+def choose_turns(
     book: Book, gangs: Floats, runs: Bools, gpus: Floats, queue: Iterable[tuple[int, int]]
 ) -> list[Turn]:
     """Take from the queue whatever finds room; nobody twice. `gangs` is by unit."""
@@ -81,7 +81,7 @@ def chosen(
     return turns
 
 
-def placed(
+def place_turns(
     view: View, turns: Sequence[Turn], gangs: Floats, kinds: Sequence[str]
 ) -> dict[Turn, dict[JobId, Allocation]]:
     """Devices for every turn: the same as before where possible, else on the fewest nodes.
@@ -90,10 +90,10 @@ def placed(
     """
     done: dict[Turn, dict[JobId, Allocation]] = {}
     for turn in turns:
-        if held := _kept(view, turn, kinds[turn.kind]):
+        if held := _keep(view, turn, kinds[turn.kind]):
             done[turn] = held
     for turn in sorted(turns, key=lambda turn: -gangs[turn.unit]):
-        if turn not in done and (found := _found(view, turn, kinds[turn.kind])):
+        if turn not in done and (found := _find(view, turn, kinds[turn.kind])):
             done[turn] = found
     return done
 
@@ -104,7 +104,7 @@ def _best_first(book: Book, priority: Floats, kind: int) -> Rows:
     return np.lexsort(keys)
 
 
-def _kept(view: View, turn: Turn, kind: str) -> dict[JobId, Allocation]:
+def _keep(view: View, turn: Turn, kind: str) -> dict[JobId, Allocation]:
     """What the jobs of a turn hold, if it is on that kind, shared alike and not yet gone."""
     held = [view.allocation(row) for row in turn.rows]
     jobs = [view.job(row) for row in turn.rows]
@@ -113,19 +113,19 @@ def _kept(view: View, turn: Turn, kind: str) -> dict[JobId, Allocation]:
         return {}
     if view.cluster.kind_of(held[0]) != kind or held[0].sharing.share != share:
         return {}
-    return _taken(view, jobs, held[0])
+    return _take(view, jobs, held[0])
 
 
-def _found(view: View, turn: Turn, kind: str) -> dict[JobId, Allocation]:
+def _find(view: View, turn: Turn, kind: str) -> dict[JobId, Allocation]:
     jobs = [view.job(row) for row in turn.rows]
     demand = replace(jobs[0].demand, kinds=(kind,))
     on = fewest_nodes(replace(jobs[0], demand=demand), view.free)
     if on is not None and len(jobs) == 2:
-        on = Allocation(tuple(_halved(view, part) for part in on.slices), HALF)
-    return {} if on is None else _taken(view, jobs, on)
+        on = Allocation(tuple(_halve(view, part) for part in on.slices), HALF)
+    return {} if on is None else _take(view, jobs, on)
 
 
-def _taken(view: View, jobs: Sequence[Job], on: Allocation) -> dict[JobId, Allocation]:
+def _take(view: View, jobs: Sequence[Job], on: Allocation) -> dict[JobId, Allocation]:
     """Promise the allocation to all jobs of a turn, or to none."""
     mark = view.free.mark()
     for _ in jobs:
@@ -136,6 +136,6 @@ def _taken(view: View, jobs: Sequence[Job], on: Allocation) -> dict[JobId, Alloc
     return {job.id: on for job in jobs}
 
 
-def _halved(view: View, part: Slice) -> Slice:
+def _halve(view: View, part: Slice) -> Slice:
     devices = sum(1 << gpu for gpu in part.gpus)
     return view.free.slice_of(view.cluster.index[part.node], devices, 0.5)

@@ -80,7 +80,7 @@ def _beside(
             continue
         if devices.utilisation(device) >= FULL or _memory_full(devices, device):
             continue
-        found = (predicted(devices, [*jobs], job, kind, records), len(jobs), device)
+        found = (predict(devices, [*jobs], job, kind, records), len(jobs), device)
         if best is None or found < best:
             best = found
     return None if best is None else best[2]
@@ -90,7 +90,7 @@ def _memory_full(devices: Devices, device: Device) -> bool:
     return devices.used_gb(device) >= FULL * devices.device_gb(device)
 
 
-def predicted(
+def predict(
     devices: Devices, there: list[JobId], new: Job, kind: str, records: Mapping[str, float]
 ) -> float:
     """Interference of a group: as recorded of the same kinds of jobs, else by the model."""

@@ -61,7 +61,7 @@ def _round(
 ) -> float:
     """One round in one bucket; pairs that are not needed any more stay apart."""
     merged: list[Group] = []
-    matched = _matched(bucket.groups, bucket.most, weight)
+    matched = _match(bucket.groups, bucket.most, weight)
     if best_first:
         matched.sort(key=lambda pair: -_worth(pair, weight))
     for one, other in matched:
@@ -76,9 +76,7 @@ def _round(
     return required
 
 
-def _matched(
-    groups: Sequence[Group], most: int, weight: Weight
-) -> list[tuple[Group, Group | None]]:
+def _match(groups: Sequence[Group], most: int, weight: Weight) -> list[tuple[Group, Group | None]]:
     """Pairs and singles, in the order in which the later of a pair stands."""
     kinds = [group.kind for group in groups]
     names = list(dict.fromkeys(kinds))

@@ -34,18 +34,18 @@ class Placement:
                 self._free.take(on)
                 chosen.append(group)
         self._free.rollback(self._queue.emptied)
-        return Plan.target(self._view, {**self._fixed(), **self._placed(chosen)})
+        return Plan.target(self._view, {**self._keep_fixed(), **self._place_groups(chosen)})
 
-    def _fixed(self) -> dict[JobId, Allocation]:
+    def _keep_fixed(self) -> dict[JobId, Allocation]:
         moved = {self._queue.job(row).id for row in self._queue.order}
         return {job: on for job, on in self._view.held().items() if job not in moved}
 
-    def _placed(self, chosen: Sequence[Group]) -> dict[JobId, Allocation]:
+    def _place_groups(self, chosen: Sequence[Group]) -> dict[JobId, Allocation]:
         """Everybody in place: where a member already is, if that leaves room for all."""
         by_size = sorted(chosen, key=lambda g: -self._queue.job(g.rows[0]).demand.gpus)
         kept: dict[int, Allocation] = {}
         for group in by_size:
-            if (here := self._staying(group)) is not None:
+            if (here := self._find_held(group)) is not None:
                 self._free.take(here)
                 kept[id(group)] = here
         for group in by_size:
@@ -56,7 +56,7 @@ class Placement:
                     return self._from_scratch(by_size)
                 self._free.take(on)
                 kept[id(group)] = on
-        return self._shared(by_size, kept)
+        return self._share(by_size, kept)
 
     def _from_scratch(self, by_size: Sequence[Group]) -> dict[JobId, Allocation]:
         kept: dict[int, Allocation] = {}
@@ -65,9 +65,9 @@ class Placement:
             if on is not None:
                 self._free.take(on)
                 kept[id(group)] = on
-        return self._shared([g for g in by_size if id(g) in kept], kept)
+        return self._share([g for g in by_size if id(g) in kept], kept)
 
-    def _staying(self, group: Group) -> Allocation | None:
+    def _find_held(self, group: Group) -> Allocation | None:
         """Whole devices that a member holds and nobody has taken yet."""
         for row in group.rows:
             held = self._view.allocation(row)
@@ -78,9 +78,7 @@ class Placement:
                 return whole
         return None
 
-    def _shared(
-        self, groups: Sequence[Group], on: dict[int, Allocation]
-    ) -> dict[JobId, Allocation]:
+    def _share(self, groups: Sequence[Group], on: dict[int, Allocation]) -> dict[JobId, Allocation]:
         everything: dict[JobId, Allocation] = {}
         for group in groups:
             place = on[id(group)]

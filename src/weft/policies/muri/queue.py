@@ -18,7 +18,7 @@ class Queue:
     def __init__(self, view: View, rows: Rows, key: Floats, size: int) -> None:
         self.view, self.key, self.size = view, key, size
         self.free: Free = view.free
-        self.order = self._ranked(rows)
+        self.order = self._rank(rows)
         for row in rows:
             if (on := view.allocation(row)) is not None:
                 self.free.give(on)
@@ -33,7 +33,7 @@ class Queue:
         job = self.job(row)
         return self.size if job.shareable and job.demand.share >= 1.0 else 1
 
-    def _ranked(self, rows: Rows) -> Rows:
+    def _rank(self, rows: Rows) -> Rows:
         # Equal ranks: larger gangs first, and behind them those that have only just come.
         table = self.view.table
         new = table.submitted >= self.view.now

@@ -34,7 +34,7 @@ from weft.core.table import Bools, Column, Floats
 from weft.core.view import View
 from weft.pieces.place.gangs import acceptable, fewest_nodes
 from weft.pieces.size.marginal import Growth, grow
-from weft.policies.optimus.served import resized, served_rows
+from weft.policies.optimus.served import resize_served, served_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +62,18 @@ class Optimus:
         """Least sizes, growth, places."""
         served = served_rows(view)
         if not served:
-            return _grown_whole(view)
+            return _grow_whole(view)
         hidden = np.zeros(len(view.table), dtype=bool)
         hidden[served] = True
-        others = _grown_whole(view.without(hidden)) if not hidden.all() else Plan()
-        return merge([others, Plan(resized(view, served, self.node_gbps))])
+        others = _grow_whole(view.without(hidden)) if not hidden.all() else Plan()
+        return merge([others, Plan(resize_served(view, served, self.node_gbps))])
 
 
-def _grown_whole(view: View) -> Plan:
+def _grow_whole(view: View) -> Plan:
     """Jobs that reduce among themselves."""
     room, speeds = _room(view), _speeds(view)
     base = least_sizes(view, room, speeds)
-    return _placed(view, grown(view, base, room, speeds))
+    return _place(view, grow_sizes(view, base, room, speeds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def least_sizes(view: View, room: dict[str, int], speeds: Speeds) -> dict[int, t
     return found
 
 
-def grown(
+def grow_sizes(
     view: View, base: dict[int, tuple[str, int]], room: dict[str, int], speeds: Speeds
 ) -> dict[int, tuple[str, int]]:
     """The same rows after GPUs were handed out, one replica's at a time."""
@@ -215,7 +215,7 @@ def _seconds(left: float, asked: int, most: int, speed: Floats) -> Floats:
     return seconds
 
 
-def _placed(view: View, sizes: dict[int, tuple[str, int]]) -> Plan:
+def _place(view: View, sizes: dict[int, tuple[str, int]]) -> Plan:
     """Places for the rows whose size changed, small ones first; the others stay."""
     changes: dict[JobId, Allocation | None] = {}
     moving: list[int] = []

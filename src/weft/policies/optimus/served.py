@@ -17,7 +17,7 @@ from weft.core.table import Floats
 from weft.core.view import View
 from weft.formulas.tasks import RESOURCES, Tasks, tasks_of
 from weft.pieces.place.gangs import acceptable
-from weft.pieces.place.tasks import Room, evenly, shrunk
+from weft.pieces.place.tasks import Room, evenly, shrink
 from weft.pieces.size.marginal import Growth, grow
 
 
@@ -42,7 +42,7 @@ def served_rows(view: View) -> list[int]:
     ]
 
 
-def resized(view: View, rows: list[int], node_gbps: float) -> dict[JobId, Allocation | None]:
+def resize_served(view: View, rows: list[int], node_gbps: float) -> dict[JobId, Allocation | None]:
     """Changes for jobs with servers; what others hold stays taken."""
     assert view.training is not None
     room = Room(view, node_gbps)
@@ -52,11 +52,11 @@ def resized(view: View, rows: list[int], node_gbps: float) -> dict[JobId, Alloca
     for row, on in held.items():
         if on is not None:
             room.give(view.job(row), on)
-    counts = _grown(view, movable, room, view.training)
-    return _placed(view, counts, held, room)
+    counts = _grow(view, movable, room, view.training)
+    return _place(view, counts, held, room)
 
 
-def _grown(
+def _grow(
     view: View, rows: list[int], room: Room, training: Training
 ) -> dict[Served, tuple[int, int]]:
     kinds = list(view.cluster.kinds)
@@ -122,7 +122,7 @@ def _seconds(view: View, one: Served, training: Training) -> Floats:
     return np.where(allowed, (tasks.steps if left is None else left) * step, np.inf)
 
 
-def _placed(
+def _place(
     view: View,
     counts: dict[Served, tuple[int, int]],
     held: dict[int, Allocation | None],
@@ -140,7 +140,7 @@ def _placed(
         else:
             moving.append((sum(wanted), one.row, one, wanted))
     for _, row, one, (w, p) in sorted(moving, key=lambda entry: entry[:2]):
-        place = evenly(one.tasks, w, p, room, one.kind) or shrunk(one.tasks, w, p, room, one.kind)
+        place = evenly(one.tasks, w, p, room, one.kind) or shrink(one.tasks, w, p, room, one.kind)
         job = view.job(row)
         if place is not None and place.gpus >= job.demand.min:
             room.take(job, place)

@@ -51,23 +51,23 @@ def search(
     generations: int = 100,
 ) -> Bred:
     """The states that nothing beats after so many generations, the seeds being the first."""
-    found = _measured(matrix, repair(matrix, seeds.copy(), rng), goals_of)
-    found = _surviving(found.take(_new(found.mark, found.mark[:0])), population, rng)
+    found = _measure(matrix, repair(matrix, seeds.copy(), rng), goals_of)
+    found = _survive(found.take(_new(found.mark, found.mark[:0])), population, rng)
     for _ in range(generations - 1):
         children = _children(matrix, found, population, rng, goals_of)
         if not len(children.mark):
             break
-        found = _surviving(_joined(found, children), population, rng)
+        found = _survive(_join(found, children), population, rng)
     return found.take(np.flatnonzero(fronts(found.goals) == 0))
 
 
-def _measured(matrix: Matrix, states: Counts, goals_of: GoalsOf) -> Bred:
+def _measure(matrix: Matrix, states: Counts, goals_of: GoalsOf) -> Bred:
     worth, mark = matrix.rows(states)
     goals = goals_of(states, worth.sum(axis=0))
     return Bred(states, goals, mark, np.zeros(len(mark)))
 
 
-def _joined(one: Bred, other: Bred) -> Bred:
+def _join(one: Bred, other: Bred) -> Bred:
     return Bred(
         np.concatenate([one.states, other.states], axis=1),
         np.concatenate([one.goals, other.goals], axis=1),
@@ -82,7 +82,7 @@ def _new(mark: Floats, known: Floats) -> Rows:
     return np.sort(first[~np.isin(mark[first], known)])
 
 
-def _surviving(found: Bred, count: int, rng: np.random.Generator) -> Bred:
+def _survive(found: Bred, count: int, rng: np.random.Generator) -> Bred:
     """The first fronts, and of the one that does not fit the loneliest."""
     rank = fronts(found.goals)
     far = crowding(found.goals, rank)
@@ -99,11 +99,11 @@ def _children(
         missing = count - len(children.mark)
         if not missing:
             break
-        bred = _crossed(found.states, _parents(found, (missing + 1) // 2, rng), rng)
-        brood = repair(matrix, _mutated(matrix, bred, rng), rng)
-        new = _measured(matrix, brood, goals_of)
+        bred = _cross(found.states, _parents(found, (missing + 1) // 2, rng), rng)
+        brood = repair(matrix, _mutate(matrix, bred, rng), rng)
+        new = _measure(matrix, brood, goals_of)
         known = np.concatenate([found.mark, children.mark])
-        children = _joined(children, new.take(_new(new.mark, known)[:missing]))
+        children = _join(children, new.take(_new(new.mark, known)[:missing]))
     return children
 
 
@@ -123,7 +123,7 @@ def _parents(found: Bred, pairs: int, rng: np.random.Generator) -> Rows:
     return np.where(verdict > 0, one, other).reshape(-1, 2).T
 
 
-def _crossed(states: Counts, parents: Rows, rng: np.random.Generator) -> Counts:
+def _cross(states: Counts, parents: Rows, rng: np.random.Generator) -> Counts:
     """Two children of each pair, which swap the rows before a random job, or do not."""
     jobs, pairs = len(states), parents.shape[1]
     point = rng.integers(jobs, size=pairs) * (rng.random(pairs) < CROSSED)
@@ -134,7 +134,7 @@ def _crossed(states: Counts, parents: Rows, rng: np.random.Generator) -> Counts:
     return children
 
 
-def _mutated(matrix: Matrix, states: Counts, rng: np.random.Generator) -> Counts:
+def _mutate(matrix: Matrix, states: Counts, rng: np.random.Generator) -> Counts:
     """Rows go back to what is held, entries are lost, others on nodes with room grow; in place."""
     reset, thin = rng.random((2, *states.shape[:2]), dtype=np.float32)
     job, one = np.nonzero(reset < RESET)

@@ -107,16 +107,16 @@ class Pollux:
         last = _recall(view.memory, jobs, names, by_rank=self.artifact)
         if self.artifact:
             goals = Goals(self.p, known.values[order], machines.capacity)
-            states, best = self._searched(matrix, last, view.rng, goals)
+            states, best = self._search(matrix, last, view.rng, goals)
         else:
-            states, best = self._evolved(matrix, machines, last, view.rng)
+            states, best = self._evolve(matrix, machines, last, view.rng)
         wanted = np.empty_like(held)
         wanted[order] = self._on_one_kind(machines, matrix, states[:, best])
         placed = machines.place(view, held, wanted)
         changes = {view.job(row).id: on for row, on in placed.items()}
         return Plan(changes, memory=Memory(jobs, names, states.astype(float)))
 
-    def _evolved(
+    def _evolve(
         self, matrix: Matrix, machines: Machines, last: Counts | None, rng: np.random.Generator
     ) -> tuple[Counts, int]:
         """The last population, and which of it is best."""
@@ -130,7 +130,7 @@ class Pollux:
         )
         return found.states, int(found.score.argmax())
 
-    def _searched(
+    def _search(
         self, matrix: Matrix, last: Counts | None, rng: np.random.Generator, goals: Goals
     ) -> tuple[Counts, int]:
         """The Pareto set of the authors' search, from the last one, and which of it is best."""

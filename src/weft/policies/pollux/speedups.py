@@ -41,13 +41,13 @@ def speedups(table: Table, beliefs: Beliefs | None, machines: Machines) -> Speed
     values = np.empty((len(table), 2, size + 1))
     values[:] = np.arange(size + 1) / fair
     if beliefs is not None:
-        useful = _believed(table, beliefs, machines.kinds, fair, values)
+        useful = _read_beliefs(table, beliefs, machines.kinds, fair, values)
         most = np.minimum(most, useful)
     most = np.maximum(most, least)
     return Speedups(values, least.astype(np.float32), most.astype(np.float32))
 
 
-def _believed(
+def _read_beliefs(
     table: Table, beliefs: Beliefs, kinds: tuple[str, ...], fair: int, values: Floats
 ) -> Floats:
     """Fill in the rows of known jobs; return the most replicas that are of any use to each."""

@@ -29,7 +29,7 @@ from weft.core.plan import Plan
 from weft.core.table import Floats
 from weft.core.view import View
 from weft.pieces.place.gangs import fewest_nodes
-from weft.pieces.place.tasks import Room, evenly, shrunk
+from weft.pieces.place.tasks import Room, evenly, shrink
 from weft.policies.smd.offers import Found, Ladder, Size, offers_of
 from weft.solve.knapsack import BUDGET, choose
 
@@ -78,11 +78,11 @@ class Smd:
         left[:: room.left.shape[1]] += _parts(view)
         chosen = choose(found.offers, left, fixed=self.fixed, budget=self.budget)
         if self.spare and len(chosen) == len(np.unique(found.offers.owner)):
-            chosen = _widened(found, chosen, left)
-        return Plan(_placed(view, found, chosen, left, room))
+            chosen = _widen(found, chosen, left)
+        return Plan(_place_offers(view, found, chosen, left, room))
 
 
-def _widened(found: Found, chosen: list[int], left: Floats) -> list[int]:
+def _widen(found: Found, chosen: list[int], left: Floats) -> list[int]:
     """The same jobs in faster sizes, worth no less, as far as there is room that nobody wants.
 
     Many sizes are worth nearly the same long before a job's target: the knapsack takes the
@@ -102,7 +102,7 @@ def _widened(found: Found, chosen: list[int], left: Floats) -> list[int]:
     return widened
 
 
-def _placed(
+def _place_offers(
     view: View, found: Found, chosen: list[int], left: Floats, room: Room
 ) -> dict[JobId, Allocation | None]:
     """Places for the chosen, the most worth for its room first; then for whoever still fits."""
@@ -134,7 +134,7 @@ def _something(
     for i in np.argsort(-density, kind="stable").tolist():
         size = found.sizes[i]
         if size.tasks is not None:
-            place = shrunk(size.tasks, size.workers, size.servers, room, size.kind)
+            place = shrink(size.tasks, size.workers, size.servers, room, size.kind)
             if place is not None and place.gpus >= view.job(size.row).demand.min:
                 return {view.job(size.row).id: place}
     return {}

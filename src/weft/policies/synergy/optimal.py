@@ -22,7 +22,7 @@ STAY = 1.0  # worth of staying on a server, where the placement is free to choos
 def optimal(rack: Rack) -> None:
     """Grant every job its part of the best plan, as far as it can be placed."""
     points = super_server(rack)
-    placed = _placed(rack, points)
+    placed = _place(rack, points)
     for number in points:
         rack.unpin(number)
     for number, parts in placed.items():
@@ -61,7 +61,7 @@ def super_server(rack: Rack) -> dict[int, Point]:
     return found
 
 
-def _placed(rack: Rack, points: Mapping[int, Point]) -> dict[int, Parts]:
+def _place(rack: Rack, points: Mapping[int, Point]) -> dict[int, Parts]:
     """The jobs that the placement program puts whole on one server, or in whole GPUs on several."""
     numbers, servers = list(points), range(len(rack.servers))
     pairs = list(product(range(len(numbers)), servers))

@@ -71,7 +71,7 @@ class Synergy:
     def decide(self, view: View) -> Plan:
         """Order, admit by GPUs alone, share out the hosts of every kind."""
         wanted: dict[JobId, Allocation] = {}
-        for kind, rows in _admitted(view, self._ranked(view)).items():
+        for kind, rows in _admit(view, self._rank(view)).items():
             if rows:
                 floor = _Floor(view, kind, rows, stay=self.stay)
                 MECHANISMS[self.mechanism](floor.rack)
@@ -80,7 +80,7 @@ class Synergy:
                 wanted |= floor.allocations()
         return Plan.target(view, wanted)
 
-    def _ranked(self, view: View) -> Rows:
+    def _rank(self, view: View) -> Rows:
         if self.order == "fifo":
             return np.arange(len(view.table))
         if self.order == "las":
@@ -103,7 +103,7 @@ class Synergy:
         return np.array([1.0 if t is None else max(map(max, t.speeds)) for t in tables])
 
 
-def _admitted(view: View, order: Rows) -> dict[str, list[int]]:
+def _admit(view: View, order: Rows) -> dict[str, list[int]]:
     """The first of the order whose GPUs fit together, by kind; a running job stays on its kind.
 
     Jobs that may not be stopped come first.
@@ -167,22 +167,22 @@ class _Floor:
                 for part in on.slices:
                     devices = self._devices[self._at[part.node]]
                     self._devices[self._at[part.node]] = [d for d in devices if d not in part.gpus]
-                slices = tuple(_hosted(part, grant) for part in on.slices)
+                slices = tuple(_host(part, grant) for part in on.slices)
                 found[self._view.job(row).id] = replace(on, slices=slices)
             else:
                 moved.append((row, grant))
         for row, grant in moved:
-            found[self._view.job(row).id] = self._placed(row, grant)
+            found[self._view.job(row).id] = self._place(row, grant)
         return found
 
-    def _placed(self, row: int, grant: Grant) -> Allocation:
+    def _place(self, row: int, grant: Grant) -> Allocation:
         slices = []
         for server, count in grant.parts:
             place = self._places[server]
             taken, left = self._devices[place][:count], self._devices[place][count:]
             self._devices[place] = left
             node = self._view.cluster.nodes[self._nodes[place]].id
-            slices.append(_hosted(Slice(node, tuple(taken)), grant))
+            slices.append(_host(Slice(node, tuple(taken)), grant))
         return Allocation(tuple(slices), Sharing(share=self._view.job(row).demand.share))
 
     def _real(self, parts: Parts) -> Parts:
@@ -197,7 +197,7 @@ def _idle(view: View, node: int) -> list[int]:
     return list(view.free.slice(node, view.free.on(node)).gpus)
 
 
-def _hosted(part: Slice, grant: Grant) -> Slice:
+def _host(part: Slice, grant: Grant) -> Slice:
     """A slice with its part of the host."""
     count = len(part.gpus)
     return replace(part, cpus=count * grant.cpus, mem_gb=count * grant.mem_gb)

@@ -123,14 +123,14 @@ class Rack:
         if want.at and all(min(self._room(s, cpus, mem_gb), self.gpus[s]) >= c for s, c in want.at):
             return want.at
         room = {s: min(self._room(s, cpus, mem_gb), self.gpus[s]) for s in range(len(self.servers))}
-        return self._chosen(room, want.gpus)
+        return self._choose(room, want.gpus)
 
     def spots(self, number: int) -> Parts | None:
         """Where a job finds its GPUs, whatever is left of the hosts."""
         at = self.wants[number].at
         if number in self._pinned or (at and all(self.gpus[s] >= count for s, count in at)):
             return at
-        return self._chosen(dict(enumerate(self.gpus)), self.wants[number].gpus)
+        return self._choose(dict(enumerate(self.gpus)), self.wants[number].gpus)
 
     def grant(self, number: int, parts: Parts, cpus: float, mem_gb: float) -> None:
         """Give a job its place and its part of the hosts, instead of what it was given."""
@@ -170,7 +170,7 @@ class Rack:
     def _could_hold(self, cpus: float, mem_gb: float) -> int:
         return sum(_times(server, cpus, mem_gb) for server in self.servers)
 
-    def _chosen(self, room: dict[int, int], gpus: int) -> Parts | None:
+    def _choose(self, room: dict[int, int], gpus: int) -> Parts | None:
         """The server with the fewest free GPUs that has room, else several, the roomiest first."""
         whole = [s for s, count in room.items() if count >= gpus]
         if whole:

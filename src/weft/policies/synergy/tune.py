@@ -63,12 +63,12 @@ def fill(rack: Rack) -> None:
         alone = [n for n in here if len(rack.grants[n].parts) == 1]
         before = {n: rack.grants[n] for n in alone}
         was = sum(rack.speed(n, g.cpus, g.mem_gb) for n, g in before.items())
-        if _poured(rack, server, alone) < was - EPS:
+        if _pour(rack, server, alone) < was - EPS:
             for number, grant in before.items():
                 rack.grant(number, grant.parts, grant.cpus, grant.mem_gb)
 
 
-def _poured(rack: Rack, server: int, numbers: Iterable[int]) -> float:
+def _pour(rack: Rack, server: int, numbers: Iterable[int]) -> float:
     """Sum of speeds once a server is poured out over its jobs."""
     standing: dict[int, Point] = {}
     choices = {number: rack.choices(number) for number in numbers}

@@ -16,7 +16,7 @@ from weft.core.model import Allocation, Job, JobId, NodeId, Slice
 from weft.core.ports import Resident
 from weft.core.profile import Profile, Sensitivity
 from weft.perf.sharing.colocation import Colocated
-from weft.perf.sharing.host import ByModel, Law, epoch, read_tables, shipped
+from weft.perf.sharing.host import ByModel, Law, epoch, load_shipped, read_tables
 
 ROOT = Path(__file__).resolve().parents[3]
 DATA = Path(os.environ.get("WEFT_DATA", ROOT.parent / "shared" / "data")) / "synergy"
@@ -50,12 +50,12 @@ def test_between_points_speed_is_linear_and_outside_as_at_the_edge() -> None:
 @given(
     st.lists(st.floats(0.0, 24.0), min_size=2, max_size=2).map(sorted),
     st.lists(st.floats(0.0, 300.0), min_size=2, max_size=2).map(sorted),
-    st.sampled_from(sorted(shipped())),
+    st.sampled_from(sorted(load_shipped())),
 )
 def test_more_of_a_host_never_slows_a_job(
     cores: list[float], memory: list[float], model: str
 ) -> None:
-    table = shipped()[model]
+    table = load_shipped()[model]
 
     assert table.at(cores[0], memory[0]) <= table.at(cores[1], memory[1]) + 1e-12
 
@@ -85,16 +85,16 @@ def test_a_gang_is_as_fast_as_its_poorest_member() -> None:
 
 def test_models_are_known_by_several_names_and_others_not_at_all() -> None:
     node = Node(NodeId("a"), "v100", 8, cpus=24.0, mem_gb=500.0)
-    known = ByModel.on(Cluster((node,)), shipped())
+    known = ByModel.on(Cluster((node,)), load_shipped())
 
-    assert known(Job(JobId("j"), model="ResNet18")) == shipped()["res18"]
+    assert known(Job(JobId("j"), model="ResNet18")) == load_shipped()["res18"]
     assert known(Job(JobId("j"), model="unheard-of")) is None
 
 
 @needs_data
 def test_the_shipped_laws_come_close_to_the_published_tables() -> None:
     for name, table in read_tables(DATA).items():
-        off = np.abs(np.array(shipped()[name].speeds) / np.array(table.speeds) - 1.0)
+        off = np.abs(np.array(load_shipped()[name].speeds) / np.array(table.speeds) - 1.0)
 
         assert np.median(off) < 0.12, name
         assert off.max() < 0.35, name

@@ -18,9 +18,9 @@ from weft.perf.sharing.interference import (
     Features,
     dump,
     fits_memory,
+    load_shipped,
     parse,
     rates,
-    shipped,
 )
 from weft.perf.sharing.interference_law import settle
 
@@ -110,7 +110,7 @@ def test_jobs_that_hardly_use_the_gpu_hardly_notice_each_other(discipline: str) 
 
 
 def test_measured_workloads_share_as_they_did() -> None:
-    known = shipped().known
+    known = load_shipped().known
     heavy, light = known["bert-base:32"], known["lstm:64"]
 
     assert rates([heavy, heavy], TIMESLICING) == pytest.approx([0.5, 0.5], abs=0.06)
@@ -125,7 +125,7 @@ def test_measured_workloads_share_as_they_did() -> None:
 @pytest.mark.parametrize("discipline", [TIMESLICING, MPS])
 def test_a_job_nobody_measured_is_the_worst_neighbour_and_the_worst_off(discipline: str) -> None:
     names = ("bert-base:32", "lstm:64", "gpt2:16", "resnet50:128", "dlrm:8192", "vit_b_16:64")
-    measured = [shipped().known[name] for name in names]
+    measured = [load_shipped().known[name] for name in names]
 
     for job in measured:
         beside, own = rates([job, UNKNOWN], discipline)
@@ -138,13 +138,13 @@ def test_a_job_nobody_measured_is_the_worst_neighbour_and_the_worst_off(discipli
 def test_large_jobs_nobody_paired_still_get_about_a_fair_share(discipline: str) -> None:
     for name in ("vgg19:128", "bert-base:128", "resnet50:256"):
         for count in (2, 3, 4):
-            found = rates([shipped().known[name]] * count, discipline)
+            found = rates([load_shipped().known[name]] * count, discipline)
 
             assert 0.9 < found.sum() < 1.5
 
 
 def test_features_are_found_by_model_and_the_nearest_batch() -> None:
-    model = shipped()
+    model = load_shipped()
 
     assert model.features("bert-base", 30) == model.known["bert-base:32"]
     assert model.features("bert-base", 100_000) == model.known["bert-base:128"]
@@ -162,7 +162,7 @@ def test_memory_fits_with_a_context_for_each_job() -> None:
 
 
 def test_a_model_survives_being_written_and_read() -> None:
-    model = shipped()
+    model = load_shipped()
 
     again = parse(dump(model))
 
@@ -177,7 +177,7 @@ def test_a_model_survives_being_written_and_read() -> None:
 
 def test_the_shipped_model_states_its_errors() -> None:
     for discipline in (TIMESLICING, MPS):
-        assert 0.0 < shipped().errors[discipline]["other_half_of_pairs"] <= 0.12
+        assert 0.0 < load_shipped().errors[discipline]["other_half_of_pairs"] <= 0.12
 
 
 def test_features_are_hashable_and_cannot_change() -> None:

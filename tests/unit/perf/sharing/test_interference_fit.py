@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.perf.sharing.interference import Features, Interference, shipped
+from weft.perf.sharing.interference import Features, Interference, load_shipped
 from weft.perf.sharing.interference_fit import Group, Penalty, fit
 from weft.perf.sharing.interference_law import Law
 
@@ -105,7 +105,7 @@ def test_the_same_measurements_give_the_same_model() -> None:
 
 
 def test_more_demand_never_weighs_less() -> None:
-    for law in shipped().laws.values():
+    for law in load_shipped().laws.values():
         for weights in law.weights:
             assert min(weights[1:4]) >= 0.0
 

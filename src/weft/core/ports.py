@@ -13,6 +13,7 @@ from weft.core.cluster import Node
 from weft.core.events import Event
 from weft.core.model import Allocation, Job, JobId
 from weft.core.report import Report
+from weft.core.took import Took
 from weft.core.trace import Truth
 
 
@@ -185,6 +186,11 @@ class Store(Protocol):
 
     A snapshot is a cache: the log alone is enough.
     """
+
+    @property
+    def appends(self) -> Took:
+        """How long appends take."""
+        ...
 
     def append(self, events: Sequence[tuple[float, Event]]) -> int:
         """Keep `(at, event)` pairs, all or none; durable on return. The last one's number.

@@ -12,7 +12,6 @@ until a person says so.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +22,7 @@ from weft.core.plan import Plan
 from weft.core.scheduler import Scheduler
 from weft.core.spec import PartSpec
 from weft.core.state import State
+from weft.core.took import Took
 from weft.runtime.clock import Clock
 from weft.runtime.decider import Decider, InProcess, PolicyFailed
 from weft.runtime.live_policy import SAFE, live_policy, stand_in
@@ -61,6 +61,7 @@ class Decisions:
         self.trouble = ""
         self.given_up = ""
         self.failures = 0
+        self.took = Took()
         self._clock = clock
         self._decider = decider or InProcess()
         self._not_before = float("-inf")
@@ -92,12 +93,11 @@ class Decisions:
 
     async def ask(self, scheduler: Scheduler, now: float) -> Verdict | None:
         """What to do now; None where nobody can say: nothing changes until it is asked again."""
-        began = time.perf_counter()
-        verdict = await self._ask(scheduler, now)
-        took_s = time.perf_counter() - began
+        with self.took.measured():
+            verdict = await self._ask(scheduler, now)
         pause_s = min(PAUSE * self._decider.spent_s, LONGEST_S)
         self._not_before = self._clock.now + pause_s * self._clock.speed
-        return None if verdict is None else replace(verdict, took_s=took_s)
+        return None if verdict is None else replace(verdict, took_s=self.took.last_s)
 
     def adopt(self, scheduler: Scheduler, now: float, verdict: Verdict) -> list[Action]:
         """Make it a fact, and say so in the service's own log."""

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from weft.service.admin_responses import AuditEntry
 from weft.service.auth import ANYBODY, Caller
-from weft.service.responses import AuditEntry
 
 log = logging.getLogger(__name__)
 

@@ -21,9 +21,10 @@ from weft.service.audit import AuditLog
 from weft.service.auth import ANYBODY, Caller, Tokens, is_loopback
 from weft.service.event_text import Rendered
 from weft.service.job_names import JobNames
-from weft.service.limits import Streams
+from weft.service.limits import Buckets, Streams
 from weft.service.refusals import Refused as Refused
 from weft.service.responses import Problem
+from weft.service.watchdog import Watchdog
 from weft.service.webhooks import Hooks
 
 T = TypeVar("T")
@@ -56,6 +57,7 @@ class Context:
     tokens: Tokens
     hooks: Hooks
     audit: AuditLog
+    buckets: Buckets = field(default_factory=lambda: Buckets(0.0, 1.0))
     bound: str = "127.0.0.1"
     heartbeat_s: float = 15.0
     aside: ThreadPoolExecutor = field(
@@ -66,11 +68,13 @@ class Context:
     )
     names: JobNames = field(init=False)
     streams: Streams = field(init=False)
+    watchdog: Watchdog = field(init=False)
     rendered: Rendered = field(default_factory=Rendered)
 
     def __post_init__(self) -> None:
         self.names = JobNames(lambda: self.driver.ledger.jobs)
         self.streams = Streams(self.limits.streams)
+        self.watchdog = Watchdog(self.live)
 
     @property
     def limits(self) -> Limits:

@@ -49,20 +49,24 @@ def create_app(settings: Settings) -> FastAPI:
     check_tls(settings.tls_cert, settings.tls_key)
     mail = MailServer.read(settings.smtp, settings.mail_from)
     audit = AuditLog(None if folder is None else folder / AUDIT_FILE)
+    limits = settings.limits
+    buckets = Buckets(limits.rate, limits.burst)
 
     @contextlib.asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
         live = Live(settings)
         hooks = Hooks(None if folder is None else folder / HOOK_FILE, mail)
-        service = Context(live, tokens, hooks, audit, settings.host)
+        service = Context(live, tokens, hooks, audit, buckets, settings.host)
         await live.open()
         for said in trust_warnings(live, tokens):
             log.warning("%s", said)
         hooks.open(live.driver)
         app.state.context = service
+        service.watchdog.open()
         try:
             yield
         finally:
+            await service.watchdog.close()
             await hooks.close()
             service.close()
             await live.close()
@@ -77,8 +81,6 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     problems.install(app)
-    limits = settings.limits
-    app.state.buckets = buckets = Buckets(limits.rate, limits.burst)
     app.add_middleware(LimitBody, most=int(limits.body_mib * MIB) or None, within_s=limits.body_s)
     app.add_middleware(Audit, audit=audit)
     app.add_middleware(LimitRate, buckets=buckets, asks=partial(known_caller, tokens))

@@ -8,19 +8,22 @@ from math import inf
 
 from weft.core.events import Event, names
 from weft.core.model import JobId
+from weft.core.took import Took
 
 
 class MemoryStore:
     """Events in a list."""
 
     def __init__(self) -> None:
+        self.appends = Took()
         self._events: list[tuple[float, Event]] = []
         self._snapshot: tuple[int, bytes] | None = None
         self._aside: dict[int, str] = {}
 
     def append(self, events: Sequence[tuple[float, Event]]) -> int:
         """Keep them; the number of the last."""
-        self._events.extend(events)
+        with self.appends.measured():
+            self._events.extend(events)
         return len(self._events)
 
     def since(self, seq: int, limit: int | None = None) -> list[tuple[int, float, Event]]:

@@ -20,6 +20,7 @@ from weft.core.codec import event_line, read_event
 from weft.core.errors import InvalidConfig, UnreadableEvent, WeftError
 from weft.core.events import Event, names
 from weft.core.model import JobId
+from weft.core.took import Took
 from weft.store.job_events import INDEXES, lines_about
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class SqliteStore:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        self.appends = Took()
         self._lock = threading.Lock()
         self._owned = own(self.path)
         try:
@@ -73,7 +75,7 @@ class SqliteStore:
     def append(self, events: Sequence[tuple[float, Event]]) -> int:
         """Keep them in one transaction; the number of the last."""
         rows = [(at, readable_line(at, event)) for at, event in events]
-        with self._all_or_nothing(f"{len(rows)} events"):
+        with self.appends.measured(), self._all_or_nothing(f"{len(rows)} events"):
             self._db.executemany("INSERT INTO events (at, json) VALUES (?, ?)", rows)
             return self._last()
 

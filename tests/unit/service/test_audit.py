@@ -5,8 +5,8 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+from weft.service.admin_responses import AuditEntry
 from weft.service.audit import AuditLog, Wanted
-from weft.service.responses import AuditEntry
 
 
 def entry(number: int, status: int = 200, name: str = "ann") -> AuditEntry:

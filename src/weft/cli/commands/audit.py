@@ -10,7 +10,7 @@ import typer
 from weft.cli import options as o
 from weft.cli.spans import seconds
 from weft.cli.view.errors import user_errors
-from weft.service.responses import AuditAnswer, AuditEntry
+from weft.service.admin_responses import AuditAnswer, AuditEntry
 
 
 def audit(

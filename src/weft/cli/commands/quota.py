@@ -10,7 +10,7 @@ import typer
 from weft.cli import options as o
 from weft.cli.view.errors import user_errors
 from weft.core.errors import InvalidConfig, UnknownName
-from weft.service.responses import QuotaAnswer
+from weft.service.admin_responses import QuotaAnswer
 
 if TYPE_CHECKING:
     from weft.cli.client import Client

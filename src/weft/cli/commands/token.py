@@ -10,7 +10,7 @@ import typer
 from weft.cli import options as o
 from weft.cli.spans import seconds
 from weft.cli.view.errors import user_errors
-from weft.service.responses import NewToken, TokenAnswer, TokenList
+from weft.service.admin_responses import NewToken, TokenAnswer, TokenList
 
 token = typer.Typer(help="Make, list and revoke tokens (admins).", no_args_is_help=True)
 

@@ -8,7 +8,7 @@ import typer
 
 from weft.cli import options as o
 from weft.cli.view.errors import user_errors
-from weft.service.responses import HookAnswer, HookList, NewHook
+from weft.service.admin_responses import HookAnswer, HookList, NewHook
 
 webhook = typer.Typer(help="Tell other services of state changes (admins).", no_args_is_help=True)
 

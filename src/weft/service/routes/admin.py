@@ -10,20 +10,19 @@ from pydantic import AfterValidator, Field
 
 from weft.app.serve.live import Quotas
 from weft.core.errors import UnknownName
-from weft.service.auth import public
-from weft.service.context import PROBLEMS, Admin, Context, Service
-from weft.service.json_body import Json
-from weft.service.responses import (
-    Done,
+from weft.service.admin_responses import (
     HookAnswer,
     HookList,
     NewHook,
     NewToken,
     QuotaAnswer,
-    StateWord,
     TokenAnswer,
     TokenList,
 )
+from weft.service.auth import public
+from weft.service.context import PROBLEMS, Admin, Context, Service
+from weft.service.json_body import Json
+from weft.service.responses import Done, StateWord
 from weft.service.schemas import Strict, Word, printable
 from weft.service.webhooks import Hook
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from weft.service.admin_responses import AuditAnswer
 from weft.service.audit import Wanted
 from weft.service.context import PROBLEMS, Admin, Service
 from weft.service.json_body import Json
-from weft.service.responses import AuditAnswer
 
 router = APIRouter(tags=["admin"], responses=PROBLEMS)
 

@@ -68,8 +68,34 @@ def _lines(service: Context) -> Iterator[str]:
             bool(driver.decisions.given_up),
         ),
     }
-    for name, (kind, text, value) in single.items():
+    checks = {name: float(one.ok) for name, one in service.watchdog.checks().items()}
+    yield from _metric("healthy", "gauge", "1 while a part is well.", "part", checks)
+    refused = service.buckets.refused
+    yield from _metric(
+        "requests_refused_total", "counter", "Requests beyond a tenant's rate.", "tenant", refused
+    )
+    yield from _metric(
+        "streams", "gauge", "Open event streams and logs.", "tenant", service.streams.open
+    )
+    for name, (kind, text, value) in {**single, **_times(service)}.items():
         yield from _metric(name, kind, text, "", {"": value})
+
+
+def _times(service: Context) -> dict[str, tuple[str, str, float]]:
+    """How long the parts take."""
+    parts = {"append": service.live.store.appends, "decision": service.driver.decisions.took}
+    found: dict[str, tuple[str, str, float]] = {
+        "loop_late_seconds": ("gauge", "How late the loop is.", service.watchdog.late_s)
+    }
+    for name, took in parts.items():
+        found |= {
+            f"{name}s_timed_total": ("counter", f"Times of {name}s.", took.count),
+            f"{name}_seconds_total": ("counter", f"Seconds of all {name}s.", took.total_s),
+            f"{name}_seconds_last": ("gauge", f"Seconds of the last {name}.", took.last_s),
+            f"{name}_seconds_longest": ("gauge", f"The longest {name} so far.", took.longest_s),
+            f"{name}_seconds_now": ("gauge", f"How long a {name} is going on.", took.busy_s()),
+        }
+    return found
 
 
 def _metric(

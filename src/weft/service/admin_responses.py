@@ -1,0 +1,97 @@
+"""What the API answers to admins: tokens, quotas, webhooks, who did what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from weft.service.responses import RoleWord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenAnswer:
+    """A token without its secret."""
+
+    id: str
+    role: RoleWord
+    tenant: str
+    name: str
+    created: float
+    account: str
+    expires: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewToken(TokenAnswer):
+    """A token with its secret, shown this once."""
+
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenList:
+    """Every token."""
+
+    tokens: list[TokenAnswer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """One request. `token` is empty where there are none, or it was not known."""
+
+    at: float
+    token: str
+    name: str
+    role: str
+    tenant: str
+    address: str
+    method: str
+    path: str
+    about: str
+    status: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditAnswer:
+    """Requests that changed something or were refused to, oldest first."""
+
+    requests: list[AuditEntry]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookAnswer:
+    """Where state changes are told; the secret is not shown."""
+
+    id: str
+    url: str
+    tenant: str
+    states: list[str]
+    created: float
+    format: Literal["weft", "slack", "mail"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewHook(HookAnswer):
+    """A hook with the secret its messages are signed with, shown this once."""
+
+    secret: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookList:
+    """Every hook."""
+
+    webhooks: list[HookAnswer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaAnswer:
+    """GPUs held at once (`tenant` or `tenant@kind`) and weights, with what is held now.
+
+    `guaranteed` is what a tenant's jobs of that priority may ask for together.
+    """
+
+    limits: dict[str, float]
+    weights: dict[str, float]
+    guaranteed: dict[str, float] = field(default_factory=dict)
+    held: dict[str, float] = field(default_factory=dict)

@@ -1,0 +1,131 @@
+"""Health that means it: what those who watch the service are told."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.integration.serving import LIMIT_S, STILL, serving, token
+from weft.service.watchdog import tell, watchdog_s
+
+API = "/api/v1"
+
+
+@pytest.fixture
+def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """A socket such as systemd's, named in the environment."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "notify"))
+        listening.settimeout(LIMIT_S)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        yield listening
+
+
+def until(found: Callable[[], bool]) -> bool:
+    end = time.monotonic() + LIMIT_S
+    while time.monotonic() < end:
+        if found():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def bad(client: httpx.Client) -> dict[str, str]:
+    checks = client.get("/health/ready").json()["checks"]
+    return {one["part"]: one["said"] for one in checks if not one["ok"]}
+
+
+def test_systemd_hears_that_it_is_ready_that_it_lives_and_that_it_leaves(
+    systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", "400000")
+    heard: list[str] = []
+
+    with serving() as client:
+        while "WATCHDOG=1" not in heard:
+            heard.append(systemd.recv(4096).decode())
+        assert client.get("/health/live").json() == {"alive": True}
+    systemd.settimeout(0.5)
+    try:
+        while True:
+            heard.append(systemd.recv(4096).decode())
+    except TimeoutError:
+        pass
+
+    assert heard[0].splitlines()[0] == "READY=1"
+    assert "STOPPING=1" in heard
+    assert "WATCHDOG=1" not in heard[heard.index("STOPPING=1") :]
+
+
+def test_a_service_that_is_well_is_ready_without_a_token() -> None:
+    with serving() as client:
+        token(client, "admin")
+
+        answer = client.get("/health/ready")
+
+    assert answer.status_code == 200
+    assert {one["part"] for one in answer.json()["checks"]} == {
+        "loop",
+        "engine",
+        "log",
+        "decisions",
+    }
+
+
+def test_a_log_that_cannot_be_written_makes_it_unready_and_it_comes_back(tmp_path: Path) -> None:
+    with serving(STILL, tmp_path) as client:
+        other = sqlite3.connect(tmp_path / "events.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+
+        refused = client.post(f"{API}/jobs", json={"gpus": 1})
+        unready, said = client.get("/health/ready").status_code, bad(client)
+        other.execute("ROLLBACK")
+        other.close()
+        back = until(lambda: client.post(f"{API}/jobs", json={"gpus": 1}).status_code == 201)
+
+        assert refused.status_code == 503
+        assert unready == 503
+        assert "cannot be written" in said["decisions"]
+        assert back
+        assert until(lambda: client.get("/health/ready").status_code == 200)
+
+
+def test_metrics_tell_of_every_part() -> None:
+    with serving() as client:
+        client.post(f"{API}/jobs", json={"gpus": 1})
+        lines = client.get("/metrics").text.splitlines()
+
+    told = {line.partition(" ")[0] for line in lines if not line.startswith("#")}
+    assert {f'weft_healthy{{part="{part}"}}' for part in ("loop", "engine", "log")} <= told
+    assert {
+        "weft_append_seconds_last",
+        "weft_decision_seconds_longest",
+        "weft_loop_late_seconds",
+    } <= told
+    assert "weft_appends_timed_total 0" not in lines
+
+
+def test_nobody_listening_is_no_error(tmp_path: Path) -> None:
+    tell({"NOTIFY_SOCKET": str(tmp_path / "nobody")}, "READY=1")
+    tell({}, "READY=1")
+
+
+@pytest.mark.parametrize(
+    ("environment", "seconds"),
+    [
+        ({}, float("inf")),
+        ({"WATCHDOG_USEC": "3000000"}, 3.0),
+        ({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "1"}, float("inf")),
+        ({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": str(os.getpid())}, 3.0),
+        ({"WATCHDOG_USEC": "x"}, float("inf")),
+    ],
+)
+def test_how_often_systemd_wants_to_hear(environment: dict[str, str], seconds: float) -> None:
+    assert watchdog_s(environment) == seconds

@@ -15,7 +15,7 @@ from typing import Any, NewType, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from weft.core.errors import InvalidConfig
+from weft.core.errors import InvalidConfig, UnreadableEvent, WeftError
 from weft.core.events import EVENTS, Event, Reported
 from weft.core.report import Report
 from weft.core.spec import PartSpec, read_plain
@@ -29,6 +29,18 @@ def event_line(at: float, event: Event) -> str:
     """One line of an event log."""
     body = encode(event)
     return json.dumps({"at": at, "event": type(event).__name__, **body}, separators=(",", ":"))
+
+
+def readable_line(at: float, event: Event) -> str:
+    """The line of an event; UnreadableEvent unless reading it gives the same event."""
+    try:
+        line = event_line(at, event)
+        same = read_event(line) == (at, event)
+    except (WeftError, TypeError, ValueError, RecursionError) as error:
+        raise UnreadableEvent(f"{event!r:.200} cannot be written down: {error}") from error
+    if not same:
+        raise UnreadableEvent(f"{event!r:.200} would not be read as it is")
+    return line
 
 
 def read_event(line: str) -> tuple[float, Event]:

@@ -100,12 +100,16 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Noticed:
-    """A running job says something that a person should read; `level` as in logging."""
+    """A running job says something that a person should read; `level` as in logging.
+
+    With `dropped` it is not the job's word: something that it said could not be used.
+    """
 
     job: JobId
     attempt: int
     level: str
     text: str
+    dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from math import isfinite
 
-MOST = 1e18
+MOST = 1e15
+MOST_USER, LONGEST_NAME = 64, 64
 USER = "user."
 # How logs of earlier versions called things; their `accumulate` counted from 0.
 OLD_NAMES = {"local": "per_gpu", "sqr": "grad_sqr", "var": "grad_var", "speed": "updates_per_s"}
@@ -117,15 +117,29 @@ class Report:
 
         `old` values are as earlier versions wrote them.
         """
-        if old:
-            values = dict(_renamed(values))
+        return cls.sift(dict(_renamed(values)) if old else values)[0]
+
+    @classmethod
+    def sift(cls, values: Mapping[str, object]) -> tuple[Report, tuple[str, ...]]:
+        """A report of what can be right of the values of anybody, and what is wrong with the rest.
+
+        A script's own numbers beyond the first `MOST_USER` are left out as well.
+        """
         found: dict[str, object] = {}
+        wrong: list[str] = []
+        own = 0
         for name, value in values.items():
             try:
-                found[name] = _checked(name, value)
-            except ValueError:
+                number = _checked(name, value)
+            except ValueError as error:
+                wrong.append(str(error))
                 continue
-        return cls.parse(found)
+            own += name.startswith(USER)
+            if own > MOST_USER and name.startswith(USER):
+                wrong.append(f"{name} is one of more than {MOST_USER} numbers of its own")
+            else:
+                found[name] = number
+        return cls.parse(found), tuple(wrong)
 
     def __repr__(self) -> str:
         return f"Report({', '.join(f'{name}={value!r}' for name, value in self.values().items())})"
@@ -143,20 +157,33 @@ NO_REPORT = Report()
 BOUNDS: Mapping[str, tuple[float, float]] = {
     "loss": (-MOST, MOST),
     "progress": (0.0, 1.0),
-    **dict.fromkeys(("per_gpu", "accumulate", "replicas", "nodes"), (1.0, MOST)),
+    "epoch": (0.0, 1e6),
+    "batch": (1.0, 1e12),
+    **dict.fromkeys(("per_gpu", "accumulate"), (1.0, 1e9)),
+    **dict.fromkeys(("replicas", "nodes"), (1.0, 1e6)),
+    **dict.fromkeys(("workers", "servers", "gpus"), (0.0, 1e6)),
 }
 
 
 def _checked(name: str, value: object) -> float:
+    if not isinstance(name, str) or len(name) > LONGEST_NAME + len(USER):
+        raise ValueError(f"{str(name)[:LONGEST_NAME]!r} is not the name of a number")
     own = name.startswith(USER)
     if not own and name not in NAMES:
         raise ValueError(f"a report has no field {name!r}")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{name} is {value!r}, expected a number")  # noqa: TRY004 - one kind
+        raise ValueError(f"{name} is {_shown(value)}, expected a number")  # noqa: TRY004 - one kind
     least, most = (-MOST, MOST) if own else BOUNDS.get(name, (0.0, MOST))
-    if not isfinite(value) or not least <= value <= most:
-        raise ValueError(f"{name} is {value!r}, expected {least:g} to {most:g}")
+    if not least <= value <= most:  # no comparison with nan is true
+        raise ValueError(f"{name} is {_shown(value)}, expected {least:g} to {most:g}")
     return float(value)
+
+
+def _shown(value: object) -> str:
+    """Short: it may be anything."""
+    if isinstance(value, int) and value.bit_length() > 99:
+        return "too long to show"
+    return repr(value)[:40]
 
 
 def _renamed(values: Mapping[str, object]) -> Iterator[tuple[str, object]]:

@@ -12,6 +12,7 @@ import re
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -136,14 +137,12 @@ class Watched:
     def _events(self, lines: list[dict[str, Any]]) -> list[Event]:
         if self.again and lines:
             lines, self.again = thinned(lines), self.more
-        told = []
+        told: list[Event] = []
         for line in lines:
             try:
-                event = self._told(line)
+                told += self._told(line)
             except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
                 raise WireError(f"a line of {EVENTS} is not an agent's: {error!r}") from error
-            if event is not None:
-                told.append(event)
         return told
 
     def _lines(self) -> list[bytes]:
@@ -166,23 +165,22 @@ class Watched:
             raise WireError(f"a line of {EVENTS} is longer than {LONGEST_LINE} bytes")
         return lines
 
-    def _told(self, line: dict[str, Any]) -> Event | None:
+    def _told(self, line: dict[str, Any]) -> Iterator[Event]:
         job, attempt = self.job, self.attempt
         match line["event"]:
             case "started":
                 self._ranks = {name: (int(p), int(b)) for name, (p, b) in line["ranks"].items()}
                 self._started = True
-                return Started(job, attempt)
+                yield Started(job, attempt)
             case "ranks":  # after a setup
                 self._ranks = {name: (int(p), int(b)) for name, (p, b) in line["ranks"].items()}
             case "report" if line["rank"] == 0:
-                return Reported(job, attempt, Report.read(line["values"]))
+                yield from self._reported(line["values"])
             case "saved":
-                return Saved(job, attempt, int(line["step"]))
+                yield Saved(job, attempt, line["step"])
             case "notice":
-                return Noticed(
-                    job, attempt, str(line["level"])[:20], str(line["text"])[:LONGEST_TEXT]
-                )
+                level, text = str(line["level"])[:20], str(line["text"])[:LONGEST_TEXT]
+                yield Noticed(job, attempt, level, text)
             case "exited":
                 self._codes[str(line["rank"])] = int(line["code"])
             case "stopping":
@@ -192,8 +190,16 @@ class Watched:
                 if agent is not None and alive(*agent) and descendants(agent[0]):
                     raise WireError(f"{EVENTS} says that it ended, but it runs")
                 self.over = True
-                return self._ended(line)
-        return None
+                yield self._ended(line)
+
+    def _reported(self, values: dict[str, Any]) -> list[Event]:
+        """The report as far as it can be right, and what is wrong with it."""
+        report, wrong = Report.sift(values)
+        told: list[Event] = [Reported(self.job, self.attempt, report)]
+        if wrong:
+            text = "; ".join(wrong)[:LONGEST_TEXT]
+            told.append(Noticed(self.job, self.attempt, "warning", text, dropped=True))
+        return told
 
     def _ended(self, line: dict[str, Any]) -> Event:
         if line["outcome"] == "finished":

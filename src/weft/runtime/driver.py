@@ -14,7 +14,6 @@ What a service uses, all of it from the event loop's thread::
     driver.job(job_id), driver.jobs(), driver.nodes(), driver.scheduler.state
     async for rows in driver.subscribe(from_seq): ...  # of (seq, at, event)
     await driver.ended(job_id)             # its JobStatus once it has left
-    await driver.wait()                    # until closed; raises what broke it
     await driver.close()                   # jobs go on running; the next open() adopts them
 """
 
@@ -55,6 +54,7 @@ from weft.runtime.inbox import Asked, answer_all, fail_all
 from weft.runtime.ledger import Ledger
 from weft.runtime.live_policy import live_policy
 from weft.runtime.log_failure import Unwritten, append, read_again
+from weft.runtime.messages import Messages, find_blamed, without
 from weft.runtime.recover import FIFO, reconcile, recover, refuse_strangers
 from weft.runtime.requests import AGAIN_S, Requests
 from weft.runtime.saving import Saver
@@ -107,7 +107,7 @@ class Driver:
         self._whole = Cluster(())
         self._tasks: list[asyncio.Task[None]] = []
         self._requests = Requests(engine, self._grace_s, self._post)
-        self._closing = False
+        self._closing, self.messages = False, Messages()
         self._error: BaseException | None = None
         self._unwritten: Unwritten | None = None
 
@@ -275,7 +275,10 @@ class Driver:
             except Unwritten as error:
                 await self._take_back(asked, error)
                 continue
-            except BaseException:
+            except BaseException as error:
+                if (blamed := find_blamed(self._noted, error)) is not None:
+                    await self._begin_again(without(asked, blamed, error))
+                    continue
                 self._inbox = asked + self._inbox  # so that whoever waits is told
                 raise
             answer_all(asked)
@@ -284,13 +287,18 @@ class Driver:
         """What could not be written has not happened; what the engine told is tried again."""
         fail_all(asked, error)
         self.decisions.trouble, self._unwritten = error.what, error
+        await self._begin_again(Asked(one for one in asked if one[1] is None))
+        await asyncio.sleep(0.0 if self._closing else AGAIN_S)
+        self._unwritten = None
+
+    async def _begin_again(self, asked: Asked) -> None:
+        """From the log, as after a restart, with what was asked and is still to be done."""
+        self._noted = []
         self._known = await read_again(self.store, self._make)
         self._decider.begin_anew()
         self.scheduler.put_off(self.now)  # the log does not say what was still to be decided
         self._wake = self.scheduler.state.wake_at
-        self._inbox.extendleft(reversed([one for one in asked if one[1] is None]))
-        await asyncio.sleep(0.0 if self._closing else AGAIN_S)
-        self._unwritten = None
+        self._inbox.extendleft(reversed(asked))
 
     async def _sleep(self) -> None:
         """Until something is asked or it is time to wake."""
@@ -301,8 +309,8 @@ class Driver:
 
     async def _turn(self, now: float, events: list[Event], asked: Asked) -> None:
         """Fold, decide, write down, act."""
-        state, ledger = self.scheduler.state, self.ledger
-        events = [told for event in events if (told := taken(event, state, ledger)) is not None]
+        state, ledger, sifted = self.scheduler.state, self.ledger, self.messages.sift(events)
+        events = [told for event in sifted if (told := taken(event, state, ledger)) is not None]
         if not events:
             return
         for event in events:
@@ -341,8 +349,8 @@ class Driver:
         self._decider.tell(at, event)
 
     async def _write(self) -> None:
+        last = await append(self.store, self._noted)
         noted, self._noted = self._noted, []
-        last = await append(self.store, noted)
         for seq, (at, event) in enumerate(noted, start=last - len(noted) + 1):
             self._known.note(seq, at, event)
             self._tail.add(seq, at, event)

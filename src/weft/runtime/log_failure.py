@@ -10,11 +10,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from weft.core.errors import EngineError, WeftError
+from weft.core.errors import EngineError, UnreadableEvent, WeftError
 from weft.core.events import Event
 from weft.core.ports import Store
 from weft.core.scheduler import Scheduler
 from weft.runtime.live_policy import live_policy
+from weft.runtime.messages import find_blamed
 from weft.runtime.recover import Recovered, recover
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,10 @@ async def append(store: Store, noted: Sequence[tuple[float, Event]]) -> int:
     """Keep the events, all or none; the number of the last. Raises Unwritten."""
     try:
         return await asyncio.to_thread(store.append, noted)
+    except UnreadableEvent as error:
+        if find_blamed(noted, error) is not None:
+            raise
+        raise Unwritten.because(error) from error
     except WeftError as error:
         log.error("%s", error.what)  # noqa: TRY400 - a full disk is no bug of ours
         raise Unwritten.because(error) from error

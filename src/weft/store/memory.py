@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 from math import inf
 
+from weft.core.codec import readable_line
 from weft.core.events import Event, names
 from weft.core.model import JobId
 from weft.core.took import Took
@@ -22,6 +23,8 @@ class MemoryStore:
 
     def append(self, events: Sequence[tuple[float, Event]]) -> int:
         """Keep them; the number of the last."""
+        for at, event in events:
+            readable_line(at, event)  # as the file would refuse it
         with self.appends.measured():
             self._events.extend(events)
         return len(self._events)

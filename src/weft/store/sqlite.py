@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from weft.core.codec import event_line, read_event
-from weft.core.errors import InvalidConfig, UnreadableEvent, WeftError
+from weft.core.codec import read_event, readable_line
+from weft.core.errors import InvalidConfig, WeftError
 from weft.core.events import Event, names
 from weft.core.model import JobId
 from weft.core.took import Took
@@ -184,18 +184,6 @@ class SqliteStore:
         os.close(self._owned)
 
 
-def readable_line(at: float, event: Event) -> str:
-    """The line of an event; UnreadableEvent unless reading it gives the same event."""
-    try:
-        line = event_line(at, event)
-        same = read_event(line) == (at, event)
-    except (WeftError, TypeError, ValueError, RecursionError) as error:
-        raise UnreadableEvent(f"{_shown(event)} cannot be written down: {error}") from error
-    if not same:
-        raise UnreadableEvent(f"{_shown(event)} would not be read as it is")
-    return line
-
-
 def own(path: Path) -> int:
     """A lock that the kernel gives back when this process dies."""
     try:
@@ -211,7 +199,3 @@ def own(path: Path) -> int:
             hint="one service a --state folder; is one still running?",
         ) from error
     return handle
-
-
-def _shown(event: Event) -> str:
-    return repr(event)[:200]

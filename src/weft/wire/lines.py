@@ -37,7 +37,7 @@ class Vocabulary(Generic[M]):
         """The message of a line; None if its type is not known here."""
         try:
             body = json.loads(line)
-        except (ValueError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:  # deep nesting recurses
             raise WireError(f"not a JSON line: {_shown(line)} ({error})") from error
         if not isinstance(body, dict) or not isinstance(body.get("type"), str):
             raise WireError(f'expected an object with a "type": {_shown(line)}')
@@ -80,8 +80,8 @@ def _value(field: Field[Any], body: Mapping[str, Any]) -> Any:
     found = body[field.name]
     try:
         return _READ[str(field.type)](found)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{field.name} is {found!r}, expected {field.type}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{field.name} is {found!r:.200}, expected {field.type}") from error
 
 
 def _text(found: Any) -> str:
@@ -109,6 +109,8 @@ def _truth(found: Any) -> bool:
 
 
 def _numbers(found: Any) -> dict[str, float]:
+    if not isinstance(found, (dict, type(None))):
+        raise TypeError
     return {_text(key): _number(value) for key, value in found.items()} if found else {}
 
 

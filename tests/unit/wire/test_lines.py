@@ -102,3 +102,35 @@ def test_a_malformed_line_is_named(line: bytes, what: str) -> None:
 def test_a_stream_without_lines_is_refused_before_it_fills_the_memory() -> None:
     with pytest.raises(WireError, match="longer than"):
         list(from_rank().feed(b"x" * (LONGEST + 1)))
+
+
+plain_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.just(10**400),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+kind_names = st.sampled_from(["hello", "report", "saved", "notice", "leaving", "unknown"])
+FIELDS = ("job", "attempt", "rank", "pid", "values", "step", "epoch", "path", "level", "text")
+
+
+@given(kind_names, st.dictionaries(st.sampled_from(FIELDS), plain_values))
+def test_whatever_a_rank_sends_is_a_message_or_a_wire_error(
+    kind: str, body: dict[str, object]
+) -> None:
+    line = json.dumps({"type": kind, **body})
+
+    try:
+        FROM_RANK.decode(line)
+    except WireError as error:
+        assert len(str(error)) < 1000
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"type":"report","values":[1]}', "\xff", "{}"])
+def test_what_is_no_message_is_a_wire_error(line: str) -> None:
+    with pytest.raises(WireError):
+        FROM_RANK.decode(line)

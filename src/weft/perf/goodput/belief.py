@@ -12,6 +12,8 @@ from weft.perf.goodput.measurements import Profile
 
 NO_NOISE = (1.0, 0.0)  # of a job that does not measure it: no update is worth more than another
 
+LEAST_S, MOST_S = 1e-9, 1e7  # of a step
+
 
 @dataclass(slots=True)
 class Belief:
@@ -53,4 +55,6 @@ def row_of(report: Report) -> Row | None:
     if replicas is None:
         total = local * micros if report.batch is None else report.batch
         replicas = max(round(total / (local * micros)), 1)
+    if not LEAST_S <= min(grad, last) <= max(grad, last) <= MOST_S:
+        return None  # whatever was measured, it was not a step
     return Row(int(report.nodes or 1.0), int(replicas), int(local), grad, last)

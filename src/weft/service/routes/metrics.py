@@ -67,6 +67,11 @@ def _lines(service: Context) -> Iterator[str]:
             "1 while a safe order decides for a policy that failed too often.",
             bool(driver.decisions.given_up),
         ),
+        "dropped_messages_total": (
+            "counter",
+            "Messages of jobs that could not be used, wholly or in part.",
+            driver.messages.dropped,
+        ),
     }
     checks = {name: float(one.ok) for name, one in service.watchdog.checks().items()}
     yield from _metric("healthy", "gauge", "1 while a part is well.", "part", checks)

@@ -11,11 +11,12 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from weft.cli import sbatch, skypilot
 from weft.core.errors import InvalidConfig
 
 # What decides which Python `python` is; a job of `weft run` uses the one that its person uses.
@@ -25,6 +26,9 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 FILES = (".yaml", ".yml", ".json")
 INTERPRETERS = {".py": "python ", ".sh": "bash ", ".sbatch": "bash ", ".slurm": "bash "}
 SHELL = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX")
+
+
+Remark = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +91,16 @@ class Flags:
         return {field: value for field, value in said.items() if value is not None} or None
 
 
-def from_file(path: Path, flags: Flags) -> dict[str, Any]:
-    """A job file's fields; its `workdir` counts from the folder that the file lies in."""
+def from_file(path: Path, flags: Flags, remark: Remark = lambda _: None) -> dict[str, Any]:
+    """A job file's fields; its `workdir` counts from the folder that the file lies in.
+
+    Also of a SkyPilot task; `remark` is told what is passed over of it.
+    """
     body = read_file(path)
+    if skypilot.is_skypilot(body):
+        body, remarks = skypilot.read_skypilot(body, path)
+        for text in remarks:
+            remark(f"{path}: {text}")
     here = path.absolute().parent
     workdir = body.get("workdir", ".")
     if isinstance(workdir, str):
@@ -100,6 +111,21 @@ def from_file(path: Path, flags: Flags) -> dict[str, Any]:
         body["command"] = split(body["command"], path)
     take_client_fields(body, here)
     return merged(body, flags.body())
+
+
+def from_sbatch(
+    path: Path, arguments: Sequence[str], flags: Flags, remark: Remark
+) -> dict[str, Any]:
+    """A Slurm script's fields; `remark` is told what is passed over of its header."""
+    body, remarks = sbatch.read_sbatch(path, arguments)
+    for text in remarks:
+        remark(f"{path}: {text}")
+    body = merged(body, flags.body())
+    if "gpus" not in body:
+        raise InvalidConfig(
+            f"{path} asks for no GPU", hint="add `#SBATCH --gres=gpu:1`, or submit it with --gpus 1"
+        )
+    return body
 
 
 def take_client_fields(body: dict[str, Any], here: Path) -> None:

@@ -21,7 +21,9 @@ T = TypeVar("T")
 
 What = Annotated[
     list[str],
-    typer.Argument(help="Job files (.yaml, .json), or a command after `--`.", metavar="FILE..."),
+    typer.Argument(
+        help="Job files (.yaml, .json), a Slurm script, or a command after `--`.", metavar="FILE..."
+    ),
 ]
 
 
@@ -53,10 +55,16 @@ def submit(
 
 def bodies(what: Sequence[str], flags: Flags) -> list[tuple[str, dict[str, Any]]]:
     """Every job that was named, with the file it comes from (none for a command)."""
-    from weft.cli.job_file import FILES, from_command, from_file
+    from weft.cli.job_file import FILES, from_command, from_file, from_sbatch
+    from weft.cli.sbatch import is_sbatch
+    from weft.cli.view.screen import notes
 
+    remark = notes().print
     if all(word.endswith(FILES) for word in what):
-        return [(word, from_file(Path(word), flags)) for word in what]
+        return [(word, from_file(Path(word), flags, remark)) for word in what]
+    first = Path(what[0])
+    if is_sbatch(first):
+        return [(what[0], from_sbatch(first, what[1:], flags, remark))]
     return [("", from_command(what, flags))]
 
 

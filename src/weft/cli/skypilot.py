@@ -1,0 +1,95 @@
+"""SkyPilot task files as jobs, with what Weft does not do refused or named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from weft.core.errors import InvalidConfig
+
+OWN = ("resources", "num_nodes", "envs", "secrets", "file_mounts", "volumes", "service")
+REFUSED = {
+    "file_mounts": "put the files where the job's machines see them",
+    "storage_mounts": "put the files where the job's machines see them",
+    "volumes": "put the files where the job's machines see them",
+    "service": "Weft runs jobs that end",
+}
+USED = ("accelerators", "cpus", "memory", "use_spot", "spot_recovery", "job_recovery")
+
+
+def is_skypilot(body: Mapping[str, Any]) -> bool:
+    """Whether a file's fields are those of a SkyPilot task."""
+    return any(field in body for field in OWN)
+
+
+def read_skypilot(body: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], list[str]]:
+    """The fields of a job file, and what was passed over."""
+    for field, instead in REFUSED.items():
+        if body.get(field):
+            raise InvalidConfig(f"{path}: {field} is not supported", hint=instead)
+    resources = body.get("resources") or {}
+    if not isinstance(resources, Mapping):
+        raise InvalidConfig(f"{path}: resources has no fields")
+    kinds, per_node = _accelerators(resources.get("accelerators"), path)
+    nodes = int(body.get("num_nodes") or 1)
+    made: dict[str, Any] = {
+        field: body[field] for field in ("name", "workdir", "setup", "run") if body.get(field)
+    }
+    made |= {"gpus": per_node * nodes, "processes": 1, "env": _env(body, path)}
+    made |= {"kinds": kinds} if kinds else {}
+    for field, ours in (("cpus", "cpus"), ("memory", "mem_gb")):
+        if resources.get(field) is not None:
+            made[ours] = _number(resources[field], f"{path}: resources.{field}")
+    if resources.get("use_spot"):
+        made |= {"priority": "opportunistic", "preemptible": True}
+    made["env"] |= {"SKYPILOT_NUM_GPUS_PER_NODE": str(per_node)}
+    remarks = [f"resources.{name} is not used" for name in resources if name not in USED]
+    known = {"name", "workdir", "setup", "run", "resources", "num_nodes", "envs", "secrets"}
+    remarks += [f"{name} is not used" for name in body if name not in known]
+    if nodes > 1:
+        remarks.append(f"num_nodes: its {per_node * nodes} GPUs may also be on fewer nodes")
+    return made, remarks
+
+
+def _accelerators(said: Any, path: Path) -> tuple[list[str], int]:
+    """The kinds that will do, and GPUs of a node."""
+    texts: list[str] = []
+    if isinstance(said, str):
+        texts = [said]
+    elif isinstance(said, Mapping):
+        texts = [f"{kind}:{count}" for kind, count in said.items()]
+    elif isinstance(said, (list, set, tuple)):
+        texts = [str(one) for one in said]
+    if not texts:
+        raise InvalidConfig(f"{path} asks for no GPU", hint="resources: {accelerators: A100:1}")
+    split = (text.partition(":") for text in texts)
+    pairs = [(kind.strip().lower(), count.strip() or "1") for kind, _, count in split]
+    counts = {count for _, count in pairs}
+    if len(counts) > 1 or not counts <= {str(n) for n in range(1, 1025)}:
+        raise InvalidConfig(
+            f"{path}: accelerators {', '.join(texts)} are not one whole number of GPUs",
+            hint="name kinds that will do with the same count, such as [A100:2, H100:2]",
+        )
+    return [kind for kind, _ in pairs], int(counts.pop())
+
+
+def _env(body: Mapping[str, Any], path: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for field in ("envs", "secrets"):
+        for key, value in (body.get(field) or {}).items():
+            if value is None and key not in os.environ:
+                raise InvalidConfig(
+                    f"{path}: {field}.{key} has no value", hint=f"submit with --env {key}=..."
+                )
+            found[key] = os.environ[key] if value is None else str(value)
+    return found
+
+
+def _number(value: Any, where: str) -> float:
+    text = str(value).rstrip("+x")
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InvalidConfig(f"{where} is {value!r}, expected a number such as 8 or 8+") from error

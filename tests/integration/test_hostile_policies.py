@@ -134,8 +134,8 @@ def test_others_jobs_finish_whatever_a_policy_does(policy: str) -> None:
         for number in range(3):
             await driver.submit(job(f"after{number}"))
             assert (await driver.ended(JobId(f"after{number}"))).state == "succeeded"
-        async for _, _, event in driver.subscribe(0):
-            if isinstance(event, PolicyChanged) and event.instead_of:
+        async for rows in driver.subscribe(0):
+            if any(isinstance(e, PolicyChanged) and e.instead_of for _, _, e in rows):
                 break
         assert driver.job(JobId("bait")).state == "running"
         assert driver.policy.text == "firm|fifo:backfill=true"
@@ -153,8 +153,8 @@ def test_others_jobs_finish_whatever_a_policy_does(policy: str) -> None:
 def test_a_person_can_give_a_policy_another_chance() -> None:
     async def forgive(driver: Driver) -> None:
         await driver.submit(job("bait", seconds=3600.0))
-        async for _, _, event in driver.subscribe(0):
-            if isinstance(event, PolicyChanged) and event.instead_of:
+        async for rows in driver.subscribe(0):
+            if any(isinstance(e, PolicyChanged) and e.instead_of for _, _, e in rows):
                 break
         await driver.cancel(JobId("bait"))
         await driver.set_policy("exits")

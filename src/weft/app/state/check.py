@@ -170,7 +170,7 @@ def _beside(state: Path, db: sqlite3.Connection) -> Iterator[Finding]:
             "warning",
             f"{JOBS} holds {len(strange)} jobs that the log does not know: "
             + ", ".join(strange[:SHOWN]),
-            "the log is older than they are, or they were pruned; `weft state prune` removes them",
+            "the log is older than they are; look at them, then remove those folders by hand",
         )
     yield Finding(
         "ok", f"{len(job_folders(state))} jobs' folders, {len(live_marks(state))} attempts may run"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import pickle
 import re
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
@@ -40,6 +42,19 @@ def test_values_and_reports_are_the_same_thing() -> None:
 def test_a_value_that_cannot_be_right_is_named(name: str, value: object, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         Report.parse({"loss": 1.0, name: value})
+
+
+def test_a_report_cannot_be_changed_and_travels_whole() -> None:
+    report = Report(loss=1.0, user={"x": 2.0})
+
+    with pytest.raises(FrozenInstanceError):
+        report.loss = 2.0  # type: ignore[misc]
+    with pytest.raises(TypeError, match="no field 'karma'"):
+        Report(karma=1.0)  # type: ignore[call-arg]
+
+    assert pickle.loads(pickle.dumps(report)) == report
+    assert replace(report, pace=0.5) == Report(loss=1.0, pace=0.5, user={"x": 2.0})
+    assert report != Report(loss=1.0)
 
 
 def test_a_log_is_read_without_what_cannot_be_right() -> None:

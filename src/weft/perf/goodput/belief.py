@@ -39,11 +39,10 @@ class Belief:
 
 def row_of(report: Report) -> Row | None:
     """The step time in a report, one synchronised step without accumulation; None if none is."""
-    local, grad = report.per_gpu, report.grad_s
+    local, grad, last = report.per_gpu, report.grad_s, report.last_s
     if local is None or grad is None or grad <= 0.0 or local < 1.0:
         return None
     micros = report.accumulate or 1.0
-    last = report.last_s
     if last is None:
         if report.step_s is None:
             return None

@@ -123,8 +123,7 @@ class FittedBeliefs:
         """GPUs of one replica of each row on each kind; 0 where it cannot run."""
         found = np.zeros((len(table), len(kinds)))
         for row, job in enumerate(table.jobs):
-            known = (self._facts.on(job, 1.0, kind) for kind in kinds)
-            found[row] = [0 if own is None else own.unit for own in known]
+            found[row] = self._facts.units(job, kinds)
         return found
 
     def pairs(

@@ -67,6 +67,10 @@ class Facts(Protocol):
         """The most replicas that a job which never reported is taken to have run with."""
         ...
 
+    def units(self, job: Job, kinds: Sequence[str]) -> Sequence[float]:
+        """GPUs of one replica on each kind; 0 where it cannot run."""
+        ...
+
     def rate(self, job: Job, kind: str) -> float:
         """Speed at the size and batch it was submitted with; 0 where it cannot run."""
         ...
@@ -115,6 +119,11 @@ class MeasuredFacts:
     def unheard(self, job: Job) -> float:  # noqa: ARG002 - the same for all
         """None."""
         return 0.0
+
+    def units(self, job: Job, kinds: Sequence[str]) -> Sequence[float]:
+        """By the tables."""
+        known = table_of(self.models, job).kinds
+        return [known[kind].unit if kind in known else 0 for kind in kinds]
 
     def rate(self, job: Job, kind: str) -> float:
         """Iterations a second."""
@@ -170,6 +179,10 @@ class DeclaredFacts:
     def unheard(self, job: Job) -> float:
         """As many as it may have: it will never say more."""
         return float(job.demand.max)
+
+    def units(self, job: Job, kinds: Sequence[str]) -> Sequence[float]:  # noqa: ARG002
+        """One GPU a replica."""
+        return [1.0] * len(kinds)
 
     def rate(self, job: Job, kind: str) -> float:  # noqa: ARG002
         """1 on whatever it asked for."""

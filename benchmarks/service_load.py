@@ -4,7 +4,8 @@
 
 Starts a service as people do, with its log on disk, fills it through the API, then submits at a
 fixed rate from several connections while listing jobs. CPU time is the server's own, so a busy
-machine does not spoil the figures; each is printed beside what was promised.
+machine does not spoil the figures; each is printed beside what was promised. With --ended N the
+service has a past of N jobs instead: see `benchmarks/service_history.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from benchmarks import service_history
 
 RUNNING, NODES = 504, 63
 RATE, LIST_CPU_S = 200.0, 0.1
@@ -179,7 +182,11 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=RATE)
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("--ended", type=int, default=0, help="with so many jobs in the past")
     asked = parser.parse_args()
+    if asked.ended:
+        service_history.report(asked.ended, (asked.policy or ["fifo"])[0], asked.seconds)
+        return
     for policy in asked.policy or ["fifo", "las", "tiresias"]:
         measure(policy, asked)
 

@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import ssl
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -22,6 +23,8 @@ T = TypeVar("T")
 
 DEFAULT_URL = "http://127.0.0.1:7878"
 TIMEOUT_S = 60.0
+PATIENCE_S = 120.0  # with a service that says we ask too often
+SOON_S = 10.0
 ANSWERS = {
     401: "set WEFT_TOKEN to a token of this service; an admin makes one with `weft token create`",
     403: "the token in WEFT_TOKEN may not do this; ask an admin",
@@ -44,6 +47,7 @@ class Refused(InvalidConfig):
         super().__init__(what, hint=hint)
         self.status = status
         self.field = field
+        self.retry_s = 0.0  # when to ask again; 0 where nobody said
 
 
 class Client:
@@ -98,6 +102,20 @@ class Client:
     def _send(
         self, method: str, path: str, body: Any, query: Mapping[str, Any], *, api: bool = True
     ) -> bytes:
+        """Ask; again after a while if we asked too often."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self._send_once(method, path, body, query, api=api)
+            except Refused as error:
+                wait_s = error.retry_s
+                if not 0.0 < wait_s <= SOON_S or time.monotonic() + wait_s > until:
+                    raise
+            time.sleep(wait_s)
+
+    def _send_once(
+        self, method: str, path: str, body: Any, query: Mapping[str, Any], *, api: bool
+    ) -> bytes:
         told = {name: value for name, value in query.items() if value is not None}
         where = f"{self.url}{'/api/v1' if api else ''}{path}"
         request = urllib.request.Request(  # noqa: S310 - the scheme was checked
@@ -116,7 +134,10 @@ class Client:
                 return read
         except urllib.error.HTTPError as error:
             with error:
-                raise refusal(error.code, error.read(), method, path) from None
+                found = refusal(error.code, error.read(), method, path)
+                if isinstance(found, Refused):
+                    found.retry_s = seconds(error.headers.get("Retry-After", ""))
+                raise found from None
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "reason", error)
             if isinstance(why, ssl.SSLCertVerificationError):
@@ -139,6 +160,11 @@ def trusted(authority: str) -> ssl.SSLContext:
             f"WEFT_CA is {authority!r}, which holds no certificates: {error}",
             hint="name a PEM file",
         ) from error
+
+
+def seconds(text: str) -> float:
+    """A Retry-After in seconds; 0 for one that is a date, or not there."""
+    return float(text) if text.isdigit() else 0.0
 
 
 def at(*parts: str) -> str:

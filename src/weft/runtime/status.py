@@ -50,13 +50,17 @@ def status_of(record: JobRecord, state: State) -> JobStatus:
 
 
 def active_words(records: Mapping[JobId, JobRecord], state: State) -> dict[JobId, str]:
-    """The state of every job that has not ended: all at once, for those who count them."""
+    """The state of every job that has not ended: all at once, for those who count them.
+
+    A job that is being written down is in the table already and not yet in the records.
+    """
     table = state.table
     stage, retries, failed, since = (table.column(which) for which in READ)
     lately = ((retries > 0) & (failed == since)).tolist()
     return {
         job.id: _word(records[job.id], at, late)
         for job, at, late in zip(table.jobs, stage.tolist(), lately, strict=True)
+        if job.id in records
     }
 
 

@@ -92,7 +92,7 @@ class JobNames:
         return list(islice(mine, 1))
 
     def _recent(self, who: Caller) -> list[JobId]:
-        return self._visible(list(islice(reversed(self._jobs), 2000)), who)[:200]
+        return self._visible(list(islice(reversed(self._jobs), 500)), who)[:50]
 
     def _visible(self, jobs: list[JobId], who: Caller) -> list[JobId]:
         return [job for job in jobs if job in self._jobs and who.sees(self._jobs[job].job)]

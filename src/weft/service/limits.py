@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.responses import StreamingResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weft.app.serve.limits import Limits
 from weft.core.model import Job
@@ -25,6 +25,8 @@ from weft.service.refusals import Refused
 
 LONGEST_WAIT_S = 1.0
 WAITING = 256  # answers that are held back at once, of one tenant
+AT_ONCE = 4  # requests of one tenant that are worked on
+BYTES_OF_ONE = 32_768  # of an answer that counts as one request
 STRANGERS = "?"  # requests without a token that is known here
 FREE = ("/health", "/docs", "/openapi.json")
 Asks = Callable[[Headers], Caller | None]
@@ -53,6 +55,12 @@ class Buckets:
             return 0.0
         self.refused[who] += 1
         return (1.0 - left) / self._rate
+
+    def charge(self, who: str, more: float) -> None:
+        """What a request cost beyond one: long answers count as several."""
+        if self._rate and who in self._left:
+            left, at = self._left[who]
+            self._left[who] = (left - more, at)
 
 
 class Streams:
@@ -114,12 +122,17 @@ def check_jobs(limits: Limits, job: Job, active: int, who: Caller) -> None:
         )
 
 
+def _turns() -> asyncio.Semaphore:
+    return asyncio.Semaphore(AT_ONCE)
+
+
 class LimitRate:
     """Answers 429 to a tenant that asks too often; before anything else is done for it."""
 
     def __init__(self, app: ASGIApp, buckets: Buckets, asks: Asks) -> None:
         self._app, self._buckets, self._asks = app, buckets, asks
         self._waiting: Counter[str] = Counter()
+        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(_turns)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -129,8 +142,30 @@ class LimitRate:
                 key = STRANGERS if who is None else who.tenant
                 if wait_s := self._buckets.take(key):
                     await self._refuse(key, wait_s, scope, receive, send)
-                    return
+                else:
+                    await self._serve(key, scope, receive, send)
+                return
         await self._app(scope, receive, send)
+
+    async def _serve(self, key: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """A few of a tenant's requests at a time, until their answers begin."""
+        turn = self._turns[key]
+        await turn.acquire()
+        begun = False
+
+        async def seen(message: Message) -> None:
+            nonlocal begun
+            if not begun:
+                begun = True
+                turn.release()
+            self._buckets.charge(key, len(message.get("body", b"")) / BYTES_OF_ONE)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, seen)
+        finally:
+            if not begun:
+                turn.release()
 
     async def _refuse(
         self, key: str, wait_s: float, scope: Scope, receive: Receive, send: Send

@@ -30,6 +30,7 @@ class StandIn:
     url: str = ""
     answers: dict[str, Any] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
+    retry_after: str = ""
 
     def answer(self, asked: Asked) -> tuple[int, Any]:
         self.asked.append(asked)
@@ -60,6 +61,8 @@ def stand_in(answers: dict[str, Any]) -> Iterator[StandIn]:
             data = body if isinstance(body, bytes) else json.dumps(body, default=plain).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
+            if status == 429:
+                self.send_header("Retry-After", service.retry_after)
             self.end_headers()
             self.wfile.write(data)
 

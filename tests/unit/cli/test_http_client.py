@@ -79,3 +79,25 @@ def test_an_address_must_be_one(url: str) -> None:
 
 def test_ids_with_odd_characters_stay_one_part_of_the_path() -> None:
     assert at("jobs", "../a b?c", "logs") == "/jobs/..%2Fa%20b%3Fc/logs"
+
+
+def test_who_asks_too_often_waits_and_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("weft.cli.client.time.sleep", slept.append)
+    answers = {"GET /nodes": [(429, {"error": "too many requests"}), (200, {"nodes": []})]}
+
+    with stand_in(answers) as service:
+        service.retry_after = "2"
+        found = Client(service.url, "").get(Nodes, "/nodes")
+
+    assert found == Nodes(nodes=[])
+    assert slept == [2.0]
+
+
+def test_a_long_wait_is_left_to_the_person() -> None:
+    with (
+        stand_in({"GET /nodes": (429, {"error": "too many jobs"})}) as service,
+        pytest.raises(Refused, match="too many jobs"),
+    ):
+        service.retry_after = "60"
+        Client(service.url, "").get(Nodes, "/nodes")

@@ -66,3 +66,12 @@ def test_who_has_left_is_not_among_the_active() -> None:
 
     assert active_words(ledger.jobs, state) == {}
     assert status_of(ledger.jobs[A], state).state == "cancelled"
+
+
+def test_a_job_that_is_being_written_down_is_counted_by_nobody_yet() -> None:
+    state, ledger = State(Cluster((Node(N, "a100", 8),))), Ledger()
+    for at, job in enumerate((A, B)):
+        state.fold(float(at), Submitted(Job(job)))
+    ledger.fold(0.0, Submitted(Job(A)))
+
+    assert active_words(ledger.jobs, state) == {A: "pending"}

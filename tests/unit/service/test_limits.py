@@ -37,6 +37,20 @@ def test_a_burst_is_allowed_and_then_the_rate() -> None:
     assert buckets.refused == {"a": 3}
 
 
+def test_long_answers_count_as_several_requests() -> None:
+    clock = Clock()
+    buckets = Buckets(10.0, 5.0, clock)
+    buckets.take("a")
+    buckets.charge("a", 13.0)
+
+    clock.now += 0.9
+    early = buckets.take("a")
+    clock.now += 0.2
+
+    assert early > 0.0
+    assert buckets.take("a") == 0.0
+
+
 def test_one_tenant_uses_up_nothing_of_anothers() -> None:
     buckets = Buckets(1.0, 2.0, Clock())
     for _ in range(50):

@@ -12,14 +12,15 @@ from weft.core.errors import InvalidConfig, did_you_mean
 class Limits:
     """Limits of each tenant; 0 is none. Admins have none: they could change them anyway.
 
-    `rate` is requests a second, and `burst` how many may come at once. `streams` are open event
+    `rate` is requests a second, and `burst` how many may come at once; long answers count as
+    several. `streams` are open event
     streams and followed logs, `jobs` those that have not ended, `gpus` what one job may ask for.
     `body_mib` is the longest body of a request, `connections` are open ones of everybody together,
     and `header_s` and `body_s` how long a request may take to arrive.
     """
 
     rate: float = 50.0
-    burst: float = 200.0
+    burst: float = 100.0
     streams: float = 50.0
     jobs: float = 10_000.0
     gpus: float = 0.0

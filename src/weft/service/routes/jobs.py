@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -25,6 +26,7 @@ from weft.service.schemas import DEFAULT_TENANT, GUARANTEED, JobFile, job_of, pr
 router = APIRouter(tags=["jobs"], responses=PROBLEMS)
 
 MOST = 1000
+PART = 100  # of a page at a time: some 3 ms
 
 
 @router.post("/jobs", status_code=201, response_model=Made)
@@ -54,9 +56,13 @@ async def list_jobs(
 ) -> Json:
     """Jobs in order of submission, a page at a time."""
     found = list(islice(_chosen(service, who, state, tenant, after), limit + 1))
-    describe = Describer(service.driver)
     following = found[limit - 1].record.job.id if len(found) > limit else None
-    return Json(JobList(jobs=[describe.job(one) for one in found[:limit]], next=following))
+    jobs: list[JobAnswer] = []
+    for start in range(0, min(limit, len(found)), PART):
+        describe = Describer(service.driver)
+        jobs += [describe.job(one) for one in found[start : min(start + PART, limit)]]
+        await asyncio.sleep(0.0)  # for others
+    return Json(JobList(jobs=jobs, next=following))
 
 
 @router.get("/jobs/{job_id}", response_model=JobAnswer)

@@ -102,7 +102,7 @@ def silent_s(record: JobRecord, now: float, speed: float = 1.0) -> float | None:
 
 
 def _no_word(silent: float | None) -> str:
-    return "" if silent is None else f"no word for {silent:.0f} s"
+    return "" if silent is None else f"no heartbeat for {silent:.0f} s"
 
 
 def name_of(job: Job) -> str:

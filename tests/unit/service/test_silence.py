@@ -91,4 +91,4 @@ def test_people_read_it_as_the_reason_while_the_state_stays() -> None:
     fresh, old = asyncio.run(described())
 
     assert (fresh.state, fresh.reason, fresh.silent_s) == ("running", "", None)
-    assert (old.state, old.reason) == ("running", "no word for 40 s")
+    assert (old.state, old.reason) == ("running", "no heartbeat for 40 s")

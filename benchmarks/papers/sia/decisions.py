@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from weft.app.simulate.setup import Setup
-from weft.app.simulate.speeds import speeds
+from weft.app.simulate.world import world_of
 from weft.core.cluster import parse_cluster
 from weft.core.knowledge import Knowledge
 from weft.core.scheduler import Scheduler
@@ -65,7 +65,7 @@ def measure(data: Path, scale: int, jobs: int) -> tuple[float, ...]:
     trace = crowd(data, scale, jobs)
     policy, watch = Sia(), Watch()
     setup = Setup(trace, policy, profiles=str(data / "profiles"))
-    known = speeds(setup, trace, cluster, policy)
+    known = world_of(setup, trace, cluster, policy.about)
     physics = Physics(trace, known.perf)
     scheduler = Scheduler(policy, cluster, knowledge=Knowledge(beliefs=known.beliefs))
     driver = Driver(scheduler, physics, cluster)

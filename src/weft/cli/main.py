@@ -35,7 +35,7 @@ COMMANDS = (
     Entry(CLUSTER, "policy", "Show which policy decides, or change it while jobs run."),
     Entry(CLUSTER, "what-if", "Replay the service's own past under another policy."),
     Entry(CLUSTER, "accounting", "Show the GPU time that each tenant used."),
-    Entry(CLUSTER, "state", "Check, back up and restore what the service keeps."),
+    Entry(CLUSTER, "state", "Check, back up, restore and prune what the service keeps."),
     Entry(CLUSTER, "token", "Make, list and revoke tokens (admins)."),
     Entry(
         CLUSTER,

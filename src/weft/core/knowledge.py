@@ -8,6 +8,7 @@ from what running jobs report.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -52,9 +53,17 @@ class Knowledge:
         """What has been learnt, as values that JSON has."""
         return {name: part.save() for name, part in self._parts()}
 
-    def load(self, saved: Mapping[str, Any]) -> None:
-        """Take up what `save` gave; for a Knowledge that has learnt nothing yet."""
+    def load(self, saved: Mapping[str, Any], *, lenient: bool = False) -> None:
+        """Take up what `save` gave; for a Knowledge that has learnt nothing yet.
+
+        If `lenient`, parts that were not saved, or by another kind of part, begin anew.
+        """
         parts = dict(self._parts())
+        if lenient:
+            for name, part in parts.items():
+                with suppress(AttributeError, KeyError, TypeError, ValueError):
+                    part.load(saved[name])
+            return
         if parts.keys() != saved.keys():
             raise InvalidConfig(
                 f"knowledge of {', '.join(saved) or 'nothing'} was saved; "

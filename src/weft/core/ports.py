@@ -168,6 +168,14 @@ class Engine(Protocol):
         """Started, reported, exited and node events, in the order they happened."""
         ...
 
+    async def forget(self, jobs: Collection[JobId]) -> None:
+        """Remove all that is kept of these jobs, which have ended; unknown ones are fine."""
+        ...
+
+    def stored_bytes(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
+        """What is kept of each on disk; from any thread."""
+        ...
+
     def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:
         """Where each rank of an attempt writes; empty for an unknown one."""
         ...
@@ -233,6 +241,22 @@ class Store(Protocol):
 
     def latest(self) -> tuple[int, bytes] | None:
         """The newest snapshot and its number."""
+        ...
+
+    def keep_base(self, seq: int, at: float, base: bytes) -> None:
+        """Keep a snapshot that the log can go on from, should it be cut there."""
+        ...
+
+    def bases(self) -> list[tuple[int, float]]:
+        """Numbers and times of all bases, oldest first."""
+        ...
+
+    def base(self) -> tuple[int, bytes] | None:
+        """The base that the log goes on from; None while it has its beginning."""
+        ...
+
+    def compact(self, seq: int) -> None:
+        """Cut the log: drop all events up to `seq`, of which there must be a base."""
         ...
 
     def close(self) -> None:

@@ -124,10 +124,15 @@ class Scheduler:
         history = pack_floats(self._history.values)
         return SavedScheduler(save_state(self.state), self.knowledge.save(), history)
 
-    def load(self, saved: SavedScheduler, jobs: Mapping[JobId, Job]) -> None:
-        """Take up where `save` was called, with active `jobs` by name; nothing was taken in yet."""
+    def load(
+        self, saved: SavedScheduler, jobs: Mapping[JobId, Job], *, lenient: bool = False
+    ) -> None:
+        """Take up where `save` was called, with active `jobs` by name; nothing was taken in yet.
+
+        If `lenient`, parts of the knowledge that cannot be taken up begin anew.
+        """
         self.state = load_state(saved.state, jobs)
-        self.knowledge.load(saved.knowledge)
+        self.knowledge.load(saved.knowledge, lenient=lenient)
         self._history = _Growing(unpack_floats(saved.history))
         self._learned = len(self.state.ended)
 

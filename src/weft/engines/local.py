@@ -8,7 +8,6 @@ is lost when it dies.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 import socket
@@ -29,7 +28,8 @@ from weft.engines.cores import CorePool
 from weft.engines.devices import Machine, find_gpus, this_machine
 from weft.engines.host import Asked, HostPart, Means, asked_by, check_host, host_part
 from weft.engines.job_environment import allowed_environment, check_names
-from weft.engines.listening import EVERYBODYS, Listener, mark_of, marked
+from weft.engines.job_folders import marked_attempts, remove_jobs, stored_bytes
+from weft.engines.listening import EVERYBODYS, Listener, mark_of
 from weft.engines.mps import Mps
 from weft.engines.request import (
     Site,
@@ -165,12 +165,15 @@ class LocalEngine:
 
     def running(self) -> set[tuple[JobId, int]]:
         """Attempts with a mark that they may run, as their folders say."""
-        found = set()
-        for folder in marked(self.state):
-            with contextlib.suppress(WireError):  # no attempt at all; `adopt` deals with it
-                spec = AttemptSpec.read(folder / SPEC)
-                found.add((JobId(spec.job), spec.attempt))
-        return found
+        return marked_attempts(self.state)
+
+    async def forget(self, jobs: Collection[JobId]) -> None:
+        """Remove their folders: output, checkpoints of ours, what agents wrote."""
+        await asyncio.to_thread(remove_jobs, self.state, jobs)
+
+    def stored_bytes(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
+        """The size of each job's folder."""
+        return stored_bytes(self.state, jobs)
 
     async def adopt(self, attempts: Collection[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
         """Watch these attempts again, end all others, and begin to listen."""

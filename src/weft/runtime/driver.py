@@ -11,9 +11,7 @@ What a service uses, all of it from the event loop's thread::
     await driver.open()                    # replays, reconciles, begins to decide
     job_id = await driver.submit(job)      # on disk when it returns
     await driver.cancel(job_id)            # likewise; drain, undrain, set_policy
-    driver.job(job_id), driver.jobs(), driver.nodes(), driver.scheduler.state
     async for rows in driver.subscribe(from_seq): ...  # of (seq, at, event)
-    await driver.ended(job_id)             # its JobStatus once it has left
     await driver.close()                   # jobs go on running; the next open() adopts them
 """
 
@@ -29,15 +27,7 @@ from dataclasses import replace
 from weft.core.actions import Action, Wake
 from weft.core.cluster import Cluster, Node
 from weft.core.errors import EngineError, InvalidConfig, UnknownName
-from weft.core.events import (
-    Cancelled,
-    Event,
-    NodeDown,
-    NodeUp,
-    PolicyChanged,
-    Submitted,
-    Woken,
-)
+from weft.core.events import Cancelled, Event, NodeDown, NodeUp, PolicyChanged, Submitted, Woken
 from weft.core.knowledge import Knowledge
 from weft.core.launch import Launch
 from weft.core.model import Job, JobId, NodeId
@@ -96,7 +86,7 @@ class Driver:
             live_policy(FIFO), Cluster(()), knowledge=knowledge(), seed=seed, journal=self._note
         )
         self._decider: Decider = decider or InProcess()
-        self._saver = Saver(store, snapshot_every)
+        self.saver = Saver(store, snapshot_every)
         self._inbox, self._noted = Asked(), list[tuple[float, Event]]()
         self.incoming: dict[JobId, Job] = {}  # submitted, and not yet on disk
         self._wake: float | None = None
@@ -151,7 +141,7 @@ class Driver:
             self._requests.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         fail_all(self._inbox, CLOSING)
-        await self._saver.finish(self._known if self._error is None else None)
+        await self.saver.finish(self._known if self._error is None else None)
         self._announce()
         await self._decider.close()
         await self.engine.close()
@@ -200,6 +190,10 @@ class Driver:
 
     def _admit(self, policy: Described) -> PartSpec:
         return admit_policy(policy, self.engine.supports, self.scheduler.knowledge.predictor)
+
+    async def restate_policy(self) -> None:
+        """Say again what decides, without memory: a point that the log can begin from."""
+        await self._ask(self._known.begins(None))
 
     # ---- what can be read
 
@@ -315,6 +309,7 @@ class Driver:
             return
         for event in events:
             if isinstance(event, PolicyChanged):
+                self.saver.take_base(self._known, self._broken)
                 self.scheduler.use(live_policy(event.policy))
                 self.decisions.change(event)
         actions, due = self.scheduler.take_in(now, events)
@@ -354,7 +349,7 @@ class Driver:
         for seq, (at, event) in enumerate(noted, start=last - len(noted) + 1):
             self._known.note(seq, at, event)
             self._tail.add(seq, at, event)
-        self._saver.look(self._known, self._broken)
+        self.saver.look(self._known, self._broken)
         self._announce()
 
     # ---- news

@@ -126,6 +126,17 @@ class Ledger:
             case _:
                 assert_never(event)
 
+    def forget(self, job: JobId) -> bool:
+        """Drop the record of a job that has ended and left; what it used stays. Whether it did."""
+        one = self.jobs.get(job)
+        if one is None or not one.outcome or one.running is not None:
+            return False
+        if (job, one.attempt) in self._on:
+            return False  # it is still leaving its devices
+        del self.jobs[job]
+        self.index.remove(job, one.job.tenant, one.outcome)
+        return True
+
     def promised(self) -> dict[tuple[JobId, int], Allocation]:
         """What attempts that are not over were promised."""
         return dict(self._on)

@@ -111,7 +111,7 @@ class _CannotFold(Exception):  # noqa: N818 - what is said, not what broke
 
 
 def _read(store: Store, make: Callable[[], Scheduler]) -> Recovered:
-    back = _from_snapshot(store, make) or Recovered(make())
+    back = _from_snapshot(store, make) or _from_base(store, make) or Recovered(make())
     while found := store.since(back.seq, READ_AT_ONCE):
         for seq, at, event in found:
             _check_none_missing(store, back.seq + 1, seq)
@@ -121,6 +121,21 @@ def _read(store: Store, make: Callable[[], Scheduler]) -> Recovered:
                 raise _CannotFold(seq, repr(error)) from error
     _check_none_missing(store, back.seq + 1, store.last() + 1)
     return back
+
+
+def _from_base(store: Store, make: Callable[[], Scheduler]) -> Recovered | None:
+    """Where the log goes on from, if it has been cut; what this code cannot learn is left out."""
+    found = store.base()
+    if found is None:
+        return None
+    seq, data = found
+    try:
+        return melt(thaw(data), seq, make(), lenient=True)
+    except (DamagedSnapshot, KeyError, TypeError, ValueError, WeftError) as error:
+        raise InvalidConfig(
+            f"the log begins after event {seq}, and the base there cannot be used: {error}",
+            hint=DAMAGED,
+        ) from error
 
 
 def _check_none_missing(store: Store, first: int, end: int) -> None:
@@ -155,8 +170,8 @@ def refuse_strangers(ledger: Ledger, running: Collection[Attempt]) -> None:
         )
 
 
-def freeze(back: Recovered) -> Frozen:
-    """Everything up to now."""
+def freeze(back: Recovered, *, active_only: bool = False) -> Frozen:
+    """Everything up to now; with `active_only` without records of jobs that have left."""
     saved = back.scheduler.save()
     head = {
         "numbers": saved.state.numbers,
@@ -169,6 +184,9 @@ def freeze(back: Recovered) -> Frozen:
     }
     promised = [Held(job, on, n) for (job, n), on in back.ledger.promised().items()]
     records = [*back.ledger.jobs.values()]
+    if active_only:
+        held = {one.job for one in promised}
+        records = [one for one in records if not one.outcome or one.job.id in held]
     kept: dict[str, Sequence[Any]] = {
         "promised": promised,
         "records": records,
@@ -177,14 +195,18 @@ def freeze(back: Recovered) -> Frozen:
     return Frozen(head, {**saved.state.tables, **kept})
 
 
-def melt(thawed: Thawed, seq: int, scheduler: Scheduler) -> Recovered:
-    """What was frozen at `seq`, in a scheduler that has taken in nothing yet."""
+def melt(thawed: Thawed, seq: int, scheduler: Scheduler, *, lenient: bool = False) -> Recovered:
+    """What was frozen at `seq`, in a scheduler that has taken in nothing yet.
+
+    If `lenient`, parts of its knowledge that cannot be taken up begin anew.
+    """
     head, tables = thawed.head, thawed.tables
     records: dict[JobId, JobRecord] = {one.job.id: one for one in tables["records"]}
     promised = {(one.job, one.attempt): one.on for one in tables["promised"]}
     saved = SavedState(head["numbers"], tables)
     jobs = {name: one.job for name, one in records.items()}
-    scheduler.load(SavedScheduler(saved, head["knowledge"], head["history"]), jobs)
+    known = SavedScheduler(saved, head["knowledge"], head["history"])
+    scheduler.load(known, jobs, lenient=lenient)
     drained = {NodeId(node) for node in head["drained"]}
     policy: PartSpec = decode(PartSpec, head["policy"])
     told = head["given_up"]

@@ -11,7 +11,8 @@ from weft.core.events import Decided, Event, PolicyChanged, Woken
 from weft.core.knowledge import Knowledge
 from weft.core.scheduler import Scheduler
 from weft.runtime.live_policy import live_policy, propose
-from weft.runtime.recover import FIFO
+from weft.runtime.recover import FIFO, melt
+from weft.runtime.snapshot import thaw
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,9 @@ def decide_again(
     *,
     knowledge: Knowledge | None = None,
     seed: int = 0,
+    base: bytes | None = None,
 ) -> list[Again]:
-    """Feed a log through a fresh scheduler, turn by turn.
+    """Feed a log through a fresh scheduler, turn by turn; one that was cut goes on from its `base`.
 
     It decides where the run did: what a busy service put off is put off again. All else must be
     what the run had when it began.
@@ -42,6 +44,8 @@ def decide_again(
         seed=seed,
         journal=lambda _, event: noted.append(event),
     )
+    if base is not None:
+        scheduler.use(live_policy(melt(thaw(base), 0, scheduler).policy))
     turns: list[Again] = []
     for at, rows in groupby(log, key=lambda row: row[1]):
         events = [event for _, _, event in rows]

@@ -21,9 +21,11 @@ class Saver:
     """Writes a snapshot whenever `every` events have come since the last."""
 
     def __init__(self, store: Store, every: int) -> None:
+        self.wants_base: Callable[[int, float], bool] = lambda _seq, _at: False
         self._store = store
         self._every = self._at = every
         self._task: asyncio.Task[None] | None = None
+        self._base: asyncio.Task[None] | None = None
 
     def look(self, known: Recovered, broken: Callable[[asyncio.Task[None]], None]) -> None:
         """Between two turns: begin a snapshot if one is due."""
@@ -31,8 +33,26 @@ class Saver:
             self._task = asyncio.create_task(self._write(*self._freeze(known), PAUSE_S))
             self._task.add_done_callback(broken)
 
+    def soon(self) -> None:
+        """Let a snapshot be due after the next turn."""
+        self._at = 0
+
+    def take_base(self, known: Recovered, broken: Callable[[asyncio.Task[None]], None]) -> None:
+        """Before a policy begins without memory: a point that the log can go on from, if wanted."""
+        if not self.wants_base(known.seq, known.at):
+            return
+        frozen = freeze(known, active_only=True)
+        self._base = asyncio.create_task(self._write_base(known.seq, known.at, frozen))
+        self._base.add_done_callback(broken)
+
+    async def base_written(self) -> None:
+        """Wait until the last base is on disk."""
+        if self._base is not None:
+            await asyncio.gather(self._base, return_exceptions=True)
+
     async def finish(self, known: Recovered | None) -> None:
         """Wait for what is being written, then write `known` if it is given."""
+        await self.base_written()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
         if known is not None:
@@ -42,6 +62,13 @@ class Saver:
         """The present moment: in a turn the scheduler is ahead of what is written down."""
         self._at = known.seq + max(self._every, len(known.ledger.jobs) // JOBS_A_EVENT)
         return known.seq, freeze(known)
+
+    async def _write_base(self, seq: int, at: float, frozen: Frozen) -> None:
+        try:
+            whole = await asyncio.to_thread(lambda: frozen.whole([*frozen.parts()]))
+            await asyncio.to_thread(self._store.keep_base, seq, at, whole)
+        except WeftError as error:
+            log.warning("base=%d not written: %s", seq, error.what)
 
     async def _write(self, seq: int, frozen: Frozen, pause_s: float) -> None:
         """In parts; one that cannot be written is only a slower next start."""

@@ -129,6 +129,18 @@ class SimulatedEngine:
         """Those that pass time."""
         return set(self._runs)
 
+    async def forget(self, jobs: Collection[JobId]) -> None:
+        """How they ended is not known any more."""
+        gone = set(jobs)
+        for attempt in [one for one in self._ended if one[0] in gone]:
+            del self._ended[attempt]
+        for job in gone:
+            self._jobs.pop(job, None)
+
+    def stored_bytes(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
+        """Nothing is written."""
+        return dict.fromkeys(jobs, 0)
+
     async def adopt(self, attempts: Collection[Attempt]) -> set[Attempt]:
         """Go on with these attempts; report their news again; forget all others."""
         self._queue = asyncio.Queue()

@@ -20,6 +20,8 @@ class MemoryStore:
         self._events: list[tuple[float, Event]] = []
         self._snapshot: tuple[int, bytes] | None = None
         self._aside: dict[int, str] = {}
+        self._bases: dict[int, tuple[float, bytes]] = {}
+        self._cut = 0
 
     def append(self, events: Sequence[tuple[float, Event]]) -> int:
         """Keep them; the number of the last."""
@@ -31,6 +33,7 @@ class MemoryStore:
 
     def since(self, seq: int, limit: int | None = None) -> list[tuple[int, float, Event]]:
         """Events after number `seq`."""
+        seq = max(seq, self._cut)
         rows = enumerate(self._events[seq:], start=seq + 1)
         found = ((i, at, event) for i, (at, event) in rows if i not in self._aside)
         return [*islice(found, limit)]
@@ -61,6 +64,23 @@ class MemoryStore:
     def latest(self) -> tuple[int, bytes] | None:
         """The last snapshot kept."""
         return self._snapshot
+
+    def keep_base(self, seq: int, at: float, base: bytes) -> None:
+        """Keep a base."""
+        self._bases[seq] = (at, base)
+
+    def bases(self) -> list[tuple[int, float]]:
+        """Numbers and times of all bases."""
+        return [(seq, at) for seq, (at, _) in sorted(self._bases.items())]
+
+    def base(self) -> tuple[int, bytes] | None:
+        """The base at the cut."""
+        return None if not self._cut else (self._cut, self._bases[self._cut][1])
+
+    def compact(self, seq: int) -> None:
+        """Forget all events up to `seq`."""
+        self._cut = seq
+        self._bases = {one: kept for one, kept in self._bases.items() if one >= seq}
 
     def close(self) -> None:
         """Nothing to let go of."""

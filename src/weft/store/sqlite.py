@@ -25,17 +25,24 @@ from weft.store.job_events import INDEXES, lines_about
 
 log = logging.getLogger(__name__)
 
-VERSION = 2
+VERSION = 3
 SNAPSHOTS_KEPT = 2
 HELP = "`weft state check` says what is left; `weft state restore` brings a backup back"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS events (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, json TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS snapshots (seq INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS bases (seq INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS bases (
+    seq INTEGER PRIMARY KEY, at REAL NOT NULL, data BLOB NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS set_aside (
     seq INTEGER PRIMARY KEY, json TEXT NOT NULL, why TEXT NOT NULL) STRICT;
 """
+# The log has its beginning, or goes on from its oldest base.
+BEGINS_AFTER = """
+SELECT CASE WHEN coalesce((SELECT min(seq) FROM events), 1) = 1 THEN 0
+ELSE coalesce((SELECT min(seq) FROM bases), 0) END
+"""
+CUT_AT_ONCE = 2_000  # events: who appends meanwhile waits some 20 ms
 Row = tuple[int, float, Event]
 
 
@@ -67,6 +74,8 @@ class SqliteStore:
                 f"{self.path} was written by a newer version of weft (log format {found})",
                 hint=f"this one reads up to format {VERSION}",
             )
+        if found == 2:  # had no bases yet, and no time in them
+            self._db.execute("DROP TABLE IF EXISTS bases")
         self._db.executescript(_TABLES + INDEXES)
         self._db.execute(f"PRAGMA user_version={VERSION}")
 
@@ -114,7 +123,7 @@ class SqliteStore:
     def missing(self) -> list[int]:
         """Numbers that the log should have and does not, without those that were set aside."""
         with self._lock:
-            (base,) = self._db.execute("SELECT coalesce(max(seq), 0) FROM bases").fetchone()
+            (base,) = self._db.execute(BEGINS_AFTER).fetchone()
             there = {seq for (seq,) in self._db.execute("SELECT seq FROM events")}
             there |= {seq for (seq,) in self._db.execute("SELECT seq FROM set_aside")}
             return [seq for seq in range(base + 1, self._last() + 1) if seq not in there]
@@ -149,18 +158,48 @@ class SqliteStore:
 
     def latest(self) -> tuple[int, bytes] | None:
         """The snapshot with the highest number."""
-        return self._newest("snapshots")
+        with self._lock:
+            row = self._db.execute(
+                "SELECT seq, data FROM snapshots ORDER BY seq DESC LIMIT 1"
+            ).fetchone()
+        return None if row is None else (int(row[0]), bytes(row[1]))
+
+    def keep_base(self, seq: int, at: float, base: bytes) -> None:
+        """Keep a snapshot that the log can go on from, should it be cut there."""
+        with self._all_or_nothing("a base"):
+            self._db.execute("INSERT OR REPLACE INTO bases VALUES (?, ?, ?)", (seq, at, base))
+
+    def bases(self) -> list[tuple[int, float]]:
+        """Numbers and times of all bases, oldest first."""
+        with self._lock:
+            return self._db.execute("SELECT seq, at FROM bases ORDER BY seq").fetchall()
 
     def base(self) -> tuple[int, bytes] | None:
         """What the log goes on from; None if it has its beginning."""
-        return self._newest("bases")
-
-    def _newest(self, table: str) -> tuple[int, bytes] | None:
         with self._lock:
-            row = self._db.execute(
-                f"SELECT seq, data FROM {table} ORDER BY seq DESC LIMIT 1"  # noqa: S608 - ours
-            ).fetchone()
+            (seq,) = self._db.execute(BEGINS_AFTER).fetchone()
+            row = self._db.execute("SELECT seq, data FROM bases WHERE seq = ?", (seq,)).fetchone()
         return None if row is None else (int(row[0]), bytes(row[1]))
+
+    def compact(self, seq: int) -> None:
+        """Drop all events up to `seq`, a few at a time; where it stops the log can be read."""
+        if seq not in {one for one, _ in self.bases()}:
+            raise InvalidConfig(f"there is no base of event {seq} to cut the log at")
+        with self._all_or_nothing("the cut"):
+            self._db.execute("DELETE FROM bases WHERE seq < ?", (seq,))
+            self._db.execute("DELETE FROM set_aside WHERE seq <= ?", (seq,))
+        while True:
+            with self._all_or_nothing("the cut"):
+                (first,) = self._db.execute("SELECT min(seq) FROM events").fetchone()
+                if first is None or first > seq:
+                    return
+                until = min(first + CUT_AT_ONCE, seq + 1)
+                self._db.execute("DELETE FROM events WHERE seq < ?", (until,))
+
+    def shrink(self) -> None:
+        """Give the room of dropped events back to the disk; takes a while, and nobody else may."""
+        with self._lock:
+            self._db.execute("VACUUM")
 
     @contextmanager
     def _all_or_nothing(self, what: str) -> Iterator[None]:

@@ -31,6 +31,7 @@ from weft.runtime.driver import Driver
 from weft.runtime.file_limit import raise_file_limit
 from weft.runtime.job_index import ALL, ENDED
 from weft.runtime.ledger import JobRecord
+from weft.runtime.retention import FOR_EVER, Keep, Retention
 from weft.runtime.status import JobStatus, active_words, status_of
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
@@ -41,6 +42,7 @@ __all__ = [
     "Driver",
     "JobRecord",
     "JobStatus",
+    "Keep",
     "Live",
     "Quotas",
     "Settings",
@@ -65,7 +67,8 @@ class Settings:
     or table that says which users of this machine tenants' jobs run as. `tls_cert` and
     `tls_key` are PEM files; with them the service speaks HTTPS. `smtp` is the address of a
     mail server and `mail_from` that of who sends. With `end_unknown` running jobs that the log
-    knows nothing of are ended; without it the service does not start beside them.
+    knows nothing of are ended; without it the service does not start beside them. `keep` says for
+    how long ended jobs and events are kept.
     """
 
     engine: str = "local"
@@ -83,6 +86,7 @@ class Settings:
     smtp: str = ""
     mail_from: str = ""
     end_unknown: bool = False
+    keep: Keep = FOR_EVER
     limits: Limits = field(default_factory=Limits)
     decide_in: Literal["worker", "service"] = "worker"
     decide_limit_s: float = LIMIT_S
@@ -156,6 +160,7 @@ class Live:
             end_unknown=settings.end_unknown,
             decider=_decider(settings),
         )
+        self.retention = Retention(self.driver, settings.keep)
 
     @property
     def isolation(self) -> Literal["users", "none", ""]:
@@ -180,12 +185,14 @@ class Live:
             wanted = self.quotas.around(self.policy)
             if self.driver.policy != wanted:
                 await self.driver.set_policy(wanted)
+            self.retention.open()
         except BaseException:
             self.store.close()
             raise
 
     async def close(self) -> None:
         """Stop deciding; jobs go on and are taken up by the next start."""
+        await self.retention.close()
         await self.driver.close()
         self.store.close()
 

@@ -24,6 +24,7 @@ from weft.core.codec import read_event
 from weft.core.errors import WeftError
 from weft.core.events import Submitted
 from weft.runtime.snapshot import DamagedSnapshot, thaw
+from weft.store.sqlite import BEGINS_AFTER
 
 Level = Literal["ok", "warning", "error"]
 SHOWN = 5
@@ -109,7 +110,7 @@ def _database(db: sqlite3.Connection) -> Iterator[Finding]:
 
 def _missing(db: sqlite3.Connection, aside: set[int]) -> Iterator[tuple[int, int]]:
     """Ranges of numbers that the log should have: from its base, or 1, to its last."""
-    (base,) = db.execute("SELECT coalesce(max(seq), 0) FROM bases").fetchone()
+    (base,) = db.execute(BEGINS_AFTER).fetchone()
     found = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
     last, expected = (int(found[0]) if found else 0), int(base) + 1
     for (seq,) in db.execute("SELECT seq FROM events WHERE seq > ? ORDER BY seq", (base,)):

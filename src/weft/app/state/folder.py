@@ -67,7 +67,8 @@ def refuse_beside_jobs(folder: Path, what: str) -> None:
 def job_folders(folder: Path) -> list[Path]:
     """The folders of jobs, in order of their names."""
     try:
-        return sorted(path for path in (folder / JOBS).iterdir() if path.is_dir())
+        there = (folder / JOBS).iterdir()
+        return sorted(path for path in there if path.is_dir() and not path.name.startswith("."))
     except FileNotFoundError:
         return []
 

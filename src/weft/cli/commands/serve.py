@@ -103,6 +103,18 @@ def serve(
             "--end-unknown", help="End running jobs that the log does not know, as after a restore."
         ),
     ] = False,
+    keep_days: Annotated[
+        float, typer.Option(help="Days an ended job and its output are kept; 0: always.", min=0.0)
+    ] = 90.0,
+    keep_jobs: Annotated[
+        int, typer.Option(help="Ended jobs that are kept at most; 0: all.", min=0)
+    ] = 100_000,
+    keep_gb: Annotated[
+        float, typer.Option(help="GB of ended jobs' output kept at most; 0: all.", min=0.0)
+    ] = 0.0,
+    keep_events: Annotated[
+        int, typer.Option(help="Events of the log that are kept about; 0: all.", min=0)
+    ] = 5_000_000,
     limit: Annotated[
         list[str] | None,
         typer.Option(
@@ -148,7 +160,7 @@ def serve(
             ) from error
         from weft.app.policy_file import read_policy
         from weft.app.serve.limits import read_limits
-        from weft.app.serve.live import Settings
+        from weft.app.serve.live import Keep, Settings
 
         level = logging.INFO if verbose else logging.WARNING
         logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -170,6 +182,7 @@ def serve(
             smtp=smtp,
             mail_from=mail_from,
             end_unknown=end_unknown,
+            keep=Keep(keep_days, keep_jobs, keep_gb, keep_events),
             limits=read_limits(limit or ()),
             decide_limit_s=decide_limit,
         )

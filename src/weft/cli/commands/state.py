@@ -10,7 +10,9 @@ import typer
 from weft.cli import options as o
 from weft.cli.view.errors import user_errors
 
-state = typer.Typer(help="Check, back up and restore what the service keeps.", no_args_is_help=True)
+state = typer.Typer(
+    help="Check, back up, restore and prune what the service keeps.", no_args_is_help=True
+)
 Folder = Annotated[Path, typer.Option("--state", help="The service's folder.")]
 HERE = Path("weft-state")
 MARKS = {"ok": "green", "warning": "yellow", "error": "red"}
@@ -63,6 +65,47 @@ def restore(
     with user_errors():
         made, files = restore_backup(source, folder)
     typer.echo(f"{folder}: {', '.join(files)} brought back, the log up to event {made.last}")
+
+
+@state.command()
+def prune(
+    folder: Folder = HERE,
+    keep_days: Annotated[
+        float, typer.Option(help="Days an ended job and its output are kept; 0: always.", min=0.0)
+    ] = 90.0,
+    keep_jobs: Annotated[
+        int, typer.Option(help="Ended jobs that are kept at most; 0: all.", min=0)
+    ] = 100_000,
+    keep_gb: Annotated[
+        float, typer.Option(help="GB of ended jobs' output kept at most; 0: all.", min=0.0)
+    ] = 0.0,
+    keep_events: Annotated[
+        int, typer.Option(help="Events of the log that are kept about; 0: all.", min=0)
+    ] = 5_000_000,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would go; also while it runs.")
+    ] = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Remove ended jobs with their output, and old events; a running service does by itself."""
+    from dataclasses import asdict
+
+    from weft.app.serve.live import Keep
+    from weft.app.state.prune import find_prunable
+    from weft.app.state.prune import prune as remove
+    from weft.cli.view.screen import print_json
+
+    with user_errors():
+        keep = Keep(keep_days, keep_jobs, keep_gb, keep_events)
+        found = find_prunable(folder, keep) if dry_run else remove(folder, keep)
+    if as_json:
+        print_json({**asdict(found), "dry_run": dry_run})
+        return
+    word = "would go" if dry_run else "are gone"
+    typer.echo(
+        f"{len(found.jobs)} ended jobs with {found.bytes / 1e9:.3f} GB and {found.events} events "
+        f"{word}; {found.kept} jobs stay"
+    )
 
 
 @state.command("accept-loss")

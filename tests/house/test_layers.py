@@ -34,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "app": {"core", "policies", "engines", "runtime", *PARTS},
     "service": {"app", "core", "report"},
     "cli": {"app", "core", "report", "service"},
-    "testing": {"app", "core", "report", "perf", "predict", "sim"},
+    "testing": {"app", "core", "report", "perf", "predict", "sim", "pieces"},
 }
 CORE_NEEDS = {"numpy"}
 LOOKUPS = {"build", "find", "names", "read_spec"}

@@ -11,6 +11,7 @@ import numpy as np
 
 from weft.core.about import About
 from weft.core.launch import Launch
+from weft.core.model import Job
 from weft.core.plan import Plan
 from weft.core.policy import Policy
 from weft.core.table import Column, Floats
@@ -40,11 +41,7 @@ class Backoff:
         plan = self.inner.decide(view.without(hidden))
         soonest = float(ready[hidden].min())
         wake = soonest if plan.wake_at is None else min(plan.wake_at, soonest)
-        waits = {
-            view.job(row).id: f"failed before; tried again in {ready[row] - view.now:.0f} s"
-            for row in map(int, np.flatnonzero(hidden))
-        }
-        return replace(plan, wake_at=wake, reasons={**plan.reasons, **waits})
+        return replace(plan, wake_at=wake)
 
 
 def ready_at(view: View) -> Floats:
@@ -52,7 +49,12 @@ def ready_at(view: View) -> Floats:
     retries, failed = view.table.column(Column.RETRIES), view.table.column(Column.FAILED)
     ready = np.zeros(len(view.table))
     for row in map(int, np.flatnonzero(retries)):
-        launch = view.job(row).launch or _LIKE_OTHERS
-        pause = launch.backoff_s * 2.0 ** min(retries[row] - 1, 30)
-        ready[row] = failed[row] + min(pause, LONGEST_S)
+        ready[row] = failed[row] + pause_s(view.job(row), retries[row])
     return ready
+
+
+def pause_s(job: Job, retries: float) -> float:
+    """How long a job waits after its failure number `retries`."""
+    launch = job.launch or _LIKE_OTHERS
+    doubled = 2.0 ** int(min(retries - 1, 30))
+    return float(min(launch.backoff_s * doubled, LONGEST_S))

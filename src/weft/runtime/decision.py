@@ -60,6 +60,7 @@ class Decisions:
         self.policy = policy
         self.trouble = ""
         self.given_up = ""
+        self.undecided = ""  # why nobody decides
         self.failures = 0
         self.took = Took()
         self._clock = clock
@@ -95,6 +96,7 @@ class Decisions:
         """What to do now; None where nobody can say: nothing changes until it is asked again."""
         with self.took.measured():
             verdict = await self._ask(scheduler, now)
+        self.undecided = self.trouble if verdict is None else ""
         pause_s = min(PAUSE * self._decider.spent_s, LONGEST_S)
         self._not_before = self._clock.now + pause_s * self._clock.speed
         return None if verdict is None else replace(verdict, took_s=self.took.last_s)

@@ -47,7 +47,8 @@ class JobRecord:
     """One job's story so far.
 
     `outcome` is empty while the job is active, then succeeded, failed or cancelled. `reason`
-    is the last thing said about it: why it waits, why an attempt failed, why it was rejected.
+    is why its last attempt failed or why it was rejected; `said` is why it waits, if the last
+    decision had a word on that.
     `attempt` counts promises of devices, `starts` those that came to run, `failures` those that
     died of the job's own doing since it last wrote a further checkpoint. `report` is the last
     one of the running attempt, `saved` the step of the last checkpoint. `heard` is when it last
@@ -70,6 +71,7 @@ class JobRecord:
     saved: int | None = None
     heard: tuple[float, float] | None = None
     notices: tuple[tuple[float, str, str], ...] = ()
+    said: str = ""
 
     @property
     def restarts(self) -> int:
@@ -173,16 +175,15 @@ class Ledger:
                 self._set(job, notices=(*one.notices, (at, level, text))[-NOTICES_KEPT:])
 
     def _decided(self, at: float, decided: Decided) -> None:
-        for job, reason in decided.reasons.items():
+        for job, said in decided.reasons.items():
             if job in self.jobs:
-                self._set(job, reason=reason)
+                self._set(job, said=said)
         for job, to in decided.changes.items():
             was = self.jobs[job]
             if to is None:
                 self._set(job, allocation=None)
             elif was.allocation is None or was.allocation.devices != to.devices:
-                reason = decided.reasons.get(job, "")
-                self._set(job, allocation=to, attempt=was.attempt + 1, reason=reason)
+                self._set(job, allocation=to, attempt=was.attempt + 1, reason="", said="")
                 self._on[job, was.attempt + 1] = to
             else:
                 self._set(job, allocation=to)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from weft.app.serve.live import Driver, JobRecord, JobStatus
+from weft.app.serve.live import Driver, JobRecord, JobStatus, waits_of, why_waits
 from weft.core.cluster import Node
 from weft.core.model import Allocation, Job
+from weft.core.reasons import Reason
 from weft.service.responses import (
     GpuRange,
     JobAnswer,
@@ -28,21 +29,21 @@ class Describer:
         self._driver = driver
         self._now, self._speed = driver.now, driver.engine.speed
         self._kinds = {node.id: node.kind for node, _ in driver.nodes()}
-        free = driver.scheduler.state.free
-        self._idle = {kind: free.idle(kind) for kind in free.kinds}
+        self._waits = waits_of(driver)
 
     def job(self, status: JobStatus) -> JobAnswer:
         """One job."""
         record, job = status.record, status.record.job
         running = status.state == "running"
         silent = silent_s(record, self._now, self._speed) if running else None
+        waits = self.waits_for(status)
         return JobAnswer(
             id=job.id,
             name=name_of(job),
             tenant=job.tenant,
             user=job.user,
             state=state_word(status),
-            reason=_no_word(silent) or record.reason or self._waits_for(status),
+            reason=_no_word(silent) or (record.reason if waits is None else waits.text),
             allocation=self.allocation(record.allocation),
             restarts=record.restarts,
             attempt=record.attempt,
@@ -80,16 +81,11 @@ class Describer:
             for part in on.slices
         ]
 
-    def _waits_for(self, status: JobStatus) -> str:
-        """A word on a job that waits and was told no reason."""
+    def waits_for(self, status: JobStatus) -> Reason | None:
+        """Why a job waits; None for one that does not."""
         if status.state not in ("pending", "preempted"):
-            return ""
-        demand = status.record.job.demand
-        idle = max((self._idle.get(k, 0) for k in demand.kinds or self._idle), default=0)
-        what = f"{demand.min} GPU{'s' * (demand.min > 1)}"
-        if idle < demand.min:
-            return f"waits for {what}; at most {idle} of one kind are free"
-        return f"waits its turn for {what}; {idle} of one kind are free"
+            return None
+        return why_waits(self._waits, self._driver.scheduler, status.record)
 
 
 def silent_s(record: JobRecord, now: float, speed: float = 1.0) -> float | None:

@@ -15,11 +15,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.app.serve.live import Driver, JobStatus, Live, Settings
-from weft.core.cluster import Cluster, parse_cluster
+from weft.app.serve.live import (
+    Driver,
+    JobRecord,
+    JobStatus,
+    Live,
+    Settings,
+    waits_of,
+    why_waits,
+)
+from weft.core.about import Controls
+from weft.core.cluster import Cluster, Node, parse_cluster
 from weft.core.launch import Launch
 from weft.core.model import BatchRange, Demand, Job, JobId, NodeId, Tier
+from weft.core.reasons import Blocker, Reason
 from weft.core.registry import names
+from weft.pieces.place.gangs import fewest_nodes
 from weft.testing.virtual_time import run_virtually
 
 CLUSTERS = ("1x4:v100", "2x2:v100", "3x4:v100", "1x8:a100", "2x4:v100+1x8:a100", "1x1:t4+2x4:a100")
@@ -36,6 +47,7 @@ WRAPPERS = (
 )
 STEPS = 24
 PAUSES_S = (0.0, 0.0, 0.5, 5.0, 70.0, 400.0)
+SETTLED_S = 1.1  # until a decision that was put off has been made
 PATIENCE_S = 4 * 86_400.0  # until every job must have ended, after people have gone
 
 
@@ -135,7 +147,7 @@ class _Play:
             await driver.drain(NodeId(step.whom))
         elif step.what == "undrain":
             await driver.undrain(NodeId(step.whom))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(SETTLED_S)
 
     async def _to_the_end(self, driver: Driver) -> Problem | None:
         waited = 0.0
@@ -149,10 +161,57 @@ class _Play:
         return None
 
     def _wrong(self, driver: Driver) -> str:
-        return driver.trouble
+        if driver.trouble:
+            return driver.trouble
+        waits = waits_of(driver)
+        for one in driver.jobs():
+            if one.state in ("pending", "preempted"):
+                why = why_waits(waits, driver.scheduler, one.record)
+                if not _true(driver, one.record, why):
+                    return f"{one.record.job.id} is told what is not so: {why.text}"
+        return ""
 
     def _problem(self, step: int, what: str) -> Problem:
         return Problem(self._scenario.seed, self._scenario.policy, step, what)
+
+
+def _true(driver: Driver, record: JobRecord, why: Reason) -> bool:
+    """Whether a reason holds, found out by other means than those that gave it."""
+    job, state = record.job, driver.scheduler.state
+    sized = Controls.COUNT in driver.scheduler.policy.about.controls
+    least = job.demand.min if sized else job.demand.gpus
+    place = fewest_nodes(
+        replace(job, demand=replace(job.demand, gpus=least, min=least)), state.free
+    )
+    fits = place is not None and state.free.fits(place)
+    away = [node for node, word in driver.nodes() if word != "up" and _runs_on(job, node)]
+    holds = {
+        Blocker.GPUS: place is None,
+        Blocker.TURN: fits,
+        Blocker.ROUND: fits,
+        Blocker.HOST: place is not None and not fits,
+        Blocker.AWAY: place is None and bool(away),
+        Blocker.FAILED: record.starts > 0,
+        Blocker.SAID: _over(driver, job, least * job.demand.share, why.text),
+    }
+    return holds.get(why.blocker, True)
+
+
+def _over(driver: Driver, job: Job, asks: float, told: str) -> bool:
+    """Whether a job that is told of a quota would go beyond it."""
+    table = driver.scheduler.state.table
+    held = sum(
+        on.gpus * on.sharing.share
+        for other, on in zip(table.jobs, table.allocations, strict=True)
+        if on is not None and other.tenant == job.tenant
+    )
+    limit = re.search(r"would hold more than ([\d.]+) GPUs", told)
+    rounds = driver.scheduler.policy.about.every is not None  # told at the last one
+    return rounds or limit is None or held + asks > float(limit[1])
+
+
+def _runs_on(job: Job, node: Node) -> bool:
+    return not job.demand.kinds or node.kind in job.demand.kinds
 
 
 def _limits(policy: str) -> str:

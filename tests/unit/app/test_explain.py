@@ -11,6 +11,7 @@ from weft.core.cluster import parse_cluster
 from weft.core.events import Started, Submitted
 from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId
+from weft.core.reasons import Blocker, Reason
 from weft.core.registry import build
 from weft.core.scheduler import Scheduler
 from weft.predict.hinted import Hinted
@@ -41,7 +42,9 @@ def test_a_waiting_job_is_told_numbers_who_is_in_front_and_when() -> None:
 
     why = explain(present, JobId("mine"))
 
-    assert why.reason.startswith("asks for 2 GPUs; free now: 0 a100; 1 waiting jobs are in front")
+    assert why.reason == (
+        "waits for 2 GPUs; at most 0 of one kind are free; 1 waiting job is in front, for 2 GPUs"
+    )
     assert [(one.job.id, one.gpus, one.running) for one in why.ahead] == [
         ("ahead", 2.0, False),
         ("runs", 4.0, True),
@@ -56,7 +59,8 @@ def test_a_waiting_job_is_told_numbers_who_is_in_front_and_when() -> None:
 def test_the_reason_of_the_decision_comes_first() -> None:
     present = live("fifo", "1x4:a100", job("runs", 4), job("mine", 2))
 
-    assert explain(present, JobId("mine"), "over quota: because").reason == "over quota: because"
+    said = Reason(Blocker.SAID, {"text": "over quota: because"})
+    assert explain(present, JobId("mine"), said).reason == "over quota: because"
 
 
 def test_a_running_job_is_told_what_it_holds() -> None:
@@ -121,7 +125,7 @@ def test_a_plan_for_a_job_that_must_wait_has_an_estimate() -> None:
     trial = plan(present, job("next", 4))
 
     assert trial.allocation is None
-    assert "free now: 0 a100" in trial.reason
+    assert "at most 0 of one kind are free" in trial.reason
     assert trial.start is not None
     assert all(after is not None and after > 0.0 for after in trial.start.after)
 

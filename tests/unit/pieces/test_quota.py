@@ -46,7 +46,9 @@ def test_a_tenant_at_its_limit_starts_nothing_more_and_is_told_why() -> None:
     plan = policy("quota:limits=a=4|fifo").decide(view)
 
     assert started(plan) == ["a0", "a1", "b"]
-    assert plan.reasons == {"a2": "over quota: tenant 'a' holds 4 of 4 GPUs"}
+    assert plan.reasons == {
+        "a2": "over quota: with its 2 GPUs tenant 'a' would hold more than 4 GPUs"
+    }
 
 
 def test_a_reason_is_told_once_and_taken_back_when_it_is_over() -> None:
@@ -82,7 +84,9 @@ def test_a_job_that_takes_only_a_full_kind_waits() -> None:
     plan = policy("quota:limits=a@a100=4|fifo").decide(view)
 
     assert started(plan) == ["a0"]
-    assert plan.reasons == {"a1": "over quota: tenant 'a' holds 4 of 4 a100 GPUs"}
+    assert plan.reasons == {
+        "a1": "over quota: with its 4 GPUs tenant 'a' would hold more than 4 a100 GPUs"
+    }
 
 
 def test_an_elastic_job_is_grown_only_up_to_the_limit() -> None:

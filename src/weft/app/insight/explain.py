@@ -15,6 +15,8 @@ import numpy as np
 from weft.app.insight.present import Estimate, Present
 from weft.core.model import Allocation, Demand, Job, JobId, Tier
 from weft.core.plan import Plan
+from weft.core.reasons import Blocker, Reason
+from weft.runtime.waiting import Waits
 
 AHEAD_SHOWN = 20
 FEW = 16
@@ -61,12 +63,12 @@ class Trial:
     start: Estimate | None = field(default=None)
 
 
-def explain(present: Present, job: JobId, said: str = "") -> Why:
-    """Everything about one active job; `said` is the reason its last decision gave."""
+def explain(present: Present, job: JobId, waits: Reason | None = None) -> Why:
+    """Everything about one active job; `waits` is why it waits, as a live scheduler knows it."""
     row = present.table.row(job)
     on = present.table.allocations[row]
     if on is not None:
-        return _holding(present, row, on, said)
+        return _holding(present, row, on)
     free = present.free()
     demand = present.table.jobs[row].demand
     idle = {kind: free.idle(kind) for kind in free.kinds}
@@ -81,7 +83,7 @@ def explain(present: Present, job: JobId, said: str = "") -> Why:
         "waited_s": present.now - float(present.table.submitted[row]),
     }
     return Why(
-        said or _waits(demand, idle, ahead),
+        _waits(present, present.table.jobs[row], ahead, waits),
         numbers,
         tuple(ahead[:AHEAD_SHOWN]),
         cheapest_change(present, present.table.jobs[row]),
@@ -101,10 +103,10 @@ def plan(present: Present, job: Job) -> Trial:
     rejected = decided.rejected.get(job.id)
     if rejected:
         return Trial(None, (), f"would be rejected: {rejected}")
-    idle = {kind: there.free().idle(kind) for kind in there.cluster.kinds}
     ahead = in_front(there, there.table.row(job.id))
-    said = decided.reasons.get(job.id) or _waits(job.demand, idle, ahead)
-    return Trial(None, (), said, _estimate(there, job.id, ahead))
+    said = decided.reasons.get(job.id, "")
+    told = Reason(Blocker.SAID, {"text": said}) if said else None
+    return Trial(None, (), _waits(there, job, ahead, told), _estimate(there, job.id, ahead))
 
 
 def in_front(present: Present, row: int) -> list[Front]:
@@ -192,7 +194,7 @@ def _order(present: Present, until: JobId) -> dict[JobId, int]:
     return order
 
 
-def _holding(present: Present, row: int, on: Allocation, said: str) -> Why:
+def _holding(present: Present, row: int, on: Allocation) -> Why:
     table = present.table
     held = float(table.service(present.now)[row])
     devices = {(part.node, gpu) for part in on.slices for gpu in part.gpus}
@@ -213,8 +215,7 @@ def _holding(present: Present, row: int, on: Allocation, said: str) -> Why:
         "may_be_stopped": job.preemptible,
     }
     kind = present.cluster.kind_of(on)
-    why = said or f"holds {on.gpus} of {_asks(job.demand)} GPUs, kind {kind}"
-    return Why(why, numbers)
+    return Why(f"holds {on.gpus} of {_asks(job.demand)} GPUs, kind {kind}", numbers)
 
 
 def _asks(demand: Demand) -> str:
@@ -223,18 +224,17 @@ def _asks(demand: Demand) -> str:
     return count + share + (f" of {'/'.join(demand.kinds)}" if demand.kinds else "")
 
 
-def _waits(demand: Demand, idle: Mapping[str, int], ahead: list[Front]) -> str:
-    kinds = demand.kinds or tuple(idle)
-    most = max((idle.get(kind, 0) for kind in kinds), default=0)
+def _waits(present: Present, job: Job, ahead: list[Front], why: Reason | None) -> str:
+    """The one thing that blocks, and how many are in front."""
+    if why is None:
+        about = present.policy.about
+        here = present.cluster.nodes
+        why = Waits(present.free(), here, about, about.name, present.now).because(job)
     queue = [one for one in ahead if not one.running]
-    free = ", ".join(f"{count} {kind}" for kind, count in idle.items() if kind in kinds) or "none"
-    text = f"asks for {_asks(demand)} GPUs; free now: {free}"
-    if queue:
-        gpus = sum(one.gpus for one in queue)
-        text += f"; {len(queue)} waiting jobs are in front, for {gpus:g} GPUs"
-    elif most >= demand.min:
-        text += "; they do not fit on the nodes as they are, or the policy keeps them back"
-    return text
+    if not queue:
+        return why.text
+    what = f"{len(queue)} waiting job{'s are' if len(queue) > 1 else ' is'} in front"
+    return f"{why.text}; {what}, for {sum(one.gpus for one in queue):g} GPUs"
 
 
 def _blocks(present: Present, idle: Mapping[str, int]) -> dict[str, int]:

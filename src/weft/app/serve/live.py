@@ -33,6 +33,7 @@ from weft.runtime.job_index import ALL, ENDED
 from weft.runtime.ledger import JobRecord
 from weft.runtime.retention import FOR_EVER, Keep, Retention
 from weft.runtime.status import JobStatus, active_words, status_of
+from weft.runtime.waiting import Waits, waits_of, why_waits
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
 
@@ -46,9 +47,12 @@ __all__ = [
     "Live",
     "Quotas",
     "Settings",
+    "Waits",
     "active_words",
     "status_of",
     "users_of",
+    "waits_of",
+    "why_waits",
 ]
 
 QUOTA_FILE = "quotas.json"

@@ -88,8 +88,8 @@ class Colocated:
     def _hosted(self, one: Resident) -> float:
         """What its part of the hosts does for a job: a gang waits for its poorest member."""
         known = self.sensitivity(one.job)
-        if known is None:
-            return 1.0
+        if known is None or one.on.sharing.tier is Tier.OPPORTUNISTIC:
+            return 1.0  # who claims no part of the host has what others leave
         parts = one.on.slices
         return min(known.at(p.cpus / len(p.gpus), p.mem_gb / len(p.gpus)) for p in parts)
 

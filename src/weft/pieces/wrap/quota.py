@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from weft.core.about import About, Controls
-from weft.core.model import Allocation, JobId
+from weft.core.model import Allocation, Job, JobId
 from weft.core.plan import Plan
 from weft.core.policy import Policy
+from weft.core.reasons import Blocker, Reason
 from weft.core.table import Bools, Column
 from weft.core.view import View
 from weft.pieces.wrap.among import decide_among
@@ -34,7 +35,7 @@ class Memory:
     """The inner policy's memory, and which jobs are known to be over quota."""
 
     inner: object = None
-    told: tuple[JobId, ...] = ()
+    told: Mapping[JobId, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -44,9 +45,9 @@ class Shape:
     hidden: Bools
     sizes: dict[int, int] = field(default_factory=dict)
     barred: dict[int, set[str]] = field(default_factory=dict)
-    reasons: dict[int, str] = field(default_factory=dict)
+    reasons: dict[int, Reason] = field(default_factory=dict)
 
-    def hide(self, row: int, why: str) -> None:
+    def hide(self, row: int, why: Reason) -> None:
         """Keep a waiting row waiting."""
         self.hidden[row] = True
         self.reasons[row] = why
@@ -100,7 +101,7 @@ class Quota:
         known = view.memory if isinstance(view.memory, Memory) else Memory()
         targets = _targets(view, rules) if rules.weights else {}
         shape, plan = self._within(view, rules, targets, known.inner)
-        if any(map(_is_share, shape.reasons.values())):
+        if any(why.blocker is Blocker.SHARE for why in shape.reasons.values()):
             plan = self._leftovers(view, rules, plan, known.inner)
         return _add_reasons(view, plan, shape, known)
 
@@ -139,7 +140,7 @@ class Quota:
             over = Check(view, both, rules, targets, resized=resized).narrow(shape)
             if not over:
                 return shape, plan
-        _freeze(view, over, shape)
+        _freeze(view, rules, over, shape)
         return shape, self._ask(view, shape, memory)
 
     def _ask(self, view: View, shape: Shape, memory: object) -> Plan:
@@ -249,30 +250,24 @@ class Check:
         view = self._view
         job = view.job(row)
         if full in (ANY, SHARE):
-            shape.hide(row, self._why(job.tenant, full))
+            shape.hide(row, self._why(job, full))
             return
         barred = shape.barred.setdefault(row, set())
         barred.add(full)
         if not set(job.demand.kinds or view.cluster.kinds) - barred:
-            shape.hide(row, self._why(job.tenant, full))
+            shape.hide(row, self._why(job, full))
 
-    def _why(self, tenant: str, full: str) -> str:
-        holds = f"{self._used[tenant, ANY if full == SHARE else full]:g}"
+    def _why(self, job: Job, full: str) -> Reason:
         if full == SHARE:
-            share = self._targets[tenant]
-            return (
-                f"{OVER_SHARE} tenant {tenant!r} holds {holds} GPUs, its share now is {share:.1f}"
-            )
-        most, kind = self._rules.limits[tenant, full], f"{full} " if full else ""
-        return f"{OVER_QUOTA} tenant {tenant!r} holds {holds} of {most:g} {kind}GPUs"
+            return Reason(Blocker.SHARE, {"tenant": job.tenant})
+        limit, kind = self._rules.limits[job.tenant, full], f"{full} " if full else ""
+        asks = (job.demand.min if self._resized else job.demand.gpus) * job.demand.share
+        blocker = Blocker.TOO_LARGE if asks > limit + SLACK else Blocker.QUOTA
+        numbers = {"asks": asks, "tenant": job.tenant, "limit": limit, "kind": kind}
+        return Reason(blocker, numbers)
 
 
 SHARE = "*share"
-OVER_QUOTA, OVER_SHARE = "over quota:", "over its share:"
-
-
-def _is_share(why: str) -> bool:
-    return why.startswith(OVER_SHARE)
 
 
 def _gpus(on: Allocation) -> float:
@@ -293,14 +288,17 @@ def _targets(view: View, rules: Rules) -> dict[str, float]:
     return fill(float(view.cluster.gpus), demand, rules.weights)
 
 
-def _freeze(view: View, tenants: set[str], shape: Shape) -> None:
+def _freeze(view: View, rules: Rules, tenants: set[str], shape: Shape) -> None:
     """Last resort: these tenants get nothing more in this decision."""
     for row in range(len(view.table)):
         job, on = view.job(row), view.allocation(row)
         if job.tenant not in tenants:
             continue
         if on is None:
-            shape.hide(row, f"{OVER_QUOTA} tenant {job.tenant!r} is at its limit")
+            limit = rules.limits.get((job.tenant, ANY), 0.0)
+            asks = job.demand.min * job.demand.share
+            numbers = {"asks": asks, "tenant": job.tenant, "limit": limit, "kind": ""}
+            shape.hide(row, Reason(Blocker.QUOTA if limit else Blocker.SHARE, numbers))
         else:
             shape.hidden[row] = True
 
@@ -308,15 +306,14 @@ def _freeze(view: View, tenants: set[str], shape: Shape) -> None:
 def _add_reasons(view: View, plan: Plan, shape: Shape, known: Memory) -> Plan:
     """The plan with reasons for jobs that were not given before; logs stay small."""
     hidden = {
-        job: why
+        job: why.text
         for row, why in shape.reasons.items()
         if (job := view.job(row).id) not in plan.changes
     }
-    told = set(known.told)
-    news = {job: why for job, why in hidden.items() if job not in told}
-    cleared = {job: "" for job in told if job not in hidden and job in view.table}
+    news = {job: why for job, why in hidden.items() if known.told.get(job) != why}
+    cleared = {job: "" for job in known.told if job not in hidden and job in view.table}
     return replace(
         plan,
         reasons={**cleared, **news, **plan.reasons},
-        memory=Memory(plan.memory, tuple(hidden)),
+        memory=Memory(plan.memory, hidden),
     )

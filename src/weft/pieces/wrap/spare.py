@@ -18,6 +18,7 @@ from weft.core.model import JobId
 from weft.core.plan import Plan
 from weft.core.plan_rules import check_plan
 from weft.core.policy import Policy
+from weft.core.reasons import Blocker, Reason
 from weft.core.table import Bools, Rows
 from weft.core.view import View
 from weft.pieces.wrap.among import decide_among
@@ -58,6 +59,8 @@ class Spare:
             plan = self._ask(view, _rows(view, spared))
         except Exception as error:  # whatever it is, somebody's job may be the cause
             spared, plan = self._search(view, spared, error)
+        cleared = {job: "" for job in kept.spared if job not in spared and job in view.table}
+        plan = replace(plan, reasons={**cleared, **plan.reasons})
         if not spared:
             return replace(plan, memory=Memory(plan.memory))
         until = kept.until if spared.keys() <= kept.spared.keys() else view.now + self.again_s
@@ -153,4 +156,4 @@ def _rows(view: View, jobs: Mapping[JobId, str]) -> Bools:
 
 def _reason(policy: str, error: Exception) -> str:
     what = error.what if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
-    return f"left out: policy {policy!r} fails with it ({what[:LONGEST]})"
+    return Reason(Blocker.SPARED, {"policy": policy, "error": what[:LONGEST]}).text

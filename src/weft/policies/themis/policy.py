@@ -80,7 +80,9 @@ class Themis:
         lease = view.now + self.lease
         ends = {job: lease if job in won else ends[job] for job in target}
         waiting = len(target) < len(view.table)
-        wake = min(ends.values(), default=None) if waiting else None
+        # The leases of jobs that may not be stopped have ended without an end.
+        later = [end for end in ends.values() if end > view.now + EPS]
+        wake = min(later, default=None) if waiting else None
         plan = Plan.target(view, target)
         return replace(plan, wake_at=wake, memory=Memory(ends, crowd))
 

@@ -52,12 +52,13 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
     if record.outcome or record.job.id not in service.driver.scheduler.state.table:
         return Json(answer)
     present = Present.of(service.driver.scheduler, service.driver.now)
-    said = record.reason if status.state in ("pending", "preempted") else ""
-    why = await _aside(service, lambda: explain(present, record.job.id, said))
+    waits = describe.waits_for(status)
+    why = await _aside(service, lambda: explain(present, record.job.id, waits))
     advice = why.advice
     answer = replace(
         answer,
         reason=why.reason,
+        blocked_by="" if waits is None else waits.blocker.value,
         numbers=dict(why.numbers),
         ahead=[_ahead(who, one) for one in why.ahead],
         start=_start(why.start),

@@ -1,0 +1,56 @@
+"""Random live scenarios: policies x rules x what people do, through the real driver.
+
+    python -m benchmarks.live_scenarios [--count 1000] [--first 0] [--processes 2] [POLICY ...]
+
+Each is drawn from its number and passes in virtual time. Prints every problem with the number that
+plays it again, and ends with 1 if there was any: a policy that failed, a job left behind, or a
+reason that is not true.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+
+from weft.testing.live_scenarios import Problem, draw, play
+
+SLOW_S = 60.0
+
+
+def played(policies: tuple[str, ...], seed: int) -> tuple[Problem | None, float, str]:
+    """What went wrong in one scenario, its seconds, and its policy."""
+    logging.disable(logging.CRITICAL)
+    scenario, began = draw(seed, policies), time.perf_counter()
+    return play(scenario), time.perf_counter() - began, scenario.policy
+
+
+def main() -> int:
+    """Play them all."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.live_scenarios")
+    parser.add_argument("policies", nargs="*")
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=2)
+    asked = parser.parse_args()
+    seeds = range(asked.first, asked.first + asked.count)
+    problems, policies, began = 0, Counter[str](), time.perf_counter()
+    with ProcessPoolExecutor(asked.processes) as pool:
+        for problem, took, policy in pool.map(partial(played, tuple(asked.policies)), seeds):
+            policies[policy.rpartition("|")[2]] += 1
+            if problem is not None:
+                problems += 1
+                print(problem, flush=True)
+            if took > SLOW_S:
+                print(f"slow: {policy} took {took:.0f} s", flush=True)
+    took = time.perf_counter() - began
+    print(f"{len(seeds)} scenarios of {len(policies)} policies, {problems} problems, {took:.0f} s")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""Why jobs wait: each blocker in its own words, from what is true now."""
+
+from __future__ import annotations
+
+import string
+
+from weft.core.about import About, Controls
+from weft.core.cluster import Cluster, parse_cluster
+from weft.core.events import Failed, Started, Submitted
+from weft.core.free import Free
+from weft.core.launch import Launch
+from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.core.reasons import WORDS, Blocker, asks_for
+from weft.core.scheduler import Scheduler
+from weft.policies.fifo import Fifo
+from weft.runtime.backoff import Backoff
+from weft.runtime.ledger import JobRecord, Ledger
+from weft.runtime.waiting import Waits, why_waits
+
+WHOLE = parse_cluster("2x4:a100+1x4:t4")
+
+
+def waits(
+    up: Cluster = WHOLE, *held: Allocation, about: About | None = None, **more: object
+) -> Waits:
+    free = Free(up)
+    for on in held:
+        free.take(on)
+    policy = about or About("fifo", "of this test")
+    return Waits(free, WHOLE.nodes, policy, "fifo", 100.0, **more)  # type: ignore[arg-type]
+
+
+def job(gpus: int, *kinds: str, least: int = 0, share: float = 1.0) -> Job:
+    return Job(JobId("j"), demand=Demand(gpus, least, 0, kinds, share))
+
+
+def on(node: str, *gpus: int, cpus: float = 0.0) -> Allocation:
+    return Allocation((Slice(NodeId(node), gpus, cpus),))
+
+
+def test_every_blocker_has_words_and_they_need_no_more_than_they_say() -> None:
+    for blocker in Blocker:
+        assert [name for _, name, _, _ in string.Formatter().parse(WORDS[blocker]) if name]
+
+
+def test_too_few_devices_are_free() -> None:
+    full = on("a100-0", 0, 1, 2, 3), on("a100-1", 0, 1)
+
+    why = waits(WHOLE, *full).because(job(4, "a100"))
+
+    assert why.blocker is Blocker.GPUS
+    assert why.text == "waits for 4 a100 GPUs; at most 2 of one kind are free"
+
+
+def test_the_nodes_that_could_run_it_are_drained() -> None:
+    up = WHOLE.without(NodeId("a100-0")).without(NodeId("a100-1"))
+
+    why = waits(up).because(job(1, "a100"))
+
+    assert why.text == ("waits for 1 a100 GPU; 2 of 2 nodes that could run it are drained or down")
+
+
+def test_the_host_is_taken_where_devices_are_free() -> None:
+    greedy = [on(node.id, 0, cpus=node.cpus) for node in WHOLE.nodes]
+
+    assert waits(WHOLE, *greedy).because(job(2)).blocker is Blocker.HOST
+
+
+def test_it_fits_and_the_policy_decides_at_its_next_round() -> None:
+    every = About("sia", "of this test", every=60.0)
+
+    why = waits(about=every, wake_at=120.0).because(job(2))
+
+    assert why.text == "waits for 2 GPUs, which are free; the policy decides again in 20 s"
+
+
+def test_it_fits_and_the_policy_keeps_it_back() -> None:
+    assert waits().because(job(2)).text == (
+        "waits its turn for 2 GPUs, which are free; policy 'fifo' keeps it back"
+    )
+
+
+def test_elastic_jobs_wait_for_the_least_they_take_where_a_policy_sizes_them() -> None:
+    sizing = About("sia", "of this test", controls=Controls.COUNT)
+    full = on("a100-0", 0, 1, 2, 3), on("a100-1", 0, 1, 2), on("t4-2", 0, 1, 2)
+    elastic = job(2, least=1)
+
+    assert waits(WHOLE, *full).because(elastic).blocker is Blocker.GPUS
+    assert waits(WHOLE, *full, about=sizing).because(elastic).blocker is Blocker.TURN
+
+
+def test_what_the_decision_said_comes_first_and_nobody_to_decide_next() -> None:
+    here = waits(trouble="policy 'x' failed: a bug")
+
+    assert here.because(job(1), "over quota: ...").text == "over quota: ..."
+    assert here.because(job(1)).text == "nothing is decided: policy 'x' failed: a bug"
+
+
+def test_a_job_that_failed_is_told_when_it_is_tried_again_and_then_what_it_waits_for() -> None:
+    scheduler, ledger = Scheduler(Backoff(Fifo()), WHOLE), Ledger()
+    failing = Job(JobId("j"), launch=Launch(("x",), backoff_s=30.0))
+    for at, event in (
+        (0.0, Submitted(failing)),
+        (1.0, Started(JobId("j"), 1)),
+        (90.0, Failed(JobId("j"), 1, "exit code 1", retry=True)),
+    ):
+        scheduler.step(at, [event])
+        ledger.fold(at, event)
+    record: JobRecord = ledger.jobs[JobId("j")]
+
+    soon, later = (why_waits(_at(now), scheduler, record) for now in (100.0, 200.0))
+
+    assert soon.blocker is Blocker.FAILED
+    assert soon.text.endswith("tried again in 20 s")
+    assert later.blocker is Blocker.TURN
+
+
+def _at(now: float) -> Waits:
+    return Waits(Free(WHOLE), WHOLE.nodes, About("fifo", "of this test"), "fifo", now)
+
+
+def test_what_is_asked_for_reads_well() -> None:
+    assert [asks_for(1), asks_for(4, ("a100",)), asks_for(1, (), 0.5)] == [
+        "1 GPU",
+        "4 a100 GPUs",
+        "0.5 of a GPU",
+    ]

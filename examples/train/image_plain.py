@@ -10,9 +10,9 @@ EPOCHS = int(os.environ.get("EPOCHS", "5"))
 
 
 def pictures(count: int, seed: int) -> TensorDataset:
-    chance = torch.Generator().manual_seed(seed)
-    label = torch.randint(4, (count,), generator=chance)
-    picture = torch.randn(count, 1, 16, 16, generator=chance)
+    generator = torch.Generator().manual_seed(seed)
+    label = torch.randint(4, (count,), generator=generator)
+    picture = torch.randn(count, 1, 16, 16, generator=generator)
     for quarter in range(4):
         top, left = 8 * (quarter // 2), 8 * (quarter % 2)
         picture[label == quarter, :, top : top + 8, left : left + 8] += 0.35

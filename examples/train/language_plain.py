@@ -12,8 +12,8 @@ LETTERS = sorted({*"".join(WORDS), " "})
 
 
 def sentences(count: int, length: int, seed: int) -> TensorDataset:
-    chance = torch.Generator().manual_seed(seed)
-    picks = torch.randint(len(WORDS), (count * length,), generator=chance).tolist()
+    generator = torch.Generator().manual_seed(seed)
+    picks = torch.randint(len(WORDS), (count * length,), generator=generator).tolist()
     text = " ".join(WORDS[pick] for pick in picks)[: count * (length + 1)]
     codes = torch.tensor([LETTERS.index(letter) for letter in text]).view(count, length + 1)
     return TensorDataset(codes[:, :-1], codes[:, 1:])

@@ -80,7 +80,7 @@ def outlives(disk: Path, tmp_path: Path) -> None:
         found = job_of(client, name)
         assert found["state"] == "running"
         assert found["restarts"] == 0
-        good, _ = Checkpoints(kept).newest()
+        good, _ = Checkpoints(kept).find_newest()
         assert good is not None
         step = verify(good)["step"]
         assert step == job_of(client, name)["saved_step"]

@@ -159,7 +159,7 @@ def test_turns_change_only_when_the_device_is_done_with_the_last_stage(
 
     watcher = threading.Thread(target=device)
     watcher.start()
-    tokens.turn(Turns(str(other.path), phase=0.5))
+    tokens.change_turns(Turns(str(other.path), phase=0.5))
     turned = time.monotonic()
     tokens.acquire("gpu:0")
     watcher.join()
@@ -167,7 +167,7 @@ def test_turns_change_only_when_the_device_is_done_with_the_last_stage(
     assert turned >= freed[0]
     assert [len(one.looks()) for one in (node, other)] == [1, 2]  # the last has no job
     assert tokens.lost == 0
-    tokens.turn(Turns(""))
+    tokens.change_turns(Turns(""))
     assert tokens.acquire("gpu:0") == 0.0
     assert len(other.looks()) == 1
     other.kill()

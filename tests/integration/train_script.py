@@ -21,10 +21,10 @@ class Line(Dataset[Any]):
     """A noisy linear law; a sample carries its id."""
 
     def __init__(self, count: int = SAMPLES) -> None:
-        chance = torch.Generator().manual_seed(5)
-        self.x = torch.randn(count, 8, generator=chance)
+        generator = torch.Generator().manual_seed(5)
+        self.x = torch.randn(count, 8, generator=generator)
         law = torch.arange(8.0)[:, None] / 4.0
-        self.y = self.x @ law + 0.3 * torch.randn(count, 1, generator=chance)
+        self.y = self.x @ law + 0.3 * torch.randn(count, 1, generator=generator)
 
     def __len__(self) -> int:
         return len(self.x)

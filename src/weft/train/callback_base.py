@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 
 from weft.train.errors import TrainError
-from weft.train.reports import Reports, memory_gb
+from weft.train.reports import Reports, measure_memory_gb
 from weft.train.save_times import SaveTimes
-from weft.train.stopping import StopRequest, at_the_end
+from weft.train.stopping import StopRequest, call_at_exit
 from weft.train.timing import CpuClock, Stopwatch
 from weft.wire.environment import Environment
 from weft.wire.messages import Stop
@@ -40,7 +40,7 @@ class CallbackLink:
         self._last = 0.0
         self._left = False
         self.stopped = False
-        at_the_end(self._ended)
+        call_at_exit(self._say_end)
 
     def __enter__(self) -> CallbackLink:
         self._stop.__enter__()
@@ -58,24 +58,24 @@ class CallbackLink:
         if self._last:
             self._watch.add("step_s", now - self._last)
         self._last, self._values = now, values
-        for message in self._reports.heard():
+        for message in self._reports.receive():
             self._stop.asked |= isinstance(message, Stop)
-        if self.env.rank == 0 and self._reports.due():
+        if self.env.rank == 0 and self._reports.is_due():
             self._reports.report(self._measure)
         stop, save = _agree(self._stop.asked, self.env.rank == 0 and self._saves.is_due())
         self.stopped = stop
         self._save_began = time.monotonic()
         return Verdict(stop, save or stop)
 
-    def metrics(self, values: dict[str, float]) -> None:
+    def add_metrics(self, values: dict[str, float]) -> None:
         """The library's own numbers, beside the job's."""
         self._reports.add(values)
 
-    def saved(self, step: int, epoch: int, path: str) -> None:
+    def note_saved(self, step: int, epoch: int, path: str) -> None:
         """A checkpoint is on disk."""
         self._saves.note_saved(time.monotonic() - self._save_began)
         if self.env.rank == 0:
-            self._reports.saved(step, epoch, path)
+            self._reports.report_saved(step, epoch, path)
 
     def finish(self) -> None:
         """The training is complete: the last report says so."""
@@ -93,9 +93,9 @@ class CallbackLink:
         on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         device = torch.device("cuda" if on_gpu else "cpu")
         step_s = self._watch.median("step_s")
-        return {"step_s": step_s, "mem_gb": memory_gb(device), **self._values}
+        return {"step_s": step_s, "mem_gb": measure_memory_gb(device), **self._values}
 
-    def _ended(self, error: BaseException | None) -> None:
+    def _say_end(self, error: BaseException | None) -> None:
         if not self._left:
             self._left = True
             text = "" if error is None else f"{type(error).__name__}: {error}"[:500]

@@ -49,21 +49,21 @@ class Checkpoints:
         """Write `state`; OSError leaves the older ones as they were, as does `Fenced`."""
         self.directory.mkdir(parents=True, exist_ok=True)
         final = self.directory / f"step-{step:012d}.ckpt"
-        passing = self.directory / f".writing-{os.getpid()}"
+        partial = self.directory / f".writing-{os.getpid()}"
         try:
-            with passing.open("wb") as out:
+            with partial.open("wb") as out:
                 _write(out, state, step, epoch)
             with fence.held(self.directory, self.attempt):
-                passing.replace(final)
-                _sync(self.directory)
+                partial.replace(final)
+                _sync_folder(self.directory)
                 self._prune()
         except BaseException:
             with contextlib.suppress(OSError):
-                passing.unlink(missing_ok=True)
+                partial.unlink(missing_ok=True)
             raise
         return final
 
-    def kept(self) -> list[Kept]:
+    def list_kept(self) -> list[Kept]:
         """What is there under final names, newest first; whether it is whole is not looked at."""
         if not self.directory.is_dir():
             return []
@@ -74,27 +74,27 @@ class Checkpoints:
         ]
         return sorted(found, key=lambda kept: -kept.step)
 
-    def newest(self) -> tuple[Path | None, list[str]]:
-        """The newest whole checkpoint, and what a person must be told of those passed over.
+    def find_newest(self) -> tuple[Path | None, list[str]]:
+        """The newest whole checkpoint, and what to warn of among those passed over.
 
         Files that are not whole are set aside as NAME.corrupt, so that they are not counted
         among the kept.
         """
-        told: list[str] = []
-        for kept in self.kept():
+        warnings: list[str] = []
+        for kept in self.list_kept():
             try:
                 verify(kept.path)
             except BadCheckpoint as error:
                 aside = kept.path.with_name(kept.path.name + ".corrupt")
                 with contextlib.suppress(OSError):
                     kept.path.replace(aside)
-                told.append(f"passed over a corrupted checkpoint, kept as {aside}: {error}")
+                warnings.append(f"passed over a corrupted checkpoint, kept as {aside}: {error}")
             else:
-                return kept.path, told
-        return None, told
+                return kept.path, warnings
+        return None, warnings
 
     def _prune(self) -> None:
-        for old in self.kept()[KEPT:]:
+        for old in self.list_kept()[KEPT:]:
             old.path.unlink(missing_ok=True)
 
 
@@ -103,8 +103,8 @@ def verify(path: Path) -> dict[str, Any]:
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
-            about = _footer(path, file, size)
-            found = _digest(file, size - FOOTER)
+            about = _read_footer(path, file, size)
+            found = _hash_contents(file, size - FOOTER)
     except OSError as error:
         raise BadCheckpoint(f"{path} cannot be read: {error}") from error
     if found != about.get("sha256"):
@@ -123,7 +123,7 @@ def load(path: Path) -> dict[str, Any]:
     return state
 
 
-def _footer(path: Path, file: BinaryIO, size: int) -> dict[str, Any]:
+def _read_footer(path: Path, file: BinaryIO, size: int) -> dict[str, Any]:
     if size < FOOTER:
         raise BadCheckpoint(f"{path} is cut short: {size} bytes")
     file.seek(size - FOOTER)
@@ -138,7 +138,7 @@ def _footer(path: Path, file: BinaryIO, size: int) -> dict[str, Any]:
     return about
 
 
-def _digest(file: BinaryIO, size: int) -> str:
+def _hash_contents(file: BinaryIO, size: int) -> str:
     file.seek(0)
     digest = hashlib.sha256()
     while size > 0 and (chunk := file.read(min(CHUNK, size))):
@@ -191,7 +191,7 @@ def _write(out: BinaryIO, state: Mapping[str, Any], step: int, epoch: int) -> No
     os.fsync(out.fileno())
 
 
-def _sync(directory: Path) -> None:
+def _sync_folder(directory: Path) -> None:
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -55,7 +55,7 @@ class Control:
         self._turning: Turns | None = None
         self._saves = saves
         self._noise: GradientNoise | None = None
-        self._told: Batch | None = None
+        self._chosen: Batch | None = None
         self._sizes: tuple[float, float] | None = None
         self._tuned = (0, 0.0)
         self._steps = 0
@@ -67,9 +67,9 @@ class Control:
     def tune(self, tuner: Tuner, noise: GradientNoise, total: int) -> None:
         """Choose the first batch: what was trained on before, or better for this many ranks."""
         self.tuner, self._noise = tuner, noise
-        first = tuner.of_total(total) if total else tuner.first()
+        first = tuner.fit_total(total) if total else tuner.choose_first()
         # A profile of another kind of device may differ by rank; rank 0's choice holds.
-        self.batch = self._gang.from_first(tuner.best(noise, first))
+        self.batch = self._gang.broadcast(tuner.find_best(noise, first))
 
     def begin(self) -> None:
         """Training begins: checkpoints are due from now on."""
@@ -86,39 +86,41 @@ class Control:
         self._steps += 1
         self.unsaved = True
         if self._gang.size == 1:
-            if self._quiet(gradients):
+            if self._has_nothing_to_decide(gradients):
                 return NOTHING
-            self._hear()
-            wishes, sizes = self._wishes(gradients, watch)
-            return self._take_up(wishes, sizes, gradients, watch)
+            self._receive()
+            wishes, sizes = self._make_wishes(gradients, watch)
+            return self._apply(wishes, sizes, gradients, watch)
         if self._steps < self._next:
             return NOTHING
-        self._hear()
-        wishes, sizes = self._wishes(gradients, watch)
-        agreed, before = self._gang.agreed(), self._sizes
-        self._gang.begin(wishes)
+        self._receive()
+        wishes, sizes = self._make_wishes(gradients, watch)
+        agreed, before = self._gang.read_sum(), self._sizes
+        self._gang.begin_sum(wishes)
         self._sizes = sizes
-        order = NOTHING if agreed is None else self._take_up(agreed, before, gradients, watch)
+        order = NOTHING if agreed is None else self._apply(agreed, before, gradients, watch)
         self._next = self._steps + self._rest
         return order
 
     def drain(self) -> None:
         """Finish the exchange that is under way."""
-        self._gang.agreed()
+        self._gang.read_sum()
 
-    def _hear(self) -> None:
-        for message in self._reports.heard():
+    def _receive(self) -> None:
+        for message in self._reports.receive():
             if isinstance(message, Stop):
                 self._stop.asked = True
             elif isinstance(message, Adjust):
                 given_back = message.per_gpu <= 0
-                self._told = (
-                    None if given_back else self.tuner.told(message.per_gpu, message.accumulate)
+                self._chosen = (
+                    None
+                    if given_back
+                    else self.tuner.fit_choice(message.per_gpu, message.accumulate)
                 )
             elif isinstance(message, Turns):
                 self._turns = message
 
-    def _quiet(self, gradients: Gradients) -> bool:
+    def _has_nothing_to_decide(self, gradients: Gradients) -> bool:
         """Whether a rank without peers has nothing to decide after this step."""
         if self._stop.asked or gradients.found:
             return False
@@ -128,7 +130,7 @@ class Control:
         self._look_at = now + LOOK_S
         return False
 
-    def _wishes(
+    def _make_wishes(
         self, gradients: Gradients, watch: Stopwatch
     ) -> tuple[list[float], tuple[float, float] | None]:
         wishes, sizes = [0.0] * WIDTH, None
@@ -144,28 +146,30 @@ class Control:
             if step_s:
                 wishes[REST] = 1.0 if self._new else min(max(TALK_S // step_s, 1.0), RAREST)
             # An exchange takes one measurement along, so more of them would be for nothing.
-            wishes[EVERY] = max(self._every(gradients, watch), wishes[REST]) if norms else 0.0
+            wishes[EVERY] = (
+                max(self._choose_interval(gradients, watch), wishes[REST]) if norms else 0.0
+            )
             if self._turns is not None:
                 wishes[TURN], wishes[GUARDED] = 1.0, float(bool(self._turns.coordinator))
                 self._turning, self._turns = self._turns, None
-            batch = self._proposed(watch)
+            batch = self._propose_batch(watch)
             if batch != self.batch:
                 wishes[TOTAL], wishes[PER_GPU] = float(batch.total), float(batch.per_gpu)
                 wishes[MICROS] = float(batch.accumulate)
         return wishes, sizes
 
-    def _every(self, gradients: Gradients, watch: Stopwatch) -> float:
+    def _choose_interval(self, gradients: Gradients, watch: Stopwatch) -> float:
         """How rarely to measure gradients."""
-        return 1.0 if self._new else float(gradients.thin(watch.median("step_s")))
+        return 1.0 if self._new else float(gradients.choose_interval(watch.median("step_s")))
 
     @property
     def _new(self) -> bool:
         """Whether these are the first steps, and too little is known of the gradients."""
         return self._steps < FIRST and self._noise is not None and not self._noise.known
 
-    def _proposed(self, watch: Stopwatch) -> Batch:
-        if self._told is not None:
-            return self._told
+    def _propose_batch(self, watch: Stopwatch) -> Batch:
+        if self._chosen is not None:
+            return self._chosen
         steps, since = self._tuned
         if not self.tuner.bounds.adaptive or self._noise is None:
             return self.batch
@@ -179,9 +183,9 @@ class Control:
         self.tuner.observe(
             self.batch.per_gpu, watch.median("grad_s") + data_s, watch.median("last_s") + data_s
         )
-        return self.tuner.best(self._noise, self.batch)
+        return self.tuner.find_best(self._noise, self.batch)
 
-    def _take_up(
+    def _apply(
         self,
         agreed: list[float],
         sizes: tuple[float, float] | None,
@@ -193,7 +197,7 @@ class Control:
             few_sqr, many_sqr = agreed[FEW_SQR] / ranks, agreed[MANY_SQR] / ranks
             self._noise.observe(Norms(few_sqr, sizes[0], many_sqr, sizes[1]))
         if agreed[TURN]:
-            self._gate.turn(self._turning, guarded=agreed[GUARDED] > 0.0)
+            self._gate.change_turns(self._turning, guarded=agreed[GUARDED] > 0.0)
         if agreed[REST]:
             self._rest = int(agreed[REST])
         if agreed[EVERY]:

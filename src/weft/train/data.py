@@ -12,10 +12,10 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from weft.train.errors import TrainError
 from weft.train.gang import Gang
-from weft.train.sampling import Batch, Cell, cells, count_steps
+from weft.train.sampling import Batch, Cell, count_steps, deal_cells
 
 
-class Course(Protocol):
+class TrainingState(Protocol):
     """What the loader reads from and tells to the job it feeds."""
 
     @property
@@ -33,15 +33,15 @@ class Course(Protocol):
         """What the next step should take."""
         ...
 
-    def loading(self) -> None:
+    def before_load(self) -> None:
         """A batch is about to be fetched by this process."""
         ...
 
-    def loaded(self, cell: Cell, seconds: float) -> None:
+    def after_load(self, cell: Cell, seconds: float) -> None:
         """A batch is there."""
         ...
 
-    def idle(self, cell: Cell) -> None:
+    def skip_step(self, cell: Cell) -> None:
         """Take part in a step without samples."""
         ...
 
@@ -55,7 +55,7 @@ class Loader:
 
     def __init__(
         self,
-        course: Course,
+        state: TrainingState,
         gang: Gang,
         dataset: Any,
         batch_size: int,
@@ -74,7 +74,7 @@ class Loader:
             raise TrainError("the data set is empty")
         self.dataset = dataset
         self.first_batch = batch_size
-        self._course, self._gang = course, gang
+        self._state, self._gang = state, gang
         self._shuffle, self._seed, self._workers = shuffle, seed, num_workers
         self._collate = collate_fn or default_collate
         self._fetch = getattr(dataset, "__getitems__", None)
@@ -92,34 +92,34 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         """A rank's batches from where the epoch stands; follows changes of the batch size."""
-        self._course.finish_step()  # of a loop that was left early
-        while self._course.position < self.length:
-            batch = self._course.batch
-            source = self._with_workers(batch) if self._workers else self._here(batch)
+        self._state.finish_step()  # of a loop that was left early
+        while self._state.position < self.length:
+            batch = self._state.batch
+            source = self._load_with_workers(batch) if self._workers else self._load_here(batch)
             for cell, fetched in source:
                 if cell.empty:
-                    self._course.idle(cell)
+                    self._state.skip_step(cell)
                 else:
                     yield fetched
                 if cell.last:
-                    self._course.finish_step()
-                    if self._course.batch != batch:
+                    self._state.finish_step()
+                    if self._state.batch != batch:
                         break
 
-    def order(self, epoch: int) -> list[int]:
+    def permute(self, epoch: int) -> list[int]:
         """The sample ids of an epoch, in the order of training."""
         if self._order[0] != epoch:
             ids = list(range(self.length))
             if self._shuffle:
-                chance = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
-                ids = torch.randperm(self.length, generator=chance).tolist()
+                generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
+                ids = torch.randperm(self.length, generator=generator).tolist()
             self._order = (epoch, ids)
         return self._order[1]
 
-    def _cells(self, batch: Batch) -> Iterator[tuple[Cell, Sequence[int]]]:
-        order = self.order(self._course.epoch)
-        dealt = cells(
-            self._course.position,
+    def _deal(self, batch: Batch) -> Iterator[tuple[Cell, Sequence[int]]]:
+        order = self.permute(self._state.epoch)
+        dealt = deal_cells(
+            self._state.position,
             self.length,
             batch,
             self._gang.rank,
@@ -129,25 +129,25 @@ class Loader:
         for cell in dealt:
             yield cell, order[cell.start : cell.stop]
 
-    def _here(self, batch: Batch) -> Iterator[tuple[Cell, Any]]:
-        for cell, ids in self._cells(batch):
-            self._course.loading()
+    def _load_here(self, batch: Batch) -> Iterator[tuple[Cell, Any]]:
+        for cell, ids in self._deal(batch):
+            self._state.before_load()
             began = time.perf_counter()
-            fetched = None if cell.empty else self._placed(self._collate(self._samples(ids)))
-            self._course.loaded(cell, time.perf_counter() - began)
+            fetched = None if cell.empty else self._place(self._collate(self._fetch_samples(ids)))
+            self._state.after_load(cell, time.perf_counter() - began)
             yield cell, fetched
 
-    def _samples(self, ids: Sequence[int]) -> list[Any]:
+    def _fetch_samples(self, ids: Sequence[int]) -> list[Any]:
         if self._fetch is not None:
             return list(self._fetch(ids))
         return [self.dataset[at] for at in ids]
 
-    def _with_workers(self, batch: Batch) -> Iterator[tuple[Cell, Any]]:
+    def _load_with_workers(self, batch: Batch) -> Iterator[tuple[Cell, Any]]:
         """Workers fetch ahead; the cells wait here until their batch comes."""
         ahead: deque[Cell] = deque()
 
         def wanted() -> Iterator[list[int]]:
-            for cell, ids in self._cells(batch):
+            for cell, ids in self._deal(batch):
                 ahead.append(cell)
                 if not cell.empty:
                     yield list(ids)
@@ -156,7 +156,7 @@ class Loader:
         fetched = iter(
             DataLoader(
                 self.dataset,
-                batch_sampler=_Sampler(wanted),
+                batch_sampler=_BatchSampler(wanted),
                 num_workers=self._workers,
                 collate_fn=self._collate,
                 pin_memory=on_gpu,
@@ -171,22 +171,22 @@ class Loader:
             got = next(fetched, over)
             while ahead and ahead[0].empty:
                 empty = ahead.popleft()
-                self._course.loaded(empty, 0.0)
+                self._state.after_load(empty, 0.0)
                 yield empty, None
             if got is over:
                 return
             cell = ahead.popleft()
-            placed = self._placed(got)
-            self._course.loaded(cell, time.perf_counter() - began)
+            placed = self._place(got)
+            self._state.after_load(cell, time.perf_counter() - began)
             yield cell, placed
 
-    def _placed(self, value: Any) -> Any:
+    def _place(self, value: Any) -> Any:
         if self._gang.device.type == "cpu":
             return value
         return to_device(value, self._gang.device)
 
 
-class _Sampler:
+class _BatchSampler:
     def __init__(self, batches: Callable[[], Iterator[list[int]]]) -> None:
         self._batches = batches
 

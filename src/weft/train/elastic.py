@@ -40,7 +40,7 @@ def _none(_noise: GradientNoise, _batch: float) -> float:
 RULES: dict[str, Rule] = {"adascale": _adascale, "sqrt": _sqrt, "linear": _linear, "none": _none}
 
 
-def rule(name: str) -> Rule:
+def find_rule(name: str) -> Rule:
     """What the learning rate is multiplied by for a batch, by name."""
     if name not in RULES:
         raise TrainError(
@@ -91,16 +91,16 @@ class Tuner:
     ranks: int
     profiles: dict[str, Profile] = field(default_factory=dict)
 
-    def first(self) -> Batch:
+    def choose_first(self) -> Batch:
         """The script's own batch, on this many ranks."""
         return split(self.bounds.init, self.ranks, self.bounds.max_per_gpu)
 
-    def of_total(self, total: int) -> Batch:
+    def fit_total(self, total: int) -> Batch:
         """A batch of about `total` samples, inside the bounds."""
         inside = min(max(total, self.bounds.init), self.bounds.largest)
         return split(inside, self.ranks, self.bounds.max_per_gpu)
 
-    def told(self, per_gpu: int, accumulate: int) -> Batch:
+    def fit_choice(self, per_gpu: int, accumulate: int) -> Batch:
         """The batch the scheduler chose, cut to what the script allows."""
         per_gpu = min(per_gpu, self.bounds.max_per_gpu)
         total = per_gpu * accumulate * self.ranks
@@ -112,7 +112,7 @@ class Tuner:
         row = Row(self.nodes, self.ranks, per_gpu, max(grad_s, 1e-6), max(step_s, grad_s, 1e-6))
         self.profiles.setdefault(self.kind, Profile()).observe(row)
 
-    def best(self, noise: GradientNoise, now: Batch) -> Batch:
+    def find_best(self, noise: GradientNoise, now: Batch) -> Batch:
         """The batch with the highest fitted goodput, if it is clearly better than `now`."""
         profile = self.profiles.get(self.kind)
         if not self.bounds.adaptive or profile is None or not noise.known:
@@ -120,7 +120,9 @@ class Tuner:
         times = profile.times()
         stats = Noise(noise.sqr, noise.var, float(self.bounds.init))
         limits = Limits(
-            float(self.bounds.largest), 1.0, float(min(self.bounds.max_per_gpu, self._seen_twice()))
+            float(self.bounds.largest),
+            1.0,
+            float(min(self.bounds.max_per_gpu, self._largest_safe())),
         )
         found = best_batch(times, stats, float(self.nodes), float(self.ranks), limits)
         if found.goodput <= 0.0:
@@ -130,9 +132,9 @@ class Tuner:
         )
         if found.goodput <= BETTER * rate * float(stats.efficiency(float(now.total))):
             return now
-        return self.told(int(found.local), int(found.accumulate))
+        return self.fit_choice(int(found.local), int(found.accumulate))
 
-    def _seen_twice(self) -> int:
+    def _largest_safe(self) -> int:
         """Twice the largest micro-batch that ever ran: memory beyond it is unknown."""
         rows = self.profiles[self.kind].rows
         return 2 * max(local for _, _, local in rows)

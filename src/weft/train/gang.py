@@ -24,7 +24,7 @@ class Gang:
 
     def __init__(self, env: Environment, device: str | None = None, timeout_s: float = 600.0):
         self.rank, self.size, self.nodes = env.rank, env.world_size, env.nodes
-        self.device = _device(env, device)
+        self.device = _choose_device(env, device)
         self._control: Any = None
         self._pending: tuple[Any, torch.Tensor] | None = None
         self._made = False
@@ -45,7 +45,7 @@ class Gang:
         # A group of its own: control never queues behind gradients, and stays on the CPU.
         self._control = dist.new_group(backend="gloo", timeout=limit)
 
-    def begin(self, wishes: Sequence[float]) -> None:
+    def begin_sum(self, wishes: Sequence[float]) -> None:
         """Start summing this rank's vector with the others'."""
         told = torch.tensor(wishes, dtype=torch.float64)
         work = None
@@ -53,7 +53,7 @@ class Gang:
             work = dist.all_reduce(told, group=self._control, async_op=True)
         self._pending = (work, told)
 
-    def agreed(self) -> list[float] | None:
+    def read_sum(self) -> list[float] | None:
         """The sum of the vectors begun last; None if there is none."""
         if self._pending is None:
             return None
@@ -77,7 +77,7 @@ class Gang:
         for parameter in used:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        for some in _chunks([p.grad for p in used if p.grad is not None]):
+        for some in _split_chunks([p.grad for p in used if p.grad is not None]):
             flat = torch.cat([gradient.flatten() for gradient in some]).div_(self.size)
             dist.all_reduce(flat)
             parts = torch.split(flat, [gradient.numel() for gradient in some])
@@ -92,7 +92,7 @@ class Gang:
         dist.gather_object(value, held or None, dst=0, group=self._control)
         return held
 
-    def from_first(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """Rank 0's value, at every rank."""
         if self.size == 1:
             return value
@@ -100,7 +100,7 @@ class Gang:
         dist.broadcast_object_list(held, src=0, group=self._control)
         return held[0]
 
-    def after_first(self) -> None:
+    def wait_for_first(self) -> None:
         """Go on once rank 0 has come here."""
         if self.size > 1:
             dist.broadcast(torch.zeros(1), src=0, group=self._control)
@@ -117,7 +117,7 @@ class Gang:
             self._made = False
 
 
-def _chunks(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+def _split_chunks(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
     """Tensors of one type together, up to some megabytes: few sums, little memory beside them."""
     held: list[torch.Tensor] = []
     size = 0
@@ -131,7 +131,7 @@ def _chunks(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
         yield held
 
 
-def _device(env: Environment, asked: str | None) -> torch.device:
+def _choose_device(env: Environment, asked: str | None) -> torch.device:
     if asked is not None:
         return torch.device(asked)
     if env.kind == "cpu" or not torch.cuda.is_available():

@@ -25,19 +25,19 @@ class Gate:
         if self.guarded:
             if self._gang.rank == 0:
                 self._watch.add("token_s", self._tokens.acquire(*tokens))
-            self._gang.after_first()
+            self._gang.wait_for_first()
 
     def leave(self, *tokens: str, used_s: float) -> None:
         """The stage is over."""
         if self.guarded and self._gang.rank == 0:
             self._tokens.release(*tokens, used_s=used_s)
 
-    def turn(self, to: Turns | None, *, guarded: bool) -> None:
+    def change_turns(self, to: Turns | None, *, guarded: bool) -> None:
         """Take turns otherwise from here on; all ranks at the same step, `to` is for rank 0."""
         if self._alone:
             return
         if to is not None:
-            self._tokens.turn(to)
+            self._tokens.change_turns(to)
         self.guarded = guarded
 
     def close(self) -> None:

@@ -70,14 +70,14 @@ class Gradients:
         """One of several micro-batches was accumulated, its loss scaled by `scale`."""
         if self.measuring and self._ranks == 1:
             began = time.perf_counter()
-            self._few = self._total() / (scale * scale)
+            self._few = self._measure_sqr() / (scale * scale)
             self._cost += time.perf_counter() - began
 
     def before_average(self) -> None:
         """The gradient of this rank alone is whole; the mean over the ranks comes next."""
         self.ready = self._clock.now()
         self._own_at = time.perf_counter()
-        self._few = self._total()
+        self._few = self._measure_sqr()
 
     def after_last(self, total: int, few: float) -> None:
         """The step's gradient is whole: `total` samples, `few` in what was seen before."""
@@ -86,7 +86,7 @@ class Gradients:
         # What averaging by hand takes is part of the cost: DDP would have done it on the way.
         began = self._own_at if self._ranks > 1 else time.perf_counter()
         if self._few is not None:
-            self._found(torch.stack([self._few, self._total()]), few, float(total))
+            self._note_norms(torch.stack([self._few, self._measure_sqr()]), few, float(total))
         elif self._ranks == 1:
             self._compare(float(total))
         self._cost += time.perf_counter() - began
@@ -100,9 +100,9 @@ class Gradients:
             return
         one, two, cross = _sqr(before), _sqr(now), torch.dot(before, now).double()
         both = (one + two + 2.0 * cross) / 4.0
-        self._found(torch.stack([(one + two) / 2.0, both]), total, 2.0 * total)
+        self._note_norms(torch.stack([(one + two) / 2.0, both]), total, 2.0 * total)
 
-    def _found(self, values: torch.Tensor, few: float, many: float) -> None:
+    def _note_norms(self, values: torch.Tensor, few: float, many: float) -> None:
         self._read_at = self._step + (DELAY if self._late else 0)
         if values.is_cuda:
             # Reading at once would make the CPU wait for the GPU, and then the GPU for the CPU.
@@ -127,7 +127,7 @@ class Gradients:
         few_sqr, many_sqr = values.tolist()
         return Norms(few_sqr, few, many_sqr, many)
 
-    def thin(self, step_s: float) -> int:
+    def choose_interval(self, step_s: float) -> int:
         """How rarely to measure from now on, given what a step takes."""
         if self._late:
             return ON_GPU
@@ -135,7 +135,7 @@ class Gradients:
             return int(min(max(self._cost / (COST * step_s), 1.0), RAREST))
         return self.every
 
-    def _total(self) -> torch.Tensor:
+    def _measure_sqr(self) -> torch.Tensor:
         held = [p.grad for p in self._parameters if p.grad is not None]
         return torch.nn.utils.get_total_norm(held).double().square() / self.scale**2
 

@@ -78,7 +78,7 @@ class Elastic(TrainerCallback):  # type: ignore[misc]
     def on_log(self, *_: Any, logs: dict[str, Any] | None = None, **__: Any) -> None:
         """What the Trainer logs goes with the next report."""
         numbers = {k: float(v) for k, v in (logs or {}).items() if isinstance(v, (int, float))}
-        self._link.metrics(numbers)
+        self._link.add_metrics(numbers)
 
     def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Tell where the checkpoint is; older ones that were taken because of us go."""
@@ -87,7 +87,7 @@ class Elastic(TrainerCallback):  # type: ignore[misc]
             (path / MARK).write_text(json.dumps({"step": state.global_step}))
             _prune(args.output_dir)
         self._ours = False
-        self._link.saved(state.global_step, int(state.epoch or 0), str(path))
+        self._link.note_saved(state.global_step, int(state.epoch or 0), str(path))
 
     def on_train_end(self, _args: Any, state: Any, *_: Any, **__: Any) -> None:
         """After a stop, leave with exit code 0."""

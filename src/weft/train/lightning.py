@@ -114,7 +114,7 @@ class Elastic(Callback):  # type: ignore[misc]
         self._steps = trainer.global_step
         whole = trainer.estimated_stepping_batches
         progress = trainer.global_step / whole if whole and whole != float("inf") else 0.0
-        self._link.metrics({k: float(v) for k, v in trainer.callback_metrics.items()})
+        self._link.add_metrics({k: float(v) for k, v in trainer.callback_metrics.items()})
         verdict = self._link.step(
             {
                 "steps": float(trainer.global_step),
@@ -153,4 +153,4 @@ class Elastic(Callback):  # type: ignore[misc]
         if trainer.is_global_zero:
             with fence.held(self._path.parent, self._link.env.attempt):
                 partial.replace(self._path)
-        self._link.saved(trainer.global_step, trainer.current_epoch, str(self._path))
+        self._link.note_saved(trainer.global_step, trainer.current_epoch, str(self._path))

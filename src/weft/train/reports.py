@@ -29,7 +29,7 @@ class Reports:
         self._next = 0.0
         self._user: dict[str, float] = {}
 
-    def heard(self) -> list[FromAgent]:
+    def receive(self) -> list[FromAgent]:
         """What the agent said since the last call."""
         return self._client.poll() if self._client is not None else []
 
@@ -37,7 +37,7 @@ class Reports:
         """The script's own metrics, for the next report."""
         self._user |= {f"user.{name}": float(value) for name, value in metrics.items()}
 
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Whether it is time for a report and somebody listens."""
         return self._client is not None and time.monotonic() >= self._next
 
@@ -46,11 +46,11 @@ class Reports:
         self._next = time.monotonic() + self._every_s
         self._send(Report({**values(), **self._user}))
 
-    def saved(self, step: int, epoch: int, path: str) -> None:
+    def report_saved(self, step: int, epoch: int, path: str) -> None:
         """A checkpoint is on disk."""
         self._send(Saved(step, epoch, path))
 
-    def notice(self, level: str, text: str) -> None:
+    def report_notice(self, level: str, text: str) -> None:
         """Something a person must be told."""
         log.log(logging.ERROR if level == "error" else logging.WARNING, "%s", text)
         self._send(Notice(level, text))
@@ -67,7 +67,7 @@ class Reports:
             self._client.send(message)
 
 
-def memory_gb(device: torch.device) -> float:
+def measure_memory_gb(device: torch.device) -> float:
     """Peak memory of this rank: on its GPU, or resident where there is none."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e9

@@ -52,7 +52,7 @@ def split(total: int, ranks: int, max_per_gpu: int) -> Batch:
     return Batch(total, -(-total // (ranks * micros)), micros)
 
 
-def cells(
+def deal_cells(
     position: int, length: int, batch: Batch, rank: int, ranks: int, smallest: int = 1
 ) -> Iterator[Cell]:
     """A rank's cells from `position` to the end of an epoch of `length` samples.
@@ -60,15 +60,15 @@ def cells(
     A cell that is not empty has at least `smallest` samples, if the whole step has.
     """
     while position < length:
-        total = step_size(length - position, batch.total)
+        total = choose_step_size(length - position, batch.total)
         dealt = split(total, ranks, batch.per_gpu)
         micros = dealt.accumulate
         filled = min(micros * ranks, max(total // smallest, 1))
-        yield from _of_step(position, total, micros, filled, rank, ranks)
+        yield from _deal_step(position, total, micros, filled, rank, ranks)
         position += total
 
 
-def step_size(left: int, batch: int) -> int:
+def choose_step_size(left: int, batch: int) -> int:
     """Samples of the next step: a rest of less than half a batch joins the step before it."""
     return left if left < batch + (batch + 1) // 2 else batch
 
@@ -79,7 +79,7 @@ def count_steps(position: int, length: int, batch: int) -> int:
     return whole if position >= length else min(position // batch, whole - 1)
 
 
-def _of_step(
+def _deal_step(
     position: int, total: int, micros: int, filled: int, rank: int, ranks: int
 ) -> Iterator[Cell]:
     each, extra = divmod(total, filled)

@@ -39,10 +39,10 @@ class Saver:
         """The newest whole checkpoint's state, the same on every rank; empty if there is none."""
         path, warnings = None, list[str]()
         if self._checkpoints is not None and self._gang.rank == 0:
-            path, warnings = self._checkpoints.newest()
+            path, warnings = self._checkpoints.find_newest()
         for text in warnings:
-            self._reports.notice("warning", text)
-        path = self._gang.from_first(path)
+            self._reports.report_notice("warning", text)
+        path = self._gang.broadcast(path)
         return {} if path is None else load(path)
 
     def save(self, state: Callable[[], dict[str, Any]], step: int, epoch: int) -> float | None:
@@ -58,13 +58,13 @@ class Saver:
             path = self._checkpoints.save({**state(), "rng": rng}, step, epoch)
         except Fenced as error:
             text = f"another attempt of the job owns its checkpoints: {error}"
-            self._reports.notice("error", text)
+            self._reports.report_notice("error", text)
             raise
         except OSError as error:
             lost = "; the one before it stays, training goes on"
-            self._reports.notice("warning", f"could not write a checkpoint: {error}{lost}")
+            self._reports.report_notice("warning", f"could not write a checkpoint: {error}{lost}")
             return None
-        self._reports.saved(step, epoch, str(path))
+        self._reports.report_saved(step, epoch, str(path))
         return time.monotonic() - began
 
 

@@ -82,14 +82,14 @@ class Step:
 
     def _prepare(self, cell: Cell, trained: Trained) -> None:
         """Tell DDP whether this backward pass is its to average."""
-        averaged = cell.last and not self._by_hand(cell, trained)
+        averaged = cell.last and not self._averages_by_hand(cell, trained)
         if trained.model.require_backward_grad_sync != averaged:  # setting it is not cheap
             trained.model.require_backward_grad_sync = averaged
         if cell.first and trained.model.require_forward_param_sync == cell.ragged:
             # Ranks without samples run no forward, so nobody may wait for their buffers.
             trained.model.require_forward_param_sync = not cell.ragged
 
-    def _by_hand(self, cell: Cell, trained: Trained) -> bool:
+    def _averages_by_hand(self, cell: Cell, trained: Trained) -> bool:
         """Whether DDP does not average: own gradients are to be seen, or some ranks have none."""
         return self._gang.size > 1 and (cell.ragged or trained.gradients.measuring)
 
@@ -113,7 +113,7 @@ class Step:
             self._trained.gradients.after_first(cell.weight)
         self._propagated = True
 
-    def without_samples(self) -> None:
+    def skip(self) -> None:
         """The step of a rank that has no part in it."""
         self.__enter__()
         self._propagated = True
@@ -135,15 +135,15 @@ class Step:
             )
         if cell.last:
             self._optimize(cell, trained)
-        self._timed(cell, trained)
+        self._note_times(cell, trained)
         used = time.perf_counter() - self._entered
         if self._gate.guarded:
-            self._clock.when_done(lambda: self._free(used))
+            self._clock.call_when_done(lambda: self._free(used))
         if cell.last:
             self.steps += 1
             self._done(cell)
 
-    def sync_s(self) -> float:
+    def measure_sync_s(self) -> float:
         """Seconds of a step from a rank's own gradient to the optimizer's step; 0 for one rank."""
         own, whole = self._watch.median("grad_s"), self._watch.median("last_s")
         return max(whole - own, 0.0) if self._gang.size > 1 and own else 0.0
@@ -152,7 +152,7 @@ class Step:
         self._gate.leave(*self._gate.gpus, used_s=used_s)
 
     def _optimize(self, cell: Cell, trained: Trained) -> None:
-        if self._by_hand(cell, trained):
+        if self._averages_by_hand(cell, trained):
             if not cell.ragged:
                 trained.gradients.before_average()
             self._gang.average(p for p in trained.bare.parameters() if p.requires_grad)
@@ -172,17 +172,17 @@ class Step:
             self.stepping = False
         trained.optimizer.zero_grad(set_to_none=True)
 
-    def _timed(self, cell: Cell, trained: Trained) -> None:
+    def _note_times(self, cell: Cell, trained: Trained) -> None:
         end = self._clock.now()
         if not cell.last or self._gang.size == 1:
-            self._watch.span("grad_s", self._began, end)
+            self._watch.add_span("grad_s", self._began, end)
         elif trained.gradients.ready is not None:
-            self._watch.span("grad_s", self._began, trained.gradients.ready)
+            self._watch.add_span("grad_s", self._began, trained.gradients.ready)
         if cell.last:
-            self._watch.span("last_s", self._began, end)
+            self._watch.add_span("last_s", self._began, end)
             if self._last_end is not None:
                 # By the device's clock: the CPU runs far ahead of a GPU whose queue is not full.
-                self._watch.span("step_s", self._last_end, end)
+                self._watch.add_span("step_s", self._last_end, end)
             self._last_end = end
 
 

@@ -33,7 +33,7 @@ class StopRequest:
         signal.signal(signal.SIGTERM, self._before or signal.SIG_DFL)
 
 
-def at_the_end(then: Callable[[BaseException | None], None]) -> None:
+def call_at_exit(then: Callable[[BaseException | None], None]) -> None:
     """Call `then` when the process ends, with the error that ended it if there is one."""
     met: list[BaseException] = []
     before = sys.excepthook

@@ -31,7 +31,7 @@ class Clock(Protocol):
         """Seconds from one moment to another; None while the device has not come to the end."""
         ...
 
-    def when_done(self, then: Callable[[], None]) -> None:
+    def call_when_done(self, then: Callable[[], None]) -> None:
         """Call `then` once the device has done everything asked of it so far."""
         ...
 
@@ -49,7 +49,7 @@ class CpuClock:
         """Seconds."""
         return end - start
 
-    def when_done(self, then: Callable[[], None]) -> None:
+    def call_when_done(self, then: Callable[[], None]) -> None:
         """At once."""
         then()
 
@@ -78,7 +78,7 @@ class CudaClock:
         """Seconds, or None."""
         return float(start.elapsed_time(end)) / 1000.0 if end.query() else None
 
-    def when_done(self, then: Callable[[], None]) -> None:
+    def call_when_done(self, then: Callable[[], None]) -> None:
         """From the watching thread, after what the current stream holds."""
         event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self._device))
@@ -96,7 +96,7 @@ class CudaClock:
             then()
 
 
-def clock_for(device: torch.device) -> Clock:
+def make_clock(device: torch.device) -> Clock:
     """The clock of a device."""
     return CudaClock(device) if device.type == "cuda" else CpuClock()
 
@@ -115,7 +115,7 @@ class Stopwatch:
             self._seen[name] = deque(maxlen=WINDOW)
         self._seen[name].append(seconds)
 
-    def span(self, name: str, start: Any, end: Any) -> None:
+    def add_span(self, name: str, start: Any, end: Any) -> None:
         """An interval between two moments of the clock."""
         self._open.append((name, start, end))
         if len(self._open) > MOST_OPEN:

@@ -84,7 +84,7 @@ class Tokens:
             return 0.0
         began = time.monotonic()
         with self._lock:
-            asks = not self._lease_goes_on(tokens) and self._connected()
+            asks = not self._extend_lease(tokens) and self._connect()
             if asks:
                 self._stage += 1
                 self._waiting = True
@@ -110,7 +110,7 @@ class Tokens:
                 self._give_back(tokens, lease)
             self._freed.notify_all()
 
-    def turn(self, to: Turns) -> None:
+    def change_turns(self, to: Turns) -> None:
         """Take turns as said from now on; called between stages, by the thread that asks."""
         join = replace(self._join, tier=to.tier, weight=to.weight, phase=to.phase)
         if (to.coordinator, join) == (self._path, self._join):
@@ -128,7 +128,7 @@ class Tokens:
         with self._lock:
             self._drop()
 
-    def _lease_goes_on(self, tokens: tuple[str, ...]) -> bool:
+    def _extend_lease(self, tokens: tuple[str, ...]) -> bool:
         """Whether the lease at hand covers one more stage; at most one runs ahead of the device."""
         lease = self._leases.get(tokens)
         if lease is None:
@@ -158,7 +158,7 @@ class Tokens:
         self._leases.pop(tokens, None)
         self._send(Free(lease.stage, lease.used_s, lease.uses))
 
-    def _connected(self) -> bool:
+    def _connect(self) -> bool:
         if self._line is not None:
             return True
         now = time.monotonic()
@@ -216,10 +216,10 @@ class Tokens:
             return []
         for message in heard:
             if isinstance(message, (Recall, Expired)):
-                self._called_back(message)
+                self._take_recall(message)
         return heard
 
-    def _called_back(self, message: Recall | Expired) -> None:
+    def _take_recall(self, message: Recall | Expired) -> None:
         self._recalls.add(message.stage)
         for tokens, lease in list(self._leases.items()):
             if lease.stage != message.stage:

@@ -19,15 +19,15 @@ from weft.train.errors import TrainError
 from weft.train.gang import Gang
 from weft.train.gang_tokens import Gate
 from weft.train.gradients import Gradients
-from weft.train.reports import Reports, memory_gb
+from weft.train.reports import Reports, measure_memory_gb
 from weft.train.sampling import Batch, Cell, count_steps
 from weft.train.save_times import SaveTimes
 from weft.train.saving import FENCED_EXIT, Saver, Stateful, restore_groups
 from weft.train.schedule import Schedule
 from weft.train.stats import GradientNoise
 from weft.train.step import Step, Trained
-from weft.train.stopping import StopRequest, at_the_end
-from weft.train.timing import Stopwatch, clock_for
+from weft.train.stopping import StopRequest, call_at_exit
+from weft.train.timing import Stopwatch, make_clock
 from weft.wire.environment import Environment
 from weft.wire.errors import Fenced
 
@@ -49,17 +49,17 @@ class Job:
     ) -> None:
         self._env, self._gang, self._reports, self._seed = env, gang, reports, seed
         self._saver = Saver(checkpoints, gang, reports)
-        self._clock = clock_for(gang.device)
+        self._clock = make_clock(gang.device)
         self._watch = Stopwatch(self._clock)
         self._gate = Gate(env, gang, self._watch)
-        self._step = Step(gang, self._clock, self._watch, self._gate, self._step_done)
+        self._step = Step(gang, self._clock, self._watch, self._gate, self._note_step)
         self._order = NOTHING
         self._states: dict[str, Stateful] = {}
         self._schedules: list[Schedule] = []
         self._trained: Trained | None = None
         self._loader: Loader | None = None
         self._noise = GradientNoise(1.0)
-        self._rule = elastic.rule("none")
+        self._rule = elastic.find_rule("none")
         self._stage = ""
         self._smallest: int | None = None
         self._stop = StopRequest()
@@ -76,7 +76,7 @@ class Job:
         self._restored = self._saver.find()
         if self._restored:
             self._take_counts(self._restored["counts"])
-        at_the_end(self._ended)
+        call_at_exit(self._say_end)
 
     @property
     def rank(self) -> int:
@@ -126,7 +126,7 @@ class Job:
         """
         if self._trained is not None:
             raise TrainError("job.wrap was called twice", hint="put several models into one")
-        self._rule = elastic.rule(scaling)
+        self._rule = elastic.find_rule(scaling)
         model.to(self.device)
         if self._restored:
             model.load_state_dict(self._restored["model"])
@@ -139,7 +139,7 @@ class Job:
             ids = [self.device.index] if self.device.type == "cuda" else None
             options = {"gradient_as_bucket_view": True, **ddp}
             seen = DistributedDataParallel(model, device_ids=ids, **options)
-        optimizer.register_step_pre_hook(self._only_ours)
+        optimizer.register_step_pre_hook(self._refuse_other_steps)
         self._trained = Trained(seen, model, optimizer, gradients, self._rule, clip, scaler)
         return seen, optimizer
 
@@ -239,7 +239,7 @@ class Job:
         if self._control.unsaved:
             self._save()
         if self.rank == 0:
-            self._reports.report(partial(self._values, done=True))
+            self._reports.report(partial(self._describe, done=True))
 
     def step(self) -> AbstractContextManager[None]:
         """Around forward, `job.backward` and nothing else; steps the optimizer at its end."""
@@ -253,22 +253,22 @@ class Job:
         """Numbers of the script's own, for the people who watch."""
         self._reports.add(metrics)
         if self.rank == 0 and self._loader is not None:
-            self._reports.report(self._values)
+            self._reports.report(self._describe)
 
-    def loading(self) -> None:
+    def before_load(self) -> None:
         """A batch is about to be fetched by this process."""
         self._gate.enter(self._stage)
 
-    def loaded(self, cell: Cell, seconds: float) -> None:
+    def after_load(self, cell: Cell, seconds: float) -> None:
         """A batch is there."""
         self._watch.add("data_s", seconds)
         self._gate.leave(self._stage, used_s=seconds)
         self._step.cell = cell
 
-    def idle(self, cell: Cell) -> None:
+    def skip_step(self, cell: Cell) -> None:
         """Take part in a step without samples: the peers need it for the sum."""
         self._step.cell = cell
-        self._step.without_samples()
+        self._step.skip()
 
     def finish_step(self) -> None:
         """The script's loop body for a step is over: save or leave here if that was agreed.
@@ -281,14 +281,14 @@ class Job:
         if order.save:
             self._save()
 
-    def _only_ours(self, *_: Any) -> None:
+    def _refuse_other_steps(self, *_: Any) -> None:
         if not self._step.stepping:
             raise TrainError(
                 "optimizer.step() was called by the script",
                 hint="job.step() steps and clears the optimizer itself; remove the calls",
             )
 
-    def _step_done(self, cell: Cell) -> None:
+    def _note_step(self, cell: Cell) -> None:
         """After the optimizer's step: count, and agree with the others on what comes next."""
         self.position = cell.after
         self.samples += cell.total
@@ -297,8 +297,8 @@ class Job:
         self._advance_schedules()
         assert self._trained is not None
         self._order = self._control.exchange(self._trained.gradients, self._watch)
-        if self.rank == 0 and self._reports.due():
-            self._reports.report(self._values)
+        if self.rank == 0 and self._reports.is_due():
+            self._reports.report(self._describe)
 
     def _advance_schedules(self) -> None:
         if not self._schedules or self._loader is None:
@@ -307,7 +307,7 @@ class Job:
         for schedule in self._schedules:
             schedule.advance(self.epoch * len(self._loader) + done)
 
-    def _values(self, *, done: bool = False) -> dict[str, float]:
+    def _describe(self, *, done: bool = False) -> dict[str, float]:
         told = {
             **values.measure_times(self._watch, self._step, self.batch),
             **values.describe_batch(self.batch),
@@ -319,7 +319,7 @@ class Job:
             "lr_factor": self.lr_factor,
             "samples": float(self.samples),
             "steps": float(self.steps),
-            "mem_gb": memory_gb(self.device),
+            "mem_gb": measure_memory_gb(self.device),
         }
         if self._step.loss is not None:
             told["loss"] = float(self._step.loss)
@@ -333,7 +333,7 @@ class Job:
     def _save(self) -> bool:
         """Checkpoint, at the same step on every rank; whether it is on disk (rank 0)."""
         try:
-            took_s = self._saver.save(self._whole, self.steps, self.epoch)
+            took_s = self._saver.save(self._collect_state, self.steps, self.epoch)
         except Fenced as error:
             self._left = True
             self._reports.leave("error", str(error))
@@ -341,7 +341,7 @@ class Job:
         self._control.note_saved(took_s or 0.0)
         return took_s is not None
 
-    def _whole(self) -> dict[str, Any]:
+    def _collect_state(self) -> dict[str, Any]:
         assert self._trained is not None
         scaler = self._trained.scaler
         return {
@@ -367,7 +367,7 @@ class Job:
         written = self._save()
         self._gang.wait()
         if self.rank == 0:
-            self._reports.report(self._values)
+            self._reports.report(self._describe)
         self._left = True
         kept = written or self.rank != 0
         self._reports.leave("stopped", "" if kept else "without a checkpoint of the last steps")
@@ -375,7 +375,7 @@ class Job:
         self._gang.leave()
         raise SystemExit(0)
 
-    def _ended(self, error: BaseException | None) -> None:
+    def _say_end(self, error: BaseException | None) -> None:
         if self._left:
             return
         self._left = True
@@ -383,7 +383,7 @@ class Job:
         self._clock.close()
         if error is None:
             if self.rank == 0 and self.epoch < self._epochs:  # it stopped early by itself
-                self._reports.report(partial(self._values, done=True))
+                self._reports.report(partial(self._describe, done=True))
             self._reports.leave("done")
             self._gang.leave()
         else:

@@ -13,7 +13,7 @@ def measure_times(watch: Stopwatch, step: Step, batch: Batch) -> dict[str, float
     """Medians of the last steps."""
     values = {name: watch.median(name) for name in ("step_s", "grad_s", "token_s")}
     data_s = watch.median("data_s") * batch.accumulate
-    return {**values, "sync_s": step.sync_s(), "data_s": data_s}
+    return {**values, "sync_s": step.measure_sync_s(), "data_s": data_s}
 
 
 def describe_batch(batch: Batch) -> dict[str, float]:

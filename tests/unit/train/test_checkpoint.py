@@ -22,7 +22,7 @@ def test_what_is_saved_is_loaded_and_the_last_two_are_kept(tmp_path: Path) -> No
     kept = Checkpoints(tmp_path / "deep" / "er")
     for step in (1, 2, 30):
         path = kept.save({"weight": torch.full((3,), float(step)), "any": {"x": [1]}}, step, 0)
-    newest, told = kept.newest()
+    newest, told = kept.find_newest()
 
     assert newest == path
     assert told == []
@@ -53,7 +53,7 @@ def test_a_spoilt_newest_is_set_aside_and_the_one_before_it_is_used(
         else:
             file.truncate(size - FOOTER if how == "cut" else 0)
 
-    found, told = kept.newest()
+    found, told = kept.find_newest()
 
     assert found == before
     assert load(before)["n"] == 1
@@ -63,7 +63,7 @@ def test_a_spoilt_newest_is_set_aside_and_the_one_before_it_is_used(
 
 
 def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
-    assert Checkpoints(tmp_path / "none").newest() == (None, [])
+    assert Checkpoints(tmp_path / "none").find_newest() == (None, [])
 
 
 def test_a_full_disk_leaves_the_old_one_and_no_rubbish(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from weft.train.elastic import Bounds, Tuner, rule
+from weft.train.elastic import Bounds, Tuner, find_rule
 from weft.train.errors import TrainError
 from weft.train.sampling import Batch
 from weft.train.stats import GradientNoise, Norms
@@ -21,16 +21,16 @@ def noisy(scale: float, init: float = 32.0) -> GradientNoise:
 def test_rules_scale_the_learning_rate() -> None:
     noise = noisy(320.0)
 
-    assert rule("linear")(noise, 128) == 4.0
-    assert rule("sqrt")(noise, 128) == 2.0
-    assert rule("none")(noise, 128) == 1.0
+    assert find_rule("linear")(noise, 128) == 4.0
+    assert find_rule("sqrt")(noise, 128) == 2.0
+    assert find_rule("none")(noise, 128) == 1.0
     # var = 10, sqr = 1: (10 + 1) / (10 / 4 + 1)
-    assert math.isclose(rule("adascale")(noise, 128), 11 / 3.5)
+    assert math.isclose(find_rule("adascale")(noise, 128), 11 / 3.5)
 
 
 def test_an_unknown_rule_is_answered_with_the_known() -> None:
     with pytest.raises(TrainError, match="adascale, sqrt, linear, none"):
-        rule("adamscale")
+        find_rule("adamscale")
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_a_noisy_job_whose_steps_cost_much_overhead_takes_a_larger_batch() -> No
     job.observe(16, grad_s=0.010, step_s=0.030)
     job.observe(32, grad_s=0.011, step_s=0.031)
 
-    chosen = job.best(noisy(5000.0), job.first())
+    chosen = job.find_best(noisy(5000.0), job.choose_first())
 
-    assert job.first() == Batch(32, 16)
+    assert job.choose_first() == Batch(32, 16)
     assert 64 <= chosen.total <= 1024
     assert chosen.per_gpu <= 64, "no more than twice what ran before"
 
@@ -64,21 +64,21 @@ def test_a_job_without_noise_keeps_its_batch() -> None:
     job.observe(16, grad_s=0.010, step_s=0.011)
     job.observe(32, grad_s=0.020, step_s=0.021)
 
-    assert job.best(noisy(1.0), job.first()) == job.first()
+    assert job.find_best(noisy(1.0), job.choose_first()) == job.choose_first()
 
 
 def test_a_fixed_batch_stays_whatever_the_scheduler_says() -> None:
     job = tuner(ranks=3, largest=32)
 
-    assert job.told(per_gpu=100, accumulate=4) == Batch(32, 11)
-    assert job.of_total(512) == Batch(32, 11)
+    assert job.fit_choice(per_gpu=100, accumulate=4) == Batch(32, 11)
+    assert job.fit_total(512) == Batch(32, 11)
 
 
 def test_the_schedulers_batch_is_cut_to_the_bounds() -> None:
     job = tuner(ranks=2)
 
-    assert job.told(per_gpu=16, accumulate=2) == Batch(64, 16, 2)
-    assert job.told(per_gpu=9999, accumulate=10) == Batch(1024, 256, 2)
+    assert job.fit_choice(per_gpu=16, accumulate=2) == Batch(64, 16, 2)
+    assert job.fit_choice(per_gpu=9999, accumulate=10) == Batch(1024, 256, 2)
 
 
 def test_profiles_survive() -> None:

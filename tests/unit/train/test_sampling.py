@@ -5,14 +5,14 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.train.sampling import Batch, Cell, cells, count_steps, split, step_size
+from weft.train.sampling import Batch, Cell, choose_step_size, count_steps, deal_cells, split
 
 
 def of_all(
     position: int, length: int, batch: Batch, ranks: int, least: int = 1
 ) -> list[list[Cell]]:
     """Cells of every rank, a row each."""
-    return [list(cells(position, length, batch, rank, ranks, least)) for rank in range(ranks)]
+    return [list(deal_cells(position, length, batch, rank, ranks, least)) for rank in range(ranks)]
 
 
 sizes = st.integers(1, 9)
@@ -64,10 +64,10 @@ def test_a_fitting_batch_is_dealt_evenly() -> None:
 
 
 def test_a_small_rest_joins_the_step_before_it() -> None:
-    assert step_size(left=100, batch=32) == 32
-    assert step_size(left=47, batch=32) == 47
-    assert step_size(left=48, batch=32) == 32
-    assert step_size(left=16, batch=32) == 16
+    assert choose_step_size(left=100, batch=32) == 32
+    assert choose_step_size(left=47, batch=32) == 47
+    assert choose_step_size(left=48, batch=32) == 32
+    assert choose_step_size(left=16, batch=32) == 16
 
 
 def test_what_does_not_fit_on_a_gpu_is_accumulated() -> None:
@@ -77,7 +77,7 @@ def test_what_does_not_fit_on_a_gpu_is_accumulated() -> None:
 
 @given(st.integers(1, 500), st.integers(1, 70))
 def test_steps_are_counted_as_they_are_dealt(length: int, batch: int) -> None:
-    dealt = [cell.after for cell in cells(0, length, Batch(batch, batch), 0, 1) if cell.last]
+    dealt = [cell.after for cell in deal_cells(0, length, Batch(batch, batch), 0, 1) if cell.last]
 
     assert count_steps(0, length, batch) == 0
     assert [count_steps(after, length, batch) for after in dealt] == [*range(1, len(dealt) + 1)]

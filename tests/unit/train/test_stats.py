@@ -121,8 +121,8 @@ def test_measuring_is_thinned_out_when_steps_are_short() -> None:
     weight.grad = torch.ones(2)
     watched.after_last(4, 4.0)
 
-    assert watched.thin(step_s=1e-6) == 256
-    assert watched.thin(step_s=1e3) == 1
+    assert watched.choose_interval(step_s=1e-6) == 256
+    assert watched.choose_interval(step_s=1e3) == 1
 
 
 def test_both_steps_of_a_comparison_count_as_its_cost() -> None:
@@ -179,4 +179,4 @@ def test_what_averaging_by_hand_takes_is_part_of_the_cost() -> None:
     time.sleep(0.02)
     watched.after_last(total=16, few=8.0)
 
-    assert watched.thin(step_s=1.0) >= 6
+    assert watched.choose_interval(step_s=1.0) >= 6

@@ -227,6 +227,8 @@ class Tokens:
             lease.recalled = True
             if isinstance(message, Expired):
                 del self._leases[tokens]
+            elif lease.flying == 0:  # nobody uses it: we may be waiting for what its waiter holds
+                self._give_back(tokens, lease)
 
     def _send(self, message: FromMember) -> None:
         if self._line is None:

@@ -118,6 +118,9 @@ class Coordinator:
             for grant in self._leases(key):
                 grant.recalled = True
                 out.append((key, Recall(grant.request.stage)))
+        for grant in self._crossed():
+            grant.recalled = True
+            out.append((grant.request.key, Recall(grant.request.stage)))
         return out
 
     def _grant(self, now: float, request: Request) -> Granted:
@@ -135,6 +138,20 @@ class Coordinator:
             grant
             for (holder, _), grant in self.book.grants.items()
             if holder == key and grant.endless and not grant.recalled
+        ]
+
+    def _crossed(self) -> list[Grant]:
+        """What those who wait hold between two stages while others wait for it.
+
+        Two that each want the other's would wait until their leases expire.
+        """
+        wanted = {token for request in self.book.waiting for token in request.tokens}
+        return [
+            grant
+            for (holder, _), grant in self.book.grants.items()
+            if not grant.recalled
+            and self.book.waits(holder)
+            and not wanted.isdisjoint(grant.request.tokens)
         ]
 
     def _seen(self, now: float, key: Key) -> Out:

@@ -377,7 +377,7 @@ def test_two_that_hold_what_the_other_wants_do_not_wait_for_the_end_of_a_lease(
     length: float,
 ) -> None:
     # One begins with the disk and one with the GPU; alone on its token each gets an endless lease.
-    stages = [(IO, length), (GPU, length)]
+    stages: list[Stage] = [(IO, length), (GPU, length)]
     world = World("work-conserving", Loop(stages), Loop(stages[::-1])).run(10.0)
 
     assert min(loop.done for loop in world.loops.values()) > 0.7 * 10.0 / (2 * length)

@@ -28,7 +28,7 @@ from weft.core.trace import Trace
 from weft.core.view import View
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
-from weft.perf.sharing.batching import batching_of
+from weft.perf.sharing.batching import find_batching
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of
 from weft.policies.iadeep.policy import Memory
@@ -113,7 +113,7 @@ class Watched:
     def _weigh(self, view: View, plan: Plan) -> None:
         used: dict[tuple[str, int], float] = {}
         for job, on in view.after(plan).items():
-            known = batching_of(view.job(view.table.row(job)))
+            known = find_batching(view.job(view.table.row(job)))
             assert known is not None
             batch = known.known.init if on.batch is None else on.batch.per_gpu
             for part in on.slices:
@@ -125,7 +125,7 @@ class Watched:
 def simulate(trace: Trace, policy: str, seed: int) -> Run:
     """One policy on one workload."""
     cluster = parse_cluster(CLUSTER)
-    together = Colocated(profile_of, Unordered("timeslicing"), batching=batching_of)
+    together = Colocated(profile_of, Unordered("timeslicing"), batching=find_batching)
     physics = Physics(trace, Replay(), coupling=together)
     watched = Watched(build("policy", policy))
     scheduler = Scheduler(

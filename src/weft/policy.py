@@ -6,7 +6,7 @@ from weft.core.plan import Plan
 from weft.core.policy import Policy
 from weft.core.view import View
 from weft.pieces.pack import backfill, in_turn, pack
-from weft.pieces.place.gangs import consolidated, fewest_nodes, in_gaps
+from weft.pieces.place.gangs import consolidate, fewest_nodes, in_gaps
 from weft.pieces.wrap.among import decide_among
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "Slice",
     "View",
     "backfill",
-    "consolidated",
+    "consolidate",
     "decide_among",
     "fewest_nodes",
     "in_gaps",

@@ -20,7 +20,7 @@ from weft.node.locks import hold_all
 from weft.wire.attempt import AttemptSpec, folder_of
 from weft.wire.errors import Fenced
 from weft.wire.fence import owner
-from weft.wire.processes import start_time, tagged
+from weft.wire.processes import find_tagged, start_time
 
 LIMIT_S = 30.0
 
@@ -129,7 +129,7 @@ def test_nothing_that_a_job_started_is_left_behind(tmp_path: Path) -> None:
 
     assert told[-1] == Finished(JobId("leaver"), 1)
     assert start_time(int(printed(tmp_path, "leaver"))) is None
-    assert list(tagged("WEFT_ATTEMPT_DIR", str(folder_of(tmp_path, "leaver", 1)))) == []
+    assert list(find_tagged("WEFT_ATTEMPT_DIR", str(folder_of(tmp_path, "leaver", 1)))) == []
 
 
 def test_when_one_rank_fails_the_others_are_ended(tmp_path: Path) -> None:

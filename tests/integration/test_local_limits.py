@@ -11,7 +11,7 @@ from tests.integration.test_local_details import printed, run
 from weft.core.events import Event, Failed, Finished, Noticed
 from weft.core.launch import Launch
 from weft.core.model import Demand, Job, JobId
-from weft.runtime.admit import judged
+from weft.runtime.admit import judge_failure
 from weft.runtime.ledger import JobRecord
 
 
@@ -72,7 +72,7 @@ def test_only_the_exit_codes_that_were_named_are_tried_again(
     launch = Launch(("x",), retries=3, retry_on=(75, -9))
     record = JobRecord(Job(JobId("job"), launch=launch), submitted=0.0)
 
-    told = judged(Failed(JobId("job"), 1, "why", code=code, final=final), record)
+    told = judge_failure(Failed(JobId("job"), 1, "why", code=code, final=final), record)
 
     assert told.retry is again
     assert told.code == code

@@ -25,13 +25,13 @@ from weft.policies.gandiva.packing import worth_it
 from weft.policies.gandiva.place import place
 from weft.policies.gandiva.policy import Gandiva
 from weft.policies.gandiva.slices import next_turn
-from weft.testing import knowing, view_of
+from weft.testing import view_of, with_knowledge
 
 SMALL = {"gpu_util": 30.0, "gmem_util": 10.0, "gmem_mib": 4096.0}
 
 
 def sharing(view: View) -> View:
-    return knowing(view, colocation=Colocated(profile_of))
+    return with_knowledge(view, colocation=Colocated(profile_of))
 
 
 # ---- time slicing

@@ -25,13 +25,13 @@ from weft.perf.throughputs import ThroughputBeliefs, Throughputs, load_published
 from weft.policies.gavel.accounts import Book
 from weft.policies.gavel.objectives import (
     OBJECTIVES,
-    bisected_makespan,
+    bisect_makespan,
     cheapest,
+    compute_isolated,
     finish_time_fairness,
     greedy_fifo,
     hierarchical,
     in_order,
-    isolated,
     makespan,
     max_min_fairness,
     max_sum_throughput,
@@ -103,7 +103,7 @@ def test_e5_makespan_is_one_linear_program() -> None:
 
 def test_e6_finish_time_fairness() -> None:
     fresh = problem(TWO, (1, 1), steps=(3600, 3600), elapsed=(0, 0))
-    alone = isolated(fresh)
+    alone = compute_isolated(fresh)
     late = replace(fresh, elapsed=np.array((1000.0, 0.0)), ideal=3600 / alone + (500, 0))
 
     found = finish_time_fairness(late)
@@ -231,7 +231,7 @@ def test_every_objective_is_feasible(one: Problem) -> None:
         one,
         steps=steps,
         elapsed=np.zeros(jobs),
-        ideal=steps / isolated(one),
+        ideal=steps / compute_isolated(one),
         rank=np.arange(jobs, dtype=float),
         tenant=np.arange(jobs, dtype=float) % 2,
     )
@@ -245,7 +245,7 @@ def test_every_objective_is_feasible(one: Problem) -> None:
 
 @given(problems)
 def test_sharing_beats_an_equal_part_of_every_kind(one: Problem) -> None:
-    apart = one.gangs / one.weights * isolated(one) / normal(one)
+    apart = one.gangs / one.weights * compute_isolated(one) / normal(one)
 
     assert max_min_fairness(one).value >= apart.min() * (1 - 1e-6)
 
@@ -505,7 +505,7 @@ def test_alone_on_an_equal_part_a_gang_gets_only_as_many_gangs_as_fit_there() ->
     # first (parts beyond all the time are cut back in proportion).
     one = problem([[10.0, 5.0]] * 4, (8, 4), gangs=(4, 1, 2, 1))
 
-    alone = isolated(one)
+    alone = compute_isolated(one)
 
     assert alone[0] == pytest.approx(10.0 * 2 / 4 + 5.0 * 1 / 4)
     assert alone[1] == pytest.approx(10.0 * 2 / 3 + 5.0 * 1 / 3)
@@ -550,7 +550,7 @@ def test_first_come_without_awareness_ends_where_some_kinds_cannot_run_a_job() -
 def test_the_authors_makespan_is_within_five_percent_above_the_least() -> None:
     one = problem(THREE, (1, 1, 1), steps=(4e5, 3e5, 9e5))
 
-    least, halved = makespan(one).value, bisected_makespan(replace(one, interior=True))
+    least, halved = makespan(one).value, bisect_makespan(replace(one, interior=True))
 
     assert least <= halved.value <= 1.05 * least
     assert (halved.throughput(one) * halved.value >= one.steps * (1.0 - 1e-6)).all()

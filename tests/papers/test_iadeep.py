@@ -20,7 +20,7 @@ from weft.core.plan import Plan
 from weft.core.profile import Profile
 from weft.core.view import View
 from weft.formulas.tunable_batch import TunableBatch
-from weft.perf.sharing.batching import MODELS, batching_of
+from weft.perf.sharing.batching import MODELS, find_batching
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered
 from weft.perf.sharing.hinted_profile import profile_of
@@ -33,13 +33,13 @@ from weft.policies.iadeep.degradation import (
 )
 from weft.policies.iadeep.policy import IADeep, Memory
 from weft.policies.iadeep.tuning import Session, Tuner, fits
-from weft.testing import knowing, view_of
+from weft.testing import view_of, with_knowledge
 
 KIND = "rtx3090"
 
 
 def truth() -> Colocated:
-    return Colocated(profile_of, Unordered("timeslicing"), batching=batching_of)
+    return Colocated(profile_of, Unordered("timeslicing"), batching=find_batching)
 
 
 def task(name: str, model: str, at: float = 0.0) -> Job:
@@ -135,7 +135,7 @@ def placed(view: View) -> dict[str, str]:
 
 def test_idle_devices_come_first() -> None:
     jobs = [task(f"j{i}", "ad-gcl") for i in range(5)]
-    view = knowing(view_of("2x2:rtx3090", *jobs), colocation=truth())
+    view = with_knowledge(view_of("2x2:rtx3090", *jobs), colocation=truth())
 
     where = placed(view)
 
@@ -145,7 +145,7 @@ def test_idle_devices_come_first() -> None:
 
 def test_beside_whom_it_disturbs_least() -> None:
     jobs = [task("heavy", "resnet50"), task("light", "ad-gcl"), task("new", "bert")]
-    view = knowing(view_of("1x2:rtx3090", *jobs), colocation=truth())
+    view = with_knowledge(view_of("1x2:rtx3090", *jobs), colocation=truth())
 
     where = placed(view)
 
@@ -155,7 +155,7 @@ def test_beside_whom_it_disturbs_least() -> None:
 def test_a_record_is_believed_before_the_model() -> None:
     jobs = [task("heavy", "resnet50"), task("light", "ad-gcl"), task("new", "bert")]
     memory = Memory(records={"bert+resnet50": 0.01, "ad-gcl+bert": 0.02})
-    view = replace(knowing(view_of("1x2:rtx3090", *jobs), colocation=truth()), memory=memory)
+    view = replace(with_knowledge(view_of("1x2:rtx3090", *jobs), colocation=truth()), memory=memory)
 
     where = placed(view)
 
@@ -206,14 +206,14 @@ def test_a_device_being_tuned_takes_nobody_in() -> None:
 
 def test_a_busy_device_takes_nobody_in() -> None:
     busy = Job(JobId("busy"), hints={"gpu_util": 100.0})
-    view = knowing(view_of("1x1:rtx3090", busy, task("new", "ad-gcl")), colocation=truth())
+    view = with_knowledge(view_of("1x1:rtx3090", busy, task("new", "ad-gcl")), colocation=truth())
 
     assert set(placed(view)) == {"busy"}
 
 
 def test_gangs_share_with_nobody() -> None:
     gang = Job(JobId("gang"), demand=Demand(2))
-    view = knowing(view_of("1x2:rtx3090", gang, task("new", "ad-gcl")), colocation=truth())
+    view = with_knowledge(view_of("1x2:rtx3090", gang, task("new", "ad-gcl")), colocation=truth())
 
     assert set(placed(view)) == {"gang"}
 
@@ -271,7 +271,7 @@ def test_memory_is_never_exceeded_and_batches_stay_in_their_range(seed: int, cod
     for state in held(done):
         used: dict[int, float] = {}
         for job, on in state.items():
-            known = batching_of(jobs[job])
+            known = find_batching(jobs[job])
             assert known is not None
             init = known.known.init
             size = init if on.batch is None else on.batch.per_gpu

@@ -28,7 +28,7 @@ from weft.policies.lucid.policy import Lucid
 from weft.policies.lucid.scores import label, score
 from weft.policies.srsf import Srsf
 from weft.sim.physics import Run
-from weft.testing import knowing, view_of
+from weft.testing import view_of, with_knowledge
 
 DATA = Path(os.environ.get("WEFT_DATA", Path(__file__).parents[3] / "shared" / "data")) / "lucid"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="Lucid's tables are not here")
@@ -294,7 +294,7 @@ def test_nothing_is_packed_before_it_was_measured() -> None:
 
 
 def measured(view: View) -> View:
-    return knowing(view, colocation=Colocated(profile_of))
+    return with_knowledge(view, colocation=Colocated(profile_of))
 
 
 def test_an_empty_corner_is_refused() -> None:

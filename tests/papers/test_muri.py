@@ -16,7 +16,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.model import Demand, Discipline, Job, JobId
 from weft.core.view import View
 from weft.formulas import lockstep
-from weft.perf.sharing.colocation import Colocated, interleaved_speeds
+from weft.perf.sharing.colocation import Colocated, compute_interleaved_speeds
 from weft.perf.sharing.muri import CONTENTION, MuriTruth
 from weft.policies.muri.merge import Bucket, Group, merge_all
 from weft.policies.muri.policy import Muri
@@ -144,7 +144,7 @@ def test_the_published_profiles(
     group = [TRUTH.profile(job(name)) for name in names.split()]
     stages = tuple(p.stages for p in group)
     stretch = CONTENTION[len(group) - 1]
-    speeds = interleaved_speeds(tuple(group), Discipline.LOCKSTEP, stretch)
+    speeds = compute_interleaved_speeds(tuple(group), Discipline.LOCKSTEP, stretch)
     period = group[0].step_s / speeds[0]
 
     assert lockstep.best(stages).seconds * 1e3 == pytest.approx(seconds)
@@ -235,8 +235,8 @@ def test_too_large_groups_are_refused() -> None:
 def test_own_rates_are_never_below_lock_step_and_use_no_resource_twice(names: list[str]) -> None:
     group = tuple(TRUTH.profile(job(name)) for name in names)
     stretch = CONTENTION[len(group) - 1]
-    step = np.array(interleaved_speeds(group, Discipline.LOCKSTEP, stretch))
-    own = np.array(interleaved_speeds(group, Discipline.WORK_CONSERVING, stretch))
+    step = np.array(compute_interleaved_speeds(group, Discipline.LOCKSTEP, stretch))
+    own = np.array(compute_interleaved_speeds(group, Discipline.WORK_CONSERVING, stretch))
     halves = np.array([[s[0] / 2, s[0] / 2, s[1], s[2]] for s in (p.stages for p in group)])
     used = stretch * (halves / np.array([p.step_s for p in group])[:, None] * own[:, None]).sum(0)
     floor = stretch * (halves / np.array([p.step_s for p in group])[:, None] * step[:, None]).sum(0)
@@ -249,8 +249,8 @@ def test_own_rates_are_never_below_lock_step_and_use_no_resource_twice(names: li
 def test_a_fast_job_beside_a_slow_one_keeps_most_of_its_speed() -> None:
     group = (TRUTH.profile(job("resnet18")), TRUTH.profile(job("bert")))
 
-    step = interleaved_speeds(group, Discipline.LOCKSTEP, CONTENTION[1])
-    own = interleaved_speeds(group, Discipline.WORK_CONSERVING, CONTENTION[1])
+    step = compute_interleaved_speeds(group, Discipline.LOCKSTEP, CONTENTION[1])
+    own = compute_interleaved_speeds(group, Discipline.WORK_CONSERVING, CONTENTION[1])
 
     assert step[1] < 0.2
     assert own[1] > 4 * step[1]

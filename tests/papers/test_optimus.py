@@ -46,7 +46,7 @@ from weft.sim.driver import Driver
 from weft.sim.physics import Physics
 from weft.testing import check_policy, cluster_of, view_of
 from weft.testing.build import Told as Remaining
-from weft.testing.build import knowing
+from weft.testing.build import with_knowledge
 
 SYNC = Synchronous(0.02, 0.5, 1.0, 0.02, 0.05, batch=128)
 ASYNC = Asynchronous(2.0, 1.0, 0.05, 0.1)
@@ -322,7 +322,7 @@ def gpus(view: View, plan: Plan) -> dict[str, int]:
 
 def queue(gpus_there: int, *jobs: tuple[Job, float]) -> View:
     view = view_of(gpus_there, *(job for job, _ in jobs))
-    return knowing(view, predictor=Remaining([left for _, left in jobs]))
+    return with_knowledge(view, predictor=Remaining([left for _, left in jobs]))
 
 
 def test_it_keeps_the_contract_of_a_policy() -> None:
@@ -350,7 +350,7 @@ def test_growth_ends_where_a_job_gains_nothing() -> None:
     view = queue(8, (elastic("a"), 100.0))
     saturated = np.array([[1.0, 1.8, 2.4, 2.4, 2.3, 2.2, 2.1, 2.0]])
 
-    held = gpus(view, Optimus().decide(knowing(view, beliefs=Told(saturated))))
+    held = gpus(view, Optimus().decide(with_knowledge(view, beliefs=Told(saturated))))
 
     assert held == {"a": 3}
 
@@ -360,7 +360,7 @@ def test_a_pipeline_grows_by_whole_replicas() -> None:
     speed = np.zeros((2, 8))
     speed[:, 1::2] = (2.0, 4.0, 6.0, 8.0)
 
-    held = gpus(view, Optimus().decide(knowing(view, beliefs=Told(speed, unit=2.0))))
+    held = gpus(view, Optimus().decide(with_knowledge(view, beliefs=Told(speed, unit=2.0))))
 
     assert held == {"deep": 6, "other": 2}
 
@@ -502,7 +502,7 @@ def test_a_job_whose_loss_has_fallen_is_taken_to_be_near_its_end() -> None:
             )
             training.observe(view.job(row), "cpu", report)
 
-    told = knowing(told, training=training)
+    told = with_knowledge(told, training=training)
 
     assert gpus(view, Optimus().decide(view)) == {"nearly": 3, "far": 3}
     assert gpus(told, Optimus().decide(told)) == {"nearly": 1, "far": 5}

@@ -28,7 +28,7 @@ from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.place.resize import resize
 from weft.pieces.place.tasks import Room, evenly, shrink
 from weft.policies.optimus.policy import Optimus
-from weft.testing import cluster_of, knowing, view_of
+from weft.testing import cluster_of, view_of, with_knowledge
 
 SYNC = Synchronous(0.02, 0.5, 1.0, 0.02, 0.05, batch=128)
 ASYNC = Asynchronous(2.0, 1.0, 0.05, 0.1)
@@ -96,19 +96,19 @@ def tasks_held(view: View) -> dict[str, tuple[int, int]]:
 
 def test_the_worked_example() -> None:
     # Twelve cores in all, and GPUs enough; a GPU is what a worker takes most of when it is scarce.
-    view = knowing(view_of(cluster(1, 100, 12.0), job("a"), job("b")), training=PORT)
+    view = with_knowledge(view_of(cluster(1, 100, 12.0), job("a"), job("b")), training=PORT)
 
     assert tasks_held(view) == {"a": (5, 3), "b": (2, 2)}
 
 
 def test_everybody_gets_one_of_each_first_in_queue_order() -> None:
-    view = knowing(view_of(cluster(1, 9, 3.0), job("a"), job("b")), training=PORT)
+    view = with_knowledge(view_of(cluster(1, 9, 3.0), job("a"), job("b")), training=PORT)
 
     assert tasks_held(view) == {"a": (2, 1)}
 
 
 def test_a_users_limit_is_kept() -> None:
-    view = knowing(view_of(cluster(1, 9, 99.0), job("a", most_cpus=4.0)), training=PORT)
+    view = with_knowledge(view_of(cluster(1, 9, 99.0), job("a", most_cpus=4.0)), training=PORT)
 
     servers, workers = tasks_held(view)["a"]
 
@@ -120,7 +120,7 @@ def test_a_job_stays_where_it_is_while_its_tasks_are_the_same() -> None:
     for name in "ab":
         state.fold(0.0, Submitted(job(name)))
     base = view_of(state.cluster)
-    before = replace(knowing(base, training=PORT), table=state.table, free=state.free)
+    before = replace(with_knowledge(base, training=PORT), table=state.table, free=state.free)
     first = Optimus().decide(before)
     state.free.rollback(0)
     state.fold(0.0, Decided(1, first.changes))
@@ -129,7 +129,7 @@ def test_a_job_stays_where_it_is_while_its_tasks_are_the_same() -> None:
     state.free.commit()
 
     again = Optimus().decide(
-        replace(knowing(base, training=PORT), table=state.table, free=state.free, now=600.0)
+        replace(with_knowledge(base, training=PORT), table=state.table, free=state.free, now=600.0)
     )
 
     assert first.changes
@@ -266,7 +266,7 @@ def test_a_whole_run_beats_a_fixed_ratio_under_load() -> None:
 
 def test_plain_jobs_and_jobs_with_servers_are_served_side_by_side() -> None:
     plain = Job(JobId("c"), demand=Demand(2, min=1, max=4))
-    view = knowing(view_of(cluster(2, 4, 40.0), job("a"), plain), training=PORT)
+    view = with_knowledge(view_of(cluster(2, 4, 40.0), job("a"), plain), training=PORT)
 
     after = view.after(Optimus().decide(view))
 

@@ -21,7 +21,7 @@ from weft.core.view import View
 from weft.perf.goodput.model import Limits, Noise, StepTime, best_batch
 from weft.policies.pollux.machines import Machines
 from weft.policies.pollux.nsga import search
-from weft.policies.pollux.pareto import Goals, crowding, fronts, utility
+from weft.policies.pollux.pareto import Goals, compute_crowding, fronts, utility
 from weft.policies.pollux.policy import Memory, Pollux, _recall
 from weft.policies.pollux.speedups import restart_factor, speedups, worth
 from weft.solve.genetic import Matrix
@@ -214,7 +214,7 @@ def test_a_front_is_beaten_by_the_one_before_and_by_none_after(
 def test_the_ends_of_a_front_are_the_loneliest() -> None:
     goals = np.array([[0.0, 1.0, 4.0, 0.0], [4.0, 3.0, 0.0, 0.0]])
 
-    far = crowding(goals, np.array([0, 0, 0, 1]))
+    far = compute_crowding(goals, np.array([0, 0, 0, 1]))
 
     assert far.tolist() == [np.inf, 2.0, np.inf, np.inf]
 
@@ -222,9 +222,15 @@ def test_the_ends_of_a_front_are_the_loneliest() -> None:
 def test_of_equal_states_on_a_front_only_one_is_lonely() -> None:
     goals = np.array([[0.0, 1.0, 1.0, 4.0, 4.0], [4.0, 3.0, 3.0, 0.0, 0.0]])
 
-    assert crowding(goals, np.zeros(5, dtype=int)).tolist() == [np.inf, 2.0, 0.0, np.inf, 0.0]
-    assert crowding(np.ones((2, 3)), np.zeros(3, dtype=int)).tolist() == [0.0, 0.0, 0.0]
-    assert crowding(np.ones((2, 2)), np.zeros(2, dtype=int)).tolist() == [np.inf, np.inf]
+    assert compute_crowding(goals, np.zeros(5, dtype=int)).tolist() == [
+        np.inf,
+        2.0,
+        0.0,
+        np.inf,
+        0.0,
+    ]
+    assert compute_crowding(np.ones((2, 3)), np.zeros(3, dtype=int)).tolist() == [0.0, 0.0, 0.0]
+    assert compute_crowding(np.ones((2, 2)), np.zeros(2, dtype=int)).tolist() == [np.inf, np.inf]
 
 
 # ---- the search of the authors' code

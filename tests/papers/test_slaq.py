@@ -19,7 +19,7 @@ from weft.formulas.learning import Law, Learned, Ratios
 from weft.perf.training.learner import Learner
 from weft.perf.training.loss_laws import Linear, Sublinear, fit_law
 from weft.policies.slaq import Slaq, grow_by_gain, reduction, sizes
-from weft.testing import check_policy, knowing, view_of
+from weft.testing import check_policy, view_of, with_knowledge
 
 X = Sublinear(0.01, 0.1, 1.0, 0.1)
 Y = Sublinear(0.05, 0.2, 0.5, 0.3)
@@ -112,7 +112,7 @@ class Told(NothingLearnt):
 
 def view(gpus: int, known: Mapping[str, Learned], *names: str, most: int = 16) -> View:
     jobs = [Job(JobId(n), demand=Demand(2, min=1, max=most)) for n in names]
-    return knowing(view_of(gpus, *jobs), training=Told(known))
+    return with_knowledge(view_of(gpus, *jobs), training=Told(known))
 
 
 def held(view: View, policy: Slaq) -> dict[str, int]:

@@ -24,7 +24,7 @@ from weft.perf.training.learner import Learner
 from weft.policies.smd.policy import Smd
 from weft.solve.knapsack import Offers, choose
 from weft.solve.sum_of_ratios import Inner, _points, by_grid, by_scan
-from weft.testing import check_policy, cluster_of, knowing, view_of
+from weft.testing import check_policy, cluster_of, view_of, with_knowledge
 from weft.traces.options import Request
 from weft.traces.training import SERVERS
 
@@ -167,7 +167,7 @@ def machines(*sizes: tuple[int, float]) -> Cluster:
 
 def view(cluster: Cluster, *jobs: Job, now: float = 0.0) -> View:
     told = Stated({one.id: seconds(SYNC) for one in jobs})
-    return knowing(view_of(cluster, *jobs, now=now), training=told)
+    return with_knowledge(view_of(cluster, *jobs, now=now), training=told)
 
 
 def held(view: View, plan_of: Smd) -> dict[str, tuple[int, int]]:
@@ -225,12 +225,14 @@ def test_nobody_is_resized_or_stopped_once_admitted() -> None:
         state.fold(0.0, Submitted(one))
     told = Stated({one.id: seconds(SYNC) for one in (first, second)})
     base = view_of(state.cluster)
-    before = replace(knowing(base, training=told), table=state.table, free=state.free)
+    before = replace(with_knowledge(base, training=told), table=state.table, free=state.free)
     plan = Smd(spare=False).decide(before.restrict(np.array([True, False])))
     state.free.rollback(0)
     state.fold(0.0, Decided(1, plan.changes))
     state.free.commit()
-    after = replace(knowing(base, training=told), table=state.table, free=state.free, now=60.0)
+    after = replace(
+        with_knowledge(base, training=told), table=state.table, free=state.free, now=60.0
+    )
 
     again = Smd().decide(after)
 
@@ -250,7 +252,7 @@ def test_capacity_and_caps_hold_in_a_large_queue() -> None:
     cluster = cluster_of("8x4:v100")
     trace = SERVERS.generate(Request(seed=3, jobs=120, gpus=32, load=1.0))
     training = Learner(cluster)
-    there = knowing(view_of(cluster, *(j for j, _ in trace), now=1e4), training=training)
+    there = with_knowledge(view_of(cluster, *(j for j, _ in trace), now=1e4), training=training)
 
     after = there.after(Smd().decide(there))
 

@@ -19,7 +19,7 @@ from weft.core.policy import Policy
 from weft.perf.training.learner import Learner
 from weft.policies.optimus.policy import Optimus
 from weft.policies.smd.policy import Smd
-from weft.testing import cluster_of, knowing, view_of
+from weft.testing import cluster_of, view_of, with_knowledge
 from weft.traces.options import Request
 from weft.traces.training import SERVERS
 
@@ -64,7 +64,7 @@ def decisions() -> int:
     training = Learner(cluster)
     took = []
     for _ in range(5):
-        view = knowing(
+        view = with_knowledge(
             view_of(cluster, *(job for job, _ in trace), now=trace.jobs[-1][0].submitted),
             training=training,
         )

@@ -14,7 +14,7 @@ from weft.core.ports import DeviceSharing, Engine
 from weft.core.registry import Described, build, find, read_spec
 from weft.engines.users_file import Identity
 from weft.perf.replay import Replay
-from weft.perf.sharing.batching import batching_of
+from weft.perf.sharing.batching import find_batching
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of, unordered
 from weft.perf.sharing.host import ByModel, load_shipped
@@ -54,7 +54,7 @@ def build_engine(
             raise InvalidConfig(f"engine {name!r} runs no jobs as users", hint="drop --users")
         given["users"] = users
     if Wants.PHYSICS in wants:
-        given |= {"perf": Replay(), "coupling": coupled, "seconds": seconds}
+        given |= {"perf": Replay(), "coupling": couple_jobs, "seconds": seconds}
     engine: Engine = build("engine", spec, **given)
     return engine
 
@@ -70,18 +70,18 @@ def build_real_engine(spec: str, state: Path) -> Engine:
     return engine
 
 
-def colocated_on(engine: Engine, cluster: Cluster, pairs: str) -> Colocated:
+def colocate_on(engine: Engine, cluster: Cluster, pairs: str) -> Colocated:
     """What is believed of jobs on the same devices; of simulated ones it is the truth."""
     if not engine.real:
-        return coupled(cluster, engine.sharing)
+        return couple_jobs(cluster, engine.sharing)
     return Colocated(profile_of, unordered(engine.sharing, pairs))
 
 
-def coupled(cluster: Cluster, sharing: DeviceSharing) -> Colocated:
+def couple_jobs(cluster: Cluster, sharing: DeviceSharing) -> Colocated:
     """What neighbours, host and batch do to a job's speed; `weft simulate` has the same."""
     return Colocated(
         profile_of,
         Unordered(sharing),
         sensitivity=ByModel.on(cluster, load_shipped()),
-        batching=batching_of,
+        batching=find_batching,
     )

@@ -54,9 +54,11 @@ class Client:
     """The service's REST API. Paths are below `/api/v1`; answers are `weft.service.responses`."""
 
     def __init__(self, url: str = "", token: str | None = None) -> None:
-        self.url = checked(url or os.environ.get("WEFT_URL") or DEFAULT_URL)
+        self.url = check_address(url or os.environ.get("WEFT_URL") or DEFAULT_URL)
         self._token = os.environ.get("WEFT_TOKEN", "") if token is None else token
-        self._trust = trusted(os.environ.get("WEFT_CA", "")) if self.url[:5] == "https" else None
+        self._trust = (
+            load_certificates(os.environ.get("WEFT_CA", "")) if self.url[:5] == "https" else None
+        )
 
     def get(self, kind: type[T], path: str, **query: Any) -> T:
         """Read; query values that are None are left out."""
@@ -151,7 +153,7 @@ class Client:
             ) from error
 
 
-def trusted(authority: str) -> ssl.SSLContext:
+def load_certificates(authority: str) -> ssl.SSLContext:
     """Whom to believe: the certificates of the system, or those in a file."""
     try:
         return ssl.create_default_context(cafile=authority or None)
@@ -172,7 +174,7 @@ def at(*parts: str) -> str:
     return "".join(f"/{quote(part, safe='')}" for part in parts)
 
 
-def checked(url: str) -> str:
+def check_address(url: str) -> str:
     """An address without its last slash; raises InvalidConfig for what is none."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:

@@ -118,11 +118,11 @@ def defaults_of(file: ConfigFile, options: Mapping[str, Option]) -> dict[str, An
         if name == USERS and isinstance(value, Mapping):
             found[name] = value
         else:
-            found[name] = checked(file, str(key), value, options[name])
+            found[name] = check_value(file, str(key), value, options[name])
     return found
 
 
-def checked(file: ConfigFile, key: str, value: Any, option: Option) -> Any:
+def check_value(file: ConfigFile, key: str, value: Any, option: Option) -> Any:
     """A value as the option takes it."""
     given = value if option.several and isinstance(value, list) else [value]
     for one in given:

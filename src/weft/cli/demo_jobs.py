@@ -58,7 +58,7 @@ SAID = {
 FEW = 2
 
 
-def fitting(active: int) -> str:
+def choose_fitting(active: int) -> str:
     """The policy for so many jobs: grow while there is room, share while there is none.
 
     A service changes its policy while jobs run; the demonstration does so by itself.

@@ -110,7 +110,7 @@ def from_file(path: Path, flags: Flags, remark: Remark = lambda _: None) -> dict
     if isinstance(body.get("command"), str):
         body["command"] = split(body["command"], path)
     take_client_fields(body, here)
-    return merged(body, flags.body())
+    return merge(body, flags.body())
 
 
 def from_sbatch(
@@ -120,7 +120,7 @@ def from_sbatch(
     body, remarks = sbatch.read_sbatch(path, arguments)
     for text in remarks:
         remark(f"{path}: {text}")
-    body = merged(body, flags.body())
+    body = merge(body, flags.body())
     if "gpus" not in body:
         raise InvalidConfig(
             f"{path} asks for no GPU", hint="add `#SBATCH --gres=gpu:1`, or submit it with --gpus 1"
@@ -157,7 +157,7 @@ def from_command(
     shell = {name: around[name] for name in SHELL if around and around.get(name)}
     if shell:
         body["env"] = shell
-    return merged(body, flags.body())
+    return merge(body, flags.body())
 
 
 def check_program(command: Sequence[str], workdir: Path) -> None:
@@ -179,7 +179,7 @@ def check_program(command: Sequence[str], workdir: Path) -> None:
     )
 
 
-def merged(body: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+def merge(body: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """Two bodies, the second in front; mappings such as `env` are merged field by field."""
     both = {**body, **more}
     for field in set(body) & set(more):

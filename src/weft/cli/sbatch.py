@@ -79,7 +79,7 @@ def read_sbatch(path: Path, arguments: Sequence[str] = ()) -> tuple[dict[str, An
         "workdir": str((Path.cwd() / said.chdir).absolute() if said.chdir else Path.cwd()),
         "command": [*_interpreter(text, path), SRUN + text, path.name, *arguments],
         "processes": 1,
-        "env": {"SLURM_SUBMIT_DIR": str(Path.cwd()), **_exported(said.export)},
+        "env": {"SLURM_SUBMIT_DIR": str(Path.cwd()), **_read_exports(said.export)},
     }
     tasks = said.ntasks or said.ntasks_per_node or 1
     if tasks > 1 and re.search(r"^\s*srun\b", text, re.M):
@@ -103,7 +103,7 @@ def read_sbatch(path: Path, arguments: Sequence[str] = ()) -> tuple[dict[str, An
         body["preemptible"] = True
     if said.no_requeue:
         body["retries"] = 0
-    remarks = [*_warning(said, body), *_unused(said, others, path)]
+    remarks = [*_read_warning(said, body), *_find_unused(said, others, path)]
     if nodes > 1:
         remarks.append(f"--nodes={nodes}: its {gpus} GPUs may also be on fewer nodes")
     return body, remarks
@@ -175,7 +175,7 @@ def _interpreter(text: str, path: Path) -> list[str]:
     return [*program, "-c"]
 
 
-def _exported(text: str | None) -> dict[str, str]:
+def _read_exports(text: str | None) -> dict[str, str]:
     """Variables of --export: pairs, or names that have a value here. ALL and NONE name none."""
     found: dict[str, str] = {}
     for part in (text or "").split(","):
@@ -212,7 +212,7 @@ def _memory_gb(said: Any, cpus: int) -> float:
     return 0.0
 
 
-def _warning(said: Any, body: dict[str, Any]) -> list[str]:
+def _read_warning(said: Any, body: dict[str, Any]) -> list[str]:
     if not said.signal:
         return []
     match = _SIGNAL.fullmatch(said.signal)
@@ -222,7 +222,7 @@ def _warning(said: Any, body: dict[str, Any]) -> list[str]:
     return []
 
 
-def _unused(said: Any, others: Sequence[str], path: Path) -> list[str]:
+def _find_unused(said: Any, others: Sequence[str], path: Path) -> list[str]:
     given = vars(said)
     for name, instead in REFUSED.items():
         if given[name.replace("-", "_")] is not None:

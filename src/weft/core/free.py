@@ -221,7 +221,7 @@ class Free:
             return "an allocation without slices"
         if sharing is not EXCLUSIVE and not _sound(sharing):
             return f"a share of {sharing.share:g} of a device"
-        if len(slices) > 1 and (twice := _listed_twice(slices)):
+        if len(slices) > 1 and (twice := _find_listed_twice(slices)):
             return f"{twice} is listed twice"
         for part in slices:
             if problem := self._part_objection(part, sharing):
@@ -340,7 +340,7 @@ def _sound(sharing: Sharing) -> bool:
     return EPS <= sharing.share <= 1.0 + EPS
 
 
-def _listed_twice(slices: tuple[Slice, ...]) -> str:
+def _find_listed_twice(slices: tuple[Slice, ...]) -> str:
     seen: set[str] = set()
     for part in slices:
         if part.node in seen:

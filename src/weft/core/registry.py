@@ -64,7 +64,8 @@ def read_spec(kind: str, described: Described) -> PartSpec:
     if spec.wrappers and kind != "policy":
         raise InvalidConfig(f"{kind} {spec.name!r} has wrappers; only a policy can")
     return replace(
-        _typed(kind, spec), wrappers=tuple(_typed("wrapper", one) for one in spec.wrappers)
+        _read_typed(kind, spec),
+        wrappers=tuple(_read_typed("wrapper", one) for one in spec.wrappers),
     )
 
 
@@ -104,7 +105,7 @@ def _read_written(kind: str, written: Written) -> PartSpec:
     )
 
 
-def _typed(kind: str, spec: PartSpec) -> PartSpec:
+def _read_typed(kind: str, spec: PartSpec) -> PartSpec:
     part, who = find(kind, spec.name), f"{kind} {spec.name!r}"
     _parameters(who, part, list(spec.params))
     return PartSpec(spec.name, read_values(who, part, spec.params) if spec.params else {})

@@ -134,7 +134,7 @@ class Report:
         found: dict[str, Any] = {}
         user: dict[str, float] = {}
         for name, value in values.items():
-            number = _checked(name, value)
+            number = _check_value(name, value)
             if name.startswith(USER):
                 user[name.removeprefix(USER)] = number
             else:
@@ -149,7 +149,7 @@ class Report:
 
         `old` values are as earlier versions wrote them.
         """
-        return cls.sift(dict(_renamed(values)) if old else values)[0]
+        return cls.sift(dict(_rename_old(values)) if old else values)[0]
 
     @classmethod
     def sift(cls, values: Mapping[str, object]) -> tuple[Report, tuple[str, ...]]:
@@ -162,7 +162,7 @@ class Report:
         own = 0
         for name, value in values.items():
             try:
-                number = _checked(name, value)
+                number = _check_value(name, value)
             except ValueError as error:
                 wrong.append(str(error))
                 continue
@@ -198,7 +198,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
 }
 
 
-def _checked(name: str, value: object) -> float:
+def _check_value(name: str, value: object) -> float:
     if not isinstance(name, str) or len(name) > LONGEST_NAME + len(USER):
         raise ValueError(f"{str(name)[:LONGEST_NAME]!r} is not the name of a number")
     own = name.startswith(USER)
@@ -219,7 +219,7 @@ def _shown(value: object) -> str:
     return repr(value)[:40]
 
 
-def _renamed(values: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+def _rename_old(values: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     for name, value in values.items():
         if name == "accumulate" and isinstance(value, (int, float)):
             value = value + 1.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from weft.wire.attempt import TAG
 from weft.wire.cgroups import kill_group, members, remove_group
-from weft.wire.processes import alive, descendants, holding, kill_all, start_time, tagged
+from weft.wire.processes import alive, descendants, find_holding, find_tagged, kill_all, start_time
 
 PAUSE_S = 0.02
 
@@ -54,9 +54,9 @@ def processes_of(marks: Footprint) -> set[int]:
     for pid, _ in roots:
         # An agent adopts orphans, so that while it lives nobody escapes it.
         found |= set(descendants(pid))
-    found |= set(tagged(TAG, str(marks.folder)))
+    found |= set(find_tagged(TAG, str(marks.folder)))
     if marks.lock is not None:
-        found |= set(holding(marks.lock))
+        found |= set(find_holding(marks.lock))
     if marks.group is not None:
         found |= set(members(marks.group))
     found.discard(os.getpid())

@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft.engines.job_environment import allowed_environment
-from weft.engines.spawn import reaped, spawn
+from weft.engines.job_environment import filter_environment
+from weft.engines.spawn import reap, spawn
 from weft.wire.attempt import read_json, short_path, write_whole
 from weft.wire.processes import alive, start_time
 
@@ -37,7 +37,7 @@ class Coordinators:
 
     def look(self) -> None:
         """Start those again that have died."""
-        self._children = [pid for pid in self._children if not reaped(pid)]
+        self._children = [pid for pid in self._children if not reap(pid)]
         for discipline in self._used:
             self._ensure(discipline)
 
@@ -72,7 +72,7 @@ class Coordinators:
         arguments = ["weft.node.tokens", self._path(discipline), "--discipline", discipline]
         arguments += ["--state", str(self.root)]
         log_file = self.root / f"tokens-{_word(discipline)}.log"
-        pid = spawn(arguments, log_file, allowed_environment())
+        pid = spawn(arguments, log_file, filter_environment())
         self._children.append(pid)
         write_whole(self._record(discipline), {"pid": pid, "began": start_time(pid)})
         log.info("coordinator=%s pid=%d started", discipline, pid)

@@ -49,7 +49,7 @@ class Means:
     gpus: bool = False
 
 
-def asked_by(job: Job) -> Asked:
+def read_asked(job: Job) -> Asked:
     """What a job asks for itself."""
     return Asked(job.cpus or 0.0, job.mem_gb or 0.0)
 

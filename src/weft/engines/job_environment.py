@@ -29,7 +29,7 @@ SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|(^|_)(KEY|KEYS|AUTH)(_|$)", 
 OURS = "WEFT_"
 
 
-def allowed_environment(extra: Collection[str] = ()) -> dict[str, str]:
+def filter_environment(extra: Collection[str] = ()) -> dict[str, str]:
     """What jobs get of this process's environment; `extra` names variables beside the list."""
     return select_allowed(os.environ, extra)
 

@@ -10,17 +10,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from weft.core.model import JobId
-from weft.engines.listening import marked
+from weft.engines.listening import find_attempts
 from weft.wire.attempt import SPEC, AttemptSpec, job_folder
 from weft.wire.errors import WireError
 
 log = logging.getLogger(__name__)
 
 
-def marked_attempts(state: Path) -> set[tuple[JobId, int]]:
+def find_marked_attempts(state: Path) -> set[tuple[JobId, int]]:
     """Attempts that may run; a folder that describes none is for whoever takes them up."""
     found = set()
-    for folder in marked(state):
+    for folder in find_attempts(state):
         with suppress(WireError):
             spec = AttemptSpec.read(folder / SPEC)
             found.add((JobId(spec.job), spec.attempt))

@@ -23,7 +23,7 @@ from weft.core.events import Event
 from weft.core.model import JobId
 from weft.core.ports import EngineHealth
 from weft.engines.clearing import end_all
-from weft.engines.spawn import reaped
+from weft.engines.spawn import reap
 from weft.engines.watch import Watched
 from weft.wire.attempt import short_path
 from weft.wire.errors import WireError
@@ -134,7 +134,7 @@ class Listener:
     def see_off_strangers(self, groups: Path | None) -> None:
         """End every attempt that is marked as running and that nobody watches."""
         mine = {one.folder for one in self.watched.values()}
-        for folder in marked(self.state):
+        for folder in find_attempts(self.state):
             if folder in mine:
                 continue
             log.warning("attempt=%s is nobody's; ending it", folder)
@@ -194,7 +194,7 @@ class Listener:
         if time.monotonic() - self._chored > CHORES_S:
             self._chored = time.monotonic()
             await self.run(self.chores)
-        self._leaving = [pid for pid in self._leaving if not reaped(pid)]
+        self._leaving = [pid for pid in self._leaving if not reap(pid)]
         self._see_off_agents()
         if wrong is not None:
             raise wrong
@@ -268,7 +268,7 @@ def mark_of(state: Path, folder: Path) -> Path:
     return state / "live" / f"{folder.parent.name}@{folder.name}"
 
 
-def marked(state: Path) -> Iterator[Path]:
+def find_attempts(state: Path) -> Iterator[Path]:
     """Folders of attempts that may run; a mark that is not ours is passed over."""
     live = state / "live"
     for path in sorted(live.iterdir()) if live.is_dir() else ():

@@ -26,9 +26,9 @@ from weft.core.ports import DeviceSharing, EngineHealth
 from weft.engines.coordinators import Coordinators
 from weft.engines.cores import CorePool
 from weft.engines.devices import Machine, find_gpus, this_machine
-from weft.engines.host import Asked, HostPart, Means, asked_by, check_host, host_part
-from weft.engines.job_environment import allowed_environment, check_names
-from weft.engines.job_folders import marked_attempts, remove_jobs, stored_bytes
+from weft.engines.host import Asked, HostPart, Means, check_host, host_part, read_asked
+from weft.engines.job_environment import check_names, filter_environment
+from weft.engines.job_folders import find_marked_attempts, remove_jobs, stored_bytes
 from weft.engines.listening import EVERYBODYS, Listener, mark_of
 from weft.engines.mps import Mps
 from weft.engines.request import (
@@ -165,7 +165,7 @@ class LocalEngine:
 
     def running(self) -> set[tuple[JobId, int]]:
         """Attempts with a mark that they may run, as their folders say."""
-        return marked_attempts(self.state)
+        return find_marked_attempts(self.state)
 
     async def forget(self, jobs: Collection[JobId]) -> None:
         """Remove their folders: output, checkpoints of ours, what agents wrote."""
@@ -188,7 +188,7 @@ class LocalEngine:
                 short_path(self.state / "warm.sock"),
                 self.state / "warm.log",
                 [name for name in self.preload.split("/") if name],
-                allowed_environment(self.pass_env),
+                filter_environment(self.pass_env),
             )
         known = await self._listener.run(lambda: self._take_up(attempts))
         self._listener.begin()
@@ -210,7 +210,7 @@ class LocalEngine:
     async def start(self, job: Job, on: Allocation, attempt: int) -> None:
         """Make the attempt's folder if it is not there, and an agent if none has claimed it."""
         key, folder = (job.id, attempt), folder_of(self.state, job.id, attempt)
-        cores = self._cores_for(key, on, host_part(asked_by(job), on, self._machine.node))
+        cores = self._cores_for(key, on, host_part(read_asked(job), on, self._machine.node))
         watched = self._listener.watched.get(key) or Watched(job.id, attempt, folder)
         watched.group = group_of(self._site, job.id, attempt)
         try:
@@ -330,7 +330,7 @@ class LocalEngine:
     ) -> None:
         """Folder and agent of an attempt; a second time changes nothing."""
         folder = watched.folder
-        watched.asked = asked_by(job)
+        watched.asked = read_asked(job)
         if not (folder / SPEC).exists():
             self._prepare(folder, job, on, watched.attempt, cores)
         if (folder / CLAIM).exists():
@@ -340,7 +340,7 @@ class LocalEngine:
             return
         command = ["weft.node.agent", str(folder)]
         try:
-            watched.pid = spawn(command, folder / AGENT_LOG, allowed_environment(self.pass_env))
+            watched.pid = spawn(command, folder / AGENT_LOG, filter_environment(self.pass_env))
         except OSError:
             if watched.revoke():
                 raise

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Batch, Job
 from weft.engines.devices import Machine
-from weft.engines.host import HostPart, Means, asked_by, host_part, notices
+from weft.engines.host import HostPart, Means, host_part, notices, read_asked
 from weft.engines.users import may_walk_to
 from weft.wire.attempt import AttemptSpec, job_folder
 from weft.wire.cgroups import Base, limits_of
@@ -67,7 +67,7 @@ def attempt_spec(
     devices = tuple(gpu for part in on.slices for gpu in part.gpus)
     own = job_folder(site.root, job.id)
     workdir = Path(launch.workdir).absolute()
-    part = host_part(asked_by(job), on, machine.node)
+    part = host_part(read_asked(job), on, machine.node)
     claim_gb = on.sharing.gpu_mem_gb or 0.0
     return AttemptSpec(
         job=job.id,

@@ -24,7 +24,7 @@ def spawn(module: Sequence[str], log: Path, env: Mapping[str, str]) -> int:
     )
 
 
-def reaped(pid: int) -> bool:
+def reap(pid: int) -> bool:
     """Whether a child has ended; it is then no zombie any more."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] != 0

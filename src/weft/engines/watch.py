@@ -136,7 +136,7 @@ class Watched:
 
     def _events(self, lines: list[dict[str, Any]]) -> list[Event]:
         if self.again and lines:
-            lines, self.again = thinned(lines), self.more
+            lines, self.again = thin_reports(lines), self.more
         told: list[Event] = []
         for line in lines:
             try:
@@ -330,7 +330,7 @@ def _parse(folder: Path, line: bytes) -> dict[str, Any]:
     return body
 
 
-def thinned(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def thin_reports(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Without reports but the last."""
     reports = [i for i, line in enumerate(lines) if line["event"] == "report"]
     old = set(reports[:-1])

@@ -13,11 +13,11 @@ from weft.wire.cgroups import kill_group, make_group, members, out_of_memory, re
 from weft.wire.processes import (
     bind,
     descendants,
+    find_tagged,
     kill_all,
     memory_gb,
     reap_others,
     start_time,
-    tagged,
 )
 
 DYING_S = 10.0  # what processes may take to be gone after SIGKILL before a person is told
@@ -92,7 +92,7 @@ class Enclosure:
             remove_group(self.group)
 
     def _processes(self) -> set[int]:
-        found = {*descendants(os.getpid()), *tagged(TAG, str(self._folder))}
+        found = {*descendants(os.getpid()), *find_tagged(TAG, str(self._folder))}
         if self.group is not None:
             found.update(pid for pid in members(self.group) if start_time(pid) is not None)
         return found - {os.getpid()}

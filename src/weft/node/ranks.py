@@ -81,11 +81,11 @@ def verdict(
     if done and not bad:
         return "finished", ""
     if asked:
-        return "stopped", _shown(bad) if bad else ""
+        return "stopped", _quote(bad) if bad else ""
     if why:
         return "failed", why
     if bad:
-        return "failed", _shown(bad)
+        return "failed", _quote(bad)
     if "stopped" in left.values() or "error" in left.values():
         return "failed", "it left before it was done"
     return "finished", ""
@@ -102,7 +102,7 @@ def _cause(bad: Mapping[int, int]) -> int:
     return min(bad, key=lambda rank: (bad[rank] == -signal.SIGTERM, rank))
 
 
-def _shown(bad: Mapping[int, int]) -> str:
+def _quote(bad: Mapping[int, int]) -> str:
     # A peer that was ended because of another says nothing; name a real cause first.
     rank, code = min(bad.items(), key=lambda pair: (pair[1] == -signal.SIGTERM, pair[0]))
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -14,7 +14,7 @@ from weft.pieces.place.gangs import Placer, fewest_nodes
 Order = Callable[[View, Standing], Rows]
 
 
-def queued(
+def queue_jobs(
     view: View, queues: Queues, place: Placer = fewest_nodes, order: Order | None = None
 ) -> Plan:
     """Scan the queues in order, first fit; wake when the next job sinks or rises."""

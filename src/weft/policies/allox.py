@@ -110,7 +110,7 @@ class Allox:
             view.free.give(on)
         rows = self._candidates(view, movable, lengths, self.alpha)
         target = dict(_place_heads(view, rows, lengths, keep=held))
-        fixed = {view.job(row).id: held[view.job(row).id] for row in _fixed(view, movable)}
+        fixed = {view.job(row).id: held[view.job(row).id] for row in _keep_running(view, movable)}
         rest = view.ranked(lengths.min(axis=1, initial=np.inf), among=movable)
         target.update(_fill(view, [row for row in rest if view.job(row).id not in target], held))
         return Plan.target(view, {**fixed, **target})
@@ -242,7 +242,7 @@ def _fill(
             yield job.id, on
 
 
-def _fixed(view: View, movable: Bools) -> list[int]:
+def _keep_running(view: View, movable: Bools) -> list[int]:
     return [int(row) for row in np.flatnonzero(view.running() & ~movable)]
 
 

@@ -23,7 +23,7 @@ from weft.core.plan import Plan
 from weft.core.view import View
 from weft.pieces.order.queues import Queues
 from weft.pieces.pack import pack
-from weft.pieces.queued import queued
+from weft.pieces.queued import queue_jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Las:
         """Rank by attained service, whole or by queue, then pack."""
         if self.thresholds:
             queues = Queues(self.thresholds, self.by == "time", self.rule == "sticky")
-            return queued(view, queues)
+            return queue_jobs(view, queues)
         if not view.waiting().any():
             return Plan()
         attained = view.ran() if self.by == "time" else view.service()

@@ -90,7 +90,7 @@ class Sia:
             return Plan()
         valid = valid_configs(view.cluster, self.max_gpus)
         configs = (*valid, *rigid_configs(view, valid))
-        held = _held(view, configs)
+        held = _find_held(view, configs)
         pinned = (view.restoring() | ~view.preemptible()) & (held >= 0) & (held < len(configs))
         worth = self._worth(view, configs, held)
         last = self._choose(view, configs, worth, np.where(pinned, held, float(NONE)))
@@ -197,7 +197,7 @@ def restart_factor(age: Floats, restarts: Floats, seconds: Floats) -> Floats:
     return np.where(age < seconds, 1.0, factor)
 
 
-def _held(view: View, configs: tuple[Config, ...]) -> Floats:
+def _find_held(view: View, configs: tuple[Config, ...]) -> Floats:
     """The configuration each row holds; one past the last for a size that is none of them."""
     index = {(config.kind, config.gpus): i for i, config in enumerate(configs)}
     held = np.full(len(view.table), float(NONE))

@@ -28,7 +28,7 @@ from weft.core.view import View
 from weft.pieces.order.gittins import gittins_index, past_service
 from weft.pieces.order.queues import Queues, Standing
 from weft.pieces.place.skew import by_skew
-from weft.pieces.queued import queued
+from weft.pieces.queued import queue_jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Tiresias:
         knob = np.inf if self.knob is None else self.knob
         queues = Queues(self.thresholds, sticky=self.rule == "sticky", knob=knob)
         order = self._by_index if self.priority == "gittins" else None
-        return queued(view, queues, by_skew(self.pack_limit), order)
+        return queue_jobs(view, queues, by_skew(self.pack_limit), order)
 
     def _by_index(self, view: View, standing: Standing) -> Rows:
         """Queue by queue by Gittins index of the queue's quantum; first come in the last."""

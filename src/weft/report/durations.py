@@ -38,7 +38,7 @@ def axis_unit(span_s: float) -> Unit:
     return HOUR if span_s > 2 * HOUR.seconds else MINUTE
 
 
-def fixed(value: float) -> str:
+def fix_digits(value: float) -> str:
     """About three digits with the zeros at their end, so that a column lines up."""
     size = abs(value)
     if math.isnan(value):

@@ -44,7 +44,7 @@ def jct_cdf(outcomes: Outcomes) -> Figure | None:
     low, high = min(j[0] for j in done), max(j[-1] for j in done)
     traces: list[Figure] = []
     for i, (policy, (jct, jobs)) in enumerate(pooled.items()):
-        rows = _telling(len(jct))
+        rows = _choose_telling(len(jct))
         traces.append(
             {
                 "type": "scatter",
@@ -170,7 +170,7 @@ def _width(index: int, count: int) -> float:
     return round(1.5 + 1.8 * (1 - (index + 1) / count), 2)
 
 
-def _telling(count: int) -> Rows:
+def _choose_telling(count: int) -> Rows:
     """Rows that draw a sorted curve well: spread evenly, and more of them in the last 2 %."""
     even = np.linspace(0, count - 1, min(count, CURVE_POINTS))
     tail = np.linspace(0.98 * count, count - 1, min(count, TAIL_POINTS))

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from weft.core.errors import InvalidConfig
-from weft.report.durations import fixed
+from weft.report.durations import fix_digits
 from weft.report.figures import Figure, jct_by_size, jct_cdf, over_time
 from weft.report.scores import table
 from weft.report.shapes import Outcomes, ResultLike
@@ -91,7 +91,7 @@ def _header(result: ResultLike) -> str:
         ("cluster", escape(_short(result.cluster))),
         ("GPUs", f"{facts['gpus']:,.0f}" if "gpus" in facts else ""),
         ("jobs", " to ".join(f"{n:,}" for n in sorted({min(jobs), max(jobs)})) if jobs else ""),
-        ("offered load", fixed(facts["offered_load"]) if "offered_load" in facts else ""),
+        ("offered load", fix_digits(facts["offered_load"]) if "offered_load" in facts else ""),
         ("seeds" if len(result.seeds) > 1 else "seed", ", ".join(map(str, result.seeds))),
         ("Weft", escape(result.weft)),
     ]

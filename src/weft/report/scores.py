@@ -9,7 +9,7 @@ from html import escape
 from statistics import fmean, median, stdev
 
 from weft.formulas.metrics import METRICS, Better, Metric, Unit
-from weft.report.durations import HOUR, fixed, unit_for
+from weft.report.durations import HOUR, fix_digits, unit_for
 from weft.report.figures import line_of
 from weft.report.shapes import OutcomeLike, Outcomes
 
@@ -65,7 +65,7 @@ def _head(text: str, unit: str) -> str:
 def _cells(values: Sequence[Sequence[float]], factor: float, better: Better) -> list[str]:
     means = [fmean(v) for v in values]
     shown = [[factor * x for x in v] for v in values]
-    texts = [fixed(fmean(v)) for v in shown]
+    texts = [fix_digits(fmean(v)) for v in shown]
     known = [m for m in means if not math.isnan(m)]
     good = min if better == "less" else max
     best = texts[means.index(good(known))] if known else ""
@@ -109,7 +109,7 @@ def _cell(text: str, values: Sequence[float], *, best: bool) -> str:
     star = '<span class="star" title="best of the column">★</span>' if best else ""
     spread = ""
     if len(values) > 1 and _all(values):
-        spread = f'<small class="spread">± {fixed(stdev(values))}</small>'
+        spread = f'<small class="spread">± {fix_digits(stdev(values))}</small>'
     mark = ' class="best"' if best else ""
     return f"<td{mark}>{star}{text}{spread}</td>"
 

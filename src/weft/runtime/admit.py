@@ -103,7 +103,7 @@ def check_policy(policy: Policy, supports: Controls, predictor: Predictor | None
         )
 
 
-def taken(event: Event, state: State, ledger: Ledger) -> Event | None:
+def admit_event(event: Event, state: State, ledger: Ledger) -> Event | None:
     """The event as it goes into the log; None for what is old news.
 
     An engine may tell again what it told before a restart.
@@ -119,7 +119,7 @@ def taken(event: Event, state: State, ledger: Ledger) -> Event | None:
     if isinstance(event, Stopped) and not state.leaving(event.job, event.attempt):
         event = Failed(event.job, event.attempt, "it was stopped, but not by the scheduler")
     if isinstance(event, (Failed, StartFailed)) and event.job in state.table:
-        return judged(event, ledger.jobs[event.job])
+        return judge_failure(event, ledger.jobs[event.job])
     return event
 
 
@@ -128,7 +128,7 @@ def _said(event: Noticed, record: JobRecord) -> bool:
     return (event.level, event.text) in {(level, text) for _, level, text in record.notices}
 
 
-def judged(event: Failed | StartFailed, record: JobRecord) -> Failed:
+def judge_failure(event: Failed | StartFailed, record: JobRecord) -> Failed:
     """A failure with whether the job is tried again.
 
     It is if it was lost without its own doing, or has tries left since it last got on.

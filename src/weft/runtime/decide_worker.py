@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from weft.core.cluster import Cluster
 from weft.core.events import Decided, Event, PolicyChanged
 from weft.core.scheduler import Scheduler
-from weft.runtime.frames import LENGTH, Begin, Decide, Failure, Wish, framed, opened, packed
+from weft.runtime.frames import LENGTH, Begin, Decide, Failure, Wish, frame, pack, unpack
 from weft.runtime.live_policy import live_policy, propose
 from weft.wire.processes import die_with_parent
 
@@ -27,8 +27,8 @@ class Deciding:
 
     def __init__(self, begin: Begin) -> None:
         self._scheduler = Scheduler(live_policy(begin.policy), Cluster(()), seed=begin.seed)
-        self._scheduler.take_over(opened(begin.state))
-        self._scheduler.memory = opened(begin.memory)
+        self._scheduler.take_over(unpack(begin.state))
+        self._scheduler.memory = unpack(begin.memory)
         self._memory: object = None
 
     def answer(self, asked: Decide) -> Wish | Failure:
@@ -39,7 +39,7 @@ class Deciding:
                 self._take_in(at, event)
             plan = propose(self._scheduler, asked.now)
             self._memory = plan.memory
-            memory = packed(plan.memory)
+            memory = pack(plan.memory)
             return Wish(replace(plan, memory=None), memory, time.process_time() - began)
         except BaseException as error:  # the policy's, whatever it is: told, not suffered
             return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
@@ -59,9 +59,9 @@ def serve(source: BinaryIO, out: BinaryIO) -> None:
     while (message := _read(source)) is not None:
         if isinstance(message, Begin):
             deciding = Deciding(message)
-            out.write(framed(None))
+            out.write(frame(None))
         elif deciding is not None:
-            out.write(framed(deciding.answer(message)))
+            out.write(frame(deciding.answer(message)))
         out.flush()
 
 
@@ -69,7 +69,7 @@ def _read(source: BinaryIO) -> Any:
     head = source.read(LENGTH.size)
     if len(head) < LENGTH.size:
         return None
-    return opened(source.read(LENGTH.unpack(head)[0]))
+    return unpack(source.read(LENGTH.unpack(head)[0]))
 
 
 def main() -> None:
@@ -82,7 +82,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    out.write(framed(None))
+    out.write(frame(None))
     out.flush()
     serve(sys.stdin.buffer, out)
 

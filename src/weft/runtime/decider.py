@@ -16,7 +16,7 @@ from weft.core.plan import Plan
 from weft.core.plan_rules import check_plan
 from weft.core.scheduler import Scheduler
 from weft.core.spec import PartSpec
-from weft.runtime.frames import LENGTH, Begin, Decide, Failure, Told, Wish, framed, opened, packed
+from weft.runtime.frames import LENGTH, Begin, Decide, Failure, Told, Wish, frame, pack, unpack
 from weft.runtime.live_policy import propose
 
 LIMIT_S = 20.0
@@ -135,7 +135,7 @@ class InWorker:
             raise PolicyFailed(f"it took longer than {self._limit_s:g} s") from None
         except (OSError, EOFError, asyncio.IncompleteReadError) as error:
             code = await self._end()
-            raise PolicyFailed(f"its process ended, {_ended(code)}") from error
+            raise PolicyFailed(f"its process ended, {_describe_end(code)}") from error
         except BaseException:
             await self._end()
             raise
@@ -146,7 +146,7 @@ class InWorker:
         return self._checked(scheduler, now, answer)
 
     def _checked(self, scheduler: Scheduler, now: float, wish: Wish) -> Plan:
-        plan = replace(wish.plan, memory=opened(wish.memory))
+        plan = replace(wish.plan, memory=unpack(wish.memory))
         try:
             check_plan(scheduler.view(now), plan, scheduler.policy.about)
         except PlanError:
@@ -178,13 +178,15 @@ class InWorker:
                 await self._receive()
         except (TimeoutError, asyncio.IncompleteReadError) as error:
             code = await self._end()
-            raise EngineError(f"the process that decides did not start, {_ended(code)}") from error
+            raise EngineError(
+                f"the process that decides did not start, {_describe_end(code)}"
+            ) from error
 
     async def _begin(self, scheduler: Scheduler, policy: PartSpec) -> None:
         """Have a worker that knows everything up to now."""
         await self.start()
         if not self._begun:
-            memory = packed(scheduler.memory)
+            memory = pack(scheduler.memory)
             self._send(Begin(_state(scheduler), policy, memory, self._seed))
             self._begun = True
             await self._receive()
@@ -198,7 +200,7 @@ class InWorker:
     def _send(self, message: Begin | Decide) -> None:
         assert self._worker is not None
         assert self._worker.stdin is not None
-        self._worker.stdin.write(framed(message))
+        self._worker.stdin.write(frame(message))
 
     async def _receive(self) -> Any:
         assert self._worker is not None
@@ -206,7 +208,7 @@ class InWorker:
         assert self._worker.stdout is not None
         await self._worker.stdin.drain()
         head = await self._worker.stdout.readexactly(LENGTH.size)
-        return opened(await self._worker.stdout.readexactly(LENGTH.unpack(head)[0]))
+        return unpack(await self._worker.stdout.readexactly(LENGTH.unpack(head)[0]))
 
     async def _end(self) -> int | None:
         """Kill the worker; its exit code."""
@@ -220,10 +222,10 @@ class InWorker:
 
 
 def _state(scheduler: Scheduler) -> bytes:
-    return packed(scheduler.copied())
+    return pack(scheduler.copied())
 
 
-def _ended(code: int | None) -> str:
+def _describe_end(code: int | None) -> str:
     if code is None:
         return "nobody knows how"
     return f"killed by signal {-code}" if code < 0 else f"with exit code {code}"

@@ -35,7 +35,7 @@ from weft.core.ports import Engine, Store
 from weft.core.registry import Described
 from weft.core.scheduler import Scheduler
 from weft.core.spec import PartSpec
-from weft.runtime.admit import admit_policy, check_job, taken
+from weft.runtime.admit import admit_event, admit_policy, check_job
 from weft.runtime.clock import Clock, Seconds
 from weft.runtime.decider import Decider, InProcess
 from weft.runtime.decision import Decisions
@@ -304,7 +304,9 @@ class Driver:
     async def _turn(self, now: float, events: list[Event], asked: Asked) -> None:
         """Fold, decide, write down, act."""
         state, ledger, sifted = self.scheduler.state, self.ledger, self.messages.sift(events)
-        events = [told for event in sifted if (told := taken(event, state, ledger)) is not None]
+        events = [
+            told for event in sifted if (told := admit_event(event, state, ledger)) is not None
+        ]
         if not events:
             return
         for event in events:

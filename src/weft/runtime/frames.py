@@ -58,13 +58,13 @@ class Failure:
     trace: str
 
 
-def framed(value: Any) -> bytes:
+def frame(value: Any) -> bytes:
     """A value as bytes, with their number in front."""
-    body = packed(value)
+    body = pack(value)
     return LENGTH.pack(len(body)) + body
 
 
-def packed(value: Any) -> bytes:
+def pack(value: Any) -> bytes:
     """A value as bytes; Unpackable if it has no such form."""
     try:
         return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
@@ -72,7 +72,7 @@ def packed(value: Any) -> bytes:
         raise Unpackable(f"{type(value).__name__} cannot be sent: {error}") from error
 
 
-def opened(body: bytes) -> Any:
+def unpack(body: bytes) -> Any:
     """The value of what `packed` made; Unpackable if it cannot be made here."""
     try:
         return pickle.loads(body)  # noqa: S301 - from a process of ours, through a pipe of ours

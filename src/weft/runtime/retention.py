@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import inf
 
 from weft.core.errors import InvalidConfig, WeftError
@@ -41,8 +41,7 @@ class Keep:
     events: int = 5_000_000
 
     def __post_init__(self) -> None:
-        for name in ("days", "jobs", "gb", "events"):
-            value = getattr(self, name)
+        for name, value in asdict(self).items():
             if not 0 <= value < inf:
                 raise InvalidConfig(f"keep-{name} is {value}", hint="0 or more; 0 keeps everything")
 

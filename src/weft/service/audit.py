@@ -58,7 +58,7 @@ class AuditLog:
     def __init__(self, path: Path | None, longest: int = LONGEST, kept: int = KEPT) -> None:
         self._path, self._longest, self._kept = path, longest, kept
         self._memory: deque[AuditEntry] = deque(maxlen=IN_MEMORY)
-        self._out = -1 if path is None else _opened(path)
+        self._out = -1 if path is None else _open(path)
 
     def record(self, entry: AuditEntry) -> None:
         """Append one; a disk that is full loses it, and that is logged."""
@@ -95,7 +95,7 @@ class AuditLog:
                 _aside(path, number).replace(_aside(path, number + 1))
         path.replace(_aside(path, 1))
         os.close(self._out)
-        self._out = _opened(path)
+        self._out = _open(path)
 
     def _backwards(self) -> Iterator[AuditEntry]:
         if self._path is None:
@@ -130,7 +130,7 @@ class Audit:
         try:
             await self._app(scope, receive, seen)
         finally:
-            self._audit.record(_made(scope, status))
+            self._audit.record(_make(scope, status))
 
 
 def _changes(scope: Scope) -> bool:
@@ -141,7 +141,7 @@ def _changes(scope: Scope) -> bool:
     )
 
 
-def _made(scope: Scope, status: int) -> AuditEntry:
+def _make(scope: Scope, status: int) -> AuditEntry:
     state = scope["state"]
     who: Caller = state.get("caller") or ANYBODY
     known = "caller" in state
@@ -169,6 +169,6 @@ def _aside(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.{number}")
 
 
-def _opened(path: Path) -> int:
+def _open(path: Path) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -150,7 +150,7 @@ def _service(request: Request) -> Context:
     return found
 
 
-def known_caller(tokens: Tokens, headers: Headers) -> Caller | None:
+def find_caller(tokens: Tokens, headers: Headers) -> Caller | None:
     """Whose request this is by its token; None where that is not known."""
     if not len(tokens):
         return ANYBODY

@@ -21,7 +21,7 @@ from weft.service.audit import Audit, AuditLog
 from weft.service.auth import Tokens, check_host
 from weft.service.body_limit import LimitBody
 from weft.service.connections import protocol_of
-from weft.service.context import Context, known_caller
+from weft.service.context import Context, find_caller
 from weft.service.limits import Buckets, LimitRate
 from weft.service.mail import MailServer
 from weft.service.routes import API, ROOT, health
@@ -83,7 +83,7 @@ def create_app(settings: Settings) -> FastAPI:
     problems.install(app)
     app.add_middleware(LimitBody, most=int(limits.body_mib * MIB) or None, within_s=limits.body_s)
     app.add_middleware(Audit, audit=audit)
-    app.add_middleware(LimitRate, buckets=buckets, asks=partial(known_caller, tokens))
+    app.add_middleware(LimitRate, buckets=buckets, asks=partial(find_caller, tokens))
     for router in ROOT:
         app.include_router(router)
     app.include_router(health.router, prefix=PREFIX, include_in_schema=False)

@@ -24,9 +24,9 @@ def as_json(seq: int, at: float, change: Change) -> bytes:
 def as_slack(change: Change) -> bytes:
     """One line, as Slack, Mattermost and others take it."""
     sign = SIGNS.get(change.state, ":information_source:")
-    name = f"*{_escaped(change.name)}* is {change.state}"
-    reason = f": {_escaped(change.reason)}" if change.reason else ""
-    text = f"{sign} {name}{reason} (`{_escaped(change.job)}`, {_escaped(change.tenant)})"
+    name = f"*{_escape(change.name)}* is {change.state}"
+    reason = f": {_escape(change.reason)}" if change.reason else ""
+    text = f"{sign} {name}{reason} (`{_escape(change.job)}`, {_escape(change.tenant)})"
     return json.dumps({"text": text[:LONGEST]}).encode()
 
 
@@ -47,6 +47,6 @@ def as_mail(seq: int, at: float, change: Change, sender: str, to: list[str]) -> 
     return mail
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Text that Slack shows as it is and nobody is called by."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

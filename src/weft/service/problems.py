@@ -26,7 +26,7 @@ STATUS = {UnknownName: 404, InvalidConfig: 422, EngineError: 503}
 
 def install(app: FastAPI) -> None:
     """Let every error leave as {"error", "hint", "field"}."""
-    app.add_exception_handler(Refused, _refused)
+    app.add_exception_handler(Refused, _answer_refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(WeftError, _weft)
@@ -39,7 +39,7 @@ def problem(status: int, what: str, hint: str = "", field: str = "") -> Json:
     return Json(body, status_code=status, headers=headers)
 
 
-async def _refused(_: Request, error: Exception) -> Json:
+async def _answer_refused(_: Request, error: Exception) -> Json:
     assert isinstance(error, Refused)
     answer = problem(error.status, error.what, error.hint, error.field)
     if error.retry_s:

@@ -106,7 +106,7 @@ class PolicySpec(PartFields):
     wrappers: Annotated[list[PartFields], Field(max_length=20)] = []
 
 
-def described(policy: str | PolicySpec) -> str | dict[str, Any]:
+def describe_policy(policy: str | PolicySpec) -> str | dict[str, Any]:
     """A policy as the registry reads it."""
     return policy if isinstance(policy, str) else policy.model_dump()
 

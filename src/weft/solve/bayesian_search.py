@@ -96,7 +96,7 @@ def next_point(
     return tuple(int(size) for size in grid[int(bounds.argmin())])
 
 
-def stalled(values: Sequence[float], patience: int, gain: float) -> bool:
+def has_stalled(values: Sequence[float], patience: int, gain: float) -> bool:
     """Whether the last `patience` measurements improved on those before by less than `gain`."""
     if len(values) <= patience:
         return False

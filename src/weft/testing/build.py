@@ -56,7 +56,7 @@ def view_of(cluster: int | str | Cluster, *jobs: Waiting | Job, now: float = 0.0
     )
 
 
-def knowing(view: View, **parts: Any) -> View:
+def with_knowledge(view: View, **parts: Any) -> View:
     """The view with other parts of its knowledge: predictor, beliefs, colocation or training."""
     return replace(view, knowledge=replace(view.knowledge, **parts))
 

@@ -50,11 +50,11 @@ def check_policy(policy: Policy, *, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     for text in ("1x1:v100", "2x4:v100", "3x8:v100", "2x4:t4+1x8:a100"):
         cluster = parse_cluster(text)
-        check_run(policy, cluster, _drawn(rng, cluster, 40))
+        check_run(policy, cluster, _draw_jobs(rng, cluster, 40))
     cluster = parse_cluster("4x4:v100")
     faults = Faults(node_mtbf_h=2.0, repair_h=0.5, job_mtbf_h=2.0)
-    check_run(policy, cluster, _drawn(rng, cluster, 40), faults=faults)
-    check_run(policy, cluster, _drawn(rng, cluster, 40), checkpoint_s=7.0)
+    check_run(policy, cluster, _draw_jobs(rng, cluster, 40), faults=faults)
+    check_run(policy, cluster, _draw_jobs(rng, cluster, 40), checkpoint_s=7.0)
     check_thousand(policy, rng)
 
 
@@ -323,7 +323,7 @@ def _fingerprint(view: View) -> tuple[object, ...]:
     )
 
 
-def _drawn(rng: np.random.Generator, cluster: Cluster, count: int) -> Trace:
+def _draw_jobs(rng: np.random.Generator, cluster: Cluster, count: int) -> Trace:
     """Jobs that fit: gangs, parts, elastic ones, constraints, and ties in time."""
     jobs, at = [], 0.0
     for i in range(count):

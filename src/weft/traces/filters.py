@@ -26,7 +26,7 @@ def finish(name: str, draft: Draft, options: Options) -> Trace:
         raise _nothing_left(name, draft, dropped)
     pairs.sort(key=lambda pair: pair[0].submitted)
     pairs = _sample(pairs, options, dropped)
-    warnings = [*draft.warnings, *_missed(draft)]
+    warnings = [*draft.warnings, *_find_missed(draft)]
     pairs = _distinct(_change(pairs, options), warnings)
     report = LoadReport(
         rows=draft.rows, kept=len(pairs), dropped=dict(dropped), warnings=tuple(warnings)
@@ -137,7 +137,7 @@ def _distinct(pairs: list[Pair], warnings: list[str]) -> list[Pair]:
     return distinct
 
 
-def _missed(draft: Draft) -> list[str]:
+def _find_missed(draft: Draft) -> list[str]:
     if not draft.published or abs(draft.rows - draft.published) <= 0.01 * draft.published:
         return []
     return [f"{draft.rows:,} rows read; the complete public file has {draft.published:,}"]

@@ -83,7 +83,7 @@ def draw_pollux(want: Want) -> Drawn:
     picked = choosing.choice(len(POLLUX_MIX), size=want.jobs, p=weight / weight.sum())
     models = [list(POLLUX_MIX)[i] for i in picked.tolist()]
     luck = tuning.random(want.jobs).tolist()
-    tuned = [_tuned(m, u, want.limit) for m, u in zip(models, luck, strict=True)]
+    tuned = [_tune(m, u, want.limit) for m, u in zip(models, luck, strict=True)]
     lengths = np.array([length(m, gpus) for m, (gpus, _) in zip(models, tuned, strict=True)])
     work = lengths * np.array([gpus for gpus, _ in tuned])
     hours = np.roll(family("philly").arrival.hours, -POLLUX_START)
@@ -131,7 +131,7 @@ def _gangs(
     return np.where(single[types], 1.0, _sizes(mix, want, rng))
 
 
-def _tuned(model: str, luck: float, limit: int) -> tuple[int, int]:
+def _tune(model: str, luck: float, limit: int) -> tuple[int, int]:
     known: Sequence[tuple[int, int]] = [t for t in MODELS[model].tuned if t[0] <= limit]
     if not known:
         least = min(MODELS[model].tuned)[0]

@@ -66,11 +66,11 @@ def _claims(path: Path) -> list[tuple[Format, list[Member]]]:
         elif len(files) == 1 and not sample.text.strip():
             raise TraceError(f"{path}: the file is empty", hint="a trace has at least one job")
     if not claimed:
-        raise _unrecognised(path, files, known)
+        raise _refuse_unrecognised(path, files, known)
     return list(claimed.values())
 
 
-def _unrecognised(path: Path, files: tuple[Member, ...], known: list[Format]) -> TraceError:
+def _refuse_unrecognised(path: Path, files: tuple[Member, ...], known: list[Format]) -> TraceError:
     first = files[0].sample().lines[:1] if len(files) == 1 else [f"{len(files)} files"]
     return TraceError(
         f"{path}: no known trace format; it begins {' '.join(first)[:60]!r}",

@@ -16,17 +16,17 @@ SHARED = frozenset({"job_id", "num_gpu", "submit_time", "iterations", "model_nam
 
 def is_tiresias(sample: Sample) -> bool:
     """The shared columns without the extras of the other two."""
-    return _shared(sample) and not is_muri(sample) and not is_chronus(sample)
+    return _is_shared(sample) and not is_muri(sample) and not is_chronus(sample)
 
 
 def is_muri(sample: Sample) -> bool:
     """Stage times per iteration; such files count in milliseconds."""
-    return _shared(sample) and "iteration_time" in sample.header
+    return _is_shared(sample) and "iteration_time" in sample.header
 
 
 def is_chronus(sample: Sample) -> bool:
     """Lists of deadlines and their worth."""
-    return _shared(sample) and "expect_time_list" in sample.header
+    return _is_shared(sample) and "expect_time_list" in sample.header
 
 
 def load_tiresias(files: Sequence[Member], _: Options) -> Draft:
@@ -44,7 +44,7 @@ def load_chronus(files: Sequence[Member], _: Options) -> Draft:
     return _load(files, "", 1.0)
 
 
-def _shared(sample: Sample) -> bool:
+def _is_shared(sample: Sample) -> bool:
     return sample.header >= SHARED - {"iterations", "interval"} and bool(
         sample.header & {"iterations", "interval"}
     )

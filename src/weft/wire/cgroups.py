@@ -157,7 +157,7 @@ def _lend(path: Path) -> frozenset[str]:
     offered = set((path / "cgroup.controllers").read_text().split()) & {CPU, MEMORY}
     switch = path / "cgroup.subtree_control"
     present = set(switch.read_text().split()) & {CPU, MEMORY}
-    if offered > present and _vacated(path):
+    if offered > present and _vacate(path):
         for name in sorted(offered - present):
             with suppress(OSError):  # not ours to lend
                 switch.write_text(f"+{name}")
@@ -165,7 +165,7 @@ def _lend(path: Path) -> frozenset[str]:
     return frozenset(present)
 
 
-def _vacated(path: Path) -> bool:
+def _vacate(path: Path) -> bool:
     """Whether a group has no processes of its own, as one whose children are limited must not.
 
     This process moves into a child. Others are not ours to move; the root may have some.

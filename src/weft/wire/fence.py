@@ -27,7 +27,7 @@ def claim(directory: str | os.PathLike[str], attempt: int) -> None:
     """
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with _lock(folder):
         present = owner(folder)
         if present is not None and present > attempt:
             raise Fenced(f"{folder} belongs to attempt {present}; attempt {attempt} is too late")
@@ -55,7 +55,7 @@ def held(directory: str | os.PathLike[str], attempt: int) -> Iterator[None]:
     A directory that nobody claimed may be written by anyone: the script runs alone.
     """
     folder = Path(directory)
-    with _locked(folder):
+    with _lock(folder):
         present = owner(folder)
         if present is not None and present != attempt:
             raise Fenced(f"{folder} belongs to attempt {present}, this is attempt {attempt}")
@@ -63,7 +63,7 @@ def held(directory: str | os.PathLike[str], attempt: int) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock(folder: Path) -> Iterator[None]:
     # The directory itself is locked: no file to leave behind, and the kernel drops it on death.
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -38,16 +38,16 @@ class Vocabulary(Generic[M]):
         try:
             body = json.loads(line)
         except (ValueError, RecursionError) as error:  # deep nesting recurses
-            raise WireError(f"not a JSON line: {_shown(line)} ({error})") from error
+            raise WireError(f"not a JSON line: {_quote(line)} ({error})") from error
         if not isinstance(body, dict) or not isinstance(body.get("type"), str):
-            raise WireError(f'expected an object with a "type": {_shown(line)}')
+            raise WireError(f'expected an object with a "type": {_quote(line)}')
         kind = self._kinds.get(body["type"])
         if kind is None:
             return None
         try:
             return kind(**{f.name: _value(f, body) for f in fields(kind) if _told(f, body)})  # type: ignore[arg-type]
         except (TypeError, ValueError) as error:
-            raise WireError(f"bad {body['type']!r} message: {error}: {_shown(line)}") from error
+            raise WireError(f"bad {body['type']!r} message: {error}: {_quote(line)}") from error
 
 
 class Splitter(Generic[M]):
@@ -61,7 +61,7 @@ class Splitter(Generic[M]):
         """The known messages that are complete by now."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         if len(self._rest) > LONGEST:
-            raise WireError(f"a line is longer than {LONGEST} bytes: {_shown(self._rest)}")
+            raise WireError(f"a line is longer than {LONGEST} bytes: {_quote(self._rest)}")
         for line in lines:
             if line.strip() and (message := self._words.decode(line)) is not None:
                 yield message
@@ -140,6 +140,6 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _shown(line: bytes | str) -> str:
+def _quote(line: bytes | str) -> str:
     text = line.decode(errors="replace") if isinstance(line, bytes) else line
     return repr(text if len(text) <= 200 else text[:200] + "…")

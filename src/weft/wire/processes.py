@@ -61,7 +61,7 @@ def descendants(pid: int) -> list[int]:
     return [one for one in found if start_time(one) is not None]
 
 
-def holding(path: Path) -> list[int]:
+def find_holding(path: Path) -> list[int]:
     """Processes that have the file `path` open: open files are inherited, environments are not."""
     try:
         wanted = path.stat()
@@ -85,7 +85,7 @@ def _pids() -> Iterator[int]:
     return (int(entry.name) for entry in os.scandir(PROC) if entry.name.isdigit())
 
 
-def tagged(name: str, value: str) -> Iterator[int]:
+def find_tagged(name: str, value: str) -> Iterator[int]:
     """Processes that were started with `name=value` in their environment."""
     wanted = f"{name}={value}".encode()
     for pid in _pids():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.app.engine import build_engine, build_real_engine, colocated_on
+from weft.app.engine import build_engine, build_real_engine, colocate_on
 from weft.core.about import Controls, Wants
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
@@ -46,7 +46,7 @@ def test_sharing_of_simulated_devices_is_one_of_two() -> None:
 def test_simulated_jobs_feel_the_host_they_are_given() -> None:
     engine = build_engine("simulated:cluster=1x4:v100")
     cluster = Cluster(tuple(asyncio.run(engine.nodes())))
-    together = colocated_on(engine, cluster, "")
+    together = colocate_on(engine, cluster, "")
     job = Job(JobId("a"), model="alexnet")
 
     def speed(cpus: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.app.engine import colocated_on, coupled
+from weft.app.engine import colocate_on, couple_jobs
 from weft.app.serve.live import Live, Settings
 from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
@@ -19,8 +19,8 @@ def test_the_simulated_engine_has_the_truth_that_the_scheduler_believes() -> Non
     engine = live.driver.engine
     assert isinstance(engine, SimulatedEngine)
     assert engine.sharing == "mps"
-    assert engine.coupling is coupled
-    assert colocated_on(engine, CLUSTER, "") == coupled(CLUSTER, "mps")
+    assert engine.coupling is couple_jobs
+    assert colocate_on(engine, CLUSTER, "") == couple_jobs(CLUSTER, "mps")
 
 
 def test_an_unknown_way_of_sharing_is_refused_in_words() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.cli.stand_in import stand_in
 
-from weft.cli.client import Client, Refused, Unreachable, at, checked
+from weft.cli.client import Client, Refused, Unreachable, at, check_address
 from weft.core.errors import EngineError, InvalidConfig
 from weft.service.responses import JobList, Made, Nodes
 
@@ -74,7 +74,7 @@ def test_what_answers_must_be_weft() -> None:
 @pytest.mark.parametrize("url", ["localhost:7878", "ftp://x", "file:///etc/passwd", "http://"])
 def test_an_address_must_be_one(url: str) -> None:
     with pytest.raises(InvalidConfig, match="not the address of a service"):
-        checked(url)
+        check_address(url)
 
 
 def test_ids_with_odd_characters_stay_one_part_of_the_path() -> None:

@@ -8,7 +8,7 @@ from weft.core.cluster import Node
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Job, JobId, NodeId, Sharing, Slice
 from weft.engines.cores import CorePool
-from weft.engines.host import Asked, Means, asked_by, check_host, host_part, notices
+from weft.engines.host import Asked, Means, check_host, host_part, notices, read_asked
 from weft.wire.cgroups import CPU, MEMORY, limits_of
 
 NODE = Node(NodeId("n"), "h200", 4, cpus=32.0, mem_gb=256.0)
@@ -76,7 +76,7 @@ def test_what_cannot_be_applied_is_said() -> None:
         "10 GB of GPU memory bind weft.train scripts only: no MPS here",
     ]
     assert notices(half, 10.0, all_there) == ()
-    assert notices(host_part(asked_by(Job(JobId("a"))), on(1), NODE), 0.0, bare) == ()
+    assert notices(host_part(read_asked(Job(JobId("a"))), on(1), NODE), 0.0, bare) == ()
 
 
 def test_cores_are_those_of_the_devices_first_and_nobody_elses_while_there_are_free_ones() -> None:

@@ -13,7 +13,7 @@ from weft.core.state import State
 from weft.core.table import Rows
 from weft.core.view import View
 from weft.pieces.pack import backfill, in_turn, pack, running_after, start_all
-from weft.pieces.place.gangs import consolidated, fewest_nodes
+from weft.pieces.place.gangs import consolidate, fewest_nodes
 from weft.pieces.place.skew import by_skew
 from weft.testing import cluster_of, view_of
 
@@ -76,7 +76,7 @@ def test_a_gang_that_finds_no_place_leaves_its_victims_where_they_were() -> None
     jobs = (job("a"), job("b"), job("x"), job("y"), job("g", 2))
     view = view_with("2x2:v100", *jobs, running="abxy")
 
-    plan = pack(view, rows(0, 2, 4, 1, 3), consolidated)
+    plan = pack(view, rows(0, 2, 4, 1, 3), consolidate)
 
     assert plan.changes == {}
 
@@ -185,11 +185,11 @@ def test_all_means_all_even_if_the_count_would_do() -> None:
     view = view_with("2x2:v100", job("s"), job("g", 2))
     view.free.take(Allocation((view.free.slice(0, 1),)))
 
-    assert start_all(view, consolidated) is not None
+    assert start_all(view, consolidate) is not None
     view.free.rollback(0)
     for node in (0, 1):
         view.free.take(Allocation((view.free.slice(node, 1),)))
-    assert start_all(view.restrict(np.array([False, True])), consolidated) is None
+    assert start_all(view.restrict(np.array([False, True])), consolidate) is None
     assert view.free.idle() == 2
 
 

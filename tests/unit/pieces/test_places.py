@@ -7,7 +7,7 @@ import pytest
 from weft.core.cluster import parse_cluster
 from weft.core.free import Free
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice
-from weft.pieces.place.gangs import Placer, acceptable, consolidated, fewest_nodes, in_gaps
+from weft.pieces.place.gangs import Placer, acceptable, consolidate, fewest_nodes, in_gaps
 from weft.pieces.place.skew import by_skew, skew_of
 
 
@@ -28,7 +28,7 @@ def places(on: Allocation | None) -> dict[str, tuple[int, ...]] | None:
     return None if on is None else {str(part.node): part.gpus for part in on.slices}
 
 
-ALL = [fewest_nodes, consolidated, in_gaps]
+ALL = [fewest_nodes, consolidate, in_gaps]
 
 
 @pytest.mark.parametrize("place", ALL)
@@ -73,10 +73,10 @@ def test_a_gang_over_broken_nodes_uses_as_few_as_there_are() -> None:
 def test_a_consolidated_gang_waits_for_the_least_number_of_nodes() -> None:
     spread, whole = ledger("3x4:v100", 1, 1, 1), ledger("3x4:v100", 1, 0, 0)
 
-    assert consolidated(job(4), spread) is None
-    assert consolidated(job(8), spread) is None
-    assert places(consolidated(job(3), spread)) == {"v100-0": (1, 2, 3)}
-    assert places(consolidated(job(8), whole)) == {
+    assert consolidate(job(4), spread) is None
+    assert consolidate(job(8), spread) is None
+    assert places(consolidate(job(3), spread)) == {"v100-0": (1, 2, 3)}
+    assert places(consolidate(job(8), whole)) == {
         "v100-1": (0, 1, 2, 3),
         "v100-2": (0, 1, 2, 3),
     }

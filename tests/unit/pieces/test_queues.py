@@ -16,7 +16,7 @@ from weft.core.table import Column
 from weft.core.view import View
 from weft.pieces.order.gittins import best_gittins_index, gittins_index, past_service
 from weft.pieces.order.queues import Queues
-from weft.pieces.queued import queued
+from weft.pieces.queued import queue_jobs
 from weft.testing import cluster_of
 
 NOW = 1000.0
@@ -179,7 +179,7 @@ def test_without_a_knob_nobody_rises() -> None:
 def test_while_everybody_fits_the_memory_is_left_alone() -> None:
     view = replace(view_of_served(("a", 1, 0.0, False)), memory="as it was")
 
-    plan = queued(view, Queues((100.0,)))
+    plan = queue_jobs(view, Queues((100.0,)))
 
     assert set(view.after(plan)) == {"a"}
     assert (plan.wake_at, plan.memory) == (None, "as it was")
@@ -188,7 +188,7 @@ def test_while_everybody_fits_the_memory_is_left_alone() -> None:
 def test_a_young_job_takes_the_place_of_an_old_one() -> None:
     view = view_of_served(("old", 8, 500.0, True), ("new", 8, 0.0, False))
 
-    plan = queued(view, Queues((100.0,)))
+    plan = queue_jobs(view, Queues((100.0,)))
 
     assert set(view.after(plan)) == {"new"}
     assert plan.wake_at == NOW + 100.0 / 8
@@ -197,7 +197,7 @@ def test_a_young_job_takes_the_place_of_an_old_one() -> None:
 def test_an_order_of_ones_own_may_be_given() -> None:
     view = view_of_served(("a", 8, 0.0, False), ("b", 8, 0.0, False))
 
-    plan: Plan = queued(view, Queues((100.0,)), order=lambda v, standing: np.array([1, 0]))
+    plan: Plan = queue_jobs(view, Queues((100.0,)), order=lambda v, standing: np.array([1, 0]))
 
     assert set(view.after(plan)) == {"b"}
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.report.durations import fixed, human, log_ticks
+from weft.report.durations import fix_digits, human, log_ticks
 
 
 @pytest.mark.parametrize(
@@ -10,7 +10,7 @@ from weft.report.durations import fixed, human, log_ticks
     [(0.0, "0"), (0.0123, "0.012"), (3.2, "3.20"), (45.67, "45.7"), (12345.6, "12,346")],
 )
 def test_numbers_line_up(value: float, text: str) -> None:
-    assert fixed(value) == text
+    assert fix_digits(value) == text
 
 
 def test_durations_and_ticks_are_readable() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.core.table import Bools, Floats
-from weft.solve.bayesian_search import Point, beta, joint, next_point, posterior, stalled
+from weft.solve.bayesian_search import Point, beta, has_stalled, joint, next_point, posterior
 
 
 def everywhere(points: Floats) -> Bools:
@@ -98,6 +98,6 @@ def test_it_ends_when_everything_was_measured() -> None:
 
 
 def test_patience_ends_when_nothing_gets_better() -> None:
-    assert not stalled([2.0, 2.0], 2, 0.01)
-    assert stalled([2.0, 2.0, 1.99], 2, 0.01)
-    assert not stalled([2.0, 2.0, 1.9], 2, 0.01)
+    assert not has_stalled([2.0, 2.0], 2, 0.01)
+    assert has_stalled([2.0, 2.0, 1.99], 2, 0.01)
+    assert not has_stalled([2.0, 2.0, 1.9], 2, 0.01)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.perf.sharing.batching import MODELS, batching_of
+from weft.perf.sharing.batching import MODELS, find_batching
 from weft.traces.colocated import BATCHES, generate
 from weft.traces.options import Request
 
@@ -13,7 +13,7 @@ def test_every_job_is_tunable_and_submitted_with_its_models_batch() -> None:
     trace = generate(Request(seed=3, jobs=100))
 
     assert {name: model.known.init for name, model in MODELS.items()} == BATCHES
-    assert all(batching_of(job) is MODELS[job.model] for job, _ in trace)
+    assert all(find_batching(job) is MODELS[job.model] for job, _ in trace)
     assert {job.model for job, _ in trace} == set(BATCHES)
 
 

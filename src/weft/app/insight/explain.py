@@ -95,7 +95,7 @@ def plan(present: Present, job: Job) -> Trial:
     """What the policy would do with one more job at this moment."""
     there = present.with_job(job)
     decided = there.decide()
-    displaced = _displaced(there, decided, job.id)
+    displaced = _find_displaced(there, decided, job.id)
     on = decided.changes.get(job.id)
     if on is not None:
         kind = there.cluster.kind_of(on)
@@ -246,7 +246,7 @@ def _blocks(present: Present, idle: Mapping[str, int]) -> dict[str, int]:
     return blocks
 
 
-def _displaced(present: Present, decided: Plan, job: JobId) -> tuple[Job, ...]:
+def _find_displaced(present: Present, decided: Plan, job: JobId) -> tuple[Job, ...]:
     """Running jobs that a plan stops, moves or shrinks."""
     table = present.table
     found = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.app.simulate.wiring import wire
-from weft.app.simulate.world import replayed_world
+from weft.app.simulate.world import build_replayed_world
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
 from weft.core.model import Job
@@ -84,7 +84,7 @@ def trace_of(
 
 def simulate(trace: Trace, cluster: Cluster, policy: Policy) -> dict[str, float]:
     """One policy on the jobs of a trace."""
-    run = wire(replayed_world(trace, policy.about), cluster, policy)
+    run = wire(build_replayed_world(trace, policy.about), cluster, policy)
     return dict(run.outcome(policy.about.name).metrics)
 
 

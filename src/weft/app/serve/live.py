@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from weft.app.engine import build_engine, colocated_on
+from weft.app.engine import build_engine, colocate_on
 from weft.app.serve.hinted_or_history import HintedOrAlike
 from weft.app.serve.limits import Limits
 from weft.app.state.folder import LOG, check_log_is_there, make_private, refuse_beside_jobs
@@ -120,7 +120,7 @@ class Quotas:
         return policy.inside(PartSpec("spare"), *tenants, *jobs)
 
 
-def as_named(policy: PartSpec) -> PartSpec:
+def without_wrappers(policy: PartSpec) -> PartSpec:
     """The policy as a person named it, without what the service puts around it."""
     inner = policy.without("spare", "quota", "priority", "firm")
     return inner.without(STEADY.name) if inner.wrappers[:1] == (STEADY,) else inner
@@ -157,7 +157,7 @@ class Live:
             knowledge=lambda: Knowledge(
                 _predictor(settings.predictor),
                 FittedBeliefs(),
-                colocated_on(engine, self._cluster, settings.pairs),
+                colocate_on(engine, self._cluster, settings.pairs),
                 Learner(),
             ),
             seconds=seconds,
@@ -176,7 +176,7 @@ class Live:
     @property
     def policy(self) -> PartSpec:
         """The policy that decides, as a person named it."""
-        return as_named(self.driver.policy)
+        return without_wrappers(self.driver.policy)
 
     async def open(self) -> None:
         """Replay, reconcile, begin; nothing stays open if that fails."""
@@ -207,7 +207,7 @@ class Live:
 
     async def set_policy(self, policy: Described) -> None:
         """Decide by another policy from now on."""
-        named = as_named(read_spec("policy", policy))
+        named = without_wrappers(read_spec("policy", policy))
         await self.driver.set_policy(self.quotas.around(named))
 
     async def set_quotas(self, quotas: Quotas) -> None:

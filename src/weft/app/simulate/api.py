@@ -33,7 +33,7 @@ def simulate(
     object. `more` are the other fields of
     `weft.app.simulate.setup.Setup`: predictor, jobs, load, restart_cost, faults, options, events.
     """
-    setup = Setup(_named(workload), policy, cluster, seed, **more)
+    setup = Setup(_name_workload(workload), policy, cluster, seed, **more)
     return run_all([setup], processes=1, progress=progress)
 
 
@@ -55,7 +55,7 @@ def compare(
     chosen = _several(policies)
     if not chosen:
         raise InvalidConfig("there is no policy to compare", hint="`weft list policy` shows all")
-    base = Setup(_named(workload), chosen[0], cluster, **more)
+    base = Setup(_name_workload(workload), chosen[0], cluster, **more)
     every = tuple(seeds)
     setups = [replace(base, policy=p, seed=s) for p in chosen for s in every]
     return run_all(setups, processes=processes, progress=progress)
@@ -70,5 +70,5 @@ def _several(
     return [policies]
 
 
-def _named(workload: str | Path | Trace) -> str | Trace:
+def _name_workload(workload: str | Path | Trace) -> str | Trace:
     return str(workload) if isinstance(workload, Path) else workload

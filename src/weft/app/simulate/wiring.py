@@ -70,7 +70,7 @@ def wire(
         resume_s=about.resume_s,
     )
     default = "oracle" if Needs.REMAINING in about.needs else "none"
-    known = simulated_predictor(predictor or default, physics, seed)
+    known = build_simulated_predictor(predictor or default, physics, seed)
     scheduler = Scheduler(
         policy, cluster, knowledge=world.knowledge(known), seed=seed, journal=journal
     )
@@ -78,7 +78,7 @@ def wire(
     return Run(policy, known, cluster, physics, driver)
 
 
-def simulated_predictor(described: Described, physics: Physics, seed: int) -> Predictor:
+def build_simulated_predictor(described: Described, physics: Physics, seed: int) -> Predictor:
     """The predictor of that name, given what it asks for of the simulation."""
     spec = read_spec("predictor", described)
     asks = find("predictor", spec.name).asks

@@ -17,11 +17,11 @@ from weft.core.trace import Trace
 from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.facts import MeasuredFacts
-from weft.perf.goodput.shipped import shipped_models
+from weft.perf.goodput.shipped import load_shipped_models
 from weft.perf.goodput.tables import ModelTable, read_tables
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
-from weft.perf.sharing.batching import batching_of, untuned
+from weft.perf.sharing.batching import find_batching, untuned
 from weft.perf.sharing.colocation import Colocated, Host, insensitive
 from weft.perf.sharing.device_models import MeasuredPairs, Unordered, profile_of, unordered
 from weft.perf.sharing.host import TABLES, ByModel
@@ -89,13 +89,13 @@ def world_of(setup: Setup, trace: Trace, cluster: Cluster, about: About) -> Worl
         unordered(setup.sharing, setup.pairs),
         sensitivity=_host(setup, cluster, about),
         # Jobs that choose their own batch have it in their pace already.
-        batching=batching_of if known.perf.steady else untuned,
+        batching=find_batching if known.perf.steady else untuned,
         table=known.pairs,
     )
     return replace(known, together=together)
 
 
-def replayed_world(trace: Trace, about: About) -> World:
+def build_replayed_world(trace: Trace, about: About) -> World:
     """Recorded work at speeds in proportion to GPUs: all that a log of real jobs tells."""
     shared = bool(about.controls & SHARED)
     together = Colocated(profile_of, Unordered()) if shared else None
@@ -126,8 +126,8 @@ def _known(setup: Setup, trace: Trace, cluster: Cluster, about: About) -> World:
         return _by_throughput(table, trace, cluster)
     if setup.profiles and not (Path(setup.profiles).expanduser() / TABLES).is_file():
         return _adaptive(setup, _tables(setup.profiles, names, cluster.kinds), trace, about)
-    if names <= shipped_models().keys() and _covered(names, cluster):
-        return _adaptive(setup, shipped_models(), trace, about)
+    if names <= load_shipped_models().keys() and _covers(names, cluster):
+        return _adaptive(setup, load_shipped_models(), trace, about)
     table = replace(load_published(), restart_cost=setup.restart_cost)
     if table.covers(trace, cluster.kinds):
         return _by_throughput(table, trace, cluster)
@@ -146,8 +146,8 @@ def _by_throughput(table: Throughputs, trace: Trace, cluster: Cluster) -> World:
     return World(admitted, table, ThroughputBeliefs(table), pairs=table)
 
 
-def _covered(names: frozenset[str], cluster: Cluster) -> bool:
-    models = shipped_models()
+def _covers(names: frozenset[str], cluster: Cluster) -> bool:
+    models = load_shipped_models()
     return all(kind in models[name].kinds for name in names for kind in cluster.kinds)
 
 

@@ -91,7 +91,7 @@ def _database(db: sqlite3.Connection) -> Iterator[Finding]:
             f"{len(aside)} events were set aside: {told[:500]}",
             "what they said is not known to the service; they are kept in the table set_aside",
         )
-    missing = [*_missing(db, set(aside))]
+    missing = [*_find_missing(db, set(aside))]
     if missing:
         shown = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in missing[:SHOWN])
         yield Finding(
@@ -108,7 +108,7 @@ def _database(db: sqlite3.Connection) -> Iterator[Finding]:
         )
 
 
-def _missing(db: sqlite3.Connection, aside: set[int]) -> Iterator[tuple[int, int]]:
+def _find_missing(db: sqlite3.Connection, aside: set[int]) -> Iterator[tuple[int, int]]:
     """Ranges of numbers that the log should have: from its base, or 1, to its last."""
     (base,) = db.execute(BEGINS_AFTER).fetchone()
     found = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
@@ -154,7 +154,7 @@ def _snapshots(db: sqlite3.Connection) -> Iterator[Finding]:
 
 
 def _beside(state: Path, db: sqlite3.Connection) -> Iterator[Finding]:
-    known = {event.job.id for event in _submitted(db)}
+    known = {event.job.id for event in _find_submitted(db)}
     for table in ("bases", "snapshots"):
         for (data,) in db.execute(f"SELECT data FROM {table}"):  # noqa: S608 - ours
             try:
@@ -178,7 +178,7 @@ def _beside(state: Path, db: sqlite3.Connection) -> Iterator[Finding]:
     )
 
 
-def _submitted(db: sqlite3.Connection) -> Iterator[Submitted]:
+def _find_submitted(db: sqlite3.Connection) -> Iterator[Submitted]:
     wanted = db.execute("SELECT json FROM events WHERE instr(json, '\"Submitted\"') > 0")
     for (line,) in wanted:
         try:

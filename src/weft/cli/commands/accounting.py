@@ -41,13 +41,13 @@ def accounting(
         print_json(found)
         return
     screen = console()
-    screen.print(used_table(found, screen.width))
+    screen.print(build_used_table(found, screen.width))
 
 
-def used_table(found: Accounts, width: int) -> Any:
+def build_used_table(found: Accounts, width: int) -> Any:
     """A row a tenant."""
     from weft.cli.view import words
-    from weft.cli.view.tables import Column, fitted
+    from weft.cli.view.tables import Column, fit_columns
     from weft.report.units import percent
 
     tenants = sorted(found.tenants, key=lambda one: -one.gpu_seconds)
@@ -59,7 +59,7 @@ def used_table(found: Accounts, width: int) -> Any:
         Column("GPU hours", lambda row: f"{row.gpu_seconds / 3600:.3f}", drop=1, right=True),
         Column("of all", lambda row: percent(row.gpu_seconds / whole), right=True),
     ]
-    return fitted(columns, tenants, width)
+    return fit_columns(columns, tenants, width)
 
 
 def day_start(option: str, text: str) -> float | None:

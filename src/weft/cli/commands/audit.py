@@ -47,7 +47,7 @@ def audit(
 def table(found: list[AuditEntry], width: int) -> Any:
     """A row a request."""
     from weft.cli.view import words
-    from weft.cli.view.tables import Column, fitted
+    from weft.cli.view.tables import Column, fit_columns
 
     columns: list[Column[AuditEntry]] = [
         Column("at", lambda row: words.moment(row.at)),
@@ -58,4 +58,4 @@ def table(found: list[AuditEntry], width: int) -> Any:
         Column("about", lambda row: words.plain(row.about), drop=1, most=32),
         Column("answer", lambda row: str(row.status), right=True),
     ]
-    return fitted(columns, found, width)
+    return fit_columns(columns, found, width)

@@ -62,15 +62,15 @@ def meant(client: Client, text: str, *, yes: bool) -> list[str]:
 
     if not any(sign in text for sign in PATTERN):
         return [client.get(JobAnswer, at("jobs", text)).id]
-    found = matching(client, text)
+    found = find_matching(client, text)
     if not found:
         raise InvalidConfig(
             f"no job that has not ended matches {text!r}", hint="`weft jobs` lists them"
         )
-    return found if yes or agreed(text, found) else []
+    return found if yes or confirm(text, found) else []
 
 
-def matching(client: Client, pattern: str) -> list[str]:
+def find_matching(client: Client, pattern: str) -> list[str]:
     """Ids of jobs that have not ended and whose id, with or without its tenant, or name fits."""
     from fnmatch import fnmatchcase
 
@@ -83,7 +83,7 @@ def matching(client: Client, pattern: str) -> list[str]:
     ]
 
 
-def agreed(pattern: str, found: list[str]) -> bool:
+def confirm(pattern: str, found: list[str]) -> bool:
     """Whether somebody at the terminal agrees; without one, an error that says what to do."""
     from weft.cli.view.screen import interactive
     from weft.core.errors import InvalidConfig

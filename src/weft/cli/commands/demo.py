@@ -130,10 +130,10 @@ class Show:
 
     def _choose(self, coming: int = 0) -> None:
         """Another policy where the moment asks for one."""
-        from weft.cli.demo_jobs import SAID, fitting
+        from weft.cli.demo_jobs import SAID, choose_fitting
         from weft.cli.view.words import ENDED
 
-        wanted = fitting(coming + sum(state not in ENDED for state in self._states.values()))
+        wanted = choose_fitting(coming + sum(state not in ENDED for state in self._states.values()))
         if self._policy and wanted != self._policy:
             self.client.put(PolicyAnswer, "/policy", {"policy": wanted})
             self._policy, self._said = wanted, SAID[wanted]

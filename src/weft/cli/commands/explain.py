@@ -33,10 +33,10 @@ def explain(job: JobId, as_json: o.AsJson = False) -> None:
     if as_json:
         print_json(answer)
         return
-    console().print(explained(answer))
+    console().print(render_explanation(answer))
 
 
-def explained(answer: Explanation) -> Any:
+def render_explanation(answer: Explanation) -> Any:
     """The answer as a person reads it."""
     from rich.console import Group
     from rich.text import Text

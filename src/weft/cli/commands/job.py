@@ -38,13 +38,13 @@ def job(
     screen.print(job_details(found, now))
     shown = [event for event in story if event.get("event") != "Reported"]
     for event in shown:
-        screen.print(told(event, job), soft_wrap=True)
+        screen.print(describe_event(event, job), soft_wrap=True)
     if len(shown) < len(story):
         left = len(story) - len(shown)
         screen.print(f"{left} reports of the job are left out; --json has them", style="dim")
 
 
-def told(event: dict[str, Any], job: str) -> str:
+def describe_event(event: dict[str, Any], job: str) -> str:
     """One event of a job in one line."""
     from weft.cli.commands.explain import value
     from weft.cli.view import words
@@ -52,11 +52,11 @@ def told(event: dict[str, Any], job: str) -> str:
     name = str(event.get("event", ""))
     rest: Any = {field: one for field, one in event.items() if field not in KNOWN}
     if name == "Decided":
-        rest = decided(event, job)
+        rest = describe_decision(event, job)
     return words.plain(f"{words.moment(event.get('at'))}  {name}  {value(rest)}")
 
 
-def decided(event: dict[str, Any], job: str) -> str:
+def describe_decision(event: dict[str, Any], job: str) -> str:
     """What a decision was for one job."""
     from weft.cli.view import words
 

@@ -36,11 +36,11 @@ def jobs(
     with user_errors():
         client = Client()
         if as_json:
-            print_json({"jobs": chosen(client, state, tenant, everything)})
+            print_json({"jobs": select_jobs(client, state, tenant, everything)})
             return
 
         def look(width: int) -> Any:
-            return shown(client, chosen(client, state, tenant, everything), width)
+            return render_jobs(client, select_jobs(client, state, tenant, everything), width)
 
         if watch:
             repeat(look)
@@ -49,13 +49,13 @@ def jobs(
             screen.print(look(screen.width))
 
 
-def chosen(client: Client, state: str, tenant: str, everything: bool) -> list[JobAnswer]:
+def select_jobs(client: Client, state: str, tenant: str, everything: bool) -> list[JobAnswer]:
     """Jobs that were asked for, in order of submission."""
     from weft.cli.pages import active_jobs, every_job
     from weft.cli.view.words import ENDED
 
     wanted = {"tenant": tenant or None}
-    if not (everything or state) and _ended(client) > FEW:
+    if not (everything or state) and _count_ended(client) > FEW:
         return active_jobs(client, **wanted)
     found = list(every_job(client, state=state or None, **wanted))
     if everything or state:
@@ -65,14 +65,14 @@ def chosen(client: Client, state: str, tenant: str, everything: bool) -> list[Jo
     return [job for job in found if job.id not in old]
 
 
-def _ended(client: Client) -> int:
+def _count_ended(client: Client) -> int:
     from weft.cli.view.words import ENDED
 
     counts = client.get(ClusterAnswer, "/cluster").jobs
     return sum(counts.get(state, 0) for state in ENDED)
 
 
-def shown(client: Client, found: list[JobAnswer], width: int) -> Any:
+def render_jobs(client: Client, found: list[JobAnswer], width: int) -> Any:
     """A table, or a word where there is nothing."""
     from rich.console import Group
     from rich.text import Text

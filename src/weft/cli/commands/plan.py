@@ -29,10 +29,10 @@ def plan(what: What, flags: Flags, as_json: o.AsJson = False) -> None:
         print_json(answers[0] if len(answers) == 1 else answers)
         return
     for (path, body), answer in zip(jobs, answers, strict=True):
-        console().print(planned(path or str(body.get("name", "")), answer))
+        console().print(render_plan(path or str(body.get("name", "")), answer))
 
 
-def planned(name: str, answer: Planned) -> Any:
+def render_plan(name: str, answer: Planned) -> Any:
     """The answer as a person reads it."""
     from rich.console import Group
     from rich.text import Text

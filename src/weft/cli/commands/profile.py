@@ -77,7 +77,7 @@ def profile(
     from weft.app.measure.script import Wanted
     from weft.app.measure.script import profile as measure
     from weft.cli.job_file import SHELL
-    from weft.cli.view.profiles import shown
+    from weft.cli.view.profiles import profile_tables
     from weft.cli.view.screen import console, print_json
 
     env = {name: os.environ[name] for name in SHELL if os.environ.get(name)}
@@ -88,14 +88,14 @@ def profile(
         scripts = _scripts(command, beside or [], name or [])
         found: Measured | PairTable
         if beside:
-            found = _watched(
+            found = _watch(
                 lambda progress: measure_pairs(
                     scripts, Path.cwd(), wanted, mps=mps, every_pair=every_pair, progress=progress
                 ),
                 quiet=as_json,
             )
         else:
-            found = _watched(
+            found = _watch(
                 lambda progress: measure(command, Path.cwd(), wanted, progress), quiet=as_json
             )
         if out is not None:
@@ -104,7 +104,7 @@ def profile(
         print_json(found.as_dict())
     else:
         screen = console()
-        screen.print(shown(found, screen.width))
+        screen.print(profile_tables(found, screen.width))
 
 
 def _word(flag: bool) -> str:
@@ -127,7 +127,7 @@ def _scripts(command: Sequence[str], others: Sequence[str], names: Sequence[str]
     return [Script(model, words) for model, words in zip(called, commands, strict=True)]
 
 
-def _watched(measure: Callable[[Callable[[str], None]], Found], *, quiet: bool) -> Found:
+def _watch(measure: Callable[[Callable[[str], None]], Found], *, quiet: bool) -> Found:
     """Measure, telling a person who sits in front what goes on."""
     from weft.cli.view.screen import interactive, notes
 

@@ -99,7 +99,7 @@ def _rules(client: Client) -> dict[str, dict[str, float]]:
 
 def _show(found: QuotaAnswer, *, as_json: bool) -> None:
     from weft.cli.view.screen import console, print_json
-    from weft.cli.view.tables import Column, fitted
+    from weft.cli.view.tables import Column, fit_columns
 
     if as_json:
         print_json(found)
@@ -120,4 +120,4 @@ def _show(found: QuotaAnswer, *, as_json: bool) -> None:
         Column("guaranteed", number(found.guaranteed), right=True),
         Column("holds", number(found.held), right=True),
     ]
-    screen.print(fitted(columns, named, screen.width))
+    screen.print(fit_columns(columns, named, screen.width))

@@ -83,7 +83,7 @@ def list_tokens(as_json: o.AsJson = False) -> None:
     from weft.cli.client import Client
     from weft.cli.view import words
     from weft.cli.view.screen import console, print_json
-    from weft.cli.view.tables import Column, fitted
+    from weft.cli.view.tables import Column, fit_columns
 
     with user_errors():
         found = Client().get(TokenList, "/tokens")
@@ -102,7 +102,7 @@ def list_tokens(as_json: o.AsJson = False) -> None:
         Column("created", lambda row: words.moment(row.created), drop=2),
         Column("expires", expiry, drop=1),
     ]
-    screen.print(fitted(columns, found.tokens, screen.width))
+    screen.print(fit_columns(columns, found.tokens, screen.width))
 
 
 def expiry(row: TokenAnswer) -> str:

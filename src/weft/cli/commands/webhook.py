@@ -19,7 +19,7 @@ def list_webhooks(as_json: o.AsJson = False) -> None:
     from weft.cli.client import Client
     from weft.cli.view import words
     from weft.cli.view.screen import console, print_json
-    from weft.cli.view.tables import Column, fitted
+    from weft.cli.view.tables import Column, fit_columns
 
     with user_errors():
         found = Client().get(HookList, "/webhooks")
@@ -38,7 +38,7 @@ def list_webhooks(as_json: o.AsJson = False) -> None:
         Column("states", lambda row: ", ".join(row.states) or "(all)"),
         Column("created", lambda row: words.moment(row.created), drop=1),
     ]
-    screen.print(fitted(columns, found.webhooks, screen.width))
+    screen.print(fit_columns(columns, found.webhooks, screen.width))
 
 
 @webhook.command()

@@ -22,7 +22,7 @@ def what_if(
     """Replay the service's own past under another policy."""
     from weft.app.policy_file import read_policy
     from weft.cli.client import Client
-    from weft.cli.view.comparison import compared
+    from weft.cli.view.comparison import comparison_table
     from weft.cli.view.screen import console, print_json
     from weft.core.codec import encode
     from weft.service.responses import Comparison
@@ -35,4 +35,4 @@ def what_if(
         print_json(answer)
         return
     screen = console()
-    screen.print(compared(answer))
+    screen.print(comparison_table(answer))

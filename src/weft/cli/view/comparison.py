@@ -10,7 +10,7 @@ from weft.report.tables import COLUMNS, write_metric
 from weft.service.responses import Comparison
 
 
-def compared(answer: Comparison) -> RenderableType:
+def comparison_table(answer: Comparison) -> RenderableType:
     """A column a policy, a row a metric."""
     policies = answer.policies
     table = Table(header_style="bold")

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from weft.app.measure.pairs import PairTable
 from weft.app.measure.script import Measured
-from weft.cli.view.tables import Column, fitted
+from weft.cli.view.tables import Column, fit_columns
 from weft.report.units import number, percent
 
 
-def shown(found: Measured | PairTable, width: int) -> RenderableType:
+def profile_tables(found: Measured | PairTable, width: int) -> RenderableType:
     """As tables that fit the width."""
     return _script(found, width) if isinstance(found, Measured) else _pairs(found, width)
 
@@ -48,9 +48,9 @@ def _pairs(found: PairTable, width: int) -> RenderableType:
     title = f"{found.gpus} {found.kind} shared by {found.sharing}, {found.seconds:.0f} s"
     return Group(
         Text(title, style="bold"),
-        fitted(alone, scripts, width),
+        fit_columns(alone, scripts, width),
         Text(""),
-        fitted(together, sorted(pairs, key=lambda row: -row["both"]), width),
+        fit_columns(together, sorted(pairs, key=lambda row: -row["both"]), width),
         Text("Speeds are parts of the speed alone; 1.00 is the work of one script at a time."),
     )
 
@@ -73,7 +73,7 @@ def _script(measured: Measured, width: int) -> RenderableType:
     title = f"{' '.join(measured.command)} on {measured.gpus} {measured.kind}"
     parts: list[RenderableType] = [
         Text(f"{title}, {measured.seconds:.0f} s", style="bold", overflow="ellipsis", no_wrap=True),
-        fitted(columns, points, width),
+        fit_columns(columns, points, width),
         Text(noise_text(measured)),
     ]
     if measured.trouble:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.cli.view import words
-from weft.cli.view.tables import MOST_NAME, Column, details, fitted
+from weft.cli.view.tables import MOST_NAME, Column, details, fit_columns
 from weft.report.units import number
 from weft.service.responses import ClusterAnswer, JobAnswer, NodeAnswer, Notice
 
@@ -21,7 +21,7 @@ def jobs_table(jobs: Iterable[JobAnswer], now: float, width: int) -> Table:
     """A row a job."""
     columns: list[Column[JobAnswer]] = [
         Column("id", lambda job: job.id),
-        Column("name", named, drop=3, most=MOST_NAME),
+        Column("name", distinct_name, drop=3, most=MOST_NAME),
         Column("state", lambda job: words.state(job.state)),
         Column("gpus", lambda job: words.gpus(job.allocation), drop=1),
         Column("batch", words.batch, drop=4, right=True),
@@ -33,10 +33,10 @@ def jobs_table(jobs: Iterable[JobAnswer], now: float, width: int) -> Table:
         Column("on", lambda job: words.where(job.allocation), drop=9, most=24),
         Column("reason", words.reason, drop=6, rest=True),
     ]
-    return fitted(columns, jobs, width)
+    return fit_columns(columns, jobs, width)
 
 
-def named(job: JobAnswer) -> str:
+def distinct_name(job: JobAnswer) -> str:
     """The name, unless the id says it already."""
     name = words.plain(job.name)
     return "" if job.id.startswith(name) else name
@@ -47,10 +47,10 @@ def job_details(job: JobAnswer, now: float) -> Table:
     return details(
         [
             ("id", job.id),
-            ("name", named(job)),
+            ("name", distinct_name(job)),
             ("state", words.state(job.state)),
             ("reason", job.reason),
-            ("asks for", words.asked(job)),
+            ("asks for", words.describe_demand(job)),
             ("holds", words.gpus(job.allocation)),
             ("on", words.where(job.allocation)),
             ("progress", words.progress(job)),
@@ -91,7 +91,7 @@ def nodes_table(nodes: Iterable[NodeAnswer], jobs: Sequence[JobAnswer], width: i
         Column("memory", lambda node: _gb(node.mem_gb), drop=3, right=True),
         Column("jobs", lambda node: ", ".join(map(label, _on(node.id, jobs))), drop=4),
     ]
-    return fitted(columns, nodes, width)
+    return fit_columns(columns, nodes, width)
 
 
 def label(job: JobAnswer) -> str:
@@ -174,12 +174,12 @@ def queue_table(queue: Sequence[JobAnswer], now: float, width: int) -> Table:
     """Who waits, for how long, and why."""
     columns: list[Column[JobAnswer]] = [
         Column("id", lambda job: job.id),
-        Column("name", named, drop=2, most=MOST_NAME),
+        Column("name", distinct_name, drop=2, most=MOST_NAME),
         Column("state", lambda job: words.state(job.state)),
         Column("waits", lambda job: words.seconds(max(now - job.submitted, 0.0)), right=True),
         Column("why", words.reason, drop=1, rest=True),
     ]
-    return fitted(columns, queue, width)
+    return fit_columns(columns, queue, width)
 
 
 def _devices(node: NodeAnswer, jobs: Sequence[JobAnswer], most: int) -> list[Text]:

@@ -36,7 +36,7 @@ class Column(Generic[Row]):
     rest: bool = False
 
 
-def fitted(columns: Sequence[Column[Row]], rows: Iterable[Row], width: int) -> Table:
+def fit_columns(columns: Sequence[Column[Row]], rows: Iterable[Row], width: int) -> Table:
     """The rows with as many columns as `width` has room for; empty columns are left out."""
     held = [[as_text(column, row) for column in columns] for row in rows]
     shown = [

@@ -48,7 +48,7 @@ def reason(job: JobAnswer) -> str:
     return "" if said == job.state else said
 
 
-def asked(job: JobAnswer) -> str:
+def describe_demand(job: JobAnswer) -> str:
     """`2 GPUs`, `1 to 4 GPUs`."""
     least, most = job.gpus.min, job.gpus.max
     count = f"{least} to {most}" if least != most else f"{most}"

@@ -44,7 +44,7 @@ class FittedKind:
 
 
 @cache
-def shipped_models() -> dict[str, ModelTable]:
+def load_shipped_models() -> dict[str, ModelTable]:
     """Every model there are parameters for."""
     text = files("weft.perf").joinpath("data/models.json").read_text()
     return {name: _model(name, facts) for name, facts in json.loads(text).items()}

@@ -74,7 +74,7 @@ MODELS = dict(
 )
 
 
-def batching_of(job: Job) -> Batching | None:
+def find_batching(job: Job) -> Batching | None:
     """The model of a batch-adaptive job on one GPU, with its own initial batch; else None."""
     model = MODELS.get(job.model.lower())
     if model is None or job.batch is None or job.demand.gpus != 1:

@@ -166,7 +166,7 @@ class Colocated:
     def _together(self, group: tuple[Profile, ...], discipline: Discipline) -> Sequence[float]:
         interleaved = discipline in (Discipline.LOCKSTEP, Discipline.WORK_CONSERVING)
         if interleaved and all(p.stages for p in group):
-            return interleaved_speeds(group, discipline, self._stretch(len(group)))
+            return compute_interleaved_speeds(group, discipline, self._stretch(len(group)))
         return self.interfering(group)
 
     def _in_step(self, group: Sequence[Resident], profiles: Sequence[Profile]) -> float:
@@ -189,7 +189,7 @@ class Colocated:
         if not paired and one.on.sharing.tier is Tier.GUARANTEED:
             return 1.0
         if one.on.sharing.tier is Tier.GUARANTEED:
-            return 1.0 if self.gaps else guarded_speed(_use(profile), _asked(one, paired))
+            return 1.0 if self.gaps else guarded_speed(_use(profile), _ask_for(one, paired))
         firm = [p for r, p in paired if r.on.sharing.tier is Tier.GUARANTEED]
         loose = len(paired) - len(firm)
         if self.gaps:
@@ -205,7 +205,7 @@ def _use(profile: Profile) -> float:
     return min(profile.busy_s / profile.step_s, 1.0)
 
 
-def _asked(one: Resident, beside: Sequence[tuple[Resident, Profile]]) -> float:
+def _ask_for(one: Resident, beside: Sequence[tuple[Resident, Profile]]) -> float:
     """What opportunistic jobs want of the processors of the device where they want most."""
     wanted = {(p.node, gpu): 0.0 for p in one.on.slices for gpu in p.gpus}
     for other, profile in beside:
@@ -218,7 +218,7 @@ def _asked(one: Resident, beside: Sequence[tuple[Resident, Profile]]) -> float:
 
 
 @lru_cache(maxsize=1 << 16)
-def interleaved_speeds(
+def compute_interleaved_speeds(
     group: tuple[Profile, ...], discipline: Discipline, stretch: float
 ) -> tuple[float, ...]:
     """Speeds of jobs whose stages are interleaved, all stages `stretch` times as long."""

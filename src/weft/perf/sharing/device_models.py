@@ -11,9 +11,9 @@ from weft.core.model import Job
 from weft.core.ports import Resident
 from weft.core.profile import Profile
 from weft.perf.sharing.colocation import Colocated
-from weft.perf.sharing.hinted_profile import hinted
+from weft.perf.sharing.hinted_profile import read_hinted
 from weft.perf.sharing.interference import TIMESLICING, Features, load_shipped
-from weft.perf.sharing.measured_pairs import read_measured, shipped_pairs
+from weft.perf.sharing.measured_pairs import load_shipped_pairs, read_measured
 from weft.perf.sharing.pair_table import Pairs
 from weft.perf.throughputs import Throughputs
 
@@ -32,7 +32,7 @@ class Unordered:
         """The speed of each as a part of its speed alone."""
         if len(group) == 2:
             one, other = group
-            for table in (self.pairs, shipped_pairs(self.discipline)):
+            for table in (self.pairs, load_shipped_pairs(self.discipline)):
                 known = None if table is None else table.known(one.tag, other.tag)
                 if known is not None:
                     return known
@@ -47,7 +47,7 @@ def unordered(discipline: str, pairs: str = "") -> Unordered:
 
 def profile_of(job: Job) -> Profile:
     """What came with a job; else what was measured of its model; else one that is never idle."""
-    known = hinted(job)
+    known = read_hinted(job)
     if known is not None:
         return known
     batch = job.hints.get("batch")

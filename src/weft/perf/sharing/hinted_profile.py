@@ -9,7 +9,7 @@ STAGES = ("stage0_s", "stage1_s", "stage2_s", "stage3_s")
 MIB_PER_GB = 1024.0
 
 
-def hinted(job: Job) -> Profile | None:
+def read_hinted(job: Job) -> Profile | None:
     """The profile that came with a job; None if none did.
 
     Hints are `iteration_s` with `stage0_s` and so on, `gpu_util` and `gmem_util` in percent, and
@@ -33,5 +33,5 @@ def hinted(job: Job) -> Profile | None:
 
 def profile_of(job: Job) -> Profile:
     """What came with a job, or one that keeps its device busy all the time."""
-    known = hinted(job)
+    known = read_hinted(job)
     return Profile(tag=job.model) if known is None else known

@@ -21,7 +21,7 @@ Row = tuple[str, str, float, float]
 
 
 @cache
-def shipped_pairs(sharing: str) -> Pairs:
+def load_shipped_pairs(sharing: str) -> Pairs:
     """Speeds of pairs of workloads `MODEL:BATCH`, under time slicing or MPS."""
     whole = json.loads(files("weft.perf").joinpath("data/h200.json").read_text())
     return _pairs((one, other, a, b) for one, other, a, b in whole["pairs"].get(sharing, ()))

@@ -67,7 +67,7 @@ class Network:
         return [each * layer.mb for layer in self.layers]
 
 
-def exposed(layers: Sequence[Layer], transfers: Sequence[float]) -> float:
+def compute_exposed_s(layers: Sequence[Layer], transfers: Sequence[float]) -> float:
     """Seconds from the start of the backward pass until the last gradient has arrived."""
     computed = sent = 0.0
     for layer, seconds in zip(reversed(layers), reversed(transfers), strict=True):
@@ -88,7 +88,7 @@ def step_s(network: Network, samples: float, split: Split) -> float:
         return inf
     remote = max(workers - w for w, p in split if p)
     transfers = network.transfers(remote, workers, servers)
-    return samples * network.forward_s + exposed(network.layers, transfers)
+    return samples * network.forward_s + compute_exposed_s(network.layers, transfers)
 
 
 def apart(workers: int, servers: int) -> Split:
@@ -120,7 +120,7 @@ def overlap(network: Network, split: Split) -> float:
     traffic = sum(network.transfers(remote, workers, servers))
     if traffic <= 0.0:
         return 0.0
-    left = exposed(network.layers, network.transfers(remote, workers, servers))
+    left = compute_exposed_s(network.layers, network.transfers(remote, workers, servers))
     return 1.0 - (left - network.backward_s) / traffic
 
 

@@ -21,9 +21,9 @@ def fewest_nodes(job: Job, free: Free) -> Allocation | None:
     return _first(job, free, _fewest)
 
 
-def consolidated(job: Job, free: Free) -> Allocation | None:
+def consolidate(job: Job, free: Free) -> Allocation | None:
     """On the least number of nodes an empty cluster would need, or not at all."""
-    return _first(job, free, _consolidated)
+    return _first(job, free, _consolidate)
 
 
 def in_gaps(job: Job, free: Free) -> Allocation | None:
@@ -71,7 +71,7 @@ def _fewest(free: Free, kind: str, count: int) -> tuple[Slice, ...] | None:
     return tuple(slices)
 
 
-def _consolidated(free: Free, kind: str, count: int) -> tuple[Slice, ...] | None:
+def _consolidate(free: Free, kind: str, count: int) -> tuple[Slice, ...] | None:
     slices = _fewest(free, kind, count)
     if slices is None or len(slices) > ceil(count / free.cluster.node_size(kind)):
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from weft.core.free import Free
 from weft.core.model import Allocation, Job
-from weft.pieces.place.gangs import Placer, consolidated, in_gaps
+from weft.pieces.place.gangs import Placer, consolidate, in_gaps
 
 # Largest tensor over all tensors, from the sizes published with the Tiresias simulator.
 SKEW = {
@@ -33,6 +33,6 @@ def by_skew(limit: float) -> Placer:
     """Consolidate models with a skew above `limit`, let the others fill the gaps."""
 
     def place(job: Job, free: Free) -> Allocation | None:
-        return consolidated(job, free) if skew_of(job) > limit else in_gaps(job, free)
+        return consolidate(job, free) if skew_of(job) > limit else in_gaps(job, free)
 
     return place

@@ -35,7 +35,7 @@ def normal(problem: Problem) -> Floats:
     return np.asarray(problem.rates @ (problem.gpus / total if total else problem.gpus))
 
 
-def isolated(problem: Problem) -> Floats:
+def compute_isolated(problem: Problem) -> Floats:
     """Throughput of each job on an equal part of every kind."""
     jobs = max(float(problem.counts.sum()), 1.0)
     part = problem.gpus[None, :] / jobs / problem.gangs[:, None]
@@ -61,7 +61,7 @@ def makespan(problem: Problem) -> Solution:
     return unfold(small, found, problem, group)
 
 
-def bisected_makespan(problem: Problem) -> Solution:
+def bisect_makespan(problem: Problem) -> Solution:
     """As the authors' code: any shares that finish in a time within 5 % of the least.
 
     The time is what halving from 100 s to 1,000,000 s arrives at, ten times further where that
@@ -108,7 +108,7 @@ def finish_time_fairness(problem: Problem) -> Solution:
         return found.value - 1.0, replace(found, value=worst(found.throughput(small)))
 
     fastest = small.rates.max(axis=1, initial=0.0)
-    found = least(within, worst(fastest), worst(isolated(small)))
+    found = least(within, worst(fastest), worst(compute_isolated(small)))
     return unfold(small, found, problem, group)
 
 

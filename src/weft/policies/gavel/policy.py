@@ -40,7 +40,7 @@ from weft.core.view import View
 from weft.policies.gavel.accounts import Book, carry_forward, reset
 from weft.policies.gavel.objectives import (
     OBJECTIVES,
-    bisected_makespan,
+    bisect_makespan,
     cheapest,
     greedy_fifo,
     hierarchical,
@@ -195,7 +195,7 @@ class Gavel:
                 return greedy_fifo(problem)
             return random_fifo(problem, book.share[: len(problem)], view.rng)
         if self.objective == "makespan" and self.artifact:
-            return bisected_makespan(problem)
+            return bisect_makespan(problem)
         if self.objective == "shortest-job":
             alone = problem.steps / np.maximum(problem.rates.max(axis=1), 1e-300)
             rank = np.argsort(np.argsort(alone, kind="stable"), kind="stable")

@@ -10,7 +10,7 @@ import numpy as np
 from weft.core.table import Bools, Column, Floats
 from weft.core.view import View
 from weft.policies.gavel.accounts import Book
-from weft.policies.gavel.objectives import isolated
+from weft.policies.gavel.objectives import compute_isolated
 from weft.policies.gavel.problem import NO_PAIRS, Pairs, Problem
 
 Fair = dict[str, tuple[float, float, float]]
@@ -62,7 +62,7 @@ def fairness(book: Book, problem: Problem) -> tuple[Fair, Problem]:
     Steps already made count at the speed of the part that was a job's own when it made them.
     """
     jobs = [unit[0] for unit in book.units if len(unit) == 1]
-    speed = isolated(problem)
+    speed = compute_isolated(problem)
     ideal, fair = np.ones(len(jobs)), {}
     for i, job in enumerate(jobs):
         so_far, steps, own = book.fair.get(job, (0.0, float(problem.steps[i]), 0.0))

@@ -11,7 +11,7 @@ from weft.core.knowledge import Tunable
 from weft.core.model import JobId
 from weft.core.table import Bools, Floats
 from weft.policies.iadeep.degradation import axis
-from weft.solve.bayesian_search import Point, next_point, stalled
+from weft.solve.bayesian_search import Point, has_stalled, next_point
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Tuner:
         Only batch sizes whose memory together fits in `room_gb` are ever asked for.
         """
         done = len(session.values) >= self.probes
-        if done or stalled(session.values, self.patience, self.gain):
+        if done or has_stalled(session.values, self.patience, self.gain):
             return None
         tuned = [known[job] for job in session.jobs]
         axes = [axis(known[job].init, most[job]) for job in session.jobs]

@@ -10,7 +10,7 @@ import numpy as np
 from weft.core.model import Allocation, JobId, Sharing
 from weft.core.table import Bools, Floats
 from weft.core.view import View
-from weft.pieces.place.gangs import consolidated, fewest_nodes
+from weft.pieces.place.gangs import consolidate, fewest_nodes
 from weft.policies.lucid.binder import LARGEST, Candidate, first_host
 from weft.policies.lucid.profiler_nodes import Corner
 from weft.policies.lucid.scores import JUMBO, score
@@ -65,7 +65,7 @@ class Main:
 
     def _place(self, row: int) -> bool:
         job = self.view.job(row)
-        on = consolidated(job, self.view.free)
+        on = consolidate(job, self.view.free)
         if on is None and not self._held and not self.changes:
             on = fewest_nodes(job, self.view.free)  # as good as it gets: nothing else runs
         if on is None:

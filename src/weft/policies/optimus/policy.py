@@ -34,7 +34,7 @@ from weft.core.table import Bools, Column, Floats
 from weft.core.view import View
 from weft.pieces.place.gangs import acceptable, fewest_nodes
 from weft.pieces.size.marginal import Growth, grow
-from weft.policies.optimus.served import resize_served, served_rows
+from weft.policies.optimus.served import find_served_rows, resize_served
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Optimus:
 
     def decide(self, view: View) -> Plan:
         """Least sizes, growth, places."""
-        served = served_rows(view)
+        served = find_served_rows(view)
         if not served:
             return _grow_whole(view)
         hidden = np.zeros(len(view.table), dtype=bool)

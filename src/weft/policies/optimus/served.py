@@ -31,7 +31,7 @@ class Served:
     held: tuple[int, int] = field(default=(0, 0))
 
 
-def served_rows(view: View) -> list[int]:
+def find_served_rows(view: View) -> list[int]:
     """Rows of jobs with servers of which something is known."""
     if view.training is None:
         return []

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.core.table import Floats, Rows
-from weft.policies.pollux.pareto import crowding, fronts
+from weft.policies.pollux.pareto import compute_crowding, fronts
 from weft.solve.genetic import CUT, RESET, THIN, Counts, Matrix, repair
 
 CROSSED = 0.9
@@ -85,7 +85,7 @@ def _new(mark: Floats, known: Floats) -> Rows:
 def _survive(found: Bred, count: int, rng: np.random.Generator) -> Bred:
     """The first fronts, and of the one that does not fit the loneliest."""
     rank = fronts(found.goals)
-    far = crowding(found.goals, rank)
+    far = compute_crowding(found.goals, rank)
     order = np.lexsort((rng.random(len(rank)), -far, rank))[:count]
     return Bred(found.states, found.goals, found.mark, far).take(order)
 

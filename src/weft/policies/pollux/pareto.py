@@ -58,7 +58,7 @@ def fronts(goals: Floats) -> Rows:
     return rank
 
 
-def crowding(goals: Floats, rank: Rows) -> Floats:
+def compute_crowding(goals: Floats, rank: Rows) -> Floats:
     """How far apart the neighbours of each state on its front are; infinite at the ends.
 
     Of states with the same goals on a front of more than two, all but the first are at no

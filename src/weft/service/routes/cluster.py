@@ -14,7 +14,7 @@ from weft.service.context import PROBLEMS, Admin, Anyone, Context, Refused, Serv
 from weft.service.describe import goodput_of, node_answer
 from weft.service.json_body import Json
 from weft.service.responses import ClusterAnswer, Counts, Done, Nodes, PolicyAnswer
-from weft.service.schemas import PolicySpec, PolicyText, Strict, described
+from weft.service.schemas import PolicySpec, PolicyText, Strict, describe_policy
 from weft.service.trust import trust_warnings
 
 router = APIRouter(tags=["cluster"], responses=PROBLEMS)
@@ -31,7 +31,7 @@ async def cluster(service: Service, who: Anyone) -> Json:
     """How much there is, who holds it, what waits. Counts of jobs are the caller's own."""
     driver = service.driver
     state = driver.scheduler.state
-    held = held_by_kind(driver)
+    held = count_held_by_kind(driver)
     whose = ALL if who.everywhere else who.tenant
     counts = Counter({word: n for word, n in driver.ledger.index.counts(whose).items() if n})
     useful = 0.0
@@ -99,7 +99,7 @@ async def policy(service: Service, who: Anyone) -> Json:  # noqa: ARG001
 async def set_policy(body: NewPolicy, service: Service, who: Admin) -> Json:  # noqa: ARG001
     """Decide by another policy from now on; what runs stays until it says otherwise."""
     try:
-        await service.live.set_policy(described(body.policy))
+        await service.live.set_policy(describe_policy(body.policy))
     except UnknownName as error:
         raise Refused(422, error.what, error.hint, "policy") from error
     return Json(_policy(service))
@@ -110,7 +110,7 @@ def _policy(service: Context) -> PolicyAnswer:
     return PolicyAnswer(policy=spec.text, spec=spec, trouble=service.driver.trouble)
 
 
-def held_by_kind(driver: Driver) -> dict[str, float]:
+def count_held_by_kind(driver: Driver) -> dict[str, float]:
     """GPUs promised, by kind, shares counted as such."""
     state = driver.scheduler.state
     held: defaultdict[str, float] = defaultdict(float)

@@ -33,7 +33,7 @@ PART = 100  # of a page at a time: some 3 ms
 async def submit(body: JobFile, request: Request, service: Service, who: Writer) -> Json:
     """Hand in a job. It is on disk when this answers; with the same id and body once only."""
     check_user_known(service)
-    job = wanted(body, service.driver, who)
+    job = read_job(body, service.driver, who)
     request.state.about = job.id  # for the audit log
     known = service.driver.ledger.jobs.get(job.id)
     if known is not None:
@@ -97,7 +97,7 @@ async def job_events(
     return Json(Events(events=[one for one in told if one is not None]))
 
 
-def wanted(body: JobFile, driver: Driver, who: Caller) -> Job:
+def read_job(body: JobFile, driver: Driver, who: Caller) -> Job:
     """The job that a body describes, as the caller may submit it."""
     tenant = body.tenant or (DEFAULT_TENANT if who.everywhere else who.tenant)
     if not who.admin and tenant != who.tenant:

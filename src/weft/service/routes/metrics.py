@@ -11,7 +11,7 @@ from fastapi.responses import PlainTextResponse
 
 from weft.app.serve.live import active_words
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service
-from weft.service.routes.cluster import held_by_kind
+from weft.service.routes.cluster import count_held_by_kind
 
 router = APIRouter(tags=["metrics"])
 
@@ -44,7 +44,9 @@ def _lines(service: Context) -> Iterator[str]:
     yield from _metric("jobs", "gauge", "Jobs by state.", "state", jobs)
     gpus = state.cluster.gpus_by_kind
     yield from _metric("gpus", "gauge", "Devices of nodes that are up.", "kind", gpus)
-    yield from _metric("gpus_held", "gauge", "Devices promised.", "kind", held_by_kind(driver))
+    yield from _metric(
+        "gpus_held", "gauge", "Devices promised.", "kind", count_held_by_kind(driver)
+    )
     yield from _metric(
         "gpus_waited_for", "gauge", "GPUs that waiting jobs need.", "tenant", waiting
     )
@@ -109,9 +111,9 @@ def _metric(
     yield f"# HELP weft_{name} {text}"
     yield f"# TYPE weft_{name} {kind}"
     for key, value in values.items():
-        told = f'{{{label}="{_escaped(key)}"}}' if label else ""
+        told = f'{{{label}="{_escape(key)}"}}' if label else ""
         yield f"weft_{name}{told} {float(value):.17g}"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

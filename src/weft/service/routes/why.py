@@ -13,7 +13,7 @@ from pydantic import Field
 from weft.app.insight.explain import Front, explain, plan
 from weft.app.insight.present import Estimate, Present
 from weft.app.insight.what_if import what_if
-from weft.app.serve.live import as_named
+from weft.app.serve.live import without_wrappers
 from weft.core.errors import UnknownName, WeftError
 from weft.core.model import Job
 from weft.core.registry import build, read_spec
@@ -22,8 +22,8 @@ from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service, Wr
 from weft.service.describe import Describer, name_of, state_word
 from weft.service.json_body import Json
 from weft.service.responses import Ahead, Change, Comparison, Explanation, Planned, Start
-from weft.service.routes.jobs import wanted
-from weft.service.schemas import JobFile, PolicySpec, PolicyText, Strict, described
+from weft.service.routes.jobs import read_job
+from weft.service.schemas import JobFile, PolicySpec, PolicyText, Strict, describe_policy
 
 router = APIRouter(tags=["why"], responses=PROBLEMS)
 
@@ -72,7 +72,7 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
 @router.post("/plan", response_model=Planned)
 async def plan_job(body: JobFile, service: Service, who: Writer) -> Json:
     """What would happen to this job now; nothing is queued."""
-    job = wanted(body, service.driver, who)
+    job = read_job(body, service.driver, who)
     if job.id in service.driver.scheduler.state.table:
         raise Refused(409, f"there is a job {job.id!r} already", "leave the id out", "id")
     service.live.check(job)
@@ -99,7 +99,7 @@ async def compare(body: WhatIf, service: Service, who: Anyone) -> Json:
         raise Refused(403, "the past holds all tenants' jobs", "ask an admin")
     rules = service.live.quotas
     try:
-        asked = as_named(read_spec("policy", described(body.policy)))
+        asked = without_wrappers(read_spec("policy", describe_policy(body.policy)))
         build("policy", rules.around(asked))
     except UnknownName as error:
         raise Refused(422, error.what, error.hint, "policy") from error

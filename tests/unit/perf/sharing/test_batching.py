@@ -6,7 +6,7 @@ import pytest
 
 from weft.core.model import Allocation, Batch, BatchRange, Demand, Job, JobId, NodeId, Slice
 from weft.core.ports import Resident
-from weft.perf.sharing.batching import MODELS, batching_of
+from weft.perf.sharing.batching import MODELS, find_batching
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered
 from weft.perf.sharing.hinted_profile import profile_of
@@ -41,19 +41,19 @@ def test_speed_alone_peaks_where_fixed_time_and_noise_balance() -> None:
 
 
 def test_only_adaptive_jobs_on_one_gpu_are_tunable() -> None:
-    assert batching_of(job("vgg16")) is MODELS["vgg16"]
-    assert batching_of(Job(JobId("a"), model="vgg16")) is None
+    assert find_batching(job("vgg16")) is MODELS["vgg16"]
+    assert find_batching(Job(JobId("a"), model="vgg16")) is None
     gang = Job(JobId("a"), model="vgg16", demand=Demand(2), batch=BatchRange(512, 1024, 1024))
-    assert batching_of(gang) is None
-    assert batching_of(Job(JobId("a"), model="gpt5", batch=BatchRange(1, 2, 2))) is None
-    other = batching_of(job("vgg16", 256))
+    assert find_batching(gang) is None
+    assert find_batching(Job(JobId("a"), model="gpt5", batch=BatchRange(1, 2, 2))) is None
+    other = find_batching(job("vgg16", 256))
     assert other is not None
     assert other.known.init == 256
     assert other.speed(256) == pytest.approx(1.0)
 
 
 def test_a_smaller_batch_leaves_more_to_a_neighbour() -> None:
-    truth = Colocated(profile_of, Unordered("timeslicing"), batching=batching_of)
+    truth = Colocated(profile_of, Unordered("timeslicing"), batching=find_batching)
     bert = resident("bert", None)
 
     usual = truth.speed(bert, [resident("yolov5", 32)])

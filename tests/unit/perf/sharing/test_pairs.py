@@ -10,7 +10,7 @@ import pytest
 from weft.core.errors import InvalidConfig
 from weft.core.profile import Profile
 from weft.perf.sharing.device_models import unordered
-from weft.perf.sharing.measured_pairs import shipped_pairs
+from weft.perf.sharing.measured_pairs import load_shipped_pairs
 from weft.perf.sharing.pair_table import read_pairs
 
 HEAD = "model1,dataset1,batchsize1,amp1,speed1,model2,dataset2,batchsize2,amp2,speed2\n"
@@ -82,9 +82,11 @@ def test_shipped_pairs_are_as_measured_and_both_ways_round() -> None:
         there = list(unordered(sharing)([heavy, light]))
         assert list(unordered(sharing)([light, heavy])) == there[::-1]
         assert all(
-            0.0 < speed <= 1.0 for pair in shipped_pairs(sharing).speeds.values() for speed in pair
+            0.0 < speed <= 1.0
+            for pair in load_shipped_pairs(sharing).speeds.values()
+            for speed in pair
         )
-        assert len(shipped_pairs(sharing).speeds) == 66
+        assert len(load_shipped_pairs(sharing).speeds) == 66
     assert sum(unordered("mps")([heavy, light])) > sum(unordered("timeslicing")([heavy, light]))
 
 

@@ -14,8 +14,8 @@ from weft.perf.training.layers import (
     Network,
     all_reduce_s,
     apart,
+    compute_exposed_s,
     even,
-    exposed,
     network_of,
     overlap,
     ratio_form,
@@ -32,11 +32,11 @@ TASKS = Tasks(Task(1.0, 2.0), Task(0.0, 3.0), 2, 8, 12800.0, 128.0)
 def test_transfers_overlap_with_the_backward_pass_of_earlier_layers() -> None:
     # Layer 3 is computed at 3 and sent until 5; layer 2 is computed at 5 and sent until 7;
     # layer 1 is computed at 6, waits for the channel, and is there at 9.
-    assert exposed(LAYERS, [2.0, 2.0, 2.0]) == 9.0
+    assert compute_exposed_s(LAYERS, [2.0, 2.0, 2.0]) == 9.0
 
 
 def test_nothing_to_send_leaves_the_backward_pass() -> None:
-    assert exposed(LAYERS, [0.0, 0.0, 0.0]) == 6.0
+    assert compute_exposed_s(LAYERS, [0.0, 0.0, 0.0]) == 6.0
 
 
 def test_a_step_is_forward_then_what_is_exposed() -> None:
@@ -66,7 +66,7 @@ def test_an_even_split_is_never_slower_than_an_uneven_one_on_as_many_nodes() -> 
 def test_updates_take_time_also_for_local_workers() -> None:
     busy = Network(LAYERS, 1.0, update_s=0.01)
 
-    assert step_s(busy, 0.0, ((1, 1),)) == pytest.approx(exposed(LAYERS, [1.25] * 3))
+    assert step_s(busy, 0.0, ((1, 1),)) == pytest.approx(compute_exposed_s(LAYERS, [1.25] * 3))
 
 
 def test_tasks_without_a_server_or_worker_never_end() -> None:

@@ -86,7 +86,11 @@ def test_a_command_runs_and_its_story_is_in_the_log(tmp_path: Path) -> None:
     async def run() -> None:
         store = SqliteStore(tmp_path / "events.db")
         async with driving(local(tmp_path), store) as driver:
-            job = await driver.submit(shell("hello", "echo hi $RANK/$WORLD_SIZE", gpus=2))
+            flag = tmp_path / "go"
+            script = f"echo hi $RANK/$WORLD_SIZE; until test -e {flag}; do sleep 0.02; done"
+            job = await driver.submit(shell("hello", script, gpus=2))
+            await until(driver, job, "running")
+            flag.touch()
             status = await driver.ended(job)
 
             assert status.state == "succeeded"

@@ -53,6 +53,9 @@ class Flags:
     cpus: float | None = None
     mem_gb: float | None = None
     retries: int | None = None
+    after_ok: Sequence[str] = ()
+    after_any: Sequence[str] = ()
+    after_not_ok: Sequence[str] = ()
     job_id: str | None = None
 
     def body(self) -> dict[str, Any]:
@@ -74,6 +77,7 @@ class Flags:
             "cpus": self.cpus,
             "mem_gb": self.mem_gb,
             "retries": self.retries,
+            "after": self._after() or None,
         }
         return {field: value for field, value in said.items() if value is not None}
 
@@ -85,6 +89,10 @@ class Flags:
         if self.no_share:
             return "never"
         return None if self.share is None else share_of(self.share)
+
+    def _after(self) -> dict[str, list[str]]:
+        said = {"ok": self.after_ok, "any": self.after_any, "not_ok": self.after_not_ok}
+        return {how: split_names(names) for how, names in said.items() if names}
 
     def _checkpoint(self) -> dict[str, Any] | None:
         said = {"dir": self.checkpoint, "grace_s": self.grace_s}
@@ -262,6 +270,11 @@ def batch_of(text: str) -> dict[str, int]:
         )
     said = {"init": int(parts[0]), "max": int(parts[1])}
     return {**said, "max_per_gpu": int(most)} if colon else said
+
+
+def split_names(texts: Sequence[str]) -> list[str]:
+    """Names that were given one by one, or several joined by commas."""
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
 
 
 def processes_of(text: str) -> int | str:

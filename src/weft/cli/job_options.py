@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin
 
 import typer
 
@@ -41,8 +41,13 @@ OPTIONS: dict[str, Any] = {
     "cpus": (float, "CPU cores.", "--cpus"),
     "mem_gb": (float, "Memory in GB.", "--mem-gb"),
     "retries": (int, "How often it is started again after a failure.", "--retries"),
+    "after_ok": (list[str], "Start it once this job has succeeded.", "--after-ok"),
+    "after_any": (list[str], "Start it once this job has ended, however.", "--after-any"),
+    "after_not_ok": (list[str], "Start it once this job has failed.", "--after-not-ok"),
     "job_id": (str, "Its id, if you choose it; the same twice is one job.", "--id"),
 }
+
+REPEATED = tuple(name for name, (kind, *_) in OPTIONS.items() if get_origin(kind) is list)
 
 
 def takes_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -51,8 +56,7 @@ def takes_flags(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def asked(**typed: Any) -> None:
         values = {name: typed.pop(name) for name in OPTIONS}
-        values["env"] = tuple(values["env"] or ())
-        values["env_file"] = tuple(values["env_file"] or ())
+        values |= {name: tuple(values[name] or ()) for name in REPEATED}
         command(flags=Flags(**values), **typed)
 
     own = signature(command, eval_str=True).parameters.values()

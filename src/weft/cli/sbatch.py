@@ -39,8 +39,8 @@ UNUSED = {
 REFUSED = {
     "array": "submit the script once for each value, with --env",
     "begin": "submit it when it may start",
-    "dependency": "submit it when the others have ended",
 }
+DEPENDENCIES = {"afterok": "ok", "afterany": "any", "afternotok": "not_ok"}
 # A script may call srun for its one task: without Slurm that is the command itself.
 SRUN = """\
 command -v srun >/dev/null 2>&1 || srun() {
@@ -97,6 +97,8 @@ def read_sbatch(path: Path, arguments: Sequence[str] = ()) -> tuple[dict[str, An
     body |= {"mem_gb": memory} if memory else {}
     if said.time:
         body["time_limit_s"] = read_slurm_time(said.time, path)
+    if said.dependency:
+        body["after"] = read_dependency(said.dependency, path)
     if said.exclusive:
         body["share"] = "never"
     if said.requeue:
@@ -124,6 +126,20 @@ def read_slurm_time(text: str, path: Path) -> float:
     return numbers[0] * 60 + (numbers[1] if len(numbers) == 2 else 0.0)
 
 
+def read_dependency(text: str, path: Path) -> dict[str, list[str]]:
+    """The jobs of `afterok:ID:ID,afterany:ID`, in the words of a job file."""
+    found: dict[str, list[str]] = {}
+    for part in text.split(","):
+        how, *jobs = part.split(":")
+        if how not in DEPENDENCIES or not all(jobs) or not jobs or "?" in part:
+            raise InvalidConfig(
+                f"{path}: --dependency={text} is not supported",
+                hint="afterok:ID, afterany:ID and afternotok:ID are, joined by commas",
+            )
+        found.setdefault(DEPENDENCIES[how], []).extend(jobs)
+    return found
+
+
 class _Parser(argparse.ArgumentParser):
     path = Path()
 
@@ -138,6 +154,7 @@ def _parser(path: Path) -> argparse.ArgumentParser:
         ("-J", "--job-name"), ("-D", "--chdir"), ("-t", "--time"), ("-G", "--gpus"),
         ("--gres",), ("--gpus-per-node",), ("--gpus-per-task",), ("--mem",),
         ("--mem-per-cpu",), ("--mem-per-gpu",), ("-N", "--nodes"), ("--export",), ("--signal",),
+        ("-d", "--dependency"),
     ):  # fmt: skip
         parser.add_argument(*names)
     for names in (("-n", "--ntasks"), ("--ntasks-per-node",), ("-c", "--cpus-per-task")):
@@ -145,8 +162,8 @@ def _parser(path: Path) -> argparse.ArgumentParser:
     for name in ("exclusive", "requeue", "no-requeue"):
         parser.add_argument(f"--{name}", action="store_true")
     short = {"account": "-A", "constraint": "-C", "error": "-e", "exclude": "-x", "nodelist": "-w",
-             "output": "-o", "partition": "-p", "qos": "-q", "array": "-a", "begin": "-b",
-             "dependency": "-d"}  # fmt: skip
+             "output": "-o", "partition": "-p", "qos": "-q", "array": "-a",
+             "begin": "-b"}  # fmt: skip
     for name in (*UNUSED, *REFUSED):
         parser.add_argument(*([short[name]] if name in short else []), f"--{name}")
     return parser

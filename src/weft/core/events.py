@@ -23,9 +23,10 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Somebody withdrew a job."""
+    """Somebody withdrew a job; `reason` is why, where it was nobody's choice."""
 
     job: JobId
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

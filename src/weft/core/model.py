@@ -98,6 +98,27 @@ class BatchRange:
 
 
 @dataclass(frozen=True, slots=True)
+class After:
+    """Jobs that must have ended before another starts: well, in whatever way, or badly."""
+
+    ok: tuple[JobId, ...] = ()
+    any: tuple[JobId, ...] = ()
+    not_ok: tuple[JobId, ...] = ()
+
+    @property
+    def jobs(self) -> tuple[JobId, ...]:
+        """All of them."""
+        return (*self.ok, *self.any, *self.not_ok)
+
+    def is_in_vain(self, job: JobId, *, finished: bool) -> bool:
+        """Whether this cannot be met any more once `job` has ended, well or not."""
+        return job in (self.not_ok if finished else self.ok)
+
+
+AT_ONCE = After()
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A training job as submitted; it never changes.
 
@@ -105,8 +126,8 @@ class Job:
     the host. Higher `priority` goes first, everywhere: 0 is normal, what is below gives way; a
     policy that weighs jobs takes it for a weight. `shareable` false keeps everybody else off its
     devices. `launch` None: only simulators can run it. `app` names what the job is a part of,
-    such as a hyper-parameter search; empty where it stands alone. Raises InvalidConfig for
-    numbers that mean nothing.
+    such as a hyper-parameter search; empty where it stands alone. It is not started before the
+    jobs of `after` have ended as they should. Raises InvalidConfig for numbers that mean nothing.
     """
 
     id: JobId
@@ -126,6 +147,7 @@ class Job:
     shareable: bool = True
     launch: Launch | None = None
     app: str = ""
+    after: After = AT_ONCE
 
     def __post_init__(self) -> None:
         if self.cpus is not None:
@@ -139,6 +161,11 @@ class Job:
         for name, value in self.hints.items():
             if not isfinite(value):
                 _check(self.id, f"hints.{name}", value, -MOST, MOST)
+
+    @property
+    def conditional(self) -> bool:
+        """Whether something else than devices may keep it from starting."""
+        return self.after is not AT_ONCE and bool(self.after.jobs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,11 @@ becomes a sentence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+NAMED = 3  # jobs that a reason names before it counts
 
 
 class Blocker(StrEnum):
@@ -18,6 +20,7 @@ class Blocker(StrEnum):
     QUOTA = "quota"  # its tenant holds all that it may
     TOO_LARGE = "too_large"  # alone it is more than its tenant may hold
     SHARE = "share"  # its tenant holds its share while others wait
+    DEPENDENCY = "dependency"  # jobs that it is to run after have not ended
     FAILED = "failed"  # it failed, and is tried again after a pause
     SPARED = "spared"  # the policy fails with it
     NOBODY = "nobody"  # nobody can decide
@@ -48,6 +51,7 @@ WORDS: Mapping[Blocker, str] = {
     Blocker.TOO_LARGE: "over quota: it asks for {asks:g}, more than the {limit:g} {kind}GPUs that "
     "tenant {tenant!r} may ever hold",
     Blocker.SHARE: "over its share: tenant {tenant!r} holds its part while others wait",
+    Blocker.DEPENDENCY: "waits for {jobs} to end",
     Blocker.FAILED: "failed before{what}; tried again in {seconds:.0f} s",
     Blocker.SPARED: "left out: policy {policy!r} fails with it ({error})",
     Blocker.NOBODY: "nothing is decided: {trouble}",
@@ -65,3 +69,9 @@ def asks_for(gpus: int, kinds: tuple[str, ...] = (), share: float = 1.0) -> str:
     if share < 1.0:
         return f"{share:g} of a {kind}GPU"
     return f"{gpus} {kind}GPU{'s' * (gpus != 1)}"
+
+
+def name_some(jobs: Sequence[str]) -> str:
+    """`a, b and c`, or `a, b and 7 more`."""
+    names = list(jobs) if len(jobs) <= NAMED else [*jobs[: NAMED - 1], f"{len(jobs) - 2} more"]
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -111,4 +111,7 @@ def load_state(saved: SavedState, jobs: Mapping[JobId, Job]) -> State:
     state.reports = {one.job: one for one in tables["reports"]}
     state.submissions, state.decisions = numbers["submissions"], numbers["decisions"]
     state.wake_at = numbers["wake_at"]
+    for job in state.table.jobs:
+        if job.conditional:
+            state.dependencies.add(job, state.table, ())
     return state

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from weft.core.actions import Action, Wake
+from weft.core.actions import Action, Reject, Wake
 from weft.core.cluster import Cluster
 from weft.core.columns import pack_floats, unpack_floats
 from weft.core.events import (
@@ -37,6 +38,7 @@ from weft.core.plan_rules import check_plan
 from weft.core.policy import Policy
 from weft.core.saved_state import SavedScheduler, load_state, save_state
 from weft.core.spec import PartSpec
+from weft.core.startable import decide_startable
 from weft.core.state import State
 from weft.core.table import Column, Floats
 from weft.core.view import View
@@ -95,6 +97,7 @@ class Scheduler:
             if self._journal is not None:
                 self._journal(now, event)
             actions += self.recall(now, event)
+            actions += self._cancel_in_vain(now)
             news = news or not isinstance(event, QUIET)
         return actions, news and self._due(round_of)
 
@@ -180,7 +183,8 @@ class Scheduler:
         view = self.view(now) if policy is None else replace(self.view(now), memory=None)
         mark = view.free.mark()
         try:
-            plan = asked.decide(view) if self.timed is None else self.timed(asked.decide, view)
+            decide = partial(decide_startable, asked)
+            plan = decide(view) if self.timed is None else self.timed(decide, view)
         finally:
             view.free.rollback(mark)
         check_plan(view, plan, asked.about)
@@ -221,6 +225,16 @@ class Scheduler:
             self._journal(now, decided)
         actions = state.fold(now, decided)
         state.free.commit()
+        return actions + self._cancel_in_vain(now)
+
+    def _cancel_in_vain(self, now: float) -> list[Action]:
+        """Withdraw jobs that wait for what can no longer be, and those that wait for them."""
+        actions: list[Action] = []
+        while found := self.state.dependencies.first_in_vain():
+            cancelled = Cancelled(*found)
+            if self._journal is not None:
+                self._journal(now, cancelled)
+            actions += [*self.recall(now, cancelled), Reject(*found)]
         return actions
 
     def _next_wake(self, now: float, plan: Plan) -> float | None:

@@ -11,6 +11,7 @@ from typing import assert_never
 
 from weft.core.actions import Action, Adjust, Reject, Start, Stop
 from weft.core.cluster import Cluster, Node
+from weft.core.dependencies import Dependencies
 from weft.core.errors import WeftError
 from weft.core.events import (
     Cancelled,
@@ -61,6 +62,7 @@ class State:
         self.ended: list[Ended] = []
         self.reports: dict[JobId, Reported] = {}
         self.vacating = Vacating()
+        self.dependencies = Dependencies()
         self.story = Story()
 
     def fold(self, now: float, event: Event) -> list[Action]:
@@ -137,6 +139,9 @@ class State:
         self.table.set(row, Column.RAN_SINCE, now)
         self.table.set(row, Column.SERVICE_SINCE, now)
         self.submissions += 1
+        if job.conditional:
+            known = ((one.job.id, one.finished) for one in reversed(self.ended))
+            self.dependencies.add(job, self.table, known)
 
     def _reported(self, event: Reported) -> None:
         if event.job not in self.table:
@@ -320,6 +325,7 @@ class State:
         self.ended.append(Ended(self.table.jobs[row], ran, service, finished))
         self.table.remove(row)
         self.reports.pop(job, None)
+        self.dependencies.end(job, finished=finished)
 
     def _rebuild(self, cluster: Cluster) -> None:
         self.cluster = cluster

@@ -63,13 +63,14 @@ COLUMNS: Mapping[str, ColumnNumber] = {
 class Table:
     """The columns, and beside them the job and the allocation of each row."""
 
-    __slots__ = ("_cells", "_known", "_row_of_seq", "allocations", "jobs", "size")
+    __slots__ = ("_cells", "_known", "_row_of_seq", "allocations", "conditional", "jobs", "size")
 
     def __init__(self, capacity: int = 64) -> None:
         self._cells: Floats = np.zeros((len(COLUMNS), capacity))
         self._row_of_seq: list[int] = []
         self._known: dict[JobId, int] | None = {}
         self.size = 0
+        self.conditional = 0  # rows whose jobs may be kept back by more than devices
         self.jobs: list[Job] = []
         self.allocations: list[Allocation | None] = []
 
@@ -150,6 +151,7 @@ class Table:
             self._cells[which, n] = value
         self._seq_of[job.id] = seq
         self._row_of_seq.append(seq)
+        self.conditional += job.conditional
         self.jobs.append(job)
         self.allocations.append(None)
         self.size = n + 1
@@ -160,6 +162,7 @@ class Table:
         n = self.size
         if row < n - 1:
             self._cells[:, row : n - 1] = self._cells[:, row + 1 : n]
+        self.conditional -= self.jobs[row].conditional
         del self._seq_of[self.jobs[row].id]
         del self._row_of_seq[row]
         del self.jobs[row]
@@ -175,6 +178,7 @@ class Table:
         table.size = len(jobs)
         table._cells[:, : table.size] = cells
         table.jobs, table.allocations = list(jobs), list(held)
+        table.conditional = sum(job.conditional for job in jobs)
         table._row_of_seq = table.seq.astype(np.int64).tolist()
         table._known = None
         return table
@@ -217,6 +221,8 @@ class Table:
         part._cells[:, : part.size] = self._cells[:, rows]
         kept = keep.tolist()
         part.jobs = list(compress(self.jobs, kept))
+        if self.conditional:
+            part.conditional = sum(job.conditional for job in part.jobs)
         part.allocations = list(compress(self.allocations, kept))
         part._row_of_seq = part.seq.astype(np.int64).tolist()
         part._known = None  # most parts are never asked for a job by name

@@ -48,8 +48,12 @@ class Vacating:
             self._busy[key] = self._busy.get(key, 0) + 1
 
     def hold(self, start: Start) -> bool:
-        """Hold a start back if anything it needs is still in use; it comes out of `left`."""
-        blockers = {key for key in _keys(start.job.id, start.on) if key in self._busy}
+        """Hold a start back if anything it needs is still in use; it comes out of `left`.
+
+        So is that of a job which is to run after one that is still leaving.
+        """
+        needs = (*_keys(start.job.id, start.on), *start.job.after.jobs)
+        blockers = {key for key in needs if key in self._busy}
         if not blockers:
             return False
         job = start.job.id

@@ -7,6 +7,7 @@ from math import inf
 
 from weft.core.about import Controls, Needs
 from weft.core.cluster import Cluster
+from weft.core.dependencies import explain_in_vain
 from weft.core.errors import InvalidConfig
 from weft.core.events import (
     Event,
@@ -26,7 +27,7 @@ from weft.core.policy import Policy
 from weft.core.registry import Described, build, read_spec
 from weft.core.spec import PartSpec
 from weft.core.state import State
-from weft.runtime.ledger import JobRecord, Ledger
+from weft.runtime.ledger import SUCCEEDED, JobRecord, Ledger
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,21 @@ def check_job(job: Job, cluster: Cluster) -> None:
             hint=f"ask for at most {room}",
         )
     _check_host(job, cluster)
+
+
+def check_after(job: Job, ledger: Ledger) -> None:
+    """Raise InvalidConfig for a job that waits for one that is not known, or waits in vain."""
+    for other in job.after.jobs:
+        record = ledger.jobs.get(other)
+        if record is None:
+            raise InvalidConfig(
+                f"job {job.id!r} is to run after {other!r}, and there is no such job",
+                hint="submit that one first; `weft jobs --all` shows all that are known",
+            )
+        finished = record.outcome == SUCCEEDED
+        if record.outcome and job.after.is_in_vain(other, finished=finished):
+            why = explain_in_vain(other, finished=finished)
+            raise InvalidConfig(f"job {job.id!r} could never start: {why}")
 
 
 def _check_host(job: Job, cluster: Cluster) -> None:

@@ -35,7 +35,7 @@ from weft.core.ports import Engine, Store
 from weft.core.registry import Described
 from weft.core.scheduler import Scheduler
 from weft.core.spec import PartSpec
-from weft.runtime.admit import admit_event, admit_policy, check_job
+from weft.runtime.admit import admit_event, admit_policy, check_after, check_job
 from weft.runtime.clock import Clock, Seconds
 from weft.runtime.decider import Decider, InProcess
 from weft.runtime.decision import Decisions
@@ -157,12 +157,14 @@ class Driver:
     async def submit(self, job: Job) -> JobId:
         """Hand in a job; it is on disk on return. Its time of submission is set here.
 
-        Raises InvalidConfig for a job that is already there or can never run here.
+        Raises InvalidConfig for a job that is already there, can never run here, or is to run after
+        others that are not known or ended in another way.
         """
         if job.id in self.ledger.jobs or job.id in self.incoming:
             raise InvalidConfig(f"there is a job {job.id!r} already", hint="choose another id")
         self.engine.check(job)
         check_job(job, self._whole)
+        check_after(job, self.ledger)
         self.incoming[job.id] = job
         try:
             await self._ask(Submitted(replace(job, submitted=self.now)))

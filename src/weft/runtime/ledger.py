@@ -117,8 +117,8 @@ class Ledger:
                 self._left(at, job, attempt, "" if retry else FAILED, reason, own=not lost)
             case StartFailed(job, attempt, reason, lost):
                 self._left(at, job, attempt, "", reason, own=not lost)
-            case Cancelled(job):
-                self._end(at, job, CANCELLED, "cancelled")
+            case Cancelled(job, reason):
+                self._end(at, job, CANCELLED, reason or "cancelled")
             case NodeDown(node):
                 self._lost(node)
             case Decided():

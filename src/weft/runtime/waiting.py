@@ -10,8 +10,9 @@ from weft.core.about import About, Controls
 from weft.core.cluster import Node
 from weft.core.free import EPS, Free
 from weft.core.model import Allocation, Demand, Job
-from weft.core.reasons import Blocker, Reason, asks_for
+from weft.core.reasons import Blocker, Reason, asks_for, name_some
 from weft.core.scheduler import Scheduler
+from weft.core.startable import awaited_by
 from weft.core.table import Column
 from weft.runtime.backoff import pause_s
 from weft.runtime.ledger import JobRecord
@@ -102,6 +103,8 @@ def waits_of(driver: Driver) -> Waits:
 def why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason:
     """The same for a job of a live scheduler, which may have failed before."""
     table, job = scheduler.state.table, record.job
+    if awaited := awaited_by(job, table):
+        return Reason(Blocker.DEPENDENCY, {"jobs": name_some(awaited)})
     row = table.row(job.id)
     retries = table.get(row, Column.RETRIES)
     left = table.get(row, Column.FAILED) + pause_s(job, retries) - waits.now if retries else 0.0

@@ -6,6 +6,7 @@ from typing import cast
 
 from weft.app.serve.live import Driver, JobRecord, JobStatus, waits_of, why_waits
 from weft.core.cluster import Node
+from weft.core.codec import encode
 from weft.core.model import Allocation, Job
 from weft.core.reasons import Reason
 from weft.service.responses import (
@@ -64,6 +65,7 @@ class Describer:
             command=list(job.launch.command) if job.launch else [],
             saved_step=record.saved,
             silent_s=silent,
+            after=encode(job.after),
             notices=[Notice(at=at, level=how, text=text) for at, how, text in record.notices],
         )
 

@@ -114,6 +114,7 @@ class JobAnswer:
 
     `silent_s` is for how long a running job that used to report has not, if that is remarkable:
     it may hang, or its machine may be out of reach. `pids` are told of a single job, by rank.
+    `after` names the jobs that it is to run after, by `ok`, `any` and `not_ok`.
     """
 
     id: str
@@ -144,6 +145,7 @@ class JobAnswer:
     silent_s: float | None = None
     notices: list[Notice]
     pids: list[int] = field(default_factory=list)
+    after: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,6 +145,17 @@ class Checkpoint(Strict):
     grace_s: Annotated[float, Field(ge=0.0, le=86_400.0, allow_inf_nan=False)] = DEFAULT_GRACE_S
 
 
+JobNames = Annotated[list[Name], Field(max_length=1000)]
+
+
+class After(Strict):
+    """Jobs, by id or name, that must have ended before this one: well, anyhow, or badly."""
+
+    ok: JobNames = Field(default_factory=list)
+    any: JobNames = Field(default_factory=list)
+    not_ok: JobNames = Field(default_factory=list)
+
+
 class JobFile(Strict):
     """A job as people write it; everything but the command has a default.
 
@@ -179,6 +190,7 @@ class JobFile(Strict):
     retries: Annotated[int, Field(ge=0, le=1000, strict=True)] = 3
     backoff_s: Annotated[float, Field(ge=0.0, le=3600.0, allow_inf_nan=False)] = 2.0
     hints: dict[Word, Number] = Field(default_factory=dict, max_length=64)
+    after: After = After()
 
     @model_validator(mode="after")
     def _whole(self) -> JobFile:

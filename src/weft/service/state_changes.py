@@ -70,8 +70,8 @@ def _states(event: Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C901 - o
             yield job_id, "pending" if retry else "failed", reason
         case StartFailed(job_id, _, reason):
             yield job_id, "pending", reason
-        case Cancelled(job_id):
-            yield job_id, "cancelled", ""
+        case Cancelled(job_id, reason):
+            yield job_id, "cancelled", reason
         case Decided():
             for job_id, to in event.changes.items():
                 state = "checkpointing" if to is None else "starting"

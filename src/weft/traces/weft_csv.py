@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from weft.core.model import BatchRange, Demand, Job, JobId, Tier
+from weft.core.model import AT_ONCE, After, BatchRange, Demand, Job, JobId, Tier
 from weft.core.trace import Detail, Truth
 from weft.traces.draft import Draft, Format, Pair, check_one_set, spread
 from weft.traces.options import Options
@@ -14,7 +14,7 @@ from weft.traces.table import Table
 
 PLAIN = ("id", "user", "tenant", "submit_s", "num_gpus", "gpu_type", "duration_s", "state")
 GANG = ("attempts", "cpus", "mem_gb", "num_instances", "extra")
-KNOWN = ("model", "priority", "tier", "deadline_s", "app")
+KNOWN = ("model", "priority", "tier", "deadline_s", "app", "after")
 ELASTIC = ("min_gpus", "max_gpus", "batch_init", "batch_max", "batch_per_gpu")
 COLUMNS = PLAIN + GANG + KNOWN + ELASTIC
 NEEDED = frozenset({"id", "submit_s", "num_gpus", "duration_s"})
@@ -60,6 +60,7 @@ class _Reader:
             self.rare.append(self.at["gpu_type"])
         self.set = table.maybe("set")
         self.sets: set[str] = set()
+        self.seen: set[JobId] = set()
         self.skipped = 0
         self.detail = Detail.NOTHING
 
@@ -90,8 +91,13 @@ class _Reader:
 
     def _id(self, row: list[str]) -> JobId:
         # Sets of one file may repeat ids.
-        prefix = f"{row[self.set]}/" if self.set >= 0 and not self.subset else ""
-        return JobId(prefix + row[self.id])
+        found = JobId(self._prefix(row) + row[self.id])
+        if self.at["after"] >= 0:
+            self.seen.add(found)
+        return found
+
+    def _prefix(self, row: list[str]) -> str:
+        return f"{row[self.set]}/" if self.set >= 0 and not self.subset else ""
 
     def _truth(self, row: list[str], extra: str) -> Truth:
         state = row[self.state].lower() if self.state >= 0 else ""
@@ -121,6 +127,7 @@ class _Reader:
             mem_gb=table.optional(row, at["mem_gb"]),
             hints=self._hints(row, extra) if extra else NO_HINTS,
             app=table.text(row, at["app"]),
+            after=self._after(row),
         )
 
     def _demand(self, row: list[str]) -> Demand:
@@ -135,6 +142,20 @@ class _Reader:
         if low is None and high is None:
             return base
         return replace(base, min=int(low or base.gpus), max=int(high or base.gpus))
+
+    def _after(self, row: list[str]) -> After:
+        """`ok:ID;any:ID;not_ok:ID`: jobs that came before and must have ended."""
+        found: dict[str, list[JobId]] = {"ok": [], "any": [], "not_ok": []}
+        for part in filter(None, self.table.text(row, self.at["after"]).split(";")):
+            how, colon, job = part.partition(":")
+            name = JobId(self._prefix(row) + job)
+            known = name in self.seen and job != row[self.id]
+            if how not in found or not colon or not known:
+                raise self.table.wrong(
+                    row, self.at["after"], "ok:ID, any:ID or not_ok:ID of jobs in lines before"
+                )
+            found[how].append(name)
+        return After(*map(tuple, found.values())) if any(found.values()) else AT_ONCE
 
     def _batch(self, row: list[str]) -> BatchRange | None:
         table, at = self.table, self.at

@@ -51,12 +51,18 @@ def _cells(pair: tuple[Job, Truth]) -> dict[str, object]:
         "tier": "opportunistic" if job.tier is Tier.OPPORTUNISTIC else "",
         "deadline_s": _text(job.deadline),
         "app": job.app,
+        "after": _after(job),
         "min_gpus": "" if ask.rigid else ask.min,
         "max_gpus": "" if ask.rigid else ask.max,
         "batch_init": batch.init if batch else "",
         "batch_max": batch.max if batch else "",
         "batch_per_gpu": batch.max_per_gpu if batch else "",
     }
+
+
+def _after(job: Job) -> str:
+    said = {"ok": job.after.ok, "any": job.after.any, "not_ok": job.after.not_ok}
+    return ";".join(f"{how}:{name}" for how, names in said.items() for name in names)
 
 
 def _extra(job: Job, truth: Truth) -> str:

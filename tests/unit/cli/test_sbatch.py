@@ -89,7 +89,9 @@ def test_gpus_are_counted_as_slurm_does(lines: str, gpus: int, tmp_path: Path) -
     ("text", "what"),
     [
         ("#!/bin/bash\n#SBATCH --gres=gpu:1 --array=1-9\n", "--array is not supported"),
-        ("#!/bin/bash\n#SBATCH --gres=gpu:1 -d afterok:1\n", "--dependency is not supported"),
+        ("#!/bin/bash\n#SBATCH --gres=gpu:1 -d singleton\n", "--dependency=singleton is not"),
+        ("#!/bin/bash\n#SBATCH --gres=gpu:1 -d afterok\n", "afterok:ID"),
+        ("#!/bin/bash\n#SBATCH --gres=gpu:1 -d afterok:1?afterok:2\n", "is not supported"),
         ("#!/bin/bash\n#SBATCH --time=1h --gres=gpu:1\n", "--time=1h is not a time"),
         ("#!/bin/bash\n#SBATCH --gres=mps:3\n", "how many GPUs"),
         ("#!/bin/bash\n#SBATCH -J x\ntrue\n", "asks for no GPU"),
@@ -124,3 +126,11 @@ def test_only_scripts_with_a_header_are_slurm_scripts(tmp_path: Path) -> None:
 )
 def test_times_are_slurms(text: str, seconds: float) -> None:
     assert read_slurm_time(text, Path("s")) == seconds
+
+
+def test_dependencies_are_those_of_a_job_file(tmp_path: Path) -> None:
+    line = "#SBATCH --gres=gpu:1 --dependency=afterok:a:b,afterany:c,afternotok:d"
+
+    body, _ = read(tmp_path, f"#!/bin/sh\n{line}\ntrue\n")
+
+    assert body["after"] == {"ok": ["a", "b"], "any": ["c"], "not_ok": ["d"]}

@@ -34,6 +34,7 @@ from weft.core.events import (
 )
 from weft.core.launch import Launch, Processes
 from weft.core.model import (
+    After,
     Allocation,
     Batch,
     BatchRange,
@@ -54,6 +55,7 @@ A = JobId("a")
 FULL_JOB = Job(
     A,
     app="search",
+    after=After((JobId("x"),), (JobId("y"),), (JobId("z"),)),
     submitted=3.5,
     demand=Demand(4, 2, 8, ("t4", "a100"), share=1.0),
     tenant="vision",
@@ -94,6 +96,7 @@ SAMPLES: tuple[Event, ...] = (
     Submitted(FULL_JOB),
     Submitted(Job(JobId("plain"))),
     Cancelled(A),
+    Cancelled(A, "it waits in vain"),
     Started(A, 2),
     StartFailed(A, 2, "no image"),
     Stopped(A, 2),

@@ -13,7 +13,7 @@ from weft.core.cluster import parse_cluster
 from weft.core.errors import PlanError
 from weft.core.events import Event, Failed, NodeDown, NodeUp, Started, Stopped
 from weft.core.knowledge import Knowledge
-from weft.core.model import Demand, Job, JobId
+from weft.core.model import After, Demand, Job, JobId
 from weft.core.plan import Plan
 from weft.core.policy import Policy
 from weft.core.scheduler import Scheduler
@@ -253,3 +253,16 @@ def test_progress_is_reported_up_to_the_end() -> None:
 
 def test_an_empty_trace_ends_at_once() -> None:
     assert Sim(Trace("none", ())).ends == []
+
+
+def test_a_job_starts_when_those_it_runs_after_have_ended() -> None:
+    first, other = Job(JobId("a"), 0.0), Job(JobId("b"), 0.0)
+    last = Job(JobId("c"), 0.0, after=After(ok=(first.id, other.id)))
+    never = Job(JobId("d"), 0.0, after=After(not_ok=(first.id,)))
+    lengths = [(first, 100.0), (other, 300.0), (last, 50.0), (never, 50.0)]
+    trace = Trace("hand", tuple((job, Truth(length)) for job, length in lengths))
+
+    sim = Sim(trace, cluster="1x4:v100")
+
+    assert sim.ends[:3] == [100.0, 300.0, 350.0]
+    assert sim.driver.counts.rejected == 1

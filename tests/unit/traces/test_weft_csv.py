@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from weft.core.errors import TraceError
-from weft.core.model import Demand
+from weft.core.model import After, Demand, JobId
 from weft.traces.options import Options
 from weft.traces.read import load
+from weft.traces.write import write
 
 HEADER = "id,user,tenant,submit_s,num_gpus,gpu_type,duration_s,state\n"
 
@@ -108,4 +109,24 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
     path = file(tmp_path, "id,submit_s,num_gpus\na,0,1\n")
 
     with pytest.raises(TraceError, match="a column named duration_s"):
+        load(path)
+
+
+def test_jobs_name_those_they_run_after(tmp_path: Path) -> None:
+    rows = "a,0,1,9,\nb,0,1,9,\nc,0,1,9,ok:a;any:b\n"
+    path = file(tmp_path, "id,submit_s,num_gpus,duration_s,after\n" + rows)
+
+    trace = load(path)
+    write(trace, tmp_path / "again.csv")
+
+    assert trace.jobs[2][0].after == After(ok=(JobId("a"),), any=(JobId("b"),))
+    assert load(tmp_path / "again.csv").jobs == trace.jobs
+
+
+@pytest.mark.parametrize("after", ["ok:b", "ok:a", "soon:x", "x"])
+def test_only_jobs_of_lines_before_can_be_waited_for(after: str, tmp_path: Path) -> None:
+    rows = f"a,0,1,9,{after}\nb,0,1,9,\n"
+    path = file(tmp_path, "id,submit_s,num_gpus,duration_s,after\n" + rows)
+
+    with pytest.raises(TraceError, match="of jobs in lines before"):
         load(path)

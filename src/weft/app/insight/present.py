@@ -16,6 +16,7 @@ from weft.core.model import Job, JobId
 from weft.core.plan import Plan
 from weft.core.policy import Policy
 from weft.core.scheduler import Scheduler
+from weft.core.startable import decide_startable
 from weft.core.table import Column, Floats, Table
 from weft.core.view import View
 from weft.perf.replay import Replay
@@ -118,7 +119,7 @@ class Present:
             self.memory,
             np.array(self.finished),
         )
-        return self.policy.decide(view)
+        return decide_startable(self.policy, view)
 
     def starts(self, job: Job) -> bool:
         """Whether the job, changed or new, would start at once and displace nobody firm."""

@@ -51,6 +51,7 @@ def job_details(job: JobAnswer, now: float) -> Table:
             ("state", words.state(job.state)),
             ("reason", job.reason),
             ("asks for", words.describe_demand(job)),
+            ("after", words.describe_after(job)),
             ("holds", words.gpus(job.allocation)),
             ("on", words.where(job.allocation)),
             ("progress", words.progress(job)),

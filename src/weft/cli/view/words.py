@@ -48,6 +48,12 @@ def reason(job: JobAnswer) -> str:
     return "" if said == job.state else said
 
 
+def describe_after(job: JobAnswer) -> str:
+    """The jobs that it is to run after."""
+    ways = {"ok": "succeeded", "any": "ended", "not_ok": "failed"}
+    return "; ".join(f"{', '.join(names)} {ways[how]}" for how, names in job.after.items())
+
+
 def describe_demand(job: JobAnswer) -> str:
     """`2 GPUs`, `1 to 4 GPUs`."""
     least, most = job.gpus.min, job.gpus.max

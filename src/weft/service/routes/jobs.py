@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -12,7 +12,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 
 from weft.app.serve.live import ALL, ENDED, Driver, JobStatus, active_words, status_of
-from weft.core.model import Job, JobId
+from weft.core.model import After, Job, JobId
 from weft.service.auth import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service, Writer, find_job
 from weft.service.describe import Describer
@@ -33,7 +33,7 @@ PART = 100  # of a page at a time: some 3 ms
 async def submit(body: JobFile, request: Request, service: Service, who: Writer) -> Json:
     """Hand in a job. It is on disk when this answers; with the same id and body once only."""
     check_user_known(service)
-    job = read_job(body, service.driver, who)
+    job = read_job(body, service, who)
     request.state.about = job.id  # for the audit log
     known = service.driver.ledger.jobs.get(job.id)
     if known is not None:
@@ -97,14 +97,30 @@ async def job_events(
     return Json(Events(events=[one for one in told if one is not None]))
 
 
-def read_job(body: JobFile, driver: Driver, who: Caller) -> Job:
+def read_job(body: JobFile, service: Context, who: Caller) -> Job:
     """The job that a body describes, as the caller may submit it."""
     tenant = body.tenant or (DEFAULT_TENANT if who.everywhere else who.tenant)
     if not who.admin and tenant != who.tenant:
         raise Refused(403, f"this token is not of tenant {tenant!r}", "leave it out", "tenant")
     body = body.model_copy(update={"id": own_id(body.id, tenant, who)})
     job = job_of(body, tenant=tenant, user=who.name, account=who.account)
-    return job if job.deadline is None else replace(job, deadline=driver.now + job.deadline)
+    job = replace(job, after=find_after(body, service, who))
+    now = service.driver.now
+    return job if job.deadline is None else replace(job, deadline=now + job.deadline)
+
+
+def find_after(body: JobFile, service: Context, who: Caller) -> After:
+    """The jobs that a job is to run after, by id; Refused for names that mean none or several."""
+
+    def find(field: str, names: Sequence[str]) -> tuple[JobId, ...]:
+        try:
+            found = [service.names.find(name, who) for name in names]
+        except Refused as error:
+            raise Refused(422, f"after.{field}: {error.what}", error.hint, "after") from error
+        return tuple(dict.fromkeys(found))
+
+    said = body.after
+    return After(find("ok", said.ok), find("any", said.any), find("not_ok", said.not_ok))
 
 
 def active_of(driver: Driver, tenant: str) -> int:

@@ -72,7 +72,7 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
 @router.post("/plan", response_model=Planned)
 async def plan_job(body: JobFile, service: Service, who: Writer) -> Json:
     """What would happen to this job now; nothing is queued."""
-    job = read_job(body, service.driver, who)
+    job = read_job(body, service, who)
     if job.id in service.driver.scheduler.state.table:
         raise Refused(409, f"there is a job {job.id!r} already", "leave the id out", "id")
     service.live.check(job)

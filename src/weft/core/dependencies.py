@@ -1,0 +1,52 @@
+"""Who waits for whom among active jobs, and whose wait is in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+
+from weft.core.model import Job, JobId
+
+
+class Dependencies:
+    """Jobs by those they wait for; a fold of who came and how who left had ended."""
+
+    __slots__ = ("_in_vain", "_waiting_for")
+
+    def __init__(self) -> None:
+        self._waiting_for: dict[JobId, list[Job]] = {}
+        self._in_vain: dict[JobId, str] = {}
+
+    def add(self, job: Job, active: Container[object], ended: Iterable[tuple[JobId, bool]]) -> None:
+        """A job came; `ended` are those that left, the last first, with whether they finished."""
+        outcomes: dict[JobId, bool] | None = None
+        for other in job.after.jobs:
+            if other in active:
+                self._waiting_for.setdefault(other, []).append(job)
+                continue
+            if outcomes is None:
+                outcomes = {}
+                for one, finished in ended:
+                    outcomes.setdefault(one, finished)
+            if other in outcomes:
+                self._judge(job, other, finished=outcomes[other])
+
+    def end(self, job: JobId, *, finished: bool) -> None:
+        """A job left: those that wait for it wait no more, or in vain."""
+        self._in_vain.pop(job, None)
+        for one in self._waiting_for.pop(job, ()):
+            self._judge(one, job, finished=finished)
+
+    def first_in_vain(self) -> tuple[JobId, str] | None:
+        """A job that waits for what can no longer be, and why; None where there is none."""
+        return next(iter(self._in_vain.items()), None)
+
+    def _judge(self, job: Job, other: JobId, *, finished: bool) -> None:
+        if job.after.is_in_vain(other, finished=finished):
+            self._in_vain[job.id] = explain_in_vain(other, finished=finished)
+
+
+def explain_in_vain(other: JobId, *, finished: bool) -> str:
+    """Why a job can never start that waits for `other`."""
+    if finished:
+        return f"it was to run if {other} did not succeed, and {other} succeeded"
+    return f"it was to run after {other} succeeded, and {other} did not"

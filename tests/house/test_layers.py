@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "train": {"wire", "perf"},
     "policy": {"core", "pieces"},
     "__main__": {"cli"},
-    "app": {"core", "policies", "engines", "runtime", *PARTS},
+    "app": {"core", "formulas", "policies", "engines", "runtime", *PARTS},
     "service": {"app", "core", "report"},
     "cli": {"app", "core", "report", "service"},
     "testing": {"app", "core", "report", "perf", "predict", "sim", "pieces"},

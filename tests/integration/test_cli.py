@@ -40,7 +40,7 @@ def test_json_has_every_field_of_the_contract() -> None:
         *("decisions", "decide_ms", "wall_s", "predictor", "per_job"),
     }
     assert set(out["policies"]["srtf"]["per_job"][0]) == {
-        *("id", "submit_s", "start_s", "end_s", "restarts", "gpu_s"),
+        *("id", "submit_s", "start_s", "end_s", "restarts", "gpu_s", "ftf", "static_ftf"),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -82,6 +82,16 @@ FreeMoves = Annotated[
         rich_help_panel=SIM,
     ),
 ]
+Weights = Annotated[
+    str,
+    typer.Option(
+        "--weights",
+        help="What users and tenants are entitled to against each other: vision=3/nlp=1. Who is "
+        "not named has 1.",
+        metavar="NAME=NUMBER/...",
+        rich_help_panel=SIM,
+    ),
+]
 CheckpointCost = Annotated[
     float,
     typer.Option(help="Seconds a job needs to leave its GPUs.", min=0.0, rich_help_panel=SIM),
@@ -148,6 +158,11 @@ Timing = Annotated[
 ReportTo = Annotated[
     Path | None, typer.Option("--report", help="Write an HTML report here.", rich_help_panel=OUT)
 ]
+Columns = Literal["main", "fairness"]
+ColumnsOption = Annotated[
+    Columns,
+    typer.Option("--columns", help="Which numbers the table has.", rich_help_panel=OUT),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.", rich_help_panel=OUT)]
 
 
@@ -171,6 +186,22 @@ def trace_options(
     if sample is not None:
         values["sample"] = sample
     return Options(**values)
+
+
+def read_weights(text: str) -> dict[str, float]:
+    """Weights by name, from what was typed."""
+    from weft.core.errors import InvalidConfig
+
+    found: dict[str, float] = {}
+    for pair in filter(None, text.split("/")):
+        name, equals, number = pair.rpartition("=")
+        try:
+            found[name] = float(number if equals and name else "no name")
+        except ValueError as error:
+            raise InvalidConfig(
+                f"--weights: {pair!r} is not NAME=NUMBER", hint="for example vision=3/nlp=1"
+            ) from error
+    return found
 
 
 def _window(text: str) -> tuple[float, float]:

@@ -55,7 +55,8 @@ class About:
     may wait for ever under this policy, or is empty where none may. `resume_s` is for policies
     that suspend jobs to host memory: what it costs to go on where a job ran last; None means
     that every stop is a checkpoint and every start after it a restart. `assumes` is for
-    simulations alone. A wrapper passes all of it on.
+    simulations alone. `weighs` says that it divides the cluster by the view's weights itself, so
+    that nobody else needs to. A wrapper passes all of it on.
     """
 
     name: str
@@ -66,3 +67,4 @@ class About:
     starves: str = ""
     resume_s: float | None = None
     assumes: Assumes = Assumes.NOTHING
+    weighs: bool = False

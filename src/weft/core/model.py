@@ -167,6 +167,11 @@ class Job:
         """Whether something else than devices may keep it from starting."""
         return self.after is not AT_ONCE and bool(self.after.jobs)
 
+    @property
+    def owner(self) -> str:
+        """Whose job it is: its user's, or its tenant's where no user is named."""
+        return self.user or self.tenant
+
 
 @dataclass(frozen=True, slots=True)
 class Slice:

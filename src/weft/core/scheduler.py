@@ -59,6 +59,7 @@ class Scheduler:
         knowledge: Knowledge | None = None,
         seed: int = 0,
         journal: Journal | None = None,
+        weights: Mapping[str, float] | None = None,
     ) -> None:
         self.policy = policy
         self.knowledge = knowledge or Knowledge()
@@ -67,6 +68,7 @@ class Scheduler:
         self.timed: Callable[[Callable[[View], Plan], View], Plan] | None = None
         self._about = policy.about
         self._seed = seed
+        self._weights = dict(weights or {})
         self._journal = journal
         self._history = _Growing()
         self._learned = 0
@@ -203,6 +205,7 @@ class Scheduler:
             self._history.values,
             self._seed,
             state.decisions,
+            self._weights,
         )
 
     def adopt(self, now: float, plan: Plan, by: PartSpec | None = None) -> list[Action]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Flag, auto
@@ -66,7 +66,8 @@ class LoadReport:
 class Trace:
     """A workload: `(job, truth)` pairs in order of submission.
 
-    `cluster` is a cluster string that suits the workload, used when the user names none.
+    `cluster` is a cluster string that suits the workload, used when the user names none;
+    `weights` likewise are what its users and tenants are entitled to against each other.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Trace:
     origin: datetime | None = None
     report: LoadReport = LoadReport()
     detail: Detail = Detail.NOTHING
+    weights: Mapping[str, float] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.jobs)

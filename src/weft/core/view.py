@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -22,7 +23,8 @@ class View:
 
     `free` may be used for trials: whatever a policy does to it is undone after the decision.
     `knowledge` is what is predicted and believed of jobs. `history` holds the GPU-seconds of
-    finished jobs, oldest first.
+    finished jobs, oldest first. `weights` are what users and tenants are entitled to against each
+    other; who is not named has 1.
     """
 
     now: float
@@ -34,6 +36,7 @@ class View:
     history: Floats = field(default_factory=lambda: np.zeros(0))
     seed: int = 0
     decision: int = 0
+    weights: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def rng(self) -> np.random.Generator:

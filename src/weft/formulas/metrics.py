@@ -6,93 +6,18 @@ how it follows from what happened to each job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
-from weft.core.table import Bools, Floats, Rows
-from weft.formulas.statistics import HOUR, contention, finish_time_fairness, mean, percentile
+from weft.formulas.long_term import LOSS as LOSS_BELOW
+from weft.formulas.run import Run
+from weft.formulas.shares import envy_of, jain_index, received_by_entitlement, shortfall
+from weft.formulas.statistics import HOUR, least, mean, percentile
 
 Unit = Literal["plain", "hours", "percent"]
 Better = Literal["less", "more"]
-
-
-@dataclass(frozen=True)
-class Run:
-    """What happened to each job of a run, in order of submission; NaN where it never did.
-
-    `utility` and `admitted` are there where jobs say what they are worth, `reached` where losses
-    are followed: seconds from submission to a part of all that the loss falls.
-    """
-
-    submitted: Floats
-    ended: Floats
-    ran_s: Floats
-    length: Floats
-    need: Floats
-    gpu_s: Floats
-    starts: Rows
-    gpus: int
-    preemptions: int = 0
-    decisions: int = 0
-    utility: float | None = None
-    admitted: float | None = None
-    reached: Mapping[float, Floats] = field(default_factory=dict)
-
-    @cached_property
-    def done(self) -> Bools:
-        """Jobs that ended."""
-        return ~np.isnan(self.ended)
-
-    @cached_property
-    def jct(self) -> Floats:
-        """Completion times of the finished."""
-        return self.ended[self.done] - self.submitted[self.done]
-
-    @cached_property
-    def waited(self) -> Floats:
-        """Seconds without devices of the finished."""
-        waited = self.jct - self.ran_s[self.done]
-        waited[np.abs(waited) < 1e-6] = 0.0  # differences of large times are not exact
-        return waited
-
-    @cached_property
-    def crowd(self) -> tuple[float, int]:
-        """Unfinished jobs: time average and maximum."""
-        return contention(self.submitted[self.done], self.ended[self.done])
-
-    @cached_property
-    def makespan(self) -> float:
-        """Seconds from the first submission to the last end."""
-        ended = self.ended[self.done]
-        return float(ended.max() - self.submitted.min()) if len(ended) else 0.0
-
-    @cached_property
-    def fairness(self) -> Floats:
-        """Finish-time fairness of the finished."""
-        at = self.done
-        return finish_time_fairness(
-            self.submitted[at], self.ended[at], self.length[at], self.need[at], self.gpus
-        )
-
-    @cached_property
-    def restarts(self) -> Floats:
-        """Starts of each job after its first."""
-        return np.maximum(self.starts - 1, 0).astype(float)
-
-    @property
-    def utilization(self) -> float:
-        """GPU time held, over all that there was."""
-        capacity = self.gpus * self.makespan
-        return float(self.gpu_s.sum()) / capacity if capacity else 0.0
-
-    def reached_h(self, part: float) -> float | None:
-        """Mean hours until a part of the fall of the loss; None where losses are not followed."""
-        times = self.reached.get(part)
-        return None if times is None else mean(times) / HOUR
+Columns = Literal["main", "fairness"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +25,8 @@ class Metric:
     """One number of a run, under the name it has in JSON and in Python.
 
     `of` makes it, None where the run has no such number. `help` defines it, `over` says of which
-    jobs. With a `heading` it has a column in reports, and if `brief` in terminal tables as well.
+    jobs. With a `heading` it has a column in reports, and if `brief` in terminal tables as well:
+    in those named by `tables`.
     """
 
     name: str
@@ -111,9 +37,13 @@ class Metric:
     better: Better = "less"
     heading: str = ""
     brief: bool = True
+    tables: tuple[Columns, ...] = ("main",)
 
 
 FINISHED, ALL = "finished", "all"
+UNFAIR = 1.05  # a job above it was treated unfairly, as Shockwave counts
+BOTH: tuple[Columns, ...] = ("main", "fairness")
+FAIRNESS: tuple[Columns, ...] = ("fairness",)
 WORTH = "; only where jobs say what they are worth"
 LOSS = "of all that the loss falls in the job; only where losses are followed"
 ELEMENT = "of the n sorted completion times, from 0"
@@ -134,6 +64,7 @@ METRICS: tuple[Metric, ...] = (
         FINISHED,
         "hours",
         heading="avg JCT",
+        tables=BOTH,
     ),
     Metric(
         "p50_jct_h",
@@ -216,6 +147,7 @@ METRICS: tuple[Metric, ...] = (
         "largest finish-time fairness of a job, see below",
         FINISHED,
         heading="worst FTF",
+        tables=BOTH,
     ),
     Metric(
         "unfair_fraction",
@@ -224,6 +156,88 @@ METRICS: tuple[Metric, ...] = (
         FINISHED,
         "percent",
         heading="unfair",
+        tables=BOTH,
+    ),
+    Metric(
+        "ftf_above_105",
+        lambda run: mean((run.fairness > UNFAIR).astype(float)),
+        "share of jobs with a finish-time fairness above 1.05",
+        FINISHED,
+        "percent",
+        heading="FTF > 1.05",
+        tables=FAIRNESS,
+    ),
+    Metric(
+        "worst_static_ftf",
+        lambda run: float(run.static_fairness.max(initial=0.0)),
+        "largest static finish-time fairness of a job, as Shockwave counts it, see below",
+        FINISHED,
+        heading="worst static FTF",
+        tables=FAIRNESS,
+    ),
+    Metric(
+        "static_ftf_above_105",
+        lambda run: mean((run.static_fairness > UNFAIR).astype(float)),
+        "share of jobs with a static finish-time fairness above 1.05",
+        FINISHED,
+        "percent",
+        heading="static > 1.05",
+        tables=FAIRNESS,
+    ),
+    Metric(
+        "jain_users",
+        lambda run: jain_index(received_by_entitlement(run.shares)),
+        "Jain's index over users of the GPU time received over the GPU time entitled to: 1 where "
+        "all are treated alike; more is better",
+        ALL,
+        better="more",
+        heading="Jain",
+        tables=FAIRNESS,
+    ),
+    Metric(
+        "share_shortfall",
+        lambda run: shortfall(run.shares),
+        "part of what users were entitled to in an hour that they did not receive in that hour",
+        ALL,
+        "percent",
+        heading="shortfall",
+        tables=FAIRNESS,
+    ),
+    Metric(
+        "worst_envy",
+        lambda run: float(envy_of(run.shares).max(initial=0.0)),
+        "how much less GPU time than in another user's place a user had, at most, see below",
+        ALL,
+        "percent",
+        heading="envy",
+        tables=FAIRNESS,
+    ),
+    Metric(
+        "least_job_ltgf",
+        lambda run: least(run.job_ltgf),
+        "least long-term GPU-time fairness of a job, see below; more is better",
+        FINISHED,
+        better="more",
+        heading="job LTGF",
+        tables=FAIRNESS,
+    ),
+    Metric(
+        "jobs_at_loss",
+        lambda run: mean((run.job_ltgf < LOSS_BELOW).astype(float)),
+        "share of jobs with a long-term GPU-time fairness below 0.95",
+        FINISHED,
+        "percent",
+        heading="at loss",
+        tables=FAIRNESS,
+    ),
+    Metric(
+        "least_tenant_ltgf",
+        lambda run: least(run.tenant_ltgf),
+        "least long-term GPU-time fairness of a tenant, see below; more is better",
+        FINISHED,
+        better="more",
+        heading="tenant LTGF",
+        tables=FAIRNESS,
     ),
     Metric("decisions", lambda run: run.decisions, "times the policy decided"),
     Metric(

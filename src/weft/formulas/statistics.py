@@ -21,6 +21,11 @@ def mean(values: Floats) -> float:
     return float(values.mean()) if len(values) else 0.0
 
 
+def least(values: Floats) -> float:
+    """The smallest, 0 of nothing."""
+    return float(values.min()) if len(values) else 0.0
+
+
 def contention(submit: Floats, end: Floats) -> tuple[float, int]:
     """Unfinished jobs over the whole run: time average and maximum."""
     if not len(submit):
@@ -52,6 +57,16 @@ def finish_time_fairness(
     part = gpus / contention_seen(submit, end)
     alone = np.maximum(length, 1e-9) * np.maximum(need / part, 1.0)
     rho: Floats = (end - submit) / alone
+    return rho
+
+
+def static_finish_time_fairness(jct: Floats, length: Floats, jobs_per_gpu: float) -> Floats:
+    """Completion time over the time alone, stretched by the jobs of the whole trace to a GPU.
+
+    As Shockwave (Zheng et al., NSDI 2023) reports it: the size of a gang plays no part, and
+    neither does who was there at the same time.
+    """
+    rho: Floats = jct / (np.maximum(length, 1e-9) * max(jobs_per_gpu, 1.0))
     return rho
 
 

@@ -6,24 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from weft.core.errors import InvalidConfig
 from weft.core.model import Job
 from weft.core.table import Floats
-
-
-def owner_of(job: Job) -> str:
-    """Whose job it is: its user's, or its tenant's where no user is named."""
-    return job.user or job.tenant
-
-
-def check_weights(policy: str, weights: Mapping[str, float]) -> None:
-    """Raise InvalidConfig unless every weight is above 0."""
-    for name, weight in weights.items():
-        if not 0.0 < weight < np.inf:
-            raise InvalidConfig(
-                f"{policy}: weights gives {name!r} a weight of {weight:g}",
-                hint="a weight is above 0; users that are not named have 1",
-            )
+from weft.core.view import View
+from weft.formulas.weights import weigh_owners
 
 
 def share_fairly(room: float, weights: Floats, demands: Floats) -> Floats:
@@ -46,7 +32,7 @@ def demands_of(jobs: Sequence[Job]) -> dict[str, float]:
     """GPUs that each user's jobs ask for together, users in order of their first job."""
     wanted: dict[str, float] = {}
     for job in jobs:
-        user = owner_of(job)
+        user = job.owner
         wanted[user] = wanted.get(user, 0.0) + job.demand.gpus
     return wanted
 
@@ -59,3 +45,9 @@ def entitle(
     weight = np.array([weights.get(user, 1.0) for user in users])
     given = share_fairly(room, weight, np.array([wanted[user] for user in users]))
     return dict(zip(users, given.tolist(), strict=True))
+
+
+def weights_in(view: View, own: Mapping[str, float]) -> dict[str, float]:
+    """What the owners of jobs weigh: by a policy's own weights, else by those of the view."""
+    pairs = ((job.owner, job.tenant) for job in view.table.jobs)
+    return weigh_owners(pairs, {**view.weights, **own})

@@ -33,7 +33,6 @@ from weft.core.plan import Plan
 from weft.core.table import Bools, Floats, Rows
 from weft.core.view import View
 from weft.pieces.place.gangs import fewest_nodes
-from weft.pieces.users import owner_of
 from weft.solve.assignment import line_up
 
 UNKNOWN_S = 3600.0  # length of a job that nothing is known of
@@ -88,7 +87,7 @@ class Allox:
         rows = np.flatnonzero(eligible)
         rows = rows[np.isfinite(lengths[rows]).any(axis=1)]
         if alpha < 1.0:
-            users = [owner_of(jobs[row]) for row in rows.tolist()]
+            users = [jobs[row].owner for row in rows.tolist()]
             admitted = worst_off(shares(view, lengths), users, alpha)
             rows = rows[[user in admitted for user in users]]
         cap = max(self.cap, 2 * view.free.idle())
@@ -152,7 +151,7 @@ def shares(view: View, lengths: Floats) -> dict[str, float]:
         here = lengths[row, kinds.index(view.cluster.kind_of(on))]
         part = view.table.need[row] / view.cluster.gpus_by_kind[kinds[best]]
         slower = lengths[row, best] / here if np.isfinite(here) else 1.0
-        user = owner_of(view.job(row))
+        user = view.job(row).owner
         held[user] = held.get(user, 0.0) + float(part * slower)
     return held
 

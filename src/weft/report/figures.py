@@ -44,14 +44,14 @@ def jct_cdf(outcomes: Outcomes) -> Figure | None:
     low, high = min(j[0] for j in done), max(j[-1] for j in done)
     traces: list[Figure] = []
     for i, (policy, (jct, jobs)) in enumerate(pooled.items()):
-        rows = _choose_telling(len(jct))
+        rows = choose_telling(len(jct))
         traces.append(
             {
                 "type": "scatter",
                 "mode": "lines",
                 "name": escape(policy),
-                "x": _plain(jct[rows]),
-                "y": _plain(100 * (rows + 1) / jobs, 4),
+                "x": plain(jct[rows]),
+                "y": plain(100 * (rows + 1) / jobs, 4),
                 "line": {**line_of(i), "shape": "hv", "width": _width(i, len(pooled))},
                 "customdata": [human(t) for t in jct[rows].tolist()],
                 "hovertemplate": "%{customdata}",
@@ -76,7 +76,7 @@ def over_time(outcomes: Outcomes, gpus: float | None) -> Figure | None:
     traces: list[Figure] = []
     for i, policy, outcome in firsts:
         series = outcome.series
-        time = _plain((series.time_s - series.time_s[0]) / unit.seconds, 4)
+        time = plain((series.time_s - series.time_s[0]) / unit.seconds, 4)
         for values, axis, what in (
             (series.waiting, "y", "waiting"),
             (series.used, "y2", "GPUs"),
@@ -89,7 +89,7 @@ def over_time(outcomes: Outcomes, gpus: float | None) -> Figure | None:
                     "legendgroup": str(i),
                     "showlegend": axis == "y",
                     "x": time,
-                    "y": _plain(values, 2),
+                    "y": plain(values, 2),
                     "yaxis": axis,
                     "line": {**line_of(i), "shape": "hv", "width": 1.5},
                     "hovertemplate": "%{y:,.4~g} " + what,
@@ -170,7 +170,7 @@ def _width(index: int, count: int) -> float:
     return round(1.5 + 1.8 * (1 - (index + 1) / count), 2)
 
 
-def _choose_telling(count: int) -> Rows:
+def choose_telling(count: int) -> Rows:
     """Rows that draw a sorted curve well: spread evenly, and more of them in the last 2 %."""
     even = np.linspace(0, count - 1, min(count, CURVE_POINTS))
     tail = np.linspace(0.98 * count, count - 1, min(count, TAIL_POINTS))
@@ -206,7 +206,7 @@ def _log_axis(low_s: float, high_s: float) -> dict[str, Any]:
     return {"type": "log", "range": ends, "tickvals": ticks, "ticktext": names}
 
 
-def _plain(values: Floats, digits: int = 3) -> list[float]:
+def plain(values: Floats, digits: int = 3) -> list[float]:
     """For JSON: numbers no longer than a screen can show."""
     rounded: list[float] = np.round(np.asarray(values, dtype=float), digits).tolist()
     return rounded

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from weft.core.errors import InvalidConfig
 from weft.report.durations import fix_digits
+from weft.report.fairness import MOST_USERS, rho_cdf, share_rows, user_shares
 from weft.report.figures import Figure, jct_by_size, jct_cdf, over_time
 from weft.report.scores import table
 from weft.report.shapes import Outcomes, ResultLike
@@ -32,7 +33,13 @@ jobs that finished; the curve is over all jobs.</dd>
 <dt>wait</dt><dd>the part of JCT in which the job was not running, preempted time included.</dd>
 <dt>FTF</dt><dd>finish-time fairness: completion time over what the job would take alone on an equal
 part of the cluster. Above 1, the job did worse than under equal division; <em>unfair</em> is the
-share of such jobs.</dd>
+share of such jobs. <em>Static</em> FTF, as Shockwave counts it, stretches the time alone by all
+jobs of the workload to a GPU instead.</dd>
+<dt>Jain</dt><dd>Jain's index over users of GPU time received over entitlement; 1 is equal
+treatment. <em>Shortfall</em> is the part of entitlements not received within the hour;
+<em>envy</em> how much less than in another user's place a user had, at most.</dd>
+<dt>LTGF</dt><dd>long-term GPU-time fairness: GPU time used over GPU time deserved, the least of a
+job and of a tenant. <em>At loss</em> is the share of jobs below 0.95.</dd>
 <dt>utilisation</dt><dd>GPU time held by jobs over all GPU time from the first submission to the
 last end. It falls when a few long jobs run on alone at the end.</dd>
 </dl>
@@ -58,6 +65,8 @@ def render(result: ResultLike, library: str, *, title: str | None = None) -> str
             f"<header><h1>{name}</h1>{_header(result)}</header>",
             _section("Policies", table(outcomes), _table_note(result)),
             *_charts(result, drawn),
+            _section("Fairness", table(outcomes, "fairness"), _table_note(result)),
+            *_fairness_charts(result, drawn),
             _timeline_section(result, drawn),
             f"<footer><h2>How to read this</h2>{FOOTNOTE}</footer>",
         )
@@ -150,6 +159,28 @@ def _charts(result: ResultLike, drawn: Figures) -> Iterable[str]:
         jct_by_size(outcomes),
         "Mean over the jobs that finished, on a logarithmic scale." + " All seeds." * several,
         none,
+        drawn,
+    )
+
+
+def _fairness_charts(result: ResultLike, drawn: Figures) -> Iterable[str]:
+    outcomes = result.outcomes
+    legend = LEGEND_PX * max(len(outcomes) - 4, 0)
+    yield _chart(
+        ("rho-cdf", "Finish-time fairness of jobs", 380 + legend),
+        rho_cdf(outcomes),
+        "Share of finished jobs with a finish-time fairness up to a value; left of the dotted line "
+        "a job did no worse than under equal division." + " All seeds." * (len(result.seeds) > 1),
+        "No job finished, so there is no fairness to show.",
+        drawn,
+    )
+    yield _chart(
+        ("user-shares", "Share received against entitlement", 90 + 150 * share_rows(outcomes)),
+        user_shares(outcomes),
+        f"GPUs of the {MOST_USERS} users whose jobs asked for most. Lines: what they held under "
+        "each policy. Shaded: what they were entitled to under the first policy, a weighted equal "
+        "part or what their jobs could use." + _first_seed(result),
+        "No job ran, so nobody has a share to show.",
         drawn,
     )
 

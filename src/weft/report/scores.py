@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from html import escape
 from statistics import fmean, median, stdev
 
-from weft.formulas.metrics import METRICS, Better, Metric, Unit
+from weft.formulas.metrics import METRICS, Better, Columns, Metric, Unit
 from weft.report.durations import HOUR, fix_digits, unit_for
 from weft.report.figures import line_of
 from weft.report.shapes import OutcomeLike, Outcomes
@@ -16,11 +16,13 @@ from weft.report.shapes import OutcomeLike, Outcomes
 DECIDE = "p50"  # of `Outcome.decide_ms`
 
 
-def table(outcomes: Outcomes) -> str:
+def table(outcomes: Outcomes, which: Columns = "main") -> str:
     """The whole table as HTML; the caller explains the star."""
-    columns = [_column(metric, outcomes) for metric in METRICS if metric.heading]
+    shown = [metric for metric in METRICS if metric.heading and which in metric.tables]
+    columns = [_column(metric, outcomes) for metric in shown]
     columns.insert(1, _against_first(outcomes))
-    columns.append(_decisions(outcomes))
+    if which == "main":
+        columns.append(_decisions(outcomes))
     heads = "".join(f'<th scope="col" title="{escape(m)}">{h}</th>' for h, m, _ in columns)
     rows = "".join(
         f"<tr>{_policy(i, policy, each)}{''.join(cells[i] for _, _, cells in columns)}</tr>\n"

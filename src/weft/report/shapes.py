@@ -31,6 +31,11 @@ class PerJobLike(Protocol):
         """GPUs each job asked for."""
         ...
 
+    @property
+    def ftf(self) -> Floats:
+        """Finish-time fairness of each job."""
+        ...
+
 
 class SeriesLike(Protocol):
     """The cluster over time."""
@@ -48,6 +53,35 @@ class SeriesLike(Protocol):
     @property
     def used(self) -> Floats:
         """GPUs in use."""
+        ...
+
+
+class UserShareLike(Protocol):
+    """GPUs of one user over time."""
+
+    @property
+    def user(self) -> str:
+        """Whose jobs they were; empty where nobody was named."""
+        ...
+
+    @property
+    def weight(self) -> float:
+        """What its entitlement is in proportion to."""
+        ...
+
+    @property
+    def time_s(self) -> Floats:
+        """Evenly spaced instants."""
+        ...
+
+    @property
+    def entitled(self) -> Floats:
+        """GPUs it was entitled to, given what its jobs could use."""
+        ...
+
+    @property
+    def received(self) -> Floats:
+        """GPUs its jobs held."""
         ...
 
 
@@ -111,6 +145,11 @@ class OutcomeLike(Protocol):
     @property
     def timeline(self) -> Sequence[BarLike]:
         """Who held which GPU when; empty for runs too large to look at."""
+        ...
+
+    @property
+    def shares(self) -> Sequence[UserShareLike]:
+        """The users that wanted most, the largest first."""
         ...
 
 

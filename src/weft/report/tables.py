@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from weft.formulas.metrics import METRICS, Metric, Unit
+from weft.formulas.metrics import METRICS, Columns, Metric, Unit
 from weft.report.units import duration, number, percent
 
 
@@ -24,7 +24,12 @@ class Scored(Protocol):
     def decide_ms(self) -> Mapping[str, float | None]: ...  # noqa: D102
 
 
-COLUMNS = tuple(metric for metric in METRICS if metric.heading and metric.brief)
+def choose_columns(which: Columns) -> tuple[Metric, ...]:
+    """The metrics that a table in the terminal shows."""
+    return tuple(m for m in METRICS if m.heading and m.brief and which in m.tables)
+
+
+COLUMNS = choose_columns("main")
 _WRITE: Mapping[Unit, Callable[[float], str]] = {
     "hours": duration,
     "percent": percent,
@@ -37,20 +42,23 @@ def write_metric(metric: Metric, value: float) -> str:
     return _WRITE[metric.unit](value)
 
 
-def results_table(outcomes: Mapping[str, Sequence[Scored]], width: int) -> Table:
+def results_table(
+    outcomes: Mapping[str, Sequence[Scored]], width: int, which: Columns = "main"
+) -> Table:
     """One row a policy, or one column a policy where `width` is too small for that.
 
     The best of each metric is in bold green with a star.
     """
+    columns = choose_columns(which)
     means = {
-        policy: {c.name: _mean([o.metrics[c.name] for o in done]) for c in COLUMNS}
+        policy: {c.name: _mean([o.metrics[c.name] for o in done]) for c in columns}
         for policy, done in outcomes.items()
     }
-    headings = [*(column.heading for column in COLUMNS), "decision", "predictor"]
+    headings = [*(column.heading for column in columns), "decision", "predictor"]
     rows = {}
     for policy, done in outcomes.items():
         took = _mean([o.decide_ms["p50"] or 0.0 for o in done])
-        cells = [_cell(column, means, policy) for column in COLUMNS]
+        cells = [_cell(column, means, policy) for column in columns]
         rows[policy] = [*cells, Text(f"{took:.2f} ms  "), Text(done[0].predictor)]
     wide = _table("policy", headings, rows)
     if Console(width=1000).measure(wide).maximum <= width:

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from weft.core.cluster import Cluster
-from weft.core.table import Floats
-from weft.formulas.metrics import Run, measure
+from weft.core.table import Bools, Floats
+from weft.formulas.metrics import measure
+from weft.formulas.run import Run
+from weft.formulas.shares import Stretches, window_edges
 from weft.formulas.statistics import level, percentile
 from weft.sim.driver import Counts
 from weft.sim.milestones import worth
 from weft.sim.physics import Physics
-from weft.sim.result import Bar, Outcome, PerJob, Series
+from weft.sim.result import Bar, Outcome, PerJob, Series, UserShare
 
 SERIES_POINTS = 600
+SHARE_POINTS = 120  # fewer: each stands for the mean of a while
+SHARE_USERS = 12
 TIMELINE_BARS = 4000
 TIMELINE_GPUS = 128
 
 
 def collect(
-    policy: str, predictor: str, physics: Physics, counts: Counts, cluster: Cluster, wall_s: float
+    policy: str,
+    predictor: str,
+    physics: Physics,
+    counts: Counts,
+    cluster: Cluster,
+    wall_s: float,
+    weights: Mapping[str, float] | None = None,
 ) -> Outcome:
-    """Everything people ask of a finished simulation."""
+    """Everything people ask of a finished simulation; `weights` are those of users and tenants."""
     jobs = [job for job, _ in physics.trace]
     submit = np.array([job.submitted for job in jobs])
     need = np.array([job.demand.gpus * job.demand.share for job in jobs])
+    run = _run(physics, counts, cluster, submit, need, weights or {})
     per_job = PerJob(
         tuple(str(job.id) for job in jobs),
         submit,
@@ -33,12 +46,14 @@ def collect(
         np.maximum(physics.starts - 1, 0).astype(float),
         physics.gpu_s,
         need,
+        _with_gaps(run.fairness, run.done),
+        _with_gaps(run.static_fairness, run.done),
     )
     milliseconds = 1e3 * np.array(counts.decide_s)
     return Outcome(
         policy,
         predictor,
-        measure(_run(physics, counts, cluster, submit, need)),
+        measure(run),
         {
             "p50": round(percentile(milliseconds, 0.50), 4),
             "p95": round(percentile(milliseconds, 0.95), 4),
@@ -48,10 +63,25 @@ def collect(
         per_job,
         _series(physics, submit),
         _timeline(physics, cluster),
+        _user_shares(run),
     )
 
 
-def _run(physics: Physics, counts: Counts, cluster: Cluster, submit: Floats, need: Floats) -> Run:
+def _run(
+    physics: Physics,
+    counts: Counts,
+    cluster: Cluster,
+    submit: Floats,
+    need: Floats,
+    weights: Mapping[str, float],
+) -> Run:
+    runs = physics.runs
+    held = Stretches(
+        np.array([one.seq for one in runs], dtype=np.intp),
+        np.array([one.start for one in runs]),
+        np.array([one.end for one in runs]),
+        np.array([one.on.gpus * one.on.sharing.share for one in runs]),
+    )
     utility, admitted = worth(physics.trace, physics.first_start, physics.ended_at)
     return Run(
         submit,
@@ -62,11 +92,44 @@ def _run(physics: Physics, counts: Counts, cluster: Cluster, submit: Floats, nee
         physics.gpu_s,
         physics.starts,
         cluster.gpus,
+        [job.owner for job, _ in physics.trace],
+        [job.tenant for job, _ in physics.trace],
+        held,
+        weights,
         counts.preemptions,
         counts.decisions,
         utility,
         admitted,
         physics.marks.reached(),
+    )
+
+
+def _with_gaps(values: Floats, done: Bools) -> Floats:
+    """Values of the finished in the rows of all jobs, NaN for the others."""
+    whole = np.full(len(done), np.nan)
+    whole[done] = values
+    return whole
+
+
+def _user_shares(run: Run) -> tuple[UserShare, ...]:
+    """The users that wanted most, with their shares over time; the largest first."""
+    begin, end = run.span
+    if end <= begin:
+        return ()
+    length = (end - begin) / SHARE_POINTS
+    shares = run.shares_at(window_edges(begin, end, length, SHARE_POINTS))
+    middle = (shares.edges[1:] + shares.edges[:-1]) / 2.0
+    width = np.diff(shares.edges)
+    largest = np.argsort(-shares.wanted.sum(axis=1), kind="stable")[:SHARE_USERS]
+    return tuple(
+        UserShare(
+            shares.users[i],
+            float(shares.weights[i]),
+            middle,
+            shares.entitled[i] / width,
+            shares.received[i] / width,
+        )
+        for i in largest.tolist()
     )
 
 

@@ -15,12 +15,15 @@ from weft.formulas.metrics import METRICS
 
 Timing = dict[str, float | None]
 TIMINGS = ("p50", "p95", "max")
-NOTEBOOK = tuple(metric.name for metric in METRICS if metric.heading and metric.brief)
+NOTEBOOK = tuple(m.name for m in METRICS if m.heading and m.brief and "main" in m.tables)
 
 
 @dataclass(frozen=True, slots=True)
 class PerJob:
-    """One row a job, in order of submission; times in seconds, NaN where it never happened."""
+    """One row a job, in order of submission; times in seconds, NaN where it never happened.
+
+    `ftf` and `static_ftf` are its finish-time fairness in two definitions.
+    """
 
     id: tuple[str, ...]
     submit_s: Floats
@@ -29,6 +32,8 @@ class PerJob:
     restarts: Floats
     gpu_s: Floats
     gpus: Floats
+    ftf: Floats
+    static_ftf: Floats
 
     @property
     def jct_s(self) -> Floats:
@@ -44,6 +49,17 @@ class Series:
     time_s: Floats
     waiting: Floats
     used: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class UserShare:
+    """GPUs of one user over time, entitled to and received: means around each instant."""
+
+    user: str
+    weight: float
+    time_s: Floats
+    entitled: Floats
+    received: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +85,7 @@ class Outcome:
     per_job: PerJob
     series: Series
     timeline: tuple[Bar, ...] = ()
+    shares: tuple[UserShare, ...] = ()
 
     def __getattr__(self, name: str) -> float:
         try:
@@ -89,9 +106,9 @@ class Outcome:
     def job_rows(self) -> Iterator[dict[str, Any]]:
         """One row per job, in order of submission."""
         p = self.per_job
-        columns = (p.submit_s, p.start_s, p.end_s, p.restarts, p.gpu_s)
+        columns = (p.submit_s, p.start_s, p.end_s, p.restarts, p.gpu_s, p.ftf, p.static_ftf)
         for name, *values in zip(p.id, *(c.tolist() for c in columns), strict=True):
-            submit, start, end, restarts, gpu_s = values
+            submit, start, end, restarts, gpu_s, ftf, static_ftf = values
             yield {
                 "id": name,
                 "submit_s": _tidy(submit),
@@ -99,6 +116,8 @@ class Outcome:
                 "end_s": _tidy(end),
                 "restarts": int(restarts),
                 "gpu_s": _tidy(gpu_s),
+                "ftf": _tidy(ftf),
+                "static_ftf": _tidy(static_ftf),
             }
 
 

@@ -207,3 +207,28 @@ def test_policies_are_listed_with_their_parameters_as_one_types_them() -> None:
     assert shown["fifo"] == "backfill=false"
     assert "thresholds=3250" in shown["tiresias"]
     assert "knob=none" in shown["tiresias"]
+
+
+def test_weights_reach_the_policy_and_the_numbers() -> None:
+    jobs = tuple(
+        (Job(JobId(f"{user}-{i}"), 0.0, Demand(1), user=user), Truth(7200.0))
+        for user in ("ada", "bob")
+        for i in range(8)
+    )
+    trace = Trace("two users", jobs)
+    window = slice(0, 30)  # while both have enough jobs to use their share
+
+    outcome = weft.simulate(
+        trace, "gandiva_fair:hand_over=0", "1x4:v100", weights={"ada": 3.0}
+    ).outcomes["gandiva_fair:hand_over=0"][0]
+
+    ada, bob = sorted(outcome.shares, key=lambda share: share.user)
+    assert (ada.weight, bob.weight) == (3.0, 1.0)
+    assert ada.entitled[window].mean() == pytest.approx(3.0)
+    assert ada.received[window].mean() == pytest.approx(3.0, rel=0.02)
+    assert bob.received[window].mean() == pytest.approx(1.0, rel=0.02)
+
+
+def test_a_weight_of_nothing_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="'ada' a weight of 0"):
+        weft.simulate("tiny-20", "fifo", weights={"ada": 0.0})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
 
 import weft
@@ -20,10 +21,12 @@ def test_a_result_has_the_metrics_of_the_table_in_its_order() -> None:
 
 
 def test_a_report_has_a_column_for_every_heading_with_its_meaning() -> None:
-    page = table(weft.simulate("tiny-20", "fifo").outcomes)
+    outcomes = weft.simulate("tiny-20", "fifo").outcomes
+
+    page = table(outcomes) + table(outcomes, "fairness")
 
     shown = [metric for metric in METRICS if metric.heading]
-    assert all(f">{metric.heading}" in page and metric.help in page for metric in shown)
+    assert all(f">{escape(m.heading)}" in page and escape(m.help) in page for m in shown)
 
 
 def test_the_terminal_has_the_brief_ones() -> None:
@@ -33,6 +36,14 @@ def test_the_terminal_has_the_brief_ones() -> None:
     assert headings[1 : 1 + len(COLUMNS)] == [metric.heading for metric in COLUMNS]
     assert {"avg JCT", "GPUs used"} <= set(headings)
     assert "max JCT" not in headings
+
+
+def test_the_terminal_has_a_table_of_fairness() -> None:
+    wide = results_table(weft.simulate("tiny-20", "fifo").outcomes, 500, "fairness")
+
+    headings = [str(column.header) for column in wide.columns]
+    assert {"avg JCT", "worst FTF", "FTF > 1.05", "Jain", "envy", "tenant LTGF"} <= set(headings)
+    assert "makespan" not in headings
 
 
 def test_the_document_defines_every_metric() -> None:

@@ -12,6 +12,7 @@ from weft.formulas.statistics import (
     level,
     mean,
     percentile,
+    static_finish_time_fairness,
 )
 
 EMPTY = np.zeros(0)
@@ -87,3 +88,10 @@ def test_a_level_jumps_at_its_times_and_includes_the_instant() -> None:
     values = level(times, change, np.array([-1.0, 0.0, 9.9, 10.0, 29.0, 30.0]))
 
     assert values.tolist() == [0.0, 1.0, 1.0, 2.0, 2.0, 0.0]
+
+
+def test_static_fairness_counts_all_jobs_of_the_trace_to_a_gpu() -> None:
+    jct, length = np.array([300.0, 300.0]), np.array([100.0, 200.0])
+
+    assert static_finish_time_fairness(jct, length, 1.5).tolist() == [2.0, 1.0]
+    assert static_finish_time_fairness(jct, length, 0.5).tolist() == [3.0, 1.5]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from weft.core.about import About
 from weft.core.errors import InvalidConfig
 from weft.core.events import Decided, Failed, Finished, Started, Stopped
 from weft.core.knowledge import Knowledge
@@ -16,7 +17,9 @@ from weft.core.trace import Trace, Truth
 from weft.core.view import View
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
+from weft.pieces.wrap.quota import Quota
 from weft.pieces.wrap.rules import fill
+from weft.policies.fifo import Fifo
 from weft.predict.oracle import Oracle
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics
@@ -206,3 +209,21 @@ def test_a_firm_job_is_not_stopped_by_a_preemptive_policy() -> None:
     assert policy("srtf").decide(view).changes[long.id] is None
     view.free.rollback(mark)
     assert not policy("firm|srtf").decide(view).changes
+
+
+def test_a_policy_that_weighs_tenants_itself_is_shown_the_weights_and_left_alone() -> None:
+    seen: list[View] = []
+
+    class Weighing:
+        about = About("weighing", "none", weighs=True)
+
+        def decide(self, view: View) -> Plan:
+            seen.append(view)
+            return Fifo().decide(view)
+
+    view = view_of(4, *(job(f"a{i}", "a") for i in range(4)), job("b", "b"))
+
+    plan = Quota(Weighing(), weights={"b": 3.0}).decide(view)
+
+    assert [one.weights for one in seen] == [{"b": 3.0}]
+    assert started(plan) == ["a0", "a1", "a2", "a3"]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from weft.report.html import render, write_report
 from weft.report.scores import table
 from weft.report.timeline import MOST_BARS, MOST_GPUS, timelines
 from weft.sim.collect import TIMELINE_BARS, TIMELINE_GPUS
-from weft.sim.result import Bar, Outcome, PerJob, Result, Series
+from weft.sim.result import Bar, Outcome, PerJob, Result, Series, UserShare
 
 HOUR = 3600.0
 NEVER = float("nan")
@@ -36,7 +37,8 @@ def outcome(
     known["failed"] = len(end) - len(done)
     known.setdefault("avg_jct_h", float(done.mean()) / HOUR if len(done) else 0.0)
     names = tuple(f"job-{i}" for i in range(len(end)))
-    rows = PerJob(names, zero, zero, end, zero, zero, np.arange(1.0, len(end) + 1))
+    gpus = np.arange(1.0, len(end) + 1)
+    rows = PerJob(names, zero, zero, end, zero, zero, gpus, end / HOUR, end / HOUR)
     at = np.linspace(0.0, 9 * HOUR, 3 if len(done) else 0)
     return Outcome(policy, predictor, known, {"p50": 0.5}, 1.0, rows, Series(at, at, at), bars)
 
@@ -69,10 +71,19 @@ def test_every_section_is_there_in_order() -> None:
         "Completion times",
         "Queue and GPUs over time",
         "Completion time by job size",
+        "Fairness",
+        "Finish-time fairness of jobs",
+        "Share received against entitlement",
         "GPU timeline",
         "How to read this",
     ]
-    assert list(figures_in(text)) == ["jct-cdf", "over-time", "jct-by-size", "timeline-0"]
+    assert list(figures_in(text)) == [
+        "jct-cdf",
+        "over-time",
+        "jct-by-size",
+        "rho-cdf",
+        "timeline-0",
+    ]
 
 
 def test_the_header_tells_what_ran() -> None:
@@ -247,3 +258,19 @@ def test_the_reader_chooses_between_timelines() -> None:
     buttons = re.findall(r'data-plot="(.*?)" aria-pressed="(.*?)">(.*?)<', text)
     assert buttons == [("timeline-0", "true", "a"), ("timeline-1", "false", "b")]
     assert "Too large to draw: c." in text
+
+
+def test_the_charts_of_fairness_show_every_user_and_policy() -> None:
+    at = np.linspace(0.0, HOUR, 4)
+    shares = tuple(UserShare(f"user-{i}", 1.0 + i, at, at, at) for i in range(3))
+    fifo, srtf = (replace(outcome(name), shares=shares) for name in ("fifo", "srtf"))
+
+    drawn = figures_in(page(result(fifo, srtf)))
+
+    assert [trace["name"] for trace in drawn["rho-cdf"]["data"]] == ["fifo", "srtf"]
+    assert drawn["rho-cdf"]["data"][0]["x"] == [1.0, 2.0, 9.0]
+    lines = drawn["user-shares"]["data"]
+    assert [trace["name"] for trace in lines] == ["entitled", "fifo", "srtf"] * 3
+    assert len({trace["yaxis"] for trace in lines}) == 3
+    titles = [note["text"] for note in drawn["user-shares"]["layout"]["annotations"]]
+    assert titles == ["user-0", "user-1, weight 2", "user-2, weight 3"]

@@ -92,6 +92,8 @@ def test_an_outcome_reads_like_the_contract() -> None:
         "end_s": 150,
         "restarts": 0,
         "gpu_s": 50,
+        "ftf": 1.70434783,
+        "static_ftf": 1.4,
     }
     json.dumps(shown, allow_nan=False)
     with pytest.raises(AttributeError):

@@ -84,6 +84,7 @@ def run_one(setup: Setup, report: Report | None = None) -> Outcome:
             free_moves=setup.free_moves,
             journal=journal,
             progress=None if report is None else lambda done, of: report(done / of),
+            weights=setup.weights,
         )
         return run.outcome(setup.policy_name)
 

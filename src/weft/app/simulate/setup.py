@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from weft.core.policy import Policy
 from weft.core.registry import Described, read_spec
 from weft.core.spec import PartSpec
 from weft.core.trace import Trace
+from weft.formulas.weights import check_weights
 from weft.sim.faults import Faults
 from weft.traces.options import Options
 
@@ -29,7 +30,8 @@ class Setup:
     of measured tables; `free_moves` lets a job change nodes without a restart if it keeps its
     shape, as the Sia simulator does. `perf` names another truth about speeds;
     `sharing` is how a device serves several jobs at once: timeslicing or mps; `pairs` a file
-    of speeds of jobs beside each other, as `weft profile` writes it.
+    of speeds of jobs beside each other, as `weft profile` writes it. `weights` are what users and
+    tenants are entitled to against each other; without any they are the workload's own.
     """
 
     workload: str | Trace
@@ -49,6 +51,10 @@ class Setup:
     perf: str = ""
     sharing: str = "timeslicing"
     pairs: str = ""
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_weights("weights", self.weights)
 
     @property
     def workload_name(self) -> str:

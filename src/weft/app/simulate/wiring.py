@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -33,6 +33,7 @@ class Run:
     cluster: Cluster
     physics: Physics
     driver: Driver
+    weights: Mapping[str, float]
 
     def outcome(self, name: str) -> Outcome:
         """Let it run to its end; `name` is what results call the policy."""
@@ -41,7 +42,8 @@ class Run:
         wall_s = perf_counter() - began
         reads = Needs.REMAINING in self.policy.about.needs
         label = self.predictor.label if reads else "none"
-        return collect(name, label, self.physics, self.driver.counts, self.cluster, wall_s)
+        counts, weights = self.driver.counts, self.weights
+        return collect(name, label, self.physics, counts, self.cluster, wall_s, weights)
 
 
 def wire(
@@ -56,6 +58,7 @@ def wire(
     free_moves: bool = False,
     journal: Journal | None = None,
     progress: Callable[[int, int], None] | None = None,
+    weights: Mapping[str, float] | None = None,
 ) -> Run:
     """Physics of the world's truth, a scheduler that knows what it may, and the clock between."""
     about = policy.about
@@ -71,11 +74,17 @@ def wire(
     )
     default = "oracle" if Needs.REMAINING in about.needs else "none"
     known = build_simulated_predictor(predictor or default, physics, seed)
+    named = dict(weights or world.trace.weights)
     scheduler = Scheduler(
-        policy, cluster, knowledge=world.knowledge(known), seed=seed, journal=journal
+        policy,
+        cluster,
+        knowledge=world.knowledge(known),
+        seed=seed,
+        journal=journal,
+        weights=named,
     )
     driver = Driver(scheduler, physics, cluster, faults=faults, seed=seed, progress=progress)
-    return Run(policy, known, cluster, physics, driver)
+    return Run(policy, known, cluster, physics, driver, named)
 
 
 def build_simulated_predictor(described: Described, physics: Physics, seed: int) -> Predictor:

@@ -42,6 +42,7 @@ def compare(
     restart_cost: o.RestartCost = None,
     free_moves: o.FreeMoves = False,
     checkpoint_cost: o.CheckpointCost = 0.0,
+    weights: o.Weights = "",
     node_mtbf_h: o.NodeMtbf = 0.0,
     repair_h: o.RepairH = 1.0,
     job_mtbf_h: o.JobMtbf = 0.0,
@@ -53,6 +54,7 @@ def compare(
     per_job: o.PerJob = False,
     timing: o.Timing = False,
     report: o.ReportTo = None,
+    columns: o.ColumnsOption = "main",
     quiet: o.Quiet = False,
 ) -> None:
     """Replay WORKLOAD under several policies, side by side."""
@@ -81,6 +83,7 @@ def compare(
             perf=perf,
             sharing=sharing,
             pairs=pairs,
+            weights=o.read_weights(weights),
         )
         chosen = dict.fromkeys(policy or DEFAULT)
         setups = [
@@ -91,4 +94,6 @@ def compare(
         labels = [f"{s.policy_name}" + (f" seed {s.seed}" if seeds > 1 else "") for s in setups]
         with progress_bars(labels, quiet=quiet or as_json) as progress:
             result = run_all(setups, processes=processes, progress=progress)
-    show_result(result, as_json=as_json, per_job=per_job, timing=timing, report=report)
+    show_result(
+        result, as_json=as_json, per_job=per_job, timing=timing, report=report, columns=columns
+    )

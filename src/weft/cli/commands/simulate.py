@@ -35,6 +35,7 @@ def simulate(
     restart_cost: o.RestartCost = None,
     free_moves: o.FreeMoves = False,
     checkpoint_cost: o.CheckpointCost = 0.0,
+    weights: o.Weights = "",
     node_mtbf_h: o.NodeMtbf = 0.0,
     repair_h: o.RepairH = 1.0,
     job_mtbf_h: o.JobMtbf = 0.0,
@@ -46,6 +47,7 @@ def simulate(
     per_job: o.PerJob = False,
     timing: o.Timing = False,
     report: o.ReportTo = None,
+    columns: o.ColumnsOption = "main",
     events: Annotated[
         Path | None,
         typer.Option(help="Write every event as a line of JSON here.", rich_help_panel=o.OUT),
@@ -77,7 +79,10 @@ def simulate(
             perf,
             sharing,
             pairs,
+            o.read_weights(weights),
         )
         with progress_bars([policy], quiet=quiet or as_json) as progress:
             result = run_all([setup], processes=1, progress=progress)
-    show_result(result, as_json=as_json, per_job=per_job, timing=timing, report=report)
+    show_result(
+        result, as_json=as_json, per_job=per_job, timing=timing, report=report, columns=columns
+    )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from weft.app.simulate.run import Result
+    from weft.cli.options import Columns
 
 
 NOBODY_WAITS_S = 60.0  # waiting less than this on average is no queue
@@ -28,7 +29,13 @@ def check_output(*, as_json: bool, per_job: bool, timing: bool) -> None:
 
 
 def show_result(
-    result: Result, *, as_json: bool, per_job: bool, timing: bool, report: Path | None
+    result: Result,
+    *,
+    as_json: bool,
+    per_job: bool,
+    timing: bool,
+    report: Path | None,
+    columns: Columns = "main",
 ) -> None:
     """A table, or one JSON object; and a report if one was asked for."""
     if report is not None:
@@ -45,7 +52,7 @@ def show_result(
 
     console = Console(highlight=False)
     console.print(_headline(result))
-    console.print(results_table(result.outcomes, console.width))
+    console.print(results_table(result.outcomes, console.width, columns))
     for remark in _remarks(result):
         console.print(remark, style="yellow", markup=False)
     if report is not None:

@@ -80,7 +80,8 @@ class Quota:
 
     `limits` are `tenant=8` and `tenant@kind=4`, `weights` are `tenant=2`, joined by `/`. A
     tenant below its share may start one gang across it, so that large gangs are not shut out;
-    what nobody below their share can use goes to anybody.
+    what nobody below their share can use goes to anybody. A policy that divides by weights itself
+    is shown them, and left to it.
     """
 
     inner: Policy = field(metadata={"settable": False})
@@ -99,7 +100,9 @@ class Quota:
         """The inner policy's decision within the rules."""
         rules = read_rules(self.limits, self.weights)
         known = view.memory if isinstance(view.memory, Memory) else Memory()
-        targets = _targets(view, rules) if rules.weights else {}
+        if rules.weights:
+            view = replace(view, weights={**view.weights, **rules.weights})
+        targets = _targets(view, rules) if rules.weights and not self.about.weighs else {}
         shape, plan = self._within(view, rules, targets, known.inner)
         if any(why.blocker is Blocker.SHARE for why in shape.reasons.values()):
             plan = self._leftovers(view, rules, plan, known.inner)

@@ -28,7 +28,8 @@ from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Job, JobId, NodeId, Sharing
 from weft.core.plan import Plan
 from weft.core.view import View
-from weft.pieces.users import check_weights, demands_of, entitle, owner_of
+from weft.formulas.weights import check_weights
+from weft.pieces.users import demands_of, entitle, weights_in
 from weft.policies.gandiva_fair.homes import Home, Homes
 from weft.policies.gandiva_fair.stride import Gang, choose_split
 from weft.policies.gandiva_fair.trading import trade_all
@@ -53,9 +54,9 @@ class Memory:
 class GandivaFair:
     """Every user gets GPU time by weight; jobs are suspended and resumed every quantum.
 
-    `weights` are `user=number` joined by `/`, 1 for everybody else. `quantum` is the seconds of
-    a turn, `hand_over` what a suspended job needs to go on where it ran. `interval` is the
-    least time between two moves of a job, `migration` what a move must be worth.
+    `weights` are `user=number` joined by `/`, and go before those of the view. `quantum` is the
+    seconds of a turn, `hand_over` what a suspended job needs to go on where it ran. `interval`
+    is the least time between two moves of a job, `migration` what a move must be worth.
     """
 
     quantum: float = 60.0
@@ -72,12 +73,12 @@ class GandivaFair:
                 f"gandiva_fair: quantum={self.quantum:g} and interval={self.interval:g} must be "
                 "above 0 seconds"
             )
-        check_weights("gandiva_fair", self.weights)
+        check_weights("gandiva_fair: weights", self.weights)
 
     @property
     def about(self) -> About:
         """Jobs are suspended to the memory of their server."""
-        return About("gandiva_fair", "Chaudhary et al. 2020", resume_s=self.hand_over)
+        return About("gandiva_fair", "Chaudhary et al. 2020", resume_s=self.hand_over, weighs=True)
 
     def decide(self, view: View) -> Plan:
         """Charge the past, entitle users, find homes, balance them, choose who runs."""
@@ -86,7 +87,7 @@ class GandivaFair:
         if not jobs or not view.cluster.nodes:
             return Plan(memory=Memory())
         homes = _homes(view, kept, jobs)
-        due = _entitlements(view, jobs, self.weights)
+        due = _entitlements(view, jobs, weights_in(view, self.weights))
         if self.trading:
             _trade(view, due)
         moved = {job: at for job, at in kept.moved.items() if job in jobs}
@@ -115,12 +116,12 @@ class GandivaFair:
         """Homes for newcomers: the kind where their user has most left, the least loaded server."""
         held: dict[tuple[str, str], float] = {}
         for settled, home in homes.home.items():
-            key = owner_of(jobs[settled]), homes.kind_of(settled)
+            key = jobs[settled].owner, homes.kind_of(settled)
             held[key] = held.get(key, 0.0) + sum(home.values())
         for job in jobs.values():
             if job.id in homes.home:
                 continue
-            user, gpus = owner_of(job), job.demand.gpus
+            user, gpus = job.owner, job.demand.gpus
 
             def crowded(kind: str, user: str = user, gpus: int = gpus) -> float:
                 return (held.get((user, kind), 0.0) + gpus) / max(due[kind][user], EPS)
@@ -251,7 +252,7 @@ def _trade(view: View, due: dict[str, dict[str, float]]) -> None:
     own: dict[str, dict[str, float]] = {}
     weight: dict[str, float] = {}
     for row, job in enumerate(view.table.jobs):
-        user, size = owner_of(job), float(job.demand.gpus)
+        user, size = job.owner, float(job.demand.gpus)
         usable = [not job.demand.kinds or kind in job.demand.kinds for kind in kinds]
         if not all(usable) or not (rates[row] > 0.0).all():
             continue  # a job bound to its kinds says nothing about what its user gains
@@ -281,12 +282,12 @@ def _tickets(
         sizes = {job: sum(homes.home[job].values()) for job in living}
         wanted: dict[str, float] = {}
         for job in living:
-            user = owner_of(jobs[job])
+            user = jobs[job].owner
             wanted[user] = wanted.get(user, 0.0) + sizes[job]
         weights = {user: max(due[kind].get(user, 0.0), TINY) for user in wanted}
         given = entitle(room[kind], wanted, weights)
         for job in living:
-            user = owner_of(jobs[job])
+            user = jobs[job].owner
             tickets[job] = max(given[user] * sizes[job] / wanted[user], TINY)
     return tickets
 

@@ -1,0 +1,150 @@
+"""What happened in a run, job by job: all that metrics are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from weft.core.table import Bools, Floats, Rows
+from weft.formulas.long_term import job_ratios, quotas_of, tenant_ratios
+from weft.formulas.shares import Shares, Stretches, divide_time, window_edges
+from weft.formulas.statistics import (
+    HOUR,
+    contention,
+    finish_time_fairness,
+    mean,
+    static_finish_time_fairness,
+)
+from weft.formulas.weights import weigh_owners
+
+MOST_WINDOWS = 2000
+
+
+@dataclass(frozen=True)
+class Run:
+    """What happened to each job of a run, in order of submission; NaN where it never did.
+
+    `held` is who held how many GPUs when; `owners` and `tenants` say whose jobs they were,
+    `weights` what users and tenants are entitled to, 1 where none is named. `utility` and
+    `admitted` are there where jobs say what they are worth, `reached` where losses are followed:
+    seconds from submission to a part of all that the loss falls.
+    """
+
+    submitted: Floats
+    ended: Floats
+    ran_s: Floats
+    length: Floats
+    need: Floats
+    gpu_s: Floats
+    starts: Rows
+    gpus: int
+    owners: Sequence[str]
+    tenants: Sequence[str]
+    held: Stretches
+    weights: Mapping[str, float] = field(default_factory=dict)
+    preemptions: int = 0
+    decisions: int = 0
+    utility: float | None = None
+    admitted: float | None = None
+    reached: Mapping[float, Floats] = field(default_factory=dict)
+
+    @cached_property
+    def done(self) -> Bools:
+        """Jobs that ended."""
+        return ~np.isnan(self.ended)
+
+    @cached_property
+    def jct(self) -> Floats:
+        """Completion times of the finished."""
+        return self.ended[self.done] - self.submitted[self.done]
+
+    @cached_property
+    def waited(self) -> Floats:
+        """Seconds without devices of the finished."""
+        waited = self.jct - self.ran_s[self.done]
+        waited[np.abs(waited) < 1e-6] = 0.0  # differences of large times are not exact
+        return waited
+
+    @cached_property
+    def crowd(self) -> tuple[float, int]:
+        """Unfinished jobs: time average and maximum."""
+        return contention(self.submitted[self.done], self.ended[self.done])
+
+    @cached_property
+    def makespan(self) -> float:
+        """Seconds from the first submission to the last end."""
+        ended = self.ended[self.done]
+        return float(ended.max() - self.submitted.min()) if len(ended) else 0.0
+
+    @cached_property
+    def fairness(self) -> Floats:
+        """Finish-time fairness of the finished."""
+        at = self.done
+        return finish_time_fairness(
+            self.submitted[at], self.ended[at], self.length[at], self.need[at], self.gpus
+        )
+
+    @cached_property
+    def static_fairness(self) -> Floats:
+        """Finish-time fairness of the finished as Shockwave counts it."""
+        at = self.done
+        return static_finish_time_fairness(
+            self.jct, self.length[at], len(self.submitted) / max(self.gpus, 1)
+        )
+
+    @cached_property
+    def span(self) -> tuple[float, float]:
+        """The first submission, and when the last GPU was given back."""
+        begin = float(self.submitted.min(initial=np.inf))
+        return (begin, float(self.held.end.max(initial=begin))) if np.isfinite(begin) else (0, 0)
+
+    @cached_property
+    def shares(self) -> Shares:
+        """GPU time of users against their entitlement, hour by hour."""
+        return self.shares_at(window_edges(*self.span, HOUR, MOST_WINDOWS))
+
+    def shares_at(self, edges: Floats) -> Shares:
+        """The same in other windows."""
+        return divide_time(
+            self.owners,
+            self.submitted,
+            self.ended,
+            self.need,
+            self.held,
+            self.gpus,
+            edges,
+            weigh_owners(zip(self.owners, self.tenants, strict=True), self.weights),
+        )
+
+    @cached_property
+    def job_ltgf(self) -> Floats:
+        """Long-term GPU-time fairness of the finished."""
+        quotas = quotas_of(self.tenants, self.gpus, self.weights)
+        times = self.submitted, self.ended, self.need, self.gpu_s
+        return job_ratios(self.tenants, *times, quotas)[self.done]
+
+    @cached_property
+    def tenant_ltgf(self) -> Floats:
+        """Long-term GPU-time fairness of tenants with a finished job."""
+        quotas = quotas_of(self.tenants, self.gpus, self.weights)
+        times = self.submitted, self.ended, self.need, self.gpu_s
+        return np.array(list(tenant_ratios(self.tenants, *times, quotas).values()))
+
+    @cached_property
+    def restarts(self) -> Floats:
+        """Starts of each job after its first."""
+        return np.maximum(self.starts - 1, 0).astype(float)
+
+    @property
+    def utilization(self) -> float:
+        """GPU time held, over all that there was."""
+        capacity = self.gpus * self.makespan
+        return float(self.gpu_s.sum()) / capacity if capacity else 0.0
+
+    def reached_h(self, part: float) -> float | None:
+        """Mean hours until a part of the fall of the loss; None where losses are not followed."""
+        times = self.reached.get(part)
+        return None if times is None else mean(times) / HOUR

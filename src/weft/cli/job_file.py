@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.cli import sbatch, skypilot
+from weft.cli.sweep_flags import sweep_of
 from weft.core.errors import InvalidConfig
 
 # What decides which Python `python` is; a job of `weft run` uses the one that its person uses.
@@ -53,6 +54,10 @@ class Flags:
     cpus: float | None = None
     mem_gb: float | None = None
     retries: int | None = None
+    sweep: Sequence[str] = ()
+    array: str | None = None
+    max_parallel: int | None = None
+    app: str | None = None
     after_ok: Sequence[str] = ()
     after_any: Sequence[str] = ()
     after_not_ok: Sequence[str] = ()
@@ -78,8 +83,11 @@ class Flags:
             "mem_gb": self.mem_gb,
             "retries": self.retries,
             "after": self._after() or None,
+            "app": self.app,
+            "max_parallel": self.max_parallel,
         }
-        return {field: value for field, value in said.items() if value is not None}
+        more = sweep_of(self.sweep, self.array)
+        return merge(more, {field: value for field, value in said.items() if value is not None})
 
     def _env(self) -> dict[str, str]:
         files = (read_env(path) for path in self.env_file)

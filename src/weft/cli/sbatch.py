@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any, NoReturn
 
+from weft.cli.sweep_flags import read_array
 from weft.core.errors import InvalidConfig
 
 SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
@@ -37,7 +38,6 @@ UNUSED = {
     "switches": "",
 }
 REFUSED = {
-    "array": "submit the script once for each value, with --env",
     "begin": "submit it when it may start",
 }
 DEPENDENCIES = {"afterok": "ok", "afterany": "any", "afternotok": "not_ok"}
@@ -97,6 +97,9 @@ def read_sbatch(path: Path, arguments: Sequence[str] = ()) -> tuple[dict[str, An
     body |= {"mem_gb": memory} if memory else {}
     if said.time:
         body["time_limit_s"] = read_slurm_time(said.time, path)
+    if said.array:
+        swept = read_array(said.array, f"{path}: --array={said.array}")
+        body = {**body, **swept, "env": {**body["env"], **swept["env"]}}
     if said.dependency:
         body["after"] = read_dependency(said.dependency, path)
     if said.exclusive:
@@ -154,7 +157,7 @@ def _parser(path: Path) -> argparse.ArgumentParser:
         ("-J", "--job-name"), ("-D", "--chdir"), ("-t", "--time"), ("-G", "--gpus"),
         ("--gres",), ("--gpus-per-node",), ("--gpus-per-task",), ("--mem",),
         ("--mem-per-cpu",), ("--mem-per-gpu",), ("-N", "--nodes"), ("--export",), ("--signal",),
-        ("-d", "--dependency"),
+        ("-d", "--dependency"), ("-a", "--array"),
     ):  # fmt: skip
         parser.add_argument(*names)
     for names in (("-n", "--ntasks"), ("--ntasks-per-node",), ("-c", "--cpus-per-task")):
@@ -162,8 +165,7 @@ def _parser(path: Path) -> argparse.ArgumentParser:
     for name in ("exclusive", "requeue", "no-requeue"):
         parser.add_argument(f"--{name}", action="store_true")
     short = {"account": "-A", "constraint": "-C", "error": "-e", "exclude": "-x", "nodelist": "-w",
-             "output": "-o", "partition": "-p", "qos": "-q", "array": "-a",
-             "begin": "-b"}  # fmt: skip
+             "output": "-o", "partition": "-p", "qos": "-q", "begin": "-b"}  # fmt: skip
     for name in (*UNUSED, *REFUSED):
         parser.add_argument(*([short[name]] if name in short else []), f"--{name}")
     return parser

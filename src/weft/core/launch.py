@@ -28,6 +28,7 @@ class Launch:
     with `retry_on`, only if it ended with one of these exit codes (-9 is SIGKILL). `setup` is a
     script that runs once on each node before the command. A job that runs for `time_limit_s`
     (0: no limit) fails for good; its processes get SIGUSR1 `warn_s` before.
+    `parameters` are its values in a sweep, for people: they are in the command and `env` already.
     `account` is whose rights it has on the machine, by the service's list of users; empty means
     its tenant's. Only the service sets it.
     CPU cores and memory are the job's (`Job.cpus`, `Job.mem_gb`).
@@ -47,3 +48,4 @@ class Launch:
     time_limit_s: float = 0.0
     warn_s: float = 0.0
     retry_on: tuple[int, ...] = ()
+    parameters: Mapping[str, str] = field(default_factory=dict)

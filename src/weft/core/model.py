@@ -126,8 +126,10 @@ class Job:
     the host. Higher `priority` goes first, everywhere: 0 is normal, what is below gives way; a
     policy that weighs jobs takes it for a weight. `shareable` false keeps everybody else off its
     devices. `launch` None: only simulators can run it. `app` names what the job is a part of,
-    such as a hyper-parameter search; empty where it stands alone. It is not started before the
-    jobs of `after` have ended as they should. Raises InvalidConfig for numbers that mean nothing.
+    such as a hyper-parameter search; empty where it stands alone. At most
+    `max_parallel` of an app's jobs hold devices at once, 0 for any number. It is not started
+    before the jobs of `after` have ended as they should. Raises InvalidConfig for numbers that
+    mean nothing.
     """
 
     id: JobId
@@ -147,6 +149,7 @@ class Job:
     shareable: bool = True
     launch: Launch | None = None
     app: str = ""
+    max_parallel: int = 0
     after: After = AT_ONCE
 
     def __post_init__(self) -> None:
@@ -165,7 +168,7 @@ class Job:
     @property
     def conditional(self) -> bool:
         """Whether something else than devices may keep it from starting."""
-        return self.after is not AT_ONCE and bool(self.after.jobs)
+        return self.after is not AT_ONCE or self.max_parallel > 0
 
     @property
     def owner(self) -> str:

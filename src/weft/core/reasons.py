@@ -21,6 +21,7 @@ class Blocker(StrEnum):
     TOO_LARGE = "too_large"  # alone it is more than its tenant may hold
     SHARE = "share"  # its tenant holds its share while others wait
     DEPENDENCY = "dependency"  # jobs that it is to run after have not ended
+    PARALLEL = "parallel"  # as many jobs of its sweep or app run as may at once
     FAILED = "failed"  # it failed, and is tried again after a pause
     SPARED = "spared"  # the policy fails with it
     NOBODY = "nobody"  # nobody can decide
@@ -52,6 +53,7 @@ WORDS: Mapping[Blocker, str] = {
     "tenant {tenant!r} may ever hold",
     Blocker.SHARE: "over its share: tenant {tenant!r} holds its part while others wait",
     Blocker.DEPENDENCY: "waits for {jobs} to end",
+    Blocker.PARALLEL: "waits for others of {app}: {limit} of them may run at once",
     Blocker.FAILED: "failed before{what}; tried again in {seconds:.0f} s",
     Blocker.SPARED: "left out: policy {policy!r} fails with it ({error})",
     Blocker.NOBODY: "nothing is decided: {trouble}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from weft.core.model import Job, JobId
@@ -19,8 +21,27 @@ def decide_startable(policy: Policy, view: View) -> Plan:
 
 
 def find_kept_back(table: Table) -> Bools:
-    """Rows of jobs that wait for something else than devices."""
-    return np.array([bool(awaited_by(job, table)) for job in table.jobs], dtype=bool)
+    """Rows of jobs that wait for something else than devices: others, or their turn in an app."""
+    running = Counter(
+        app_of(job)
+        for job, on in zip(table.jobs, table.allocations, strict=True)
+        if on is not None and job.max_parallel
+    )
+    kept_back = np.zeros(len(table), dtype=bool)
+    for row, job in enumerate(table.jobs):
+        if table.allocations[row] is not None or not job.conditional:
+            continue
+        if awaited_by(job, table):
+            kept_back[row] = True
+        elif job.max_parallel:
+            kept_back[row] = running[app_of(job)] >= job.max_parallel
+            running[app_of(job)] += not kept_back[row]
+    return kept_back
+
+
+def app_of(job: Job) -> tuple[str, str]:
+    """What a job is a part of; tenants may use the same names."""
+    return job.tenant, job.app
 
 
 def awaited_by(job: Job, table: Table) -> tuple[JobId, ...]:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from weft.core.about import About, Controls
 from weft.core.cluster import Node
 from weft.core.free import EPS, Free
-from weft.core.model import Allocation, Demand, Job
+from weft.core.model import Allocation, Demand, Job, JobId
 from weft.core.reasons import Blocker, Reason, asks_for, name_some
 from weft.core.scheduler import Scheduler
-from weft.core.startable import awaited_by
+from weft.core.startable import awaited_by, find_kept_back
 from weft.core.table import Column
 from weft.runtime.backoff import pause_s
 from weft.runtime.ledger import JobRecord
@@ -26,7 +26,7 @@ class Waits:
     """One instant: the machines there are, what is free, who decides and when.
 
     `nodes` are all machines, those that are away too. `trouble` is why nobody decides, empty if
-    somebody does.
+    somebody does. `kept_back` are jobs that no policy is asked about yet.
     """
 
     free: Free
@@ -36,6 +36,7 @@ class Waits:
     now: float
     wake_at: float | None = None
     trouble: str = ""
+    kept_back: frozenset[JobId] = frozenset()
 
     def because(self, job: Job, said: str = "") -> Reason:
         """The one thing that keeps a job waiting; `said` is what the last decision told it."""
@@ -96,8 +97,11 @@ def waits_of(driver: Driver) -> Waits:
     scheduler = driver.scheduler
     about, state = scheduler.policy.about, scheduler.state
     nodes = [node for node, _ in driver.nodes()]
-    trouble = driver.decisions.undecided
-    return Waits(state.free, nodes, about, about.name, driver.now, state.wake_at, trouble)
+    trouble, now = driver.decisions.undecided, driver.now
+    table = state.table
+    kept_back = find_kept_back(table).nonzero()[0] if table.conditional else ()
+    names = frozenset(table.jobs[row].id for row in kept_back)
+    return Waits(state.free, nodes, about, about.name, now, state.wake_at, trouble, names)
 
 
 def why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason:
@@ -105,6 +109,8 @@ def why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason:
     table, job = scheduler.state.table, record.job
     if awaited := awaited_by(job, table):
         return Reason(Blocker.DEPENDENCY, {"jobs": name_some(awaited)})
+    if job.id in waits.kept_back:
+        return Reason(Blocker.PARALLEL, {"app": job.app, "limit": job.max_parallel})
     row = table.row(job.id)
     retries = table.get(row, Column.RETRIES)
     left = table.get(row, Column.FAILED) + pause_s(job, retries) - waits.now if retries else 0.0

@@ -66,6 +66,8 @@ class Describer:
             saved_step=record.saved,
             silent_s=silent,
             after=encode(job.after),
+            app=job.app,
+            parameters=dict(job.launch.parameters) if job.launch else {},
             notices=[Notice(at=at, level=how, text=text) for at, how, text in record.notices],
         )
 

@@ -63,6 +63,21 @@ class JobNames:
         some = ", ".join(meant[-SHOWN:])
         raise Refused(409, f"{short!r} may be any of {len(meant)} jobs", f"say which: {some}")
 
+    def find_all(self, text: str, who: Caller) -> list[JobId]:
+        """The jobs of the sweep or app that `who` means, or else the one job."""
+        app = self.find_app(text, who)
+        if app is None:
+            return [self.find(text, who)]
+        return [job for job, one in self._jobs.items() if one.job.app == app and who.sees(one.job)]
+
+    def find_app(self, text: str, who: Caller) -> str | None:
+        """The sweep or app of this name, or the only one that begins with it."""
+        known = {one.job.app for one in self._jobs.values() if one.job.app and who.sees(one.job)}
+        if text in known or self._exact(text, who) is not None:
+            return text if text in known else None
+        found = [app for app in known if app.startswith(text)]
+        return found[0] if len(found) == 1 else None
+
     def _exact(self, text: str, who: Caller) -> JobId | None:
         for job in (JobId(text), JobId(f"{who.tenant}:{text}")):
             record = self._jobs.get(job)

@@ -10,7 +10,7 @@ import asyncio
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -101,21 +101,23 @@ class StreamResponse(StreamingResponse):
             self._counted[self._tenant] -= 1
 
 
-def check_jobs(limits: Limits, job: Job, active: int, who: Caller) -> None:
-    """Refuse a job beyond what a tenant may have waiting and running, or ask for."""
-    if who.admin:
+def check_jobs(limits: Limits, jobs: Sequence[Job], active: int, who: Caller) -> None:
+    """Refuse jobs beyond what a tenant may have waiting and running, or ask for."""
+    if who.admin or not jobs:
         return
-    if limits.gpus and job.demand.max > limits.gpus:
+    largest, tenant = max(job.demand.max for job in jobs), jobs[0].tenant
+    if limits.gpus and largest > limits.gpus:
         raise Refused(
             422,
-            f"a job may ask for {limits.gpus:g} GPUs, this one asks for {job.demand.max}",
+            f"a job may ask for {limits.gpus:g} GPUs, this one asks for {largest}",
             "ask for fewer, or an admin to raise it (`weft serve --limit gpus=N`)",
             "gpus",
         )
-    if limits.jobs and active >= limits.jobs:
+    if limits.jobs and active + len(jobs) > limits.jobs:
+        more = f", {len(jobs)} more are too many" if len(jobs) > 1 else ""
         raise Refused(
             429,
-            f"tenant {job.tenant!r} has {active} jobs that have not ended",
+            f"tenant {tenant!r} has {active} jobs that have not ended{more}",
             f"wait, or cancel some; at most {limits.jobs:g} are allowed "
             "(`weft serve --limit jobs=N`)",
             retry_s=60.0,

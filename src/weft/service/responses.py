@@ -75,9 +75,10 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """The id of a job that is on disk."""
+    """The id of a job that is on disk; of a sweep also those of its `jobs`."""
 
     id: str
+    jobs: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +115,7 @@ class JobAnswer:
 
     `silent_s` is for how long a running job that used to report has not, if that is remarkable:
     it may hang, or its machine may be out of reach. `pids` are told of a single job, by rank.
+    `app` is the sweep or application that it is a part of, and `parameters` its values there.
     `after` names the jobs that it is to run after, by `ok`, `any` and `not_ok`.
     """
 
@@ -146,6 +148,8 @@ class JobAnswer:
     notices: list[Notice]
     pids: list[int] = field(default_factory=list)
     after: dict[str, list[str]] = field(default_factory=dict)
+    app: str = ""
+    parameters: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
@@ -33,7 +35,9 @@ PRIORITIES: dict[PriorityWord, float] = {GUARANTEED: 1.0, "normal": 0.0, "opport
 WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 JOB_WORD = r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63}:)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 MOST_TEXT = 131_072
+MOST_OF_A_SWEEP = 1000
 DEFAULT_TENANT = "default"
+NO_PARAMETERS: Mapping[str, str] = {}
 # A line that fails ends a script, also in the middle of a pipe.
 SHELL = ("bash", "-eo", "pipefail", "-c")
 SHELL_WORDS = frozenset(
@@ -156,6 +160,28 @@ class After(Strict):
     not_ok: JobNames = Field(default_factory=list)
 
 
+Parameter = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
+Value = bool | int | float | Text
+Grid = dict[Parameter, Annotated[list[Value], Field(min_length=1)]]
+Entries = Annotated[list[dict[Parameter, Value]], Field(min_length=1)]
+
+
+class Sweep(Strict):
+    """One job for each combination of the values in `grid`, or for each entry of `list`."""
+
+    grid: Grid | None = None
+    list: Entries | None = None
+
+    @model_validator(mode="after")
+    def _counted(self) -> Sweep:
+        if bool(self.grid) == bool(self.list):
+            raise ValueError("a sweep has a grid or a list of parameters, one of them")
+        count = prod(map(len, (self.grid or {}).values())) * len(self.list or (0,))
+        if count > MOST_OF_A_SWEEP:
+            raise ValueError(f"{count} jobs are too many; a sweep has at most {MOST_OF_A_SWEEP}")
+        return self
+
+
 class JobFile(Strict):
     """A job as people write it; everything but the command has a default.
 
@@ -191,6 +217,9 @@ class JobFile(Strict):
     backoff_s: Annotated[float, Field(ge=0.0, le=3600.0, allow_inf_nan=False)] = 2.0
     hints: dict[Word, Number] = Field(default_factory=dict, max_length=64)
     after: After = After()
+    app: Word | None = None
+    sweep: Sweep | None = None
+    max_parallel: Count | None = None
 
     @model_validator(mode="after")
     def _whole(self) -> JobFile:
@@ -200,6 +229,10 @@ class JobFile(Strict):
             raise ValueError("command: its first word is empty")
         if self.command is not None and self.run is not None:
             raise ValueError("command and run are two ways to say the same; give one")
+        if self.sweep is not None and self.app is not None:
+            raise ValueError("a sweep is an app of its own; leave app out")
+        if self.max_parallel is not None and self.sweep is None and self.app is None:
+            raise ValueError("max_parallel counts the jobs of a sweep or an app; this has none")
         check_words(self.command or ())
         return self
 
@@ -223,9 +256,24 @@ def _words(body: JobFile) -> tuple[str, ...]:
     return tuple(body.command or ())
 
 
-def job_of(body: JobFile, *, tenant: str, user: str, account: str = "") -> Job:
-    """The job that a file describes; without an id it gets one that nobody can guess."""
-    name = body.name or (body.command[0].rpartition("/")[2] if body.command else "") or "job"
+def name_of(body: JobFile) -> str:
+    """What people call the job."""
+    return body.name or (body.command[0].rpartition("/")[2] if body.command else "") or "job"
+
+
+def job_of(
+    body: JobFile,
+    *,
+    tenant: str,
+    user: str,
+    account: str = "",
+    parameters: Mapping[str, str] = NO_PARAMETERS,
+) -> Job:
+    """The job that a file describes; without an id it gets one that nobody can guess.
+
+    `parameters` are what a sweep gave it.
+    """
+    name = name_of(body)
     elastic = isinstance(body.gpus, Gpus)
     restarts = elastic or body.batch is not None or body.checkpoint is not None
     return Job(
@@ -243,7 +291,9 @@ def job_of(body: JobFile, *, tenant: str, user: str, account: str = "") -> Job:
         hints=dict(body.hints),
         shareable=body.share != "never",
         preemptible=restarts if body.preemptible is None else body.preemptible,
-        launch=_launch(body, name, account),
+        launch=replace(_launch(body, name, account), parameters=parameters),
+        app=body.app or "",
+        max_parallel=body.max_parallel or 0,
     )
 
 

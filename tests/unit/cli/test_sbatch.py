@@ -88,7 +88,8 @@ def test_gpus_are_counted_as_slurm_does(lines: str, gpus: int, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("#!/bin/bash\n#SBATCH --gres=gpu:1 --array=1-9\n", "--array is not supported"),
+        ("#!/bin/bash\n#SBATCH --gres=gpu:1 --array=9-1\n", "is not an array of tasks"),
+        ("#!/bin/bash\n#SBATCH --gres=gpu:1 --begin=noon\n", "--begin is not supported"),
         ("#!/bin/bash\n#SBATCH --gres=gpu:1 -d singleton\n", "--dependency=singleton is not"),
         ("#!/bin/bash\n#SBATCH --gres=gpu:1 -d afterok\n", "afterok:ID"),
         ("#!/bin/bash\n#SBATCH --gres=gpu:1 -d afterok:1?afterok:2\n", "is not supported"),
@@ -134,3 +135,12 @@ def test_dependencies_are_those_of_a_job_file(tmp_path: Path) -> None:
     body, _ = read(tmp_path, f"#!/bin/sh\n{line}\ntrue\n")
 
     assert body["after"] == {"ok": ["a", "b"], "any": ["c"], "not_ok": ["d"]}
+
+
+def test_an_array_is_a_sweep_over_its_tasks(tmp_path: Path) -> None:
+    body, _ = read(tmp_path, "#!/bin/sh\n#SBATCH --gres=gpu:1 --array=0-6:3,9%2\ntrue\n")
+
+    assert body["sweep"] == {"list": [{"task": 0}, {"task": 3}, {"task": 6}, {"task": 9}]}
+    assert body["max_parallel"] == 2
+    assert body["env"]["SLURM_ARRAY_TASK_ID"] == "${task}"
+    assert body["env"]["SLURM_ARRAY_TASK_MAX"] == "9"

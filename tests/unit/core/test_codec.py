@@ -55,6 +55,7 @@ A = JobId("a")
 FULL_JOB = Job(
     A,
     app="search",
+    max_parallel=4,
     after=After((JobId("x"),), (JobId("y"),), (JobId("z"),)),
     submitted=3.5,
     demand=Demand(4, 2, 8, ("t4", "a100"), share=1.0),
@@ -82,6 +83,7 @@ FULL_JOB = Job(
         account="ada",
         processes=Processes.PER_GPU,
         setup="make\n",
+        parameters={"lr": "0.1"},
         time_limit_s=60.0,
         warn_s=5.0,
         retry_on=(75, -9),

@@ -149,3 +149,14 @@ def test_a_job_starts_once_the_cancelled_one_before_it_has_left() -> None:
 
     assert world.tell(Cancelled(A)) == []
     assert world.tell(Stopped(A, 1)) == ["b"]
+
+
+def test_so_many_jobs_of_an_app_run_at_once_as_it_says() -> None:
+    world = World()
+    jobs = [Job(JobId(f"j{n}"), app="sweep", max_parallel=2) for n in range(4)]
+
+    assert world.tell(*map(Submitted, jobs)) == ["j0", "j1"]
+    assert world.submit(A) == ["a"]
+    assert world.tell(Finished(JobId("j1"), 1)) == ["j2"]
+    assert world.tell(Cancelled(JobId("j3"))) == []
+    assert world.tell(Finished(JobId("j0"), 1)) == []

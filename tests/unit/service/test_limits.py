@@ -87,12 +87,15 @@ def test_jobs_that_have_not_ended_and_sizes_are_limited() -> None:
     limits = Limits(jobs=10.0, gpus=4.0)
     job = Job(JobId("j"), demand=Demand(2), tenant="a")
 
-    check_jobs(limits, job, 9, ANN)
-    check_jobs(limits, job, 99, ANYBODY)
+    check_jobs(limits, [job], 9, ANN)
+    check_jobs(limits, [job], 99, ANYBODY)
     with pytest.raises(Refused, match="10 jobs that have not ended") as full:
-        check_jobs(limits, job, 10, ANN)
+        check_jobs(limits, [job], 10, ANN)
     with pytest.raises(Refused, match="may ask for 4 GPUs, this one asks for 8") as large:
-        check_jobs(limits, Job(JobId("k"), demand=Demand(8)), 0, ANN)
+        check_jobs(limits, [Job(JobId("k"), demand=Demand(8))], 0, ANN)
+
+    with pytest.raises(Refused, match="has 8 jobs that have not ended, 3 more are too many"):
+        check_jobs(limits, [job] * 3, 8, ANN)
 
     assert (full.value.status, large.value.status, large.value.field) == (429, 422, "gpus")
 

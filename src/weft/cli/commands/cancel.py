@@ -20,7 +20,7 @@ def cancel(
     jobs: Annotated[
         list[str],
         typer.Argument(
-            help="Ids, names, unique beginnings, @last, or patterns such as 'sweep-*'.",
+            help="Ids, names, unique beginnings, @last, sweeps, or patterns such as 'try-*'.",
             metavar="ID...",
         ),
     ],
@@ -31,7 +31,8 @@ def cancel(
 ) -> None:
     """Cancel jobs; those that run get their time to leave.
 
-    A pattern means jobs that have not ended, by id or name; it is asked before they go.
+    A sweep or app means all of its jobs. A pattern means jobs that have not ended, by id or
+    name; it is asked before they go.
     """
     from weft.cli.client import Client, Refused, at
     from weft.cli.view.screen import console, print_json
@@ -56,18 +57,31 @@ def cancel(
 
 def meant(client: Client, text: str, *, yes: bool) -> list[str]:
     """Ids of the jobs that a text means; those of a pattern after somebody has agreed."""
-    from weft.cli.client import at
+    from weft.cli.client import Refused, at
     from weft.core.errors import InvalidConfig
     from weft.service.responses import JobAnswer
 
     if not any(sign in text for sign in PATTERN):
-        return [client.get(JobAnswer, at("jobs", text)).id]
+        try:
+            return [client.get(JobAnswer, at("jobs", text)).id]
+        except Refused:
+            found = find_active_members(client, text)
+            if not found:
+                raise
+            return found
     found = find_matching(client, text)
     if not found:
         raise InvalidConfig(
             f"no job that has not ended matches {text!r}", hint="`weft jobs` lists them"
         )
     return found if yes or confirm(text, found) else []
+
+
+def find_active_members(client: Client, app: str) -> list[str]:
+    """Ids of a sweep's or app's jobs that have not ended, the last first: none is to start now."""
+    from weft.cli.pages import active_jobs
+
+    return [job.id for job in active_jobs(client, app=app)][::-1]
 
 
 def find_matching(client: Client, pattern: str) -> list[str]:

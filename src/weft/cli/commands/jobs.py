@@ -18,29 +18,39 @@ FEW = 500
 
 
 def jobs(
+    app: Annotated[
+        str, typer.Argument(help="A sweep or app: its jobs one by one.", metavar="[SWEEP]")
+    ] = "",
     state: Annotated[
         str, typer.Option("--state", "-s", help="Those in this state only, such as running.")
     ] = "",
     tenant: Annotated[str, typer.Option(help="Those of this tenant only.")] = "",
     everything: Annotated[
-        bool, typer.Option("--all", "-a", help="Those that have ended too, however many.")
+        bool, typer.Option("--all", "-a", help="Each job, those that have ended too.")
     ] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Again every second.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """List jobs: all that have not ended, and the last that have."""
+    """List jobs: all that have not ended, and the last that have.
+
+    The jobs of a sweep are one line; `weft jobs SWEEP` and --all show each of them.
+    """
     from weft.cli.client import Client
     from weft.cli.view.live import repeat
     from weft.cli.view.screen import console, print_json
+    from weft.cli.view.sweeps import fold_sweeps
 
     with user_errors():
         client = Client()
         if as_json:
-            print_json({"jobs": select_jobs(client, state, tenant, everything)})
+            print_json({"jobs": select_jobs(client, state, tenant, everything, app)})
             return
 
         def look(width: int) -> Any:
-            return render_jobs(client, select_jobs(client, state, tenant, everything), width)
+            found = select_jobs(client, state, tenant, everything, app)
+            if not everything and not app:
+                found = fold_sweeps(complete_sweeps(client, found))
+            return render_jobs(client, found, width)
 
         if watch:
             repeat(look)
@@ -49,12 +59,16 @@ def jobs(
             screen.print(look(screen.width))
 
 
-def select_jobs(client: Client, state: str, tenant: str, everything: bool) -> list[JobAnswer]:
+def select_jobs(
+    client: Client, state: str, tenant: str, everything: bool, app: str = ""
+) -> list[JobAnswer]:
     """Jobs that were asked for, in order of submission."""
     from weft.cli.pages import active_jobs, every_job
     from weft.cli.view.words import ENDED
 
     wanted = {"tenant": tenant or None}
+    if app:
+        return find_members(client, app, state=state or None, tenant=tenant or None)
     if not (everything or state) and _count_ended(client) > FEW:
         return active_jobs(client, **wanted)
     found = list(every_job(client, state=state or None, **wanted))
@@ -63,6 +77,26 @@ def select_jobs(client: Client, state: str, tenant: str, everything: bool) -> li
     late = [job.id for job in found if job.state in ENDED]
     old = set(late[:-LAST])
     return [job for job in found if job.id not in old]
+
+
+def find_members(client: Client, app: str, **wanted: str | None) -> list[JobAnswer]:
+    """The jobs of a sweep or app; InvalidConfig if there is none of that name."""
+    from weft.cli.pages import every_job
+    from weft.core.errors import InvalidConfig
+
+    found = list(every_job(client, app=app, **wanted))
+    if not found:
+        raise InvalidConfig(f"there is no sweep or app {app!r}", hint="`weft jobs` lists them")
+    return found
+
+
+def complete_sweeps(client: Client, jobs: list[JobAnswer]) -> list[JobAnswer]:
+    """The jobs, and beside the first of each sweep or app all others of it."""
+    from weft.cli.pages import every_job
+
+    apps = dict.fromkeys(job.app for job in jobs if job.app)
+    whole = {app: list(every_job(client, app=app)) for app in apps}
+    return [one for job in jobs for one in (whole.pop(job.app, ()) if job.app else (job,))]
 
 
 def _count_ended(client: Client) -> int:

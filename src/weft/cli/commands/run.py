@@ -10,6 +10,7 @@ import typer
 from weft.cli.job_file import Flags
 from weft.cli.job_options import takes_flags
 from weft.cli.view.errors import user_errors
+from weft.core.errors import InvalidConfig
 from weft.service.responses import Made
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ def run(
         client = Client()
         # Whoever watches wants to see a mistake, not its repetition.
         body = {"retries": 0, **from_command(command, flags, os.environ)}
+        if "sweep" in body:
+            raise InvalidConfig(
+                "`weft run` follows one job, and this is a sweep", hint="use `weft submit`"
+            )
         job = client.post(Made, "/jobs", body).id
         if detach:
             typer.echo(job)

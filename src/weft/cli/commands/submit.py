@@ -50,7 +50,14 @@ def submit(
         typer.echo("\n".join(one.id for one in made))
     else:
         for one in made:
-            console().print(f"submitted {one.id}; `weft logs -f {one.id}` follows it")
+            console().print(f"submitted {one.id}{describe_next(one)}")
+
+
+def describe_next(made: Made) -> str:
+    """What a person may want to do with it."""
+    if made.jobs:
+        return f", {len(made.jobs)} jobs; `weft jobs {made.id}` shows them"
+    return f"; `weft logs -f {made.id}` follows it"
 
 
 def bodies(what: Sequence[str], flags: Flags) -> list[tuple[str, dict[str, Any]]]:

@@ -51,6 +51,8 @@ def job_details(job: JobAnswer, now: float) -> Table:
             ("state", words.state(job.state)),
             ("reason", job.reason),
             ("asks for", words.describe_demand(job)),
+            ("part of", job.app),
+            ("parameters", ", ".join(f"{k}={v}" for k, v in job.parameters.items())),
             ("after", words.describe_after(job)),
             ("holds", words.gpus(job.allocation)),
             ("on", words.where(job.allocation)),

@@ -21,7 +21,16 @@ from weft.service.job_names import own_id
 from weft.service.json_body import Json
 from weft.service.limits import check_jobs
 from weft.service.responses import Done, Events, JobAnswer, JobList, Made, StateWord
-from weft.service.schemas import DEFAULT_TENANT, GUARANTEED, JobFile, job_of, priority_word
+from weft.service.schemas import (
+    DEFAULT_TENANT,
+    GUARANTEED,
+    JobFile,
+    job_of,
+    name_of,
+    new_id,
+    priority_word,
+)
+from weft.service.sweeps import expand
 
 router = APIRouter(tags=["jobs"], responses=PROBLEMS)
 
@@ -31,18 +40,32 @@ PART = 100  # of a page at a time: some 3 ms
 
 @router.post("/jobs", status_code=201, response_model=Made)
 async def submit(body: JobFile, request: Request, service: Service, who: Writer) -> Json:
-    """Hand in a job. It is on disk when this answers; with the same id and body once only."""
+    """Hand in a job, or all jobs of a sweep. They are on disk when this answers.
+
+    With the same id and body once only.
+    """
     check_user_known(service)
-    job = read_job(body, service, who)
-    request.state.about = job.id  # for the audit log
+    jobs = read_jobs(body, service, who)
+    request.state.about = jobs[0].id if body.sweep is None else jobs[0].app  # for the audit log
+    fresh = [job for job in jobs if not _is_known(job, service, who)]
+    check_guaranteed(fresh, service, who)
+    check_jobs(service.limits, fresh, active_of(service.driver, jobs[0].tenant), who)
+    for job in fresh:
+        service.live.check(job)  # all of them before the first is handed in
+    await asyncio.gather(*(service.driver.submit(job) for job in fresh))
+    if body.sweep is None:
+        return Json(Made(id=jobs[0].id), status_code=201)
+    return Json(Made(id=jobs[0].app, jobs=[job.id for job in jobs]), status_code=201)
+
+
+def _is_known(job: Job, service: Context, who: Caller) -> bool:
+    """Whether this very job was handed in before; refused if another one has its id."""
     known = service.driver.ledger.jobs.get(job.id)
-    if known is not None:
-        if not who.commands(known.job) or not _same(known.job, job):
-            raise Refused(409, f"there is a job {job.id!r} already", "choose another id", "id")
-        return Json(Made(id=job.id), status_code=201)
-    check_guaranteed(job, service, who)
-    check_jobs(service.limits, job, active_of(service.driver, job.tenant), who)
-    return Json(Made(id=await service.driver.submit(job)), status_code=201)
+    if known is None:
+        return False
+    if not who.commands(known.job) or not _same(known.job, job):
+        raise Refused(409, f"there is a job {job.id!r} already", "choose another id", "id")
+    return True
 
 
 @router.get("/jobs", response_model=JobList)
@@ -51,11 +74,16 @@ async def list_jobs(
     who: Anyone,
     state: Annotated[StateWord | None, Query()] = None,
     tenant: Annotated[str | None, Query(max_length=64)] = None,
+    app: Annotated[str | None, Query(max_length=160, description="A sweep or app.")] = None,
     limit: Annotated[int, Query(ge=1, le=MOST)] = 100,
     after: Annotated[str | None, Query(max_length=64, description="The `next` of a page.")] = None,
 ) -> Json:
     """Jobs in order of submission, a page at a time."""
-    found = list(islice(_chosen(service, who, state, tenant, after), limit + 1))
+    chosen = _chosen(service, who, state, tenant, after)
+    if app is not None:
+        name = service.names.find_app(app, who)
+        chosen = (one for one in chosen if one.record.job.app == name)
+    found = list(islice(chosen, limit + 1))
     following = found[limit - 1].record.job.id if len(found) > limit else None
     jobs: list[JobAnswer] = []
     for start in range(0, min(limit, len(found)), PART):
@@ -97,16 +125,19 @@ async def job_events(
     return Json(Events(events=[one for one in told if one is not None]))
 
 
-def read_job(body: JobFile, service: Context, who: Caller) -> Job:
-    """The job that a body describes, as the caller may submit it."""
+def read_jobs(body: JobFile, service: Context, who: Caller) -> list[Job]:
+    """The jobs that a body describes, as the caller may submit them: one, or those of a sweep."""
     tenant = body.tenant or (DEFAULT_TENANT if who.everywhere else who.tenant)
     if not who.admin and tenant != who.tenant:
         raise Refused(403, f"this token is not of tenant {tenant!r}", "leave it out", "tenant")
     body = body.model_copy(update={"id": own_id(body.id, tenant, who)})
-    job = job_of(body, tenant=tenant, user=who.name, account=who.account)
-    job = replace(job, after=find_after(body, service, who))
-    now = service.driver.now
-    return job if job.deadline is None else replace(job, deadline=now + job.deadline)
+    after, now = find_after(body, service, who), service.driver.now
+    made: list[Job] = []
+    for one, values in expand(body, body.id or new_id(name_of(body))):
+        job = job_of(one, tenant=tenant, user=who.name, account=who.account, parameters=values)
+        deadline = None if job.deadline is None else now + job.deadline
+        made.append(replace(job, after=after, deadline=deadline))
+    return made
 
 
 def find_after(body: JobFile, service: Context, who: Caller) -> After:
@@ -114,7 +145,7 @@ def find_after(body: JobFile, service: Context, who: Caller) -> After:
 
     def find(field: str, names: Sequence[str]) -> tuple[JobId, ...]:
         try:
-            found = [service.names.find(name, who) for name in names]
+            found = [one for name in names for one in service.names.find_all(name, who)]
         except Refused as error:
             raise Refused(422, f"after.{field}: {error.what}", error.hint, "after") from error
         return tuple(dict.fromkeys(found))
@@ -139,25 +170,26 @@ def check_user_known(service: Context) -> None:
         )
 
 
-def check_guaranteed(job: Job, service: Context, who: Caller) -> None:
-    """Refuse a job of priority guaranteed beyond what an admin granted to its tenant.
+def check_guaranteed(jobs: Sequence[Job], service: Context, who: Caller) -> None:
+    """Refuse jobs of priority guaranteed beyond what an admin granted to their tenant.
 
     Those who choose first take turns from everybody else, so nobody grants it to himself.
     """
-    if who.admin or priority_word(job) != GUARANTEED:
+    if who.admin or not jobs or priority_word(jobs[0]) != GUARANTEED:
         return
-    granted = service.live.quotas.guaranteed.get(job.tenant, 0.0)
+    tenant, more = jobs[0].tenant, sum(map(_most, jobs))
+    granted = service.live.quotas.guaranteed.get(tenant, 0.0)
     active = {one.id: one for one in service.driver.scheduler.state.table.jobs}
     asked = sum(
         _most(one)
         for one in (active | service.driver.incoming).values()
-        if one.tenant == job.tenant and priority_word(one) == GUARANTEED
+        if one.tenant == tenant and priority_word(one) == GUARANTEED
     )
-    if asked + _most(job) > granted + 1e-9:
+    if asked + more > granted + 1e-9:
         raise Refused(
             403,
-            f"tenant {job.tenant!r} has {granted:g} guaranteed GPUs; its jobs ask for {asked:g}, "
-            f"this one for {_most(job):g} more",
+            f"tenant {tenant!r} has {granted:g} guaranteed GPUs; its jobs ask for {asked:g}, "
+            f"this one for {more:g} more",
             "leave the priority out, wait, or ask an admin for `weft quota set --guaranteed`",
             "priority",
         )

@@ -22,7 +22,7 @@ from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service, Wr
 from weft.service.describe import Describer, name_of, state_word
 from weft.service.json_body import Json
 from weft.service.responses import Ahead, Change, Comparison, Explanation, Planned, Start
-from weft.service.routes.jobs import read_job
+from weft.service.routes.jobs import read_jobs
 from weft.service.schemas import JobFile, PolicySpec, PolicyText, Strict, describe_policy
 
 router = APIRouter(tags=["why"], responses=PROBLEMS)
@@ -72,7 +72,7 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
 @router.post("/plan", response_model=Planned)
 async def plan_job(body: JobFile, service: Service, who: Writer) -> Json:
     """What would happen to this job now; nothing is queued."""
-    job = read_job(body, service, who)
+    job = read_jobs(body, service, who)[0]  # the first of a sweep
     if job.id in service.driver.scheduler.state.table:
         raise Refused(409, f"there is a job {job.id!r} already", "leave the id out", "id")
     service.live.check(job)

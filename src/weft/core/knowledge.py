@@ -268,8 +268,25 @@ class LossSoFar(Protocol):
     def law(self) -> Callable[[Any], Any] | None: ...  # noqa: D102
 
 
+class EpochsSoFar(Protocol):
+    """How far a job that trains in regimes has come.
+
+    `over` epochs are done, `begun` counts those that have begun by batch size, and `batch` is that
+    of the epoch under way; `slower` is how many times as long as declared they take.
+    """
+
+    @property
+    def over(self) -> int: ...  # noqa: D102
+    @property
+    def begun(self) -> Mapping[int, int]: ...  # noqa: D102
+    @property
+    def batch(self) -> int: ...  # noqa: D102
+    @property
+    def slower(self) -> float: ...  # noqa: D102
+
+
 class Training(Learning, Protocol):
-    """What the scheduler believes of trainings by workers and servers, and of falling losses."""
+    """What the scheduler believes of trainings: workers and servers, losses, regimes."""
 
     def observe(self, job: Job, kind: str, report: Report) -> None:
         """A running job reported."""
@@ -303,4 +320,8 @@ class Training(Learning, Protocol):
 
     def learned(self, job: Job) -> LossSoFar | None:
         """How far a job has come; None before its first report of a loss."""
+        ...
+
+    def epochs(self, job: Job) -> EpochsSoFar | None:
+        """How far a job has come in epochs; None before it reported any."""
         ...

@@ -34,7 +34,8 @@ class Truth:
     `length` is seconds of work on the allocation the trace ran with. `failures` are points of
     progress, in the same seconds, at which a run of the job dies and must be retried. `state`
     is how the job ended in the trace; `censored` says that `length` is only a lower bound. `curve`
-    is how its loss falls, None where nobody asks.
+    is how its loss falls, None where nobody asks. `schedule` is (batch size, epochs) in order, of a
+    job that changes its batch size as it trains.
     """
 
     length: float
@@ -42,6 +43,7 @@ class Truth:
     state: str = "completed"
     censored: bool = False
     curve: FallingLoss | None = None
+    schedule: tuple[tuple[int, int], ...] = ()
 
 
 class Detail(Flag):
@@ -50,6 +52,7 @@ class Detail(Flag):
     NOTHING = 0
     LAYERS = auto()  # some have layers, and perhaps servers: their speed follows from those
     LOSSES = auto()  # the truth of some has a loss to follow
+    REGIMES = auto()  # some change their batch size, and so their speed, as they train
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.errors import WeftError
-from weft.core.table import Floats, Rows
+from weft.core.table import Bools, Floats, Rows
 
 
 class NoSolution(WeftError):  # noqa: N818 - reads better at the call site
@@ -84,12 +84,14 @@ def maximise(
     low: Floats | None = None,
     high: Floats | None = None,
     interior: bool = False,
-    whole: bool = False,
+    whole: bool | Bools = False,
+    gap: float | None = None,
 ) -> Optimum:
     """The best x with `matrix` x <= `limits` and `low` <= x <= `high`; 0 and none by default.
 
     Where several are best, the answer is a corner of their set; `interior` asks for a point in
-    the middle, as solvers without a simplex method give. `whole` lets x take whole numbers only.
+    the middle, as solvers without a simplex method give. `whole` lets x, or those of it that are
+    named, take whole numbers only; then the answer may miss the best by a part `gap` of it.
     """
     import highspy  # 0.13 s that only optimisers should pay
 
@@ -115,8 +117,10 @@ def maximise(
         starts.astype(np.int32),
         rows.astype(np.int32),
         values,
-        np.full(n, int(whole), dtype=np.int32),
+        np.broadcast_to(np.asarray(whole, dtype=np.int32), n).copy(),
     )
+    if gap is not None:
+        solver.setOptionValue("mip_rel_gap", gap)
     status = _run(solver, _INTERIOR if interior else {})
     if interior and status != highspy.HighsModelStatus.kOptimal:
         status = _run(solver, _CORNER)  # tiny programs may have no middle

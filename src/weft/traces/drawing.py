@@ -58,6 +58,7 @@ class Drawn:
     batches: Sequence[BatchRange] = ()
     hints: Sequence[dict[str, float]] = ()
     curves: Sequence[Curve | None] = ()
+    schedules: Sequence[tuple[tuple[int, int], ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,7 @@ def assemble(name: str, drawn: Drawn) -> tuple[tuple[Job, Truth], ...]:
         _order(drawn.tiers, rows, Tier.GUARANTEED),
         _order(drawn.hints, rows, {}),
         _order(drawn.curves, rows, None),
+        _order(drawn.schedules, rows, ()),
         strict=True,
     )
     return tuple(
@@ -135,7 +137,7 @@ def assemble(name: str, drawn: Drawn) -> tuple[tuple[Job, Truth], ...]:
                 tier=tier,
                 hints=hints,
             ),
-            Truth(length, (), state, curve=curve),
+            Truth(length, (), state, curve=curve, schedule=schedule),
         )
         for i, (
             at,
@@ -150,6 +152,7 @@ def assemble(name: str, drawn: Drawn) -> tuple[tuple[Job, Truth], ...]:
             tier,
             hints,
             curve,
+            schedule,
         ) in enumerate(columns)
     )
 

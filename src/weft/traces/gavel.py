@@ -1,4 +1,4 @@
-"""Tab-separated traces of Gavel (7 and 10 columns) and Shockwave (12 columns)."""
+"""Tab-separated traces of Gavel, of 7 and 10 columns."""
 
 from __future__ import annotations
 
@@ -17,21 +17,12 @@ START = ("job_type", "command")
 OLD = (*START, "steps_flag", "needs_data", "total_steps", "arrival", "scale_factor")
 BASE = (*START, "working_dir", "steps_flag", "needs_data", "total_steps", "scale_factor")
 NEW = (*BASE, "priority_weight", "slo", "arrival")
-SHOCKWAVE_NAMES = (*BASE, "mode", "priority_weight", "slo", "duration", "arrival")
 GAVEL_CLUSTER = "9x4:v100+9x4:p100+9x4:k80"
-MODES = {"static": 0.0, "accordion": 1.0, "gns": 2.0}
-# GPUs of the published experiments by number of jobs.
-SHOCKWAVE_GPUS = {120: 32, 220: 64, 460: 128, 900: 256}
 
 
 def is_gavel(sample: Sample) -> bool:
     """Seven or ten tab-separated columns that begin with a job type and a command."""
-    return _columns(sample) in (len(OLD), len(NEW))
-
-
-def is_shockwave(sample: Sample) -> bool:
-    """Twelve columns."""
-    return _columns(sample) == len(SHOCKWAVE_NAMES)
+    return count_columns(sample) in (len(OLD), len(NEW))
 
 
 def load_gavel(files: Sequence[Member], _: Options) -> Draft:
@@ -45,50 +36,33 @@ def load_gavel(files: Sequence[Member], _: Options) -> Draft:
     return draft
 
 
-def load_shockwave(files: Sequence[Member], _: Options) -> Draft:
-    """Length is the trace's own nominal duration; the mode of batch adaptation is a hint."""
-    draft = Draft()
-    for file in files:
-        table = Table(file, names=SHOCKWAVE_NAMES, delimiter="\t")
-        draft.pairs += (_shockwave_job(table, row) for row in table)
-        draft.rows += table.rows
-    draft.cluster = f"{SHOCKWAVE_GPUS.get(draft.rows, 32) // 4}x4:v100"
-    return draft
-
-
 def batch_of(job_type: str) -> dict[str, float]:
     """The batch size in a job type such as `LM (batch size 10)`, as a hint."""
     match = re.search(r"\(batch size (\d+)\)", job_type)
     return {"batch": float(match[1])} if match else {}
 
 
-def _columns(sample: Sample) -> int:
+def count_columns(sample: Sample) -> int:
+    """Tab-separated cells of the first line, 0 if it does not name a job type and a command."""
     cells = sample.cells(0, "\t")
     return len(cells) if len(cells) > 2 and "python" in cells[1] else 0
 
 
 def _gavel_job(table: Table, row: list[str]) -> Pair:
-    job_type, gpus = _type(table, row), _gang(table, row)
+    job_type, gpus = _type(table, row), read_gang(table, row)
     steps = table.number(row, table.index("total_steps"))
     length = steps / steps_per_s(job_type, gpus)
-    return _job(table, row, length, {"steps": steps}), Truth(length)
+    return read_job(table, row, length, {"steps": steps}), Truth(length)
 
 
-def _shockwave_job(table: Table, row: list[str]) -> Pair:
-    column = table.index("mode")
-    if row[column] not in MODES:
-        raise table.wrong(row, column, f"one of {', '.join(MODES)}")
-    length = table.number(row, table.index("duration"))
-    return _job(table, row, length, {"mode": MODES[row[column]]}), Truth(length)
-
-
-def _job(table: Table, row: list[str], length: float, hints: dict[str, float]) -> Job:
+def read_job(table: Table, row: list[str], length: float, hints: dict[str, float]) -> Job:
+    """A row of any of these traces."""
     arrival = table.number(row, table.index("arrival"))
     slack = table.number(row, table.maybe("slo"))
     return Job(
         JobId(f"job-{table.rows - 1}"),
         arrival,
-        demand(_gang(table, row)),
+        demand(read_gang(table, row)),
         model=row[0],
         priority=table.optional(row, table.maybe("priority_weight")) or 1.0,
         deadline=arrival + slack * length if slack > 0 else None,
@@ -96,7 +70,8 @@ def _job(table: Table, row: list[str], length: float, hints: dict[str, float]) -
     )
 
 
-def _gang(table: Table, row: list[str]) -> int:
+def read_gang(table: Table, row: list[str]) -> int:
+    """GPUs of a row."""
     column = table.index("scale_factor")
     gpus = table.count(row, column)
     if gpus < 1:
@@ -121,10 +96,4 @@ GAVEL = Format(
     "tab-separated traces of Gavel (Narayanan et al., OSDI'20)",
     is_gavel,
     load_gavel,
-)
-SHOCKWAVE = Format(
-    "shockwave-trace",
-    "tab-separated traces of Shockwave (Zheng et al., NSDI'23)",
-    is_shockwave,
-    load_shockwave,
 )

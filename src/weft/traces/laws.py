@@ -11,9 +11,10 @@ from weft.core.errors import InvalidConfig
 from weft.traces.arrivals import Ints, heads, poisson, stretch
 from weft.traces.draft import demand
 from weft.traces.drawing import Drawn, Recipe, Want
-from weft.traces.gavel import GAVEL_CLUSTER, MODES, batch_of
+from weft.traces.gavel import GAVEL_CLUSTER, batch_of
 from weft.traces.gavel_rates import STEPS_PER_S
 from weft.traces.params import Floats, family
+from weft.traces.shockwave import MODES
 from weft.traces.sia import elastic
 from weft.traces.sia_models import MODELS, length
 

@@ -18,7 +18,8 @@ class Options:
     gaps between jobs, `scale_duration` multiplies lengths. `censored=False` drops jobs whose
     recorded length is only a lower bound. `kinds=True` makes the `gpu_type` column of our own
     CSV a constraint. `attempts` says what several Philly attempts make of a length. `cluster`
-    and `subset` pick one part of a file that holds several.
+    and `subset` pick one part of a file that holds several. `tables` is a file of measured speeds
+    for formats that need one: with it jobs of Shockwave's traces train in regimes.
     """
 
     states: tuple[str, ...] = ()
@@ -39,6 +40,7 @@ class Options:
     attempts: str = "sum"
     cluster: str = ""
     subset: str = ""
+    tables: str = ""
 
     def __post_init__(self) -> None:
         if self.attempts not in ATTEMPTS:

@@ -69,6 +69,27 @@ def test_public_files_load_with_their_published_totals(
         assert trace.gpu_seconds / 3600 == pytest.approx(gpu_hours, rel=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("trace", "tables", "profile", "gpu_hours"),
+    [
+        ("canonical_120jobs_32gpus", "tacc", "profile_120jobs", 176.6),
+        ("scale_220jobs_64gpus", "wisr", "profile_220jobs", 371.8),
+        ("scale_460jobs_128gpus", "wisr", "profile_460jobs", 769.9),
+    ],
+)
+def test_regimes_made_from_shockwaves_tables_are_those_of_its_profiles(
+    trace: str, tables: str, profile: str, gpu_hours: float
+) -> None:
+    options = Options(tables=str(data(f"shockwave/{tables}_throughputs.json")))
+    made = load(data(f"shockwave/{trace}.trace"), options)
+    given = load(data(f"shockwave/{profile}.json"))
+
+    assert [truth.schedule for _, truth in made] == [truth.schedule for _, truth in given]
+    lengths = [truth.length for _, truth in given]
+    assert [truth.length for _, truth in made] == pytest.approx(lengths, rel=1e-4)
+    assert made.gpu_seconds / 3600 == pytest.approx(gpu_hours, abs=0.1)
+
+
 def test_one_set_of_a_combined_file_is_a_workload() -> None:
     trace = load(data("traces/standard/philly-160.csv.gz"), Options(subset="3"))
 

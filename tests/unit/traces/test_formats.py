@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from weft.core.errors import TraceError
 from weft.core.model import Demand, Tier
+from weft.core.trace import Detail
+from weft.formulas.regimes import Regimes, regimes_of
 from weft.traces.options import Options
 from weft.traces.read import formats, load, recognise
 from weft.traces.source import members
@@ -61,6 +63,12 @@ FILES = {
     "rubick-csv": (
         "name,submission_time,duration,application,num_gpus,num_cpus,bandwidth,exec_plan,steps,"
         "is_sla\nllama-1,5,60.5,llama,48,384,1.25,344,64,1\n"
+    ),
+    "shockwave-profile": (
+        '{"jobs": [{"job": 0, "arrival_s": 5.0, "model": "LM", "mode": "gns", "scale_factor": 2,'
+        ' "initial_batch_size": 10, "num_epochs": 3, "samples_per_epoch": 100,'
+        ' "batch_size_runs": [[10, 2], [20, 1]],'
+        ' "epoch_seconds_by_batch_size": {"10": 60.0, "20": 40.0}}]}'
     ),
     "shockwave-trace": (
         "LM (batch size 10)\tpython3 main.py\tlm\t--steps\t1\t99\t2\tgns\t1\t-1.0\t1418\t55\n"
@@ -311,6 +319,24 @@ def test_shockwave_has_its_own_durations(file: Path) -> None:
 
     assert (job.submitted, job.demand.gpus, truth.length) == (55.0, 2, 1418.0)
     assert job.hints == {"batch": 10.0, "mode": 2.0}
+
+
+@of("shockwave-profile")
+def test_a_profile_of_shockwave_tells_the_regimes_of_jobs(file: Path) -> None:
+    trace = load(file)
+
+    [(job, truth)] = trace
+    assert (truth.schedule, truth.length) == (((10, 2), (20, 1)), 160.0)
+    assert regimes_of(job) == Regimes(3, {10: 60.0, 20: 40.0}, 100.0)
+    assert Detail.REGIMES in trace.detail
+
+
+def test_a_profile_that_lacks_a_field_names_the_job(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_text(FILES["shockwave-profile"].replace('"num_epochs"', '"epochs"'))
+
+    with pytest.raises(TraceError, match=r"job 0: KeyError\('num_epochs'\)"):
+        load(path)
 
 
 @of("sia-csv")

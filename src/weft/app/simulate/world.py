@@ -13,7 +13,7 @@ from weft.core.cluster import Cluster
 from weft.core.knowledge import Beliefs, Knowledge, Predictor, Training
 from weft.core.ports import PerfModel
 from weft.core.registry import build
-from weft.core.trace import Trace
+from weft.core.trace import Detail, Trace
 from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.facts import MeasuredFacts
@@ -35,6 +35,7 @@ from weft.perf.throughputs import (
 )
 from weft.perf.training.layered import Layered
 from weft.perf.training.learner import Learner
+from weft.perf.training.regimes import InRegimes
 from weft.sim.physics import Interruption
 
 SHARED = Controls.SHARE | Controls.TIER | Controls.HOST
@@ -117,7 +118,9 @@ def _known(setup: Setup, trace: Trace, cluster: Cluster, about: About) -> World:
     A trace of models that nobody measured is taken at its recorded durations.
     """
     if trace.detail:
-        truth = Layered(Replay(setup.restart_cost))
+        truth: PerfModel = Layered(Replay(setup.restart_cost))
+        if Detail.REGIMES in trace.detail:
+            truth = InRegimes(truth)
         return World(trace, truth, LinearBeliefs(), training=Learner(cluster))
     names = frozenset(job.model for job, _ in trace)
     if setup.profiles.endswith(".json"):

@@ -1,4 +1,4 @@
-"""What the scheduler learns of trainings: speeds by workers and servers, and falling losses."""
+"""What the scheduler learns of trainings: speeds by workers and servers, losses, and epochs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from weft.core.model import Job, JobId
 from weft.core.report import Report
 from weft.core.table import Floats
 from weft.formulas.learning import Learned, Ratios
+from weft.formulas.regimes import EpochsSeen
 from weft.formulas.tasks import Tasks, tasks_of
 from weft.perf.training.layers import Network, apart, even, network_of, ratio_form, speed
 from weft.perf.training.loss import LEAST_POINTS, epochs_left
 from weft.perf.training.loss_laws import Linear, Sublinear, fit_law
+from weft.perf.training.reported_epochs import follow_epochs
 from weft.perf.training.reported_loss import Loss, Smoothed, follow_loss
 from weft.perf.training.servers import (
     Asynchronous,
@@ -85,9 +87,12 @@ class Learner:
         self._node_gpus = min((node.gpus for node in cluster.nodes), default=1)
         self._heard: dict[JobId, Heard] = {}
         self._smoothed: dict[JobId, Smoothed] = {}
+        self._epochs: dict[JobId, EpochsSeen] = {}
 
     def observe(self, job: Job, kind: str, report: Report) -> None:  # noqa: ARG002
-        """Take in a speed, a count of updates, a loss, or all of them."""
+        """Take in a speed, a count of updates, an epoch, a loss, or all of them."""
+        if (epochs := follow_epochs(job, self._epochs.get(job.id), report)) is not None:
+            self._epochs[job.id] = epochs
         heard = self._heard.setdefault(job.id, Heard())
         if report.updates_per_s is not None:
             at = int(report.servers or 0.0), int(report.workers or 0.0)
@@ -107,6 +112,7 @@ class Learner:
         """A job has left."""
         self._heard.pop(job.id, None)
         self._smoothed.pop(job.id, None)
+        self._epochs.pop(job.id, None)
 
     def save(self) -> Any:
         """What running jobs have reported, and the laws of their losses."""
@@ -119,12 +125,19 @@ class Learner:
             for job, one in self._heard.items()
         }
         smoothed = {job: list(astuple(one)) for job, one in self._smoothed.items()}
-        return {"heard": heard, "smoothed": smoothed}
+        epochs = {
+            job: [one.over, list(one.begun.items()), one.batch, one.slower]
+            for job, one in self._epochs.items()
+        }
+        return {"heard": heard, "smoothed": smoothed, "epochs": epochs}
 
     def load(self, saved: Any) -> None:
         """Take up what `save` gave."""
         for job, one in saved["smoothed"].items():
             self._smoothed[JobId(job)] = Smoothed(*one)
+        for job, (over, begun, batch, slower) in saved.get("epochs", {}).items():
+            counts = {int(size): int(n) for size, n in begun}
+            self._epochs[JobId(job)] = EpochsSeen(over, counts, batch, slower)
         for job, told in saved["heard"].items():
             heard = Heard(**{name: told[name] for name in TOLD})
             heard.speeds = {(servers, workers): speed for servers, workers, speed in told["speeds"]}
@@ -207,6 +220,10 @@ class Learner:
             heard.gpu_s,
             heard.law,
         )
+
+    def epochs(self, job: Job) -> EpochsSeen | None:
+        """As it reported them; None of a job that declares no regimes or has not reported."""
+        return self._epochs.get(job.id)
 
     def _probed(self, job: Job, tasks: Tasks, network: Network) -> Synchronous | Asynchronous:
         """A law for the job, from trial runs of sizes drawn at random."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -16,6 +18,7 @@ from weft.service.main import Settings, serve_async
 FAST = "simulated:cluster=2x4:a100+1x4:t4,speed=3600"
 STILL = "simulated:cluster=2x4:a100+1x4:t4,speed=0.001"  # nothing ends while a test looks
 LIMIT_S = 30.0
+API = "/api/v1"
 
 
 class Running(threading.Thread):
@@ -85,3 +88,23 @@ def token(client: httpx.Client, role: str, tenant: str = "", by: str = "") -> st
 
 def bearer(secret: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {secret}"} if secret else {}
+
+
+def submit(client: httpx.Client, **fields: Any) -> str:
+    answer = client.post(f"{API}/jobs", json=fields)
+    assert answer.status_code == 201, answer.text
+    made: str = answer.json()["id"]
+    return made
+
+
+def get(client: httpx.Client, path: str, **query: Any) -> Any:
+    answer = client.get(API + path, params=query)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)

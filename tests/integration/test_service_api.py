@@ -6,7 +6,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.serving import FAST, LIMIT_S, STILL, serving
+from tests.integration.serving import API, FAST, STILL, get, serving, submit, until
 from weft.core.cluster import Node
 from weft.core.events import Decided, Event, Finished, NodeUp, Reported, Started, Submitted
 from weft.core.model import Allocation, Job, JobId, NodeId, Slice
@@ -22,33 +22,11 @@ from weft.core.report import Report
 from weft.service.webhooks import signature
 from weft.store.sqlite import SqliteStore
 
-API = "/api/v1"
-
 
 @pytest.fixture
 def client() -> Iterator[httpx.Client]:
     with serving(STILL) as found:
         yield found
-
-
-def submit(client: httpx.Client, **fields: Any) -> str:
-    answer = client.post(f"{API}/jobs", json=fields)
-    assert answer.status_code == 201, answer.text
-    made: str = answer.json()["id"]
-    return made
-
-
-def get(client: httpx.Client, path: str, **query: Any) -> Any:
-    answer = client.get(API + path, params=query)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_a_job_runs_to_its_end_and_is_accounted_for() -> None:
@@ -154,7 +132,7 @@ def test_explain_says_why_who_is_in_front_and_what_would_help() -> None:
         why = get(client, f"/jobs/{job}/explain")
 
         assert why["state"] == "pending"
-        assert "at most 0 of one kind are free" in why["reason"]
+        assert "; none is free" in why["reason"]
         assert why["blocked_by"] == "gpus"
         assert [one["id"] for one in why["ahead"] if one["state"] == "waiting"] == [ahead]
         assert why["numbers"]["free_by_kind"] == {"a100": 0, "t4": 4}

@@ -7,8 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.serving import FAST, LIMIT_S, STILL, Running, serving
-from tests.integration.test_service_api import API, get, submit, until
+from tests.integration.serving import API, FAST, STILL, get, serving, submit, until
 from weft.service.main import Settings
 
 

@@ -46,6 +46,7 @@ GPU_MEM_GB = {
 CPUS_PER_GPU = 8.0
 MEM_GB_PER_GPU = 64.0
 MAX_GPUS = 1_000_000
+CPU = "cpu"  # the kind of slots where there are no GPUs
 
 
 @dataclass(frozen=True, slots=True)

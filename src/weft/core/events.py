@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from weft.core.cluster import Node
 from weft.core.model import Allocation, Job, JobId, NodeId
+from weft.core.reasons import Blocker
 from weft.core.report import NO_REPORT, Report
 from weft.core.spec import PartSpec
 
@@ -157,6 +158,7 @@ class Decided:
     """The policy decided: what changes, who is rejected, when it wants to be woken.
 
     `by` is who decided where the policy could not: the safe order that stands in for it.
+    `blockers` are `reasons` in a word each.
     """
 
     number: int
@@ -165,6 +167,7 @@ class Decided:
     wake_at: float | None = None
     reasons: Mapping[JobId, str] = field(default_factory=dict)
     by: PartSpec | None = None
+    blockers: Mapping[JobId, Blocker] = field(default_factory=dict)
 
 
 Event = (

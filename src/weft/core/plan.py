@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from weft.core.errors import PlanError
 from weft.core.model import Allocation, JobId
+from weft.core.reasons import Blocker, Reason
 
 
 class Holdings(Protocol):
@@ -28,7 +29,8 @@ class Plan:
 
     A job the plan does not name keeps what it has; None takes it away. `rejected` are jobs
     that can never run, with the reason. `wake_at` asks for a decision at that time even if
-    nothing happens. `memory` comes back in the next view.
+    nothing happens. `reasons` are why jobs wait, where the decision knows; an empty one takes back
+    what was said before. `blockers` are the same in a word. `memory` comes back in the next view.
     """
 
     changes: Mapping[JobId, Allocation | None] = field(default_factory=dict)
@@ -36,6 +38,19 @@ class Plan:
     wake_at: float | None = None
     reasons: Mapping[JobId, str] = field(default_factory=dict)
     memory: object = None
+    blockers: Mapping[JobId, Blocker] = field(default_factory=dict)
+
+    def explained(self, why: Mapping[JobId, Reason], cleared: Iterable[JobId] = ()) -> Plan:
+        """The same, saying why these jobs wait, and that what `cleared` were told holds no more."""
+        if not why and not cleared:
+            return self
+        told = {job: one.text for job, one in why.items()}
+        words = {job: one.blocker for job, one in why.items()}
+        return replace(
+            self,
+            reasons={**dict.fromkeys(cleared, ""), **self.reasons, **told},
+            blockers={**self.blockers, **words},
+        )
 
     @classmethod
     def target(cls, view: Holdings, everything: Mapping[JobId, Allocation]) -> Plan:
@@ -52,6 +67,7 @@ def merge(plans: Iterable[Plan]) -> Plan:
     changes: dict[JobId, Allocation | None] = {}
     rejected: dict[JobId, str] = {}
     reasons: dict[JobId, str] = {}
+    blockers: dict[JobId, Blocker] = {}
     wakes: list[float] = []
     memories: list[object] = []
     for plan in plans:
@@ -60,6 +76,7 @@ def merge(plans: Iterable[Plan]) -> Plan:
         changes.update(plan.changes)
         rejected.update(plan.rejected)
         reasons.update(plan.reasons)
+        blockers.update(plan.blockers)
         wakes += [plan.wake_at] if plan.wake_at is not None else []
         memories.append(plan.memory)
-    return Plan(changes, rejected, min(wakes, default=None), reasons, tuple(memories))
+    return Plan(changes, rejected, min(wakes, default=None), reasons, tuple(memories), blockers)

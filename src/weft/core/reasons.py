@@ -10,70 +10,106 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from weft.core.cluster import CPU
+
 NAMED = 3  # jobs that a reason names before it counts
 
 
 class Blocker(StrEnum):
     """The one thing that keeps a job waiting."""
 
-    SAID = "said"  # the decision gave its own reason
+    SAID = "said"  # the decision gave a reason of its own
+    DEPENDENCY = "dependency"  # jobs that it comes after have not ended
     QUOTA = "quota"  # its tenant holds all that it may
     TOO_LARGE = "too_large"  # alone it is more than its tenant may hold
     SHARE = "share"  # its tenant holds its share while others wait
-    DEPENDENCY = "dependency"  # jobs that it is to run after have not ended
     PARALLEL = "parallel"  # as many jobs of its sweep or app run as may at once
+    GUARANTEE = "guarantee"  # what is free belongs to tenants who may start on it at any time
+    RESERVED = "reserved"  # what is free is kept for somebody else, or for maintenance
     FAILED = "failed"  # it failed, and is tried again after a pause
     SPARED = "spared"  # the policy fails with it
+    STEADY = "steady"  # running jobs would have to change, and were changed a moment ago
     NOBODY = "nobody"  # nobody can decide
-    AWAY = "away"  # nodes that could run it are drained or down
+    AWAY = "away"  # nodes that could run it are drained, set aside or down
     GPUS = "gpus"  # too few devices are free
-    HOST = "host"  # devices are free, the CPUs or the memory beside them are not
+    CPUS = "cpus"  # devices are free, the CPUs beside them are not
+    MEMORY = "memory"  # devices are free, the host memory beside them is not
     ROUND = "round"  # it fits, and the policy decides at its next round
+    FALLBACK = "fallback"  # it fits, and a safe order that stands in for the policy keeps it back
     TURN = "turn"  # it fits, and the policy keeps it back
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A blocker with its numbers and names, by the words that `WORDS` uses."""
+    """A blocker with its numbers and names, by the words that `WORDS` uses.
+
+    `said` is the sentence itself, where it was made before.
+    """
 
     blocker: Blocker
     values: Mapping[str, object] = field(default_factory=dict)
+    said: str = ""
 
     @property
     def text(self) -> str:
         """One sentence without a full stop."""
-        return WORDS[self.blocker].format(**self.values)
+        return self.said or WORDS[self.blocker].format(**self.values)
 
 
 WORDS: Mapping[Blocker, str] = {
     Blocker.SAID: "{text}",
+    Blocker.DEPENDENCY: "waits for {jobs} to end",
     Blocker.QUOTA: "over quota: with its {asks:g} GPUs tenant {tenant!r} would hold more than "
     "{limit:g} {kind}GPUs",
     Blocker.TOO_LARGE: "over quota: it asks for {asks:g}, more than the {limit:g} {kind}GPUs that "
     "tenant {tenant!r} may ever hold",
     Blocker.SHARE: "over its share: tenant {tenant!r} holds its part while others wait",
-    Blocker.DEPENDENCY: "waits for {jobs} to end",
     Blocker.PARALLEL: "waits for others of {app}: {limit} of them may run at once",
+    Blocker.GUARANTEE: "over quota: tenant {tenant!r} has {quota:g} GPUs of its own, and the "
+    "others' are in use or about to be",
+    Blocker.RESERVED: "waits for {asks}; what is free is kept: {kept}",
     Blocker.FAILED: "failed before{what}; tried again in {seconds:.0f} s",
     Blocker.SPARED: "left out: policy {policy!r} fails with it ({error})",
+    Blocker.STEADY: "waits for {asks}; jobs that would give way are left alone for "
+    "{seconds:g} s after they start or change",
     Blocker.NOBODY: "nothing is decided: {trouble}",
-    Blocker.AWAY: "waits for {asks}; {away} of {nodes} nodes that could run it are drained or down",
-    Blocker.GPUS: "waits for {asks}; at most {free:g} of one kind are free",
-    Blocker.HOST: "waits for {asks}; GPUs are free, the CPUs or the memory beside them are not",
-    Blocker.ROUND: "waits for {asks}, which are free; the policy decides again in {seconds:.0f} s",
-    Blocker.TURN: "waits its turn for {asks}, which are free; policy {policy!r} keeps it back",
+    Blocker.AWAY: "waits for {asks}; {which} that could run it {are} {states}",
+    Blocker.GPUS: "waits for {asks}; {free}",
+    Blocker.CPUS: "waits for {asks} with {need:g} CPUs; GPUs are free, but the CPUs beside them "
+    "are taken",
+    Blocker.MEMORY: "waits for {asks} with {need:g} GB of host memory; GPUs are free, but the "
+    "memory beside them is taken",
+    Blocker.ROUND: "waits for the next round, in {seconds:.0f} s; {asks} {are} free for it",
+    Blocker.FALLBACK: "waits its turn; {asks} {are} free for it, but the safe order that stands in "
+    "for policy {policy!r} keeps it back ({trouble})",
+    Blocker.TURN: "waits its turn; {asks} {are} free for it, but policy {policy!r} keeps it back",
 }
 
 
 def asks_for(gpus: int, kinds: tuple[str, ...] = (), share: float = 1.0) -> str:
-    """`2 GPUs`, `4 a100 GPUs`, `0.5 of a GPU`."""
-    kind = f"{'/'.join(kinds)} " if kinds else ""
+    """`2 GPUs`, `4 a100 GPUs`, `0.5 of a GPU`, `1 CPU slot` where there are no GPUs."""
+    kind = "CPU slot" if kinds == (CPU,) else f"{'/'.join(kinds)} GPU" if kinds else "GPU"
     if share < 1.0:
-        return f"{share:g} of a {kind}GPU"
-    return f"{gpus} {kind}GPU{'s' * (gpus != 1)}"
+        return f"{share:g} of {'an' if kind[:1] in 'aeiou' else 'a'} {kind}"
+    return f"{gpus} {kind}{'s' * (gpus != 1)}"
 
 
 def name_some(jobs: Sequence[str]) -> str:
     """`a, b and c`, or `a, b and 7 more`."""
     names = list(jobs) if len(jobs) <= NAMED else [*jobs[: NAMED - 1], f"{len(jobs) - 2} more"]
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def say_away(away: int, nodes: int) -> str:
+    """`the node`, `all 3 nodes`, `2 of 3 nodes`."""
+    if away < nodes:
+        return f"{away} of {nodes} nodes"
+    return "the node" if nodes == 1 else f"all {nodes} nodes"
+
+
+def say_free(most: float, *, several_kinds: bool) -> str:
+    """`none is free`, `only 1 is free`, `only 2 of one kind are free`."""
+    if most <= 0.0:
+        return "none is free"
+    kind = "of one kind " if several_kinds else ""
+    return f"only {most:g} {kind}{'is' if most == 1.0 else 'are'} free"

@@ -223,6 +223,7 @@ class Scheduler:
             self._next_wake(now, plan),
             plan.reasons,
             by,
+            plan.blockers,
         )
         if self._journal is not None:
             self._journal(now, decided)

@@ -12,11 +12,10 @@ from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
-from weft.core.cluster import Node
+from weft.core.cluster import CPU, Node
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model import NodeId
 
-CPU = "cpu"
 _QUERY = ("--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits")
 
 

@@ -31,6 +31,7 @@ from weft.core.events import (
     Woken,
 )
 from weft.core.model import Allocation, Job, JobId, Meter, NodeId
+from weft.core.reasons import Blocker
 from weft.core.report import NO_REPORT, Report
 from weft.runtime.job_index import JobIndex
 from weft.runtime.usage import DAY_S, DayUsage, Usage, day_of, first_day, past_day
@@ -48,7 +49,7 @@ class JobRecord:
 
     `outcome` is empty while the job is active, then succeeded, failed or cancelled. `reason`
     is why its last attempt failed or why it was rejected; `said` is why it waits, if the last
-    decision had a word on that.
+    decision had a word on that, and `blocker` the same in a word.
     `attempt` counts promises of devices, `starts` those that came to run, `failures` those that
     died of the job's own doing since it last wrote a further checkpoint. `report` is the last
     one of the running attempt, `saved` the step of the last checkpoint. `heard` is when it last
@@ -72,6 +73,7 @@ class JobRecord:
     heard: tuple[float, float] | None = None
     notices: tuple[tuple[float, str, str], ...] = ()
     said: str = ""
+    blocker: Blocker = Blocker.SAID
 
     @property
     def restarts(self) -> int:
@@ -177,7 +179,8 @@ class Ledger:
     def _decided(self, at: float, decided: Decided) -> None:
         for job, said in decided.reasons.items():
             if job in self.jobs:
-                self._set(job, said=said)
+                word = decided.blockers.get(job, Blocker.SAID)
+                self._set(job, said=said, blocker=word)
         for job, to in decided.changes.items():
             was = self.jobs[job]
             if to is None:

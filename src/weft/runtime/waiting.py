@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from weft.core.about import About, Controls
 from weft.core.cluster import Node
 from weft.core.free import EPS, Free
-from weft.core.model import Allocation, Demand, Job, JobId
-from weft.core.reasons import Blocker, Reason, asks_for, name_some
+from weft.core.model import Allocation, Demand, Job, JobId, NodeId
+from weft.core.reasons import Blocker, Reason, asks_for, name_some, say_away, say_free
 from weft.core.scheduler import Scheduler
 from weft.core.startable import awaited_by, find_kept_back
 from weft.core.table import Column
 from weft.runtime.backoff import pause_s
 from weft.runtime.ledger import JobRecord
+from weft.runtime.live_policy import live_policy, stand_in
 
 if TYPE_CHECKING:
     from weft.runtime.driver import Driver
+
+DOWN = "down"
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
     """One instant: the machines there are, what is free, who decides and when.
 
-    `nodes` are all machines, those that are away too. `trouble` is why nobody decides, empty if
-    somebody does. `kept_back` are jobs that no policy is asked about yet.
+    `nodes` are all machines, those that are away too, and `words` what is the matter with those.
+    `trouble` is why nobody decides, empty if somebody does; `failing` what is wrong with the
+    policy while a safe order stands in for it. `kept_back` are jobs
+    that no policy is asked about yet.
     """
 
     free: Free
@@ -37,11 +42,13 @@ class Waits:
     wake_at: float | None = None
     trouble: str = ""
     kept_back: frozenset[JobId] = frozenset()
+    failing: str = ""
+    words: Mapping[NodeId, str] = field(default_factory=dict)
 
-    def because(self, job: Job, said: str = "") -> Reason:
+    def because(self, job: Job, said: str = "", blocker: Blocker = Blocker.SAID) -> Reason:
         """The one thing that keeps a job waiting; `said` is what the last decision told it."""
         if said:
-            return Reason(Blocker.SAID, {"text": said})
+            return Reason(blocker, {"text": said}, said)
         if self.trouble:
             return Reason(Blocker.NOBODY, {"trouble": self.trouble})
         return self._away(job.demand) or self._taken(job.demand) or self._kept_back(job.demand)
@@ -54,36 +61,67 @@ class Waits:
         most = max((there.get(node.kind, 0) for node in could), default=0)
         if not away or most >= self._least(demand):
             return None
-        numbers = {"asks": self._asks(demand), "away": len(away), "nodes": len(could)}
+        states = sorted({self.words.get(node.id, DOWN) for node in away})
+        numbers = {
+            "asks": self._asks(demand),
+            "which": say_away(len(away), len(could)),
+            "are": "is" if len(away) == 1 else "are",
+            "states": " or ".join(states),
+        }
         return Reason(Blocker.AWAY, numbers)
 
     def _taken(self, demand: Demand) -> Reason | None:
         kinds = [k for k in self.free.kinds if not demand.kinds or k in demand.kinds]
         free = {kind: float(self.free.idle(kind)) for kind in kinds}
-        if demand.share < 1.0 and any(self.free.with_room(kind, demand.share) for kind in kinds):
-            return None
+        shares = demand.share < 1.0 and any(self.free.with_room(k, demand.share) for k in kinds)
         most = max(free.values(), default=0.0)
-        if most + EPS < self._least(demand):
-            return Reason(Blocker.GPUS, {"asks": self._asks(demand), "free": most})
-        hosted = any(self._hosted(kind, demand) for kind in kinds)
-        return None if hosted else Reason(Blocker.HOST, {"asks": self._asks(demand)})
+        if most + EPS < self._least(demand) and not shares:
+            said = say_free(most, several_kinds=len(kinds) > 1)
+            return Reason(Blocker.GPUS, {"asks": self._asks(demand), "free": said})
+        if any(self._hosted(kind, demand) for kind in kinds):
+            return None
+        return self._host_taken(kinds, demand)
 
     def _hosted(self, kind: str, demand: Demand) -> bool:
         """Whether enough free devices of a kind have their part of the host beside them."""
+        if demand.share < 1.0 and any(
+            self.free.fits(Allocation((self.free.slice_of(node, 1 << gpu, demand.share),)))
+            for node, gpu in self.free.with_room(kind, demand.share)
+        ):
+            return True
+        return self._count_hosted(kind, demand.share) >= self._least(demand)
+
+    def _count_hosted(self, kind: str, share: float) -> int:
         found = 0
         for i, node in enumerate(self.free.cluster.nodes):
             count = self.free.on(i) if node.kind == kind else 0
-            while count and not self.free.fits(Allocation((self.free.slice(i, count),))):
+            while count and not self.free.fits(Allocation((self.free.slice(i, count, share),))):
                 count -= 1
             found += count
-        return found >= self._least(demand)
+        return found
+
+    def _host_taken(self, kinds: Sequence[str], demand: Demand) -> Reason:
+        """Which part of the host is missing where devices are free."""
+        asks, count = self._asks(demand), self._least(demand) * demand.share
+        short_of_cpus, cpus, mem_gb = False, 0.0, 0.0
+        for i, node in enumerate(self.free.cluster.nodes):
+            if node.kind in kinds:
+                left, _ = self.free.host(i)
+                cpus, mem_gb = count * node.cpus / node.gpus, count * node.mem_gb / node.gpus
+                short_of_cpus |= left + EPS < demand.share * node.cpus / node.gpus
+        if short_of_cpus:
+            return Reason(Blocker.CPUS, {"asks": asks, "need": cpus})
+        return Reason(Blocker.MEMORY, {"asks": asks, "need": mem_gb})
 
     def _kept_back(self, demand: Demand) -> Reason:
-        asks = self._asks(demand)
+        least = self._least(demand)
+        one = least == 1 or demand.share < 1.0
+        told = {"asks": self._asks(demand), "are": "is" if one else "are", "policy": self.policy}
+        if self.failing:
+            return Reason(Blocker.FALLBACK, {**told, "trouble": self.failing})
         if self.about.every is not None and self.wake_at is not None:
-            seconds = max(self.wake_at - self.now, 0.0)
-            return Reason(Blocker.ROUND, {"asks": asks, "seconds": seconds})
-        return Reason(Blocker.TURN, {"asks": asks, "policy": self.policy})
+            return Reason(Blocker.ROUND, {**told, "seconds": max(self.wake_at - self.now, 0.0)})
+        return Reason(Blocker.TURN, told)
 
     def _least(self, demand: Demand) -> int:
         return demand.min if Controls.COUNT in self.about.controls else demand.gpus
@@ -94,14 +132,26 @@ class Waits:
 
 def waits_of(driver: Driver) -> Waits:
     """Why jobs of a live scheduler wait now."""
-    scheduler = driver.scheduler
+    scheduler, decisions = driver.scheduler, driver.decisions
+    failing = decisions.trouble or decisions.given_up
     about, state = scheduler.policy.about, scheduler.state
-    nodes = [node for node, _ in driver.nodes()]
-    trouble, now = driver.decisions.undecided, driver.now
     table = state.table
     kept_back = find_kept_back(table).nonzero()[0] if table.conditional else ()
-    names = frozenset(table.jobs[row].id for row in kept_back)
-    return Waits(state.free, nodes, about, about.name, now, state.wake_at, trouble, names)
+    if decisions.trouble:
+        about = live_policy(stand_in(driver.policy)).about
+    found = driver.nodes()
+    return Waits(
+        state.free,
+        [node for node, _ in found],
+        about,
+        scheduler.policy.about.name,
+        driver.now,
+        state.wake_at,
+        decisions.undecided,
+        frozenset(table.jobs[row].id for row in kept_back),
+        failing,
+        {node.id: word for node, word in found if word != "up"},
+    )
 
 
 def why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason:
@@ -117,4 +167,4 @@ def why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason:
     if left > 0.0:
         what = f" ({first})" if (first := record.reason.partition("\n")[0][:120]) else ""
         return Reason(Blocker.FAILED, {"what": what, "seconds": left})
-    return waits.because(job, record.said)
+    return waits.because(job, record.said, record.blocker)

@@ -87,4 +87,5 @@ def _part(driver: Driver, who: Caller, event: Decided) -> Decided:
         own(event.rejected),
         event.wake_at,
         own(event.reasons),
+        blockers=own(event.blockers),
     )

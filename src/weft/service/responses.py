@@ -292,13 +292,29 @@ class ClusterAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """When a job starts and ends from now, as things are and `then`, if something is changed."""
+
+    id: str
+    name: str
+    start: Start | None
+    start_then: Start | None
+    end: Start | None
+    end_then: Start | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The log's jobs replayed under each policy; metrics as in `docs/reference/result.md`."""
+    """Jobs simulated as things are and with a change; metrics as in `docs/reference/result.md`.
+
+    `outlook` is of the caller's jobs, where it was simulated from now on.
+    """
 
     policies: dict[str, dict[str, float | None]]
     jobs: int
     hours: float
     note: str
+    outlook: list[Outlook] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

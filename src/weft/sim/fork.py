@@ -54,6 +54,22 @@ class Fork(Driver):
             self._settle(now, self._happening(now))
         return float(self._physics.first_start[seq])
 
+    def to_the_end(self, decisions: int) -> dict[JobId, tuple[float | None, float | None]]:
+        """When each job starts and ends from here; None where `decisions` do not bring that."""
+        physics = self._physics
+        self._scheduler.state.wake_at = self._began
+        self._settle(self._began, [Woken()])
+        while self._left and self.counts.decisions <= decisions:
+            now = self._next_time()
+            if now == NEVER:
+                break
+            self._settle(now, self._happening(now))
+        pairs = zip(physics.first_start.tolist(), physics.ended_at.tolist(), strict=True)
+        return {
+            job.id: (_reached(start), _reached(end))
+            for (job, _), (start, end) in zip(physics.trace, pairs, strict=True)
+        }
+
     def _resume(self, table: Table) -> None:
         """Bring scheduler and physics to where the table is."""
         scheduler, now = self._scheduler, self._began
@@ -76,3 +92,7 @@ class Fork(Driver):
             own.set(row, Column.SERVICE_BASE, float(service[row]))
             for which in CARRIED:
                 own.set(row, which, table.get(row, which))
+
+
+def _reached(at: float) -> float | None:
+    return None if np.isnan(at) else at

@@ -189,10 +189,14 @@ def _true(driver: Driver, record: JobRecord, why: Reason) -> bool:
         Blocker.GPUS: place is None,
         Blocker.TURN: fits,
         Blocker.ROUND: fits,
-        Blocker.HOST: place is not None and not fits,
+        Blocker.CPUS: not fits,
+        Blocker.MEMORY: not fits,
+        Blocker.STEADY: sized,
+        Blocker.QUOTA: _over(driver, job, least * job.demand.share, why.text),
+        Blocker.FALLBACK: bool(driver.trouble),
         Blocker.AWAY: place is None and bool(away),
         Blocker.FAILED: record.starts > 0,
-        Blocker.SAID: _over(driver, job, least * job.demand.share, why.text),
+        Blocker.SAID: False,  # no policy here has words of its own
     }
     return holds.get(why.blocker, True)
 

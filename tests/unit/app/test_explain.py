@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import pytest
 
-from weft.app.insight.explain import cheapest_change, explain, in_front, plan
+from weft.app.insight.explain import Advice, cheapest_change, explain, in_front, plan
 from weft.app.insight.present import Estimate, Present
 from weft.core.actions import Start
-from weft.core.cluster import parse_cluster
+from weft.core.cluster import Node, parse_cluster
 from weft.core.events import Started, Submitted
 from weft.core.knowledge import Knowledge
-from weft.core.model import Demand, Job, JobId
+from weft.core.model import Demand, Job, JobId, NodeId
 from weft.core.reasons import Blocker, Reason
 from weft.core.registry import build
 from weft.core.scheduler import Scheduler
@@ -42,9 +45,7 @@ def test_a_waiting_job_is_told_numbers_who_is_in_front_and_when() -> None:
 
     why = explain(present, JobId("mine"))
 
-    assert why.reason == (
-        "waits for 2 GPUs; at most 0 of one kind are free; 1 waiting job is in front, for 2 GPUs"
-    )
+    assert why.reason == ("waits for 2 GPUs; none is free; 1 waiting job is in front, for 2 GPUs")
     assert [(one.job.id, one.gpus, one.running) for one in why.ahead] == [
         ("ahead", 2.0, False),
         ("runs", 4.0, True),
@@ -68,7 +69,7 @@ def test_a_running_job_is_told_what_it_holds() -> None:
 
     why = explain(present, JobId("runs"))
 
-    assert why.reason == "holds 3 of 3 GPUs, kind a100"
+    assert why.reason == "holds 3 a100 GPUs"
     assert why.numbers["gpu_seconds"] == pytest.approx(3.0, abs=3.1)
     assert why.start is None
 
@@ -125,7 +126,7 @@ def test_a_plan_for_a_job_that_must_wait_has_an_estimate() -> None:
     trial = plan(present, job("next", 4))
 
     assert trial.allocation is None
-    assert "at most 0 of one kind are free" in trial.reason
+    assert trial.reason == "waits for 4 GPUs; none is free"
     assert trial.start is not None
     assert all(after is not None and after > 0.0 for after in trial.start.after)
 
@@ -177,3 +178,36 @@ def test_a_job_that_cannot_start_within_the_budget_has_no_estimate() -> None:
     found = present.estimate(JobId("j29"), simulations=3, decisions=15)
 
     assert found.after == (None, None, None)
+
+
+def test_a_job_that_its_owner_cannot_help_is_told_what_others_could_do() -> None:
+    present = live("fifo", "1x2:a100", job("runs", 2), job("mine", 1))
+    again = Node(NodeId("a100-9"), "a100", 2)
+    more = [Advice("use it", {}, job("mine", 1), partial(Present.having, node=again))]
+    firm = replace(job("mine", 1), shareable=False, priority=1.0)
+
+    alone, helped = cheapest_change(present, firm), cheapest_change(present, firm, more)
+
+    assert alone is None
+    assert helped is more[0]
+
+
+def test_a_plan_says_what_it_starts_on_in_words_that_read_well() -> None:
+    cpus = live("fifo", "1x2:cpu")
+
+    assert plan(cpus, job("one", 1)).reason == "starts at once on 1 CPU slot"
+    assert plan(live("fifo", "1x2:a100"), job("two", 2)).reason == "starts at once on 2 a100 GPUs"
+
+
+def test_an_outlook_from_now_tells_when_each_job_starts_and_ends() -> None:
+    present = live("fifo", "1x4:a100", job("runs", 4, 1000.0), job("next", 4))
+
+    found = present.outlook()
+    then = present.having(Node(NodeId("more"), "a100", 4)).outlook()
+
+    start, end = found[JobId("next")].start.quantile(0.5), found[JobId("next")].end.quantile(0.5)
+    assert found[JobId("runs")].start.quantile(0.5) == 0.0
+    assert start is not None
+    assert end is not None
+    assert 0.0 < start < end
+    assert then[JobId("next")].start.quantile(0.5) == 0.0

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from weft.app.insight.what_if import trace_of, what_if
-from weft.core.cluster import parse_cluster
-from weft.core.errors import InvalidConfig
-from weft.core.model import Demand, Job, JobId, Meter
+from weft.app.insight.changes import Changes, resized
+from weft.app.insight.history import History, read_history
+from weft.app.insight.what_if import Variant, trace_of, what_if, what_if_in_file
+from weft.app.serve.live import Quotas
+from weft.core.cluster import Node, parse_cluster
+from weft.core.codec import event_line
+from weft.core.errors import InvalidConfig, UnknownName
+from weft.core.events import Decided, Event, Finished, NodeUp, Reported, Started, Submitted
+from weft.core.model import Allocation, BatchRange, Demand, Job, JobId, Meter, NodeId, Slice
+from weft.core.report import Report
+from weft.core.spec import PartSpec
 from weft.runtime.ledger import CANCELLED, SUCCEEDED, JobRecord
 
 CLUSTER = parse_cluster("1x4:a100")
-POLICIES = {"fifo": "fifo", "srtf": "priority|firm|srtf"}
+POLICIES = {
+    "fifo": Variant("fifo", CLUSTER),
+    "srtf": Variant("priority|firm|srtf", CLUSTER),
+}
 
 
 def record(
@@ -26,7 +36,7 @@ def record(
 def test_short_jobs_behind_a_long_one_gain_by_srtf() -> None:
     past = [record("long", 0.0, 4, 10_000.0), record("short", 10.0, 4, 10.0)]
 
-    found = what_if(past, CLUSTER, POLICIES, 20_000.0)
+    found = what_if(past, POLICIES, 20_000.0)
 
     assert found.jobs == 2
     fifo, srtf = found.policies["fifo"], found.policies["srtf"]
@@ -55,10 +65,104 @@ def test_only_the_hours_that_were_asked_for() -> None:
 def test_an_empty_past_is_said_to_be_empty() -> None:
     never = JobRecord(Job(JobId("x")), 0.0, CANCELLED)
     with pytest.raises(InvalidConfig, match="no jobs to replay"):
-        what_if([never], CLUSTER, POLICIES, 10.0)
+        what_if([never], POLICIES, 10.0)
 
 
 def test_jobs_too_large_for_what_is_up_now_are_left_out() -> None:
     past = [record("big", 0.0, 8, 10.0), record("small", 1.0, 1, 10.0)]
 
-    assert what_if(past, CLUSTER, POLICIES, 100.0).jobs == 1
+    assert what_if(past, POLICIES, 100.0).jobs == 1
+
+
+NODE = Node(NodeId("n"), "a100", 8)
+
+
+def on(*gpus: int) -> Allocation:
+    return Allocation((Slice(NODE.id, gpus),))
+
+
+def flat() -> History:
+    """A job that reports the same speed on 1 and on 4 GPUs, after 100 s on each."""
+    job = Job(JobId("flat"), demand=Demand(1, 1, 4), batch=BatchRange(32, 32, 32))
+    per_gpu = {1: 32.0, 4: 8.0}
+    events: list[tuple[float, Event]] = [(0.0, NodeUp(NODE)), (0.0, Submitted(job))]
+    for attempt, gpus in ((1, 1), (2, 4)):
+        at = 100.0 * (attempt - 1)
+        report = Report(
+            step_s=1.0,
+            grad_s=1.0,
+            last_s=1.0,
+            per_gpu=per_gpu[gpus],
+            batch=32.0,
+            replicas=float(gpus),
+            nodes=1.0,
+        )
+        events += [
+            (at, Decided(attempt, {job.id: on(*range(gpus))})),
+            (at, Started(job.id, attempt)),
+            (at + 1.0, Reported(job.id, attempt, report)),
+        ]
+    events.append((200.0, Finished(job.id, 2)))
+    return read_history((event_line(at, event) for at, event in events), "test")
+
+
+def test_speeds_are_those_that_were_reported_and_not_by_the_number_of_gpus() -> None:
+    history = flat()
+    job = history.ledger.jobs[JobId("flat")].job
+
+    speeds = history.speeds
+    worked, four = speeds.worked(job, speeds.perf), speeds.perf.speed(job, "a100", 1, 4)
+
+    assert four < 2.0  # in proportion it would be 4
+    assert worked == pytest.approx(100.0 + 100.0 * four)  # and 500 s of work
+
+
+def test_a_file_of_events_is_replayed_with_more_machines() -> None:
+    past: list[tuple[float, Event]] = [
+        (0.0, NodeUp(NODE)),
+        *((0.0, Submitted(Job(JobId(f"j{i}"), 0.0, Demand(8)))) for i in range(4)),
+    ]
+    runs: list[tuple[float, Event]] = []
+    for i in range(4):
+        runs += [
+            (100.0 * i, Decided(i + 1, {JobId(f"j{i}"): on(*range(8))})),
+            (100.0 * i, Started(JobId(f"j{i}"), 1)),
+            (100.0 * (i + 1), Finished(JobId(f"j{i}"), 1)),
+        ]
+    history = read_history((event_line(at, one) for at, one in (*past, *runs)), "test")
+
+    found = what_if_in_file(history, Changes(nodes="1x8:a100"), "", "test")
+
+    as_it_was, more = found.policies["fifo"], found.policies["fifo, 1x8:a100 more"]
+    assert as_it_was["makespan_h"] == pytest.approx(2.0 * more["makespan_h"])
+
+
+def test_a_log_of_a_simulation_asks_for_its_machines() -> None:
+    with pytest.raises(InvalidConfig, match="what machines"):
+        what_if_in_file(History(), Changes(nodes="1x8:a100"), "", "log.jsonl")
+
+
+def test_a_past_job_at_another_size_works_as_much_and_takes_as_long_as_that_needs() -> None:
+    past = [record("a", 0.0, 1, 100.0)]
+    changed = Changes(sizes={"a": 2})
+
+    found = what_if(past, {"then": Variant("fifo", CLUSTER, changed)}, 1000.0)
+
+    assert found.policies["then"]["avg_jct_h"] == pytest.approx(50.0 / 3600.0)
+    with pytest.raises(UnknownName):
+        what_if(past, {"x": Variant("fifo", CLUSTER, Changes(sizes={"b": 2}))}, 1000.0)
+
+
+def test_quotas_and_weights_go_around_the_policy_that_a_person_named() -> None:
+    rules = Quotas({"nlp": 2.0})
+    change = Changes(limits={"nlp": 8.0}, weights={"cv": 2.0})
+
+    spec = change.around(rules.around(PartSpec("las")), rules)
+
+    assert Quotas.of(spec) == Quotas({"nlp": 8.0}, {"cv": 2.0})
+    assert change.label("las") == "las, limit nlp=8, weight cv=2"
+
+
+def test_a_size_of_nothing_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="0 GPUs"):
+        resized(Job(JobId("a")), 0)

@@ -47,6 +47,7 @@ from weft.core.model import (
     Slice,
     Tier,
 )
+from weft.core.reasons import Blocker
 from weft.core.report import Report
 from weft.core.spec import PartSpec
 from weft.core.table import Floats
@@ -122,6 +123,7 @@ SAMPLES: tuple[Event, ...] = (
         {JobId("c"): "too large"},
         wake_at=12.5,
         reasons={A: "first in line"},
+        blockers={A: Blocker.TURN},
         by=PartSpec("fifo", {"backfill": True}),
     ),
 )

@@ -20,6 +20,7 @@ from weft.core.events import Cancelled, Decided, Event, Started, Stopped, Submit
 from weft.core.launch import Launch
 from weft.core.model import Allocation, Demand, Job, JobId
 from weft.core.plan import Plan
+from weft.core.reasons import Blocker
 from weft.core.scheduler import Scheduler
 from weft.core.state import State
 from weft.core.view import View
@@ -78,6 +79,20 @@ def test_a_job_that_just_started_is_left_alone_and_who_waits_for_it_is_decided_l
 
     assert plan.changes == {}
     assert plan.wake_at == 60.0
+    assert plan.blockers == {B: Blocker.STEADY}
+    assert "left alone for 60 s after they start or change" in plan.reasons[B]
+
+
+def test_what_was_said_is_said_once_and_taken_back_when_it_holds_no_more() -> None:
+    state = running(A, gpus=4)
+    state.fold(10.0, Submitted(Job(B, demand=Demand(1, 1, 4))))
+    steady = Steady(Equal(), min_run_s=60.0)
+
+    first = steady.decide(view(state, 10.0))
+    second = steady.decide(view(state, 20.0, first.memory))
+    third = steady.decide(view(state, 70.0, second.memory))
+
+    assert (dict(second.reasons), third.reasons[B]) == ({}, "")
 
 
 def test_after_a_while_it_gives_way() -> None:

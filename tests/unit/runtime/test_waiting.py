@@ -9,7 +9,7 @@ from weft.core.cluster import Cluster, parse_cluster
 from weft.core.events import Failed, Started, Submitted
 from weft.core.free import Free
 from weft.core.launch import Launch
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice
 from weft.core.reasons import WORDS, Blocker, asks_for
 from weft.core.scheduler import Scheduler
 from weft.policies.fifo import Fifo
@@ -49,7 +49,7 @@ def test_too_few_devices_are_free() -> None:
     why = waits(WHOLE, *full).because(job(4, "a100"))
 
     assert why.blocker is Blocker.GPUS
-    assert why.text == "waits for 4 a100 GPUs; at most 2 of one kind are free"
+    assert why.text == "waits for 4 a100 GPUs; only 2 are free"
 
 
 def test_the_nodes_that_could_run_it_are_drained() -> None:
@@ -57,13 +57,50 @@ def test_the_nodes_that_could_run_it_are_drained() -> None:
 
     why = waits(up).because(job(1, "a100"))
 
-    assert why.text == ("waits for 1 a100 GPU; 2 of 2 nodes that could run it are drained or down")
+    assert why.text == "waits for 1 a100 GPU; all 2 nodes that could run it are down"
+
+
+def test_nodes_that_are_away_are_called_what_they_are() -> None:
+    up = WHOLE.without(NodeId("a100-0")).without(NodeId("t4-2"))
+    words = {NodeId("a100-0"): "drained", NodeId("t4-2"): "down"}
+
+    drained = waits(up, words=words).because(job(8, "a100"))
+    both = waits(Cluster(()), words={**words, NodeId("a100-1"): "down"}).because(job(1))
+
+    assert drained.text == ("waits for 8 a100 GPUs; 1 of 2 nodes that could run it is drained")
+    assert both.text == "waits for 1 GPU; all 3 nodes that could run it are down or drained"
 
 
 def test_the_host_is_taken_where_devices_are_free() -> None:
     greedy = [on(node.id, 0, cpus=node.cpus) for node in WHOLE.nodes]
 
-    assert waits(WHOLE, *greedy).because(job(2)).blocker is Blocker.HOST
+    why = waits(WHOLE, *greedy).because(job(2))
+
+    assert why.blocker is Blocker.CPUS
+    assert why.text.startswith("waits for 2 GPUs with 16 CPUs; GPUs are free, but the CPUs")
+
+
+def test_host_memory_has_words_of_its_own() -> None:
+    greedy = [Allocation((Slice(node.id, (0,), 0.0, node.mem_gb),)) for node in WHOLE.nodes]
+
+    why = waits(WHOLE, *greedy).because(job(1))
+
+    assert why.blocker is Blocker.MEMORY
+    assert "64 GB of host memory" in why.text
+
+
+def test_a_part_of_a_gpu_whose_host_is_taken_is_not_said_to_be_free() -> None:
+    half = Sharing(0.5)
+    greedy = [Allocation((Slice(node.id, (0, 1, 2, 3), node.cpus),), half) for node in WHOLE.nodes]
+
+    assert waits(WHOLE, *greedy).because(job(1, share=0.5)).blocker is Blocker.CPUS
+
+
+def test_a_safe_order_that_stands_in_is_named() -> None:
+    why = waits(failing="policy 'x' failed: a bug").because(job(1))
+
+    assert why.blocker is Blocker.FALLBACK
+    assert "stands in for policy 'fifo' keeps it back (policy 'x' failed: a bug)" in why.text
 
 
 def test_it_fits_and_the_policy_decides_at_its_next_round() -> None:
@@ -71,13 +108,15 @@ def test_it_fits_and_the_policy_decides_at_its_next_round() -> None:
 
     why = waits(about=every, wake_at=120.0).because(job(2))
 
-    assert why.text == "waits for 2 GPUs, which are free; the policy decides again in 20 s"
+    assert why.text == "waits for the next round, in 20 s; 2 GPUs are free for it"
 
 
 def test_it_fits_and_the_policy_keeps_it_back() -> None:
-    assert waits().because(job(2)).text == (
-        "waits its turn for 2 GPUs, which are free; policy 'fifo' keeps it back"
-    )
+    two, half = waits().because(job(2)), waits().because(job(1, share=0.5))
+
+    kept = "free for it, but policy 'fifo' keeps it back"
+    assert two.text == f"waits its turn; 2 GPUs are {kept}"
+    assert half.text == f"waits its turn; 0.5 of a GPU is {kept}"
 
 
 def test_elastic_jobs_wait_for_the_least_they_take_where_a_policy_sizes_them() -> None:
@@ -92,7 +131,9 @@ def test_elastic_jobs_wait_for_the_least_they_take_where_a_policy_sizes_them() -
 def test_what_the_decision_said_comes_first_and_nobody_to_decide_next() -> None:
     here = waits(trouble="policy 'x' failed: a bug")
 
-    assert here.because(job(1), "over quota: ...").text == "over quota: ..."
+    told = here.because(job(1), "over quota: ...", Blocker.QUOTA)
+
+    assert (told.text, told.blocker) == ("over quota: ...", Blocker.QUOTA)
     assert here.because(job(1)).text == "nothing is decided: policy 'x' failed: a bug"
 
 

@@ -6,8 +6,9 @@ decision on a copy with one thing changed, so what is advised is what would happ
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from weft.app.insight.present import Estimate, Present
 from weft.core.model import Allocation, Demand, Job, JobId, Tier
 from weft.core.plan import Plan
-from weft.core.reasons import Blocker, Reason
+from weft.core.reasons import Blocker, Reason, asks_for
 from weft.runtime.waiting import Waits
 
 AHEAD_SHOWN = 20
@@ -35,11 +36,12 @@ class Front:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A change to a job that would start it now."""
+    """A change that would start a job now: of the job, or of what is around it."""
 
     text: str
     fields: Mapping[str, Any]
     job: Job
+    around: Callable[[Present], Present] = field(default=lambda present: present)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,14 @@ class Trial:
     start: Estimate | None = field(default=None)
 
 
-def explain(present: Present, job: JobId, waits: Reason | None = None) -> Why:
-    """Everything about one active job; `waits` is why it waits, as a live scheduler knows it."""
+def explain(
+    present: Present, job: JobId, waits: Reason | None = None, more: Iterable[Advice] = ()
+) -> Why:
+    """Everything about one active job.
+
+    `waits` is why it waits, as a live scheduler knows it; `more` are changes that others can make,
+    and which are tried where its owner can do nothing.
+    """
     row = present.table.row(job)
     on = present.table.allocations[row]
     if on is not None:
@@ -86,7 +94,7 @@ def explain(present: Present, job: JobId, waits: Reason | None = None) -> Why:
         _waits(present, present.table.jobs[row], ahead, waits),
         numbers,
         tuple(ahead[:AHEAD_SHOWN]),
-        cheapest_change(present, present.table.jobs[row]),
+        cheapest_change(present, present.table.jobs[row], more),
         _estimate(present, job, ahead),
     )
 
@@ -99,13 +107,15 @@ def plan(present: Present, job: Job) -> Trial:
     on = decided.changes.get(job.id)
     if on is not None:
         kind = there.cluster.kind_of(on)
-        return Trial(on, displaced, f"{on.gpus} {kind} GPUs are its at once")
+        what = asks_for(on.gpus, (kind,), on.sharing.share)
+        return Trial(on, displaced, f"starts at once on {what}")
     rejected = decided.rejected.get(job.id)
     if rejected:
         return Trial(None, (), f"would be rejected: {rejected}")
     ahead = in_front(there, there.table.row(job.id))
     said = decided.reasons.get(job.id, "")
-    told = Reason(Blocker.SAID, {"text": said}) if said else None
+    word = decided.blockers.get(job.id, Blocker.SAID)
+    told = Reason(word, {"text": said}, said) if said else None
     return Trial(None, (), _waits(there, job, ahead, told), _estimate(there, job.id, ahead))
 
 
@@ -134,13 +144,14 @@ def in_front(present: Present, row: int) -> list[Front]:
     return queue + sorted(running, key=lambda one: -one.gpus)
 
 
-def cheapest_change(present: Present, job: Job) -> Advice | None:
+def cheapest_change(present: Present, job: Job, more: Iterable[Advice] = ()) -> Advice | None:
     """The smallest change to what a job asks for with which it would start now.
 
-    Tried in order of what they cost its owner: another kind, sharing, a higher priority, then
-    ever fewer GPUs.
+    Tried in order of what they cost its owner: another kind, sharing, less of the host, a higher
+    priority, then ever fewer GPUs; `more` come last.
     """
-    return next((one for one in _alternatives(present, job) if present.starts(one.job)), None)
+    tried = chain(_alternatives(present, job), more)
+    return next((one for one in tried if one.around(present).starts(one.job)), None)
 
 
 def _estimate(present: Present, job: JobId, ahead: Collection[Front]) -> Estimate:
@@ -149,14 +160,18 @@ def _estimate(present: Present, job: JobId, ahead: Collection[Front]) -> Estimat
 
 def _alternatives(present: Present, job: Job) -> Iterator[Advice]:
     demand = job.demand
-    if demand.kinds and set(demand.kinds) < set(present.cluster.kinds):
-        others = [kind for kind in present.cluster.kinds if kind not in demand.kinds]
+    others = [kind for kind in present.cluster.kinds if kind not in demand.kinds]
+    if demand.kinds and others:
         changed = replace(job, demand=replace(demand, kinds=()))
         text = f"accept GPUs of kind {' or '.join(others)} as well"
         yield Advice(text, {"kinds": []}, changed)
     if demand.gpus == 1 and demand.share == 1.0 and job.shareable:
         half = replace(job, demand=replace(demand, share=0.5))
         yield Advice("share a GPU, asking for half of one", {"share": 0.5}, half)
+    if job.cpus is not None or job.mem_gb is not None:
+        plain = replace(job, cpus=None, mem_gb=None)
+        text = "ask for no CPUs and memory of its own: its GPUs' part of the host"
+        yield Advice(text, {"cpus": None, "mem_gb": None}, plain)
     if job.priority < URGENT:
         urgent = replace(job, priority=URGENT, tier=Tier.GUARANTEED)
         yield Advice("ask for priority guaranteed", {"priority": "guaranteed"}, urgent)
@@ -215,7 +230,9 @@ def _holding(present: Present, row: int, on: Allocation) -> Why:
         "may_be_stopped": job.preemptible,
     }
     kind = present.cluster.kind_of(on)
-    return Why(f"holds {on.gpus} of {_asks(job.demand)} GPUs, kind {kind}", numbers)
+    held_now = asks_for(on.gpus, (kind,), on.sharing.share)
+    wanted = "" if job.demand.rigid else f"; it takes {job.demand.min} to {job.demand.max}"
+    return Why(f"holds {held_now}{wanted}", numbers)
 
 
 def _asks(demand: Demand) -> str:

@@ -9,20 +9,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.core.cluster import Cluster
+from weft.core.cluster import Cluster, Node
 from weft.core.free import Free
 from weft.core.knowledge import Knowledge
-from weft.core.model import Job, JobId
+from weft.core.model import Job, JobId, Stage
 from weft.core.plan import Plan
 from weft.core.policy import Policy
+from weft.core.ports import PerfModel
 from weft.core.scheduler import Scheduler
 from weft.core.startable import decide_startable
 from weft.core.table import Column, Floats, Table
 from weft.core.view import View
+from weft.perf.believed import Believed
 from weft.perf.replay import Replay
 from weft.sim.fork import Fork
 
 SIMULATIONS = 12
+OUTLOOKS = 6
 DECISIONS = 6_000  # of all simulations together
 WORK = 2_000_000  # decisions times jobs, likewise: what a decision costs grows with them
 ASKED = (  # the columns that say what a job asks for
@@ -52,6 +55,14 @@ class Estimate:
         order = sorted(math.inf if one is None else one for one in self.after)
         value = order[min(int(q * len(order)), len(order) - 1)]
         return value if math.isfinite(value) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """When a job starts and ends, in seconds from now; 0 for one that runs."""
+
+    start: Estimate
+    end: Estimate
 
 
 @dataclass(frozen=True)
@@ -97,6 +108,23 @@ class Present:
             row = table.add(job, self.submissions)
             table.set(row, Column.RAN_SINCE, self.now)
             table.set(row, Column.SERVICE_SINCE, self.now)
+        return replace(self, table=table)
+
+    def having(self, node: Node) -> Present:
+        """The same with one more machine."""
+        order = {one.id: i for i, one in enumerate(self.cluster.nodes)}
+        return replace(self, cluster=self.cluster.having(node, order))
+
+    def released(self, job: JobId) -> Present:
+        """The same after a running job gave its devices back and waits again."""
+        table = _whole(self.table)
+        row = table.row(job)
+        if table.allocations[row] is None:
+            return self
+        table.meters_off(row, self.now)
+        table.allocations[row] = None
+        table.set(row, Column.HELD, 0.0)
+        table.set(row, Column.STAGE, Stage.PENDING)
         return replace(self, table=table)
 
     def free(self) -> Free:
@@ -162,7 +190,29 @@ class Present:
         )
         scheduler.memory = self.memory
         left = self.remaining(seed)
-        return Fork(scheduler, self.cluster, self.table, self.now, left.tolist(), Replay())
+        return Fork(scheduler, self.cluster, self.table, self.now, left.tolist(), self._perf())
+
+    def _perf(self) -> PerfModel:
+        beliefs = self.knowledge.beliefs
+        if beliefs is None:
+            return Replay()
+        held = zip(self.table.jobs, self.table.allocations, strict=True)
+        kinds = {job.id: self.cluster.kind_of(on) for job, on in held if on is not None}
+        return Believed(beliefs, kinds)
+
+    def outlook(self, simulations: int = OUTLOOKS) -> dict[JobId, Outlook]:
+        """When each job starts and ends from here, in so many simulations."""
+        each = min(DECISIONS, WORK // max(len(self.table), 1)) // simulations
+        starts: dict[JobId, list[float | None]] = {job.id: [] for job in self.table.jobs}
+        ends: dict[JobId, list[float | None]] = {job.id: [] for job in self.table.jobs}
+        for seed in range(simulations):
+            for job, (start, end) in self._fork(seed).to_the_end(max(each, 1)).items():
+                starts[job].append(None if start is None else max(start - self.now, 0.0))
+                ends[job].append(None if end is None else max(end - self.now, 0.0))
+        return {
+            job.id: Outlook(Estimate(tuple(starts[job.id])), Estimate(tuple(ends[job.id])))
+            for job in self.table.jobs
+        }
 
     def remaining(self, seed: int) -> Floats:
         """Seconds that each job may still take: one draw.

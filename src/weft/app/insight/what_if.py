@@ -1,25 +1,40 @@
-"""The log's own past under another policy: its jobs replayed in the simulator."""
+"""The past with something different: a log's jobs replayed in the simulator."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from weft.app.insight.changes import Changes
+from weft.app.insight.history import History, Speeds
+from weft.app.serve.live import Quotas, without_wrappers
+from weft.app.simulate.clusters import find_cluster
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import build_replayed_world
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
 from weft.core.model import Job
 from weft.core.policy import Policy
-from weft.core.registry import Described, build
+from weft.core.registry import Described, build, read_spec
 from weft.core.trace import Trace, Truth
+from weft.perf.believed import Believed
 from weft.runtime.ledger import CANCELLED, JobRecord
 
 MOST_JOBS = 20_000
 HOUR = 3600.0
 SHORTEST_S = 1.0
+UNTOLD = "fifo"  # who is taken to have decided where a file does not say
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to replay the past: who decides, on what machines, and what is changed of jobs."""
+
+    policy: Described
+    cluster: Cluster
+    change: Changes = field(default_factory=Changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,45 +49,86 @@ class Compared:
 
 def what_if(
     records: Iterable[JobRecord],
-    cluster: Cluster,
-    policies: Mapping[str, Described],
+    variants: Mapping[str, Variant],
     now: float,
     *,
     hours: float | None = None,
     guess_s: float = 600.0,
+    speeds: Speeds | None = None,
 ) -> Compared:
-    """Replay the jobs of a ledger under each policy, given by what it is to be called.
+    """Replay the jobs of a ledger in each variant, given by what it is to be called.
 
-    Both are simulated, so that the difference is the policy's and not the simulator's. Jobs that
-    were cancelled before they ran are left out; of unfinished ones the length is guessed.
+    All are simulated, so that the difference is the change's and not the simulator's. Jobs that
+    were cancelled before they ran are left out; of unfinished ones the length is guessed. Speeds
+    are those that jobs reported, and in proportion to GPUs where they reported none.
     """
-    trace, guessed = trace_of(records, now, hours=hours, guess_s=guess_s)
+    speeds = speeds or Speeds()
+    trace, guessed = trace_of(records, now, hours=hours, guess_s=guess_s, speeds=speeds)
     if not trace.jobs:
         raise InvalidConfig(
             "the log has no jobs to replay", hint="submit some, or ask for more hours"
         )
-    trace = _runnable(trace, cluster)
+    trace = _runnable(trace, [one.cluster for one in variants.values()])
+    perf = speeds.perf
     found = {
-        name: simulate(trace, cluster, build("policy", spec)) for name, spec in policies.items()
+        name: simulate(
+            one.change.trace(trace, perf), one.cluster, build("policy", one.policy), perf
+        )
+        for name, one in variants.items()
     }
     last, first = trace.jobs[-1][0].submitted, trace.jobs[0][0].submitted
-    note = f"{len(trace)} jobs simulated under each policy; speeds in proportion to GPUs"
+    note = f"{len(trace)} jobs simulated each time; {_say_speeds(trace, perf)}"
     if guessed:
         note += f"; {guessed} have not finished, their lengths are guessed"
     return Compared(found, len(trace), (last - first) / HOUR, note)
 
 
+def what_if_in_file(
+    history: History, change: Changes, cluster: str, name: str, *, hours: float | None = None
+) -> Compared:
+    """The past of a file of events, as it was decided and with a change.
+
+    `cluster` is needed where the file does not tell of machines, as that of a simulation.
+    """
+    machines = find_cluster(cluster) if cluster else history.cluster
+    if not machines.nodes:
+        raise InvalidConfig(
+            f"{name} does not say what machines there were", hint="name them with --cluster"
+        )
+    decided = history.policy or read_spec("policy", UNTOLD)
+    named, rules = without_wrappers(decided), Quotas.of(decided)
+    variants = {
+        named.text: Variant(rules.around(named), machines),
+        change.label(named.text): Variant(
+            change.around(named, rules), change.cluster(machines), change
+        ),
+    }
+    records = history.ledger.jobs.values()
+    found = what_if(records, variants, history.at, hours=hours, speeds=history.speeds)
+    if history.policy is None:
+        note = f"{found.note}; the file does not say who decided, {UNTOLD} is taken"
+        found = replace(found, note=note)
+    return found
+
+
 def trace_of(
-    records: Iterable[JobRecord], now: float, *, hours: float | None, guess_s: float
+    records: Iterable[JobRecord],
+    now: float,
+    *,
+    hours: float | None,
+    guess_s: float,
+    speeds: Speeds | None = None,
 ) -> tuple[Trace, int]:
     """The ledger's jobs with the work they did, and how many lengths are guesses."""
     since = -np.inf if hours is None else now - hours * HOUR
     chosen = [one for one in records if one.submitted >= since and _counts(one)][-MOST_JOBS:]
     done = [_work(one, now) for one in chosen if one.outcome]
     typical = float(np.median(done)) if done else guess_s
+    perf = None if speeds is None else speeds.perf
     pairs, guessed = [], 0
     for one in chosen:
-        length = _work(one, now)
+        told = speeds.worked(one.job, perf) if speeds is not None and perf is not None else None
+        length = _work(one, now) if told is None else told
         if not one.outcome:
             hinted = one.job.hints.get("duration_s")
             guess = hinted if hinted is not None else max(typical, 2.0 * length)
@@ -82,10 +138,19 @@ def trace_of(
     return Trace("log", tuple(pairs)), guessed
 
 
-def simulate(trace: Trace, cluster: Cluster, policy: Policy) -> dict[str, float]:
+def simulate(trace: Trace, cluster: Cluster, policy: Policy, perf: Believed) -> dict[str, float]:
     """One policy on the jobs of a trace."""
-    run = wire(build_replayed_world(trace, policy.about), cluster, policy)
-    return dict(run.outcome(policy.about.name).metrics)
+    world = replace(build_replayed_world(trace, policy.about), perf=perf)
+    return dict(wire(world, cluster, policy).outcome(policy.about.name).metrics)
+
+
+def _say_speeds(trace: Trace, perf: Believed) -> str:
+    known = sum(perf.knows(job) for job, _ in trace)
+    if not known:
+        return "speeds in proportion to GPUs"
+    if known == len(trace):
+        return "speeds as the jobs reported them"
+    return f"speeds as {known} of the jobs reported them, of the others in proportion to GPUs"
 
 
 def _counts(one: JobRecord) -> bool:
@@ -95,17 +160,21 @@ def _counts(one: JobRecord) -> bool:
 def _work(one: JobRecord, now: float) -> float:
     """Seconds of work done, as on the devices that were asked for."""
     demand = one.job.demand
-    return one.gpu_s.at(now) / (demand.gpus * demand.share)
+    return one.gpu_s.at(now) / (max(demand.gpus, 1) * demand.share)
 
 
-def _runnable(trace: Trace, cluster: Cluster) -> Trace:
-    """Without jobs that the cluster, as it is now, could never run."""
+def _runnable(trace: Trace, clusters: Sequence[Cluster]) -> Trace:
+    """Without jobs that one of the clusters could never run."""
 
-    def room(job: Job) -> int:
+    def room(job: Job, cluster: Cluster) -> int:
         kinds = job.demand.kinds or cluster.kinds
         return max((cluster.gpus_by_kind.get(kind, 0) for kind in kinds), default=0)
 
-    kept = tuple(pair for pair in trace.jobs if pair[0].demand.min <= room(pair[0]))
+    kept = tuple(
+        pair
+        for pair in trace.jobs
+        if all(pair[0].demand.min <= room(pair[0], one) for one in clusters)
+    )
     if not kept:
         raise InvalidConfig("no machine is up that could run any job of the log")
     return replace(trace, jobs=kept)

@@ -49,6 +49,7 @@ __all__ = [
     "Settings",
     "Waits",
     "active_words",
+    "check_job",
     "status_of",
     "users_of",
     "waits_of",
@@ -56,7 +57,7 @@ __all__ = [
 ]
 
 QUOTA_FILE = "quotas.json"
-STEADY = PartSpec("steady")
+STEADY, QUOTA = PartSpec("steady"), "quota"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,12 @@ class Quotas:
     weights: Mapping[str, float] = field(default_factory=dict)
     guaranteed: Mapping[str, float] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, policy: PartSpec) -> Quotas:
+        """The rules that `around` put around a policy."""
+        told = next((one.params for one in policy.wrappers if one.name == QUOTA), {})
+        return cls(dict(told.get("limits", {})), dict(told.get("weights", {})))
+
     def around(self, policy: PartSpec) -> PartSpec:
         """The policy with these rules and those of single jobs around it."""
         rules = {
@@ -114,7 +121,7 @@ class Quotas:
             for name, told in (("limits", self.limits), ("weights", self.weights))
             if told
         }
-        tenants = [PartSpec("quota", rules)] if rules else []
+        tenants = [PartSpec(QUOTA, rules)] if rules else []
         own = any(wrapper.name == STEADY.name for wrapper in policy.wrappers)
         jobs = [PartSpec("priority"), PartSpec("firm"), *([] if own else [STEADY])]
         return policy.inside(PartSpec("spare"), *tenants, *jobs)
@@ -122,7 +129,7 @@ class Quotas:
 
 def without_wrappers(policy: PartSpec) -> PartSpec:
     """The policy as a person named it, without what the service puts around it."""
-    inner = policy.without("spare", "quota", "priority", "firm")
+    inner = policy.without("spare", QUOTA, "priority", "firm")
     return inner.without(STEADY.name) if inner.wrappers[:1] == (STEADY,) else inner
 
 

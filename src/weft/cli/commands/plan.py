@@ -2,34 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from weft.cli import options as o
 from weft.cli.commands.submit import What, bodies, send
+from weft.cli.commands.what_if import CHANGE, Limits, MoreNodes, Weights
 from weft.cli.job_file import Flags
 from weft.cli.job_options import takes_flags
 from weft.cli.view.errors import user_errors
 from weft.service.responses import Planned
 
+if TYPE_CHECKING:
+    from weft.cli.client import Client
+
 
 @takes_flags
-def plan(what: What, flags: Flags, as_json: o.AsJson = False) -> None:
+def plan(
+    what: What,
+    flags: Flags,
+    if_policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy", "-p", help="If this policy decided.", rich_help_panel=CHANGE, metavar="NAME"
+        ),
+    ] = None,
+    if_limit: Limits = None,
+    if_weight: Weights = None,
+    if_nodes: MoreNodes = "",
+    as_json: o.AsJson = False,
+) -> None:
     """Say what would happen to a job now.
 
-    Nothing is queued. Takes what `weft submit` takes.
+    Nothing is queued. Takes what `weft submit` takes, and what might be different: `--gpus 2`
+    for this job at another size, `--policy`, `--limit`, `--weight` or `--nodes` for the cluster.
     """
+    from weft.cli.change_options import read_changes
     from weft.cli.client import Client
     from weft.cli.view.screen import console, print_json
 
     with user_errors():
         client = Client()
+        change = read_changes(if_policy, if_limit, if_weight, if_nodes)
         jobs = bodies(what, flags)
-        answers = [send(Planned, client, path, body, "/plan") for path, body in jobs]
+        answers = [_ask(client, path, body, change) for path, body in jobs]
     if as_json:
         print_json(answers[0] if len(answers) == 1 else answers)
         return
     for (path, body), answer in zip(jobs, answers, strict=True):
         console().print(render_plan(path or str(body.get("name", "")), answer))
+
+
+def _ask(client: Client, path: str, body: dict[str, Any], change: dict[str, Any]) -> Planned:
+    if not change:
+        return send(Planned, client, path, body, "/plan")
+    return send(Planned, client, path, {"job": body, "change": change}, "/plan/what-if")
 
 
 def render_plan(name: str, answer: Planned) -> Any:

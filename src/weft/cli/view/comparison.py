@@ -1,4 +1,4 @@
-"""Two policies side by side, from a what-if."""
+"""As things are, and with something different: what a what-if answers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from weft.cli.view import words
+from weft.cli.view.tables import Column, fit_columns
 from weft.report.tables import COLUMNS, write_metric
-from weft.service.responses import Comparison
+from weft.report.units import duration
+from weft.service.responses import Comparison, Outlook, Start
+
+AHEAD = {"avg_start_h": "mean start in", "avg_end_h": "mean end in"}
 
 
-def comparison_table(answer: Comparison) -> RenderableType:
-    """A column a policy, a row a metric."""
+def comparison_table(answer: Comparison, width: int) -> RenderableType:
+    """A column each, a row a metric; then a row a job where it looks ahead."""
     policies = answer.policies
     table = Table(header_style="bold")
     table.add_column("", no_wrap=True)
@@ -22,7 +27,31 @@ def comparison_table(answer: Comparison) -> RenderableType:
         if any(value is not None for value in values):
             shown = ("" if one is None else write_metric(column, one) for one in values)
             table.add_row(column.heading, *shown)
+    for name, heading in AHEAD.items():
+        values = [found.get(name) for found in policies.values()]
+        if any(value is not None for value in values):
+            table.add_row(heading, *("" if one is None else duration(one) for one in values))
     parts: list[RenderableType] = [table]
+    if answer.outlook:
+        parts += [Text(), outlook_table(answer.outlook, width)]
     if answer.note:
         parts.append(Text(answer.note, style="dim"))
     return Group(*parts)
+
+
+def outlook_table(looks: list[Outlook], width: int) -> Table:
+    """When each job starts and ends, now and then."""
+    columns: list[Column[Outlook]] = [
+        Column("job", lambda one: one.name or one.id),
+        Column("starts in", lambda one: _middle(one.start), right=True),
+        Column("then in", lambda one: _middle(one.start_then), right=True),
+        Column("ends in", lambda one: _middle(one.end), drop=1, right=True),
+        Column("then in ", lambda one: _middle(one.end_then), drop=1, right=True),
+    ]
+    return fit_columns(columns, looks, width)
+
+
+def _middle(one: Start | None) -> str:
+    if one is None or one.p50 is None:
+        return "?"
+    return "runs" if one.p50 == 0.0 else words.seconds(one.p50)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from weft.core.about import About, Controls
-from weft.core.model import Allocation, Job, JobId
+from weft.core.model import Allocation, Job
 from weft.core.plan import Plan
 from weft.core.policy import Policy
 from weft.core.reasons import Blocker, Reason
@@ -24,18 +24,11 @@ from weft.core.view import View
 from weft.pieces.wrap.among import decide_among
 from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.rules import ANY, Rules, fill, read_rules
+from weft.pieces.wrap.tell import Memory, tell_news
 
 TRIES = 6
 SLACK = 1e-9
 NOTHING = Plan()
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """The inner policy's memory, and which jobs are known to be over quota."""
-
-    inner: object = None
-    told: Mapping[JobId, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -309,14 +302,8 @@ def _freeze(view: View, rules: Rules, tenants: set[str], shape: Shape) -> None:
 def _add_reasons(view: View, plan: Plan, shape: Shape, known: Memory) -> Plan:
     """The plan with reasons for jobs that were not given before; logs stay small."""
     hidden = {
-        job: why.text
+        job: why
         for row, why in shape.reasons.items()
         if (job := view.job(row).id) not in plan.changes
     }
-    news = {job: why for job, why in hidden.items() if known.told.get(job) != why}
-    cleared = {job: "" for job in known.told if job not in hidden and job in view.table}
-    return replace(
-        plan,
-        reasons={**cleared, **news, **plan.reasons},
-        memory=Memory(plan.memory, hidden),
-    )
+    return tell_news(view, plan, hidden, known)

@@ -59,8 +59,8 @@ class Spare:
             plan = self._ask(view, _rows(view, spared))
         except Exception as error:  # whatever it is, somebody's job may be the cause
             spared, plan = self._search(view, spared, error)
-        cleared = {job: "" for job in kept.spared if job not in spared and job in view.table}
-        plan = replace(plan, reasons={**cleared, **plan.reasons})
+        cleared = [job for job in kept.spared if job not in spared and job in view.table]
+        plan = plan.explained({}, cleared)
         if not spared:
             return replace(plan, memory=Memory(plan.memory))
         until = kept.until if spared.keys() <= kept.spared.keys() else view.now + self.again_s
@@ -69,6 +69,7 @@ class Spare:
             plan,
             wake_at=until if plan.wake_at is None else min(plan.wake_at, until),
             reasons={**plan.reasons, **spared},
+            blockers={**plan.blockers, **dict.fromkeys(spared, Blocker.SPARED)},
             memory=Memory(plan.memory, spared, until),
         )
 

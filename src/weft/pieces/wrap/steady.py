@@ -18,9 +18,12 @@ from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, JobId
 from weft.core.plan import Plan
 from weft.core.policy import Policy
+from weft.core.reasons import Blocker, Reason, asks_for
 from weft.core.table import Bools, Column, Floats
 from weft.core.view import View
+from weft.pieces.wrap import tell
 from weft.pieces.wrap.among import decide_among
+from weft.pieces.wrap.tell import tell_news
 
 TRIES = 8
 RESTART_S = 30.0  # what a restart costs where nobody believes anything of it
@@ -33,6 +36,7 @@ class Memory:
 
     inner: object = None
     since: Mapping[JobId, tuple[int, float]] = field(default_factory=dict)
+    told: Mapping[JobId, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,31 +70,32 @@ class Steady:
         about = self.about
         kept = view.memory if isinstance(view.memory, Memory) else Memory()
         if Controls.COUNT not in about.controls:
-            return self._wrapped(self.inner.decide(replace(view, memory=kept.inner)), {})
+            plan = self.inner.decide(replace(view, memory=kept.inner))
+            return replace(plan, memory=Memory(plan.memory))
         since = _seen(view, kept.since)
         view = replace(view, memory=kept.inner)
         age = _ages(view, since)
         fresh = view.running() & (age < self.min_run_s - SLACK_S)
-        plan = self._settle(view, fresh)
+        plan, wished = self._settle(view, fresh)
         waits = fresh & view.running()
         if waits.any() and view.waiting().any():
             thaw = view.now + float((self.min_run_s - age[waits]).min())
             plan = replace(plan, wake_at=thaw if plan.wake_at is None else min(plan.wake_at, thaw))
-        return self._wrapped(plan, _begun(view, plan, since))
+        return self._wrapped(view, plan, self._held_back(view, plan, wished), since, kept)
 
-    def _settle(self, view: View, fresh: Bools) -> Plan:
-        """Ask until nobody who is to be left alone is touched."""
+    def _settle(self, view: View, fresh: Bools) -> tuple[Plan, Plan]:
+        """Ask until nobody who is to be left alone is touched; the plan, and the first one."""
         mark = view.free.mark()
-        plan = self.inner.decide(view)
+        plan = first = self.inner.decide(view)
         view.free.rollback(mark)
         alone = np.zeros(len(view.table), dtype=bool)
         for _ in range(TRIES):
             touched = self._too_soon(view, plan, fresh)
             if not touched.any():
-                return plan
+                return plan, first
             alone |= touched
             plan = decide_among(self.inner, view.without(alone))
-        return decide_among(self.inner, view.without(view.running()))
+        return decide_among(self.inner, view.without(view.running())), first
 
     def _too_soon(self, view: View, plan: Plan, fresh: Bools) -> Bools:
         """Running rows that the plan changes although they are fresh, or gain too little."""
@@ -126,8 +131,28 @@ class Steady:
         cost = float(view.knowledge.beliefs.restart_s(view.table)[row])
         return cost if np.isfinite(cost) and cost > 0.0 else RESTART_S
 
-    def _wrapped(self, plan: Plan, since: Mapping[JobId, tuple[int, float]]) -> Plan:
-        return replace(plan, memory=Memory(plan.memory, since))
+    def _held_back(self, view: View, plan: Plan, wished: Plan) -> dict[JobId, Reason]:
+        """Waiting jobs that would start if nobody had to be left alone."""
+        found = {}
+        for name, to in wished.changes.items():
+            if to is None or view.holds(name) is not None or plan.changes.get(name) is not None:
+                continue
+            demand = view.job(view.table.row(name)).demand
+            asks = asks_for(demand.min, demand.kinds, demand.share)
+            found[name] = Reason(Blocker.STEADY, {"asks": asks, "seconds": self.min_run_s})
+        return found
+
+    def _wrapped(
+        self,
+        view: View,
+        plan: Plan,
+        why: Mapping[JobId, Reason],
+        since: Mapping[JobId, tuple[int, float]],
+        kept: Memory,
+    ) -> Plan:
+        told = tell_news(view, plan, why, tell.Memory(plan.memory, kept.told))
+        texts = {job: one.text for job, one in why.items()}
+        return replace(told, memory=Memory(plan.memory, _begun(view, plan, since), texts))
 
 
 def _seen(view: View, before: Mapping[JobId, tuple[int, float]]) -> dict[JobId, tuple[int, float]]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter
 from pydantic import AfterValidator, Field
 
-from weft.app.serve.live import Quotas
+from weft.app.serve.live import Driver, Quotas
 from weft.core.errors import UnknownName
 from weft.service.admin_responses import (
     HookAnswer,
@@ -154,14 +154,20 @@ def _public(hook: Hook) -> dict[str, Any]:
 
 
 def _quotas(service: Context) -> QuotaAnswer:
-    rules, state = service.live.quotas, service.driver.scheduler.state
-    held: defaultdict[str, float] = defaultdict(float)
-    for job, on in zip(state.table.jobs, state.table.allocations, strict=True):
-        if on is not None:
-            held[job.tenant] += on.gpus * on.sharing.share
+    rules, held = service.live.quotas, count_held_by_tenant(service.driver)
     return QuotaAnswer(
         limits=dict(rules.limits),
         weights=dict(rules.weights),
         guaranteed=dict(rules.guaranteed),
         held=dict(held),
     )
+
+
+def count_held_by_tenant(driver: Driver) -> defaultdict[str, float]:
+    """GPUs promised, by tenant, shares counted as such."""
+    table = driver.scheduler.state.table
+    held: defaultdict[str, float] = defaultdict(float)
+    for job, on in zip(table.jobs, table.allocations, strict=True):
+        if on is not None:
+            held[job.tenant] += on.gpus * on.sharing.share
+    return held

@@ -1,0 +1,92 @@
+"""Why jobs wait and what would help, from a running service: one thing, everywhere the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from tests.integration.serving import API, get, serving, submit, until
+
+STILL = "simulated:cluster=2x4:a100+1x4:t4,speed=1"
+
+
+def wait_for(client: httpx.Client, job: str, state: str) -> None:
+    until(lambda: get(client, f"/jobs/{job}")["state"] == state)
+
+
+def one_reason(client: httpx.Client, job: str) -> str:
+    """The reason by the job and by its explanation, which begins with it."""
+    told: str = get(client, f"/jobs/{job}")["reason"]
+    assert get(client, f"/jobs/{job}/explain")["reason"].startswith(told)
+    listed = {one["id"]: one["reason"] for one in get(client, "/jobs")["jobs"]}
+    assert listed[job] == told
+    return told
+
+
+def test_a_drained_machine_is_the_reason_and_using_it_again_the_cheapest_change() -> None:
+    with serving(STILL) as client:
+        client.post(f"{API}/nodes/t4-2/drain")
+        job = submit(client, gpus=1, kinds=["t4"], share="never", priority="guaranteed")
+
+        why = get(client, f"/jobs/{job}/explain")
+
+        assert one_reason(client, job) == (
+            "waits for 1 t4 GPU; the node that could run it is drained"
+        )
+        assert why["blocked_by"] == "away"
+        assert "a100" in why["cheapest_change"]["text"]  # its owner can help it
+        client.post(f"{API}/nodes/a100-0/drain")
+        client.post(f"{API}/nodes/a100-1/drain")
+        told = get(client, f"/jobs/{job}/explain")["cheapest_change"]
+        assert told["fields"] == {"undrain": "t4-2"}
+        assert "weft undrain t4-2" in told["text"]
+
+
+def test_a_quota_is_the_reason_in_a_word_and_raising_it_the_cheapest_change() -> None:
+    with serving(STILL) as client:
+        client.put(f"{API}/quotas", json={"limits": {"a": 1}})
+        first, second = (submit(client, gpus=1, tenant="a", share="never") for _ in range(2))
+        wait_for(client, first, "running")
+
+        why = get(client, f"/jobs/{second}/explain")
+
+        assert one_reason(client, second).startswith("over quota: with its 1 GPUs tenant 'a'")
+        assert why["blocked_by"] == "quota"
+        assert why["cheapest_change"]["fields"] == {"limits": {"a": 2.0}}
+        client.put(f"{API}/quotas", json=why["cheapest_change"]["fields"])
+        wait_for(client, second, "running")
+
+
+def test_what_if_looks_ahead_with_more_machines_other_quotas_and_a_job_at_another_size() -> None:
+    with serving(STILL) as client:
+        held = [submit(client, gpus=4, hints={"duration_s": 3000}) for _ in range(3)]
+        for job in held:
+            wait_for(client, job, "running")
+        mine = submit(client, name="mine", gpus=4, hints={"duration_s": 600})
+
+        def ask(**change: Any) -> dict[str, Any]:
+            answer = client.post(f"{API}/what-if", json={"start": "now", **change}).json()
+            found: dict[str, Any] = {one["id"]: one for one in answer["outlook"]}[mine]
+            return found
+
+        more = ask(nodes="1x4:a100")
+        assert more["start"]["p50"] > 0.0
+        assert more["start_then"]["p50"] == 0.0
+        shut = ask(limits={"default": 0})
+        assert shut["start_then"] is None
+        freed = ask(jobs=[{"id": held[0], "gpus": 2}])
+        assert freed["start_then"] is not None
+        assert client.post(f"{API}/what-if", json={"start": "now"}).status_code == 422
+
+
+def test_a_plan_with_something_different() -> None:
+    with serving(STILL) as client:
+        job = {"gpus": 16}
+        assert client.post(f"{API}/plan", json=job).status_code == 422
+
+        body = {"job": job, "change": {"nodes": "2x8:h100"}}
+        answer = client.post(f"{API}/plan/what-if", json=body).json()
+
+        assert answer["starts_now"] is True
+        assert answer["reason"] == "starts at once on 16 h100 GPUs"

@@ -7,7 +7,17 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.serving import API, FAST, STILL, get, serving, submit, until
+from tests.integration.serving import (
+    API,
+    FAST,
+    LIMIT_S,
+    STILL,
+    Running,
+    get,
+    serving,
+    submit,
+    until,
+)
 from weft.service.main import Settings
 
 

@@ -33,7 +33,7 @@ COMMANDS = (
     Entry(CLUSTER, "drain", "Move every job off a machine and give it no more.", "nodes:drain"),
     Entry(CLUSTER, "undrain", "Use a drained machine again.", "nodes:undrain"),
     Entry(CLUSTER, "policy", "Show which policy decides, or change it while jobs run."),
-    Entry(CLUSTER, "what-if", "Replay the service's own past under another policy."),
+    Entry(CLUSTER, "what-if", "Replay the past, or simulate what comes, with something different."),
     Entry(CLUSTER, "accounting", "Show the GPU time that each tenant used."),
     Entry(CLUSTER, "state", "Check, back up, restore and prune what the service keeps."),
     Entry(CLUSTER, "token", "Make, list and revoke tokens (admins)."),

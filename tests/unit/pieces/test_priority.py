@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from weft.core.events import Decided, Started, Submitted
-from weft.core.model import Demand, Job, JobId, Tier
+from weft.core.model import Allocation, Demand, Job, JobId, Tier
 from weft.core.policy import Policy
 from weft.core.registry import build
 from weft.core.state import State
 from weft.core.view import View
-from weft.testing.build import cluster_of, view_of
+from weft.predict.hinted import Hinted
+from weft.testing.build import cluster_of, view_of, with_knowledge
 from weft.testing.check import check_policy
 
 
@@ -76,3 +79,27 @@ def test_a_normal_job_is_not_displaced() -> None:
 
 def test_a_wrapped_policy_keeps_the_contract() -> None:
     check_policy(policy("priority|las"))
+
+
+def timed(name: str, gpus: int, duration_s: float, priority: float = 0.0) -> Job:
+    return replace(job(name, gpus, priority), hints={"duration_s": duration_s})
+
+
+def decided(spec: str, held: Job, *then: Job) -> dict[JobId, Allocation | None]:
+    view = with_knowledge(running(4, held, then=then), predictor=Hinted())
+    return dict(policy(spec).decide(view).changes)
+
+
+def test_a_lower_class_never_takes_the_place_of_a_higher_one() -> None:
+    held, newer = timed("held", 4, 900.0), timed("newer", 3, 9.0, -1.0)
+
+    assert decided("srtf", held, newer)[held.id] is None
+    assert decided("priority|srtf", held, newer) == {}
+
+
+def test_a_lower_class_has_what_the_higher_one_leaves_though_its_policy_would_take_more() -> None:
+    held, newer = timed("held", 3, 900.0), timed("newer", 3, 9.0, -1.0)
+    small = timed("small", 1, 5.0, -1.0)
+
+    assert set(decided("srtf", held, newer, small)) == {"held", "newer", "small"}
+    assert list(decided("priority|srtf", held, newer, small)) == ["small"]

@@ -7,7 +7,9 @@ A policy that sets tiers itself is left alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -41,14 +43,28 @@ class Priority:
         levels = np.unique(rank[waiting])[::-1]
         filler = view.running() & view.preemptible() & (view.table.column(Column.TIER) == FILLER)
         if not len(levels) or (len(levels) == 1 and not (filler & (rank < levels[0])).any()):
-            return self.inner.decide(view)
+            return self._decide_class(view, self.inner.decide)
         lower = waiting & (rank < levels[0])
-        plan = decide_among(self.inner, view.without(lower))
+        plan = self._decide_class(view.without(lower), partial(decide_among, self.inner))
         blocked = waiting & ~lower & ~_starts(view, plan)
         if blocked.any() and (more := self._instead(view, lower, filler & (rank < levels[0]))):
             plan = more
             blocked = waiting & ~lower & ~_starts(view, plan)
         return plan if blocked.any() else self._rest(view, plan)
+
+    def _decide_class(self, view: View, decide: Callable[[View], Plan]) -> Plan:
+        """What is decided, unless it takes from a class to start a lower one."""
+        mark = view.free.mark()
+        plan = decide(view)
+        rank, starts = view.table.column(Column.PRIORITY), _starts(view, plan)
+        if not starts.any():
+            return plan
+        higher = view.running() & (rank > rank[starts].min())
+        if not (higher & _shrinks(view, plan)).any():
+            return plan
+        view.free.rollback(mark)
+        instead = decide_among(self.inner, replace(view.without(higher), memory=None))
+        return replace(plan, changes=instead.changes)
 
     def _instead(self, view: View, lower: Bools, filler: Bools) -> Plan | None:
         """The highest class where fillers give way to it; None if that starts nobody."""
@@ -92,6 +108,15 @@ def _starts(view: View, plan: Plan) -> Bools:
         mask[view.table.row(job)] = to is not None
     started: Bools = mask & view.waiting()
     return started
+
+
+def _shrinks(view: View, plan: Plan) -> Bools:
+    """Running rows that a plan stops or leaves with fewer devices."""
+    mask = np.zeros(len(view.table), dtype=bool)
+    for job, to in plan.changes.items():
+        on = view.holds(job)
+        mask[view.table.row(job)] = on is not None and (to is None or to.gpus < on.gpus)
+    return mask
 
 
 def _give_way(view: View, plan: Plan, held: dict[JobId, Allocation]) -> Plan | None:

@@ -9,8 +9,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from tests.integration.serving import FAST, STILL, serving
-from tests.integration.test_service_api import API, get, until
+from tests.integration.serving import API, FAST, STILL, get, serving, until
 from weft.cli.main import cli
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from rich.console import Console
@@ -10,7 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.formulas.metrics import METRICS, Columns, Metric, Unit
+from weft.report.paired import differs
 from weft.report.units import duration, number, percent
+
+MOST_POLICY = 34
 
 
 class Scored(Protocol):
@@ -42,12 +45,12 @@ def write_metric(metric: Metric, value: float) -> str:
     return _WRITE[metric.unit](value)
 
 
-def results_table(
+def result_tables(
     outcomes: Mapping[str, Sequence[Scored]], width: int, which: Columns = "main"
-) -> Table:
-    """One row a policy, or one column a policy where `width` is too small for that.
+) -> list[Table]:
+    """One row a policy; what `width` has no room for follows below in tables of the same rows.
 
-    The best of each metric is in bold green with a star.
+    The best of each metric is in bold green with a star, if it holds over the seeds.
     """
     columns = choose_columns(which)
     means = {
@@ -58,34 +61,65 @@ def results_table(
     rows = {}
     for policy, done in outcomes.items():
         took = _mean([o.decide_ms["p50"] or 0.0 for o in done])
-        cells = [_cell(column, means, policy) for column in columns]
+        cells = [_cell(column, means, policy, outcomes) for column in columns]
         rows[policy] = [*cells, Text(f"{took:.2f} ms  "), Text(done[0].predictor)]
-    wide = _table("policy", headings, rows)
-    if Console(width=1000).measure(wide).maximum <= width:
-        return wide
-    turned = {h: [cells[i] for cells in rows.values()] for i, h in enumerate(headings)}
-    return _table("", list(rows), turned)
+    return [*_stack(headings, rows, width)]
 
 
-def _table(corner: str, headings: Sequence[str], rows: Mapping[str, Sequence[Text]]) -> Table:
+def _stack(
+    headings: Sequence[str], rows: Mapping[str, Sequence[Text]], width: int
+) -> Iterator[Table]:
+    """As many columns as fit, then the next ones."""
+    first, count = 0, len(headings)
+    while first < count:
+        last = first + 1
+        while last < count and _width(_table(headings, rows, first, last + 1)) <= width:
+            last += 1
+        yield _table(headings, rows, first, last)
+        first = last
+
+
+def _width(table: Table) -> int:
+    return Console(width=1000).measure(table).maximum
+
+
+def _table(
+    headings: Sequence[str], rows: Mapping[str, Sequence[Text]], first: int, last: int
+) -> Table:
     table = Table(header_style="bold")
-    table.add_column(corner, no_wrap=True)
-    for heading in headings:
-        table.add_column(heading, justify="right", overflow="fold")
+    table.add_column("policy", overflow="fold", max_width=MOST_POLICY)
+    for heading in headings[first:last]:
+        table.add_column(heading, justify="right", no_wrap=True)
     for name, cells in rows.items():
-        table.add_row(name, *cells)
+        table.add_row(name, *cells[first:last])
     return table
 
 
-def _cell(column: Metric, means: Mapping[str, Mapping[str, float]], policy: str) -> Text:
+def _cell(
+    column: Metric,
+    means: Mapping[str, Mapping[str, float]],
+    policy: str,
+    outcomes: Mapping[str, Sequence[Scored]],
+) -> Text:
     text = write_metric(column, means[policy][column.name])
     everyone = [row[column.name] for row in means.values()]
     if len({write_metric(column, value) for value in everyone}) == 1:
         return Text(f"{text}  ")
     best = min(everyone) if column.better == "less" else max(everyone)
-    if write_metric(column, best) == text:
+    if write_metric(column, best) == text and _beats_all(column, policy, outcomes):
         return Text(f"{text} *", style="bold green")
     return Text(f"{text}  ")
+
+
+def _beats_all(column: Metric, policy: str, outcomes: Mapping[str, Sequence[Scored]]) -> bool:
+    """Whether a policy is better than each other one in more than chance has to do with."""
+    own = [one.metrics[column.name] for one in outcomes[policy]]
+    others = (
+        [one.metrics[column.name] for one in each]
+        for name, each in outcomes.items()
+        if name != policy and _mean([o.metrics[column.name] for o in each]) != _mean(own)
+    )
+    return all(differs(own, other) for other in others)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -126,6 +126,7 @@ def node_answer(node: Node, state: str, held: set[int]) -> NodeAnswer:
         cpus=node.cpus,
         mem_gb=node.mem_gb,
         rack=node.rack,
+        held_gpus=sorted(held),
     )
 
 

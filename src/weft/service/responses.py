@@ -227,7 +227,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAnswer:
-    """One machine."""
+    """One machine; `held_gpus` are in use, by whoever, and `drained_gpus` are not to be used."""
 
     id: str
     state: NodeWord
@@ -237,6 +237,8 @@ class NodeAnswer:
     cpus: float
     mem_gb: float
     rack: str
+    held_gpus: list[int] = field(default_factory=list)
+    drained_gpus: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

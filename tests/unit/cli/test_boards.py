@@ -6,7 +6,14 @@ import pytest
 from rich.console import Console, RenderableType
 from tests.unit.cli.jobs import CLUSTER, NODE, NOW, QUEUE, job
 
-from weft.cli.view.status import board, job_details, jobs_table, nodes_table
+from weft.cli.view.status import (
+    board,
+    colours_of,
+    job_details,
+    jobs_table,
+    nodes_table,
+    queue_table,
+)
 from weft.cli.view.words import batch, gpus, plain, ranges, span, where
 
 
@@ -23,14 +30,50 @@ def test_a_table_of_jobs_fits_the_terminal_and_keeps_ids_whole(width: int) -> No
 
     lines = text.rstrip().splitlines()
     assert max(len(line.rstrip()) for line in lines) <= width
-    assert len(lines) == len(QUEUE) + 2
+    assert len(lines) >= len(QUEUE) + 2
     for one in QUEUE:
         assert one.id in text
 
 
-def test_wide_terminals_are_told_why() -> None:
-    assert "asks for 4 GPUs" in drawn(jobs_table(QUEUE, NOW, 150), 150)
-    assert "asks for 4 GPUs" not in drawn(jobs_table(QUEUE, NOW, 80), 80)
+@pytest.mark.parametrize("width", [80, 100, 120, 150])
+def test_a_reason_is_never_cut(width: int) -> None:
+    waiting = [replace(one, id=f"j{i}", name="train") for i, one in enumerate(QUEUE)]
+
+    for table in (jobs_table(waiting, NOW, width), queue_table(waiting, NOW, width)):
+        text = drawn(table, width)
+
+        for word in ("asks for 4 GPUs", "long", "exit code 3", "no data"):
+            assert all(one in text.split() or one in text for one in word.split())
+        assert "…" not in text
+
+
+def test_names_are_shown_of_all_jobs_or_of_none() -> None:
+    told = [job("train-1a2b", name="train", gpus=(0,)), job("x-1", name="other", gpus=(1,))]
+
+    both, alone = drawn(jobs_table(told, NOW, 120), 120), drawn(jobs_table(told[:1], NOW, 120), 120)
+
+    assert "train-1a2b  train" in both
+    assert "name" not in alone
+
+
+def test_jobs_beside_each_other_differ_in_colour() -> None:
+    colours = colours_of(QUEUE[:3])
+
+    assert len(set(colours.values())) == 3
+
+
+def test_devices_of_others_are_in_use_without_a_name() -> None:
+    node = replace(NODE, held_gpus=[0, 1, 2, 3], drained_gpus=[])
+
+    text = drawn(board(CLUSTER, [node], [], NOW, 80), 80)
+
+    assert text.count("in use") == 4
+
+
+def test_a_drained_device_is_called_so() -> None:
+    text = drawn(board(CLUSTER, [replace(NODE, drained_gpus=[1])], [], NOW, 80), 80)
+
+    assert text.count("drained") == 1
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -8,7 +8,7 @@ from pathlib import Path
 import weft
 from weft.formulas.metrics import METRICS
 from weft.report.scores import table
-from weft.report.tables import COLUMNS, results_table
+from weft.report.tables import COLUMNS, result_tables
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "result.md"
 
@@ -30,7 +30,7 @@ def test_a_report_has_a_column_for_every_heading_with_its_meaning() -> None:
 
 
 def test_the_terminal_has_the_brief_ones() -> None:
-    wide = results_table(weft.simulate("tiny-20", "fifo").outcomes, 500)
+    (wide,) = result_tables(weft.simulate("tiny-20", "fifo").outcomes, 500)
 
     headings = [str(column.header) for column in wide.columns]
     assert headings[1 : 1 + len(COLUMNS)] == [metric.heading for metric in COLUMNS]
@@ -39,7 +39,7 @@ def test_the_terminal_has_the_brief_ones() -> None:
 
 
 def test_the_terminal_has_a_table_of_fairness() -> None:
-    wide = results_table(weft.simulate("tiny-20", "fifo").outcomes, 500, "fairness")
+    (wide,) = result_tables(weft.simulate("tiny-20", "fifo").outcomes, 500, "fairness")
 
     headings = [str(column.header) for column in wide.columns]
     assert {"avg JCT", "worst FTF", "FTF > 1.05", "Jain", "envy", "tenant LTGF"} <= set(headings)

@@ -39,11 +39,8 @@ def list_parts(
         typer.echo(f"no {kind.value} is installed")
         return
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(header_style="bold")
-    for i, heading in enumerate(headings):
-        table.add_column(heading, no_wrap=i == 0)
-    for row in rows:
-        table.add_row(*row)
-    Console(highlight=False).print(table)
+    from weft.cli.view.parts import parts_table
+
+    screen = Console(highlight=False, markup=False)
+    screen.print(parts_table(headings, rows, screen.width))

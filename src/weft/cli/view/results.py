@@ -48,11 +48,11 @@ def show_result(
         return
     from rich.console import Console
 
-    from weft.report.tables import results_table
+    from weft.report.tables import result_tables
 
     console = Console(highlight=False)
     console.print(_headline(result))
-    console.print(results_table(result.outcomes, console.width, columns))
+    console.print(*result_tables(result.outcomes, console.width, columns), sep="\n")
     for remark in _remarks(result):
         console.print(remark, style="yellow", markup=False)
     if report is not None:

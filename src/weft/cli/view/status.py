@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -14,26 +14,34 @@ from weft.report.units import number
 from weft.service.responses import ClusterAnswer, JobAnswer, NodeAnswer, Notice
 
 DEVICES_SHOWN = 8
+# Neighbours are told apart; red and yellow are for what a person should look at.
+PALETTE = ("green", "cyan", "magenta", "blue", "bright_green", "bright_cyan", "bright_magenta")
 NODE_STYLES = {"up": "green", "drained": "yellow", "down": "bold red"}
 
 
-def jobs_table(jobs: Iterable[JobAnswer], now: float, width: int) -> Table:
+def jobs_table(jobs: Sequence[JobAnswer], now: float, width: int) -> Table:
     """A row a job."""
     columns: list[Column[JobAnswer]] = [
         Column("id", lambda job: job.id),
-        Column("name", distinct_name, drop=3, most=MOST_NAME),
+        Column("name", name_column(jobs), drop=5, most=MOST_NAME),
         Column("state", lambda job: words.state(job.state)),
-        Column("gpus", lambda job: words.gpus(job.allocation), drop=1),
-        Column("batch", words.batch, drop=4, right=True),
-        Column("goodput", words.goodput, drop=5, right=True),
-        Column("done", words.percent_done, drop=4, right=True),
-        Column("for", lambda job: words.span(job, now), drop=2, right=True),
+        Column("gpus", lambda job: words.gpus(job.allocation), drop=2),
+        Column("batch", words.batch, drop=6, right=True),
+        Column("goodput", words.goodput, drop=6, right=True),
+        Column("done", words.short_progress, drop=4),
+        Column("for", lambda job: words.span(job, now), drop=3, right=True),
         Column("restarts", lambda job: str(job.restarts or ""), drop=8, right=True),
         Column("tenant", lambda job: job.tenant, drop=7, most=16),
         Column("on", lambda job: words.where(job.allocation), drop=9, most=24),
-        Column("reason", words.reason, drop=6, rest=True),
+        Column("reason", words.reason, drop=1, rest=True),
     ]
     return fit_columns(columns, jobs, width)
+
+
+def name_column(jobs: Sequence[JobAnswer]) -> Callable[[JobAnswer], str]:
+    """Every job's name, where the ids do not say them all already; else nothing."""
+    told = any(map(distinct_name, jobs))
+    return lambda job: words.plain(job.name) if told else ""
 
 
 def distinct_name(job: JobAnswer) -> str:
@@ -90,6 +98,7 @@ def nodes_table(nodes: Iterable[NodeAnswer], jobs: Sequence[JobAnswer], width: i
         Column("kind", lambda node: node.kind),
         Column("gpus", lambda node: str(node.gpus), right=True),
         Column("held", lambda node: str(node.held), right=True),
+        Column("use", lambda node: words.bar(node.held, node.gpus), drop=1),
         Column("cpus", lambda node: _count(node.cpus), drop=2, right=True),
         Column("memory", lambda node: _gb(node.mem_gb), drop=3, right=True),
         Column("jobs", lambda node: ", ".join(map(label, _on(node.id, jobs))), drop=4),
@@ -110,7 +119,7 @@ def cluster_line(cluster: ClusterAnswer, jobs: Sequence[JobAnswer]) -> Text:
     parts = [
         (f"policy {cluster.policy}", "bold"),
         (f"engine {cluster.engine.partition(':')[0]}", ""),
-        (f"{cluster.held:g} of {cluster.gpus} held", ""),
+        (f"{words.bar(cluster.held, cluster.gpus)} {cluster.held:g} of {cluster.gpus} held", ""),
         (f"{len(running)} running", "green"),
         (f"{len(waiting)} waiting", "yellow" if waiting else ""),
     ]
@@ -130,9 +139,15 @@ def devices_table(nodes: Sequence[NodeAnswer], jobs: Sequence[JobAnswer]) -> Tab
     table.add_column("", style="dim", no_wrap=True, max_width=16, overflow="ellipsis")
     for device in range(most):
         table.add_column(str(device), ratio=1, no_wrap=True, overflow="ellipsis")
+    colours = colours_of(jobs)
     for node in nodes:
-        table.add_row(node.id, *_devices(node, jobs, most))
+        table.add_row(node.id, *_devices(node, jobs, most, colours))
     return table
+
+
+def colours_of(jobs: Sequence[JobAnswer]) -> dict[str, str]:
+    """A colour each, so that neighbours differ."""
+    return {job.id: PALETTE[i % len(PALETTE)] for i, job in enumerate(jobs)}
 
 
 def board(
@@ -177,17 +192,19 @@ def queue_table(queue: Sequence[JobAnswer], now: float, width: int) -> Table:
     """Who waits, for how long, and why."""
     columns: list[Column[JobAnswer]] = [
         Column("id", lambda job: job.id),
-        Column("name", distinct_name, drop=2, most=MOST_NAME),
-        Column("state", lambda job: words.state(job.state)),
+        Column("name", name_column(queue), drop=3, most=MOST_NAME),
+        Column("state", lambda job: words.state(job.state), drop=2),
         Column("waits", lambda job: words.seconds(max(now - job.submitted, 0.0)), right=True),
         Column("why", words.reason, drop=1, rest=True),
     ]
     return fit_columns(columns, queue, width)
 
 
-def _devices(node: NodeAnswer, jobs: Sequence[JobAnswer], most: int) -> list[Text]:
-    if node.state != "up":
-        return [Text(node.state, style="red")]
+def _devices(
+    node: NodeAnswer, jobs: Sequence[JobAnswer], most: int, colours: Mapping[str, str]
+) -> list[Text]:
+    if node.state in ("drained", "down"):
+        return [Text(node.state, style=NODE_STYLES[node.state])]
     cells = []
     for device in range(min(node.gpus, most)):
         holders = [
@@ -196,8 +213,14 @@ def _devices(node: NodeAnswer, jobs: Sequence[JobAnswer], most: int) -> list[Tex
             for part in job.allocation or ()
             if part.node == node.id and device in part.gpus
         ]
-        text = " + ".join(label(job) for job in holders)
-        cells.append(Text(text or "·", style="green" if holders else "dim"))
+        if holders:
+            names = [Text(label(job), style=colours[job.id]) for job in holders]
+            cells.append(Text(" + ").join(names))
+        elif device in node.drained_gpus:
+            cells.append(Text("drained", style="yellow"))
+        else:
+            taken = device in node.held_gpus
+            cells.append(Text("in use" if taken else "·", style="dim"))
     return cells
 
 

@@ -16,7 +16,7 @@ from weft.cli.view import words
 Row = TypeVar("Row")
 
 MOST_NAME = 18
-LEAST_REST = 18
+LEAST_REST = 26
 GAP = 2
 
 
@@ -24,8 +24,8 @@ GAP = 2
 class Column(Generic[Row]):
     """A heading, how a row is written, and how early it is left out (0: never).
 
-    `rest` takes the width that is left, after columns that matter less than it have gone, and
-    is left out where that is too little.
+    `rest` takes the width that is left, after columns that matter less than it have gone, and goes
+    on in the next line where that is too little: it is never cut.
     """
 
     heading: str
@@ -44,15 +44,17 @@ def fit_columns(columns: Sequence[Column[Row]], rows: Iterable[Row], width: int)
     ]
     firm = [i for i in shown if not columns[i].rest]
     rest = next((columns[i].drop for i in shown if columns[i].rest), 0)
+    longest = max((len(row[i]) for row in held for i in shown if columns[i].rest), default=0)
     while firm:
         first = max(firm, key=lambda i: columns[i].drop)
-        reserved = LEAST_REST + GAP if 0 < rest < columns[first].drop else 0
+        wanted = min(max(longest, 1), LEAST_REST) + GAP
+        reserved = wanted if 0 < rest < columns[first].drop else 0
         if columns[first].drop == 0 or _width(columns, held, firm) + reserved <= width:
             break
         firm.remove(first)
         shown.remove(first)
     left = width - _width(columns, held, firm) - GAP
-    shown = [i for i in shown if i in firm or left >= LEAST_REST]
+    shown = [i for i in shown if i in firm or left >= min(longest, LEAST_REST)]
     return _table(columns, held, shown, left)
 
 
@@ -91,8 +93,8 @@ def _table(
         table.add_column(
             column.heading,
             justify="right" if column.right else "left",
-            no_wrap=True,
-            overflow="ellipsis",
+            no_wrap=not column.rest,
+            overflow="fold" if column.rest else "ellipsis",
             max_width=left if column.rest else None,
         )
     for row in held:

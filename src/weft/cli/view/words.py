@@ -22,7 +22,7 @@ STYLES = {
     "unknown": "bold red",
     "cancelled": "dim",
 }
-BAR = 20
+BAR, SHORT = 20, 8
 
 Parts = Sequence[Part] | None
 
@@ -97,12 +97,24 @@ def percent_done(job: JobAnswer) -> str:
     return "" if job.progress is None else f"{int(100 * min(max(job.progress, 0.0), 1.0))} %"
 
 
+def short_progress(job: JobAnswer) -> str:
+    """A short bar and a number, where the job reports how far it is."""
+    if job.progress is None:
+        return ""
+    return f"{bar(job.progress, 1.0, SHORT)} {percent_done(job):>5}"
+
+
+def bar(part: float, whole: float, width: int = SHORT) -> str:
+    """`━━━···` for a half."""
+    full = round(min(max(part / whole, 0.0), 1.0) * width) if whole else 0
+    return "━" * full + "·" * (width - full)
+
+
 def progress(job: JobAnswer) -> str:
     """A bar and a number, where the job reports how far it is."""
     if job.progress is None:
         return ""
-    full = round(min(max(job.progress, 0.0), 1.0) * BAR)
-    return f"{'━' * full}{'·' * (BAR - full)} {percent_done(job)}"
+    return f"{bar(job.progress, 1.0, BAR)} {percent_done(job)}"
 
 
 def span(job: JobAnswer, now: float) -> str:

@@ -1,0 +1,38 @@
+"""Results in the terminal: a row a policy at any width, and stars for what holds."""
+
+from __future__ import annotations
+
+import pytest
+from rich.console import Console
+
+import weft
+from weft.report.paired import differs, interval
+from weft.report.tables import result_tables
+
+POLICIES = ["fifo", "fifo:backfill=true", "srtf"]
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_every_policy_has_a_row_and_nothing_is_cut(width: int) -> None:
+    tables = result_tables(weft.compare("tiny-20", POLICIES).outcomes, width)
+
+    screen = Console(width=width, no_color=True)
+    with screen.capture() as capture:
+        screen.print(*tables, sep="\n")
+    text = capture.get()
+    assert max(map(len, text.splitlines())) <= width
+    assert all(text.count(f"\u2502 {name} ") == len(tables) for name in POLICIES)
+    assert all(heading in text for heading in ("avg JCT", "makespan", "unfair", "predictor"))
+    assert "\u2026" not in text
+
+
+def test_a_difference_holds_where_seeds_agree_and_not_where_they_do_not() -> None:
+    assert differs([1.0, 1.1, 0.9], [2.0, 2.1, 1.9])
+    assert not differs([1.0, 3.0, 1.0], [2.0, 1.5, 2.0])
+    assert differs([1.0], [2.0])  # once is once: nothing is left to chance
+
+
+def test_the_interval_is_of_pairs_and_not_of_means() -> None:
+    noisy, less = [10.0, 20.0, 30.0], [9.0, 19.0, 29.0]
+
+    assert interval(noisy, less) == (1.0, 0.0)

@@ -63,7 +63,19 @@ def result_tables(
         took = _mean([o.decide_ms["p50"] or 0.0 for o in done])
         cells = [_cell(column, means, policy, outcomes) for column in columns]
         rows[policy] = [*cells, Text(f"{took:.2f} ms  "), Text(done[0].predictor)]
-    return [*_stack(headings, rows, width)]
+    tables = [*_stack(headings, rows, width)]
+    return [_turned(headings, rows)] if len(tables) > 1 and len(rows) == 1 else tables
+
+
+def _turned(headings: Sequence[str], rows: Mapping[str, Sequence[Text]]) -> Table:
+    """A single policy has no rows to compare: its numbers below each other."""
+    table = Table(header_style="bold")
+    table.add_column("", no_wrap=True)
+    for name, cells in rows.items():
+        table.add_column(name, justify="right", overflow="fold")
+        for heading, cell in zip(headings, cells, strict=True):
+            table.add_row(heading, cell)
+    return table
 
 
 def _stack(

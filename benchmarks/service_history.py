@@ -192,6 +192,7 @@ def polled(it: Service, seconds: float) -> Iterator[None]:
     ]
     for thread in threads:
         thread.start()
+        time.sleep(POLL_S / POLLERS)  # people do not ask at the same moment
     yield
     for thread in threads:
         thread.join()
@@ -253,7 +254,11 @@ def flood(it: Service, seconds: float) -> dict[str, str]:
 
 
 def hammer(address: str, token: str, stop: Any, asked: Any, refused: Any) -> None:
-    """Ask for what is expensive from many connections, as fast as it is answered."""
+    """Ask for what is expensive from many connections, as fast as it is answered.
+
+    Behind everybody else, as it would come from other machines.
+    """
+    os.nice(10)
 
     def ask_on(part: int) -> None:
         asker, number = Asker(address, token), 0

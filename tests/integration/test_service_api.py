@@ -126,6 +126,7 @@ def test_explain_says_why_who_is_in_front_and_what_would_help() -> None:
     with serving(STILL, policy="fifo:backfill=true") as client:
         for _ in range(2):
             submit(client, gpus=4, kinds=["a100"], hints={"duration_s": 600})
+        until(lambda: bool(get(client, "/cluster")["jobs"].get("running") == 2))
         ahead = submit(client, name="ahead", gpus=4, kinds=["a100"], hints={"duration_s": 600})
         job = submit(client, name="mine", gpus=3, kinds=["a100"])
 
@@ -196,6 +197,7 @@ def test_quotas_hold_and_are_said_and_survive_a_restart(tmp_path: Path) -> None:
         until(lambda: get(client, f"/jobs/{first}")["state"] == "running")
 
         for job, what in ((second, "more than 4 GPUs"), (third, "more than the 0 t4 GPUs")):
+            until(lambda job=job: "over quota:" in get(client, f"/jobs/{job}")["reason"])  # type: ignore[misc]
             found = get(client, f"/jobs/{job}")
             assert found["state"] == "pending"
             assert found["reason"].startswith("over quota:")

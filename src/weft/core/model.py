@@ -176,6 +176,11 @@ class Job:
         return self.user or self.tenant
 
 
+def name_of(job: Job) -> str:
+    """What people call a job."""
+    return (job.launch.name if job.launch else "") or job.id
+
+
 @dataclass(frozen=True, slots=True)
 class Slice:
     """Devices of one node, with their part of the host."""

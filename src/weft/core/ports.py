@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from weft.core.about import Controls, Wants
 from weft.core.cluster import Node
+from weft.core.ended_jobs import EndedJobs
 from weft.core.events import Event
 from weft.core.model import Allocation, Job, JobId
 from weft.core.report import Report
@@ -192,8 +193,13 @@ class Engine(Protocol):
 class Store(Protocol):
     """An append-only log of events, and snapshots that spare reading all of it.
 
-    A snapshot is a cache: the log alone is enough.
+    A snapshot is a cache, and so is the table of ended jobs: the log alone is enough.
     """
+
+    @property
+    def ended(self) -> EndedJobs:
+        """Jobs that have ended and left, as far as a ledger has put them there."""
+        ...
 
     @property
     def appends(self) -> Took:

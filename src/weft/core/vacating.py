@@ -29,6 +29,10 @@ class Vacating:
     def __contains__(self, attempt: tuple[JobId, int]) -> bool:
         return attempt in self._leaving
 
+    def is_leaving(self, job: JobId) -> bool:
+        """Whether any attempt of a job was asked to go and has not gone yet."""
+        return job in self._busy
+
     def leaving(self) -> list[tuple[JobId, int]]:
         """Attempts that were asked to go and have not gone yet."""
         return [*self._leaving]

@@ -45,6 +45,10 @@ class Decider(Protocol):
         """Make ready for decisions."""
         ...
 
+    async def prepare(self, scheduler: Scheduler, policy: PartSpec) -> None:
+        """Know all that is needed for the next decision, so that it does not wait for that."""
+        ...
+
     def tell(self, at: float, event: Event) -> None:
         """Something happened; the scheduler has taken it in."""
         ...
@@ -69,6 +73,9 @@ class InProcess:
         self.spent_s = 0.0
 
     async def start(self) -> None:
+        """Nothing to do."""
+
+    async def prepare(self, scheduler: Scheduler, policy: PartSpec) -> None:
         """Nothing to do."""
 
     def tell(self, at: float, event: Event) -> None:
@@ -120,6 +127,14 @@ class InWorker:
         """The next decision brings the whole state along."""
         self._told.clear()
         self._begun = False
+
+    async def prepare(self, scheduler: Scheduler, policy: PartSpec) -> None:
+        """Send the worker the whole state; if that fails the next decision tells why."""
+        try:
+            async with asyncio.timeout(START_S):
+                await self._begin(scheduler, policy)
+        except (EngineError, OSError, EOFError, TimeoutError):
+            await self._end()
 
     async def plan(self, scheduler: Scheduler, policy: PartSpec, now: float) -> Plan:
         """What the worker's policy says; a worker that fails is replaced for the next one."""

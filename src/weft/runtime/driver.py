@@ -48,6 +48,7 @@ from weft.runtime.messages import Messages, find_blamed, without
 from weft.runtime.recover import FIFO, reconcile, recover, refuse_strangers
 from weft.runtime.requests import AGAIN_S, Requests
 from weft.runtime.saving import Saver
+from weft.runtime.shelving import Shelf
 from weft.runtime.status import JobStatus, find_record, status_of
 
 log = logging.getLogger(__name__)
@@ -79,19 +80,17 @@ class Driver:
         end_unknown: bool = False,
         decider: Decider | None = None,
     ) -> None:
-        self._end_unknown = end_unknown
+        self._end_unknown, self._asked_policy = end_unknown, policy
         self.engine, self.store, self._tail = engine, store, Tail(store)
-        self._asked_policy = policy
         self._make = lambda: Scheduler(
             live_policy(FIFO), Cluster(()), knowledge=knowledge(), seed=seed, journal=self._note
         )
         self._decider: Decider = decider or InProcess()
-        self.saver = Saver(store, snapshot_every)
+        self.saver, self._shelf = Saver(store, snapshot_every), Shelf(store.ended)
         self._inbox, self._noted = Asked(), list[tuple[float, Event]]()
         self.incoming: dict[JobId, Job] = {}  # submitted, and not yet on disk
         self._wake: float | None = None
-        self._seconds = seconds
-        self._clock = Clock()
+        self._seconds, self._clock = seconds, Clock()
         self.decisions = Decisions(self._clock)
         self._all_nodes: dict[NodeId, Node] = {}
         self._whole = Cluster(())
@@ -122,6 +121,7 @@ class Driver:
             for wish in wishes:
                 await self._requests.carry_out(wish)
             await self._turn(self._clock.tick(), [begins, *events], Asked())
+            await self._decider.prepare(self.scheduler, self.decisions.policy)
         except BaseException:
             await self._decider.close()
             await self.engine.close()
@@ -141,6 +141,7 @@ class Driver:
             self._requests.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         fail_all(self._inbox, CLOSING)
+        await self._shelf.finish()
         await self.saver.finish(self._known if self._error is None else None)
         self._announce()
         await self._decider.close()
@@ -290,6 +291,7 @@ class Driver:
     async def _begin_again(self, asked: Asked) -> None:
         """From the log, as after a restart, with what was asked and is still to be done."""
         self._noted = []
+        await self._shelf.finish()
         self._known = await read_again(self.store, self._make)
         self._decider.begin_anew()
         self.scheduler.put_off(self.now)  # the log does not say what was still to be decided
@@ -354,6 +356,7 @@ class Driver:
             self._known.note(seq, at, event)
             self._tail.add(seq, at, event)
         self.saver.look(self._known, self._broken)
+        self._shelf.look(self.ledger.jobs, self._broken)
         self._announce()
 
     # ---- news

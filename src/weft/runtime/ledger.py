@@ -6,12 +6,13 @@ devices held and the share of each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from math import inf
 from types import MappingProxyType
 from typing import assert_never
 
+from weft.core.ended_jobs import EndedJobs
 from weft.core.events import (
     Cancelled,
     Decided,
@@ -30,55 +31,16 @@ from weft.core.events import (
     Submitted,
     Woken,
 )
-from weft.core.model import Allocation, Job, JobId, Meter, NodeId
+from weft.core.model import Allocation, JobId, Meter, NodeId
 from weft.core.reasons import Blocker
-from weft.core.report import NO_REPORT, Report
-from weft.runtime.job_index import JobIndex
+from weft.core.report import NO_REPORT
+from weft.runtime.job_records import JobRecord as JobRecord
+from weft.runtime.job_records import JobRecords
 from weft.runtime.usage import DAY_S, DayUsage, Usage, day_of, first_day, past_day
 
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
 NOTICES_KEPT = 20
-NOTHING = Meter()
-NO_JOBS: Mapping[JobId, JobRecord] = MappingProxyType({})
 NO_PROMISES: Mapping[tuple[JobId, int], Allocation] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class JobRecord:
-    """One job's story so far.
-
-    `outcome` is empty while the job is active, then succeeded, failed or cancelled. `reason`
-    is why its last attempt failed or why it was rejected; `said` is why it waits, if the last
-    decision had a word on that, and `blocker` the same in a word.
-    `attempt` counts promises of devices, `starts` those that came to run, `failures` those that
-    died of the job's own doing since it last wrote a further checkpoint. `report` is the last
-    one of the running attempt, `saved` the step of the last checkpoint. `heard` is when it last
-    reported in this attempt, and how long after the word before. `gpu_s` reads as `gpu_s.at(now)`.
-    """
-
-    job: Job
-    submitted: float
-    outcome: str = ""
-    reason: str = ""
-    started: float | None = None
-    ended: float | None = None
-    attempt: int = 0
-    starts: int = 0
-    failures: int = 0
-    running: int | None = None
-    allocation: Allocation | None = None
-    gpu_s: Meter = NOTHING
-    report: Report = NO_REPORT
-    saved: int | None = None
-    heard: tuple[float, float] | None = None
-    notices: tuple[tuple[float, str, str], ...] = ()
-    said: str = ""
-    blocker: Blocker = Blocker.SAID
-
-    @property
-    def restarts(self) -> int:
-        """Starts after the first."""
-        return max(self.starts - 1, 0)
 
 
 class Ledger:
@@ -86,16 +48,16 @@ class Ledger:
 
     def __init__(
         self,
-        jobs: Mapping[JobId, JobRecord] = NO_JOBS,
+        records: Iterable[JobRecord] = (),
         promised: Mapping[tuple[JobId, int], Allocation] = NO_PROMISES,
         days: Iterable[DayUsage] = (),
+        *,
+        ended: EndedJobs | None = None,
+        following: int = 0,
     ) -> None:
-        self.jobs: dict[JobId, JobRecord] = dict(jobs)
-        self.index = JobIndex()
+        self.jobs = JobRecords(records, ended, following)
         self.usage = Usage(days)
-        self._metering = {name for name, one in self.jobs.items() if one.gpu_s.rate}
-        for name, one in self.jobs.items():
-            self.index.add(name, one.job.tenant, one.outcome)
+        self._metering = {name for name, one in self.jobs.live.items() if one.gpu_s.rate}
         # What each attempt was promised, until it is over: one that is late to start may
         # already have been replaced by the next.
         self._on: dict[tuple[JobId, int], Allocation] = dict(promised)
@@ -104,8 +66,7 @@ class Ledger:
         """Take in one event of the log."""
         match event:
             case Submitted(job):
-                self.jobs[job.id] = JobRecord(job, at)
-                self.index.add(job.id, job.tenant)
+                self.jobs.add(job, at)
                 self.usage.submitted(job.tenant, at)
             case Started(job, attempt):
                 self._started(at, job, attempt)
@@ -130,31 +91,24 @@ class Ledger:
             case _:
                 assert_never(event)
 
-    def forget(self, job: JobId) -> bool:
-        """Drop the record of a job that has ended and left; what it used stays. Whether it did."""
-        one = self.jobs.get(job)
-        if one is None or not one.outcome or one.running is not None:
-            return False
-        if (job, one.attempt) in self._on:
-            return False  # it is still leaving its devices
-        del self.jobs[job]
-        self.index.remove(job, one.job.tenant, one.outcome)
-        return True
+    def settle(self, is_leaving: Callable[[JobId], bool]) -> None:
+        """Let the store take ended jobs of which nothing is left anywhere."""
+        for job in [*self.jobs.leaving]:
+            if self.jobs.live[job].running is None and not is_leaving(job):
+                for promise in [one for one in self._on if one[0] == job]:
+                    del self._on[promise]  # starts that were held back and never asked for
+                self.jobs.settle(job)
 
     def promised(self) -> dict[tuple[JobId, int], Allocation]:
         """What attempts that are not over were promised."""
         return dict(self._on)
-
-    def when(self, job: JobId) -> float:
-        """When a job was handed in."""
-        return self.jobs[job].submitted
 
     def used(self, now: float, since: float = 0.0, until: float = inf) -> dict[str, DayUsage]:
         """What each tenant used on the days of `since` to `until`, and up to `now` at most."""
         sums = self.usage.total(since, until)
         first, past = first_day(since) * DAY_S, past_day(until) * DAY_S
         for name in self._metering:
-            one = self.jobs[name]
+            one = self.jobs.live[name]
             open_s = max(min(now, past) - max(one.gpu_s.since, first), 0.0)
             if open_s:
                 was = sums.get(one.job.tenant) or DayUsage(one.job.tenant, day_of(now))
@@ -164,7 +118,7 @@ class Ledger:
     # ---- one method an event
 
     def _said(self, at: float, event: Reported | Saved | Noticed) -> None:
-        one = self.jobs.get(event.job)
+        one = self.jobs.live.get(event.job)
         if one is None:
             return
         match event:
@@ -178,11 +132,11 @@ class Ledger:
 
     def _decided(self, at: float, decided: Decided) -> None:
         for job, said in decided.reasons.items():
-            if job in self.jobs:
+            if job in self.jobs.live:
                 word = decided.blockers.get(job, Blocker.SAID)
                 self._set(job, said=said, blocker=word)
         for job, to in decided.changes.items():
-            was = self.jobs[job]
+            was = self.jobs.live[job]
             if to is None:
                 self._set(job, allocation=None)
             elif was.allocation is None or was.allocation.devices != to.devices:
@@ -197,7 +151,7 @@ class Ledger:
             self._end(at, job, FAILED, f"rejected: {reason}")
 
     def _started(self, at: float, job: JobId, attempt: int) -> None:
-        one, on = self.jobs.get(job), self._on.get((job, attempt))
+        one, on = self.jobs.live.get(job), self._on.get((job, attempt))
         if one is None or one.running or on is None:
             return
         self._set(
@@ -214,7 +168,7 @@ class Ledger:
 
     def _off(self, at: float, job: JobId, attempt: int) -> None:
         self._on.pop((job, attempt), None)
-        one = self.jobs.get(job)
+        one = self.jobs.live.get(job)
         if one is not None and one.running == attempt:
             self._set(job, running=None)
             self._turn(job, at, 0.0)
@@ -222,7 +176,7 @@ class Ledger:
     def _left(
         self, at: float, job: JobId, attempt: int, outcome: str, reason: str, *, own: bool = False
     ) -> None:
-        one = self.jobs.get(job)
+        one = self.jobs.live.get(job)
         if one is None:
             return
         self._off(at, job, attempt)
@@ -234,27 +188,27 @@ class Ledger:
             self._set(job, allocation=None, reason=reason, failures=one.failures + own)
 
     def _end(self, at: float, job: JobId, outcome: str, reason: str) -> None:
-        one = self.jobs.get(job)
+        one = self.jobs.live.get(job)
         if one is not None and not one.outcome:
             self._set(job, outcome=outcome, reason=reason, ended=at, allocation=None)
-            self.index.end(job, one.job.tenant, outcome)
+            self.jobs.end(job)
 
     def _lost(self, node: NodeId) -> None:
-        for job in self.index.active:
-            on = self.jobs[job].allocation
+        for job in self.jobs.active:
+            on = self.jobs.live[job].allocation
             if on and any(part.node == node for part in on.slices):
                 self._set(job, allocation=None)
 
     def _turn(self, job: JobId, at: float, rate: float) -> None:
         """From here on the job uses so many GPUs."""
-        one = self.jobs[job]
+        one = self.jobs.live[job]
         meter = one.gpu_s
         self.usage.spent(one.job.tenant, meter.since, at, meter.rate)
         self._set(job, gpu_s=Meter(meter.at(at), rate, at))
         (self._metering.add if rate else self._metering.discard)(job)
 
     def _set(self, job: JobId, **changes: object) -> None:
-        self.jobs[job] = replace(self.jobs[job], **changes)  # type: ignore[arg-type]
+        self.jobs.set(job, **changes)
 
 
 def _rate(on: Allocation) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 from weft.core.actions import Start, Stop
 from weft.core.cluster import Node
 from weft.core.codec import decode, encode
+from weft.core.ended_jobs import EndedJobs
 from weft.core.errors import InvalidConfig, WeftError
 from weft.core.events import Event, Failed, NodeDown, NodeUp, PolicyChanged, Stopped
 from weft.core.model import JobId, NodeId, Stage
@@ -18,12 +19,14 @@ from weft.core.saved_state import Held, SavedScheduler, SavedState
 from weft.core.scheduler import Scheduler
 from weft.core.spec import PartSpec
 from weft.core.table import Column
+from weft.runtime.job_records import row_of
 from weft.runtime.ledger import JobRecord, Ledger
-from weft.runtime.snapshot import DamagedSnapshot, Frozen, Thawed, thaw
+from weft.runtime.snapshot import DamagedSnapshot, Frozen, Thawed, no_collection, thaw
 
 log = logging.getLogger(__name__)
 
 READ_AT_ONCE = 10_000
+PUT_AT_ONCE = 2_000  # ended jobs
 MOST_SET_ASIDE = 100
 SHOWN = 100_000
 DAMAGED = (
@@ -54,6 +57,8 @@ class Recovered:
     def note(self, seq: int, at: float, event: Event) -> None:
         """The same for an event that the scheduler has taken in already."""
         self.ledger.fold(at, event)
+        if self.ledger.jobs.leaving:
+            self.ledger.settle(self.scheduler.state.vacating.is_leaving)
         match event:
             case PolicyChanged(policy, instead_of):
                 self.policy = policy
@@ -96,7 +101,8 @@ def recover(store: Store, make: Callable[[], Scheduler]) -> Recovered:
     """
     for _ in range(MOST_SET_ASIDE):
         try:
-            return _read(store, make)
+            with no_collection():
+                return _read(store, make)
         except _CannotFold as bad:
             store.set_aside(bad.seq, f"it does not follow from what was before: {bad}")
     raise InvalidConfig(
@@ -111,7 +117,11 @@ class _CannotFold(Exception):  # noqa: N818 - what is said, not what broke
 
 
 def _read(store: Store, make: Callable[[], Scheduler]) -> Recovered:
-    back = _from_snapshot(store, make) or _from_base(store, make) or Recovered(make())
+    back = _from_snapshot(store, make) or _from_base(store, make)
+    back = back or Recovered(make(), Ledger(ended=store.ended))
+    jobs = back.ledger.jobs
+    store.ended.reset(jobs.following, jobs.live)
+    jobs.count_ended()
     while found := store.since(back.seq, READ_AT_ONCE):
         for seq, at, event in found:
             _check_none_missing(store, back.seq + 1, seq)
@@ -119,6 +129,10 @@ def _read(store: Store, make: Callable[[], Scheduler]) -> Recovered:
                 back.fold(seq, at, event)
             except Exception as error:  # whatever it raises: the event is to blame
                 raise _CannotFold(seq, repr(error)) from error
+            if len(jobs.done) >= PUT_AT_ONCE:
+                rows = [row_of(jobs.live[job]) for job in jobs.done]
+                store.ended.put(rows)
+                jobs.shelve(rows)
     _check_none_missing(store, back.seq + 1, store.last() + 1)
     return back
 
@@ -130,7 +144,7 @@ def _from_base(store: Store, make: Callable[[], Scheduler]) -> Recovered | None:
         return None
     seq, data = found
     try:
-        return melt(thaw(data), seq, make(), lenient=True)
+        return melt(thaw(data), seq, make(), ended=store.ended, lenient=True)
     except (DamagedSnapshot, KeyError, TypeError, ValueError, WeftError) as error:
         raise InvalidConfig(
             f"the log begins after event {seq}, and the base there cannot be used: {error}",
@@ -181,9 +195,10 @@ def freeze(back: Recovered, *, active_only: bool = False) -> Frozen:
         "policy": encode(back.policy),
         "given_up": None if back.given_up is None else encode(back.given_up),
         "at": back.at,
+        "jobs": back.ledger.jobs.following,
     }
     promised = [Held(job, on, n) for (job, n), on in back.ledger.promised().items()]
-    records = [*back.ledger.jobs.values()]
+    records = [*back.ledger.jobs.live.values()]
     if active_only:
         held = {one.job for one in promised}
         records = [one for one in records if not one.outcome or one.job.id in held]
@@ -195,7 +210,14 @@ def freeze(back: Recovered, *, active_only: bool = False) -> Frozen:
     return Frozen(head, {**saved.state.tables, **kept})
 
 
-def melt(thawed: Thawed, seq: int, scheduler: Scheduler, *, lenient: bool = False) -> Recovered:
+def melt(
+    thawed: Thawed,
+    seq: int,
+    scheduler: Scheduler,
+    *,
+    ended: EndedJobs | None = None,
+    lenient: bool = False,
+) -> Recovered:
     """What was frozen at `seq`, in a scheduler that has taken in nothing yet.
 
     If `lenient`, parts of its knowledge that cannot be taken up begin anew.
@@ -211,7 +233,8 @@ def melt(thawed: Thawed, seq: int, scheduler: Scheduler, *, lenient: bool = Fals
     policy: PartSpec = decode(PartSpec, head["policy"])
     told = head["given_up"]
     given_up: PolicyChanged | None = None if told is None else decode(PolicyChanged, told)
-    ledger = Ledger(records, promised, tables["usage"])
+    following = head.get("jobs", 0)
+    ledger = Ledger(records.values(), promised, tables["usage"], ended=ended, following=following)
     return Recovered(scheduler, ledger, drained, policy, given_up, seq, head["at"])
 
 
@@ -249,7 +272,7 @@ def _from_snapshot(store: Store, make: Callable[[], Scheduler]) -> Recovered | N
     try:
         thawed = thaw(data)
         if thawed.current:
-            return melt(thawed, seq, make())
+            return melt(thawed, seq, make(), ended=store.ended)
     except (DamagedSnapshot, KeyError, TypeError, ValueError, WeftError) as error:
         log.warning("snapshot=%d cannot be used (%s); reading the whole log", seq, error)
         return None

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
 
 from weft.core.errors import InvalidConfig, WeftError
 from weft.core.model import JobId
 from weft.runtime.driver import Driver
-from weft.runtime.ledger import JobRecord
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +24,7 @@ PARTS = 8  # bases in the time that the log goes back
 LONGEST_S = 7 * DAY_S  # a policy with memory is made to forget it once in so long, for a base
 EVERY_S = 600.0
 AT_ONCE = 50  # jobs forgotten in one go
+READ_AT_ONCE = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +50,22 @@ FOR_EVER = Keep(0.0, 0, 0.0, 0)
 
 
 def choose_jobs(
-    records: Iterable[JobRecord], now: float, keep: Keep, sizes: Mapping[JobId, int]
+    oldest: Sequence[tuple[float, JobId]],
+    now: float,
+    keep: Keep,
+    *,
+    count: int,
+    sizes: Mapping[JobId, int],
 ) -> list[JobId]:
-    """Ended jobs to forget, those that ended first coming first; never one that still runs."""
-    ended = sorted(
-        (one.ended, one.job.id) for one in records if one.ended is not None and one.running is None
-    )
-    over = max(len(ended) - keep.jobs, 0) if keep.jobs else 0
+    """Those to forget of the `oldest` jobs, by when they ended; `count` is how many ended at all.
+
+    `sizes` are of all of them, where they matter.
+    """
+    over = max(count - keep.jobs, 0) if keep.jobs else 0
     room = keep.gb * 1e9 if keep.gb else inf
-    stored = sum(sizes.get(job, 0) for _, job in ended)
+    stored = sum(sizes.values())
     chosen = []
-    for number, (at, job) in enumerate(ended):
+    for number, (at, job) in enumerate(oldest):
         old = bool(keep.days) and at < now - keep.days * DAY_S
         if not old and number >= over and stored <= room:
             break
@@ -129,18 +134,30 @@ class Retention:
         driver, keep = self._driver, self.keep
         if keep.gb:
             await self._measure()
-        records = [*driver.ledger.jobs.values()]
-        chosen = await asyncio.to_thread(choose_jobs, records, driver.now, keep, self._sizes)
-        for some in _in_parts(chosen):
-            gone = [job for job in some if driver.ledger.forget(job)]
-            await driver.engine.forget(gone)
-            for job in gone:
-                self._sizes.pop(job, None)
-        if chosen:
-            log.info("jobs=%d forgotten, %d kept", len(chosen), len(driver.ledger.jobs))
+        forgotten = 0
+        while chosen := await self._choose():
+            for some in _in_parts(chosen):
+                await self._forget(some)
+            forgotten += len(chosen)
+        if forgotten:
+            log.info("jobs=%d forgotten, %d kept", forgotten, len(driver.ledger.jobs))
             driver.saver.soon()
         await self._cut_log()
-        return len(chosen)
+        return forgotten
+
+    async def _choose(self) -> list[JobId]:
+        driver, jobs = self._driver, self._driver.ledger.jobs
+        oldest = await asyncio.to_thread(jobs.oldest(READ_AT_ONCE))
+        count = sum(jobs.counts().values()) - len(jobs.leaving)
+        return choose_jobs(oldest, driver.now, self.keep, count=count, sizes=self._sizes)
+
+    async def _forget(self, jobs: Sequence[JobId]) -> None:
+        driver = self._driver
+        gone = driver.ledger.jobs.forget(jobs)
+        await asyncio.to_thread(driver.store.ended.remove, gone)
+        await driver.engine.forget(gone)
+        for job in gone:
+            self._sizes.pop(job, None)
 
     async def _cut_log(self) -> None:
         driver, store = self._driver, self._driver.store
@@ -161,11 +178,8 @@ class Retention:
     async def _measure(self) -> None:
         """What each ended job takes of the disk; looked at once, since it does not change."""
         driver = self._driver
-        new = [
-            job
-            for job, one in driver.ledger.jobs.items()
-            if one.ended is not None and one.running is None and job not in self._sizes
-        ]
+        ended = await asyncio.to_thread(driver.ledger.jobs.oldest(None))
+        new = [job for _, job in ended if job not in self._sizes]
         for some in _in_parts(new):
             self._sizes |= await asyncio.to_thread(driver.engine.stored_bytes, some)
 

@@ -60,7 +60,7 @@ class Saver:
 
     def _freeze(self, known: Recovered) -> tuple[int, Frozen]:
         """The present moment: in a turn the scheduler is ahead of what is written down."""
-        self._at = known.seq + max(self._every, len(known.ledger.jobs) // JOBS_A_EVENT)
+        self._at = known.seq + max(self._every, len(known.ledger.jobs.live) // JOBS_A_EVENT)
         return known.seq, freeze(known)
 
     async def _write_base(self, seq: int, at: float, frozen: Frozen) -> None:

@@ -77,7 +77,7 @@ def thaw(data: bytes) -> Thawed:
     tables: dict[str, list[Any]] = {name: [] for name in KINDS}
     try:
         first, *rest = zlib.decompress(body).splitlines()
-        with _no_collection():
+        with no_collection():
             head = json.loads(first)
             for line in rest:
                 name, packed = json.loads(line)
@@ -114,7 +114,7 @@ def _line(body: Any) -> bytes:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Nothing of what is built is garbage: looking for some takes a third of the time."""
     enabled = gc.isenabled()
     gc.disable()

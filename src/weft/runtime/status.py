@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 
 from weft.core.errors import UnknownName, did_you_mean
 from weft.core.model import JobId, Stage
@@ -32,10 +31,11 @@ class JobStatus:
 
 def find_record(ledger: Ledger, job: JobId) -> JobRecord:
     """A job's record; UnknownName, with the closest of the last jobs, if there is none."""
-    if job not in ledger.jobs:
-        close = did_you_mean(job, islice(reversed(ledger.jobs), COMPARED))
+    one = ledger.jobs.get(job)
+    if one is None:
+        close = did_you_mean(job, ledger.jobs.latest(COMPARED))
         raise UnknownName(f"no job named {job!r}{close}", hint="`weft jobs` shows all")
-    return ledger.jobs[job]
+    return one
 
 
 def status_of(record: JobRecord, state: State) -> JobStatus:

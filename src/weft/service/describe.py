@@ -7,7 +7,8 @@ from typing import cast
 from weft.app.serve.live import Driver, JobRecord, JobStatus, waits_of, why_waits
 from weft.core.cluster import Node
 from weft.core.codec import encode
-from weft.core.model import Allocation, Job
+from weft.core.model import Allocation
+from weft.core.model import name_of as name_of
 from weft.core.reasons import Reason
 from weft.service.responses import (
     GpuRange,
@@ -103,11 +104,6 @@ def silent_s(record: JobRecord, now: float, speed: float = 1.0) -> float | None:
 
 def _no_word(silent: float | None) -> str:
     return "" if silent is None else f"no heartbeat for {silent:.0f} s"
-
-
-def name_of(job: Job) -> str:
-    """What people call a job."""
-    return (job.launch.name if job.launch else "") or job.id
 
 
 def state_word(status: JobStatus) -> StateWord:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice, takewhile
 
-from weft.app.serve.live import JobRecord
+from weft.app.serve.live import ALL, JobRecords
 from weft.core.errors import did_you_mean
 from weft.core.model import JobId
 from weft.service.auth import Caller
@@ -22,6 +22,9 @@ LAST = "@last"
 SHOWN = 5
 LONGEST = 160
 SLACK = 1000
+MOST = 100  # of those that have left, looked at for one text
+MOST_OF_APP = 10_000
+RECENT = 50  # compared with what was mistyped
 
 
 def own_id(asked: str | None, tenant: str, who: Caller) -> str | None:
@@ -35,16 +38,20 @@ def own_id(asked: str | None, tenant: str, who: Caller) -> str | None:
 
 
 class JobNames:
-    """Every job by id and by name, as the log tells of them."""
+    """Every job by id and by name: those in memory by an index of our own, others by the store's.
 
-    def __init__(self, jobs: Callable[[], dict[JobId, JobRecord]]) -> None:
+    The index grows as jobs come; those that went are passed over, and it is made anew once many
+    have.
+    """
+
+    def __init__(self, jobs: Callable[[], JobRecords]) -> None:
         self._present = jobs
-        self._newest: JobId | None = None
+        self._newest = -1
         self._ids: list[JobId] = []
         self._names: defaultdict[str, list[JobId]] = defaultdict(list)
 
     @property
-    def _jobs(self) -> dict[JobId, JobRecord]:
+    def _jobs(self) -> JobRecords:
         return self._present()
 
     def find(self, text: str, who: Caller) -> JobId:
@@ -61,18 +68,22 @@ class JobNames:
             close = "" if text == LAST else did_you_mean(short, self._recent(who))
             raise Refused(404, f"there is no job {short!r}{close}", "`weft jobs` lists yours")
         some = ", ".join(meant[-SHOWN:])
-        raise Refused(409, f"{short!r} may be any of {len(meant)} jobs", f"say which: {some}")
+        many = f"{len(meant)}{' or more' if len(meant) >= MOST else ''}"
+        raise Refused(409, f"{short!r} may be any of {many} jobs", f"say which: {some}")
 
     def find_all(self, text: str, who: Caller) -> list[JobId]:
         """The jobs of the sweep or app that `who` means, or else the one job."""
         app = self.find_app(text, who)
         if app is None:
             return [self.find(text, who)]
-        return [job for job, one in self._jobs.items() if one.job.app == app and who.sees(one.job)]
+        jobs, whose = self._jobs, _tenant_of(who) or ALL
+        return [one.job.id for one in jobs.pager(MOST_OF_APP, tenant=whose, app=app)()]
 
     def find_app(self, text: str, who: Caller) -> str | None:
         """The sweep or app of this name, or the only one that begins with it."""
-        known = {one.job.app for one in self._jobs.values() if one.job.app and who.sees(one.job)}
+        live = {one.job.app for one in self._jobs.live.values() if who.sees(one.job)} - {""}
+        past = self._jobs.ended.apps(text, 2, tenant=_tenant_of(who))
+        known = live.union(past)
         if text in known or self._exact(text, who) is not None:
             return text if text in known else None
         found = [app for app in known if app.startswith(text)]
@@ -87,12 +98,16 @@ class JobNames:
 
     def _named(self, text: str, who: Caller) -> list[JobId]:
         """Those of that name, of which one that has not ended is meant; else by beginning."""
-        named = self._visible(self._names.get(text, []), who)
+        ended, whose = self._jobs.ended, _tenant_of(who)
+        named = self._both(self._names.get(text, []), ended.named(text, MOST, tenant=whose), who)
         if named:
-            active = [job for job in named if not self._jobs[job].outcome]
+            active = [job for job in named if job in self._jobs.active]
             return active if len(active) == 1 else named
-        found = self._beginning(text) + self._beginning(f"{who.tenant}:{text}")
-        return self._visible(found, who)
+        found: list[JobId] = []
+        for start in (text, f"{who.tenant}:{text}"):
+            past = ended.beginning(start, MOST, tenant=whose)
+            found += self._both(self._beginning(start), past, who)
+        return found
 
     def _beginning(self, text: str) -> list[JobId]:
         first = bisect_left(self._ids, text)
@@ -101,32 +116,45 @@ class JobNames:
 
     def _last(self, who: Caller) -> list[JobId]:
         """The one that was handed in last, by this very person where that is known."""
-        mine = (job for job in reversed(self._jobs) if who.sees(self._jobs[job].job))
-        if who.name:
-            mine = (job for job in mine if self._jobs[job].job.user == who.name)
-        return list(islice(mine, 1))
+        jobs = self._jobs
+        mine = (
+            one
+            for one in reversed(jobs.live.values())
+            if who.sees(one.job) and who.name in ("", one.job.user)
+        )
+        past = jobs.ended.latest(1, tenant=_tenant_of(who), user=who.name or None)
+        both = [*islice(mine, 1), *(jobs[job] for job in past)]
+        return [one.job.id for one in sorted(both, key=lambda one: one.number)[-1:]]
 
     def _recent(self, who: Caller) -> list[JobId]:
-        return self._visible(list(islice(reversed(self._jobs), 500)), who)[:50]
+        live = self._visible(islice(reversed(self._jobs.live), 500), who)
+        return (live + self._jobs.ended.latest(RECENT, tenant=_tenant_of(who)))[:RECENT]
 
-    def _visible(self, jobs: list[JobId], who: Caller) -> list[JobId]:
-        return [job for job in jobs if job in self._jobs and who.sees(self._jobs[job].job)]
+    def _both(self, live: Iterable[JobId], past: Iterable[JobId], who: Caller) -> list[JobId]:
+        here = self._visible(live, who)
+        return [*(job for job in past if job not in self._jobs.live), *here]
+
+    def _visible(self, jobs: Iterable[JobId], who: Caller) -> list[JobId]:
+        live = self._jobs.live
+        return [job for job in jobs if job in live and who.sees(live[job].job)]
 
     def _catch_up(self) -> None:
-        """Take in the jobs since the newest that is known; all of them once many were pruned."""
-        jobs = self._jobs
-        if len(self._ids) > 2 * len(jobs) + SLACK:
-            self._newest = None
+        """Take in the jobs since the newest that is known; all of them once many have gone."""
+        live = self._jobs.live
+        if len(self._ids) > 2 * len(live) + SLACK:
+            self._newest = -1
             self._ids.clear()
             self._names.clear()
-        fresh = list(takewhile(lambda job: job != self._newest, reversed(jobs)))[::-1]
-        known = set(self._ids) if len(fresh) == len(jobs) else set()  # the newest was pruned
-        fresh = [job for job in fresh if job not in known]
+        fresh = [*takewhile(lambda one: one.number > self._newest, reversed(live.values()))][::-1]
         if not fresh:
             return
-        self._newest = next(reversed(jobs), None)
-        for job in fresh:
-            for name in {name_of(jobs[job].job), job.rpartition(":")[2]}:
-                self._names[name].append(job)
-        self._ids += fresh
+        self._newest = fresh[-1].number
+        for one in fresh:
+            for name in {name_of(one.job), one.job.id.rpartition(":")[2]}:
+                self._names[name].append(one.job.id)
+        self._ids += [one.job.id for one in fresh]
         self._ids.sort()
+
+
+def _tenant_of(who: Caller) -> str | None:
+    return None if who.everywhere else who.tenant

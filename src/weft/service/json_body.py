@@ -24,12 +24,17 @@ class Json(Response):
 
     def render(self, content: Any) -> bytes:
         """The body."""
-        try:
-            kind: Any = type(content)
-            return _writer(kind).dump_json(content)
-        except PydanticSerializationError:  # half of a character pair, in a text somebody sent
-            read = json.loads(json.dumps(content, default=plain))
-            return json.dumps(_finite(read), allow_nan=False).encode("ascii")
+        return write_json(content)
+
+
+def write_json(content: Any) -> bytes:
+    """A value as JSON; numbers that JSON has no word for are null."""
+    try:
+        kind: Any = type(content)
+        return _writer(kind).dump_json(content)
+    except PydanticSerializationError:  # half of a character pair, in a text somebody sent
+        read = json.loads(json.dumps(content, default=plain))
+        return json.dumps(_finite(read), allow_nan=False).encode("ascii")
 
 
 @cache

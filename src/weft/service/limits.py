@@ -25,7 +25,7 @@ from weft.service.refusals import Refused
 
 LONGEST_WAIT_S = 1.0
 WAITING = 256  # answers that are held back at once, of one tenant
-AT_ONCE = 4  # requests of one tenant that are worked on
+AT_ONCE = 2  # requests of one tenant that are worked on
 BYTES_OF_ONE = 32_768  # of an answer that counts as one request
 STRANGERS = "?"  # requests without a token that is known here
 FREE = ("/health", "/docs", "/openapi.json")

@@ -7,6 +7,7 @@ from itertools import islice
 from math import inf
 
 from weft.core.codec import readable_line
+from weft.core.ended_jobs import EndedInMemory
 from weft.core.events import Event, names
 from weft.core.model import JobId
 from weft.core.took import Took
@@ -17,6 +18,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.appends = Took()
+        self.ended = EndedInMemory()
         self._events: list[tuple[float, Event]] = []
         self._snapshot: tuple[int, bytes] | None = None
         self._aside: dict[int, str] = {}

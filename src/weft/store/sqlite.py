@@ -21,11 +21,12 @@ from weft.core.errors import InvalidConfig, WeftError
 from weft.core.events import Event, names
 from weft.core.model import JobId
 from weft.core.took import Took
+from weft.store.ended_jobs import TABLE, SqliteEnded
 from weft.store.job_events import INDEXES, lines_about
 
 log = logging.getLogger(__name__)
 
-VERSION = 3
+VERSION = 4
 SNAPSHOTS_KEPT = 2
 HELP = "`weft state check` says what is left; `weft state restore` brings a backup back"
 _TABLES = """
@@ -59,6 +60,7 @@ class SqliteStore:
             self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
             self.path.chmod(0o600)  # jobs' variables are in the log
             self._open()
+            self.ended = SqliteEnded(self.path, self._db, self._all_or_nothing)
         except (sqlite3.DatabaseError, OSError) as error:
             os.close(self._owned)
             raise InvalidConfig(
@@ -76,7 +78,7 @@ class SqliteStore:
             )
         if found == 2:  # had no bases yet, and no time in them
             self._db.execute("DROP TABLE IF EXISTS bases")
-        self._db.executescript(_TABLES + INDEXES)
+        self._db.executescript(_TABLES + TABLE + INDEXES)
         self._db.execute(f"PRAGMA user_version={VERSION}")
 
     # ---- the log
@@ -219,6 +221,7 @@ class SqliteStore:
 
     def close(self) -> None:
         """Let go of the file, so that another process may own it."""
+        self.ended.close()
         self._db.close()
         os.close(self._owned)
 

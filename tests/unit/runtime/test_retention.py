@@ -23,7 +23,6 @@ from weft.perf.replay import Replay
 from weft.policies.fifo import Fifo
 from weft.predict.history import History
 from weft.runtime.driver import Driver
-from weft.runtime.ledger import JobRecord
 from weft.runtime.recover import freeze, recover
 from weft.runtime.replay import decide_again
 from weft.runtime.retention import (
@@ -46,41 +45,37 @@ STORES: dict[str, Callable[[Path], Store]] = {
 }
 
 
-def ended(name: str, days_ago: float, **more: Any) -> JobRecord:
-    at = NOW - days_ago * DAY_S
-    return JobRecord(Job(JobId(name)), at, outcome="succeeded", ended=at, **more)
+def ended(name: str, days_ago: float) -> tuple[float, JobId]:
+    return NOW - days_ago * DAY_S, JobId(name)
 
 
-def active(name: str) -> JobRecord:
-    return JobRecord(Job(JobId(name)), 0.0)
+OLDEST = [ended("a", 30), ended("b", 20), ended("c", 3), ended("d", 1)]
 
 
-RECORDS = [ended("c", 3), ended("a", 30), active("old"), ended("b", 20), ended("d", 1)]
+def chosen(keep: Keep, sizes: dict[JobId, int] | None = None, count: int = 4) -> list[JobId]:
+    return choose_jobs(OLDEST, NOW, keep, count=count, sizes=sizes or {})
 
 
 # ---- which
 
 
 def test_jobs_that_ended_long_ago_go_first_to_last() -> None:
-    assert choose_jobs(RECORDS, NOW, Keep(10.0, 0, 0.0, 0), {}) == ["a", "b"]
+    assert chosen(Keep(10.0, 0, 0.0, 0)) == ["a", "b"]
 
 
 def test_of_too_many_those_that_ended_first_go() -> None:
-    assert choose_jobs(RECORDS, NOW, Keep(0.0, 1, 0.0, 0), {}) == ["a", "b", "c"]
+    assert chosen(Keep(0.0, 1, 0.0, 0)) == ["a", "b", "c"]
+    assert chosen(Keep(0.0, 1, 0.0, 0), count=3) == ["a", "b"]
 
 
 def test_of_too_large_ones_those_that_ended_first_go() -> None:
     sizes = {JobId(name): 10**9 for name in "abcd"}
 
-    assert choose_jobs(RECORDS, NOW, Keep(0.0, 0, 2.5, 0), sizes) == ["a", "b"]
+    assert chosen(Keep(0.0, 0, 2.5, 0), sizes) == ["a", "b"]
 
 
 def test_nothing_goes_where_everything_is_kept() -> None:
-    assert choose_jobs(RECORDS, NOW, FOR_EVER, {}) == []
-
-
-def test_a_job_that_was_cancelled_and_still_runs_stays() -> None:
-    assert choose_jobs([ended("x", 30, running=2)], NOW, Keep(1.0, 0, 0.0, 0), {}) == []
+    assert chosen(FOR_EVER) == []
 
 
 @pytest.mark.parametrize("wrong", [{"days": -1.0}, {"jobs": -1}, {"gb": float("inf")}])

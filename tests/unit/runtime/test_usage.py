@@ -85,7 +85,7 @@ def test_a_ledger_that_is_read_back_goes_on_counting() -> None:
     first = folded(
         (1.0, Submitted(Job(A, tenant="t"))), (2.0, Decided(1, {A: ON})), (3.0, Started(A, 1))
     )
-    again = Ledger(first.jobs, first.promised(), first.usage.days())
+    again = Ledger(first.jobs.values(), first.promised(), first.usage.days())
 
     for ledger in (first, again):
         ledger.fold(9.0, Finished(A, 1))

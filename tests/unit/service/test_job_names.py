@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from weft.app.serve.live import JobRecord
+from weft.app.serve.live import JobRecord, JobRecords
 from weft.core.launch import Launch
 from weft.core.model import Job, JobId
+from weft.runtime.job_records import row_of
 from weft.service.auth import ANYBODY, Caller
 from weft.service.job_names import JobNames, own_id
 from weft.service.refusals import Refused
@@ -20,8 +23,22 @@ def record(name: str, tenant: str = "a", user: str = "", outcome: str = "") -> J
 
 
 def names(*records: JobRecord) -> JobNames:
-    jobs = {one.job.id: one for one in records}
+    jobs = numbered(*records)
     return JobNames(lambda: jobs)
+
+
+def numbered(*records: JobRecord) -> JobRecords:
+    return JobRecords(replace(one, number=i) for i, one in enumerate(records))
+
+
+def shelved(jobs: JobRecords) -> JobRecords:
+    """The same with those that have ended in the store's table."""
+    for job in [*jobs.leaving]:
+        jobs.settle(job)
+    rows = [row_of(jobs.live[job]) for job in jobs.done]
+    jobs.ended.put(rows)
+    jobs.shelve(rows)
+    return jobs
 
 
 def test_a_job_is_found_by_id_without_its_tenant_and_by_a_unique_beginning() -> None:
@@ -76,20 +93,45 @@ def test_an_exact_id_goes_before_a_name_or_a_beginning() -> None:
 
 
 def test_jobs_that_come_and_go_are_noticed() -> None:
-    jobs = {one.job.id: one for one in (record("x1"), record("x2"))}
+    jobs = numbered(record("x1", outcome="failed"), record("x2"))
     known = JobNames(lambda: jobs)
     with pytest.raises(Refused):
         known.find("x", ANN)
 
-    del jobs[JobId("x1")]
+    jobs.settle(JobId("x1"))
+    assert jobs.forget([JobId("x1")]) == ["x1"]
     assert known.find("x", ANN) == "x2"
-    del jobs[JobId("x2")]
-    jobs[JobId("z9")] = record("z9")
+    jobs.add(record("z9").job, 0.0)
     assert known.find("z", ANN) == "z9"
-    jobs[JobId("z8")] = record("z8")
+    jobs.add(record("z8").job, 0.0)
     assert known.find("z8", ANN) == "z8"
     with pytest.raises(Refused, match="any of 2"):
         known.find("z", ANN)
+
+
+def test_those_in_the_table_are_found_like_those_in_memory() -> None:
+    past = [record(f"run-{i}", outcome="failed", user="ann") for i in range(3)]
+    jobs = shelved(numbered(*past, record("other", "b", outcome="failed"), record("run-9")))
+    known = JobNames(lambda: jobs)
+    assert [*jobs.live] == ["run-9"]
+
+    assert known.find("run-1", ANN) == "run-1"
+    assert known.find("train", ANN) == "run-9"
+    assert known.find("@last", ANN) == "run-2"
+    assert known.find("oth", BOB) == "other"
+    with pytest.raises(Refused, match="any of 4"):
+        known.find("run", ANN)
+    with pytest.raises(Refused, match="no job 'oth'"):
+        known.find("oth", ANN)
+    with pytest.raises(Refused, match=r"no job 'run-3'; did you mean 'run-"):
+        known.find("run-3", ANN)
+
+
+def test_a_name_of_very_many_is_refused_without_reading_all_of_them() -> None:
+    jobs = shelved(numbered(*(record(f"run-{i}", outcome="failed") for i in range(150))))
+
+    with pytest.raises(Refused, match="any of 100 or more"):
+        JobNames(lambda: jobs).find("train", ANN)
 
 
 def test_a_tenants_people_choose_ids_of_their_own() -> None:

@@ -29,7 +29,7 @@ from weft.runtime.clock import Seconds
 from weft.runtime.decider import LIMIT_S, Decider, InProcess, InWorker
 from weft.runtime.driver import Driver
 from weft.runtime.file_limit import raise_file_limit
-from weft.runtime.job_index import ALL, ENDED
+from weft.runtime.job_records import ALL, ENDED, JobRecords
 from weft.runtime.ledger import JobRecord
 from weft.runtime.retention import FOR_EVER, Keep, Retention
 from weft.runtime.status import JobStatus, active_words, status_of
@@ -42,6 +42,7 @@ __all__ = [
     "ENDED",
     "Driver",
     "JobRecord",
+    "JobRecords",
     "JobStatus",
     "Keep",
     "Live",

@@ -24,6 +24,7 @@ from weft.core.codec import read_event
 from weft.core.errors import WeftError
 from weft.core.events import Submitted
 from weft.runtime.snapshot import DamagedSnapshot, thaw
+from weft.store.ended_jobs import ended_jobs
 from weft.store.sqlite import BEGINS_AFTER
 
 Level = Literal["ok", "warning", "error"]
@@ -154,7 +155,7 @@ def _snapshots(db: sqlite3.Connection) -> Iterator[Finding]:
 
 
 def _beside(state: Path, db: sqlite3.Connection) -> Iterator[Finding]:
-    known = {event.job.id for event in _find_submitted(db)}
+    known = {event.job.id for event in _find_submitted(db)} | ended_jobs(db).keys()
     for table in ("bases", "snapshots"):
         for (data,) in db.execute(f"SELECT data FROM {table}"):  # noqa: S608 - ours
             try:

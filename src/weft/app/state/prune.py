@@ -20,6 +20,7 @@ from weft.engines.job_folders import remove_jobs, stored_bytes
 from weft.runtime.ledger import Ledger
 from weft.runtime.retention import Keep, choose_base, choose_jobs
 from weft.runtime.snapshot import DamagedSnapshot, thaw
+from weft.store.ended_jobs import ended_jobs
 from weft.store.sqlite import BEGINS_AFTER, SqliteStore
 
 
@@ -47,15 +48,19 @@ def find_prunable(state: Path, keep: Keep, now: float | None = None) -> Prunable
             cut = choose_base(bases, last, now, keep)
             counted = db.execute("SELECT count(*) FROM events WHERE seq <= ?", (cut or 0,))
             (events,) = counted.fetchone()
+            past = ended_jobs(db)
     except sqlite3.Error as error:
         raise InvalidConfig(
             f"{log} cannot be read: {error}", hint="`weft state check` says more"
         ) from error
-    ended = [job for job, one in ledger.jobs.items() if one.ended is not None]
-    sizes = stored_bytes(state, ended)
-    chosen = choose_jobs(ledger.jobs.values(), now, keep, sizes)
+    live = ledger.jobs.live.values()
+    left = {one.job.id: one.ended for one in live if one.ended and one.running is None}
+    oldest = sorted((at, job) for job, at in (past | left).items())
+    sizes = stored_bytes(state, [job for _, job in oldest])
+    chosen = choose_jobs(oldest, now, keep, count=len(oldest), sizes=sizes)
     size = sum(sizes[job] for job in chosen)
-    return Prunable(tuple(chosen), size, len(ledger.jobs) - len(chosen), events, cut)
+    kept = len(past.keys() | ledger.jobs.live) - len(chosen)
+    return Prunable(tuple(chosen), size, kept, events, cut)
 
 
 def prune(state: Path, keep: Keep) -> Prunable:
@@ -80,9 +85,8 @@ def _read_ledger(db: sqlite3.Connection) -> tuple[Ledger, int, float]:
             tables = thaw(bytes(data)).tables
         except DamagedSnapshot:
             continue
-        records = {one.job.id: one for one in tables["records"]}
         promised = {(one.job, one.attempt): one.on for one in tables["promised"]}
-        ledger, last = Ledger(records, promised, tables["usage"]), seq
+        ledger, last = Ledger(tables["records"], promised, tables["usage"]), seq
         break
     for seq, line in db.execute("SELECT seq, json FROM events WHERE seq > ?", (last,)):
         try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import fields
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
@@ -15,12 +15,12 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import Field
 
 from weft.app.serve.live import ALL, Driver, JobRecord
-from weft.core.model import JobId
 from weft.service.auth import Caller
-from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service
+from weft.service.context import PROBLEMS, Anyone, Context, Service
 from weft.service.describe import name_of
 from weft.service.json_body import Json
 from weft.service.responses import Accounts, Tenant, Used
+from weft.service.routes.jobs import find_page_start
 
 router = APIRouter(tags=["accounting"], responses=PROBLEMS)
 
@@ -64,24 +64,24 @@ async def accounting(
         for name, one in seen
         if who.everywhere or name == who.tenant
     ]
-    names = list(islice(_chosen(service, who, since, until, after), limit + 1))
-    following = names[limit - 1] if limit and len(names) > limit else None
-    jobs = [_used(driver, driver.ledger.jobs[name], now) for name in names[:limit]]
+    last = find_page_start(driver.ledger.jobs, who, after)
+    found = await _choose(service, who, since, until, last, limit + 1)
+    following = found[limit - 1].job.id if limit and len(found) > limit else None
+    jobs = [_used(driver, one, now) for one in found[:limit]]
     return Json(Accounts(now=now, tenants=tenants, jobs=jobs, next=following))
 
 
 async def _csv(service: Context, who: Caller, since: float, until: float) -> AsyncIterator[str]:
     """A row a job, with time for others between parts."""
     yield as_csv([COLUMNS])
-    last: str | None = None
+    last = -1
     while True:
         now = service.driver.now
-        names = list(islice(_chosen(service, who, since, until, last), PART))
-        records = [service.driver.ledger.jobs[name] for name in names]
+        records = await _choose(service, who, since, until, last, PART)
         yield as_csv(_cells(_used(service.driver, one, now)) for one in records)
-        if len(names) < PART:
+        if len(records) < PART:
             return
-        last = names[-1]
+        last = records[-1].number
         await asyncio.sleep(PAUSE_S)
 
 
@@ -100,17 +100,14 @@ def _cell(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
-def _chosen(
-    service: Context, who: Caller, since: float, until: float, after: str | None
-) -> Iterator[JobId]:
+async def _choose(
+    service: Context, who: Caller, since: float, until: float, last: int, limit: int
+) -> list[JobRecord]:
     """Jobs of the caller's that were handed in then, in order of submission."""
-    ledger = service.driver.ledger
     whose = ALL if who.everywhere else who.tenant
-    last = None if after is None else JobId(after)
-    if last is not None and (last not in ledger.jobs or not who.sees(ledger.jobs[last].job)):
-        raise Refused(422, "`after` is not the `next` of a page", "start without it", "after")
-    found = ledger.index.after(last, tenant=whose, since=since, when=ledger.when)
-    return takewhile(lambda name: ledger.jobs[name].submitted < until, found)
+    read = service.driver.ledger.jobs.pager(limit, after=last, tenant=whose, since=since)
+    found = await service.read(read)
+    return [*takewhile(lambda one: one.submitted < until, found)]
 
 
 def _used(driver: Driver, record: JobRecord, now: float) -> Used:

@@ -33,15 +33,15 @@ async def cluster(service: Service, who: Anyone) -> Json:
     state = driver.scheduler.state
     held = count_held_by_kind(driver)
     whose = ALL if who.everywhere else who.tenant
-    counts = Counter({word: n for word, n in driver.ledger.index.counts(whose).items() if n})
+    counts = Counter({word: n for word, n in driver.ledger.jobs.counts(whose).items() if n})
     useful = 0.0
-    words = active_words(driver.ledger.jobs, state)
-    for job, tenant in driver.ledger.index.active.items():
+    words = active_words(driver.ledger.jobs.live, state)
+    for job, tenant in driver.ledger.jobs.active.items():
         if whose in (ALL, tenant):
             word = words.get(job, "unknown")
             counts[word] += 1
             if word == "running":
-                useful += goodput_of(driver.ledger.jobs[job]) or 0.0
+                useful += goodput_of(driver.ledger.jobs.live[job]) or 0.0
     kinds = {
         kind: Counts(gpus=count, held=held.get(kind, 0.0))
         for kind, count in state.cluster.gpus_by_kind.items()

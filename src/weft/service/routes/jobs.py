@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, Response
 
-from weft.app.serve.live import ALL, ENDED, Driver, JobStatus, active_words, status_of
+from weft.app.serve.live import ALL, ENDED, Driver, JobRecords, JobStatus, active_words, status_of
 from weft.core.model import After, Job, JobId
 from weft.service.auth import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service, Writer, find_job
 from weft.service.describe import Describer
 from weft.service.event_json import event_json
 from weft.service.job_names import own_id
-from weft.service.json_body import Json
+from weft.service.json_body import Json, write_json
 from weft.service.limits import check_jobs
 from weft.service.responses import Done, Events, JobAnswer, JobList, Made, StateWord
 from weft.service.schemas import (
@@ -35,7 +36,8 @@ from weft.service.sweeps import expand
 router = APIRouter(tags=["jobs"], responses=PROBLEMS)
 
 MOST = 1000
-PART = 100  # of a page at a time: some 3 ms
+NO_APP = "*"  # no app is called so
+PART, SHORT = 25, 100  # of a page at a time: some 1 ms
 
 
 @router.post("/jobs", status_code=201, response_model=Made)
@@ -77,20 +79,21 @@ async def list_jobs(
     app: Annotated[str | None, Query(max_length=160, description="A sweep or app.")] = None,
     limit: Annotated[int, Query(ge=1, le=MOST)] = 100,
     after: Annotated[str | None, Query(max_length=64, description="The `next` of a page.")] = None,
-) -> Json:
+) -> Response:
     """Jobs in order of submission, a page at a time."""
-    chosen = _chosen(service, who, state, tenant, after)
-    if app is not None:
-        name = service.names.find_app(app, who)
-        chosen = (one for one in chosen if one.record.job.app == name)
-    found = list(islice(chosen, limit + 1))
+    name = None if app is None else service.names.find_app(app, who) or NO_APP
+    found = await _choose(service, who, state, tenant, name, after, limit + 1)
     following = found[limit - 1].record.job.id if len(found) > limit else None
-    jobs: list[JobAnswer] = []
+    parts: list[bytes] = []
     for start in range(0, min(limit, len(found)), PART):
+        began = time.perf_counter()
         describe = Describer(service.driver)
-        jobs += [describe.job(one) for one in found[start : min(start + PART, limit)]]
-        await asyncio.sleep(0.0)  # for others
-    return Json(JobList(jobs=jobs, next=following))
+        some = [describe.job(one) for one in found[start : min(start + PART, limit)]]
+        parts.append(write_json(some)[1:-1])
+        # As long as it took for others, once it is a long page.
+        await asyncio.sleep(time.perf_counter() - began if start >= SHORT else 0.0)
+    body = b'{"jobs":[%b],"next":%b}' % (b",".join(parts), write_json(following))
+    return Response(body, media_type=Json.media_type)
 
 
 @router.get("/jobs/{job_id}", response_model=JobAnswer)
@@ -157,7 +160,7 @@ def find_after(body: JobFile, service: Context, who: Caller) -> After:
 def active_of(driver: Driver, tenant: str) -> int:
     """Jobs of a tenant that have not ended, with those on their way to the log."""
     coming = sum(one.tenant == tenant for one in driver.incoming.values())
-    return driver.ledger.index.active_of[tenant] + coming
+    return driver.ledger.jobs.active_of[tenant] + coming
 
 
 def check_user_known(service: Context) -> None:
@@ -199,32 +202,53 @@ def _most(job: Job) -> float:
     return job.demand.max * job.demand.share
 
 
-def _chosen(
-    service: Context, who: Caller, state: str | None, tenant: str | None, after: str | None
-) -> Iterator[JobStatus]:
-    ledger, known = service.driver.ledger, service.driver.scheduler.state
-    last = None if after is None else JobId(after)
-    if last is not None and (last not in ledger.jobs or not who.sees(ledger.jobs[last].job)):
-        raise Refused(422, "`after` is not the `next` of a page", "start without it", "after")
+async def _choose(
+    service: Context,
+    who: Caller,
+    state: str | None,
+    tenant: str | None,
+    app: str | None,
+    after: str | None,
+    limit: int,
+) -> list[JobStatus]:
+    jobs = service.driver.ledger.jobs
+    last = find_page_start(jobs, who, after)
     if not who.everywhere and tenant not in (None, who.tenant):
-        return iter(())
+        return []
     whose = tenant or (ALL if who.everywhere else who.tenant)
-    if state is None or state in ENDED:
-        found = ledger.index.after(last, tenant=whose, outcome=state or ALL)
-        return (status_of(ledger.jobs[name], known) for name in found)
-    return _active(service, state, whose, last)
+    if state is not None and state not in ENDED:
+        return _active(service, state, whose, app, last, limit)
+    page = jobs.pager(limit, after=last, tenant=whose, outcome=state or ALL, app=app)
+    found = await service.read(page)
+    known = service.driver.scheduler.state
+    return [status_of(one, known) for one in found]
 
 
-def _active(service: Context, state: str, tenant: str, last: JobId | None) -> Iterator[JobStatus]:
+def find_page_start(jobs: JobRecords, who: Caller, after: str | None) -> int:
+    """The number of the job that a page follows, if that was one of the caller's; -1 for none."""
+    if after is None:
+        return -1
+    last = jobs.get(JobId(after))
+    if last is None or not who.sees(last.job):
+        raise Refused(422, "`after` is not the `next` of a page", "start without it", "after")
+    return last.number
+
+
+def _active(
+    service: Context, state: str, tenant: str, app: str | None, last: int, limit: int
+) -> list[JobStatus]:
     """Jobs in a state that is not their last: few, however many there ever were."""
-    ledger = service.driver.ledger
-    words = active_words(ledger.jobs, service.driver.scheduler.state)
-    names = iter(ledger.index.active)
-    if last is not None:
-        names = (name for name in names if ledger.index.is_after(name, last))
-    for name in names:
-        if tenant in (ALL, ledger.index.active[name]) and words.get(name, "unknown") == state:
-            yield JobStatus(ledger.jobs[name], words.get(name, ""))
+    jobs = service.driver.ledger.jobs
+    words = active_words(jobs.live, service.driver.scheduler.state)
+    found = (
+        JobStatus(jobs.live[name], words.get(name, ""))
+        for name, whose in jobs.active.items()
+        if tenant in (ALL, whose)
+        and words.get(name, "unknown") == state
+        and jobs.live[name].number > last
+        and app in (None, jobs.live[name].job.app)
+    )
+    return [*islice(found, limit)]
 
 
 def _same(known: Job, asked: Job) -> bool:

@@ -33,8 +33,8 @@ async def prometheus(service: Service, who: Anyone) -> PlainTextResponse:
 def _lines(service: Context) -> Iterator[str]:
     driver = service.driver
     state = driver.scheduler.state
-    jobs = Counter(active_words(driver.ledger.jobs, state).values())
-    jobs.update(driver.ledger.index.counts())
+    jobs = Counter(active_words(driver.ledger.jobs.live, state).values())
+    jobs.update(driver.ledger.jobs.counts())
     waiting: defaultdict[str, float] = defaultdict(float)
     for job, on in zip(state.table.jobs, state.table.allocations, strict=True):
         if on is None:

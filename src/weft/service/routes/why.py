@@ -15,7 +15,7 @@ from weft.app.insight.changes import Changes
 from weft.app.insight.explain import Advice, Front, explain, plan
 from weft.app.insight.history import read_speeds
 from weft.app.insight.present import Estimate, Present
-from weft.app.insight.what_if import Compared, Variant, what_if
+from weft.app.insight.what_if import HOUR, MOST_JOBS, Compared, Variant, what_if
 from weft.app.serve.live import check_job, without_wrappers
 from weft.core.cluster import Cluster
 from weft.core.errors import UnknownName, WeftError
@@ -151,11 +151,13 @@ async def compare(body: WhatIf, service: Service, who: Anyone) -> Json:
             change.around(named, rules), change.cluster(cluster), change
         ),
     }
-    records = list(service.driver.ledger.jobs.values())
+    jobs = service.driver.ledger.jobs
+    since = 0.0 if body.hours is None else now - body.hours * HOUR
+    read = jobs.pager(MOST_JOBS, after=jobs.following - MOST_JOBS - 1, since=since)
 
     def work() -> Compared:
         speeds = read_speeds(service.live.store)
-        return what_if(records, variants, now, hours=body.hours, speeds=speeds)
+        return what_if(read(), variants, now, hours=body.hours, speeds=speeds)
 
     try:
         found = await _aside(service, work)

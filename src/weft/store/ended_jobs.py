@@ -1,0 +1,192 @@
+"""Ended jobs in a table of the log's file: written by its owner, read by any thread.
+
+Every thread that reads has a connection of its own, so that nobody waits for a sync of the log.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from weft.core.ended_jobs import EndedJob
+from weft.core.model import JobId
+
+TABLE = """
+CREATE TABLE IF NOT EXISTS ended_jobs (
+    number INTEGER PRIMARY KEY, job TEXT NOT NULL UNIQUE, tenant TEXT NOT NULL,
+    user TEXT NOT NULL, name TEXT NOT NULL, short TEXT NOT NULL, app TEXT NOT NULL,
+    outcome TEXT NOT NULL, submitted REAL NOT NULL, ended REAL NOT NULL, data BLOB NOT NULL) STRICT;
+CREATE INDEX IF NOT EXISTS ended_by_tenant ON ended_jobs (tenant, outcome, number);
+CREATE INDEX IF NOT EXISTS ended_of_tenant ON ended_jobs (tenant, number);
+CREATE INDEX IF NOT EXISTS ended_by_outcome ON ended_jobs (outcome, number);
+CREATE INDEX IF NOT EXISTS ended_by_user ON ended_jobs (user, number);
+CREATE INDEX IF NOT EXISTS ended_by_name ON ended_jobs (name, number);
+CREATE INDEX IF NOT EXISTS ended_by_short ON ended_jobs (short, number);
+CREATE INDEX IF NOT EXISTS ended_of_app ON ended_jobs (app, number) WHERE app <> '';
+CREATE INDEX IF NOT EXISTS ended_submitted ON ended_jobs (submitted);
+CREATE INDEX IF NOT EXISTS ended_at ON ended_jobs (ended, job);
+"""
+COLUMNS = "number, job, tenant, user, name, app, outcome, submitted, ended, data"
+PUT = "INSERT OR REPLACE INTO ended_jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+NAMED = """
+SELECT number, job FROM (
+    SELECT number, job, tenant FROM ended_jobs WHERE name = :name
+    UNION SELECT number, job, tenant FROM ended_jobs WHERE short = :name
+) WHERE :tenant IS NULL OR tenant = :tenant ORDER BY number DESC LIMIT :limit
+"""
+OLDEST = "SELECT ended, job FROM ended_jobs ORDER BY ended, job LIMIT ?"
+BEGINNING = """
+SELECT job FROM ended_jobs WHERE job >= :text AND job < :past
+AND (:tenant IS NULL OR tenant = :tenant) ORDER BY job LIMIT :limit
+"""
+APPS = """
+SELECT DISTINCT app FROM ended_jobs WHERE app <> '' AND app >= :text AND app < :past
+AND (:tenant IS NULL OR tenant = :tenant) ORDER BY app LIMIT :limit
+"""
+PAST_ANY = chr(0x10FFFF)
+Transaction = Callable[[str], AbstractContextManager[None]]
+
+
+class _Mine(threading.local):
+    """What every thread has of its own."""
+
+    db: sqlite3.Connection | None = None
+
+
+class SqliteEnded:
+    """The table in the file `path`; `writing` is a transaction on `owner`, its connection."""
+
+    def __init__(self, path: Path, owner: sqlite3.Connection, writing: Transaction) -> None:
+        self._path, self._owner, self._writing = path, owner, writing
+        self._mine = _Mine()
+        self._open: list[sqlite3.Connection] = []
+
+    def put(self, rows: Sequence[EndedJob]) -> None:
+        """Keep rows in one transaction."""
+        with self._writing(f"{len(rows)} ended jobs"):
+            self._owner.executemany(PUT, map(_cells, rows))
+
+    def reset(self, number: int, jobs: Collection[JobId]) -> None:
+        """Drop rows from a number on, and of these jobs."""
+        with self._writing("ended jobs"):
+            self._owner.execute("DELETE FROM ended_jobs WHERE number >= ?", (number,))
+            self._drop(jobs)
+
+    def remove(self, jobs: Collection[JobId]) -> None:
+        """Forget these jobs."""
+        with self._writing("ended jobs"):
+            self._drop(jobs)
+
+    def get(self, job: JobId) -> EndedJob | None:
+        """The row of one job."""
+        found = self._ask(f"SELECT {COLUMNS} FROM ended_jobs WHERE job = ?", (job,))  # noqa: S608
+        return EndedJob(*found[0]) if found else None
+
+    def page(
+        self,
+        after: int,
+        limit: int,
+        *,
+        tenant: str | None = None,
+        outcome: str | None = None,
+        app: str | None = None,
+    ) -> list[EndedJob]:
+        """Rows after a number, in order."""
+        also = {"tenant": tenant, "outcome": outcome, "app": app}
+        words = " AND ".join(f"{name} = :{name}" for name, held in also.items() if held is not None)
+        words += " AND app <> ''" if app else ""
+        rows = self._ask(
+            f"SELECT {COLUMNS} FROM ended_jobs WHERE number > :after"  # noqa: S608 - our own words
+            f"{' AND ' + words if words else ''} ORDER BY number LIMIT :limit",
+            {**also, "after": after, "limit": limit},
+        )
+        return [EndedJob(*row) for row in rows]
+
+    def first_since(self, at: float) -> int | None:
+        """The first handed in then or later."""
+        found = self._ask(
+            "SELECT number FROM ended_jobs WHERE submitted >= ? ORDER BY submitted, number LIMIT 1",
+            (at,),
+        )
+        return found[0][0] if found else None
+
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """How many of each tenant and outcome."""
+        rows = self._ask("SELECT tenant, outcome, count(*) FROM ended_jobs GROUP BY 1, 2", ())
+        return {(tenant, outcome): count for tenant, outcome, count in rows}
+
+    def oldest(self, limit: int | None) -> list[tuple[float, JobId]]:
+        """Those that ended first."""
+        return self._ask(OLDEST, (-1 if limit is None else limit,))
+
+    def named(self, name: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
+        """Those that people call so, newest last."""
+        told = {"name": name, "limit": limit, "tenant": tenant}
+        return [job for _, job in self._ask(NAMED, told)][::-1]
+
+    def beginning(self, text: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
+        """Those whose id begins so."""
+        told = {"text": text, "past": text + PAST_ANY, "limit": limit, "tenant": tenant}
+        return [job for (job,) in self._ask(BEGINNING, told)]
+
+    def apps(self, text: str, limit: int, *, tenant: str | None = None) -> list[str]:
+        """Names of apps that begin so."""
+        told = {"text": text, "past": text + PAST_ANY, "limit": limit, "tenant": tenant}
+        return [app for (app,) in self._ask(APPS, told)]
+
+    def latest(
+        self, limit: int, *, tenant: str | None = None, user: str | None = None
+    ) -> list[JobId]:
+        """The last that were handed in, newest first."""
+        also = {"tenant": tenant, "user": user}
+        words = " AND ".join(f"{name} = :{name}" for name, held in also.items() if held is not None)
+        rows = self._ask(
+            f"SELECT job FROM ended_jobs {'WHERE ' + words if words else ''}"  # noqa: S608
+            " ORDER BY number DESC LIMIT :limit",
+            {**also, "limit": limit},
+        )
+        return [job for (job,) in rows]
+
+    def close(self) -> None:
+        """Let go of every thread's connection."""
+        for one in self._open:
+            one.close()
+
+    def _ask(self, words: str, told: Any) -> list[Any]:
+        db = self._mine.db
+        if db is None:
+            address = f"{self._path.absolute().as_uri()}?mode=ro"
+            db = self._mine.db = sqlite3.connect(address, uri=True, check_same_thread=False)
+            self._open.append(db)
+        return db.execute(words, told).fetchall()
+
+    def _drop(self, jobs: Collection[JobId]) -> None:
+        self._owner.executemany("DELETE FROM ended_jobs WHERE job = ?", [(job,) for job in jobs])
+
+
+def ended_jobs(db: sqlite3.Connection) -> dict[JobId, float]:
+    """Ids of the table's jobs and when they ended; none in a file that has no such table yet."""
+    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'ended_jobs'").fetchone():
+        return {}
+    return dict(db.execute("SELECT job, ended FROM ended_jobs").fetchall())
+
+
+def _cells(row: EndedJob) -> tuple[object, ...]:
+    short = row.job.rpartition(":")[2]
+    return (
+        row.number,
+        row.job,
+        row.tenant,
+        row.user,
+        row.name,
+        short,
+        row.app,
+        row.outcome,
+        row.submitted,
+        row.ended,
+        row.data,
+    )

@@ -1,0 +1,210 @@
+"""Records in memory and in the store's table: pages and counts against a scan of all of them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.core.ended_jobs import EndedInMemory, EndedJobs
+from weft.core.events import Cancelled, Decided, Event, Finished, Started, Stopped, Submitted
+from weft.core.launch import Launch
+from weft.core.model import Allocation, Job, JobId, NodeId, Slice
+from weft.runtime.job_records import ALL, ENDED, JobRecords, row_of
+from weft.runtime.ledger import JobRecord, Ledger
+from weft.store.sqlite import SqliteStore
+
+Step = tuple[str, int, str]
+WAYS = ["add", "end", "settle", "shelve", "forget"]
+STEPS = st.lists(
+    st.tuples(st.sampled_from(WAYS), st.integers(0, 30), st.sampled_from(ENDED)), max_size=80
+)
+TENANTS = ("", "t0", "t1")
+
+
+class Scan:
+    """The same by looking at every job."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[JobId, tuple[str, str, float]] = {}
+
+    def after(self, last: int, tenant: str, outcome: str, since: float) -> list[JobId]:
+        return [
+            name
+            for name, (whose, how, at) in self.jobs.items()
+            if tenant in (ALL, whose) and outcome in (ALL, how) and at >= max(since, last + 1)
+        ]
+
+
+def played(steps: list[Step], ended: EndedJobs) -> tuple[JobRecords, Scan]:
+    records, scan, names = JobRecords(ended=ended), Scan(), dict[int, JobId]()
+    for what, slot, outcome in steps:
+        job = names.get(slot)
+        if what == "add" and job is None:
+            number = records.following
+            job = names[slot] = JobId(f"j{number}")
+            records.add(Job(job, tenant=TENANTS[slot % 3]), float(number))
+            scan.jobs[job] = (TENANTS[slot % 3], "", float(number))
+        elif what == "end" and job in records.active:
+            records.set(job, outcome=outcome, ended=1.0)
+            records.end(job)
+            scan.jobs[job] = (scan.jobs[job][0], outcome, scan.jobs[job][2])
+        elif what == "settle" and job in records.leaving:
+            records.settle(job)
+        elif what == "shelve":
+            rows = [row_of(records.live[one]) for one in records.done]
+            ended.put(rows)
+            assert records.shelve(rows) == []
+        elif what == "forget" and job is not None and records.forget([job]):
+            ended.remove([job])
+            del scan.jobs[job], names[slot]
+    return records, scan
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EndedJobs]:
+    store = SqliteStore(tmp_path_factory.mktemp("table") / "events.db")
+    yield store.ended
+    store.close()
+
+
+@pytest.fixture(params=["memory", "sqlite"], scope="module")
+def ended(request: pytest.FixtureRequest, table: EndedJobs) -> EndedJobs:
+    return table if request.param == "sqlite" else EndedInMemory()
+
+
+@given(STEPS, st.sampled_from([ALL, "t0", "t1"]), st.sampled_from([ALL, *ENDED]))
+def test_pages_are_those_of_a_scan(
+    ended: EndedJobs, steps: list[Step], tenant: str, outcome: str
+) -> None:
+    ended.reset(0, ())
+    records, scan = played(steps, ended)
+
+    for last in (-1, *range(records.following)):
+        for since in (0.0, 3.0):
+            for limit in (2, 1000):
+                read = records.pager(limit, after=last, tenant=tenant, outcome=outcome, since=since)
+                found = [one.job.id for one in read()]
+                assert found == scan.after(last, tenant, outcome, since)[:limit]
+    assert [*records] == [*scan.jobs]
+
+
+@given(STEPS)
+def test_counts_and_the_active_are_those_of_a_scan(ended: EndedJobs, steps: list[Step]) -> None:
+    ended.reset(0, ())
+    records, scan = played(steps, ended)
+
+    for tenant in (ALL, "t0", "t1"):
+        counted = {word: len(scan.after(-1, tenant, word, 0.0)) for word in ENDED}
+        assert records.counts(tenant) == counted
+    assert [*records.active] == [name for name, (_, how, _) in scan.jobs.items() if not how]
+    assert len(records) == len(scan.jobs)
+    again = JobRecords(records.live.values(), ended)
+    ended.reset(records.following, again.live)
+    again.count_ended()
+    assert (again.counts(), dict(again)) == (records.counts(), dict(records))
+
+
+def test_a_record_that_was_shelved_is_read_back_as_it_was(ended: EndedJobs) -> None:
+    launch = Launch(("python", "train.py"), name="train", env={"A": "1"})
+    job = Job(JobId("a:x"), 3.0, tenant="a", user="ann", launch=launch, hints={"duration_s": 4.5})
+    one = JobRecord(job, 3.0, "failed", "it broke", 4.0, 5.0, 2, 2, 1, number=7)
+    told = replace(one, notices=((4.5, "info", "half"),), saved=12, heard=(4.0, 0.5))
+
+    ended.reset(0, ())
+    ended.put([row_of(told)])
+
+    records = JobRecords(ended=ended)
+    assert records[job.id] == told
+    assert JobId("a:y") not in records
+    assert ended.named("train", 5) == ended.named("x", 5, tenant="a") == ["a:x"]
+    assert ended.named("train", 5, tenant="b") == ended.beginning("b", 5) == []
+    assert ended.beginning("a", 5) == ended.latest(5, tenant="a", user="ann") == ["a:x"]
+
+
+def test_what_is_asked_of_ended_jobs_is_answered_by_an_index(tmp_path: Path) -> None:
+    """Not one question reads rows that it does not answer with."""
+    store = SqliteStore(tmp_path / "events.db")
+    asked: list[str] = []
+    db = sqlite3.connect(tmp_path / "events.db")
+    db.set_trace_callback(asked.append)
+    store.ended._mine.db = db
+
+    store.ended.get(JobId("x"))
+    for tenant in (None, "t"):
+        for outcome in (None, "failed"):
+            store.ended.page(3, 5, tenant=tenant, outcome=outcome)
+        store.ended.named("x", 3, tenant=tenant)
+        store.ended.beginning("x", 3, tenant=tenant)
+        for user in (None, "u"):
+            store.ended.latest(3, tenant=tenant, user=user)
+    store.ended.first_since(3.0)
+    store.ended.oldest(3)
+    db.set_trace_callback(None)
+
+    plans = [row[3] for words in asked for row in db.execute(f"EXPLAIN QUERY PLAN {words}")]
+    scans = [one for one in plans if one.startswith("SCAN ended_jobs")]
+    assert len(asked) > 12
+    # Newest or oldest first, all of them: in the order of an index, as far as the limit.
+    assert set(scans) <= {"SCAN ended_jobs", "SCAN ended_jobs USING COVERING INDEX ended_at"}
+    assert scans.count("SCAN ended_jobs") <= 1
+    assert not [one for one in plans if "TEMP B-TREE FOR ORDER BY" in one and "LIMIT" in one]
+    store.close()
+    db.close()
+
+
+def fold(ledger: Ledger, *events: Event) -> None:
+    for at, event in enumerate(events):
+        ledger.fold(float(at), event)
+
+
+A, ON = JobId("a"), Allocation((Slice(NodeId("n"), (0,)),))
+
+
+def test_a_job_that_was_cancelled_and_still_runs_is_kept_in_memory() -> None:
+    ledger = Ledger()
+    fold(ledger, Submitted(Job(A)), Decided(1, {A: ON}), Started(A, 1))
+    ledger.fold(5.0, Cancelled(A))
+    ledger.settle(lambda _: True)
+    assert (A in ledger.jobs.leaving, ledger.jobs.forget([A])) == (True, [])
+
+    ledger.fold(6.0, Stopped(A, 1))
+    ledger.settle(lambda _: False)
+
+    assert [*ledger.jobs.done] == [A]
+    assert ledger.promised() == {}
+    assert ledger.jobs.forget([A]) == [A]
+    assert len(ledger.jobs) == 0
+
+
+def test_a_start_that_was_never_asked_for_keeps_nobody_in_memory() -> None:
+    """Promised while its devices were busy, then cancelled: no engine ever answers that start."""
+    ledger = Ledger()
+    fold(ledger, Submitted(Job(A)), Decided(1, {A: ON}), Cancelled(A))
+    assert ledger.promised() == {(A, 1): ON}
+
+    ledger.settle(lambda _: False)
+
+    assert ledger.promised() == {}
+    assert [*ledger.jobs.done] == [A]
+
+
+def test_news_of_a_job_that_has_left_changes_nothing() -> None:
+    ledger = Ledger()
+    fold(ledger, Submitted(Job(A)), Decided(1, {A: ON}), Started(A, 1))
+    ledger.fold(9.0, Finished(A, 1))
+    ledger.settle(lambda _: False)
+    rows = [row_of(ledger.jobs.live[A])]
+    ledger.jobs.ended.put(rows)
+    ledger.jobs.shelve(rows)
+
+    ledger.fold(10.0, Stopped(A, 1))
+    ledger.fold(11.0, Cancelled(A))
+
+    assert ledger.jobs[A].outcome == "succeeded"
+    assert ledger.used(20.0)[""].gpu_s == pytest.approx(7.0)

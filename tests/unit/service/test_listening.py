@@ -1,0 +1,34 @@
+"""The socket that a service listens on, and what is ready before it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from weft.service.main import Settings, _listen, _look_up_routes, create_app
+
+
+def test_every_part_of_an_answer_is_sent_at_once() -> None:
+    """Without TCP_NODELAY each answer waited for the client's delayed acknowledgement."""
+
+    async def accepted() -> int:
+        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            held = writer.get_extra_info("socket")
+            found.set_result(held.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        listening = _listen("127.0.0.1", 0)
+        server = await asyncio.start_server(serve, sock=listening)
+        async with server:
+            _, client = await asyncio.open_connection(*listening.getsockname())
+            told = await found
+            client.close()
+            return told
+
+    assert asyncio.run(accepted()) != 0
+
+
+def test_routes_can_be_built_before_the_first_request() -> None:
+    _look_up_routes(create_app(Settings(engine="simulated")))

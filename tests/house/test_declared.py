@@ -14,7 +14,7 @@ ALLOWED = {
     "cli/client.py": "errors of the standard library differ in their fields",
     "cli/job_file.py": "errors of the operating system and of PyYAML differ in their fields",
     "cli/lazy.py": "loads a command by its name in the table",
-    "core/codec.py": "writes the fields of any dataclass",
+    "core/plain_values.py": "writes the fields of any dataclass",
     "core/columns.py": "packs the fields of any dataclass",
     "core/report.py": "goes through the names of its own fields",
     "perf/training/learner.py": "goes through the names of its own fields",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from weft.core.errors import InvalidConfig
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -14,6 +12,8 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 def load_yaml(path: Path) -> Any:
     """The content; JSON is YAML."""
+    import yaml  # a tenth of what a small simulation takes, and most read no such file
+
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -100,9 +100,16 @@ class Cluster:
         """Devices in all."""
         return sum(node.gpus for node in self.nodes)
 
+    @cached_property
+    def _node_sizes(self) -> dict[str, int]:
+        sizes = dict.fromkeys(self.kinds, 0)
+        for node in self.nodes:
+            sizes[node.kind] = max(sizes[node.kind], node.gpus)
+        return sizes
+
     def node_size(self, kind: str) -> int:
         """GPUs of the largest node of `kind`."""
-        return max(node.gpus for node in self.nodes if node.kind == kind)
+        return self._node_sizes[kind]
 
     def kind_of(self, allocation: Allocation) -> str:
         """The kind of the devices held; a gang is of one kind."""

@@ -15,6 +15,8 @@ SHARED = Controls.SHARE | Controls.TIER
 
 def check_plan(view: View, plan: Plan, about: About) -> None:
     """Raise PlanError unless every change can be carried out as the policy declared."""
+    if not plan.changes and not plan.rejected and plan.wake_at is None:
+        return
     mark = view.free.mark()
     try:
         _Check(view, about).all_of(plan)
@@ -22,7 +24,7 @@ def check_plan(view: View, plan: Plan, about: About) -> None:
         view.free.rollback(mark)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Check:
     """One plan against one view."""
 

@@ -18,8 +18,7 @@ from weft.core.took import Took
 from weft.core.trace import Truth
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(NamedTuple):
     """How fast a job gets on, for how long before it must be asked again, and what it reports.
 
     `rate` is progress per second; 1 is the speed of the allocation the job asked for.

@@ -181,15 +181,16 @@ class Scheduler:
 
     def propose(self, now: float, policy: Policy | None = None) -> Plan:
         """What the policy, or another one without memory, wishes: checked, and nothing is done."""
-        asked = policy or self.policy
-        view = self.view(now) if policy is None else replace(self.view(now), memory=None)
+        view, asked, about = self.view(now), self.policy, self._about
+        if policy is not None:
+            view, asked, about = replace(view, memory=None), policy, policy.about
         mark = view.free.mark()
         try:
             decide = partial(decide_startable, asked)
             plan = decide(view) if self.timed is None else self.timed(decide, view)
         finally:
             view.free.rollback(mark)
-        check_plan(view, plan, asked.about)
+        check_plan(view, plan, about)
         return plan
 
     def view(self, now: float) -> View:
@@ -250,9 +251,9 @@ class Scheduler:
 
     def _observe(self, event: Reported) -> None:
         table = self.state.table
-        if event.job not in table:
+        row = table.find(event.job)
+        if row is None:
             return
-        row = table.row(event.job)
         on = table.allocations[row]
         if on is None or table.get(row, Column.ATTEMPT) != event.attempt:
             return

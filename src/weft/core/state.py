@@ -70,7 +70,7 @@ class State:
 
         Raises StateError, with the story of the job, for one that cannot be.
         """
-        self.story.note(now, event)
+        self.story.events.append((now, event))
         try:
             return self._fold(now, event)
         except Exception as error:
@@ -144,12 +144,13 @@ class State:
             self.dependencies.add(job, self.table, known)
 
     def _reported(self, event: Reported) -> None:
-        if event.job not in self.table:
+        job, attempt, table = event.job, event.attempt, self.table
+        row = table.find(job)
+        if row is None:
             return
-        self.reports[event.job] = event
-        row = self._current(event.job, event.attempt)
-        if row is not None:
-            self.table.set(row, Column.REPORTED, event.attempt)
+        self.reports[job] = event
+        if table.allocations[row] is not None and table.get(row, Column.ATTEMPT) == attempt:
+            table.set(row, Column.REPORTED, attempt)
 
     def _started(self, now: float, job: JobId, attempt: int) -> None:
         row = self._current(job, attempt)
@@ -284,12 +285,11 @@ class State:
 
     def _current(self, job: JobId, attempt: int) -> int | None:
         """The row of a job whose promised attempt this is; None for news of an older one."""
-        if job not in self.table:
+        table = self.table
+        row = table.find(job)
+        if row is None or table.allocations[row] is None:
             return None
-        row = self.table.row(job)
-        if self.table.allocations[row] is None or self.table.get(row, Column.ATTEMPT) != attempt:
-            return None
-        return row
+        return row if table.get(row, Column.ATTEMPT) == attempt else None
 
     def _leave(self, now: float, job: JobId, attempt: int, *, finished: bool) -> list[Action]:
         row = self._current(job, attempt)

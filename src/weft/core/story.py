@@ -13,23 +13,19 @@ TOLD = 12
 
 
 class Story:
-    """What was folded last, of all jobs together: one append an event, read only for an error."""
+    """What was folded last, of all jobs together; the state appends to `events`, oldest first."""
 
-    __slots__ = ("_events",)
+    __slots__ = ("events",)
 
     def __init__(self) -> None:
-        self._events: deque[tuple[float, Event]] = deque(maxlen=REMEMBERED)
+        self.events: deque[tuple[float, Event]] = deque(maxlen=REMEMBERED)
 
     def __reduce__(self) -> tuple[type[Story], tuple[()]]:
         return Story, ()  # the log has it all; a snapshot need not
 
-    def note(self, at: float, event: Event) -> None:
-        """The next event."""
-        self._events.append((at, event))
-
     def of(self, job: JobId) -> list[str]:
         """The last events of a job, oldest first, a line each."""
-        found = [_line(at, event, job) for at, event in self._events if names(event, job)]
+        found = [_line(at, event, job) for at, event in self.events if names(event, job)]
         return found[-TOLD:]
 
     def error(self, now: float, event: Event, why: BaseException) -> StateError:

@@ -78,7 +78,7 @@ class Table:
         return self.size
 
     def __contains__(self, job: object) -> bool:
-        return job in self._seq_of
+        return job in (self._seq_of if self._known is None else self._known)
 
     @property
     def _seq_of(self) -> dict[JobId, int]:
@@ -137,7 +137,13 @@ class Table:
 
     def row(self, job: JobId) -> int:
         """The row of a job; rows move when earlier jobs leave."""
-        return bisect_left(self._row_of_seq, self._seq_of[job])
+        known = self._known
+        return bisect_left(self._row_of_seq, (self._seq_of if known is None else known)[job])
+
+    def find(self, job: JobId) -> int | None:
+        """The same; None for a job that is not active."""
+        seq = (self._seq_of if self._known is None else self._known).get(job)
+        return None if seq is None else bisect_left(self._row_of_seq, seq)
 
     def add(self, job: Job, seq: int) -> int:
         """Append a job at the end and return its row."""
@@ -146,9 +152,7 @@ class Table:
             grown = np.zeros((len(COLUMNS), 2 * n))
             grown[:, :n] = self._cells
             self._cells = grown
-        self._cells[:, n] = 0.0
-        for which, value in _asked(job, seq):
-            self._cells[which, n] = value
+        self._write_demand(n, job, seq)
         self._seq_of[job.id] = seq
         self._row_of_seq.append(seq)
         self.conditional += job.conditional
@@ -156,6 +160,22 @@ class Table:
         self.allocations.append(None)
         self.size = n + 1
         return n
+
+    def _write_demand(self, row: int, job: Job, seq: int) -> None:
+        """What a new row holds; every other cell is 0."""
+        cells, demand = self._cells[:, row], job.demand
+        cells[:] = 0.0
+        cells[Column.SEQ] = seq
+        cells[Column.SUBMITTED] = job.submitted
+        cells[Column.GPUS] = demand.gpus
+        cells[Column.MIN] = demand.min
+        cells[Column.MAX] = demand.max
+        cells[Column.NEED] = demand.gpus * demand.share
+        cells[Column.PRIORITY] = job.priority
+        cells[Column.TIER] = job.tier
+        cells[Column.STAGE] = Stage.PENDING
+        cells[Column.STARTED] = np.inf
+        cells[Column.PREEMPTIBLE] = job.preemptible
 
     def remove(self, row: int) -> None:
         """Close the gap that a job leaves."""
@@ -189,7 +209,7 @@ class Table:
 
     def get(self, row: int, which: ColumnNumber) -> float:
         """One cell."""
-        return float(self._cells[which, row])
+        return self._cells.item(which, row)
 
     def set(self, row: int, which: ColumnNumber, value: float) -> None:
         """Write one cell; only the state does this."""
@@ -227,21 +247,3 @@ class Table:
         part._row_of_seq = part.seq.astype(np.int64).tolist()
         part._known = None  # most parts are never asked for a job by name
         return part
-
-
-def _asked(job: Job, seq: int) -> tuple[tuple[ColumnNumber, float], ...]:
-    """What a new row holds; every other cell is 0."""
-    demand = job.demand
-    return (
-        (Column.SEQ, seq),
-        (Column.SUBMITTED, job.submitted),
-        (Column.GPUS, demand.gpus),
-        (Column.MIN, demand.min),
-        (Column.MAX, demand.max),
-        (Column.NEED, demand.gpus * demand.share),
-        (Column.PRIORITY, job.priority),
-        (Column.TIER, job.tier),
-        (Column.STAGE, Stage.PENDING),
-        (Column.STARTED, np.inf),
-        (Column.PREEMPTIBLE, job.preemptible),
-    )

@@ -114,9 +114,8 @@ class Physics:
         if first:
             self.first_start[seq] = now
             self._simulated[seq] = self._perf.simulate_job(job, self.trace.jobs[seq][1])
-        shape = (kind, *sorted(len(part.gpus) for part in on.slices))
-        moved = self._free_moves and self._last.get(seq, (None,))[:2] == (now, shape)
-        if moved:
+        shape = (kind, *sorted(len(part.gpus) for part in on.slices)) if self._free_moves else ()
+        if self._free_moves and self._last.get(seq, (None,))[:2] == (now, shape):
             begins = max(now, self._last[seq][2])
         else:
             self.starts[seq] += 1
@@ -197,12 +196,12 @@ class Physics:
 
     def _settle(self, now: float, seq: int) -> None:
         """Book the progress made so far."""
-        gained = max(now - self._since[seq], 0.0)
-        before = float(self._base[seq])
-        self._base[seq] += self._rate[seq] * gained
+        since, before, rate = self._since.item(seq), self._base.item(seq), self._rate.item(seq)
+        gained = now - since if now > since else 0.0
+        self._base[seq] = done = before + rate * gained
         if seq in self.marks.ahead:
-            self.marks.cross(seq, now, before, float(self._base[seq]), float(self._rate[seq]))
-        self._since[seq] += gained
+            self.marks.cross(seq, now, before, done, rate)
+        self._since[seq] = since + gained
 
     def _account(self, now: float, seq: int) -> None:
         """Close a stretch of a run on unchanged terms."""
@@ -214,18 +213,18 @@ class Physics:
     def review(self, now: float, seq: int) -> Milestone:
         """Settle progress so far and take up the pace from here."""
         self._settle(now, seq)
-        base = float(self._base[seq])
-        pace = self._simulated[seq].pace(base, self._tick_s - now % self._tick_s)
-        rate = pace.rate * self._speed[seq]
+        base, goal, fatal = self._base.item(seq), self.length.item(seq), False
+        speed, seconds, report = self._simulated[seq].pace(base, self._tick_s - now % self._tick_s)
+        rate = speed * self._speed.item(seq)
         self._rate[seq], self._since[seq] = rate, now
-        failures = self.trace.jobs[seq][1].failures
-        died = int(self._died[seq])
-        fatal = died < len(failures) and failures[died] < self.length[seq]
-        goal = max(failures[died], base) if fatal else float(self.length[seq])
+        if failures := self.trace.jobs[seq][1].failures:
+            died = self._died.item(seq)
+            fatal = died < len(failures) and failures[died] < goal
+            goal = max(failures[died], base) if fatal else goal
         left = (goal - base) / rate if rate > 0.0 else NEVER
-        if left <= pace.seconds * (1.0 + 1e-9):
-            return Milestone(now + left, DEATH if fatal else END, pace.report)
-        return Milestone(now + pace.seconds, REVIEW, pace.report)
+        if left <= seconds * (1.0 + 1e-9):
+            return Milestone(now + left, DEATH if fatal else END, report)
+        return Milestone(now + seconds, REVIEW, report)
 
     def halt(self, now: float, seq: int, *, crashed: bool = False) -> None:
         """A run is over: settle progress; a crash loses what was not checkpointed."""

@@ -62,7 +62,7 @@ def test_a_decision_on_a_job_that_left_names_it() -> None:
 def test_only_the_last_events_are_told_and_few_are_kept() -> None:
     story = Story()
     for at in range(3 * REMEMBERED):
-        story.note(float(at), Started(A, at))
+        story.events.append((float(at), Started(A, at)))
 
     assert len(story.of(A)) == TOLD
     assert story.of(A)[-1].startswith(f"{3 * REMEMBERED - 1:.3f}")
@@ -75,6 +75,6 @@ def test_events_of_no_job_have_no_story() -> None:
 
 def test_a_snapshot_does_not_carry_it() -> None:
     story = Story()
-    story.note(1.0, Started(A, 1))
+    story.events.append((1.0, Started(A, 1)))
 
     assert pickle.loads(pickle.dumps(story)).of(A) == []

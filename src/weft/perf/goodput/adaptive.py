@@ -63,6 +63,7 @@ def table_of(models: Mapping[str, ModelTable], job: Job) -> ModelTable:
     return models[job.model]
 
 
+NO_LIMITS = Limits(0, 0, 0)  # before the first allocation
 Shape = tuple[str, tuple[int, ...], int]  # kind, GPUs on each node, samples a GPU
 
 
@@ -90,6 +91,7 @@ class Tuner:
     known_times: dict[Shape, tuple[float, float]] = field(default_factory=dict)
     measuring: Shape = ("", (), 0)
     most_local: int = 0
+    limits: Limits = NO_LIMITS
     said: tuple[float, ...] = ()
     replicas: int = 0
 
@@ -97,8 +99,10 @@ class Tuner:
         """A new allocation: choose a batch for it."""
         self.placement = tuple(len(part.gpus) for part in on.slices)
         self.kind = kind
-        self.replicas = sum(self.placement) // self.table.kinds[kind].unit
-        self.most_local = self.table.kinds[kind].largest_local(self.placement)
+        own = self.table.kinds[kind]
+        self.replicas = sum(self.placement) // own.unit
+        self.most_local = own.largest_local(self.placement)
+        self.limits = Limits(self.table.max_batch, own.min_local, self.most_local)
         self.tune()
         self.fresh, self.said = True, ()
 
@@ -163,7 +167,9 @@ class Tuner:
         if profile is None:
             # Measurements of several kinds contradict each other: each of them may matter.
             profile = self.profiles[name] = Profile(0.0, early_fit) if self.blind else Profile()
-        profile.observe(Row(len(self.placement), replicas, self.local, step - sync, step))
+        nodes = len(self.placement)
+        if (nodes, replicas, self.local) not in profile.rows:
+            profile.observe(Row(nodes, replicas, self.local, step - sync, step))
         return gain / took / table.slowdown
 
     def tune(self) -> None:
@@ -181,7 +187,7 @@ class Tuner:
                 Noise(*self.noise, table.init_batch),
                 nodes,
                 replicas,
-                Limits(table.max_batch, kind.min_local, self.most_local),
+                self.limits,
             )
             local, accumulate = int(choice.local), int(choice.accumulate)
         else:

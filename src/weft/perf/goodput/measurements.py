@@ -10,6 +10,7 @@ from weft.perf.goodput.fit import Row, fit
 from weft.perf.goodput.model import StepTime
 
 CLOSE = 0.05
+ONE, SEVERAL = ("local", 1), ("local", 2)  # samples a GPU that were tried
 
 
 @dataclass(slots=True)
@@ -34,7 +35,8 @@ class Profile:
         if key in self.rows:
             return False
         self.rows[key] = row
-        news = {("regime", regime(row)), ("local", min(len({k[2] for k in self.rows}), 2))}
+        several = SEVERAL in self._told or len({k[2] for k in self.rows}) > 1
+        news = {("regime", regime(row)), SEVERAL if several else ONE}
         if not news <= self._told or not self._predicts(row):
             self._stale = True
             self.version += 1

@@ -151,12 +151,16 @@ class ModelTable:
 
     def noise(self, batch: float, epoch: int) -> tuple[float, float]:
         """Gradient statistics at a batch size in an epoch, between the measured ones."""
-        b = self.batches
-        above = min(max(bisect_left(b, batch), 1), len(b) - 1)
-        below = max(above - 1, 0)
-        span = b[above] - b[below]
-        part = min(max((batch - b[below]) / span, 0.0), 1.0) if span else 0.0
-        (s0, v0), (s1, v1) = self.stats[epoch][below], self.stats[epoch][above]
+        sizes, at = self.batches, self.stats[epoch]
+        above = bisect_left(sizes, batch)
+        if above == 0:
+            return at[0]
+        if above == len(sizes):
+            above, part = above - 1, 1.0
+        else:
+            low, high = sizes[above - 1], sizes[above]
+            part = (batch - low) / (high - low)
+        (s0, v0), (s1, v1) = at[above - 1], at[above]
         return s0 + part * (s1 - s0), v0 + part * (v1 - v0)
 
 

@@ -58,9 +58,13 @@ HARM = {
     "spoils its claim": "rm -f claim.json; mkfifo claim.json; sleep 1000",
     "says that it ended": f"echo '{FORGED}' >> events.jsonl; sleep 1000",
     "stops itself": """echo '{"grace_s": 0}' > stop.json; sleep 1000""",
+    "kills its agent": "kill -9 $PPID; sleep 1000",
     "leaves a process behind": "env -i setsid sh -c 'sleep 1000; : {folder}' & sleep 0.2",
     "reports garbage": '"{python}" -c "$GARBAGE"',
 }
+# Forged, and its agent killed in that very moment: nobody can tell it from the truth any more. It
+# lied of itself alone, and its processes are ended all the same.
+MAY_BE_BELIEVED = ("says that it ended",)
 HARMLESS_TO_ITSELF = ("leaves a process behind", "reports garbage")
 
 

@@ -11,6 +11,7 @@ import resource
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from operator import eq
@@ -24,16 +25,19 @@ from weft.core.launch import Launch
 from weft.core.model import Allocation, Job, JobId, Slice
 from weft.engines import listening, watch
 from weft.engines.local import LocalEngine
+from weft.runtime.admit import AGENTS_LOST
 from weft.runtime.driver import Driver
 from weft.store.memory import MemoryStore
 from weft.wire.attempt import folder_of
-from weft.wire.cgroups import find_base
+from weft.wire.cgroups import find_base, remove_group
 from weft.wire.processes import start_time
 
 WAITS = "until test -e {}/go; do sleep 0.02; done"
 ENDS = (Failed, Finished, Stopped, StartFailed)
+LOOKED = find_base("weft-looking")
+MAY_MAKE_GROUPS = LOOKED is not None and remove_group(LOOKED.path)
 GROUPS = [False, pytest.param(True, marks=pytest.mark.skipif(
-    find_base("weft-looking") is None, reason="no control groups may be made here"
+    not MAY_MAKE_GROUPS, reason="no control groups may be made here"
 ))]  # fmt: skip
 
 
@@ -464,3 +468,44 @@ def test_a_driver_whose_engine_is_not_well_says_so(
         await driver.close()
 
     asyncio.run(go())
+
+
+def test_a_job_that_kills_its_own_agents_fails_and_the_others_go_on(tmp_path: Path) -> None:
+    launch = Launch(("sh", "-c", "kill -9 $PPID; sleep 60"), "/", retries=1, backoff_s=0.01)
+
+    async def life() -> tuple[str, str, int, str]:
+        engine = LocalEngine(tmp_path, slots=2, warm=False, cpu=True)
+        driver = Driver(engine, MemoryStore(), policy="fifo")
+        await driver.open()
+        await driver.submit(Job(JobId("killer"), launch=launch))
+        await driver.submit(Job(JobId("other"), launch=Launch(("true",), "/")))
+        async with asyncio.timeout(LIMIT_S):
+            killer = (await driver.ended(JobId("killer"))).record
+            other = (await driver.ended(JobId("other"))).record
+        await driver.close()
+        return killer.outcome, killer.reason, killer.starts, other.outcome
+
+    outcome, reason, starts, other = asyncio.run(life())
+
+    assert (outcome, other) == ("failed", "succeeded")
+    assert reason.startswith("its agent died")
+    assert starts <= AGENTS_LOST + 2
+
+
+@pytest.mark.skipif(not MAY_MAKE_GROUPS, reason="no control groups may be made here")
+def test_the_last_agent_removes_the_control_group_when_no_service_is_there(tmp_path: Path) -> None:
+    async def life() -> Path:
+        async with listening_at(tmp_path) as site:
+            await site.start(job("late", WAITS.format(tmp_path)))
+            await site.until(lambda event: isinstance(event, Started))
+            assert site.engine._site.groups is not None
+            return site.engine._site.groups.path
+
+    base = asyncio.run(life())
+    assert base.exists()
+    (tmp_path / "go").touch()
+
+    until = time.monotonic() + LIMIT_S
+    while base.exists():
+        assert time.monotonic() < until, [*base.iterdir()]
+        time.sleep(0.05)

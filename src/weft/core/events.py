@@ -70,7 +70,7 @@ class Failed:
 
     `lost` says that it was not the job's own doing, so that it does not count as one of its tries.
     `code` is the exit code of its process, negative for a signal, None if that is not known.
-    `final` says that another try would end alike.
+    `final` says that another try would end alike, `agent_died` that it was lost with its agent.
     """
 
     job: JobId
@@ -80,6 +80,7 @@ class Failed:
     lost: bool = False
     code: int | None = None
     final: bool = False
+    agent_died: bool = False
 
 
 @dataclass(frozen=True, slots=True)

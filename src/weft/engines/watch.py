@@ -268,7 +268,7 @@ class Watched:
     def _given_up(self, why: str) -> Event:
         if (self.folder / STOP).exists():
             return Stopped(self.job, self.attempt)
-        return Failed(self.job, self.attempt, why, lost=True)
+        return Failed(self.job, self.attempt, why, lost=True, agent_died=True)
 
     def _agent_died(self) -> Event:
         if self._ranks and not self._stopping and self._ranks.keys() <= self._codes.keys():

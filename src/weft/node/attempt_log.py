@@ -60,6 +60,19 @@ class Journal:
         return whole
 
 
+def is_heard(notify: str) -> bool:
+    """Whether anybody listens there."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
+        bell.setblocking(False)
+        try:
+            bell.sendto(b"!", notify)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        except OSError:
+            return True  # too much was said already
+        return True
+
+
 def audit(path: str, what: str, job: str, attempt: int) -> None:
     """Append when an agent began or ended to the file all agents share; not on a full disk."""
     if not path:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from weft.node.attempt_log import is_heard
 from weft.node.rank import Rank
 from weft.wire.attempt import TAG, AttemptSpec
 from weft.wire.cgroups import kill_group, make_group, members, out_of_memory, remove_group
@@ -89,7 +91,14 @@ class Enclosure:
                 self._tell("error", f"processes {shown} cannot be killed; its devices stay held")
             time.sleep(pause)
         if self.group is not None:
-            remove_group(self.group)
+            self._remove_group(self.group)
+
+    def _remove_group(self, group: Path) -> None:
+        """Ours, and if no engine is there any more, the one around it once it is empty."""
+        gone = remove_group(group)
+        if gone and self._spec.notify and not is_heard(self._spec.notify):
+            with suppress(OSError):  # others' attempts are in it
+                group.parent.rmdir()
 
     def _processes(self) -> set[int]:
         found = {*descendants(os.getpid()), *find_tagged(TAG, str(self._folder))}

@@ -31,6 +31,7 @@ from weft.runtime.ledger import SUCCEEDED, JobRecord, Ledger
 
 log = logging.getLogger(__name__)
 
+AGENTS_LOST = 5  # in a row: more are the job's own doing
 OF_ATTEMPT = (Started, StartFailed, Stopped, Finished, Failed, Reported, Saved, Noticed)
 
 
@@ -147,10 +148,12 @@ def _said(event: Noticed, record: JobRecord) -> bool:
 def judge_failure(event: Failed | StartFailed, record: JobRecord) -> Failed:
     """A failure with whether the job is tried again.
 
-    It is if it was lost without its own doing, or has tries left since it last got on.
+    It is if it was lost without its own doing, or has tries left since it last got on. Whoever
+    loses one agent after the other is taken to end them itself.
     """
     launch = record.job.launch
-    lost = event.lost
+    agent_died = isinstance(event, Failed) and event.agent_died
+    lost = event.lost and not (agent_died and record.agents_lost >= AGENTS_LOST)
     tries = launch.retries if launch is not None else 0
     code, final = (event.code, event.final) if isinstance(event, Failed) else (None, False)
     wanted = launch is None or not launch.retry_on or code in launch.retry_on
@@ -158,4 +161,7 @@ def judge_failure(event: Failed | StartFailed, record: JobRecord) -> Failed:
     log.warning(
         "job=%s attempt=%d failed retry=%s: %s", event.job, event.attempt, retry, event.reason
     )
-    return Failed(event.job, event.attempt, event.reason, retry, lost, code, final)
+    reason = event.reason
+    if event.lost and not lost:
+        reason += f"; so did {record.agents_lost} before it, so this counts as its own failure"
+    return Failed(event.job, event.attempt, reason, retry, lost, code, final, agent_died)

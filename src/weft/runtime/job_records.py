@@ -36,7 +36,8 @@ class JobRecord:
     is why its last attempt failed or why it was rejected; `said` is why it waits, if the last
     decision had a word on that, and `blocker` the same in a word.
     `attempt` counts promises of devices, `starts` those that came to run, `failures` those that
-    died of the job's own doing since it last wrote a further checkpoint. `report` is the last
+    died of the job's own doing since it last wrote a further checkpoint, `agents_lost` those whose
+    agent died since then or since it last left in order. `report` is the last
     one of the running attempt, `saved` the step of the last checkpoint. `heard` is when it last
     reported in this attempt, and how long after the word before. `gpu_s` reads as `gpu_s.at(now)`.
     `number` is its place in the order of submission.
@@ -61,6 +62,7 @@ class JobRecord:
     said: str = ""
     blocker: Blocker = Blocker.SAID
     number: int = 0
+    agents_lost: int = 0
 
     @property
     def restarts(self) -> int:

@@ -73,11 +73,11 @@ class Ledger:
             case Reported() | Saved() | Noticed():
                 self._said(at, event)
             case Stopped(job, attempt):
-                self._off(at, job, attempt)
+                self._stopped(at, job, attempt)
             case Finished(job, attempt):
                 self._left(at, job, attempt, SUCCEEDED, "")
-            case Failed(job, attempt, reason, retry, lost):
-                self._left(at, job, attempt, "" if retry else FAILED, reason, own=not lost)
+            case Failed():
+                self._failed(at, event)
             case StartFailed(job, attempt, reason, lost):
                 self._left(at, job, attempt, "", reason, own=not lost)
             case Cancelled(job, reason):
@@ -126,7 +126,9 @@ class Ledger:
                 self._set(job, report=report, heard=(at, at - one.heard[0] if one.heard else 0.0))
             case Saved(job, _, step):
                 further = step > (one.saved or 0)
-                self._set(job, saved=step, failures=0 if further else one.failures)
+                self._set(job, saved=step)
+                if further:
+                    self._set(job, failures=0, agents_lost=0)
             case Noticed(job, _, level, text):
                 self._set(job, notices=(*one.notices, (at, level, text))[-NOTICES_KEPT:])
 
@@ -165,6 +167,18 @@ class Ledger:
         self._turn(job, at, _rate(on))
         if one.starts:
             self.usage.restarted(one.job.tenant, at)
+
+    def _stopped(self, at: float, job: JobId, attempt: int) -> None:
+        self._off(at, job, attempt)
+        if job in self.jobs.live:
+            self._set(job, agents_lost=0)
+
+    def _failed(self, at: float, event: Failed) -> None:
+        job, one = event.job, self.jobs.live.get(event.job)
+        if one is not None and event.agent_died:
+            self._set(job, agents_lost=one.agents_lost + 1)
+        outcome = "" if event.retry else FAILED
+        self._left(at, job, event.attempt, outcome, event.reason, own=not event.lost)
 
     def _off(self, at: float, job: JobId, attempt: int) -> None:
         self._on.pop((job, attempt), None)

@@ -6,8 +6,11 @@ import pytest
 
 from weft.core.cluster import Cluster, Node, parse_cluster
 from weft.core.errors import InvalidConfig
-from weft.core.model import Demand, Job, JobId, NodeId
-from weft.runtime.admit import check_job
+from weft.core.events import Decided, Failed, Saved, Started, Stopped, Submitted
+from weft.core.launch import Launch
+from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.runtime.admit import AGENTS_LOST, check_job, judge_failure
+from weft.runtime.ledger import Ledger
 
 TWO_CORES = Cluster((Node(NodeId("here"), "cpu", 4, cpus=2.0, mem_gb=8.0),))
 
@@ -48,3 +51,63 @@ def test_only_the_kinds_a_job_takes_count() -> None:
 
 def test_nodes_that_do_not_tell_their_host_refuse_nobody() -> None:
     check_job(Job(JobId("j"), cpus=64.0), Cluster((Node(NodeId("n"), "a100", 1),)))
+
+
+# ---- failures
+
+A = JobId("a")
+ON = Allocation((Slice(NodeId("n"), (0,)),))
+
+
+def lose_agents(ledger: Ledger, first: int, count: int) -> list[bool]:
+    """Whether the job is tried again after each of so many agents died."""
+    tried = []
+    for attempt in range(first, first + count):
+        ledger.fold(0.0, Decided(attempt, {A: ON}))
+        ledger.fold(0.0, Started(A, attempt))
+        died = Failed(A, attempt, "its agent died", lost=True, agent_died=True)
+        judged = judge_failure(died, ledger.jobs[A])
+        ledger.fold(0.0, judged)
+        tried.append(judged.retry)
+        if not judged.retry:
+            break
+    return tried
+
+
+def submitted(retries: int) -> Ledger:
+    ledger = Ledger()
+    ledger.fold(0.0, Submitted(Job(A, launch=Launch(("x",), retries=retries))))
+    return ledger
+
+
+def test_a_job_that_loses_one_agent_after_the_other_has_failed_after_a_while() -> None:
+    ledger = submitted(retries=2)
+
+    tried = lose_agents(ledger, 1, 100)
+
+    assert tried == [True] * (AGENTS_LOST + 2) + [False]
+    assert ledger.jobs[A].outcome == "failed"
+    assert "counts as its own failure" in ledger.jobs[A].reason
+
+
+def test_agents_that_died_now_and_then_do_not_count() -> None:
+    ledger = submitted(retries=0)
+
+    for round_ in range(3):
+        first = 1 + round_ * AGENTS_LOST
+        assert lose_agents(ledger, first, AGENTS_LOST) == [True] * AGENTS_LOST
+        ledger.fold(0.0, Saved(A, first, 10 * (round_ + 1)))
+
+    assert ledger.jobs[A].agents_lost == 0
+    lose_agents(ledger, 3 * AGENTS_LOST + 1, 2)
+    ledger.fold(0.0, Stopped(A, 3 * AGENTS_LOST + 2))
+    assert ledger.jobs[A].agents_lost == 0
+
+
+def test_what_was_lost_otherwise_is_always_tried_again() -> None:
+    ledger = submitted(retries=0)
+    lose_agents(ledger, 1, AGENTS_LOST)
+
+    gone = Failed(A, 9, "lost while the service was away", lost=True)
+
+    assert judge_failure(gone, ledger.jobs[A]).retry

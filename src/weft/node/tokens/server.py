@@ -16,9 +16,10 @@ from weft.node.errors import NodeError
 from weft.node.identity import peer_of
 from weft.node.tokens.coordinator import Coordinator, Out
 from weft.node.tokens.members import Key
+from weft.node.tokens.terms import GPU, read_terms
 from weft.wire.attempt import USER, job_folder, read_json
 from weft.wire.errors import WireError
-from weft.wire.tokens import FROM_COORDINATOR, FromMember, Join, Look, from_member
+from weft.wire.tokens import FROM_COORDINATOR, Ask, FromMember, Join, Look, from_member
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,8 @@ LONGEST_PATH = 107  # bytes that a Unix socket's address can hold
 class Server:
     """Reads members' lines, feeds the coordinator, writes what it answers.
 
-    Another user than ours may join as jobs that run as him, by what is said below `state`.
+    Another user than ours may join as jobs that run as him, by what is said below `state`. What is
+    said there holds, too, for the tier, weight, phase and devices that a rank claims.
     """
 
     def __init__(self, coordinator: Coordinator, path: Path, state: Path | None = None) -> None:
@@ -36,6 +38,7 @@ class Server:
         self._path = path
         self._state = state
         self._writers: dict[Key, asyncio.StreamWriter] = {}
+        self._gpus: dict[Key, frozenset[str]] = {}  # tokens of devices that members may ask for
         self._keys = itertools.count(1)
         self._changed = asyncio.Event()
 
@@ -74,13 +77,15 @@ class Server:
             while chunk := await reader.read(65_536):
                 for message in words.feed(chunk):
                     self._check(uid, message)
-                    self._send(self._coordinator.handle(time.monotonic(), key, message))
+                    allowed = self._allow(key, message)
+                    self._send(self._coordinator.handle(time.monotonic(), key, allowed))
         except WireError as error:
             log.warning("member=%d hung up on: %s", key, error)
         except OSError as error:
             log.info("member=%d lost: %s", key, error)
         finally:
             del self._writers[key]
+            self._gpus.pop(key, None)
             writer.close()
             self._send(self._coordinator.lost(time.monotonic(), key))
 
@@ -92,6 +97,19 @@ class Server:
             raise WireError(f"user {uid} may not look at others' jobs")
         if isinstance(message, Join) and uid != self._owner(message.job):
             raise WireError(f"job {message.job[:64]!r} does not run as user {uid}")
+
+    def _allow(self, key: Key, message: FromMember) -> FromMember:
+        """What a member said, on the engine's terms; WireError for devices that are not its own."""
+        if isinstance(message, Join) and self._state is not None:
+            terms = read_terms(self._state, message.job)
+            if terms is not None:
+                self._gpus[key] = frozenset(terms.gpus)
+                return terms.of(message)
+        if isinstance(message, Ask) and key in self._gpus:
+            others = [t for t in message.tokens if t.startswith(GPU) and t not in self._gpus[key]]
+            if others:
+                raise WireError(f"{others[0][:64]} is not one of its devices")
+        return message
 
     def _owner(self, job: str) -> int | None:
         found = read_json(job_folder(self._state, job) / USER) if self._state else None

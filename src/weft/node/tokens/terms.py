@@ -1,0 +1,60 @@
+"""On what terms a job takes part: as the engine wrote them down, not as its ranks say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from weft.wire.attempt import ADJUST, SPEC, AttemptSpec, job_folder, read_json
+from weft.wire.errors import WireError
+from weft.wire.tokens import Join
+
+GPU = "gpu:"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Of one job on this node; `gpus` are the tokens of its devices."""
+
+    tier: str
+    weight: float
+    phase: float
+    gpus: tuple[str, ...]
+
+    def of(self, join: Join) -> Join:
+        """The same with these terms; it may name fewer devices than it has."""
+        named = tuple(one for one in join.gpus if one in self.gpus)
+        return replace(
+            join,
+            tier=self.tier,
+            weight=self.weight,
+            phase=self.phase,
+            gpus=named or self.gpus,
+        )
+
+
+def read_terms(state: Path, job: str) -> Terms | None:
+    """Those of the job's last attempt and what was changed since; None where nothing is known."""
+    folder = _last_attempt(job_folder(state, job))
+    if folder is None:
+        return None
+    try:
+        spec = AttemptSpec.read(folder / SPEC)
+        since: dict[str, Any] = (read_json(folder / ADJUST) or {}).get("turns", {})
+        return Terms(
+            str(since.get("tier", spec.tier)),
+            float(since.get("weight", spec.weight)),
+            float(since.get("phase", spec.phase)),
+            tuple(f"{GPU}{device}" for device in spec.devices),
+        )
+    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+        raise WireError(f"the terms of job {job[:64]!r} cannot be read: {error!r}") from error
+
+
+def _last_attempt(folder: Path) -> Path | None:
+    try:
+        found = [one for one in folder.iterdir() if one.name.isdigit() and (one / SPEC).exists()]
+    except OSError:
+        return None
+    return max(found, key=lambda one: int(one.name), default=None)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from weft.core import registry
+from weft.core.errors import InvalidConfig
 from weft.core.events import Decided, PolicyChanged
 from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId
@@ -205,3 +206,22 @@ def test_no_worker_outlives_its_driver() -> None:
     driven("fifo", remember, limit_s=30.0)
 
     assert start_time(pids[0]) is None
+
+
+def test_a_driver_that_does_not_open_leaves_no_process_behind() -> None:
+    async def life() -> int | None:
+        worker = InWorker()
+        engine = SimulatedEngine("1x4:a100", perf=Replay())
+        store = MemoryStore()
+        first = Driver(engine, store, policy="fifo")
+        await first.open()
+        await first.submit(Job(JobId("j"), hints={"duration_s": 1e9}))
+        while first.job(JobId("j")).state != "running":
+            await first._changed.wait()
+        await first.close()
+        other = Driver(engine, MemoryStore(), policy="fifo", decider=worker)
+        with pytest.raises(InvalidConfig, match="does not know what runs here"):
+            await other.open()
+        return worker.pid
+
+    assert asyncio.run(life()) is None

@@ -110,7 +110,6 @@ class Driver:
         begins = known.begins(None if asked is None else self._admit(asked))
         self._clock = Clock(self.engine.speed, known.at, self._seconds)
         self.decisions = Decisions(self._clock, self._decider, begins.policy)
-        await self._decider.start()
         self._wake = self.scheduler.state.wake_at
         if not self._end_unknown:
             refuse_strangers(known.ledger, self.engine.running())
@@ -118,6 +117,7 @@ class Driver:
         self._all_nodes, self._whole = {node.id: node for node in nodes}, Cluster(tuple(nodes))
         events, wishes = reconcile(known, nodes, await self.engine.adopt(known.attempts()))
         try:
+            await self._decider.start()
             for wish in wishes:
                 await self._requests.carry_out(wish)
             await self._turn(self._clock.tick(), [begins, *events], Asked())

@@ -60,9 +60,10 @@ def story() -> MemoryStore:
             await driver.submit(job)
             if i == 20:
                 await driver.drain(parse_cluster("3x4:a100").nodes[1].id)
-        await driver.ended(JobId("j8"))
-        while driver.job(JobId("j9")).state != "running":
-            await driver._changed.wait()
+        async with asyncio.timeout(300.0):  # a driver that broke tells of no more changes
+            await driver.ended(JobId("j8"))
+            while driver.job(JobId("j9")).state != "running":
+                await driver._changed.wait()
         for name, one in driver.ledger.jobs.items():
             if one.running is not None:
                 for step in range(1, 9):

@@ -167,6 +167,13 @@ def _entry(word: Word) -> tuple[str, float]:
     return unquote(key), _real(float(value.text))
 
 
+def _text_entry(word: Word) -> tuple[str, str]:
+    key, value = word.cut("=")
+    if value is None or not key.text:
+        raise ValueError(word.text)
+    return unquote(key), unquote(value)
+
+
 def _optional(reader: _Reader) -> _Reader:
     return _Reader(
         f"{reader.expected} or none",
@@ -192,6 +199,12 @@ def _numbers_by_name(value: object) -> object:
     return {_string(key): _number(item) for key, item in freeze(value).items()}
 
 
+def _texts_by_name(value: object) -> object:
+    if not isinstance(value, Mapping):
+        raise TypeError(value)
+    return {_string(key): _string(item) for key, item in freeze(value).items()}
+
+
 _TEXT = _Reader("a text", unquote, _string, textual=True)
 _INT = _Reader("a whole number", lambda word: int(word.text), _integer)
 _FLOAT = _Reader("a number", lambda word: _real(float(word.text)), _number)
@@ -204,6 +217,11 @@ _READERS: Mapping[str, _Reader] = {
     str(float | None): _optional(_FLOAT),
     str(tuple[float, ...]): _list("numbers joined by '/'", _FLOAT),
     str(tuple[str, ...]): _list("texts joined by '/'", _TEXT),
+    str(Mapping[str, str]): _Reader(
+        "name=text joined by '/'",
+        lambda word: dict(map(_text_entry, _items(word))),
+        _texts_by_name,
+    ),
     str(Mapping[str, float]): _Reader(
         "name=number joined by '/'",
         lambda word: dict(map(_entry, _items(word))),

@@ -25,6 +25,7 @@ class Blocker(StrEnum):
     SHARE = "share"  # its tenant holds its share while others wait
     PARALLEL = "parallel"  # as many jobs of its sweep or app run as may at once
     GUARANTEE = "guarantee"  # what is free belongs to tenants who may start on it at any time
+    RECLAIMED = "reclaimed"  # it ran on what its tenant had borrowed, and the owner needed it
     RESERVED = "reserved"  # what is free is kept for somebody else, or for maintenance
     FAILED = "failed"  # it failed, and is tried again after a pause
     SPARED = "spared"  # the policy fails with it
@@ -67,6 +68,8 @@ WORDS: Mapping[Blocker, str] = {
     Blocker.PARALLEL: "waits for others of {app}: {limit} of them may run at once",
     Blocker.GUARANTEE: "over quota: tenant {tenant!r} has {quota:g} GPUs of its own, and the "
     "others' are in use or about to be",
+    Blocker.RECLAIMED: "gave way: {gpus} went back to tenant {to}, whose quota it was, after "
+    "{minutes:.0f} min; it goes on when there is room",
     Blocker.RESERVED: "waits for {asks}; what is free is kept: {kept}",
     Blocker.FAILED: "failed before{what}; tried again in {seconds:.0f} s",
     Blocker.SPARED: "left out: policy {policy!r} fails with it ({error})",

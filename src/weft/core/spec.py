@@ -150,10 +150,15 @@ def freeze(value: object) -> Any:
 def write_value(value: object) -> str:
     """A value as the short form has it."""
     if isinstance(value, Mapping):
-        return "/".join(f"{_item(str(key), '/=')}={_scalar(item)}" for key, item in value.items())
+        pairs = ((_item(str(key), "/="), _part(item)) for key, item in value.items())
+        return "/".join(f"{key}={item}" for key, item in pairs)
     if isinstance(value, (tuple, list)):
-        return "/".join(_item(v, "/") if isinstance(v, str) else _scalar(v) for v in value)
+        return "/".join(map(_part, value))
     return _scalar(value)
+
+
+def _part(value: object) -> str:
+    return _item(value, "/") if isinstance(value, str) else _scalar(value)
 
 
 def _parse_part(part: Word) -> Written:

@@ -88,10 +88,35 @@ class HookList:
 class QuotaAnswer:
     """GPUs held at once (`tenant` or `tenant@kind`) and weights, with what is held now.
 
-    `guaranteed` is what a tenant's jobs of that priority may ask for together.
+    `guaranteed` is what a tenant's jobs of that priority may ask for together. `own` are GPUs of
+    tenants and groups that are lent while idle, `parents` the groups.
     """
 
     limits: dict[str, float]
     weights: dict[str, float]
     guaranteed: dict[str, float] = field(default_factory=dict)
     held: dict[str, float] = field(default_factory=dict)
+    own: dict[str, float] = field(default_factory=dict)
+    parents: dict[str, str] = field(default_factory=dict)
+    half_life_s: float | None = None
+    min_run_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """Devices that are kept; times in seconds since the epoch, null where there is no edge."""
+
+    name: str
+    nodes: list[str]
+    start: float | None
+    end: float | None
+    tenant: str
+    when_done: bool
+    in_force: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReservationList:
+    """All that are not over."""
+
+    reservations: list[Reservation]

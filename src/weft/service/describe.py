@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
-from weft.app.serve.live import Driver, JobRecord, JobStatus, waits_of, why_waits
+from weft.app.serve.live import ASIDE, Driver, JobRecord, JobStatus, waits_of, why_waits
+from weft.app.serve.rules import Window
 from weft.core.cluster import Node
 from weft.core.codec import encode
 from weft.core.model import Allocation
@@ -111,8 +113,16 @@ def state_word(status: JobStatus) -> StateWord:
     return cast(StateWord, status.state or "unknown")
 
 
-def node_answer(node: Node, state: str, held: set[int]) -> NodeAnswer:
-    """One machine."""
+def node_answer(node: Node, state: str, held: set[int], kept: Sequence[Window] = ()) -> NodeAnswer:
+    """One machine; `kept` are the windows that are in force."""
+    mask, why = 0, ""
+    for one in kept:
+        if not one.tenant and (bits := one.mask(node.id, node.gpus)):
+            mask, why = mask | bits, one.name
+    drained = [gpu for gpu in range(node.gpus) if mask >> gpu & 1]
+    if state == "up" and len(drained) == node.gpus:
+        aside = why.startswith(ASIDE)
+        state = "set aside" if aside else "draining" if held else "drained"
     return NodeAnswer(
         id=node.id,
         state=cast(NodeWord, state),
@@ -123,6 +133,7 @@ def node_answer(node: Node, state: str, held: set[int]) -> NodeAnswer:
         mem_gb=node.mem_gb,
         rack=node.rack,
         held_gpus=sorted(held),
+        drained_gpus=drained,
     )
 
 

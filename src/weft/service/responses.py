@@ -23,7 +23,7 @@ StateWord = Literal[
 ]
 
 
-NodeWord = Literal["up", "drained", "down"]
+NodeWord = Literal["up", "draining", "drained", "set aside", "down"]
 PriorityWord = Literal["guaranteed", "normal", "opportunistic"]
 RoleWord = Literal["admin", "user", "viewer"]
 

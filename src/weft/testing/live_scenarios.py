@@ -39,6 +39,8 @@ WRAPPERS = (
     "spare|quota:limits=red=3/blue=4|priority|firm|steady|",
     "spare|quota:weights=red=1/blue=3|priority|firm|steady|",
     "quota:limits=red=2,weights=red=1/blue=1|priority|firm|",
+    "spare|lend:own=red=2/blue=1,min_run_s=60|priority|firm|steady|",
+    "lend:own=red=1/blue=2/all=4,parents=red=all/blue=all,min_run_s=0|priority|firm|",
     "priority|firm|",
     "priority|",
     "firm|",

@@ -242,6 +242,7 @@ TEXTS = st.text(max_size=12) | st.text(alphabet='ab",|/=: \\', max_size=8)
 INTS, FLOATS = st.integers(), st.floats(allow_nan=False)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     str(bool): st.booleans(),
+    str(Mapping[str, str]): st.dictionaries(TEXTS.filter(bool), TEXTS, max_size=3),
     str(int): INTS,
     str(float): FLOATS,
     str(str): TEXTS,
@@ -322,3 +323,11 @@ def test_no_text_breaks_the_reader(text: str) -> None:
         return
     assert all(isinstance(one.name, Word) and one.name.text for one in parts)
     assert read_plain(read_plain(text).text) == read_plain(text)
+
+
+def test_texts_by_name_are_written_and_read_back() -> None:
+    windows = {"drain:n1": "~n1:0,2", "repair": "n2@5-9=blue"}
+    spec = PartSpec("fifo", wrappers=(PartSpec("reserve", {"windows": windows}),))
+
+    assert read_spec("policy", spec.text) == spec
+    assert build("policy", spec.text).windows == windows

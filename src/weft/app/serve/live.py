@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import os
+import asyncio
+import logging
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from weft.app.engine import build_engine, colocate_on
+from weft.app.serve.bad_nodes import BadNodes
 from weft.app.serve.hinted_or_history import HintedOrAlike
 from weft.app.serve.limits import Limits
+from weft.app.serve.private_file import read_private, write_private
+from weft.app.serve.rules import Quotas, read_quotas, without_wrappers
 from weft.app.state.folder import LOG, check_log_is_there, make_private, refuse_beside_jobs
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge import Knowledge, Predictor
-from weft.core.model import Job
+from weft.core.model import Job, NodeId
 from weft.core.ports import Store
 from weft.core.registry import Described, build, find, read_spec
 from weft.core.spec import PartSpec
@@ -39,6 +42,8 @@ from weft.store.sqlite import SqliteStore
 
 __all__ = [
     "ALL",
+    "ASIDE",
+    "DRAIN",
     "ENDED",
     "Driver",
     "JobRecord",
@@ -51,14 +56,19 @@ __all__ = [
     "Waits",
     "active_words",
     "check_job",
+    "read_private",
     "status_of",
     "users_of",
     "waits_of",
     "why_waits",
+    "without_wrappers",
+    "write_private",
 ]
 
+log = logging.getLogger(__name__)
+
 QUOTA_FILE = "quotas.json"
-STEADY, QUOTA = PartSpec("steady"), "quota"
+DRAIN, ASIDE = "drain:", "aside:"  # names of windows that no person wrote
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +84,8 @@ class Settings:
     `tls_key` are PEM files; with them the service speaks HTTPS. `smtp` is the address of a
     mail server and `mail_from` that of who sends. With `end_unknown` running jobs that the log
     knows nothing of are ended; without it the service does not start beside them. `keep` says for
-    how long ended jobs and events are kept.
+    how long ended jobs and events are kept. `lending` are rules of `Quotas` that take the place of
+    those on disk.
     """
 
     engine: str = "local"
@@ -96,42 +107,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     decide_in: Literal["worker", "service"] = "worker"
     decide_limit_s: float = LIMIT_S
-
-
-@dataclass(frozen=True, slots=True)
-class Quotas:
-    """GPUs a tenant may hold at once, in all (`nlp`) or of a kind (`nlp@a100`), and weights.
-
-    `guaranteed` is how many GPUs its jobs of that priority may ask for together.
-    """
-
-    limits: Mapping[str, float] = field(default_factory=dict)
-    weights: Mapping[str, float] = field(default_factory=dict)
-    guaranteed: Mapping[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, policy: PartSpec) -> Quotas:
-        """The rules that `around` put around a policy."""
-        told = next((one.params for one in policy.wrappers if one.name == QUOTA), {})
-        return cls(dict(told.get("limits", {})), dict(told.get("weights", {})))
-
-    def around(self, policy: PartSpec) -> PartSpec:
-        """The policy with these rules and those of single jobs around it."""
-        rules = {
-            name: dict(sorted(told.items()))
-            for name, told in (("limits", self.limits), ("weights", self.weights))
-            if told
-        }
-        tenants = [PartSpec(QUOTA, rules)] if rules else []
-        own = any(wrapper.name == STEADY.name for wrapper in policy.wrappers)
-        jobs = [PartSpec("priority"), PartSpec("firm"), *([] if own else [STEADY])]
-        return policy.inside(PartSpec("spare"), *tenants, *jobs)
-
-
-def without_wrappers(policy: PartSpec) -> PartSpec:
-    """The policy as a person named it, without what the service puts around it."""
-    inner = policy.without("spare", QUOTA, "priority", "firm")
-    return inner.without(STEADY.name) if inner.wrappers[:1] == (STEADY,) else inner
+    lending: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Live:
@@ -147,6 +123,8 @@ class Live:
             make_private(folder)
             check_log_is_there(folder)
             self.quotas = read_quotas(folder / QUOTA_FILE)
+        self.quotas = replace(self.quotas, **settings.lending)
+        build("policy", self.quotas.around(PartSpec("fifo")))
         self._cluster = Cluster(())
         self.users = find_users(settings.users)
         engine = build_engine(
@@ -173,6 +151,8 @@ class Live:
             decider=_decider(settings),
         )
         self.retention = Retention(self.driver, settings.keep)
+        self.bad_nodes = BadNodes()
+        self._watching: asyncio.Task[None] | None = None
 
     @property
     def isolation(self) -> Literal["users", "none", ""]:
@@ -198,12 +178,16 @@ class Live:
             if self.driver.policy != wanted:
                 await self.driver.set_policy(wanted)
             self.retention.open()
+            self._watching = asyncio.create_task(self._watch_nodes())
         except BaseException:
             self.store.close()
             raise
 
     async def close(self) -> None:
         """Stop deciding; jobs go on and are taken up by the next start."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
         await self.retention.close()
         await self.driver.close()
         self.store.close()
@@ -227,39 +211,37 @@ class Live:
         self.quotas = quotas
         await self.driver.set_policy(spec)
 
+    async def use_again(self, node: NodeId) -> None:
+        """Use a machine with all its devices, whyever they were not used."""
+        names = [
+            name
+            for name in self.quotas.windows
+            if name.startswith((DRAIN, ASIDE))
+            and name.removeprefix(DRAIN).removeprefix(ASIDE).partition(":")[0] == node
+        ]
+        self.bad_nodes.forget(node)
+        if names:
+            await self.set_quotas(self.quotas.without_windows(*names))
+        await self.driver.undrain(node)
 
-def read_quotas(path: Path) -> Quotas:
-    """The rules on disk; none where there is no file."""
-    found = read_private(path)
-    if found is None:
-        return Quotas()
-    try:
-        return Quotas(
-            dict(found["limits"]), dict(found["weights"]), dict(found.get("guaranteed", {}))
-        )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InvalidConfig(f"{path} does not hold quotas: {error!r}") from error
+    async def _watch_nodes(self) -> None:
+        """Set machines aside where one job after the other fails at its start."""
+        async for rows in self.driver.subscribe(self.driver.seq):
+            for _, at, event in rows:
+                node = self.bad_nodes.note(at, event)
+                if node is not None and self._can_spare(node):
+                    await self._set_aside(node)
 
+    def _can_spare(self, node: NodeId) -> bool:
+        """Whether another machine is up: without any, nobody could tell whose fault it is."""
+        gone = {name.removeprefix(ASIDE) for name in self.quotas.windows}
+        up = {one.id for one, word in self.driver.nodes() if word == "up"}
+        return node not in gone and bool(up - gone - {node})
 
-def read_private(path: Path) -> Any:
-    """JSON of a file; None where there is none."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise InvalidConfig(f"{path} cannot be read: {error}", hint="fix or remove it") from error
-
-
-def write_private(path: Path, body: Any) -> None:
-    """JSON that only we can read, there completely or not at all."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as out:
-        json.dump(body, out, indent=1)
-        out.flush()
-        os.fsync(out.fileno())
-    fresh.replace(path)
+    async def _set_aside(self, node: NodeId) -> None:
+        why = self.bad_nodes.why(node)
+        log.warning("node=%s set aside: %s; `weft undrain %s` uses it again", node, why, node)
+        await self.set_quotas(self.quotas.with_window(f"{ASIDE}{node}", f"~{node}"))
 
 
 def _decider(settings: Settings) -> Decider:

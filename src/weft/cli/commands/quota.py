@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 quota = typer.Typer(help="Limits and weights of tenants (admins).", no_args_is_help=True)
 
-RULES = ("limits", "weights", "guaranteed")
+RULES = ("limits", "weights", "guaranteed", "own", "parents")
 Whose = Annotated[
     str, typer.Argument(help="A tenant, or TENANT@KIND for GPUs of one kind.", metavar="TENANT")
 ]
@@ -49,17 +49,35 @@ def set_quota(
             metavar="N",
         ),
     ] = None,
+    own: Annotated[
+        float | None,
+        typer.Option(
+            help="GPUs of its own: lent while idle, and taken back when its jobs need them.",
+            metavar="N",
+        ),
+    ] = None,
+    parent: Annotated[
+        str | None,
+        typer.Option(help="The group it is in, which may have GPUs of its own.", metavar="GROUP"),
+    ] = None,
     as_json: o.AsJson = False,
 ) -> None:
     """Set rules of one tenant; those that are not named stay. Running jobs are left alone."""
     from weft.cli.client import Client
 
-    given = {"limits": gpus, "weights": weight, "guaranteed": guaranteed}
+    given: dict[str, float | str | None] = {
+        "limits": gpus,
+        "weights": weight,
+        "guaranteed": guaranteed,
+        "own": own,
+        "parents": parent,
+    }
     told = {rule: value for rule, value in given.items() if value is not None}
     with user_errors():
         if not told:
             raise InvalidConfig(
-                "nothing to set", hint="name --gpus, --weight or --guaranteed, or several"
+                "nothing to set",
+                hint="name --gpus, --own, --parent, --weight or --guaranteed, or several",
             )
         if "@" in tenant and set(told) != {"limits"}:
             raise InvalidConfig(
@@ -70,6 +88,35 @@ def set_quota(
         rules = _rules(client)
         for rule, value in told.items():
             rules[rule][tenant] = value
+        found = client.put(QuotaAnswer, "/quotas", rules)
+    _show(found, as_json=as_json)
+
+
+@quota.command()
+def lending(
+    half_life: Annotated[
+        str | None,
+        typer.Option(help="After which time what was used counts half: 12h, 7d.", metavar="TIME"),
+    ] = None,
+    min_run: Annotated[
+        str | None,
+        typer.Option(help="How long a job runs before it has to give way: 10m.", metavar="TIME"),
+    ] = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Set how GPUs that are tenants' own are lent; what is not named stays."""
+    from weft.cli.client import Client
+    from weft.cli.spans import seconds
+
+    with user_errors():
+        if half_life is None and min_run is None:
+            raise InvalidConfig("nothing to set", hint="name --half-life or --min-run, or both")
+        client = Client()
+        rules: dict[str, Any] = dict(_rules(client))
+        if half_life is not None:
+            rules["half_life_s"] = seconds(half_life, "--half-life")
+        if min_run is not None:
+            rules["min_run_s"] = seconds(min_run, "--min-run")
         found = client.put(QuotaAnswer, "/quotas", rules)
     _show(found, as_json=as_json)
 
@@ -92,9 +139,17 @@ def remove(tenant: Whose, as_json: o.AsJson = False) -> None:
     _show(found, as_json=as_json)
 
 
-def _rules(client: Client) -> dict[str, dict[str, float]]:
+def _rules(client: Client) -> dict[str, Any]:
     found = client.get(QuotaAnswer, "/quotas")
-    return {"limits": found.limits, "weights": found.weights, "guaranteed": found.guaranteed}
+    rules: dict[str, Any] = {
+        "limits": found.limits,
+        "weights": found.weights,
+        "guaranteed": found.guaranteed,
+        "own": found.own,
+        "parents": found.parents,
+    }
+    times = {"half_life_s": found.half_life_s, "min_run_s": found.min_run_s}
+    return rules | {name: one for name, one in times.items() if one is not None}
 
 
 def _show(found: QuotaAnswer, *, as_json: bool) -> None:
@@ -105,7 +160,8 @@ def _show(found: QuotaAnswer, *, as_json: bool) -> None:
         print_json(found)
         return
     screen = console()
-    named = sorted({*found.limits, *found.weights, *found.guaranteed, *found.held})
+    tables = (found.limits, found.weights, found.guaranteed, found.own, found.parents, found.held)
+    named = sorted({name for table in tables for name in table})
     if not named:
         screen.print("no rules: every tenant may hold all, and weighs the same", style="dim")
         return
@@ -115,6 +171,8 @@ def _show(found: QuotaAnswer, *, as_json: bool) -> None:
 
     columns: list[Column[str]] = [
         Column("tenant", lambda name: name, most=48),
+        Column("group", lambda name: found.parents.get(name, ""), drop=1),
+        Column("its own", number(found.own), right=True, drop=1),
         Column("GPUs at most", number(found.limits), right=True),
         Column("weight", number(found.weights), right=True),
         Column("guaranteed", number(found.guaranteed), right=True),

@@ -122,6 +122,25 @@ def serve(
             metavar="NAME=NUMBER",
         ),
     ] = None,
+    own: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="GPUs of a tenant's or group's own, lent while idle; repeatable.",
+            metavar="TENANT=GPUS",
+        ),
+    ] = None,
+    parent: Annotated[
+        list[str] | None,
+        typer.Option(help="The group that a tenant is in; repeatable.", metavar="TENANT=GROUP"),
+    ] = None,
+    half_life_h: Annotated[
+        float | None,
+        typer.Option(help="Hours after which GPU time that was used counts half.", min=0.01),
+    ] = None,
+    min_run: Annotated[
+        float | None,
+        typer.Option(help="Seconds a job runs before it has to give way to an owner.", min=0.0),
+    ] = None,
     decide_limit: Annotated[
         float,
         typer.Option(help="Seconds a decision may take before a safe order stands in.", min=0.1),
@@ -161,6 +180,7 @@ def serve(
         from weft.app.policy_file import read_policy
         from weft.app.serve.limits import read_limits
         from weft.app.serve.live import Keep, Settings
+        from weft.app.serve.rules import read_lending
 
         level = logging.INFO if verbose else logging.WARNING
         logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -185,6 +205,7 @@ def serve(
             keep=Keep(keep_days, keep_jobs, keep_gb, keep_events),
             limits=read_limits(limit or ()),
             decide_limit_s=decide_limit,
+            lending=read_lending(own or (), parent or (), half_life_h, min_run),
         )
         run(settings, ready=lambda url: announce(url, settings.state))
 

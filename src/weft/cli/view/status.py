@@ -16,7 +16,13 @@ from weft.service.responses import ClusterAnswer, JobAnswer, NodeAnswer, Notice
 DEVICES_SHOWN = 8
 # Neighbours are told apart; red and yellow are for what a person should look at.
 PALETTE = ("green", "cyan", "magenta", "blue", "bright_green", "bright_cyan", "bright_magenta")
-NODE_STYLES = {"up": "green", "drained": "yellow", "down": "bold red"}
+NODE_STYLES = {
+    "up": "green",
+    "draining": "yellow",
+    "drained": "yellow",
+    "set aside": "bold red",
+    "down": "bold red",
+}
 
 
 def jobs_table(jobs: Sequence[JobAnswer], now: float, width: int) -> Table:
@@ -203,7 +209,7 @@ def queue_table(queue: Sequence[JobAnswer], now: float, width: int) -> Table:
 def _devices(
     node: NodeAnswer, jobs: Sequence[JobAnswer], most: int, colours: Mapping[str, str]
 ) -> list[Text]:
-    if node.state in ("drained", "down"):
+    if node.state not in ("up", "draining"):
         return [Text(node.state, style=NODE_STYLES[node.state])]
     cells = []
     for device in range(min(node.gpus, most)):

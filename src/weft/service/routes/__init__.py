@@ -15,6 +15,7 @@ from weft.service.routes import (
     logs,
     metrics,
     pages,
+    reservations,
     why,
 )
 
@@ -27,6 +28,7 @@ API: tuple[APIRouter, ...] = (
     events.router,
     accounting.router,
     admin.router,
+    reservations.router,
     audit.router,
 )
 # Where machines and people look for them.

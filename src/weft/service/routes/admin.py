@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
 from pydantic import AfterValidator, Field
 
-from weft.app.serve.live import Driver, Quotas
+from weft.app.serve.live import Driver
 from weft.core.errors import UnknownName
 from weft.service.admin_responses import (
     HookAnswer,
@@ -55,11 +56,20 @@ class AskRotation(Strict):
 
 
 class AskQuotas(Strict):
-    """All rules at once: what is not named has no limit, weight 1 and no guaranteed GPUs."""
+    """All rules at once: what is not named has no limit, weight 1 and no guaranteed GPUs.
+
+    With `own` GPUs of tenants and groups are lent while idle and taken back when needed; `parents`
+    says the group of a tenant or group. What was used counts half after `half_life_s`, and a job
+    runs for `min_run_s` before it has to give way.
+    """
 
     limits: dict[Limited, Amount] = Field(default_factory=dict, max_length=1000)
     weights: dict[Word, Weight] = Field(default_factory=dict, max_length=1000)
     guaranteed: dict[Word, Amount] = Field(default_factory=dict, max_length=1000)
+    own: dict[Word, Amount] = Field(default_factory=dict, max_length=1000)
+    parents: dict[Word, Word] = Field(default_factory=dict, max_length=1000)
+    half_life_s: Annotated[float, Field(ge=1.0, le=1e10, allow_inf_nan=False)] | None = None
+    min_run_s: Annotated[float, Field(ge=0.0, le=1e8, allow_inf_nan=False)] | None = None
 
 
 class AskHook(Strict):
@@ -115,8 +125,17 @@ async def quotas(service: Service, who: Admin) -> Json:  # noqa: ARG001
 
 @router.put("/quotas", response_model=QuotaAnswer)
 async def set_quotas(body: AskQuotas, service: Service, who: Admin) -> Json:  # noqa: ARG001
-    """Other rules from now on. Nothing is taken from what runs."""
-    rules = Quotas(dict(body.limits), dict(body.weights), dict(body.guaranteed))
+    """Other rules from now on. Limits take nothing from what runs; owners take back their own."""
+    rules = replace(
+        service.live.quotas,
+        limits=dict(body.limits),
+        weights=dict(body.weights),
+        guaranteed=dict(body.guaranteed),
+        own=dict(body.own),
+        parents=dict(body.parents),
+        half_life_s=body.half_life_s,
+        min_run_s=body.min_run_s,
+    )
     await service.live.set_quotas(rules)
     return Json(_quotas(service))
 
@@ -160,6 +179,10 @@ def _quotas(service: Context) -> QuotaAnswer:
         weights=dict(rules.weights),
         guaranteed=dict(rules.guaranteed),
         held=dict(held),
+        own=dict(rules.own),
+        parents=dict(rules.parents),
+        half_life_s=rules.half_life_s,
+        min_run_s=rules.min_run_s,
     )
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
-from weft.app.serve.live import ALL, Driver, active_words
+from weft.app.serve.live import ALL, DRAIN, Driver, active_words
+from weft.app.serve.rules import read_window
 from weft.core.errors import UnknownName
 from weft.core.model import NodeId
 from weft.service.context import PROBLEMS, Admin, Anyone, Context, Refused, Service
 from weft.service.describe import goodput_of, node_answer
 from weft.service.json_body import Json
 from weft.service.responses import ClusterAnswer, Counts, Done, Nodes, PolicyAnswer
+from weft.service.routes.reservations import check_devices, windows_of
 from weft.service.schemas import PolicySpec, PolicyText, Strict, describe_policy
 from weft.service.trust import trust_warnings
 
@@ -72,20 +74,41 @@ async def nodes(service: Service, who: Anyone) -> Json:  # noqa: ARG001 - any to
     """Every machine with its state and how many of its devices are held."""
     held = _devices(service.driver)
     found = service.driver.nodes()
-    return Json(Nodes(nodes=[node_answer(node, word, held[node.id]) for node, word in found]))
+    kept = [one for one in windows_of(service) if one.holds(service.driver.now)]
+    told = [node_answer(node, word, held[node.id], kept) for node, word in found]
+    return Json(Nodes(nodes=told))
 
 
 @router.post("/nodes/{node_id}/drain", response_model=Done)
-async def drain(node_id: str, service: Service, who: Admin) -> Json:  # noqa: ARG001 - admins only
-    """Move every job off a machine and give it no more."""
-    await service.driver.drain(_node(service, node_id))
-    return Json(Done(done=f"node {node_id} is drained"))
+async def drain(
+    node_id: str,
+    service: Service,
+    who: Admin,  # noqa: ARG001 - admins only
+    gpus: Annotated[str, Query(max_length=200, pattern=r"^[0-9,-]*$")] = "",
+    when_done: bool = False,
+) -> Json:
+    """Move every job off a machine and give it no more; `gpus`, such as `0,2-3`: only off those.
+
+    With `when_done` jobs that are there run to their end.
+    """
+    node = _node(service, node_id)
+    if not gpus and not when_done:
+        await service.driver.drain(node)
+        return Json(Done(done=f"node {node_id} is drained"))
+    devices = f"{node_id}:{gpus}" if gpus else node_id
+    check_devices(service, devices)
+    window = read_window(devices, f"{'~' * when_done}{devices}")
+    rules = service.live.quotas.with_window(f"{DRAIN}{devices}", window.text)
+    await service.live.set_quotas(rules)
+    how = "drained when its jobs have ended" if when_done else "drained"
+    return Json(Done(done=f"{devices} is {how}"))
 
 
 @router.post("/nodes/{node_id}/undrain", response_model=Done)
 async def undrain(node_id: str, service: Service, who: Admin) -> Json:  # noqa: ARG001
-    """Use a machine again."""
-    await service.driver.undrain(_node(service, node_id))
+    """Use a machine again, with all its devices; one that was set aside, too."""
+    node = _node(service, node_id)
+    await service.live.use_again(node)
     return Json(Done(done=f"node {node_id} is in use"))
 
 

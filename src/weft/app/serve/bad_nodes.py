@@ -1,0 +1,70 @@
+"""Machines where one job after the other fails at its start: noticed, and set aside.
+
+A fold over events: a node is suspect once so many different jobs in a row died on it within
+seconds of their start, jobs that are not known to fail elsewhere as well.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from weft.core.events import Decided, Event, Failed, Finished, Started, StartFailed
+from weft.core.model import JobId, NodeId
+
+IN_A_ROW = 3
+AT_START_S = 60.0
+
+
+@dataclass(slots=True)
+class BadNodes:
+    """What each node did to jobs lately."""
+
+    in_a_row: int = IN_A_ROW
+    at_start_s: float = AT_START_S
+    _on: dict[JobId, NodeId | None] = field(default_factory=dict)
+    _since: dict[JobId, float] = field(default_factory=dict)
+    _failed: defaultdict[NodeId, dict[JobId, str]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    _guilty: defaultdict[JobId, set[NodeId]] = field(default_factory=lambda: defaultdict(set))
+
+    def note(self, at: float, event: Event) -> NodeId | None:
+        """Take in one event; the node that has become suspect by it."""
+        match event:
+            case Decided(_, changes):
+                for job, to in changes.items():
+                    if to is not None:
+                        nodes = {part.node for part in to.slices}
+                        self._on[job] = nodes.pop() if len(nodes) == 1 else None
+            case Started(job):
+                self._since[job] = at
+            case Finished(job):
+                if (node := self._on.pop(job, None)) is not None:
+                    self._failed.pop(node, None)  # it works
+                self._since.pop(job, None)
+            case Failed(job, _, reason) | StartFailed(job, _, reason):
+                return self._note_failure(at, job, reason)
+        return None
+
+    def why(self, node: NodeId) -> str:
+        """What happened there."""
+        jobs = self._failed[node]
+        last = next(reversed(jobs.values()), "").partition("\n")[0][:120]
+        return f"{len(jobs)} jobs in a row failed at their start, the last: {last}"
+
+    def forget(self, node: NodeId) -> None:
+        """A person says that it is well."""
+        self._failed.pop(node, None)
+
+    def _note_failure(self, at: float, job: JobId, reason: str) -> NodeId | None:
+        node, since = self._on.get(job), self._since.pop(job, at)
+        if node is None:
+            return None
+        if at - since > self.at_start_s:
+            self._failed.pop(node, None)  # it ran for a while
+            return None
+        self._guilty[job].add(node)
+        self._failed[node][job] = reason
+        jobs = [one for one in self._failed[node] if len(self._guilty[one]) == 1]
+        return node if len(jobs) >= self.in_a_row else None

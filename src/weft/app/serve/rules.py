@@ -1,0 +1,147 @@
+"""The rules that a service puts around every policy: quotas, lending, reservations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from weft.app.serve.private_file import read_private
+from weft.core.errors import InvalidConfig
+from weft.core.spec import PartSpec
+from weft.pieces.wrap.windows import Window, read_gpus, read_window
+
+__all__ = [
+    "Quotas",
+    "Window",
+    "read_gpus",
+    "read_lending",
+    "read_quotas",
+    "read_window",
+    "without_wrappers",
+]
+
+STEADY, QUOTA, LEND, RESERVE = PartSpec("steady"), "quota", "lend", "reserve"
+OWN_WRAPPERS = ("spare", RESERVE, LEND, QUOTA, "priority", "firm")
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """GPUs a tenant may hold at once, in all (`nlp`) or of a kind (`nlp@a100`), and weights.
+
+    `guaranteed` is how many GPUs its jobs of that priority may ask for together. `own` are GPUs of
+    tenants and groups that are lent while idle and taken back when needed, `parents` the group of a
+    tenant or group; `half_life_s` and `min_run_s` are None unless chosen. `windows` are devices
+    that are kept, by name, as `weft.pieces.wrap.windows` writes them.
+    """
+
+    limits: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    guaranteed: Mapping[str, float] = field(default_factory=dict)
+    own: Mapping[str, float] = field(default_factory=dict)
+    parents: Mapping[str, str] = field(default_factory=dict)
+    half_life_s: float | None = None
+    min_run_s: float | None = None
+    windows: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, policy: PartSpec) -> Quotas:
+        """The rules that `around` put around a policy."""
+        told = {one.name: one.params for one in policy.wrappers}
+        limits, lent = told.get(QUOTA, {}), told.get(LEND, {})
+        return cls(
+            dict(limits.get("limits", {})),
+            dict(limits.get("weights", {}) or lent.get("weights", {})),
+            own=dict(lent.get("own", {})),
+            parents=dict(lent.get("parents", {})),
+            half_life_s=lent.get("half_life_s"),
+            min_run_s=lent.get("min_run_s"),
+            windows=dict(told.get(RESERVE, {}).get("windows", {})),
+        )
+
+    def around(self, policy: PartSpec) -> PartSpec:
+        """The policy with these rules and those of single jobs around it."""
+        own = any(wrapper.name == STEADY.name for wrapper in policy.wrappers)
+        jobs = [PartSpec("priority"), PartSpec("firm"), *([] if own else [STEADY])]
+        return policy.inside(PartSpec("spare"), *self._tenants(), *jobs)
+
+    def _tenants(self) -> list[PartSpec]:
+        lends = bool(self.own)
+        weights = {} if lends else self.weights  # of what is lent
+        parts: list[tuple[str, dict[str, Mapping[str, Any]]]] = [
+            (RESERVE, {"windows": self.windows}),
+            (LEND, {"own": self.own, "parents": self.parents, "weights": self.weights}),
+            (QUOTA, {"limits": self.limits, "weights": weights}),
+        ]
+        found = []
+        for name, given in parts:
+            rules: dict[str, Any] = {k: dict(sorted(v.items())) for k, v in given.items() if v}
+            if name == LEND and lends:
+                times = {"half_life_s": self.half_life_s, "min_run_s": self.min_run_s}
+                rules |= {k: v for k, v in times.items() if v is not None}
+            if rules and (name != LEND or lends):
+                found.append(PartSpec(name, rules))
+        return found
+
+    def with_window(self, name: str, text: str) -> Quotas:
+        """The same with one more window, or another one of this name."""
+        return replace(self, windows={**self.windows, name: text})
+
+    def without_windows(self, *names: str) -> Quotas:
+        """The same without some."""
+        kept = {name: text for name, text in self.windows.items() if name not in names}
+        return replace(self, windows=kept)
+
+
+def without_wrappers(policy: PartSpec) -> PartSpec:
+    """The policy as a person named it, without what the service puts around it."""
+    inner = policy.without(*OWN_WRAPPERS)
+    return inner.without(STEADY.name) if inner.wrappers[:1] == (STEADY,) else inner
+
+
+def read_quotas(path: Path) -> Quotas:
+    """The rules on disk; none where there is no file."""
+    found = read_private(path)
+    if found is None:
+        return Quotas()
+    try:
+        tables = ("guaranteed", "own", "parents", "windows")
+        return Quotas(
+            dict(found["limits"]),
+            dict(found["weights"]),
+            **{name: dict(found.get(name, {})) for name in tables},
+            half_life_s=found.get("half_life_s"),
+            min_run_s=found.get("min_run_s"),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InvalidConfig(f"{path} does not hold quotas: {error!r}") from error
+
+
+def read_lending(
+    own: Iterable[str],
+    parents: Iterable[str],
+    half_life_h: float | None,
+    min_run_s: float | None,
+) -> dict[str, Any]:
+    """Rules as options say them, `TENANT=GPUS` and `TENANT=GROUP`; only those that are told."""
+    told: dict[str, Any] = {}
+    if quotas := dict(_pair("--own", one) for one in own):
+        try:
+            told["own"] = {who: float(gpus) for who, gpus in quotas.items()}
+        except ValueError as error:
+            raise InvalidConfig(f"--own: {error}", hint="such as nlp=8") from error
+    if groups := dict(_pair("--parent", one) for one in parents):
+        told["parents"] = groups
+    if half_life_h is not None:
+        told["half_life_s"] = 3600.0 * half_life_h
+    if min_run_s is not None:
+        told["min_run_s"] = min_run_s
+    return told
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise InvalidConfig(f"{option} {text!r} is not NAME=VALUE", hint="such as nlp=8")
+    return name, value

@@ -42,6 +42,7 @@ REFUSED = {
 }
 DEPENDENCIES = {"afterok": "ok", "afterany": "any", "afternotok": "not_ok"}
 # A script may call srun for its one task: without Slurm that is the command itself.
+MOST_NODES = 1_000_000
 SRUN = """\
 command -v srun >/dev/null 2>&1 || srun() {
   while [ "${1#-}" != "$1" ]; do
@@ -72,8 +73,13 @@ def is_sbatch(path: Path) -> bool:
 
 def read_sbatch(path: Path, arguments: Sequence[str] = ()) -> tuple[dict[str, Any], list[str]]:
     """The fields of a job file, and what was passed over. The script runs in the present folder."""
-    text = path.read_text()
-    said, others = _parser(path).parse_known_args(_header(text))
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(
+            f"cannot read {path}: {error}", hint="a script is a text in UTF-8"
+        ) from error
+    said, others = _parser(path).parse_known_args(_header(text, path))
     body: dict[str, Any] = {
         "name": said.job_name or path.stem,
         "workdir": str((Path.cwd() / said.chdir).absolute() if said.chdir else Path.cwd()),
@@ -87,7 +93,7 @@ def read_sbatch(path: Path, arguments: Sequence[str] = ()) -> tuple[dict[str, An
             f"{path}: srun would start {tasks} tasks, which only Slurm does",
             hint="start them with torchrun, or `processes: per-gpu` in a job file",
         )
-    nodes = int(str(said.nodes or "1").partition("-")[0])
+    nodes = _count_nodes(said.nodes or "1", path)
     kind, gpus = _count_gpus(said, tasks, nodes, path)
     body |= {"gpus": gpus} if gpus else {}
     body |= {"kinds": [kind.lower()]} if kind else {}
@@ -171,12 +177,29 @@ def _parser(path: Path) -> argparse.ArgumentParser:
     return parser
 
 
-def _header(text: str) -> list[str]:
+def _count_nodes(text: str, path: Path) -> int:
+    """The least of `N` or `N-M`."""
+    least = text.partition("-")[0]
+    if not (least.isascii() and least.isdigit() and 0 < int(least) <= MOST_NODES):
+        raise InvalidConfig(f"{path}: --nodes={text[:60]} is not a number of nodes")
+    return int(least)
+
+
+def _split(line: str, path: Path) -> list[str]:
+    try:
+        return shlex.split(line, comments=True)
+    except ValueError as error:
+        raise InvalidConfig(
+            f"{path}: #SBATCH {line[:60]}: {error}", hint="close its quotes"
+        ) from error
+
+
+def _header(text: str, path: Path) -> list[str]:
     """The words of the `#SBATCH` lines, which end with the first command."""
     words: list[str] = []
     for line in text.splitlines():
         if match := _HEADER.match(line):
-            words += shlex.split(match[1], comments=True)
+            words += _split(match[1], path)
         elif line.strip() and not line.startswith("#"):
             break
     return words

@@ -146,9 +146,11 @@ class Retention:
         return forgotten
 
     async def _choose(self) -> list[JobId]:
-        driver, jobs = self._driver, self._driver.ledger.jobs
-        oldest = await asyncio.to_thread(jobs.oldest(READ_AT_ONCE))
+        driver, jobs, keep = self._driver, self._driver.ledger.jobs, self.keep
         count = sum(jobs.counts().values()) - len(jobs.leaving)
+        if not keep.days and not keep.gb and count <= (keep.jobs or inf):
+            return []
+        oldest = await asyncio.to_thread(jobs.oldest(READ_AT_ONCE))
         return choose_jobs(oldest, driver.now, self.keep, count=count, sizes=self._sizes)
 
     async def _forget(self, jobs: Sequence[JobId]) -> None:

@@ -1,19 +1,14 @@
-"""Ended jobs in a table of the log's file: written by its owner, read by any thread.
-
-Every thread that reads has a connection of its own, so that nobody waits for a sync of the log.
-"""
+"""Ended jobs in a table of the log's file: written by its owner, read by any thread."""
 
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import Any
 
 from weft.core.ended_jobs import EndedJob
 from weft.core.model import JobId
+from weft.store.reading import Reading
 
 TABLE = """
 CREATE TABLE IF NOT EXISTS ended_jobs (
@@ -51,19 +46,11 @@ PAST_ANY = chr(0x10FFFF)
 Transaction = Callable[[str], AbstractContextManager[None]]
 
 
-class _Mine(threading.local):
-    """What every thread has of its own."""
-
-    db: sqlite3.Connection | None = None
-
-
 class SqliteEnded:
-    """The table in the file `path`; `writing` is a transaction on `owner`, its connection."""
+    """The table, read by `reading`; `writing` is a transaction on `owner`."""
 
-    def __init__(self, path: Path, owner: sqlite3.Connection, writing: Transaction) -> None:
-        self._path, self._owner, self._writing = path, owner, writing
-        self._mine = _Mine()
-        self._open: list[sqlite3.Connection] = []
+    def __init__(self, reading: Reading, owner: sqlite3.Connection, writing: Transaction) -> None:
+        self._reading, self._owner, self._writing = reading, owner, writing
 
     def put(self, rows: Sequence[EndedJob]) -> None:
         """Keep rows in one transaction."""
@@ -83,7 +70,7 @@ class SqliteEnded:
 
     def get(self, job: JobId) -> EndedJob | None:
         """The row of one job."""
-        found = self._ask(f"SELECT {COLUMNS} FROM ended_jobs WHERE job = ?", (job,))  # noqa: S608
+        found = self._reading.ask(f"SELECT {COLUMNS} FROM ended_jobs WHERE job = ?", (job,))  # noqa: S608
         return EndedJob(*found[0]) if found else None
 
     def page(
@@ -99,7 +86,7 @@ class SqliteEnded:
         also = {"tenant": tenant, "outcome": outcome, "app": app}
         words = " AND ".join(f"{name} = :{name}" for name, held in also.items() if held is not None)
         words += " AND app <> ''" if app else ""
-        rows = self._ask(
+        rows = self._reading.ask(
             f"SELECT {COLUMNS} FROM ended_jobs WHERE number > :after"  # noqa: S608 - our own words
             f"{' AND ' + words if words else ''} ORDER BY number LIMIT :limit",
             {**also, "after": after, "limit": limit},
@@ -108,7 +95,7 @@ class SqliteEnded:
 
     def first_since(self, at: float) -> int | None:
         """The first handed in then or later."""
-        found = self._ask(
+        found = self._reading.ask(
             "SELECT number FROM ended_jobs WHERE submitted >= ? ORDER BY submitted, number LIMIT 1",
             (at,),
         )
@@ -116,27 +103,27 @@ class SqliteEnded:
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """How many of each tenant and outcome."""
-        rows = self._ask("SELECT tenant, outcome, count(*) FROM ended_jobs GROUP BY 1, 2", ())
+        rows = self._reading.ask("SELECT tenant, outcome, count(*) FROM ended_jobs GROUP BY 1, 2")
         return {(tenant, outcome): count for tenant, outcome, count in rows}
 
     def oldest(self, limit: int | None) -> list[tuple[float, JobId]]:
         """Those that ended first."""
-        return self._ask(OLDEST, (-1 if limit is None else limit,))
+        return self._reading.ask(OLDEST, (-1 if limit is None else limit,))
 
     def named(self, name: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
         """Those that people call so, newest last."""
         told = {"name": name, "limit": limit, "tenant": tenant}
-        return [job for _, job in self._ask(NAMED, told)][::-1]
+        return [job for _, job in self._reading.ask(NAMED, told)][::-1]
 
     def beginning(self, text: str, limit: int, *, tenant: str | None = None) -> list[JobId]:
         """Those whose id begins so."""
         told = {"text": text, "past": text + PAST_ANY, "limit": limit, "tenant": tenant}
-        return [job for (job,) in self._ask(BEGINNING, told)]
+        return [job for (job,) in self._reading.ask(BEGINNING, told)]
 
     def apps(self, text: str, limit: int, *, tenant: str | None = None) -> list[str]:
         """Names of apps that begin so."""
         told = {"text": text, "past": text + PAST_ANY, "limit": limit, "tenant": tenant}
-        return [app for (app,) in self._ask(APPS, told)]
+        return [app for (app,) in self._reading.ask(APPS, told)]
 
     def latest(
         self, limit: int, *, tenant: str | None = None, user: str | None = None
@@ -144,25 +131,12 @@ class SqliteEnded:
         """The last that were handed in, newest first."""
         also = {"tenant": tenant, "user": user}
         words = " AND ".join(f"{name} = :{name}" for name, held in also.items() if held is not None)
-        rows = self._ask(
+        rows = self._reading.ask(
             f"SELECT job FROM ended_jobs {'WHERE ' + words if words else ''}"  # noqa: S608
             " ORDER BY number DESC LIMIT :limit",
             {**also, "limit": limit},
         )
         return [job for (job,) in rows]
-
-    def close(self) -> None:
-        """Let go of every thread's connection."""
-        for one in self._open:
-            one.close()
-
-    def _ask(self, words: str, told: Any) -> list[Any]:
-        db = self._mine.db
-        if db is None:
-            address = f"{self._path.absolute().as_uri()}?mode=ro"
-            db = self._mine.db = sqlite3.connect(address, uri=True, check_same_thread=False)
-            self._open.append(db)
-        return db.execute(words, told).fetchall()
 
     def _drop(self, jobs: Collection[JobId]) -> None:
         self._owner.executemany("DELETE FROM ended_jobs WHERE job = ?", [(job,) for job in jobs])

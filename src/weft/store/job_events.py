@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from math import inf
-from pathlib import Path
 
 from weft.core.model import JobId
+from weft.store.reading import Reading
 
 DECISIONS_SEARCHED = 100_000  # events back from the last
 # Of an event's text: what it is, and the job that it is about.
@@ -32,15 +31,13 @@ AND instr(json, :text) > 0 ORDER BY seq DESC LIMIT :limit
 NEWEST = "SELECT coalesce(max(seq), 0) FROM events WHERE at <= ?"
 
 
-def lines_about(path: Path, job: JobId, limit: int, until: float | None) -> list[tuple[int, str]]:
-    """The last lines that may be about a job, oldest first, by a connection of its own."""
-    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+def lines_about(
+    reading: Reading, job: JobId, limit: int, until: float | None
+) -> list[tuple[int, str]]:
+    """The last lines that may be about a job, oldest first; nobody who appends waits for it."""
     told = {"job": job, "limit": limit, "text": json.dumps(job)}
-    try:
-        rows = db.execute(OF_JOB, told).fetchall()
-        (last,) = db.execute(NEWEST, (inf if until is None else until,)).fetchone()
-        first = max(rows[-1][0] if rows else 0, last - DECISIONS_SEARCHED)
-        rows += db.execute(DECISIONS, {**told, "first": first, "last": last}).fetchall()
-    finally:
-        db.close()
+    rows = reading.ask(OF_JOB, told)
+    ((last,),) = reading.ask(NEWEST, (inf if until is None else until,))
+    first = max(rows[-1][0] if rows else 0, last - DECISIONS_SEARCHED)
+    rows += reading.ask(DECISIONS, {**told, "first": first, "last": last})
     return sorted(rows)[-limit:]

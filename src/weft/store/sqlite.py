@@ -23,6 +23,7 @@ from weft.core.model import JobId
 from weft.core.took import Took
 from weft.store.ended_jobs import TABLE, SqliteEnded
 from weft.store.job_events import INDEXES, lines_about
+from weft.store.reading import Reading
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,8 @@ class SqliteStore:
             self._db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
             self.path.chmod(0o600)  # jobs' variables are in the log
             self._open()
-            self.ended = SqliteEnded(self.path, self._db, self._all_or_nothing)
+            self._reading = Reading(self.path, self._db, self._lock)
+            self.ended = SqliteEnded(self._reading, self._db, self._all_or_nothing)
         except (sqlite3.DatabaseError, OSError) as error:
             os.close(self._owned)
             raise InvalidConfig(
@@ -132,7 +134,7 @@ class SqliteStore:
 
     def about_job(self, job: JobId, limit: int, until: float | None = None) -> list[Row]:
         """The last events that name a job, by a connection of its own: appends go on."""
-        rows = lines_about(self.path, job, limit, until)
+        rows = lines_about(self._reading, job, limit, until)
         return [one for one in self._readable(rows) if names(one[2], job)]
 
     def _last(self) -> int:
@@ -221,7 +223,7 @@ class SqliteStore:
 
     def close(self) -> None:
         """Let go of the file, so that another process may own it."""
-        self.ended.close()
+        self._reading.close()
         self._db.close()
         os.close(self._owned)
 

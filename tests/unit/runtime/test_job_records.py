@@ -133,7 +133,7 @@ def test_what_is_asked_of_ended_jobs_is_answered_by_an_index(tmp_path: Path) -> 
     asked: list[str] = []
     db = sqlite3.connect(tmp_path / "events.db")
     db.set_trace_callback(asked.append)
-    store.ended._mine.db = db
+    store._reading._mine.db = db
 
     store.ended.get(JobId("x"))
     for tenant in (None, "t"):

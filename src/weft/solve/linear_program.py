@@ -86,12 +86,14 @@ def maximise(
     interior: bool = False,
     whole: bool | Bools = False,
     gap: float | None = None,
+    nodes: int | None = None,
 ) -> Optimum:
     """The best x with `matrix` x <= `limits` and `low` <= x <= `high`; 0 and none by default.
 
     Where several are best, the answer is a corner of their set; `interior` asks for a point in
     the middle, as solvers without a simplex method give. `whole` lets x, or those of it that are
-    named, take whole numbers only; then the answer may miss the best by a part `gap` of it.
+    named, take whole numbers only; then the answer may miss the best by a part `gap` of it, and is
+    the best known after so many `nodes` of the search.
     """
     import highspy  # 0.13 s that only optimisers should pay
 
@@ -121,10 +123,14 @@ def maximise(
     )
     if gap is not None:
         solver.setOptionValue("mip_rel_gap", gap)
+    if nodes is not None:
+        solver.setOptionValue("mip_max_nodes", nodes)
     status = _run(solver, _INTERIOR if interior else {})
     if interior and status != highspy.HighsModelStatus.kOptimal:
         status = _run(solver, _CORNER)  # tiny programs may have no middle
-    if status != highspy.HighsModelStatus.kOptimal:
+    searched = status == highspy.HighsModelStatus.kSolutionLimit and nodes is not None
+    known = searched and solver.getInfo().primal_solution_status == highspy.kSolutionStatusFeasible
+    if status != highspy.HighsModelStatus.kOptimal and not known:
         text = solver.modelStatusToString(status).lower()
         raise NoSolution(f"a linear program of {n} variables and {count} limits is {text}")
     found = solver.getSolution()

@@ -64,9 +64,18 @@ def open_accounts(jobs: Sequence[str], kinds: tuple[str, ...], credit: float) ->
 
 
 def carry_forward(
-    old: Book | None, view: View, problem: Problem, kinds: tuple[str, ...], credit: float
+    old: Book | None,
+    view: View,
+    problem: Problem,
+    kinds: tuple[str, ...],
+    credit: float,
+    *,
+    restarts: bool = True,
 ) -> Book:
-    """The book with the round that just ended written in, without those who left."""
+    """The book with the round that just ended written in, without those who left.
+
+    Time spent on restarting counts as received unless `restarts` is false.
+    """
     jobs = [str(job.id) for job in view.table.jobs]
     new = open_accounts(jobs, kinds, credit)
     ran = dict(zip(jobs, view.ran().tolist(), strict=True))
@@ -80,7 +89,11 @@ def carry_forward(
         same = replace(new, ran=ran, done=done, fair=fair)
         return replace(same, reset_at=old.reset_at, round_at=old.round_at)
     spent = {job: ran[job] - old.ran.get(job, 0.0) for job in jobs}
-    received, total = _receive(old, spent)
+    used = dict(spent)
+    if not restarts:
+        lost = _restarting(view, old.round_at, first=True)
+        used = {job: max(spent[job] - lost[row], 0.0) for row, job in enumerate(jobs)}
+    received, total = _receive(old, used)
     done.update(_steps(old, view, problem, spent))
     index = {unit: i for i, unit in enumerate(old.units)}
     units = new.units + tuple(u for u in old.units if len(u) > 1 and keep.issuperset(u))
@@ -149,7 +162,7 @@ def _receive(old: Book, spent: Mapping[str, float]) -> tuple[Floats, Floats]:
 def _steps(old: Book, view: View, problem: Problem, spent: Mapping[str, float]) -> dict[str, float]:
     """Steps made by each job since the round began, restarts not counted."""
     row = {str(job.id): i for i, job in enumerate(view.table.jobs)}
-    lost = _restarting(view, old.round_at)
+    lost = _restarting(view, old.round_at, first=False)
     pairs = problem.pairs
     both = {ab: i for i, ab in enumerate(zip(pairs.first, pairs.second, strict=True))}
     done = {}
@@ -168,10 +181,14 @@ def _steps(old: Book, view: View, problem: Problem, spent: Mapping[str, float]) 
     return done
 
 
-def _restarting(view: View, since: float) -> Floats:
-    """Seconds of the last round that each job is believed to have spent on restarting."""
+def _restarting(view: View, since: float, *, first: bool) -> Floats:
+    """Seconds of the last round that each job is believed to have spent on restarting.
+
+    With `first`, on starting for the first time too.
+    """
     table = view.table
     if view.beliefs is None:
         return np.zeros(len(table))
-    again = (table.column(Column.ATTEMPT) > 1) & (table.column(Column.RAN_SINCE) >= since)
+    again = (table.column(Column.ATTEMPT) > (0 if first else 1)) & (table.held > 0.0)
+    again &= table.column(Column.RAN_SINCE) >= since
     return np.where(again, view.beliefs.restart_s(table), 0.0)

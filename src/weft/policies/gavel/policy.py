@@ -19,9 +19,10 @@ Deviations  shares are solved again at the first round with news; the authors' c
             served and shortest first weigh jobs by rank. A gang costs its size times the price
             of a GPU. Running jobs keep their devices before anybody else is placed. Elastic
             jobs are rigid; jobs that may not be stopped are left alone. `artifact` follows the
-            authors' code: its rounds end with their last task, of equally good solutions it
-            takes one from the middle, as interior-point solvers do, makespan is bisected to
-            5 %, and first come first served without awareness draws a kind and keeps it.
+            authors' code: its rounds end with their last task, a restart is no received time,
+            of equally good solutions it takes one from the middle, as interior-point solvers
+            do, makespan is bisected to 5 %, and first come first served without awareness draws
+            a kind and keeps it.
 """
 
 from __future__ import annotations
@@ -139,7 +140,9 @@ class Gavel:
         kinds = view.cluster.kinds
         gpus = np.array(view.free.idle_by_kind(), dtype=float)
         problem = read_problem(view, kinds, gpus, packed=self.packed)
-        book = carry_forward(old, view, problem, kinds, self.round / 2.0)
+        book = carry_forward(
+            old, view, problem, kinds, self.round / 2.0, restarts=not self.artifact
+        )
         problem = add_standing(problem, book, view, timed=self.objective in TIMED)
         if due := self._due(book, gpus, view.now):
             book = self._solve(book, problem, view)

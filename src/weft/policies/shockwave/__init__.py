@@ -1,0 +1,1 @@
+"""Shockwave: fairness and makespan for jobs that change as they train."""

@@ -1,0 +1,230 @@
+"""Shockwave: plan rounds ahead for jobs that change as they train, fair and with a short makespan.
+
+Paper       Zheng et al., "Shockwave: Fair and Efficient Cluster Scheduling for Dynamic
+            Adaptation in Machine Learning", NSDI 2023.
+Objective   over a window of rounds, the product of what jobs have done of their training (Nash
+            welfare), less `kappa` for every second that the longest job has left; jobs that
+            would end later than alone on their share weigh more.
+Needs       regimes of jobs: epochs, seconds of one in each regime, and those seen so far;
+            of other jobs an estimate of remaining time.
+Controls    who runs in each round.
+Cost        an integer program over counts of rounds, within a part 1e-3 of the best, when jobs
+            came or left and every `replan` rounds; else O(n log n) for n active jobs.
+Deviations  the authors' program has a variable for each job and round; ours has counts, which
+            are all that its objective sees, and rounds are given out afterwards: first to jobs
+            that must run in all that are left, then to those whose early GPU-rounds weigh most,
+            where theirs solve a second program. A gang that finds no room loses a round to
+            whoever fills the gap. Weights are cut at 1e6; late jobs with less than a round to
+            go, whose weight is a hundredth power with the authors, must run. A regulariser worth
+            more than all welfare is met first, and welfare is maximised within it: together they
+            would drown it in the solver's tolerance, which stops after 200 nodes of its search.
+            Idle GPUs are filled when a round begins, not when it is planned. Kinds are taken for
+            one pool; jobs that may not be stopped are left alone; elastic jobs are rigid.
+            `artifact` takes the authors' constants for 32, 64, 128 and 256 GPUs; `shorter` is
+            ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from weft.core.about import About, Needs
+from weft.core.errors import InvalidConfig
+from weft.core.model import Allocation, JobId
+from weft.core.plan import Plan
+from weft.core.table import Bools, Floats
+from weft.core.view import View
+from weft.pieces.place.gangs import fewest_nodes
+from weft.policies.shockwave.reading import Standing, read_standing
+from weft.policies.shockwave.rounds import fill, order_early, place_rounds
+from weft.policies.shockwave.targets import Series, share, target
+from weft.policies.shockwave.welfare import HEAVIEST, Window, choose_counts
+
+# The authors' regulariser and exponent by GPUs, and those of their example.
+ARTIFACT = {32: (1e-3, 12.0), 64: (10.0, 5.0), 128: (1e-3, 15.0), 256: (1e5, 5.0)}
+EXAMPLE = (10.0, 5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The plan from round `since` on, whom it is for, and the targets of jobs."""
+
+    since: int
+    rounds: tuple[tuple[JobId, ...], ...]
+    jobs: tuple[JobId, ...]
+    targets: Mapping[JobId, Series] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Shockwave:
+    """Nash welfare over `window` rounds of `round` seconds, replanned every `replan` rounds.
+
+    `kappa` weighs the longest remainder, in seconds; `exponent` is that of a late job's weight.
+    `rho` is how much later than its target a job may end. `shorter` gives jobs more weight by that
+    power of how much less they have left than others: mean completion time becomes an objective.
+    """
+
+    round: float = 120.0
+    window: int = 20
+    replan: int = 8
+    kappa: float = 1e-3
+    exponent: float = 12.0
+    rho: float = 1.0
+    shorter: float = 0.0
+    artifact: bool = False
+
+    def __post_init__(self) -> None:
+        if self.round <= 0.0 or self.window < 1 or self.replan < 1:
+            raise InvalidConfig(
+                f"shockwave: round={self.round:g}, window={self.window} and replan={self.replan} "
+                "must be above 0"
+            )
+        if min(self.kappa, self.exponent, self.shorter) < 0.0 or self.rho <= 0.0:
+            raise InvalidConfig(
+                f"shockwave: kappa={self.kappa:g}, exponent={self.exponent:g} and "
+                f"shorter={self.shorter:g} must not be negative, and rho={self.rho:g} above 0"
+            )
+
+    @property
+    def about(self) -> About:
+        """It decides at the beginning of rounds."""
+        return About("shockwave", "Zheng et al. 2023", needs=Needs.REMAINING, every=self.round)
+
+    def decide(self, view: View) -> Plan:
+        """Follow the plan, or make a new one; then fill what is idle."""
+        if (fixed := view.running() & ~view.preemptible()).any():
+            view = view.without(fixed)
+        if not len(view.table):
+            return Plan()
+        held = view.held()
+        for on in held.values():
+            view.free.give(on)
+        if view.free.room() <= 0.0:
+            return Plan()
+        now = round(view.now / self.round)
+        standing = read_standing(view, self.round)
+        memory = self._renew(view, standing, now)
+        planned = set(memory.rounds[now - memory.since])
+        rows = [row for row, job in enumerate(view.table.jobs) if job.id in planned]
+        given = _place(view, rows, held)
+        waiting = [row for row, job in enumerate(view.table.jobs) if job.id not in given]
+        more = fill(view.free.room(), standing.gangs, standing.left_s, waiting)
+        given.update(_place(view, more, held))
+        plan = Plan.target(view, given)
+        return Plan(plan.changes, memory=memory)
+
+    # ---- the plan
+
+    def _renew(self, view: View, standing: Standing, now: int) -> Memory:
+        """The memory as it was, or with a new plan: jobs came or left, or its time is over."""
+        old = view.memory if isinstance(view.memory, Memory) else None
+        jobs = tuple(job.id for job in view.table.jobs)
+        same = old is not None and old.jobs == jobs
+        if old is not None and same and now % self.replan and now - old.since < len(old.rounds):
+            return old
+        targets = dict(old.targets) if old is not None else {}
+        gpus = view.free.room()
+        if not same:
+            targets = _append_targets(targets, jobs, standing, now, share(gpus, len(jobs)))
+        goals = np.array([targets[job].average(now) for job in jobs])
+        runs = self._plan_rounds(standing, goals, now, gpus)
+        rounds = tuple(
+            tuple(jobs[row] for row in np.flatnonzero(column).tolist()) for column in runs.T
+        )
+        return Memory(now, rounds, jobs, targets)
+
+    def _plan_rounds(self, at: Standing, goals: Floats, now: int, gpus: float) -> Bools:
+        """Jobs x rounds of the window."""
+        kappa, exponent = self._constants(gpus)
+        phi = share(gpus, len(goals))
+        ends = self.round * (now + self.window)
+        # A job must run so much that its rest, on its share from then on, ends by its target.
+        least = at.left_s - phi * (self.rho * goals - ends)
+        least = np.where(self.rho * goals < ends, np.inf, np.maximum(least, 0.0))
+        short = self._favour(at)
+        weight = short
+        problem = self._window(at, weight, gpus, least)
+        counts = choose_counts(problem, kappa)
+        if counts is None:
+            late = self._lateness(at, goals, now, phi)
+            heavy = np.where(late > self.rho, np.maximum(late, 1.0) ** exponent, 1.0)
+            weight = np.minimum(short * heavy, HEAVIEST)
+            ending = (late > self.rho) & (at.left_s < self.round)
+            problem = self._window(at, weight, gpus, _fit(ending, late, at, gpus * self.window))
+            counts = choose_counts(problem, kappa)
+        assert counts is not None
+        order = order_early(counts, at.gangs, weight)
+        return place_rounds(counts, at.gangs, gpus, self.window, order)
+
+    def _constants(self, gpus: float) -> tuple[float, float]:
+        if not self.artifact:
+            return self.kappa, self.exponent
+        return ARTIFACT.get(round(gpus), EXAMPLE)
+
+    def _window(self, at: Standing, weight: Floats, gpus: float, least: Floats) -> Window:
+        return Window(
+            at.gangs,
+            at.epochs,
+            at.over,
+            at.epoch_s,
+            at.left_s,
+            weight,
+            gpus,
+            self.window,
+            self.round,
+            least,
+        )
+
+    def _favour(self, at: Standing) -> Floats:
+        """More weight for jobs with less to do, around 1 for those in the middle."""
+        if not self.shorter:
+            return np.ones(len(at.left_s))
+        return np.asarray((np.median(at.left_s) / np.maximum(at.left_s, 1.0)) ** self.shorter)
+
+    def _lateness(self, at: Standing, goals: Floats, now: int, phi: float) -> Floats:
+        """When each job would end on its share from now on, over its target."""
+        return np.asarray((self.round * now + at.left_s / phi) / np.maximum(goals, 1e-9))
+
+
+def _fit(ending: Bools, late: Floats, at: Standing, room: float) -> Floats:
+    """What late jobs with less than a round to go must be run: all of it, as far as they fit."""
+    order = np.flatnonzero(ending)[np.argsort(-late[ending], kind="stable")]
+    taken = order[np.cumsum(at.gangs[order]) <= room]
+    least = np.zeros(len(late))
+    least[taken] = np.minimum(at.left_s, np.maximum(at.epochs - at.over, 0.0) * at.epoch_s)[taken]
+    return least
+
+
+def _append_targets(
+    targets: Mapping[JobId, Series],
+    jobs: Sequence[JobId],
+    at: Standing,
+    now: int,
+    phi: float,
+) -> dict[JobId, Series]:
+    found = {}
+    for row, job in enumerate(jobs):
+        goal = float(target(at.submitted[row], at.past_s[row], at.left_s[row], phi))
+        old = targets.get(job)
+        found[job] = Series(now, now, goal) if old is None else old.append(now, goal)
+    return found
+
+
+def _place(
+    view: View, rows: Sequence[int], held: Mapping[JobId, Allocation]
+) -> dict[JobId, Allocation]:
+    """Devices for rows: the same as before where those are free, else on the fewest nodes."""
+    given: dict[JobId, Allocation] = {}
+    jobs = [view.job(row) for row in rows]
+    for job in jobs:
+        if (on := held.get(job.id)) is not None and view.free.fits(on):
+            view.free.take(on)
+            given[job.id] = on
+    for job in sorted(jobs, key=lambda job: -job.demand.gpus):
+        if job.id not in given and (on := fewest_nodes(job, view.free)) is not None:
+            view.free.take(on)
+            given[job.id] = on
+    return given

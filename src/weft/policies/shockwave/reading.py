@@ -1,0 +1,85 @@
+"""What a plan is made of: how far each job is, what it has left, how long its epochs take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+
+from weft.core.model import Job
+from weft.core.table import Floats
+from weft.core.view import View
+from weft.formulas.regimes import (
+    EpochsSeen,
+    Regimes,
+    mean_epoch_s,
+    past_seconds,
+    predict_remaining,
+    regimes_of,
+)
+
+UNKNOWN_S = 3600.0  # what a job is taken to have left that nothing is known of
+NOTHING_SEEN = EpochsSeen()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One job: epochs in all and over, seconds of one, seconds behind and predicted ahead."""
+
+    epochs: float
+    over: float
+    epoch_s: float
+    past_s: float
+    left_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The jobs of a view, as columns."""
+
+    gangs: Floats
+    submitted: Floats
+    epochs: Floats
+    over: Floats
+    epoch_s: Floats
+    past_s: Floats
+    left_s: Floats
+
+
+def read_standing(view: View, round_s: float) -> Standing:
+    """By regimes where a job declares any; of others the predictor says what is left."""
+    table = view.table
+    declared = [regimes_of(job) for job in table.jobs]
+    ran, left = view.ran(), np.zeros(len(table))
+    if any(one is None for one in declared):
+        left = view.remaining()
+    rows = [
+        _by_regimes(view, job, one) if one is not None else _by_time(ran[i], left[i], round_s)
+        for i, (job, one) in enumerate(zip(table.jobs, declared, strict=True))
+    ]
+    columns = np.array([(r.epochs, r.over, r.epoch_s, r.past_s, r.left_s) for r in rows])
+    epochs, over, epoch_s, past_s, left_s = columns.reshape(len(rows), 5).T
+    return Standing(
+        table.need.copy(), table.submitted.copy(), epochs, over, epoch_s, past_s, left_s
+    )
+
+
+def _by_regimes(view: View, job: Job, declared: Regimes) -> Progress:
+    seen = view.training.epochs(job) if view.training is not None else None
+    if seen is None:
+        seen = NOTHING_SEEN
+    return Progress(
+        float(declared.epochs),
+        float(min(seen.over, declared.epochs)),
+        mean_epoch_s(declared, seen),
+        past_seconds(declared, seen),
+        predict_remaining(declared, seen),
+    )
+
+
+def _by_time(ran: float, left: float, round_s: float) -> Progress:
+    """A job without regimes: its rounds are its epochs."""
+    left = max(float(left) if isfinite(left) else UNKNOWN_S, 1.0)
+    ran = float(ran)
+    return Progress((ran + left) / round_s, ran / round_s, round_s, ran, left)

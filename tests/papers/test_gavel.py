@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from weft import compare
 from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
-from weft.core.events import Decided, Event
+from weft.core.events import Decided, Event, Started, Submitted, Woken
 from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId
 from weft.core.registry import build
 from weft.core.scheduler import Scheduler
-from weft.core.table import Floats
+from weft.core.table import Floats, Table
 from weft.core.trace import Trace, Truth
+from weft.perf.linear import LinearBeliefs
 from weft.perf.throughputs import ThroughputBeliefs, Throughputs, load_published, read_throughputs
 from weft.policies.gavel.accounts import Book
 from weft.policies.gavel.objectives import (
@@ -554,3 +555,22 @@ def test_the_authors_makespan_is_within_five_percent_above_the_least() -> None:
 
     assert least <= halved.value <= 1.05 * least
     assert (halved.throughput(one) * halved.value >= one.steps * (1.0 - 1e-6)).all()
+
+
+class CostlyRestarts(LinearBeliefs):
+    def restart_s(self, table: Table) -> Floats:
+        return np.full(len(table), 20.0)
+
+
+@pytest.mark.parametrize(("artifact", "received"), [(True, 50.0 + 80.0), (False, 50.0 + 100.0)])
+def test_the_authors_do_not_count_a_restart_as_received(artifact: bool, received: float) -> None:
+    policy = Gavel(round=100.0, artifact=artifact, solve="round")
+    known = Knowledge(NoPredictor(), CostlyRestarts())
+    scheduler = Scheduler(policy, parse_cluster("1x1:v100"), knowledge=known)
+    scheduler.step(0.0, [Submitted(Job(JobId("a")))])
+    scheduler.step(0.0, [Started(JobId("a"), 1)])
+
+    scheduler.step(100.0, [Woken()])
+
+    assert isinstance(scheduler.memory, Book)
+    assert scheduler.memory.received[0, 0] == pytest.approx(received)

@@ -1,0 +1,56 @@
+"""Two policies as Shockwave's repository has them, in Gavel's rounds: equal parts, and AlloX.
+
+The repository calls equal parts of the cluster Gandiva_fair. Its AlloX matches whoever has no
+machine of its own yet whenever shares are computed; a gang gets its part of one machine's time and
+is matched again each time. Our own `gandiva_fair` and `allox` follow their papers instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core.view import View
+from weft.policies.gavel.accounts import Book
+from weft.policies.gavel.policy import Gavel
+from weft.policies.gavel.problem import Problem, Solution
+from weft.solve.scipy_optimize import scipy_optimize
+
+ALPHA = 0.2  # of the jobs without a machine, those who came first, take part
+
+
+@dataclass(frozen=True, slots=True)
+class EqualParts(Gavel):
+    """The same part of the cluster for every job, whatever its gang."""
+
+    def _find_shares(self, problem: Problem, view: View, book: Book) -> Solution:  # noqa: ARG002
+        part = min(float(problem.gpus.sum()) / len(problem), 1.0)
+        return Solution(part, np.full((len(problem), 1), part), np.zeros((0, 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Matched(Gavel):
+    """The heads of lines that minimise the sum of completion times."""
+
+    def _find_shares(self, problem: Problem, view: View, book: Book) -> Solution:
+        before = {unit[0]: float(book.share[i, 0]) for i, unit in enumerate(book.units)}
+        share = np.array([[before.get(str(job.id), 0.0)] for job in view.table.jobs])
+        free = np.flatnonzero(share[:, 0] != 1.0)
+        machines = int(problem.gpus[0]) - (len(share) - len(free))
+        free = free[np.argsort(-problem.elapsed[free], kind="stable")]
+        free = free[: max(int(ALPHA * len(free)), machines)]
+        if len(free) and machines > 0:
+            seconds = problem.steps[free] / problem.rates[free, 0]
+            places = np.repeat(np.arange(1, len(free) + 1), machines)
+            # Of machines that are alike the solver's own order decides who is at the head.
+            rows, columns = scipy_optimize().linear_sum_assignment(
+                seconds[:, None] * places[None, :] + problem.elapsed[free][:, None]
+            )
+            head: dict[int, tuple[int, int]] = {}
+            for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
+                place, machine = divmod(column, machines)
+                head[machine] = max(head.get(machine, (-1, 0)), (place, row))
+            for _, row in head.values():
+                share[free[row], 0] = 1.0 / problem.gangs[free[row]]
+        return Solution(0.0, share, np.zeros((0, 1)))

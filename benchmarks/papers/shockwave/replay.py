@@ -1,0 +1,140 @@
+"""One run of a policy on one of the authors' traces, as their simulator would make it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.papers.shockwave.others import EqualParts, Matched
+from benchmarks.papers.shockwave.rounds import (
+    ROUND_S,
+    AtPresentSpeed,
+    InRounds,
+    ProfiledEpochs,
+    StepBeliefs,
+    read_rows,
+)
+from weft.core.cluster import parse_cluster
+from weft.core.knowledge import Knowledge
+from weft.core.model import Job
+from weft.core.plan import Plan
+from weft.core.policy import Policy
+from weft.core.registry import build
+from weft.core.scheduler import Scheduler
+from weft.core.trace import Trace
+from weft.core.view import View
+from weft.formulas.regimes import Regimes, regimes_of
+from weft.sim.driver import Driver
+from weft.sim.physics import Milestone, Physics
+from weft.traces.find import find
+from weft.traces.options import Options
+from weft.traces.shockwave import read_tables
+
+UNFAIR = 1.05
+THEIRS: dict[str, Callable[[], Policy]] = {
+    "allox, as theirs": lambda: Matched(
+        objective="shortest-job", artifact=True, reset=1000.0, round=ROUND_S
+    ),
+    "gandiva_fair, as theirs": lambda: EqualParts(artifact=True, reset=1000.0, round=ROUND_S),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A trace, the table it was measured with, and the GPUs it runs on."""
+
+    trace: str
+    tables: str
+    gpus: int
+
+
+GROUNDS = {
+    120: Ground("canonical_120jobs_32gpus.trace", "tacc_throughputs.json", 32),
+    220: Ground("scale_220jobs_64gpus.trace", "wisr_throughputs.json", 64),
+    460: Ground("scale_460jobs_128gpus.trace", "wisr_throughputs.json", 128),
+    900: Ground("scale_900jobs_256gpus_a.trace", "wisr_throughputs.json", 256),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Seconds, finish-time fairness by the authors' definition, CPU seconds of the run."""
+
+    makespan: float
+    jct: float
+    rho: float
+    unfair: float
+    cpu_s: float
+    slowest_s: float
+
+
+class Rounds(Physics):
+    """Physics that tells jobs which round it is."""
+
+    def __init__(self, trace: Trace, truth: InRounds) -> None:
+        super().__init__(trace, truth)
+        self._clock = truth.clock
+
+    def review(self, now: float, seq: int) -> Milestone:
+        """As elsewhere."""
+        self._clock.round = round(now / ROUND_S)
+        return super().review(now, seq)
+
+
+class Timed:
+    """A policy whose slowest decision is known, in CPU seconds."""
+
+    def __init__(self, inner: Policy) -> None:
+        self._inner = inner
+        self.about = inner.about
+        self.slowest_s = 0.0
+
+    def decide(self, view: View) -> Plan:
+        """As the policy does."""
+        began = time.process_time()
+        plan = self._inner.decide(view)
+        self.slowest_s = max(self.slowest_s, time.process_time() - began)
+        return plan
+
+
+def load(folder: Path, jobs: int) -> Trace:
+    """The trace, with profiled epochs in whole seconds as Shockwave is given them."""
+    ground = GROUNDS[jobs]
+    options = Options(tables=str(folder / ground.tables))
+    trace = find(str(folder / ground.trace), options=options)
+    return replace(trace, jobs=tuple((_in_whole_seconds(job), truth) for job, truth in trace))
+
+
+def run(folder: Path, jobs: int, policy: str) -> Outcome:
+    """Until every job is done."""
+    ground, trace = GROUNDS[jobs], load(folder, jobs)
+    truth = InRounds(read_tables(folder / ground.tables), read_rows(folder / ground.trace))
+    physics, cluster = Rounds(trace, truth), parse_cluster(f"1x{ground.gpus}:v100")
+    timed = Timed(THEIRS[policy]() if policy in THEIRS else build("policy", policy))
+    known = Knowledge(AtPresentSpeed(truth), StepBeliefs(truth), None, ProfiledEpochs(truth, trace))
+    began = time.process_time()
+    Driver(Scheduler(timed, cluster, knowledge=known), physics, cluster).run()
+    took = time.process_time() - began
+    jct = physics.ended_at - np.array([job.submitted for job, _ in trace])
+    alone = np.array([truth.length for _, truth in trace])
+    rho = jct / (alone * max(1.0, len(trace) / ground.gpus))
+    return Outcome(
+        float(physics.ended_at.max()),
+        float(jct.mean()),
+        float(rho.max()),
+        100.0 * float((rho > UNFAIR).mean()),
+        took,
+        timed.slowest_s,
+    )
+
+
+def _in_whole_seconds(job: Job) -> Job:
+    declared = regimes_of(job)
+    assert declared is not None
+    seconds = {batch: max(1.0, round(took)) for batch, took in declared.epoch_s.items()}
+    whole = Regimes(declared.epochs, seconds, declared.samples)
+    return replace(job, hints={**job.hints, **whole.hints()})

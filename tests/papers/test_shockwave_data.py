@@ -1,0 +1,50 @@
+"""Shockwave on the authors' canonical trace, beside the results that they ship."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from benchmarks.papers.shockwave.replay import Outcome, run
+
+pytestmark = pytest.mark.data
+MAX_MIN = "gavel:artifact=true,reset=1000,round=120"
+
+
+def canonical(data: Path, policy: str) -> Outcome:
+    if not (data / "shockwave").is_dir():
+        pytest.skip(f"no traces of Shockwave in {data}")
+    return run(data / "shockwave", 120, policy)
+
+
+def test_max_min_fairness_is_as_in_their_simulator(data: Path) -> None:
+    found = canonical(data, MAX_MIN)
+
+    assert found.makespan == pytest.approx(33_208, rel=0.02)
+    assert found.jct == pytest.approx(11_274, rel=0.02)
+    assert found.rho == pytest.approx(2.95, rel=0.02)
+
+
+def test_allox_of_their_repository_is_as_in_their_simulator(data: Path) -> None:
+    found = canonical(data, "allox, as theirs")
+
+    assert found.makespan == pytest.approx(32_489, rel=0.02)
+    assert found.jct == pytest.approx(9_926, rel=0.02)
+    assert found.unfair == pytest.approx(27.5, abs=2.0)
+
+
+def test_shockwave_is_as_they_ship_it(data: Path) -> None:
+    found = canonical(data, "shockwave:artifact=true")
+
+    assert found.makespan == pytest.approx(24_197, rel=0.05)
+    assert found.jct == pytest.approx(9_958, rel=0.05)
+    assert found.rho <= 1.78
+    assert found.unfair == pytest.approx(5.0, abs=2.0)
+
+
+def test_weight_on_shorter_jobs_is_fairer_and_faster_than_shockwave(data: Path) -> None:
+    found = canonical(data, "shockwave:shorter=2")
+
+    assert found.rho <= 1.78
+    assert found.jct <= 0.9 * 9_958
+    assert found.makespan == pytest.approx(24_197, rel=0.05)

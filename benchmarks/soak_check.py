@@ -47,10 +47,16 @@ class Promised(Protocol):
 def check(it: Promised) -> dict[str, Any]:
     """Raise AssertionError for every promise that was broken; what was seen."""
     store = SqliteStore(it.state / "events.db")
+    try:
+        return _check(it, store)
+    finally:
+        store.close()
+
+
+def _check(it: Promised, store: SqliteStore) -> dict[str, Any]:
     log = store.since(0)
     known = recover(store, lambda: Scheduler(Fifo(), Cluster(()), knowledge=knowledge()))
-    store.close()
-    jobs = known.ledger.jobs
+    jobs = known.ledger.jobs  # those that ended are read from the store
     lost = [job for job in it.submitted if job not in jobs]
     assert not lost, f"accepted but not there: {lost}"
     assert not (it.folder / "work" / "DOUBLE").exists(), "a rank ran twice at once"

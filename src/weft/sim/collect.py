@@ -35,7 +35,7 @@ def collect(
 ) -> Outcome:
     """Everything people ask of a finished simulation; `weights` are those of users and tenants."""
     jobs = [job for job, _ in physics.trace]
-    submit = np.array([job.submitted for job in jobs])
+    submit = np.array([job.submitted for job in jobs], dtype=float)
     need = np.array([job.demand.gpus * job.demand.share for job in jobs])
     run = _run(physics, counts, cluster, submit, need, weights or {})
     per_job = PerJob(

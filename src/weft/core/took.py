@@ -6,6 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from weft.core.histogram import Histogram
+
+BOUNDS_S = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
+
 
 class Took:
     """Times of one kind of work; read from any thread."""
@@ -17,6 +21,7 @@ class Took:
         self.total_s = 0.0
         self.last_s = 0.0
         self.longest_s = 0.0
+        self.times = Histogram(BOUNDS_S)
 
     @contextmanager
     def measured(self) -> Iterator[None]:
@@ -30,6 +35,7 @@ class Took:
             self.last_s = self._clock() - began
             self.total_s += self.last_s
             self.longest_s = max(self.longest_s, self.last_s)
+            self.times.add(self.last_s)
 
     def busy_s(self) -> float:
         """For how long it has been going on now; 0 while nothing is."""

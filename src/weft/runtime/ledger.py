@@ -36,6 +36,7 @@ from weft.core.reasons import Blocker
 from weft.core.report import NO_REPORT
 from weft.runtime.job_records import JobRecord as JobRecord
 from weft.runtime.job_records import JobRecords
+from weft.runtime.tallies import Tallies
 from weft.runtime.usage import DAY_S, DayUsage, Usage, day_of, first_day, past_day
 
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
@@ -57,6 +58,11 @@ class Ledger:
     ) -> None:
         self.jobs = JobRecords(records, ended, following)
         self.usage = Usage(days)
+        self.tallies = Tallies(
+            one.started - one.submitted
+            for one in self.jobs.live.values()
+            if one.started is not None
+        )
         self._metering = {name for name, one in self.jobs.live.items() if one.gpu_s.rate}
         # What each attempt was promised, until it is over: one that is late to start may
         # already have been replaced by the next.
@@ -126,6 +132,7 @@ class Ledger:
                 self._set(job, report=report, heard=(at, at - one.heard[0] if one.heard else 0.0))
             case Saved(job, _, step):
                 further = step > (one.saved or 0)
+                self.tallies.saved(job, at)
                 self._set(job, saved=step)
                 if further:
                     self._set(job, failures=0, agents_lost=0)
@@ -165,6 +172,7 @@ class Ledger:
             heard=None,
         )
         self._turn(job, at, _rate(on))
+        self.tallies.started(job, at, None if one.starts else at - one.submitted)
         if one.starts:
             self.usage.restarted(one.job.tenant, at)
 
@@ -180,10 +188,12 @@ class Ledger:
         outcome = "" if event.retry else FAILED
         self._left(at, job, event.attempt, outcome, event.reason, own=not event.lost)
 
-    def _off(self, at: float, job: JobId, attempt: int) -> None:
+    def _off(self, at: float, job: JobId, attempt: int, *, goes_on: bool = True) -> None:
         self._on.pop((job, attempt), None)
         one = self.jobs.live.get(job)
         if one is not None and one.running == attempt:
+            again = goes_on and not one.outcome
+            self.tallies.left(job, one.job.tenant, at, one.gpu_s.rate, goes_on=again)
             self._set(job, running=None)
             self._turn(job, at, 0.0)
 
@@ -193,7 +203,7 @@ class Ledger:
         one = self.jobs.live.get(job)
         if one is None:
             return
-        self._off(at, job, attempt)
+        self._off(at, job, attempt, goes_on=outcome != SUCCEEDED)
         if one.outcome:
             return
         if outcome:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from weft.core.about import About, Controls
 from weft.core.cluster import Node
 from weft.core.free import EPS, Free
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId
+from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Sharing
 from weft.core.reasons import Blocker, Reason, asks_for, name_some, say_away, say_free
 from weft.core.scheduler import Scheduler
 from weft.core.startable import awaited_by, find_kept_back
@@ -84,18 +84,27 @@ class Waits:
 
     def _hosted(self, kind: str, demand: Demand) -> bool:
         """Whether enough free devices of a kind have their part of the host beside them."""
-        if demand.share < 1.0 and any(
-            self.free.fits(Allocation((self.free.slice_of(node, 1 << gpu, demand.share),)))
-            for node, gpu in self.free.with_room(kind, demand.share)
-        ):
-            return True
-        return self._count_hosted(kind, demand.share) >= self._least(demand)
+        if demand.share < 1.0:
+            share, sharing = demand.share, Sharing(demand.share)
+            return any(
+                self.free.fits(Allocation((self.free.slice_of(node, 1 << gpu, share),), sharing))
+                for node, gpu in self._devices_with_room(kind, share)
+            )
+        return self._count_hosted(kind) >= self._least(demand)
 
-    def _count_hosted(self, kind: str, share: float) -> int:
+    def _devices_with_room(self, kind: str, share: float) -> Iterator[tuple[int, int]]:
+        """Devices of a kind, in part or wholly free, that have room for a share."""
+        yield from self.free.with_room(kind, share)
+        for i, node in enumerate(self.free.cluster.nodes):
+            mask = self.free.idle_mask(i) if node.kind == kind else 0
+            if mask:
+                yield i, (mask & -mask).bit_length() - 1
+
+    def _count_hosted(self, kind: str) -> int:
         found = 0
         for i, node in enumerate(self.free.cluster.nodes):
             count = self.free.on(i) if node.kind == kind else 0
-            while count and not self.free.fits(Allocation((self.free.slice(i, count, share),))):
+            while count and not self.free.fits(Allocation((self.free.slice(i, count),))):
                 count -= 1
             found += count
         return found

@@ -26,8 +26,9 @@ from weft.app.serve.live import (
 )
 from weft.core.about import Controls
 from weft.core.cluster import Cluster, Node, parse_cluster
+from weft.core.free import Free
 from weft.core.launch import Launch
-from weft.core.model import BatchRange, Demand, Job, JobId, NodeId, Tier
+from weft.core.model import Allocation, BatchRange, Demand, Job, JobId, NodeId, Tier
 from weft.core.reasons import Blocker, Reason
 from weft.core.registry import names
 from weft.pieces.place.gangs import fewest_nodes
@@ -182,10 +183,7 @@ def _true(driver: Driver, record: JobRecord, why: Reason) -> bool:
     job, state = record.job, driver.scheduler.state
     sized = Controls.COUNT in driver.scheduler.policy.about.controls
     least = job.demand.min if sized else job.demand.gpus
-    place = fewest_nodes(
-        replace(job, demand=replace(job.demand, gpus=least, min=least)), state.free
-    )
-    fits = place is not None and state.free.fits(place)
+    place, fits = _find_place(job, least, state.free)
     away = [node for node, word in driver.nodes() if word != "up" and _runs_on(job, node)]
     holds = {
         Blocker.GPUS: place is None,
@@ -201,6 +199,22 @@ def _true(driver: Driver, record: JobRecord, why: Reason) -> bool:
         Blocker.SAID: False,  # no policy here has words of its own
     }
     return holds.get(why.blocker, True)
+
+
+def _find_place(job: Job, least: int, free: Free) -> tuple[Allocation | None, bool]:
+    """Where the usual placer would put a job, and whether it fits there or on any other device."""
+    demand = replace(job.demand, gpus=least, min=least)
+    place = fewest_nodes(replace(job, demand=demand), free)
+    if place is None or free.fits(place) or demand.share == 1.0:
+        return place, place is not None and free.fits(place)
+    sharing = place.sharing
+    others = (
+        Allocation((free.slice_of(i, 1 << gpu, demand.share),), sharing)
+        for i, node in enumerate(free.cluster.nodes)
+        if not demand.kinds or node.kind in demand.kinds
+        for gpu in range(node.gpus)
+    )
+    return place, any(map(free.fits, others))
 
 
 def _over(driver: Driver, job: Job, asks: float, told: str) -> bool:

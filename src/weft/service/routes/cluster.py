@@ -128,6 +128,14 @@ async def set_policy(body: NewPolicy, service: Service, who: Admin) -> Json:  # 
     return Json(_policy(service))
 
 
+def count_nodes(service: Context) -> dict[str, int]:
+    """Machines by state, as people are told."""
+    kept = [one for one in windows_of(service) if one.holds(service.driver.now)]
+    held = _devices(service.driver)
+    answers = (node_answer(n, word, held[n.id], kept) for n, word in service.driver.nodes())
+    return dict(Counter(answer.state for answer in answers))
+
+
 def _policy(service: Context) -> PolicyAnswer:
     spec = service.live.policy
     return PolicyAnswer(policy=spec.text, spec=spec, trouble=service.driver.trouble)

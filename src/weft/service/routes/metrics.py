@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse
 
 from weft.app.serve.live import active_words
+from weft.core.histogram import Histogram
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service
-from weft.service.routes.cluster import count_held_by_kind
+from weft.service.describe import Describer, goodput_of
+from weft.service.routes.cluster import count_held_by_kind, count_nodes
 
 router = APIRouter(tags=["metrics"])
 
@@ -47,14 +50,24 @@ def _lines(service: Context) -> Iterator[str]:
     yield from _metric(
         "gpus_held", "gauge", "Devices promised.", "kind", count_held_by_kind(driver)
     )
+    held = count_held_by_kind(driver)
+    use = {kind: held.get(kind, 0.0) / count for kind, count in gpus.items() if count}
+    yield from _metric("utilisation_ratio", "gauge", "Part of the GPUs promised.", "kind", use)
+    yield from _queue(service)
     yield from _metric(
         "gpus_waited_for", "gauge", "GPUs that waiting jobs need.", "tenant", waiting
     )
     spent = {tenant: one.gpu_s for tenant, one in used.items()}
     yield from _metric("gpu_seconds_total", "counter", "GPU time used.", "tenant", spent)
-    nodes = Counter(word for _, word in driver.nodes())
+    yield from _work(service, {tenant: float(one.restarts) for tenant, one in used.items()})
+    nodes = count_nodes(service)
     yield from _metric("nodes", "gauge", "Machines by state.", "state", nodes)
     single: Mapping[str, tuple[str, str, float]] = {
+        "goodput_samples_per_second": (
+            "gauge",
+            "Useful samples a second of all running jobs that report.",
+            sum(goodput_of(one) or 0.0 for one in driver.ledger.jobs.live.values() if one.running),
+        ),
         "decisions_total": ("counter", "Decisions taken.", state.decisions),
         "events_total": ("counter", "Events in the log.", driver.seq),
         "restarts_total": ("counter", "Starts after a job's first.", restarts),
@@ -86,6 +99,47 @@ def _lines(service: Context) -> Iterator[str]:
     )
     for name, (kind, text, value) in {**single, **_times(service)}.items():
         yield from _metric(name, kind, text, "", {"": value})
+
+
+def _work(service: Context, again: Mapping[str, float]) -> Iterator[str]:
+    """Restarts, lost work, waiting times and times of decisions."""
+    tallies, took = service.driver.ledger.tallies, service.driver.decisions.took
+    yield from _metric(
+        "tenant_restarts_total", "counter", "Starts after a job's first.", "tenant", again
+    )
+    yield from _metric(
+        "lost_gpu_seconds_total",
+        "counter",
+        "GPU time since the last checkpoint of attempts that were stopped or failed.",
+        "tenant",
+        tallies.lost_gpu_s,
+    )
+    yield from _histogram("wait_seconds", "From submission to the first start.", tallies.waits)
+    yield from _histogram("decision_duration_seconds", "Times of decisions.", took.times)
+
+
+def _queue(service: Context) -> Iterator[str]:
+    """Waiting jobs by tenant and by the one thing that each waits for."""
+    describe, driver = Describer(service.driver), service.driver
+    counts: Counter[tuple[str, str]] = Counter()
+    for job, record in driver.ledger.jobs.live.items():
+        why = None if record.outcome else describe.waits_for(driver.job(job))
+        if why is not None:
+            counts[record.job.tenant, why.blocker.value] += 1
+    yield "# HELP weft_queue_jobs Waiting jobs by tenant and by what each waits for."
+    yield "# TYPE weft_queue_jobs gauge"
+    for (tenant, reason), count in sorted(counts.items()):
+        yield f'weft_queue_jobs{{tenant="{_escape(tenant)}",reason="{_escape(reason)}"}} {count}'
+
+
+def _histogram(name: str, text: str, of: Histogram) -> Iterator[str]:
+    yield f"# HELP weft_{name} {text}"
+    yield f"# TYPE weft_{name} histogram"
+    for bound, count in of.cumulative():
+        edge = "+Inf" if bound == inf else f"{bound:g}"
+        yield f'weft_{name}_bucket{{le="{edge}"}} {count}'
+    yield f"weft_{name}_sum {of.total:.17g}"
+    yield f"weft_{name}_count {of.count}"
 
 
 def _times(service: Context) -> dict[str, tuple[str, str, float]]:

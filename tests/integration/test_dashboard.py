@@ -1,0 +1,77 @@
+"""Metrics that dashboards need, and a dashboard that asks for what there is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from tests.integration.serving import API, get, serving, submit, until
+
+DASHBOARD = Path(__file__).resolve().parents[2] / "deploy" / "grafana-dashboard.json"
+NAME = re.compile(r"\bweft_[a-z_]+")
+SAMPLE = re.compile(r"(weft_[a-z_]+)(\{[^}]*\})? (\S+)")
+
+
+def samples(text: str) -> dict[str, float]:
+    found = (SAMPLE.fullmatch(line) for line in text.splitlines() if not line.startswith("#"))
+    return {f"{one[1]}{one[2] or ''}": float(one[3]) for one in found if one}
+
+
+def test_every_query_of_the_dashboard_asks_for_a_metric_that_is_exported() -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    asked = {name for one in panels for t in one["targets"] for name in NAME.findall(t["expr"])}
+    with serving() as client:
+        told = client.get("/metrics").text
+    typed = dict(re.findall(r"# TYPE (weft_\S+) (\S+)", told))
+    exported = {
+        *typed,
+        *(f"{n}_{end}" for n, k in typed.items() if k == "histogram" for end in ("bucket", "sum")),
+    }
+
+    assert len(asked) >= 15
+    assert asked <= exported
+    places = [tuple(one["gridPos"].values()) for one in panels]
+    assert len(set(places)) == len(panels)
+
+
+def test_labels_that_the_dashboard_groups_by_are_there() -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    grouped = {
+        (label, name)
+        for one in panels
+        for t in one["targets"]
+        for label in re.findall(r"by \((\w+)\)", t["expr"])
+        for name in NAME.findall(t["expr"])
+    }
+    with serving("simulated:cluster=1x2:a100,speed=1") as client:
+        for _ in range(2):
+            submit(client, gpus=2, tenant="nlp", hints={"duration_s": 900})
+        until(lambda: get(client, "/cluster")["running"] == 1)
+        told = samples(client.get("/metrics").text)
+
+    for label, name in grouped:
+        if name != "weft_lost_gpu_seconds_total":  # nobody has lost anything yet
+            assert any(key.startswith(name) and f"{label}=" in key for key in told), (label, name)
+
+
+def test_the_queue_is_told_by_tenant_and_reason_and_the_rest_is_counted() -> None:
+    with serving("simulated:cluster=2x2:a100,speed=1") as client:
+        client.put(f"{API}/quotas", json={"limits": {"b": 1}})
+        held = [submit(client, gpus=2, tenant="a", preemptible=True) for _ in range(2)]
+        for job in held:
+            until(lambda job=job: get(client, f"/jobs/{job}")["state"] == "running")  # type: ignore[misc]
+        submit(client, gpus=1, tenant="a", share="never")
+        submit(client, gpus=2, tenant="b")
+        client.post(f"{API}/nodes/a100-1/drain")
+        until(lambda: get(client, "/cluster")["running"] == 1)
+
+        told = samples(client.get("/metrics").text)
+
+    assert told['weft_queue_jobs{tenant="a",reason="gpus"}'] >= 1
+    assert told['weft_queue_jobs{tenant="b",reason="gpus"}'] == 1
+    assert told['weft_utilisation_ratio{kind="a100"}'] == 1.0
+    assert told['weft_wait_seconds_bucket{le="+Inf"}'] == told["weft_wait_seconds_count"] == 2
+    assert told['weft_nodes{state="drained"}'] == 1
+    assert told['weft_lost_gpu_seconds_total{tenant="a"}'] > 0.0
+    assert told["weft_decision_duration_seconds_count"] >= 1

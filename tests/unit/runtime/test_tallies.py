@@ -1,0 +1,30 @@
+"""Waiting times, and work that was lost."""
+
+from __future__ import annotations
+
+from weft.core.histogram import Histogram
+from weft.core.model import JobId
+from weft.runtime.tallies import Tallies
+
+A = JobId("a")
+
+
+def test_counts_are_cumulative_and_the_last_bound_is_infinite() -> None:
+    times = Histogram((1.0, 10.0))
+    for value in (0.5, 1.0, 5.0, 50.0):
+        times.add(value)
+
+    assert times.cumulative() == [(1.0, 2), (10.0, 3), (float("inf"), 4)]
+    assert (times.count, times.total) == (4, 56.5)
+
+
+def test_what_was_done_since_the_last_checkpoint_is_lost_when_a_job_is_to_go_on() -> None:
+    tallies = Tallies()
+    tallies.started(A, 100.0, 20.0)
+    tallies.saved(A, 160.0)
+    tallies.left(A, "nlp", 170.0, 4.0, goes_on=True)
+    tallies.started(A, 200.0, None)
+    tallies.left(A, "nlp", 300.0, 4.0, goes_on=False)
+
+    assert tallies.lost_gpu_s == {"nlp": 40.0}
+    assert tallies.waits.count == 1

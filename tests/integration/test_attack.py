@@ -33,6 +33,7 @@ from weft.service import job_names
 from weft.service.auth import ANYBODY
 from weft.service.event_text import Rendered
 from weft.service.main import Settings, create_app
+from weft.service.routes.jobs import PART
 from weft.service.trust import trust_warnings
 from weft.store.reading import Reading
 from weft.store.sqlite import SqliteStore
@@ -208,6 +209,20 @@ def test_what_a_tenant_asks_of_21000_ended_jobs_reads_what_it_is_answered(
     assert seen["unknown"][1] <= job_names.RECENT
     assert seen["list"][0] <= 102
     assert seen["counts"] == (0, 0)
+
+
+def test_a_page_of_a_thousand_lets_others_go_first_after_every_part(tmp_path: Path) -> None:
+    async def life() -> int:
+        async with with_a_past(tmp_path, 2_000) as (client, _):
+            page = asyncio.ensure_future(client.get(f"{API}/jobs?limit=1000"))
+            turns = 0
+            while not page.done():
+                turns += 1
+                await asyncio.sleep(0)
+            assert len(page.result().json()["jobs"]) == 1000
+            return turns
+
+    assert asyncio.run(life()) >= 1000 // PART
 
 
 class Counted:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from weft.app.serve.limits import Limits, read_limits
 from weft.core.errors import InvalidConfig
 from weft.core.model import Demand, Job, JobId
 from weft.service.auth import ANYBODY, Caller
 from weft.service.connections import most_connections
-from weft.service.limits import Buckets, Streams, check_jobs
+from weft.service.limits import AT_ONCE, Buckets, LimitRate, Streams, check_jobs
 from weft.service.refusals import Refused
 
 ANN, BEN = Caller("user", "a"), Caller("user", "b")
@@ -126,3 +129,58 @@ def test_connections_leave_files_for_the_rest() -> None:
 
     assert 0 < most_connections(Limits(connections=0.0)) < max(files, 1 << 62)
     assert most_connections(Limits(connections=7.0)) == 7
+
+
+# ---- many at once
+
+
+class Slow:
+    """Answers when it is told to; who is worked on, and in which order they came."""
+
+    def __init__(self) -> None:
+        self.now: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.order: list[str] = []
+        self.go_on = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        who = scope["path"].removeprefix("/")
+        self.order.append(who)
+        self.now[who] += 1
+        self.most[who] = max(self.most[who], self.now[who])
+        await self.go_on.wait()
+        self.now[who] -= 1
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def test_of_a_tenant_that_floods_a_few_are_worked_on_and_nobody_queues_behind_it() -> None:
+    async def life() -> Slow:
+        slow = Slow()
+        limited = LimitRate(slow, Buckets(0.0, 1.0), lambda told: Caller("user", told["who"]))
+
+        async def ask(who: str) -> None:
+            scope = {"type": "http", "path": f"/{who}", "headers": [(b"who", who.encode())]}
+            await limited(scope, _nothing, _forget)
+
+        flood = [asyncio.create_task(ask("flood")) for _ in range(100)]
+        await asyncio.sleep(0)
+        others = [asyncio.create_task(ask(f"other{i}")) for i in range(3)]
+        await asyncio.sleep(0)
+        slow.go_on.set()
+        await asyncio.gather(*flood, *others)
+        return slow
+
+    slow = asyncio.run(life())
+
+    assert slow.most["flood"] == AT_ONCE
+    assert slow.order[: AT_ONCE + 3] == ["flood"] * AT_ONCE + ["other0", "other1", "other2"]
+    assert slow.order.count("flood") == 100
+
+
+async def _nothing() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def _forget(message: Message) -> None:
+    """Nobody reads it."""

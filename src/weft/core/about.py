@@ -56,7 +56,9 @@ class About:
     that suspend jobs to host memory: what it costs to go on where a job ran last; None means
     that every stop is a checkpoint and every start after it a restart. `assumes` is for
     simulations alone. `weighs` says that it divides the cluster by the view's weights itself, so
-    that nobody else needs to. A wrapper passes all of it on.
+    that nobody else needs to. `saves_every` is for policies whose jobs are saved only when they
+    ran for so long: a stop before loses what was done since; None: every stop saves. A wrapper
+    passes all of it on.
     """
 
     name: str
@@ -68,3 +70,4 @@ class About:
     resume_s: float | None = None
     assumes: Assumes = Assumes.NOTHING
     weighs: bool = False
+    saves_every: float | None = None

@@ -203,7 +203,7 @@ class Driver:
         del self._attempt[job]
         seq = self._physics.seq_of[job]
         self._due.pop(seq, None)
-        self._physics.halt(now, seq)
+        self._physics.stop(now, seq)
         self.counts.preemptions += 1
         if self._physics.checkpoint_s == 0.0:
             return (Stopped(job, attempt),)

@@ -50,7 +50,8 @@ class Physics:
     `neighbours` is the same for physics that share devices with others, where the first job has the
     number `first` and whoever made them calls `repace`. `interruption` is what every decision costs
     every running job, for simulators that count so. `resume_s` is what a suspended job pays to go
-    on where it ran last.
+    on where it ran last. `saves_every` is how long a job must run until it is saved, where a stop
+    itself saves nothing.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Physics:
         first: int = 0,
         interruption: Interruption | None = None,
         resume_s: float | None = None,
+        saves_every: float | None = None,
     ) -> None:
         self.trace = trace
         self.checkpoint_s = checkpoint_s
@@ -94,6 +96,7 @@ class Physics:
         self._speed = np.ones(n)
         self.marks = Marks(trace)
         self.interruption = interruption
+        self._saves_every = saves_every
         self._suspension = None if resume_s is None else Suspension(resume_s)
 
     def remaining(self, seq: Floats, now: float) -> Floats:
@@ -245,6 +248,21 @@ class Physics:
             self.lost_s[seq] += done - kept
             if self._suspension is not None:
                 self._suspension.lose(seq)
+
+    def stop(self, now: float, seq: int) -> None:
+        """A run is stopped: what was not saved is lost, where stops save nothing."""
+        if seq not in self._on:
+            return
+        began, base, _ = self._on[seq]
+        rate = float(self._rate[seq])
+        self.halt(now, seq)
+        if self._saves_every is not None:
+            since = (now - began) % self._saves_every
+            if self._saves_every - since < 1e-6:
+                since = 0.0
+            lost = min(rate * since, float(self._base[seq]) - base)
+            self._base[seq] -= lost
+            self.lost_s[seq] += lost
 
     def running_on(self, node: NodeId) -> list[int]:
         """Jobs with a run that uses `node`."""

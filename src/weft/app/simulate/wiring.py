@@ -71,6 +71,7 @@ def wire(
         coupling=world.together,
         interruption=world.interruption,
         resume_s=about.resume_s,
+        saves_every=about.saves_every,
     )
     default = "oracle" if Needs.REMAINING in about.needs else "none"
     known = build_simulated_predictor(predictor or default, physics, seed)

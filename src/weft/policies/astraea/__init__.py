@@ -1,0 +1,1 @@
+"""Astraea: the policy and its parts."""

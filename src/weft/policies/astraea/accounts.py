@@ -1,0 +1,169 @@
+"""What jobs and tenants deserved and used so far: the policy's memory.
+
+Rates of the time since the last decision are those that it left behind, so that whoever ended
+in between is counted until now, as a scheduler that looks at intervals sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from weft.core.table import Bools, Column, Floats
+from weft.core.view import View
+
+HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """GPUs of a tenant: in use, deserved, of its quota. Times seconds: GPU time."""
+
+    used: float = 0.0
+    deserved: float = 0.0
+    quota: float = 0.0
+
+    def plus(self, other: Rate, seconds: float) -> Rate:
+        """With so many seconds of another."""
+        return Rate(
+            self.used + seconds * other.used,
+            self.deserved + seconds * other.deserved,
+            self.quota + seconds * other.quota,
+        )
+
+
+Hours = Mapping[int, Mapping[str, Rate]]
+Lengths = Mapping[float, Mapping[int, int]]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Columns of the jobs of a decision, by order of submission.
+
+    `deserved` is GPU time, `rate` by how much it grows; `lost` are seconds that ran for nothing,
+    `leased` is what a job had run when its lease began, `parked` when it last began to wait.
+    """
+
+    seq: Floats
+    gpus: Floats
+    ran: Floats
+    running: Bools
+    deserved: Floats
+    rate: Floats
+    lost: Floats
+    leased: Floats
+    parked: Floats
+    renewed: Bools
+
+    @property
+    def executed(self) -> Floats:
+        """Seconds of each job that were not for nothing."""
+        return self.ran - self.lost
+
+    @property
+    def ltgf(self) -> Floats:
+        """GPU time used over GPU time deserved; 0 where nothing is deserved yet."""
+        ratio: Floats = self.gpus * self.executed / np.maximum(self.deserved, 1e-9)
+        return np.where(self.deserved > 0.0, ratio, 0.0)
+
+
+NONE, NOBODY = np.zeros(0), np.zeros(0, dtype=bool)
+NO_ROWS = Rows(NONE, NONE, NONE, NOBODY, NONE, NONE, NONE, NONE, NONE, NOBODY)
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """The memory: rows at the last decision, rates of tenants since, their hours, ended jobs.
+
+    `due` is when the next decision was asked for.
+    """
+
+    at: float
+    due: float = np.inf
+    rows: Rows = NO_ROWS
+    rates: Mapping[str, Rate] = field(default_factory=dict)
+    hours: Hours = field(default_factory=dict)
+    lengths: Lengths = field(default_factory=dict)
+
+
+def advance(kept: Accounts, view: View, lease: float) -> Rows:
+    """The rows of now, with what they deserved since the last decision.
+
+    Leases that ended while nobody waited were renewed at once.
+    """
+    table, old, n = view.table, kept.rows, len(view.table)
+    at = np.minimum(np.searchsorted(old.seq, table.seq), max(len(old.seq) - 1, 0))
+    known = old.seq[at] == table.seq if len(old.seq) else np.zeros(n, dtype=bool)
+    place = at[known]
+
+    def carry(column: Floats, fresh: Floats) -> Floats:
+        out = fresh.copy()
+        out[known] = column[place]
+        return out
+
+    running, ran, zero = view.running(), view.ran(), np.zeros(n)
+    passed = view.now - kept.at
+    parked = carry(old.parked, table.submitted)
+    interrupted = carry(old.running.astype(float), zero).astype(bool) & ~running
+    parked[interrupted] = view.now
+    leased = carry(old.leased, ran)
+    missed = np.where(running, np.floor(np.maximum(ran - leased - 1e-6, 0.0) / lease), 0.0)
+    return Rows(
+        table.seq.copy(),
+        table.column(Column.NEED).copy(),
+        ran,
+        running,
+        carry(old.deserved + old.rate * passed, zero),
+        zero,
+        carry(old.lost, zero),
+        leased + missed * lease,
+        parked,
+        carry(old.renewed.astype(float), zero).astype(bool) | (missed > 0.0),
+    )
+
+
+def count_hours(kept: Accounts, now: float, keep: int, *, whole: bool) -> Hours:
+    """Hours of tenants until now; those more than `keep` back are dropped.
+
+    If `whole`, all the time since the last decision goes to the hour that it is now.
+    """
+    hours = {hour: dict(found) for hour, found in kept.hours.items()}
+    begin = now if whole else max(kept.at, now - (keep + 1) * HOUR)
+    parts = [(int(now // HOUR), now - kept.at)] if whole else []
+    while begin < now - 1e-9:
+        hour = int(begin // HOUR + 1e-12)
+        end = min(now, (hour + 1) * HOUR)
+        parts.append((hour, end - begin))
+        begin = end
+    for hour, seconds in parts:
+        into = hours.setdefault(hour, {})
+        for tenant, rate in kept.rates.items():
+            into[tenant] = into.get(tenant, Rate()).plus(rate, seconds)
+    first = int(now // HOUR) - keep
+    return {hour: found for hour, found in hours.items() if hour >= first}
+
+
+def sum_hours(hours: Hours, tenant: str, before: int) -> Rate:
+    """All hours of a tenant before a certain one."""
+    total = Rate()
+    for hour, found in hours.items():
+        if hour < before and tenant in found:
+            total = total.plus(found[tenant], 1.0)
+    return total
+
+
+def count_lengths(kept: Accounts, view: View, lease: float) -> Lengths:
+    """Histograms of how many leases jobs took, by GPUs, with those that left since."""
+    gone = ~np.isin(kept.rows.seq, view.table.seq)
+    if not gone.any():
+        return kept.lengths
+    lengths = {gpus: dict(counts) for gpus, counts in kept.lengths.items()}
+    rows = kept.rows
+    for i in np.flatnonzero(gone).tolist():
+        ran = float(rows.executed[i]) + (view.now - kept.at) * bool(rows.running[i])
+        bins = lengths.setdefault(float(rows.gpus[i]), {})
+        bin_ = int(ran // lease)
+        bins[bin_] = bins.get(bin_, 0) + 1
+    return lengths

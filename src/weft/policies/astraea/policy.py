@@ -1,0 +1,354 @@
+"""Astraea: GPU time is fair between tenants and between a tenant's jobs, a lease at a time.
+
+Paper       Ye et al., "Astraea: A Fair Deep Learning Scheduler for Multi-Tenant GPU Clusters",
+            IEEE TPDS 33(11), 2022.
+Objective   long-term GPU-time fairness: GPU time used over GPU time deserved, of every tenant by
+            its quota and of every job by an equal part of its tenant's quota.
+Needs       nothing; with `order=reward` how long past jobs took, which it sees itself.
+Controls    who runs.
+Cost        O(n log n) a decision for n active jobs and O(grants x tenants).
+Deviations  decisions are at multiples of `check` seconds, those without consequence left out.
+            A job that a new one of its tenant displaces early in its lease keeps its progress,
+            quotas are not cut to whole GPUs, a job above its tenant's quota may run where nobody
+            else needs the GPUs, and the hour under way counts in a tenant's past:
+            `artifact=true` is the authors' simulator in all four, except that a job which ends
+            while another is taken off their list frees its GPUs at once. Tenants are those with
+            a weight of the policy's and those that had a job within `history` hours. A job that
+            deserves nothing yet counts as not served. Elastic jobs are rigid. The authors' other
+            quota rules (hard, and up to 1.2 times) are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, floor
+from typing import Literal
+
+import numpy as np
+
+from weft.core.about import About
+from weft.core.errors import InvalidConfig
+from weft.core.model import Allocation, Job, JobId
+from weft.core.plan import Plan
+from weft.core.table import Bools, Floats
+from weft.core.view import View
+from weft.formulas.weights import check_weights
+from weft.pieces.place.gangs import fewest_nodes
+from weft.policies.astraea.accounts import (
+    HOUR,
+    Accounts,
+    Hours,
+    Lengths,
+    Rate,
+    Rows,
+    advance,
+    count_hours,
+    count_lengths,
+    sum_hours,
+)
+from weft.policies.astraea.order import classify, reward
+from weft.policies.astraea.tenants import SLACK, Tenant, grant_quotas
+
+EPS = 1e-6
+SETTLED_S = 120.0  # a job in its first lease is left alone before it ran for so long
+
+
+@dataclass(frozen=True, slots=True)
+class Astraea:
+    """The least served tenant first, and of its jobs the least served, for one lease each.
+
+    `lease` seconds are what a job runs before it must be chosen again; `check` is the time between
+    decisions. A job that waited for `starving` seconds goes first in its tenant; new jobs may
+    displace their tenant's jobs that have run less than `delay` in their lease. `block` keeps
+    the jobs behind a gang that does not fit waiting with it. `low_share` of its quota is what a
+    tenant is brought to before the past counts, of which `history` hours are remembered. `order`
+    is by fairness, or by the chance to end within a lease among the equally served. `weights`
+    are `tenant=number` joined by `/`, and go before those of the view.
+    """
+
+    lease: float = 900.0
+    check: float = 10.0
+    order: Literal["fairness", "reward"] = "fairness"
+    starving: float = 21_600.0
+    delay: float = 300.0
+    block: bool = True
+    low_share: float = 0.2
+    history: int = 24
+    weights: Mapping[str, float] = field(default_factory=dict)
+    artifact: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value in (("lease", self.lease), ("check", self.check)):
+            if not value > 0.0:
+                raise InvalidConfig(f"astraea: {name}={value:g} must be above 0 seconds")
+        if self.history < 1:
+            raise InvalidConfig(f"astraea: history={self.history} must be an hour at least")
+        check_weights("astraea: weights", self.weights)
+
+    @property
+    def about(self) -> About:
+        """The authors' jobs are saved when a lease ends, and only then."""
+        saves = self._whole_lease if self.artifact else None
+        return About("astraea", "Ye et al. 2022", saves_every=saves, weighs=True)
+
+    @property
+    def _whole_lease(self) -> float:
+        """A lease ends when it is next looked at."""
+        return self._tick(self.lease)
+
+    def _tick(self, at: float) -> float:
+        """The first time to look from `at` on."""
+        return ceil(at / self.check - EPS) * self.check
+
+    def decide(self, view: View) -> Plan:
+        """Account for the past, take back ended leases, choose tenants, then their jobs."""
+        kept = view.memory if isinstance(view.memory, Accounts) else Accounts(view.now)
+        tick = self._tick(view.now)
+        if tick - view.now > EPS and view.now < kept.due - EPS:
+            due = min(tick, kept.due)
+            return Plan(wake_at=due, memory=replace(kept, due=due))
+        rows = advance(kept, view, self._whole_lease)
+        hours = count_hours(kept, view.now, self.history, whole=self.artifact)
+        lengths = count_lengths(kept, view, self.lease) if self.order == "reward" else {}
+        quotas = self._quotas(view, kept, hours)
+        rejected = self._too_large(view, quotas)
+        lease = self._look(view, rows, lengths, rejected)
+        for row in np.flatnonzero(lease.ended).tolist():
+            if (on := view.allocation(row)) is not None:
+                view.free.give(on)
+        waiting, spare = _by_tenant(view, lease.order), _by_tenant(view, lease.early)
+        tenants = self._tenants(view, rows, lease, quotas, hours, waiting)
+        allowed, _ = grant_quotas(view.free.room(), tenants, self.lease, self.low_share)
+        turn = Turn(view, lease, block=self.block)
+        for tenant in tenants:
+            name = tenant.name
+            turn.start(waiting.get(name, ()), spare.get(name, ()), tenant.used, allowed[name])
+        plan = Plan.target(view, turn.target())
+        memory = self._remember(view, rows, lease, turn, quotas, hours, lengths)
+        wake = self._next_look(view, memory.rows, rejected)
+        memory = replace(memory, due=np.inf if wake is None else wake)
+        return replace(plan, rejected=rejected, wake_at=wake, memory=memory)
+
+    def _next_look(self, view: View, rows: Rows, rejected: Mapping[JobId, str]) -> float | None:
+        """When somebody who waits may get a place although nothing happens; None if nobody does."""
+        waiting = ~rows.running
+        waiting[[view.table.row(job) for job in rejected]] = False
+        if not waiting.any():
+            return None
+        follows = (floor(view.now / self.check + EPS) + 1) * self.check
+        if self.artifact and view.free.room() > SLACK:
+            return follows  # the order changes with time
+        in_lease = (rows.ran - rows.leased)[rows.running & view.preemptible()]
+        until = [self.lease - in_lease]
+        if (view.table.started[waiting] == np.inf).any():
+            until.append(np.where(in_lease < SETTLED_S - EPS, SETTLED_S - in_lease, np.inf))
+            until.append(np.where(in_lease < EPS, 0.0, np.inf))  # renewed just now
+        until.append(rows.parked[waiting] + self.starving - view.now)
+        soonest = min(float(one[one > -EPS].min(initial=np.inf)) for one in until)
+        return max(self._tick(view.now + soonest), follows) if soonest < np.inf else follows
+
+    def _quotas(self, view: View, kept: Accounts, hours: Hours) -> dict[str, float]:
+        """GPUs of each tenant that is there, has a weight of ours, or was there lately."""
+        there = dict.fromkeys(tenant_of(job) for job in view.table.jobs)
+        lately = {name for found in hours.values() for name in found}
+        names = dict.fromkeys((*self.weights, *(n for n in kept.rates if n in lately), *there))
+        weights = {**view.weights, **self.weights}
+        total = sum(weights.get(name, 1.0) for name in names)
+        quotas = {n: view.cluster.gpus * weights.get(n, 1.0) / total for n in names}
+        return {n: float(int(q)) for n, q in quotas.items()} if self.artifact else quotas
+
+    def _too_large(self, view: View, quotas: Mapping[str, float]) -> dict[JobId, str]:
+        """Jobs that the authors' simulator refuses: above the quota of their tenant."""
+        if not self.artifact:
+            return {}
+        return {
+            job.id: f"asks for more GPUs than the quota of its tenant, {quotas[tenant_of(job)]:g}"
+            for job, on in zip(view.table.jobs, view.table.allocations, strict=True)
+            if on is None and job.demand.gpus * job.demand.share > quotas[tenant_of(job)] + SLACK
+        }
+
+    def _look(
+        self, view: View, rows: Rows, lengths: Lengths, rejected: Mapping[JobId, str]
+    ) -> Leases:
+        """Whose lease is over, who is early in one, and in which order jobs wait."""
+        table, in_lease = view.table, rows.ran - rows.leased
+        free_to_go = rows.running & view.preemptible()
+        ended = free_to_go & (in_lease >= self.lease - EPS)
+        settled = rows.renewed | (in_lease >= SETTLED_S - EPS)
+        early = free_to_go & ~ended & settled & (in_lease < self.delay - EPS)
+        waiting = ~rows.running | ended
+        waiting[[table.row(job) for job in rejected]] = False
+        parked = np.where(ended, view.now, rows.parked)
+        starving = waiting & (view.now - parked >= self.starving)
+        if self.order == "reward":
+            chances = reward(rows.executed, rows.gpus, self.lease, lengths)
+            keys = [classify(rows.ltgf), -chances]
+        else:
+            keys = [rows.ltgf]
+        keys = [np.where(starving, 0.0, key) for key in keys]
+        ranked = view.ranked(np.where(starving, 0.0, 1.0), *keys, table.submitted, parked)
+        return Leases(
+            ended,
+            in_lease,
+            starving,
+            [row for row in ranked.tolist() if waiting[row]],
+            [row for row in ranked[::-1].tolist() if early[row]],
+        )
+
+    def _tenants(
+        self,
+        view: View,
+        rows: Rows,
+        lease: Leases,
+        quotas: Mapping[str, float],
+        hours: Hours,
+        waiting: Mapping[str, Sequence[int]],
+    ) -> list[Tenant]:
+        """The tenants with their past and what they want to start."""
+        now = int(view.now // HOUR)
+        before = now if self.artifact else now + 1
+        held = dict.fromkeys(quotas, 0.0)
+        for row in np.flatnonzero(rows.running & ~lease.ended).tolist():
+            held[tenant_of(view.job(row))] += float(rows.gpus[row])
+        tenants = []
+        for name, quota in quotas.items():
+            past = sum_hours(hours, name, before)
+            gangs = [float(rows.gpus[row]) for row in waiting.get(name, ())]
+            tenants.append(Tenant(name, quota, held[name], past.used, past.quota, gangs))
+        return tenants
+
+    def _remember(
+        self,
+        view: View,
+        rows: Rows,
+        lease: Leases,
+        turn: Turn,
+        quotas: Mapping[str, float],
+        hours: Hours,
+        lengths: Lengths,
+    ) -> Accounts:
+        """What the next decision must know, with the rates that hold until then."""
+        running = rows.running & ~lease.ended
+        running[list(turn.displaced)] = False
+        running[list(turn.started)] = True
+        begun = np.zeros(len(running), dtype=bool)
+        begun[list(turn.started)] = True
+        stopped = rows.running & ~running
+        lost = np.zeros(len(running))
+        if self.artifact:
+            displaced = list(turn.displaced)
+            lost[displaced] = lease.in_lease[displaced]
+        names = [tenant_of(job) for job in view.table.jobs]
+        counts: dict[str, int] = {}
+        asked, used = dict.fromkeys(quotas, 0.0), dict.fromkeys(quotas, 0.0)
+        for name, gpus, runs in zip(names, rows.gpus.tolist(), running.tolist(), strict=True):
+            counts[name] = counts.get(name, 0) + 1
+            asked[name] += gpus
+            used[name] += gpus * runs
+        part = np.array([quotas[name] / counts[name] for name in names])
+        rates = {n: Rate(used[n], min(asked[n], q), q) for n, q in quotas.items()}
+        fresh = replace(
+            rows,
+            running=running,
+            rate=np.minimum(rows.gpus, part) if len(part) else rows.rate,
+            lost=rows.lost + lost,
+            leased=np.where(begun, rows.ran, rows.leased),
+            parked=np.where(stopped, view.now, rows.parked),
+            renewed=rows.renewed | lease.ended,
+        )
+        return Accounts(view.now, rows=fresh, rates=rates, hours=hours, lengths=lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class Leases:
+    """Rows whose lease is over, time in leases, who starves, and rows in the order to choose.
+
+    `early` are rows that may be displaced, the best served first.
+    """
+
+    ended: Bools
+    in_lease: Floats
+    starving: Bools
+    order: list[int]
+    early: list[int]
+
+
+class Turn:
+    """The second phase: jobs of each tenant are placed within what it was granted."""
+
+    def __init__(self, view: View, lease: Leases, *, block: bool) -> None:
+        self._view = view
+        self._lease = lease
+        self._block = block
+        self.started: dict[int, Allocation] = {}
+        self.displaced: set[int] = set()
+
+    def start(
+        self, waiting: Sequence[int], spare: Sequence[int], used: float, allowed: float
+    ) -> None:
+        """Start a tenant's jobs in their order; new ones may displace those early in a lease."""
+        view = self._view
+        patient = not self._block and not any(self._lease.starving[row] for row in waiting)
+        for row in waiting:
+            gpus = float(view.table.need[row])
+            fits = used + gpus <= allowed + SLACK
+            on = self._place(row) if fits else None
+            if on is None and view.table.started[row] == np.inf:
+                on, freed = self._displace(row, spare, used + gpus - allowed)
+                used -= freed
+            if on is not None:
+                view.free.take(on)
+                self.started[row] = on
+                used += gpus
+            elif not patient:
+                return
+
+    def target(self) -> dict[JobId, Allocation]:
+        """What jobs hold from now on."""
+        view = self._view
+        held = {
+            row: on
+            for row, on in enumerate(view.table.allocations)
+            if on is not None and not self._lease.ended[row] and row not in self.displaced
+        }
+        return {view.job(row).id: on for row, on in {**held, **self.started}.items()}
+
+    def _place(self, row: int) -> Allocation | None:
+        """Where it ran until now if that is free, else on the fewest nodes."""
+        view = self._view
+        before = view.allocation(row)
+        if before is not None and view.free.fits(before):
+            return before
+        return fewest_nodes(view.job(row), view.free)
+
+    def _displace(
+        self, row: int, spare: Sequence[int], over: float
+    ) -> tuple[Allocation | None, float]:
+        """A place for a new job by sending others back to wait, as few as need be; or none."""
+        view, mark = self._view, self._view.free.mark()
+        freed, victims = 0.0, []
+        for victim in spare:
+            held = view.allocation(victim)
+            if victim in self.displaced or held is None:
+                continue
+            view.free.give(held)
+            victims.append(victim)
+            freed += float(view.table.need[victim])
+            if freed >= over - SLACK and (on := self._place(row)) is not None:
+                self.displaced.update(victims)
+                return on, freed
+        view.free.rollback(mark)
+        return None, 0.0
+
+
+def tenant_of(job: Job) -> str:
+    """The tenant that a job counts for: its user where none is named."""
+    return job.tenant or job.user
+
+
+def _by_tenant(view: View, rows: Sequence[int]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for row in rows:
+        found.setdefault(tenant_of(view.job(row)), []).append(row)
+    return found

@@ -1,0 +1,79 @@
+"""The first phase: GPUs go to tenants one job at a time, the least served first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+SLACK = 1e-9
+
+
+@dataclass(slots=True)
+class Tenant:
+    """What a tenant is due and had, in GPUs and GPU-seconds, and the gangs it wants to start."""
+
+    name: str
+    quota: float
+    used: float
+    utilised: float
+    weighted: float
+    gangs: list[float]
+
+    @property
+    def ratio(self) -> float:
+        """GPU time used over that of its quota, as far back as is looked; 1 without a past."""
+        return self.utilised / self.weighted if self.weighted > 0.0 else 1.0
+
+    @property
+    def filled(self) -> float:
+        """The part of its quota that it has now."""
+        return self.used / max(self.quota, SLACK)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One gang promised to a tenant."""
+
+    tenant: str
+    gpus: float
+
+
+def grant_quotas(
+    free: float, tenants: Sequence[Tenant], lease: float, low_share: float
+) -> tuple[dict[str, float], list[Grant]]:
+    """GPUs each tenant may use in the next lease, and the grants in their order.
+
+    The tenant with the least part of its quota is next if that is below `low_share`, else the
+    one with the least GPU time for its quota; ties go to the first. A grant counts as a whole
+    lease in the tenant's past; a gang that does not fit is passed over.
+    """
+    allowed = {tenant.name: tenant.used for tenant in tenants}
+    past = {tenant.name: tenant.ratio for tenant in tenants}
+    filled = {tenant.name: tenant.filled for tenant in tenants}
+    wanting = {tenant.name: (tenant, iter(tenant.gangs)) for tenant in tenants if tenant.gangs}
+    grants: list[Grant] = []
+    while free > SLACK and wanting:
+        name = _next(wanting, filled, past, low_share)
+        tenant, gangs = wanting[name]
+        gpus = next((gang for gang in gangs if gang <= free + SLACK), None)
+        if gpus is None:
+            del wanting[name]
+            continue
+        grants.append(Grant(name, gpus))
+        free -= gpus
+        allowed[name] += gpus
+        tenant.utilised += gpus * lease
+        filled[name] = allowed[name] / max(tenant.quota, SLACK)
+        whole = tenant.weighted + tenant.quota * lease
+        past[name] = tenant.utilised / whole if whole > 0.0 else 1.0
+    return allowed, grants
+
+
+def _next(
+    wanting: Mapping[str, object],
+    filled: Mapping[str, float],
+    past: Mapping[str, float],
+    low_share: float,
+) -> str:
+    lowest = min(wanting, key=lambda name: filled[name])
+    return lowest if filled[lowest] < low_share else min(wanting, key=lambda name: past[name])

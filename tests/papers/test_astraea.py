@@ -1,0 +1,318 @@
+"""Astraea (TPDS 2022): classes, long-term fairness, both phases, and whole runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import weft
+from tests.papers.astraea_reference import Cluster, Ref
+from weft.core.errors import InvalidConfig
+from weft.core.model import Demand, Job, JobId
+from weft.core.trace import Trace, Truth
+from weft.core.view import View
+from weft.policies.astraea.accounts import Accounts, Rate, count_hours, sum_hours
+from weft.policies.astraea.order import chance_to_end, classify, reward
+from weft.policies.astraea.policy import Astraea
+from weft.policies.astraea.tenants import Tenant, grant_quotas
+from weft.sim.result import Outcome
+from weft.testing import check_policy
+from weft.testing.build import view_of
+
+ARTIFACT = "astraea:artifact=true"
+
+
+# ---- the worked examples
+
+
+@pytest.mark.parametrize(
+    ("x", "expected"),
+    [
+        *((0.0, 0), (0.01, 1), (0.1, 1), (0.3, 1), (0.5, 2), (0.8, 2), (0.95, 3), (1.0, 3)),
+        *((1.2, 3), (1.5, 4), (2.0, 4), (3.0, 5), (100.0, 5)),
+    ],
+)
+def test_the_table_of_classes(x: float, expected: int) -> None:
+    assert classify(np.array([x]))[0] == expected
+
+
+@pytest.mark.parametrize("bound", [0.4723666, 0.8153611, 1.2264504, 2.1170000])
+def test_the_bounds_between_classes(bound: float) -> None:
+    below, above = classify(np.array([bound - 1e-6, bound + 1e-6]))
+
+    assert above == below + 1
+
+
+def test_two_jobs_of_a_tenant_deserve_the_same_and_the_less_served_is_next() -> None:
+    policy = Astraea(check=900.0)
+    names = ("a", 4), ("b", 8)
+    jobs = [Job(JobId(n), 0.0, Demand(g), tenant="u") for n, g in names]
+    view = view_of(8, *jobs)
+    view = replace(view, memory=policy.decide(view).memory)
+
+    # a runs the first 900 s, b the second.
+    first, second = ran(view, a=900.0, now=900.0), ran(view, a=900.0, b=900.0, now=1800.0)
+    middle = policy.decide(first).memory
+    plan = policy.decide(replace(second, memory=middle))
+
+    assert isinstance(plan.memory, Accounts)
+    rows = plan.memory.rows
+    assert rows.deserved.tolist() == [7200.0, 7200.0]
+    assert rows.ltgf.tolist() == [0.5, 1.0]
+    assert {job for job, on in plan.changes.items() if on} == {"a"}
+
+
+def test_gpus_are_granted_to_the_least_served_tenant() -> None:
+    tenants = [
+        Tenant("A", 8.0, 0.0, 30_000.0, 40_000.0, [4.0, 4.0, 2.0]),
+        Tenant("B", 4.0, 2.0, 9_000.0, 20_000.0, [1.0, 4.0, 1.0]),
+        Tenant("C", 4.0, 4.0, 16_000.0, 20_000.0, [2.0]),
+    ]
+    assert [tenant.ratio for tenant in tenants] == pytest.approx([0.75, 0.45, 0.8])
+
+    allowed, grants = grant_quotas(10.0, tenants, 900.0, 0.2)
+
+    assert [(grant.tenant, grant.gpus) for grant in grants] == [
+        *(("A", 4.0), ("B", 1.0), ("B", 4.0), ("B", 1.0)),
+    ]
+    assert allowed == {"A": 4.0, "B": 8.0, "C": 4.0}
+
+
+EXAMPLE = (
+    *((0, "ua", 4, 0, 3000), (1, "ua", 4, 0, 1500), (2, "ub", 2, 0, 2500)),
+    *((3, "ub", 4, 600, 1200), (4, "ua", 2, 1200, 800)),
+)
+
+
+def test_five_jobs_of_two_tenants_from_end_to_end() -> None:
+    result = simulated(EXAMPLE, 8)
+
+    ltgf = long_term(result, EXAMPLE, 8)
+    assert result.per_job.end_s.tolist() == [5210.0, 3300.0, 2810.0, 3110.0, 2000.0]
+    assert ltgf == pytest.approx([0.8755, 0.9890, 0.8897, 0.8541, 1.5], abs=5e-5)
+
+
+def test_the_independent_simulation_agrees_with_the_published_example() -> None:
+    reference = referenced(EXAMPLE, 8)
+
+    assert [job.end for job in reference] == [5210, 3300, 2810, 3110, 2000]
+    assert [job.expiries for job in reference] == [3, 1, 2, 1, 0]
+    assert [job.displaced for job in reference] == [2, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_job_ends_as_in_an_independent_simulation(seed: int) -> None:
+    rows = drawn(seed)
+
+    result = simulated(rows, 32)
+
+    reference = referenced(rows, 32)
+    ends = [job.end for job in reference]
+    assert result.per_job.end_s.tolist() == pytest.approx(ends)
+    assert sum(job.displaced for job in reference) > 0
+    assert sum(job.expiries for job in reference) > 20
+
+
+# ---- single parts
+
+
+def test_the_chance_to_end_is_among_jobs_that_took_at_least_as_long() -> None:
+    ended = {0: 6, 1: 3, 4: 1}
+
+    assert chance_to_end(0.0, 900.0, ended) == pytest.approx(0.6)
+    assert chance_to_end(1000.0, 900.0, ended) == pytest.approx(0.75)
+    assert chance_to_end(1800.0, 900.0, ended) == 0.0
+    assert chance_to_end(9000.0, 900.0, ended) == 1.0
+
+
+def test_the_reward_is_for_each_gpu_and_by_jobs_of_the_same_size_if_they_are_enough() -> None:
+    lengths = {1.0: dict.fromkeys(range(5), 2), 4.0: {0: 10}}
+
+    found = reward(np.array([0.0, 0.0]), np.array([1.0, 4.0]), 900.0, lengths)
+
+    assert found.tolist() == pytest.approx([0.2, 12 / 20 / 4])
+
+
+def test_hours_are_counted_apart_and_forgotten_after_a_day() -> None:
+    kept = Accounts(3000.0, rates={"u": Rate(2.0, 3.0, 4.0)})
+
+    hours = count_hours(kept, 7800.0, 24, whole=False)
+
+    assert hours == {
+        0: {"u": Rate(1200.0, 1800.0, 2400.0)},
+        1: {"u": Rate(7200.0, 10_800.0, 14_400.0)},
+        2: {"u": Rate(1200.0, 1800.0, 2400.0)},
+    }
+    assert sum_hours(hours, "u", 2) == Rate(8400.0, 12_600.0, 16_800.0)
+    later = count_hours(replace_hours(kept, hours, 30 * 3600.0), 30 * 3600.0, 24, whole=False)
+    assert set(later) == set()
+
+
+def test_a_job_above_its_tenants_quota_is_refused_only_as_the_authors_do() -> None:
+    jobs = [Job(JobId("a"), tenant="u", demand=Demand(6)), Job(JobId("b"), tenant="v")]
+    view = view_of(8, *jobs)
+
+    assert set(Astraea(artifact=True).decide(view).rejected) == {"a"}
+    assert Astraea().decide(view).rejected == {}
+
+
+def test_a_weight_moves_the_quota() -> None:
+    jobs = [Job(JobId(f"{u}{i}"), tenant=u) for u in "uv" for i in range(8)]
+    view = replace(view_of(8, *jobs), weights={"u": 3.0})
+
+    plan = Astraea().decide(view)
+
+    assert isinstance(plan.memory, Accounts)
+    assert {name: rate.quota for name, rate in plan.memory.rates.items()} == {"u": 6.0, "v": 2.0}
+
+
+@pytest.mark.parametrize("field", [{"lease": 0.0}, {"check": -1.0}, {"history": 0}])
+def test_times_that_mean_nothing_are_refused(field: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConfig, match=f"astraea: {next(iter(field))}="):
+        Astraea(**field)
+
+
+# ---- what always holds
+
+
+gangs = st.lists(st.sampled_from([1.0, 2.0, 4.0, 8.0]), max_size=6)
+parties = st.lists(
+    st.tuples(st.floats(0.5, 16), st.floats(0, 16), st.floats(0, 1e6), st.floats(0, 1e6), gangs),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(st.integers(0, 40), parties)
+def test_no_more_is_granted_than_is_free(free: int, found: list[tuple[Any, ...]]) -> None:
+    tenants = [Tenant(str(i), *rest) for i, rest in enumerate(found)]
+    before = sum(tenant.used for tenant in tenants)
+
+    allowed, grants = grant_quotas(float(free), tenants, 900.0, 0.2)
+
+    granted = sum(grant.gpus for grant in grants)
+    assert granted <= free + 1e-9
+    assert sum(allowed.values()) == pytest.approx(before + granted)
+
+
+@given(st.integers(0, 40), parties)
+def test_the_order_of_tenants_matters_for_ties_alone(
+    free: int, found: list[tuple[Any, ...]]
+) -> None:
+    distinct = [
+        (quota, used, had + i, due + 1e6 + 7 * i, wants)
+        for i, (quota, used, had, due, wants) in enumerate(found)
+    ]
+
+    def granted(order: list[int]) -> dict[str, float]:
+        tenants = [Tenant(str(i), *distinct[i][:4], list(distinct[i][4])) for i in order]
+        return grant_quotas(float(free), tenants, 900.0, 0.0)[0]
+
+    whole = list(range(len(distinct)))
+    forth = granted(whole)
+    ratios = [Tenant("", *one).ratio for one in distinct]
+    if len(set(ratios)) == len(ratios):
+        assert granted(whole[::-1]) == forth
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 1000))
+def test_used_gpu_time_is_what_was_busy_and_tenants_get_their_quota(seed: int) -> None:
+    rows = drawn(seed, jobs=20)
+
+    outcome = simulated(rows, 32, "astraea")
+
+    work = sum(gpus * duration for _, _, gpus, _, duration in rows)
+    assert outcome.per_job.gpu_s.sum() == pytest.approx(work)
+
+
+def test_a_starving_job_is_first_of_its_tenant() -> None:
+    policy = Astraea(starving=3600.0)
+    jobs = [
+        Job(JobId("old"), 0.0, Demand(8), tenant="u"),
+        Job(JobId("new"), 5000.0, Demand(8), tenant="u"),
+    ]
+    view = replace(view_of(8, *jobs), now=5000.0)
+
+    plan = policy.decide(view)
+
+    assert [job for job, on in plan.changes.items() if on] == ["old"]
+
+
+def test_it_keeps_the_contract_of_policies() -> None:
+    check_policy(Astraea(order="reward", block=False))
+
+
+# ---- how
+
+
+def simulated(rows: tuple[Any, ...], gpus: int, spec: str = ARTIFACT) -> Outcome:
+    pairs = tuple(
+        (Job(JobId(str(n)), float(at), Demand(size), tenant=tenant), Truth(float(length)))
+        for n, tenant, size, at, length in rows
+    )
+    nodes = f"{gpus // 8}x8:v100"
+    return weft.simulate(Trace("x", pairs), spec, nodes, restart_cost=0.0).outcomes[spec][0]
+
+
+def referenced(rows: tuple[Any, ...], gpus: int) -> list[Ref]:
+    jobs = [Ref(*row) for row in rows]
+    Cluster(gpus, jobs).run()
+    return jobs
+
+
+def drawn(seed: int, jobs: int = 60) -> tuple[Any, ...]:
+    """Jobs of three tenants, all of them there from the beginning."""
+    rng = np.random.default_rng(seed)
+    at = np.sort(rng.integers(0, 4000, size=jobs))
+    at[:3] = 0
+    return tuple(
+        (
+            i,
+            f"t{i if i < 3 else rng.integers(3)}",
+            int(rng.choice([1, 2, 4, 8])),
+            int(at[i]),
+            float(rng.integers(100, 4000)),
+        )
+        for i in range(jobs)
+    )
+
+
+def long_term(outcome: Outcome, rows: tuple[Any, ...], gpus: int) -> list[float]:
+    """Work over what each job deserved: an equal part of its tenant's quota."""
+    quota = gpus / len({tenant for _, tenant, _, _, _ in rows})
+    found = []
+    for i, (_, tenant, size, at, length) in enumerate(rows):
+        times = sorted({*outcome.per_job.end_s, *outcome.per_job.submit_s})
+        deserved = 0.0
+        for begin, end in pairwise(times):
+            there = [
+                j
+                for j, (_, u, _, _, _) in enumerate(rows)
+                if u == tenant and outcome.per_job.submit_s[j] <= begin < outcome.per_job.end_s[j]
+            ]
+            if i in there:
+                deserved += (end - begin) * min(size, quota / len(there))
+        found.append(size * length / deserved)
+        assert at <= outcome.per_job.end_s[i]
+    return found
+
+
+def ran(view: View, now: float, **seconds: float) -> View:
+    """The view later, with jobs that ran so long and wait again."""
+    table = view.table.pick(np.ones(len(view.table), dtype=bool))
+    for name, length in seconds.items():
+        row = table.row(JobId(name))
+        table.meters_on(row, 0.0, 1.0)
+        table.meters_off(row, length)
+    return replace(view, table=table, now=now)
+
+
+def replace_hours(kept: Accounts, hours: Any, at: float) -> Accounts:
+    return replace(kept, at=at, hours=hours)

@@ -115,7 +115,7 @@ class Cluster:
             rest.sort(key=lambda j: (j.ltgf, j.submit))
             lists[u] = (hungry + rest, bool(hungry))
         allowed = self._grant({u: [j.gpus for j in each] for u, (each, _) in lists.items()})
-        for u, (each, hungry) in lists.items():
+        for u, (each, starved) in lists.items():
             spare = [j for j in early if j.tenant == u]
             victims = sorted(spare, key=lambda j: (j.ltgf, j.submit))[::-1]
             for job in each:
@@ -127,7 +127,7 @@ class Cluster:
                     self.pending.remove(job)
                     self.running.append(job)
                     job.state, job.ever_ran, job.in_lease = "running", True, 0.0
-                elif self.block or hungry:
+                elif self.block or starved:
                     break
 
     def _free(self) -> int:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.papers.gandiva_reference import Node
 from tests.papers.together import Done, job, together
 from weft.core.errors import InvalidConfig
 from weft.core.model import Demand, Job, JobId, NodeId
@@ -306,3 +307,59 @@ def test_nobody_grows_while_somebody_waits() -> None:
 def test_turns_that_make_no_sense_are_refused() -> None:
     with pytest.raises(InvalidConfig, match="make no turns"):
         Gandiva(quantum=0.0)
+
+
+# ---- against an independent simulation
+
+
+def test_the_next_job_has_a_whole_quantum_after_an_early_end() -> None:
+    work = [(job("a"), 30.0), (job("b"), 200.0), (job("c"), 200.0)]
+
+    done = together(Gandiva(limit=3, hand_over=0.0, pack=False), work, "1x1:v100")
+
+    assert [(run.seq, run.start, run.end) for run in done.physics.runs[:4]] == [
+        *((0, 0.0, 30.0), (1, 30.0, 90.0), (2, 90.0, 150.0), (1, 150.0, 210.0)),
+    ]
+
+
+def test_nodes_have_quanta_of_their_own() -> None:
+    first = [(job("a"), 500.0), (job("b"), 500.0)]
+    later = [(job("c", at=20.0), 500.0), (job("d", at=20.0), 500.0)]
+
+    done = together(
+        Gandiva(limit=2, hand_over=0.0, pack=False, migrate=False), first + later, "2x1:v100"
+    )
+
+    changes = sorted({run.end for run in done.physics.runs if run.end < 150.0})
+    assert changes == [80.0, 140.0]  # both nodes are oversubscribed from 20 s on
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_packing_and_turns_end_every_job_as_in_an_independent_simulation(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    count, gpus = int(rng.integers(2, 7)), int(rng.choice([1, 2, 4]))
+    size = int(rng.choice([1, 2])) if gpus > 1 else 1
+    names = [f"j{i}" for i in range(count)]
+    gain = {name: float(rng.uniform(0.3, 0.95)) for name in names}
+    jobs = [
+        (
+            name,
+            size,  # a node's jobs are of one size
+            float(rng.integers(40, 900)),
+            float(rng.choice([10.0, 30.0, 50.0, 80.0, 100.0])) / 100.0,
+        )
+        for name in names
+    ]
+
+    def speeds(group: Sequence[Profile]) -> list[float]:
+        return [gain[p.tag] for p in group] if len(group) > 1 else [1.0]
+
+    work = [
+        (job(name, size, model=name, hints={**SMALL, "gpu_util": 100.0 * use}), length)
+        for name, size, length, use in jobs
+    ]
+    policy = Gandiva(limit=20, hand_over=0.0, migrate=False)
+    done = together(policy, work, f"1x{gpus}:v100", Colocated(profile_of, speeds))
+
+    reference = Node(gpus, jobs, lambda one, other: (gain[one], gain[other]))
+    assert done.end == pytest.approx(reference.run())

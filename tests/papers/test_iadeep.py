@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.papers.iadeep_reference import Arrival, simulate
 from tests.papers.together import Done, together
 from weft.core.about import About
 from weft.core.cluster import parse_cluster
@@ -352,3 +353,49 @@ def test_sharing_and_tuning_beat_a_queue_and_sharing_alone() -> None:
 def test_settings_that_measure_nothing_are_refused() -> None:
     with pytest.raises(InvalidConfig, match="must be positive"):
         IADeep(probes=0)
+
+
+# ---- against an independent simulation
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_every_job_ends_as_in_an_independent_simulation(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weight = {name: float(rng.uniform(0.05, 0.9)) for name in "abcd"}
+    at = np.cumsum(rng.integers(1, 200, size=30)).astype(float)
+    jobs = [
+        Arrival(
+            f"j{i}",
+            float(at[i]),
+            float(rng.integers(100, 3000)),
+            str(rng.choice(list(weight))),
+            float(rng.choice([0.1, 0.4, 0.7])),
+            float(rng.choice([2.0, 6.0, 10.0])),
+        )
+        for i in range(30)
+    ]
+
+    def by_model(models: list[str]) -> list[float]:
+        others = [sum(weight[m] for m in models) - weight[own] for own in models]
+        return [1.0 / (1.0 + weight[own] * rest) for own, rest in zip(models, others, strict=True)]
+
+    def speeds(group: Sequence[Profile]) -> list[float]:
+        return by_model([profile.tag for profile in group])
+
+    work = [
+        (
+            Job(
+                JobId(one.name),
+                one.at,
+                model=one.model,
+                hints={"gpu_util": 100.0 * one.use, "gmem_mib": 1024.0 * one.mem_gb},
+            ),
+            one.seconds,
+        )
+        for one in jobs
+    ]
+    policy = IADeep(tune=False, residents=3)
+    done = together(policy, work, f"1x4:{KIND}", Colocated(profile_of, speeds))
+
+    memory = parse_cluster(f"1x4:{KIND}").nodes[0].device_gb
+    assert done.end == pytest.approx(simulate(jobs, 4, memory, 3, by_model))

@@ -26,7 +26,8 @@ class Turn:
 class Memory:
     """Homes with GPUs a node, affinities, turns, pairs kept or on trial, pairs that failed.
 
-    `until` is when the present quantum and trials end; `used` are nodes that have run a job.
+    `until` is when the present quantum and trials of a node end; `used` are nodes that have run a
+    job.
     """
 
     home: dict[JobId, Parts] = field(default_factory=dict)
@@ -35,7 +36,7 @@ class Memory:
     pairs: tuple[Pair, ...] = ()
     trials: tuple[Pair, ...] = ()
     refused: tuple[Pair, ...] = ()
-    until: float | None = None
+    until: dict[NodeId, float] = field(default_factory=dict)
     used: tuple[NodeId, ...] = ()
 
 
@@ -156,7 +157,7 @@ class Book:
         self.refused.append((one, other))
         self._loads.clear()
 
-    def memory(self, until: float | None, used: Iterable[NodeId]) -> Memory:
+    def memory(self, until: dict[NodeId, float], used: Iterable[NodeId]) -> Memory:
         """What the next decision must know."""
         return Memory(
             self.home,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import combinations
 
 from weft.core.model import JobId, NodeId
@@ -16,16 +16,17 @@ def worth_it(speeds: Sequence[float]) -> bool:
     return sum(speeds) > 1.0 + 1e-9
 
 
-def judge(book: Book) -> None:
-    """Keep every pair on trial that was worth it; part the others for good."""
-    for one, other in book.trials:
+def judge(book: Book, over: Collection[NodeId]) -> None:
+    """Where the trial is over keep every pair that was worth it; part the others for good."""
+    ended = [pair for pair in book.trials if set(book.home.get(pair[0], {})) <= set(over)]
+    for one, other in ended:
         if book.mate.get(one) != other:
             continue
         paces = [book.view.sharing().pace(book.jobs[job]) for job in (one, other)]
         measured = [pace for pace in paces if pace is not None]
         if len(measured) < len(paces) or not worth_it(measured):
             book.part(one, other)
-    book.trials.clear()
+    book.trials = [pair for pair in book.trials if pair not in ended]
 
 
 def candidate(book: Book, node: NodeId) -> Pair | None:

@@ -10,7 +10,8 @@ Deviations  turns are real suspensions: a job leaves its devices at the end of i
             comes back in its next turn, at `hand_over` seconds each time, so suspended jobs hold
             no device memory and gangs of different size rotate as in the paper; elsewhere than
             on its node a start costs what the simulator charges for a restart (a migration).
-            All nodes change hands together. The oversubscription limit is not in the paper:
+            Every node has quanta of its own, and a new one begins when all whose turn it is have
+            ended. The oversubscription limit is not in the paper:
             `limit` times a node's GPUs. Packing is tried inside a node, two jobs of equal size at
             a time, for one quantum; saturating jobs are not tried. Whole-node emptying happens
             when a job leaves while no node is empty, all of a node or nothing. A gang larger
@@ -20,7 +21,7 @@ Deviations  turns are real suspensions: a job leaves its devices at the end of i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from weft.core.about import About, Controls
@@ -72,21 +73,20 @@ class Gandiva:
         """Find homes for newcomers, improve those of others, then see whose turn it is."""
         kept = view.memory if isinstance(view.memory, Memory) else Memory()
         book = Book(view, kept)
-        over = kept.until is not None and view.now >= kept.until - EPS
-        if over:
-            judge(book)
+        over = {node for node, end in kept.until.items() if view.now >= end - EPS}
+        judge(book, over)
         self._admit(book)
         if self.migrate and book.departed:
             relieve(book)
             defragment(book, self.threshold)
-        running = self._turns(book, over=over or kept.until is None)
+        running, begun = self._turns(book, {n for n in kept.until if n not in over})
         if self.elastic and not book.waiting() and not book.turns:
             grow(book)
         changes = _changes(book, running)
-        until = self._until(book, kept, changes, over=over)
+        until = self._until(book, kept, changes, begun)
         used = dict.fromkeys((*kept.used, *(n for j in running for n in book.home[j])))
         memory = book.memory(until, (n for n in used if n in book.nodes))
-        return Plan(changes, wake_at=until, memory=memory)
+        return Plan(changes, wake_at=min(until.values(), default=None), memory=memory)
 
     def _admit(self, book: Book) -> None:
         for job in book.waiting():
@@ -95,10 +95,12 @@ class Gandiva:
                 return  # first come, first served
             book.settle(job.id, home)
 
-    def _turns(self, book: Book, *, over: bool) -> list[JobId]:
-        """Units that run now, node by node."""
+    def _turns(self, book: Book, amid: Collection[NodeId]) -> tuple[list[JobId], set[NodeId]]:
+        """Units that run now, node by node, and where a quantum begins; `amid` are inside one."""
         running: dict[JobId, None] = {}
+        begun: set[NodeId] = set()
         for node in book.nodes:
+            over = node not in amid
             if book.free(node) < 0 and over and self.pack:
                 pair = candidate(book, node)
                 if pair is not None:
@@ -109,10 +111,13 @@ class Gandiva:
             if book.free(node) >= 0:
                 book.turns.pop(node, None)
                 running.update(dict.fromkeys(units))
+                begun |= {node} if over else set()
                 continue
+            emptied = not known(book.turns.get(node, Turn()), units).inside
+            begun |= {node} if over or emptied else set()
             turn = book.turns[node] = self._turn(book, node, sizes, over=over)
             running.update(dict.fromkeys(turn.inside))
-        return list(running)
+        return list(running), begun
 
     def _turn(self, book: Book, node: NodeId, sizes: dict[JobId, int], *, over: bool) -> Turn:
         gpus = book.nodes[node].gpus
@@ -132,17 +137,19 @@ class Gandiva:
         book: Book,
         kept: Memory,
         changes: dict[JobId, Allocation | None],
-        *,
-        over: bool,
-    ) -> float | None:
-        """When hands change next; None while everybody runs and nothing is on trial."""
-        if not book.turns and not book.trials:
-            return None
-        if kept.until is not None and not over:
-            return kept.until
+        begun: Collection[NodeId],
+    ) -> dict[NodeId, float]:
+        """When hands change next on nodes where jobs take turns or are on trial."""
         starts = [on for job, on in changes.items() if on is not None and job not in book.held]
-        handed = any(part.node in kept.used for on in starts for part in on.slices)
-        return book.view.now + self.quantum + (self.hand_over if handed else 0.0)
+        handed = {part.node for on in starts for part in on.slices if part.node in kept.used}
+        tried = {node for pair in book.trials for node in book.home[pair[0]]}
+        return {
+            node: kept.until[node]
+            if node not in begun
+            else book.view.now + self.quantum + (self.hand_over if node in handed else 0.0)
+            for node in book.nodes
+            if node in book.turns or node in tried
+        }
 
 
 def _changes(book: Book, running: Iterable[JobId]) -> dict[JobId, Allocation | None]:

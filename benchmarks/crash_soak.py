@@ -37,6 +37,7 @@ OPTIMUS = "optimus:interval=0.25"
 POLICIES = (*[OPTIMUS] * 9, "fifo", "las", "srtf", "tiresias", "gandiva", "muri")
 JOBS_A_FAULT = 0.4  # so few that those there are can grow
 DISK_KB = 160 * 1024
+MANY = 500  # faults: then each of them, and everything jobs can live through, has happened
 ANSWER_S = 300.0  # what a request may take on a machine that has much else to do
 WEIGHTS = {
     "service killed": 25,
@@ -315,7 +316,19 @@ def soak(
             it.child.communicate()
         seen = check(it)
     seconds = round(time.monotonic() - began, 1)
+    if faults >= MANY:
+        _check_everything_happened(it, seen)
     return {**seen, "refused": it.refused, "faults": it.faults, "seconds": seconds}
+
+
+def _check_everything_happened(it: Soak, seen: dict[str, Any]) -> None:
+    """Raise AssertionError if a long soak lacked something that it is there to show."""
+    kinds = [kind for kind in it.faults if kind != "disk full" or it.disk]
+    missing = [kind for kind in kinds if not it.faults[kind]]
+    missing += [
+        what for what in ("resizes", "suspensions", "shared", "cancelled") if not seen[what]
+    ]
+    assert not missing, f"never happened: {missing}"
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ def ended_by_server(client: httpx.Client, sent: bytes) -> bytes:
 
 
 def test_a_tenant_that_asks_too_often_is_told_when_to_come_back_and_others_are_served() -> None:
-    with serving(limits=Limits(rate=0.5, burst=10.0)) as client:
+    with serving(limits=Limits(rate=0.01, burst=10.5)) as client:
         admin = token(client, "admin")
         ann, ben = (bearer(token(client, "user", name, admin)) for name in ("a", "b"))
 

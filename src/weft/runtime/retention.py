@@ -108,6 +108,7 @@ class Retention:
         self._sizes: dict[JobId, int] = {}
         self._bases: list[tuple[int, float]] = []
         self._task: asyncio.Task[None] | None = None
+        self._alone = asyncio.Lock()  # one at a time, or what both chose is counted twice
 
     def open(self) -> None:
         """Begin."""
@@ -131,14 +132,17 @@ class Retention:
 
     async def prune(self) -> int:
         """Forget what is due, and cut the log where it can be; how many jobs were forgotten."""
-        driver, keep = self._driver, self.keep
-        if keep.gb:
+        async with self._alone:
+            return await self._prune()
+
+    async def _prune(self) -> int:
+        driver = self._driver
+        if self.keep.gb:
             await self._measure()
-        forgotten = 0
-        while chosen := await self._choose():
-            for some in _in_parts(chosen):
-                await self._forget(some)
-            forgotten += len(chosen)
+        forgotten, gone = 0, -1
+        while gone and (chosen := await self._choose()):
+            gone = sum([await self._forget(some) for some in _in_parts(chosen)])
+            forgotten += gone
         if forgotten:
             log.info("jobs=%d forgotten, %d kept", forgotten, len(driver.ledger.jobs))
             driver.saver.soon()
@@ -153,13 +157,14 @@ class Retention:
         oldest = await asyncio.to_thread(jobs.oldest(READ_AT_ONCE))
         return choose_jobs(oldest, driver.now, self.keep, count=count, sizes=self._sizes)
 
-    async def _forget(self, jobs: Sequence[JobId]) -> None:
+    async def _forget(self, jobs: Sequence[JobId]) -> int:
         driver = self._driver
         gone = driver.ledger.jobs.forget(jobs)
         await asyncio.to_thread(driver.store.ended.remove, gone)
         await driver.engine.forget(gone)
         for job in gone:
             self._sizes.pop(job, None)
+        return len(gone)
 
     async def _cut_log(self) -> None:
         driver, store = self._driver, self._driver.store

@@ -180,6 +180,27 @@ def test_what_tenants_used_stays_when_their_jobs_are_forgotten(store: Store) -> 
     assert len(recover(store, make).ledger.jobs) == 1
 
 
+def test_two_who_prune_at_once_forget_each_job_once(store: Store) -> None:
+    engine = SimulatedEngine("1x4:a100", speed=20_000.0, perf=Replay())
+
+    async def life() -> tuple[tuple[int, int], int, int]:
+        driver = Driver(engine, store, policy="fifo", knowledge=knowledge)
+        await driver.open()
+        await run_jobs(driver, [f"a{i}" for i in range(130)])
+        await driver._shelf.finish()
+        retention = Retention(driver, Keep(0.0, 10, 0.0, 0))
+        forgotten = await asyncio.gather(retention.prune(), retention.prune())
+        jobs = driver.ledger.jobs
+        await driver.close()
+        return forgotten, len(jobs), len([*jobs])
+
+    forgotten, counted, there = asyncio.run(life())
+
+    assert sum(forgotten) == 120
+    assert counted == there == 10
+    assert len(recover(store, make).ledger.jobs) == 10
+
+
 def test_ended_jobs_add_nothing_after_pruning(tmp_path: Path) -> None:
     """Round after round of jobs: what is kept in memory, in the log and in folders stays."""
     store = SqliteStore(tmp_path / "events.db")

@@ -6,6 +6,7 @@ WeftError
 ├── TraceError       a workload file that cannot be read, with file, line and column
 ├── PlanError        a policy returned a plan that cannot be carried out: a bug in the policy
 ├── StateError       an event that cannot follow from those before it, with the job's story
+├── StoreError       the store could not be written: a full disk, mostly
 ├── UnreadableEvent  an event that the log refuses: it could not be read back
 └── EngineError      an engine could not do what it was asked
 
@@ -49,6 +50,10 @@ class UnknownName(WeftError):  # noqa: N818 - reads better at the call site
             f"no {kind} named {name!r}{did_you_mean(name, names)}",
             hint=f"`{shown_by or f'weft list {kind}'}` shows all {len(names)}",
         )
+
+
+class StoreError(WeftError):
+    """The store could not be written; nothing of what was to be written is there."""
 
 
 class InvalidConfig(WeftError):  # noqa: N818

@@ -292,7 +292,7 @@ class Driver:
         """From the log, as after a restart, with what was asked and is still to be done."""
         self._noted = []
         await self._shelf.finish()
-        self._known = await read_again(self.store, self._make)
+        self._known = await read_again(self.store, self._make, lambda: self._closing)
         self._decider.begin_anew()
         self.scheduler.put_off(self.now)  # the log does not say what was still to be decided
         self._wake = self.scheduler.state.wake_at

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from weft.core.errors import EngineError, UnreadableEvent, WeftError
+from weft.core.errors import EngineError, StoreError, UnreadableEvent, WeftError
 from weft.core.events import Event
 from weft.core.ports import Store
 from weft.core.scheduler import Scheduler
@@ -19,6 +19,8 @@ from weft.runtime.messages import find_blamed
 from weft.runtime.recover import Recovered, recover
 
 log = logging.getLogger(__name__)
+
+AGAIN_S = 1.0
 
 
 class Unwritten(EngineError):  # noqa: N818 - as the others
@@ -46,8 +48,21 @@ async def append(store: Store, noted: Sequence[tuple[float, Event]]) -> int:
         raise Unwritten.because(error) from error
 
 
-async def read_again(store: Store, make: Callable[[], Scheduler]) -> Recovered:
-    """All that the log says, with the policy that decided last; it starts without memory."""
-    known = await asyncio.to_thread(recover, store, make)
+async def read_again(
+    store: Store, make: Callable[[], Scheduler], closing: Callable[[], bool]
+) -> Recovered:
+    """All that the log says, with the policy that decided last; it starts without memory.
+
+    Reading tidies up beside the log, so on a full disk it is tried until that is over.
+    """
+    while True:
+        try:
+            known = await asyncio.to_thread(recover, store, make)
+            break
+        except StoreError as error:
+            if closing():
+                raise
+            log.error("the log is read again later: %s", error.what)  # noqa: TRY400
+            await asyncio.sleep(AGAIN_S)
     known.scheduler.use(live_policy(known.policy))
     return known

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from weft.core.codec import read_event, readable_line
-from weft.core.errors import InvalidConfig, WeftError
+from weft.core.errors import InvalidConfig, StoreError, WeftError
 from weft.core.events import Event, names
 from weft.core.model import JobId
 from weft.core.took import Took
@@ -207,7 +207,7 @@ class SqliteStore:
 
     @contextmanager
     def _all_or_nothing(self, what: str) -> Iterator[None]:
-        """A transaction; WeftError if it cannot be kept."""
+        """A transaction; StoreError if it cannot be kept."""
         with self._lock:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
@@ -216,7 +216,7 @@ class SqliteStore:
             except sqlite3.Error as error:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
-                raise WeftError(
+                raise StoreError(
                     f"{what} could not be written to {self.path}: {error}",
                     hint="is the disk full?",
                 ) from error

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
 
 from weft.core import scheduler
 from weft.core.cluster import Cluster
+from weft.core.errors import EngineError, StoreError
+from weft.core.events import Event
 from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId
 from weft.core.ports import Store
@@ -17,8 +20,8 @@ from weft.core.scheduler import Scheduler
 from weft.perf.replay import Replay
 from weft.policies.fifo import Fifo
 from weft.predict.history import History
+from weft.runtime import log_failure, shelving
 from weft.runtime import recover as recovering
-from weft.runtime import shelving
 from weft.runtime.driver import Driver
 from weft.runtime.recover import Recovered, freeze, recover
 from weft.sim.engine import SimulatedEngine
@@ -154,3 +157,48 @@ def test_an_id_of_a_job_that_left_long_ago_is_not_given_again(tmp_path: Path) ->
 
     asyncio.run(life())
     store.close()
+
+
+def test_a_disk_that_stays_full_while_the_log_is_read_again_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is ahead of the snapshot, so reading has something to write, too."""
+    monkeypatch.setattr(log_failure, "AGAIN_S", 0.01)
+    store, left = SqliteStore(tmp_path / "events.db"), {"appends": 1, "resets": 3}
+    append, reset = store.append, store.ended.reset
+
+    def full(what: str) -> None:
+        if left[what]:
+            left[what] -= 1
+            raise StoreError("database or disk is full")
+
+    def appended(events: Sequence[tuple[float, Event]]) -> int:
+        full("appends")
+        return append(events)
+
+    def dropped(number: int, jobs: Collection[JobId]) -> None:
+        full("resets")
+        reset(number, jobs)
+
+    async def life() -> list[JobId]:
+        driver = opened(store, 10_000)
+        await driver.open()
+        await run_jobs(driver, 0, 40)
+        await driver._shelf.finish()
+        monkeypatch.setattr(store, "append", appended)
+        monkeypatch.setattr(store.ended, "reset", dropped)
+        with pytest.raises(EngineError, match="cannot be written"):
+            await driver.submit(Job(JobId("refused")))
+        async with asyncio.timeout(60.0):
+            while driver._unwritten is not None:
+                await asyncio.sleep(0.01)
+            await run_jobs(driver, 100, 3)
+        known = [*driver.ledger.jobs]
+        await driver.close()
+        return known
+
+    known = asyncio.run(life())
+    store.close()
+
+    assert left == {"appends": 0, "resets": 0}
+    assert known == [f"j{i}" for i in (*range(40), *range(100, 103))]

@@ -108,8 +108,17 @@ def over_time(outcomes: Outcomes, gpus: float | None) -> Figure | None:
         "hovermode": "x unified",
         "hoversubplots": "axis",
     }
+    last = (float(firsts[0][2].per_job.submit_s.max()) - _begin(firsts[0][2])) / unit.seconds
+    layout["shapes"] = [
+        {"type": "line", "x0": last, "x1": last, "yref": "paper", "y0": 0, "y1": 1}
+        | {"line": {"width": 1, "dash": "dot"}}
+    ]
+    layout["annotations"] = [
+        {"text": "last arrival", "x": last, "yref": "paper", "y": 1, "showarrow": False}
+        | {"xanchor": "right", "yanchor": "top", "font": {"size": 11}}
+    ]
     if gpus:
-        layout["shapes"] = [
+        layout["shapes"] += [
             {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": "y2", "y0": gpus}
             | {"y1": gpus, "line": {"width": 1, "dash": "dot"}}
         ]
@@ -118,7 +127,10 @@ def over_time(outcomes: Outcomes, gpus: float | None) -> Figure | None:
 
 
 def jct_by_size(outcomes: Outcomes) -> Figure | None:
-    """Mean completion time by GPUs asked for, a bar a policy; None if no job finished."""
+    """Mean completion time by GPUs asked for, a dot a policy; None if no job finished.
+
+    Dots, since a bar on a logarithmic axis has no honest length.
+    """
     means = {policy: _by_size(each) for policy, each in outcomes.items()}
     shown = [k for k in range(len(SIZES)) if any(m[k][1] for m in means.values())]
     if not shown:
@@ -132,13 +144,14 @@ def jct_by_size(outcomes: Outcomes) -> Figure | None:
         text = [human(sizes[k][0]) if sizes[k][1] else "" for k in shown]
         traces.append(
             {
-                "type": "bar",
+                "type": "scatter",
+                "mode": "markers+text" if labelled else "markers",
                 "name": escape(policy),
                 "x": names,
                 "y": [round(sizes[k][0], 3) if sizes[k][1] else None for k in shown],
-                "marker": {"color": line_of(i)["color"]},
+                "marker": {"color": line_of(i)["color"], "size": 11, "opacity": 0.85},
                 "text": text,
-                "textposition": "outside" if labelled else "none",
+                "textposition": "middle right",
                 "textfont": {"size": 10},
                 "hovertemplate": "%{text}",
             }
@@ -151,9 +164,8 @@ def jct_by_size(outcomes: Outcomes) -> Figure | None:
         },
         "yaxis": {"title": {"text": "mean completion time"}}
         | _log_axis(0.5 * min(known), 1.5 * max(known)),
-        "barmode": "group",
-        "bargap": 0.25,
-        "bargroupgap": 0.06,
+        "scattermode": "group",
+        "scattergap": 0.25,
         "hovermode": "x unified",
     }
     return {"data": traces, "layout": layout}
@@ -193,6 +205,10 @@ def _size_class(each: Sequence[OutcomeLike]) -> Rows:
 
 def _count(number: str, noun: str) -> str:
     return f"{number} {noun}" if number == "1" else f"{number} {noun}s"
+
+
+def _begin(outcome: OutcomeLike) -> float:
+    return float(outcome.series.time_s[0])
 
 
 def _ran(each: Sequence[OutcomeLike]) -> bool:

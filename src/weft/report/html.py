@@ -12,11 +12,14 @@ from weft.core.errors import InvalidConfig
 from weft.report.durations import fix_digits
 from weft.report.fairness import MOST_USERS, rho_cdf, share_rows, user_shares
 from weft.report.figures import Figure, jct_by_size, jct_cdf, over_time
+from weft.report.headline import against_first, headline
+from weft.report.packed import pack
 from weft.report.scores import table
 from weft.report.shapes import Outcomes, ResultLike
 from weft.report.timeline import MOST_BARS, MOST_GPUS, timelines
 
 Figures = dict[str, Figure]
+PLAIN_MOST = 60_000  # characters of figures that need no packing
 LEGEND_PX = 7  # what one more name adds to a legend of three or more in a row
 
 PREDICTORS = {
@@ -46,24 +49,31 @@ last end. It falls when a few long jobs run on alone at the end.</dd>
 """
 
 
-def write_report(result: ResultLike, path: Path, *, title: str | None = None) -> None:
-    """Write the comparison of `result` to `path`; the same result gives the same bytes."""
-    page = render(result, _plotly(), title=title)
+def write_report(
+    result: ResultLike, path: Path, *, title: str | None = None, command: str = ""
+) -> None:
+    """Write the comparison of `result` to `path`; the same result gives the same bytes.
+
+    `command` is what made it, for whoever wants to make it again.
+    """
+    page = render(result, _plotly(), title=title, command=command)
     try:
         path.write_text(page, encoding="utf-8")
     except OSError as error:
         raise InvalidConfig(f"cannot write the report to {path}: {error.strerror}") from error
 
 
-def render(result: ResultLike, library: str, *, title: str | None = None) -> str:
+def render(result: ResultLike, library: str, *, title: str | None = None, command: str = "") -> str:
     """The page as text, with `library` (plotly.js) inside."""
     outcomes = result.outcomes
     name = escape(title or f"{_short(result.workload)} on {_short(result.cluster)}")
     drawn: Figures = {}
     body = "\n".join(
         (
-            f"<header><h1>{name}</h1>{_header(result)}</header>",
+            f'<header><h1>{name}</h1><p class="headline">{headline(outcomes)}</p>'
+            f"{_header(result)}{_made_by(command)}</header>",
             _section("Policies", table(outcomes), _table_note(result)),
+            *_against(result),
             *_charts(result, drawn),
             _section("Fairness", table(outcomes, "fairness"), _table_note(result)),
             *_fairness_charts(result, drawn),
@@ -76,10 +86,35 @@ def render(result: ResultLike, library: str, *, title: str | None = None) -> str
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{name}</title>\n<style>\n{_part('page.css')}</style>\n</head>\n<body>\n"
         f"{body}\n<noscript>The charts need JavaScript.</noscript>\n"
-        f'<script type="application/json" id="figures">{_json(drawn)}</script>\n'
-        f'<script id="plotly">{library}</script>\n<script>\n{_part("page.js")}</script>\n'
+        f"{_figures(drawn)}\n"
+        f'<script type="text/plain" id="plotly">{pack(library)}</script>\n'
+        f"<script>\n{_part('page.js')}</script>\n"
         "</body>\n</html>\n"
     )
+
+
+def _made_by(command: str) -> str:
+    return f'<p class="note">Made by <code>{escape(command)}</code></p>' if command else ""
+
+
+def _against(result: ResultLike) -> Iterable[str]:
+    first = escape(next(iter(result.outcomes), ""))
+    if found := against_first(result.outcomes):
+        several = len(result.seeds) > 1
+        note = f"Difference from <b>{first}</b> in per cent of its mean" + (
+            ", with 95 % intervals of differences seed by seed. ★ better, and not by chance."
+            if several
+            else ". ★ better. One seed: nothing says what chance has to do with it."
+        )
+        yield _section(f"Against {first}", found, note)
+
+
+def _figures(drawn: Figures) -> str:
+    """As they are, or packed where they are many."""
+    text = _json(drawn)
+    if len(text) <= PLAIN_MOST:
+        return f'<script type="application/json" id="figures">{text}</script>'
+    return f'<script type="text/plain" id="packed-figures">{pack(text)}</script>'
 
 
 def _plotly() -> str:
@@ -130,7 +165,9 @@ def _table_note(result: ResultLike) -> str:
     spread = ""
     if len(result.seeds) > 1:
         spread = f" Mean ± standard deviation over {len(result.seeds)} seeds."
-    star = "★ best of its column; less is better, except utilisation." * (len(result.outcomes) > 1)
+    sure = ", if that holds seed by seed" * (len(result.seeds) > 1)
+    star = f"★ best of its column{sure}; less is better, except utilisation."
+    star *= len(result.outcomes) > 1
     return f"{star}{spread} Point at a heading for its meaning."
 
 
@@ -150,7 +187,8 @@ def _charts(result: ResultLike, drawn: Figures) -> Iterable[str]:
     yield _chart(
         ("over-time", "Queue and GPUs over time", 460 + legend),
         over_time(outcomes, result.facts.get("gpus")),
-        "Dotted: all GPUs of the cluster." * ("gpus" in result.facts) + _first_seed(result),
+        "Dotted: all GPUs of the cluster, and the last arrival: what follows is the end of the "
+        "workload, not its usual state." * ("gpus" in result.facts) + _first_seed(result),
         "No job ran.",
         drawn,
     )
@@ -219,7 +257,11 @@ def _timeline_section(result: ResultLike, drawn: Figures) -> str:
     )
     tabs = f'<div class="tabs" role="group" aria-label="policy">{buttons}</div>'
     left_out = f" Too large to draw: {escape(', '.join(missing))}." if missing else ""
-    note = "A row a GPU, a colour a job; drag to zoom, double-click to go back."
+    note = (
+        "Why did a job wait, and who was stopped for whom? Above: jobs waiting. Below: a row a "
+        "GPU, a colour a job, ✕ where one goes on after a stop. Drag to zoom, double-click to "
+        "go back."
+    )
     return _section(heading, tabs + plots, note + _first_seed(result) + left_out)
 
 

@@ -11,6 +11,7 @@ from statistics import fmean, median, stdev
 from weft.formulas.metrics import METRICS, Better, Columns, Metric, Unit
 from weft.report.durations import HOUR, fix_digits, unit_for
 from weft.report.figures import line_of
+from weft.report.paired import differs
 from weft.report.shapes import OutcomeLike, Outcomes
 
 DECIDE = "p50"  # of `Outcome.decide_ms`
@@ -70,8 +71,12 @@ def _cells(values: Sequence[Sequence[float]], factor: float, better: Better) -> 
     texts = [fix_digits(fmean(v)) for v in shown]
     known = [m for m in means if not math.isnan(m)]
     good = min if better == "less" else max
-    best = texts[means.index(good(known))] if known else ""
-    tied = len(set(texts)) == 1  # nothing to tell apart
+    first = means.index(good(known)) if known else -1
+    best = texts[first] if known else ""
+    # Nothing to tell apart, or nothing that seeds agree on.
+    tied = len(set(texts)) == 1 or not all(
+        differs(values[first], v) for v, text in zip(values, texts, strict=True) if text != best
+    )
     return [
         _cell(text, v, best=text == best and not tied) for text, v in zip(texts, shown, strict=True)
     ]

@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from weft.report.durations import Unit, axis_unit, human
-from weft.report.figures import Figure
+from weft.report.figures import Figure, plain
 from weft.report.shapes import BarLike, OutcomeLike, Outcomes
 
 # What the simulator keeps; a larger run has no timeline, and the page says so.
@@ -24,6 +24,8 @@ PALETTE = (
 ROW_PX = (7, 18)  # thinnest and thickest row
 FRAME_PX = 84  # axis and tools around the rows
 CHART_PX = 560
+QUEUE_PX = 70  # of jobs that wait, above the rows
+STOPPED, WAITING = "#555555", "#D55E00"
 Gpu = tuple[str, int]
 
 
@@ -34,7 +36,50 @@ def timelines(outcomes: Outcomes) -> dict[str, Figure]:
     spans = [max(b.end_s for b in o.timeline) - _origin(o) for o in drawn.values()]
     unit = axis_unit(max(spans, default=0.0))
     layout = _layout(rows, max(spans, default=0.0), unit)
-    return {p: {"data": [_trace(o, rows, unit)], "layout": layout} for p, o in drawn.items()}
+    return {
+        p: {"data": [_trace(o, rows, unit), *_stops(o, rows, unit), _queue(o, unit)]}
+        | {"layout": layout}
+        for p, o in drawn.items()
+    }
+
+
+def _stops(outcome: OutcomeLike, rows: dict[Gpu, int], unit: Unit) -> list[dict[str, Any]]:
+    """A cross where a job goes on after it was stopped."""
+    zero, begun = _origin(outcome), dict[str, float]()
+    again: dict[tuple[str, float], BarLike] = {}
+    for bar in sorted(outcome.timeline, key=lambda b: (b.start_s, b.node, b.gpu)):
+        if bar.start_s > begun.setdefault(bar.job, bar.start_s):
+            again.setdefault((bar.job, bar.start_s), bar)
+    if not again:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "showlegend": False,
+            "x": [round((b.start_s - zero) / unit.seconds, 5) for b in again.values()],
+            "y": [rows[b.node, b.gpu] for b in again.values()],
+            "marker": {"symbol": "x", "size": 6, "color": STOPPED},
+            "text": [escape(b.job) for b in again.values()],
+            "hovertemplate": "<b>%{text}</b> goes on after a stop<extra></extra>",
+        }
+    ]
+
+
+def _queue(outcome: OutcomeLike, unit: Unit) -> dict[str, Any]:
+    """Jobs that wait, above the devices."""
+    series, zero = outcome.series, _origin(outcome)
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "fill": "tozeroy",
+        "showlegend": False,
+        "yaxis": "y2",
+        "x": plain((series.time_s - zero) / unit.seconds, 4),
+        "y": plain(series.waiting, 1),
+        "line": {"width": 1, "shape": "hv", "color": WAITING},
+        "hovertemplate": "%{y:.3~g} jobs wait<extra></extra>",
+    }
 
 
 def _origin(outcome: OutcomeLike) -> float:
@@ -110,9 +155,10 @@ def _layout(rows: dict[Gpu, int], span_s: float, unit: Unit) -> Figure:
     for (node, _), row in rows.items():
         by_node[node].append(row)
     thickness = min(max(CHART_PX / max(len(rows), 1), ROW_PX[0]), ROW_PX[1])
+    below = round(1.0 - QUEUE_PX / (QUEUE_PX + thickness * max(len(rows), 1)), 3)
     edges = [held[-1] + 0.5 for held in by_node.values()][:-1]
     return {
-        "height": round(FRAME_PX + thickness * len(rows)),
+        "height": round(FRAME_PX + QUEUE_PX + thickness * len(rows)),
         "xaxis": {
             "title": {"text": f"time since the first submission ({unit.name})"},
             "range": [0, round(span_s / unit.seconds, 4)],
@@ -122,6 +168,13 @@ def _layout(rows: dict[Gpu, int], span_s: float, unit: Unit) -> Figure:
             "ticktext": [escape(node) for node in by_node],
             "range": [len(rows) - 0.5, -0.5],
             "showgrid": False,
+            "domain": [0, below],
+        },
+        "yaxis2": {
+            "domain": [min(below + 0.03, 1.0), 1],
+            "rangemode": "tozero",
+            "nticks": 3,
+            "title": {"text": "waiting"},
         },
         "shapes": [
             {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": edge, "y1": edge}

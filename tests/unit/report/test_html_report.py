@@ -12,7 +12,9 @@ import pytest
 
 from weft.core.errors import InvalidConfig
 from weft.report.figures import jct_by_size, jct_cdf, over_time
+from weft.report.headline import against_first, headline
 from weft.report.html import render, write_report
+from weft.report.packed import unpack
 from weft.report.scores import table
 from weft.report.timeline import MOST_BARS, MOST_GPUS, timelines
 from weft.sim.collect import TIMELINE_BARS, TIMELINE_GPUS
@@ -175,10 +177,14 @@ def test_the_file_is_whole_and_the_same_each_time(tmp_path: Path) -> None:
     one, two = ((tmp_path / name).read_bytes() for name in ("one", "two"))
     assert one == two
     text = one.decode()
-    own = re.sub(r'<script id="plotly">.*?</script>', "", text, flags=re.DOTALL)
+    library = r'<script type="text/plain" id="plotly">(.*?)</script>'
+    own = re.sub(library, "", text, flags=re.DOTALL)
+    found = re.search(library, text, re.DOTALL)
     assert "<title>Mine</title>" in own
     assert not re.search(r"""(src|href|url\()\s*=?\s*["']?(https?:)?//""", own)
-    assert len(text) - len(own) > 1_000_000
+    assert found is not None
+    assert "Plotly" in unpack(found[1])
+    assert len(one) < 2_000_000
 
 
 def test_a_missing_plotly_is_answered_with_the_extra(
@@ -243,7 +249,7 @@ def test_timeline_rows_follow_nodes_and_sharers_lie_side_by_side() -> None:
 
     chart = timelines(result(outcome(bars=bars)).outcomes)["fifo"]
 
-    (trace,) = chart["data"]
+    trace, *_ = chart["data"]
     assert chart["layout"]["yaxis"]["ticktext"] == ["n-2", "n-10"]
     assert trace["y"] == [2.0, 0.77, 1.23, 1.0]
     assert trace["width"] == [0.92, 0.46, 0.46, 0.92]
@@ -274,3 +280,32 @@ def test_the_charts_of_fairness_show_every_user_and_policy() -> None:
     assert len({trace["yaxis"] for trace in lines}) == 3
     titles = [note["text"] for note in drawn["user-shares"]["layout"]["annotations"]]
     assert titles == ["user-0", "user-1, weight 2", "user-2, weight 3"]
+
+
+def test_the_headline_says_who_is_fastest_and_whether_that_holds() -> None:
+    slow, fast = outcome("fifo", 4.0, 8.0), outcome("srtf", 1.0, 2.0)
+    times = {"finished": 2.0, "avg_jct_h": 4.0}
+
+    def told(*hours: float) -> list[Any]:
+        return [replace(fast, metrics={**times, "avg_jct_h": h}) for h in hours]
+
+    base = [replace(slow, metrics=times)] * 3
+    sure = headline({"fifo": base, "srtf": told(1.0, 1.1, 0.9)})
+    chance = headline({"fifo": base, "srtf": told(1.0, 9.0, 1.0)})
+
+    assert "<b>srtf</b> finishes jobs fastest: 60 min on average, 75 % less" in sure
+    assert sure.endswith("That holds over 3 seeds.")
+    assert chance.endswith("may be chance.")
+    assert "\u2605 -75.0 %" in against_first({"fifo": base, "srtf": told(1.0, 1.1, 0.9)})
+    assert "\u2605" not in against_first({"fifo": base, "srtf": told(1.0, 9.0, 1.0)})
+
+
+def test_the_page_says_how_it_was_made_and_many_figures_are_packed() -> None:
+    many = result(*(outcome(f"p{i}", *map(float, range(1, 1500))) for i in range(4)))
+
+    text = render(many, "/* library */", command="weft compare tiny-20 <x>")
+
+    assert "weft compare tiny-20 &lt;x&gt;" in text
+    packed = re.search(r'id="packed-figures">(.*?)</script>', text, re.DOTALL)
+    assert packed is not None
+    assert "jct-cdf" in json.loads(unpack(packed[1]))

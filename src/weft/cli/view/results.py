@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +44,7 @@ def show_result(
         from weft.report.html import write_report
 
         with user_errors():
-            write_report(result, report)
+            write_report(result, report, command=shlex.join(["weft", *sys.argv[1:]]))
     if as_json:
         typer.echo(json.dumps(result.as_dict(per_job=per_job, timing=timing), indent=1))
         return

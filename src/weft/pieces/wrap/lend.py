@@ -126,6 +126,7 @@ class _Turn:
         self._wake = inf
         self._rejected: dict[JobId, str] = {}
         self._said: dict[JobId, str] = {}
+        self._words: dict[JobId, Blocker] = {}
         self.memory: object = view.memory
         self.reasons: dict[JobId, Reason] = {}
         self.gave_way: dict[JobId, Reason] = {}
@@ -150,7 +151,8 @@ class _Turn:
         else:
             self._lend()
         wake = None if self._wake == inf else self._wake
-        return Plan(self._changes, self._rejected, wake, self._said, self.memory)
+        said, words = self._said, self._words
+        return Plan(self._changes, self._rejected, wake, said, self.memory, words)
 
     def _need(self, row: int) -> float:
         demand = self._view.job(row).demand
@@ -204,6 +206,7 @@ class _Turn:
             self._wake = min(self._wake, plan.wake_at)
         self._rejected |= dict(plan.rejected)
         self._said |= dict(plan.reasons)
+        self._words |= dict(plan.blockers)
 
     def _held_up(self, rows: Bools, level: int) -> bool:
         """Whether some of these start as soon as jobs have run for long enough to give way."""

@@ -14,8 +14,10 @@ from weft.app.simulate.api import simulate
 from weft.core.errors import InvalidConfig
 from weft.core.model import Demand, Job, JobId
 from weft.core.plan import Plan
+from weft.core.report import Report
 from weft.core.table import Bools, Floats
 from weft.formulas.regimes import EpochsSeen, Regimes, past_seconds, predict_remaining
+from weft.perf.training.learner import Learner
 from weft.policies.shockwave.policy import ARTIFACT, Memory, Shockwave
 from weft.policies.shockwave.rounds import fill, mean_rounds, order_early, place_rounds
 from weft.policies.shockwave.targets import Series, share, target
@@ -28,6 +30,7 @@ from weft.policies.shockwave.welfare import (
     value,
 )
 from weft.testing import check_policy, view_of
+from weft.testing.build import with_knowledge
 
 RUNS = ((32, 4), (64, 4), (128, 2))
 DECLARED = Regimes(10, {32: 100.0, 64: 60.0, 128: 40.0})
@@ -378,6 +381,21 @@ def test_parameters_that_mean_nothing_are_refused(parameters: dict[str, float]) 
 )
 def test_the_contract_holds(policy: Shockwave) -> None:
     check_policy(policy)
+
+
+@pytest.mark.parametrize(("artifact", "planned"), [(False, True), (True, False)])
+def test_a_job_that_goes_on_after_its_last_epoch_is_not_forgotten(
+    artifact: bool, planned: bool
+) -> None:
+    job = Job(JobId("a"), hints=Regimes(3, {8: 60.0}).hints())
+    training = Learner()
+    training.observe(job, "v100", Report(epoch=3.0, batch=8.0))
+    view = view_of(1, job, ("long", 1, 5000.0), now=1200.0)
+
+    plan_ = Shockwave(artifact=artifact).decide(with_knowledge(view, training=training))
+
+    assert isinstance(plan_.memory, Memory)
+    assert any(JobId("a") in jobs for jobs in plan_.memory.rounds) is planned
 
 
 def test_jobs_without_regimes_are_planned_by_their_predicted_time() -> None:

@@ -17,6 +17,7 @@ from weft.policies.gavel.policy import Gavel
 from weft.policies.gavel.problem import Problem, Solution
 from weft.solve.scipy_optimize import scipy_optimize
 
+LARGE = 2_000_000  # cells of a matching
 ALPHA = 0.2  # of the jobs without a machine, those who came first, take part
 
 
@@ -42,7 +43,9 @@ class Matched(Gavel):
         free = free[: max(int(ALPHA * len(free)), machines)]
         if len(free) and machines > 0:
             seconds = problem.steps[free] / problem.rates[free, 0]
-            places = np.repeat(np.arange(1, len(free) + 1), machines)
+            # Lines are never longer than that; large problems are spared the rest.
+            longest = -(-len(free) // machines) if len(free) ** 2 * machines > LARGE else len(free)
+            places = np.repeat(np.arange(1, longest + 1), machines)
             # Of machines that are alike the solver's own order decides who is at the head.
             rows, columns = scipy_optimize().linear_sum_assignment(
                 seconds[:, None] * places[None, :] + problem.elapsed[free][:, None]

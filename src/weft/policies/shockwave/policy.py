@@ -20,8 +20,9 @@ Deviations  the authors' program has a variable for each job and round; ours has
             would drown it in the solver's tolerance, which stops after 200 nodes of its search.
             Idle GPUs are filled when a round begins, not when it is planned. Kinds are taken for
             one pool; jobs that may not be stopped are left alone; elastic jobs are rigid.
-            `artifact` takes the authors' constants for 32, 64, 128 and 256 GPUs; `shorter` is
-            ours.
+            `artifact` takes the authors' constants for 32, 64, 128 and 256 GPUs, and takes a job
+            whose epochs are counted for done: it waits for idle GPUs where more is left.
+            `shorter` is ours.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Shockwave:
         if view.free.room() <= 0.0:
             return Plan()
         now = round(view.now / self.round)
-        standing = read_standing(view, self.round)
+        standing = read_standing(view, self.round, trusting=self.artifact)
         memory = self._renew(view, standing, now)
         planned = set(memory.rounds[now - memory.since])
         rows = [row for row, job in enumerate(view.table.jobs) if job.id in planned]

@@ -47,15 +47,21 @@ class Standing:
     left_s: Floats
 
 
-def read_standing(view: View, round_s: float) -> Standing:
-    """By regimes where a job declares any; of others the predictor says what is left."""
+def read_standing(view: View, round_s: float, *, trusting: bool = False) -> Standing:
+    """By regimes where a job declares any; of others the predictor says what is left.
+
+    A job that is still here has its last epoch before it, whatever was counted; unless counts are
+    trusted, as the authors' code does.
+    """
     table = view.table
     declared = [regimes_of(job) for job in table.jobs]
     ran, left = view.ran(), np.zeros(len(table))
     if any(one is None for one in declared):
         left = view.remaining()
     rows = [
-        _by_regimes(view, job, one) if one is not None else _by_time(ran[i], left[i], round_s)
+        _by_time(ran[i], left[i], round_s)
+        if one is None
+        else _by_regimes(view, job, one, one.epochs - (0 if trusting else 1))
         for i, (job, one) in enumerate(zip(table.jobs, declared, strict=True))
     ]
     columns = np.array([(r.epochs, r.over, r.epoch_s, r.past_s, r.left_s) for r in rows])
@@ -65,13 +71,13 @@ def read_standing(view: View, round_s: float) -> Standing:
     )
 
 
-def _by_regimes(view: View, job: Job, declared: Regimes) -> Progress:
+def _by_regimes(view: View, job: Job, declared: Regimes, most: int) -> Progress:
     seen = view.training.epochs(job) if view.training is not None else None
     if seen is None:
         seen = NOTHING_SEEN
     return Progress(
         float(declared.epochs),
-        float(min(seen.over, declared.epochs)),
+        float(min(seen.over, most)),
         mean_epoch_s(declared, seen),
         past_seconds(declared, seen),
         predict_remaining(declared, seen),

@@ -65,7 +65,8 @@ def test_a_submit_may_be_repeated_but_not_changed(client: httpx.Client) -> None:
         ({"priorty": "normal"}, "priorty", "did you mean 'priority'?"),
         ({"checkpoint": {"dirr": "x"}}, "checkpoint.dirr", "did you mean 'dir'?"),
         ({"gpus": {"mim": 1, "max": 2}}, "gpus.mim", "did you mean 'min'?"),
-        ({"gpus": 0}, "gpus", "greater than or equal to 1"),
+        ({"gpus": -1}, "gpus", "greater than or equal to 0"),
+        ({"gpus": 0, "share": 0.5}, "", "a share below 1 is of one GPU"),
         ({"workdir": "../x"}, "workdir", "'..'"),
         ({"name": "a\nb"}, "name", "cannot be printed"),
         ({"kinds": ["h100"]}, "", "runs on h100 only"),
@@ -153,7 +154,7 @@ def test_plan_shows_where_a_job_would_go_and_queues_nothing(client: httpx.Client
 
     assert answer["starts_now"] is True
     assert answer["allocation"] == [
-        {"node": "t4-2", "gpus": [0, 1, 2, 3], "kind": "t4", "share": 1.0}
+        {"node": "t4-2", "gpus": [0, 1, 2, 3], "kind": "t4", "share": 1.0, "cpus": 0.0}
     ]
     assert get(client, "/jobs")["jobs"] == []
 

@@ -89,3 +89,27 @@ def test_who_waits_is_known_after_a_restart(tmp_path: Path) -> None:
         assert get(client, f"/jobs/{second}")["reason"] == f"waits for {first} to end"
         client.delete(f"{API}/jobs/{first}")
         until(lambda: state(client, second) == "cancelled")
+
+
+def test_a_deadline_is_shown_and_said_to_be_missed() -> None:
+    with serving("simulated:cluster=1x1:a100,speed=60") as client:
+        job = submit(client, hints={"duration_s": 36_000}, deadline_s=60.0)
+        late = submit(client, deadline_s=60.0)  # it never comes to run
+        good = submit(client, deadline_s=1e6)
+        until(lambda: get(client, f"/jobs/{late}")["deadline_missed"])
+        until(lambda: get(client, f"/jobs/{job}")["deadline_missed"])
+
+        found = get(client, f"/jobs/{job}")
+        assert found["deadline"] == pytest.approx(found["submitted"] + 60.0, abs=30.0)
+        assert not get(client, f"/jobs/{good}")["deadline_missed"]
+        story = [one["event"] for one in get(client, f"/jobs/{late}/events")["events"]]
+        assert "DeadlineMissed" in story
+        assert "weft_deadlines_missed_total 2" in client.get("/metrics").text
+
+
+def test_more_than_one_node_is_refused_with_the_way_out() -> None:
+    with serving(STILL) as client:
+        answer = client.post(f"{API}/jobs", json={"nodes": 2, "gpus": 4})
+
+        assert answer.status_code == 422
+        assert "give the GPUs of all of them as gpus" in answer.json()["error"]

@@ -49,6 +49,7 @@ class Flags:
     env: Sequence[str] = ()
     env_file: Sequence[Path] = ()
     time_limit: str | None = None
+    deadline: str | None = None
     checkpoint: str | None = None
     grace_s: float | None = None
     cpus: float | None = None
@@ -79,6 +80,7 @@ class Flags:
             "checkpoint": self._checkpoint(),
             "env": self._env() or None,
             "time_limit_s": None if self.time_limit is None else seconds_of(self.time_limit),
+            "deadline_s": None if self.deadline is None else seconds_of(self.deadline),
             "cpus": self.cpus,
             "mem_gb": self.mem_gb,
             "retries": self.retries,
@@ -138,9 +140,8 @@ def from_sbatch(
         remark(f"{path}: {text}")
     body = merge(body, flags.body())
     if "gpus" not in body:
-        raise InvalidConfig(
-            f"{path} asks for no GPU", hint="add `#SBATCH --gres=gpu:1`, or submit it with --gpus 1"
-        )
+        remark(f"{path}: it asks for no GPU, so it runs on CPUs alone; --gpus 1 gives it one")
+        body["gpus"] = 0
     return body
 
 
@@ -152,7 +153,7 @@ def take_client_fields(body: dict[str, Any], here: Path) -> None:
         read = merge_all(read_env(here / Path(str(name)).expanduser()) for name in names)
         own = body.get("env", {})
         body["env"] = {**read, **own} if isinstance(own, Mapping) else own
-    for field in ("time_limit", "warn"):
+    for field in ("time_limit", "warn", "deadline"):
         if field in body:
             body[f"{field}_s"] = seconds_of(str(body.pop(field)))
 

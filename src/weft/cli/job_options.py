@@ -20,7 +20,7 @@ KEYWORD = Parameter.KEYWORD_ONLY
 
 OPTIONS: dict[str, Any] = {
     "name": (str, "What to call it; the script's name unless told.", "--name"),
-    "gpus": (str, "GPUs: a number, or 1-4 for an elastic job.", "--gpus", "-g"),
+    "gpus": (str, "GPUs: a number, 0 for none, or 1-4 for an elastic job.", "--gpus", "-g"),
     "kinds": (str, "Kinds of GPU that will do, joined by commas.", "--kinds"),
     "batch": (
         str,
@@ -36,6 +36,11 @@ OPTIONS: dict[str, Any] = {
     "env": (list[str], "KEY=VALUE for it; KEY alone takes the value it has here.", "--env", "-e"),
     "env_file": (list[Path], "File of KEY=VALUE lines for it.", "--env-file"),
     "time_limit": (str, "How long it may run: 90s, 30m, 2h, 1-12:00:00.", "--time-limit"),
+    "deadline": (
+        str,
+        "How soon it should be done: 30m, 8h, 2d; shown, and said if missed.",
+        "--deadline",
+    ),
     "checkpoint": (str, "Folder of its checkpoints.", "--checkpoint"),
     "grace_s": (float, "Seconds it gets to save itself when asked to stop.", "--grace-s"),
     "cpus": (float, "CPU cores.", "--cpus"),

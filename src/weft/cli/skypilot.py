@@ -48,7 +48,9 @@ def read_skypilot(body: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], 
     remarks = [f"resources.{name} is not used" for name in resources if name not in USED]
     known = {"name", "workdir", "setup", "run", "resources", "num_nodes", "envs", "secrets"}
     remarks += [f"{name} is not used" for name in body if name not in known]
-    if nodes > 1:
+    if not per_node:
+        remarks.append("it asks for no accelerators, so it runs on CPUs alone")
+    if nodes > 1 and per_node:
         remarks.append(f"num_nodes: its {per_node * nodes} GPUs may also be on fewer nodes")
     return made, remarks
 
@@ -63,7 +65,7 @@ def _accelerators(said: Any, path: Path) -> tuple[list[str], int]:
     elif isinstance(said, (list, set, tuple)):
         texts = [str(one) for one in said]
     if not texts:
-        raise InvalidConfig(f"{path} asks for no GPU", hint="resources: {accelerators: A100:1}")
+        return [], 0
     split = (text.partition(":") for text in texts)
     pairs = [(kind.strip().lower(), count.strip() or "1") for kind, _, count in split]
     counts = {count for _, count in pairs}

@@ -116,6 +116,13 @@ class Noticed:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadlineMissed:
+    """The deadline of a job has come, and the job has not ended."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
 class NodeUp:
     """A machine came, or came back."""
 
@@ -182,13 +189,25 @@ Event = (
     | Reported
     | Saved
     | Noticed
+    | DeadlineMissed
     | NodeUp
     | NodeDown
     | Woken
     | PolicyChanged
     | Decided
 )
-OfJob = Cancelled | Started | StartFailed | Stopped | Finished | Failed | Reported | Saved | Noticed
+OfJob = (
+    Cancelled
+    | Started
+    | StartFailed
+    | Stopped
+    | Finished
+    | Failed
+    | Reported
+    | Saved
+    | Noticed
+    | DeadlineMissed
+)
 EVENTS: tuple[type[Event], ...] = (
     Submitted,
     Cancelled,
@@ -200,6 +219,7 @@ EVENTS: tuple[type[Event], ...] = (
     Reported,
     Saved,
     Noticed,
+    DeadlineMissed,
     NodeUp,
     NodeDown,
     Woken,

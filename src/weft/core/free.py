@@ -8,6 +8,7 @@ what you like, `rollback`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig, PlanError
@@ -30,6 +31,7 @@ class Free:
         "_claims",
         "_full",
         "_host",
+        "_hosted",
         "_idle",
         "_mask",
         "_memory",
@@ -57,6 +59,8 @@ class Free:
         self._residents: dict[tuple[int, int], int] = {}
         self._memory: dict[tuple[int, int], int] = {}
         self._host = [(node.cpus, node.mem_gb) for node in cluster.nodes]
+        # What jobs without devices were promised, in whole parts of a core and of a GB.
+        self._hosted: dict[int, tuple[int, int]] = {}
         self._slices: dict[tuple[int, int], Slice] = {}
         self._undo: list[tuple[bool, Allocation]] = []
 
@@ -124,6 +128,11 @@ class Free:
     def host(self, node: int) -> tuple[float, float]:
         """CPU cores and GB of memory of a node that are not promised."""
         return self._host[node]
+
+    def hosted(self, node: int) -> tuple[float, float]:
+        """CPU cores and GB of memory of a node that jobs without devices were promised."""
+        cpus, mem_gb = self._hosted.get(node, (0, 0))
+        return cpus / WHOLE, mem_gb / WHOLE
 
     def hosts(self) -> list[tuple[float, float]]:
         """CPU cores and GB of memory that are not promised, of every node in order."""
@@ -223,6 +232,8 @@ class Free:
             return f"a share of {sharing.share:g} of a device"
         if len(slices) > 1 and (twice := _find_listed_twice(slices)):
             return f"{twice} is listed twice"
+        if allocation.gpus == 0:
+            return self._host_objection(slices)
         for part in slices:
             if problem := self._part_objection(part, sharing):
                 return problem
@@ -243,6 +254,21 @@ class Free:
         cpus, mem = self._host[node]
         if part.cpus > cpus + 1e-6 or part.mem_gb > mem + 1e-6:
             return f"{part.node} has {cpus:.1f} CPUs and {mem:.1f} GB left"
+        return ""
+
+    def _host_objection(self, slices: tuple[Slice, ...]) -> str:
+        """Of an allocation without devices, which is on one machine."""
+        part = slices[0]
+        node = self.cluster.index.get(part.node)
+        if node is None:
+            return f"node {part.node!r} is not in the cluster"
+        if len(slices) > 1 or not (part.cpus > 0.0 and part.mem_gb >= 0.0):
+            return f"{part.node} lists devices {part.gpus}"
+        machine, (cpus, mem_gb) = self.cluster.nodes[node], self.hosted(node)
+        left = (machine.cpus or inf) - cpus, (machine.mem_gb or inf) - mem_gb
+        if part.cpus > left[0] + 1e-6 or part.mem_gb > left[1] + 1e-6:
+            told = f"{left[0]:.1f} CPUs and {left[1]:.1f} GB left for jobs without GPUs"
+            return f"{part.node} has {told}"
         return ""
 
     def _memory_objection(self, node: int, part: Slice, sharing: Sharing) -> str:
@@ -276,6 +302,9 @@ class Free:
         )
         for part in allocation.slices:
             node = self.cluster.index[part.node]
+            if not part.gpus:
+                self._move_hosted(node, part, 1 if taking else -1)
+                continue
             if whole:
                 devices, mask = _bits_of(part.gpus), self._mask[node]
                 self._set_mask(node, mask & ~devices if taking else mask | devices)
@@ -328,6 +357,11 @@ class Free:
             return
         cpus, mem = self._host[node]
         self._host[node] = (cpus + sign * part.cpus, mem + sign * part.mem_gb)
+
+    def _move_hosted(self, node: int, part: Slice, sign: int) -> None:
+        cpus, mem_gb = self._hosted.get(node, (0, 0))
+        more = (sign * _parts(part.cpus), sign * _parts(part.mem_gb))
+        self._hosted[node] = (cpus + more[0], mem_gb + more[1])
 
     def _shared_on(self, node: int) -> bool:
         return any(n == node for n, _ in self._residents)

@@ -167,8 +167,8 @@ class Job:
 
     @property
     def conditional(self) -> bool:
-        """Whether something else than devices may keep it from starting."""
-        return self.after is not AT_ONCE or self.max_parallel > 0
+        """Whether no policy alone decides when it starts: it waits for more, or for no GPU."""
+        return self.after is not AT_ONCE or self.max_parallel > 0 or self.demand.max == 0
 
     @property
     def owner(self) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from weft.core.cluster import CPU
+from weft.core.model import Job
 
 NAMED = 3  # jobs that a reason names before it counts
 
@@ -34,6 +35,7 @@ class Blocker(StrEnum):
     AWAY = "away"  # nodes that could run it are drained, set aside or down
     GPUS = "gpus"  # too few devices are free
     CPUS = "cpus"  # devices are free, the CPUs beside them are not
+    CPU_JOBS = "cpu_jobs"  # it asks for no device, and others without any have its CPUs or memory
     MEMORY = "memory"  # devices are free, the host memory beside them is not
     ROUND = "round"  # it fits, and the policy decides at its next round
     FALLBACK = "fallback"  # it fits, and a safe order that stands in for the policy keeps it back
@@ -86,6 +88,7 @@ WORDS: Mapping[Blocker, str] = {
     Blocker.FALLBACK: "waits its turn; {asks} {are} free for it, but the safe order that stands in "
     "for policy {policy!r} keeps it back ({trouble})",
     Blocker.TURN: "waits its turn; {asks} {are} free for it, but policy {policy!r} keeps it back",
+    Blocker.CPU_JOBS: "waits for {asks}; other jobs without GPUs have them",
 }
 
 
@@ -95,6 +98,12 @@ def asks_for(gpus: int, kinds: tuple[str, ...] = (), share: float = 1.0) -> str:
     if share < 1.0:
         return f"{share:g} of {'an' if kind[:1] in 'aeiou' else 'a'} {kind}"
     return f"{gpus} {kind}{'s' * (gpus != 1)}"
+
+
+def describe_host(job: Job) -> str:
+    """`2 CPUs and 4 GB`: what a job without devices asks for."""
+    memory = f" and {job.mem_gb:g} GB" if job.mem_gb else ""
+    return f"{job.cpus or 0.0:g} CPU{'s' * (job.cpus != 1)}{memory}"
 
 
 def name_some(jobs: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from weft.core.cluster import Cluster
 from weft.core.columns import pack_floats, unpack_floats
 from weft.core.events import (
     Cancelled,
+    DeadlineMissed,
     Decided,
     Event,
     Failed,
@@ -45,7 +46,14 @@ from weft.core.view import View
 
 Journal = Callable[[float, Event], None]
 ENDED_KEPT = 2_000  # jobs that left, for those who ask what was lately
-QUIET = (Started, Stopped, Reported, Saved, Noticed)  # after these there is nothing to decide
+QUIET = (
+    Started,
+    Stopped,
+    Reported,
+    Saved,
+    Noticed,
+    DeadlineMissed,
+)  # after these there is nothing to decide
 
 
 class Scheduler:

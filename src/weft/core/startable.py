@@ -17,7 +17,8 @@ def decide_startable(policy: Policy, view: View) -> Plan:
     """What the policy decides about jobs that may start; the others wait unseen."""
     if not view.table.conditional:
         return policy.decide(view)
-    return policy.decide(view.without(find_kept_back(view.table)))
+    kept_back = find_kept_back(view.table)
+    return policy.decide(view.without(kept_back) if kept_back.any() else view)
 
 
 def find_kept_back(table: Table) -> Bools:

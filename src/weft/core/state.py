@@ -15,6 +15,7 @@ from weft.core.dependencies import Dependencies
 from weft.core.errors import WeftError
 from weft.core.events import (
     Cancelled,
+    DeadlineMissed,
     Decided,
     Event,
     Failed,
@@ -102,7 +103,7 @@ class State:
                 self._reported(event)
             case Woken():
                 self.wake_at = None
-            case Saved() | Noticed() | PolicyChanged():
+            case Saved() | Noticed() | DeadlineMissed() | PolicyChanged():
                 pass  # nothing that decisions follow from
             case _:
                 assert_never(event)

@@ -323,7 +323,7 @@ class LocalEngine:
             return ()
         devices = [gpu for part in on.slices for gpu in part.gpus]
         near = [core for device in devices for core in self._machine.cores[device]]
-        return self._cores.take(key, part.cpus, near, len(devices))
+        return self._cores.take(key, part.cpus, near, max(len(devices), 1))
 
     def _begin(
         self, watched: Watched, job: Job, on: Allocation, cores: tuple[tuple[int, ...], ...]

@@ -84,7 +84,7 @@ def attempt_spec(
         env={**env, **sharing_env(machine, job, claim_gb, devices, means), **launch.env},
         kind=machine.node.kind,
         node=machine.node.id,
-        world_size=len(devices),
+        world_size=max(len(devices), 1),
         visible=visible(machine, devices),
         cores=cores,
         cpus=part.cpus,

@@ -63,11 +63,15 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Cores to run on (none: all), GB of memory for data (0: no limit), and a control group."""
+    """Cores to run on (none: all), GB of memory for data (0: no limit), and a control group.
+
+    `nice` is how far it goes behind others on the same cores.
+    """
 
     cores: tuple[int, ...] = ()
     mem_gb: float = 0.0
     group: Path | None = None
+    nice: int = 0
 
 
 def start_rank(
@@ -177,6 +181,8 @@ def _limit(limits: Limits) -> None:
     if limits.mem_gb > 0.0:
         most = int(limits.mem_gb * 1e9)
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    if limits.nice:
+        os.nice(limits.nice)
     if limits.cores:
         os.sched_setaffinity(0, limits.cores)
 

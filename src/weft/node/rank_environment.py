@@ -26,7 +26,7 @@ def rank_environment(
 
     `alone` is for the one process that has all devices of the job here.
     """
-    here = len(spec.devices)
+    here = max(len(spec.devices), 1)  # one process also where there is no device
     # A launcher starts a process for each device, with the cores of one.
     whole = alone is not None and not find_launcher(spec.command)
     parts = spec.cores if whole else spec.cores[local : local + 1]

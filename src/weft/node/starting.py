@@ -12,6 +12,8 @@ from weft.node.launchers import Place, fit_launcher, starts_per_gpu
 from weft.node.rank import Limits, python_script
 from weft.wire.attempt import AttemptSpec
 
+NICE = 5  # a job without devices goes behind those that feed theirs
+
 
 @dataclass(frozen=True, slots=True)
 class CommandPlan:
@@ -31,7 +33,7 @@ def plan_command(spec: AttemptSpec, port: int, *, warm: bool) -> CommandPlan:
     gpus = len(spec.devices)
     each = starts_per_gpu(spec.processes, spec.command, spec.workdir, gpus)
     alone = None if each else place_of(spec, port)
-    count = gpus if each else 1
+    count = max(gpus, 1) if each else 1
     script = python_script(spec.command, {**os.environ, **spec.env}.get("PATH"))
     if warm and script is not None:
         return CommandPlan(script, count, alone, warm=True)
@@ -42,15 +44,18 @@ def plan_command(spec: AttemptSpec, port: int, *, warm: bool) -> CommandPlan:
 def place_of(spec: AttemptSpec, port: int) -> Place:
     """Where the attempt's processes on this node run."""
     gpus = len(spec.devices)
-    return Place(gpus, spec.nodes, spec.first_rank // max(gpus, 1), spec.master_addr, port)
+    each = max(gpus, 1)  # a launcher starts one process also where there is no device
+    return Place(each, spec.nodes, spec.first_rank // each, spec.master_addr, port)
 
 
 def limits_of(spec: AttemptSpec, local: int, alone: Place | None, group: Path | None) -> Limits:
     """What one process may use of the machine: its device's part, or all of the job's."""
     parts = spec.cores if alone else spec.cores[local : local + 1]
     cores = tuple(core for part in parts for core in part)
-    mem_gb = spec.mem_gb / (1 if alone else len(spec.devices)) if spec.visible is None else 0.0
-    return Limits(cores, mem_gb, group)
+    mem_gb = (
+        spec.mem_gb / (1 if alone else max(len(spec.devices), 1)) if spec.visible is None else 0.0
+    )
+    return Limits(cores, mem_gb, group, nice=0 if spec.devices else NICE)
 
 
 def find_free_port() -> int:

@@ -7,6 +7,7 @@ from math import inf
 
 from weft.core.about import Controls, Needs
 from weft.core.cluster import Cluster
+from weft.core.cpu_jobs import place_on_host
 from weft.core.dependencies import explain_in_vain
 from weft.core.errors import InvalidConfig
 from weft.core.events import (
@@ -20,10 +21,11 @@ from weft.core.events import (
     StartFailed,
     Stopped,
 )
-from weft.core.free import EPS
+from weft.core.free import EPS, Free
 from weft.core.knowledge import Predictor
 from weft.core.model import Job
 from weft.core.policy import Policy
+from weft.core.reasons import describe_host
 from weft.core.registry import Described, build, read_spec
 from weft.core.spec import PartSpec
 from weft.core.state import State
@@ -38,6 +40,9 @@ OF_ATTEMPT = (Started, StartFailed, Stopped, Finished, Failed, Reported, Saved, 
 def check_job(job: Job, cluster: Cluster) -> None:
     """Raise InvalidConfig for a job that could never run on `cluster`."""
     demand = job.demand
+    if demand.max == 0:
+        _check_host_alone(job, cluster)
+        return
     if demand.min < 1:
         raise InvalidConfig(f"job {job.id!r}: gpus is {demand.min}", hint="ask for at least 1 GPU")
     if demand.kinds and not set(demand.kinds) & set(cluster.kinds):
@@ -83,6 +88,17 @@ def _check_host(job: Job, cluster: Cluster) -> None:
                 f"{job.demand.max} GPUs have {most:g} {unit} at most",
                 hint=f"ask for at most {most:g}, or leave {field} out",
             )
+
+
+def _check_host_alone(job: Job, cluster: Cluster) -> None:
+    """The same for a job without GPUs, which runs on one machine."""
+    if place_on_host(Free(cluster), job) is None:
+        cpus = max((node.cpus for node in cluster.nodes), default=0.0)
+        mem_gb = max((node.mem_gb for node in cluster.nodes), default=0.0)
+        raise InvalidConfig(
+            f"job {job.id!r} asks for {describe_host(job)}, which no machine here has",
+            hint=f"the largest have {cpus:g} CPUs and {mem_gb:.4g} GB",
+        )
 
 
 def _most_host(cluster: Cluster, kind: str, field: str, gpus: int) -> float:

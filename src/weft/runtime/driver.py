@@ -158,8 +158,7 @@ class Driver:
     async def submit(self, job: Job) -> JobId:
         """Hand in a job; it is on disk on return. Its time of submission is set here.
 
-        Raises InvalidConfig for a job that is already there, can never run here, or is to run after
-        others that are not known or ended in another way.
+        Raises InvalidConfig for one that is there already, can never run here or waits in vain.
         """
         if job.id in self.ledger.jobs or job.id in self.incoming:
             raise InvalidConfig(f"there is a job {job.id!r} already", hint="choose another id")
@@ -177,6 +176,10 @@ class Driver:
         """Withdraw a job; one that has ended stays as it ended. Unknown ones are refused."""
         if not find_record(self.ledger, job).outcome:
             await self._ask(Cancelled(job))
+
+    async def write_down(self, event: Event) -> None:
+        """A fact that was found out beside the driver; on disk on return."""
+        await self._ask(event)
 
     async def drain(self, node: NodeId) -> None:
         """Move every job off `node` and give it no more, until `undrain`."""

@@ -40,7 +40,8 @@ class JobRecord:
     agent died since then or since it last left in order. `report` is the last
     one of the running attempt, `saved` the step of the last checkpoint. `heard` is when it last
     reported in this attempt, and how long after the word before. `gpu_s` reads as `gpu_s.at(now)`.
-    `number` is its place in the order of submission.
+    `number` is its place in the order of submission; `missed` says that its deadline came before
+    its end.
     """
 
     job: Job
@@ -63,6 +64,7 @@ class JobRecord:
     blocker: Blocker = Blocker.SAID
     number: int = 0
     agents_lost: int = 0
+    missed: bool = False
 
     @property
     def restarts(self) -> int:

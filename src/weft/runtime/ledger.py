@@ -15,6 +15,7 @@ from typing import assert_never
 from weft.core.ended_jobs import EndedJobs
 from weft.core.events import (
     Cancelled,
+    DeadlineMissed,
     Decided,
     Event,
     Failed,
@@ -68,7 +69,7 @@ class Ledger:
         # already have been replaced by the next.
         self._on: dict[tuple[JobId, int], Allocation] = dict(promised)
 
-    def fold(self, at: float, event: Event) -> None:  # noqa: C901 - one case an event
+    def fold(self, at: float, event: Event) -> None:  # noqa: C901, PLR0912 - one case an event
         """Take in one event of the log."""
         match event:
             case Submitted(job):
@@ -88,6 +89,8 @@ class Ledger:
                 self._left(at, job, attempt, "", reason, own=not lost)
             case Cancelled(job, reason):
                 self._end(at, job, CANCELLED, reason or "cancelled")
+            case DeadlineMissed(job):
+                self._missed(at, job)
             case NodeDown(node):
                 self._lost(node)
             case Decided():
@@ -215,7 +218,15 @@ class Ledger:
         one = self.jobs.live.get(job)
         if one is not None and not one.outcome:
             self._set(job, outcome=outcome, reason=reason, ended=at, allocation=None)
+            if one.job.deadline is not None and at > one.job.deadline:
+                self._missed(at, job)
             self.jobs.end(job)
+
+    def _missed(self, at: float, job: JobId) -> None:
+        one = self.jobs.live.get(job)
+        if one is not None and not one.missed:
+            self._set(job, missed=True)
+            self.usage.missed(one.job.tenant, at)
 
     def _lost(self, node: NodeId) -> None:
         for job in self.jobs.active:

@@ -1,9 +1,10 @@
-"""Policies as a live scheduler runs them: with pauses after failures, and with a stand-in."""
+"""Policies as a live scheduler runs them: with jobs without GPUs, pauses, and a stand-in."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from weft.core.cpu_jobs import CpuJobs
 from weft.core.plan import Plan
 from weft.core.policy import Policy
 from weft.core.scheduler import Scheduler
@@ -16,7 +17,7 @@ SAFE = PartSpec("fifo", {"backfill": True})
 
 def live_policy(spec: PartSpec) -> Policy:
     """The policy that is described, for jobs that really fail."""
-    return Backoff(policy_of(spec))
+    return Backoff(CpuJobs(policy_of(spec)))
 
 
 def propose(scheduler: Scheduler, now: float) -> Plan:

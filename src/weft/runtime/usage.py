@@ -14,13 +14,14 @@ DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class DayUsage:
-    """One tenant's day: GPU-seconds, jobs handed in, starts after a job's first."""
+    """One tenant's day: GPU-seconds, jobs, starts after a job's first, missed deadlines."""
 
     tenant: str
     day: int
     gpu_s: float = 0.0
     jobs: int = 0
     restarts: int = 0
+    missed: int = 0
 
 
 class Usage:
@@ -33,18 +34,22 @@ class Usage:
 
     def submitted(self, tenant: str, at: float) -> None:
         """A job was handed in."""
-        self._add(tenant, day_of(at), 0.0, 1, 0)
+        self._add(tenant, day_of(at), jobs=1)
 
     def restarted(self, tenant: str, at: float) -> None:
         """A job ran again."""
-        self._add(tenant, day_of(at), 0.0, 0, 1)
+        self._add(tenant, day_of(at), restarts=1)
+
+    def missed(self, tenant: str, at: float) -> None:
+        """A job's deadline came before its end."""
+        self._add(tenant, day_of(at), missed=1)
 
     def spent(self, tenant: str, since: float, until: float, gpus: float) -> None:
         """So many GPUs were in use from `since` until `until`."""
         while gpus and since < until:
             day = day_of(since)
             end = min(until, (day + 1) * DAY_S)
-            self._add(tenant, day, gpus * (end - since), 0, 0)
+            self._add(tenant, day, gpus * (end - since))
             since = end
 
     def days(self) -> list[DayUsage]:
@@ -64,14 +69,29 @@ class Usage:
                     sum(one.gpu_s for one in chosen),
                     sum(one.jobs for one in chosen),
                     sum(one.restarts for one in chosen),
+                    sum(one.missed for one in chosen),
                 )
         return sums
 
-    def _add(self, tenant: str, day: int, gpu_s: float, jobs: int, restarts: int) -> None:
+    def _add(
+        self,
+        tenant: str,
+        day: int,
+        gpu_s: float = 0.0,
+        *,
+        jobs: int = 0,
+        restarts: int = 0,
+        missed: int = 0,
+    ) -> None:
         held = self._days.setdefault(tenant, {})
         was = held.get(day) or DayUsage(tenant, day)
         held[day] = DayUsage(
-            tenant, day, was.gpu_s + gpu_s, was.jobs + jobs, was.restarts + restarts
+            tenant,
+            day,
+            was.gpu_s + gpu_s,
+            was.jobs + jobs,
+            was.restarts + restarts,
+            was.missed + missed,
         )
 
 

@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING
 
 from weft.core.about import About, Controls
 from weft.core.cluster import Node
+from weft.core.cpu_jobs import place_on_host
 from weft.core.free import EPS, Free
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Sharing
-from weft.core.reasons import Blocker, Reason, asks_for, name_some, say_away, say_free
+from weft.core.reasons import (
+    Blocker,
+    Reason,
+    asks_for,
+    describe_host,
+    name_some,
+    say_away,
+    say_free,
+)
 from weft.core.scheduler import Scheduler
 from weft.core.startable import awaited_by, find_kept_back
 from weft.core.table import Column
@@ -51,7 +60,21 @@ class Waits:
             return Reason(blocker, {"text": said}, said)
         if self.trouble:
             return Reason(Blocker.NOBODY, {"trouble": self.trouble})
-        return self._away(job.demand) or self._taken(job.demand) or self._kept_back(job.demand)
+        if job.demand.max == 0:
+            return self._without_devices(job)
+        demand = job.demand
+        if found := self._away(demand) or self._taken(demand):
+            return found
+        one = self._least(demand) == 1 or demand.share < 1.0
+        return self._kept_back(self._asks(demand), one=one)
+
+    def _without_devices(self, job: Job) -> Reason:
+        asks = describe_host(job)
+        if not self.free.cluster.nodes:
+            return self._say_away(asks, self.nodes, len(self.nodes))
+        if place_on_host(self.free, job) is None:
+            return Reason(Blocker.CPU_JOBS, {"asks": asks})
+        return self._kept_back(asks, one=job.cpus == 1.0)
 
     def _away(self, demand: Demand) -> Reason | None:
         up = self.free.cluster.index
@@ -61,10 +84,13 @@ class Waits:
         most = max((there.get(node.kind, 0) for node in could), default=0)
         if not away or most >= self._least(demand):
             return None
+        return self._say_away(self._asks(demand), away, len(could))
+
+    def _say_away(self, asks: str, away: Sequence[Node], could: int) -> Reason:
         states = sorted({self.words.get(node.id, DOWN) for node in away})
         numbers = {
-            "asks": self._asks(demand),
-            "which": say_away(len(away), len(could)),
+            "asks": asks,
+            "which": say_away(len(away), could),
             "are": "is" if len(away) == 1 else "are",
             "states": " or ".join(states),
         }
@@ -122,10 +148,8 @@ class Waits:
             return Reason(Blocker.CPUS, {"asks": asks, "need": cpus})
         return Reason(Blocker.MEMORY, {"asks": asks, "need": mem_gb})
 
-    def _kept_back(self, demand: Demand) -> Reason:
-        least = self._least(demand)
-        one = least == 1 or demand.share < 1.0
-        told = {"asks": self._asks(demand), "are": "is" if one else "are", "policy": self.policy}
+    def _kept_back(self, asks: str, *, one: bool) -> Reason:
+        told = {"asks": asks, "are": "is" if one else "are", "policy": self.policy}
         if self.failing:
             return Reason(Blocker.FALLBACK, {**told, "trouble": self.failing})
         if self.about.every is not None and self.wake_at is not None:

@@ -69,6 +69,10 @@ class Describer:
             saved_step=record.saved,
             silent_s=silent,
             after=encode(job.after),
+            deadline=job.deadline,
+            deadline_missed=record.missed,
+            cpus=job.cpus,
+            mem_gb=job.mem_gb,
             app=job.app,
             parameters=dict(job.launch.parameters) if job.launch else {},
             notices=[Notice(at=at, level=how, text=text) for at, how, text in record.notices],
@@ -84,6 +88,7 @@ class Describer:
                 gpus=list(part.gpus),
                 kind=self._kinds.get(part.node, ""),
                 share=on.sharing.share,
+                cpus=part.cpus,
             )
             for part in on.slices
         ]

@@ -10,6 +10,7 @@ from weft.app.serve.live import Driver
 from weft.core.codec import encode
 from weft.core.events import (
     Cancelled,
+    DeadlineMissed,
     Decided,
     Event,
     Failed,
@@ -64,6 +65,7 @@ def _seen(driver: Driver, who: Caller, event: Event) -> Event | None:
             | Reported(job_id)
             | Saved(job_id)
             | Noticed(job_id)
+            | DeadlineMissed(job_id)
         ):
             return event if _visible(driver, who, job_id) else None
         case _:

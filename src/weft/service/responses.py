@@ -89,6 +89,7 @@ class Part:
     gpus: list[int]
     kind: str
     share: float
+    cpus: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +149,10 @@ class JobAnswer:
     notices: list[Notice]
     pids: list[int] = field(default_factory=list)
     after: dict[str, list[str]] = field(default_factory=dict)
+    deadline: float | None = None
+    deadline_missed: bool = False
+    cpus: float | None = None
+    mem_gb: float | None = None
     app: str = ""
     parameters: dict[str, str] = field(default_factory=dict)
 

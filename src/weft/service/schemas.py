@@ -79,6 +79,7 @@ Text = Annotated[str, Field(max_length=MOST_TEXT), AfterValidator(_no_nul)]
 Variable = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_variable)]
 FilePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_path)]
 Count = Annotated[int, Field(ge=1, le=MOST_GPUS, strict=True)]
+CountOrNone = Annotated[int, Field(ge=0, le=MOST_GPUS, strict=True)]
 Positive = Annotated[float, Field(gt=0.0, le=1e12, allow_inf_nan=False, strict=True)]
 ExitCode = Annotated[int, Field(ge=-64, le=255, strict=True)]
 Whole = Annotated[float, Field(ge=0.0, le=1e12, allow_inf_nan=False, strict=True)]
@@ -200,7 +201,8 @@ class JobFile(Strict):
     retry_on: Annotated[list[ExitCode], Field(max_length=256)] = Field(default_factory=list)
     workdir: FilePath = "."
     env: dict[Variable, Text | int | float] = Field(default_factory=dict, max_length=1024)
-    gpus: Count | Gpus = 1
+    gpus: CountOrNone | Gpus = 1
+    nodes: Annotated[int, Field(ge=1)] = 1
     kinds: Annotated[list[Word], Field(max_length=32)] = Field(default_factory=list)
     batch: Batch | None = None
     share: Literal["allowed", "never"] | Share = "allowed"
@@ -225,6 +227,13 @@ class JobFile(Strict):
     def _whole(self) -> JobFile:
         if isinstance(self.share, float) and self.share < 1.0 and self.gpus != 1:
             raise ValueError("a share below 1 is of one GPU; gpus must be 1")
+        if self.nodes > 1:
+            raise ValueError(
+                f"nodes: a job cannot ask to be spread over {self.nodes} nodes; give the GPUs of "
+                "all of them as gpus, and they are taken from as few nodes as have them"
+            )
+        if self.gpus == 0 and (self.batch or self.share != "allowed"):
+            raise ValueError("a job without GPUs has no batch and no share")
         if self.command is not None and not self.command[0]:
             raise ValueError("command: its first word is empty")
         if self.command is not None and self.run is not None:
@@ -286,7 +295,7 @@ def job_of(
         priority=PRIORITIES[body.priority],
         deadline=body.deadline_s,
         tier=Tier.OPPORTUNISTIC if body.priority == "opportunistic" else Tier.GUARANTEED,
-        cpus=body.cpus,
+        cpus=1.0 if body.gpus == 0 and body.cpus is None else body.cpus,
         mem_gb=body.mem_gb,
         hints=dict(body.hints),
         shareable=body.share != "never",

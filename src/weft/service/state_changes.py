@@ -9,6 +9,7 @@ from typing import Any, assert_never
 from weft.app.serve.live import Driver
 from weft.core.events import (
     Cancelled,
+    DeadlineMissed,
     Decided,
     Event,
     Failed,
@@ -53,10 +54,11 @@ def changes_of(driver: Driver, event: Event) -> Iterator[Change]:
         # A job that was cancelled while it ran is not preempted once it has left.
         if record is not None and not (isinstance(event, Stopped) and record.outcome):
             kind = type(event).__name__
+            state = state or driver.job(job).state
             yield Change(job, name_of(record.job), record.job.tenant, state, kind, reason)
 
 
-def _states(event: Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C901 - one case an event
+def _states(event: Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C901, PLR0912 - one case an event
     match event:
         case Submitted(job):
             yield job.id, "pending", ""
@@ -72,6 +74,8 @@ def _states(event: Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C901 - o
             yield job_id, "pending", reason
         case Cancelled(job_id, reason):
             yield job_id, "cancelled", reason
+        case DeadlineMissed(job_id):
+            yield job_id, "", "its deadline has passed"
         case Decided():
             for job_id, to in event.changes.items():
                 state = "checkpointing" if to is None else "starting"

@@ -48,7 +48,7 @@ class Neighbours:
         others: dict[int, None] = {}
         for device in _devices(self._residents[seq]):
             others.update(dict.fromkeys(self._on[device]))
-        others.pop(seq)
+        others.pop(seq, None)  # one without devices is beside nobody, not even itself
         return [self._residents[other] for other in others]
 
     def changed(self) -> Iterator[tuple[int, float]]:
@@ -57,7 +57,8 @@ class Neighbours:
         fresh, self._fresh = self._fresh, set()
         for seq in stale:
             beside = self.beside(seq)
-            speed = self._coupling.speed(self._residents[seq], beside)
+            one = self._residents[seq]
+            speed = self._coupling.speed(one, beside) if one.on.gpus else 1.0
             if speed != self._speed[seq] or (seq in fresh and beside):
                 yield seq, speed
             self._speed[seq] = speed

@@ -26,9 +26,10 @@ from weft.app.serve.live import (
 )
 from weft.core.about import Controls
 from weft.core.cluster import Cluster, Node, parse_cluster
+from weft.core.errors import InvalidConfig
 from weft.core.free import Free
 from weft.core.launch import Launch
-from weft.core.model import Allocation, BatchRange, Demand, Job, JobId, NodeId, Tier
+from weft.core.model import After, Allocation, BatchRange, Demand, Job, JobId, NodeId, Tier
 from weft.core.reasons import Blocker, Reason
 from weft.core.registry import names
 from weft.pieces.place.gangs import fewest_nodes
@@ -143,7 +144,7 @@ class _Play:
 
     async def _do(self, driver: Driver, step: Step) -> None:
         if step.job is not None:
-            await driver.submit(step.job)
+            await self._submit(driver, step.job)
         elif step.what == "cancel":
             await driver.cancel(JobId(step.whom))
         elif step.what == "drain":
@@ -151,6 +152,13 @@ class _Play:
         elif step.what == "undrain":
             await driver.undrain(NodeId(step.whom))
         await asyncio.sleep(SETTLED_S)
+
+    async def _submit(self, driver: Driver, job: Job) -> None:
+        try:
+            await driver.submit(job)
+        except InvalidConfig as error:
+            if "could never start" not in error.what:  # the one before it has ended the other way
+                raise
 
     async def _to_the_end(self, driver: Driver) -> Problem | None:
         waited = 0.0
@@ -181,6 +189,8 @@ class _Play:
 def _true(driver: Driver, record: JobRecord, why: Reason) -> bool:
     """Whether a reason holds, found out by other means than those that gave it."""
     job, state = record.job, driver.scheduler.state
+    if why.blocker in (Blocker.DEPENDENCY, Blocker.PARALLEL) or not job.demand.max:
+        return _is_kept_back(driver, job, why)
     sized = Controls.COUNT in driver.scheduler.policy.about.controls
     least = job.demand.min if sized else job.demand.gpus
     place, fits = _find_place(job, least, state.free)
@@ -215,6 +225,25 @@ def _find_place(job: Job, least: int, free: Free) -> tuple[Allocation | None, bo
         for gpu in range(node.gpus)
     )
     return place, any(map(free.fits, others))
+
+
+def _is_kept_back(driver: Driver, job: Job, why: Reason) -> bool:
+    """Whether something else than devices keeps a job waiting, as it is told."""
+    table = driver.scheduler.state.table
+    held = [
+        other
+        for other, on in zip(table.jobs, table.allocations, strict=True)
+        if on is not None or other.demand.max == 0
+    ]
+    beside = sum(other.app == job.app and other.tenant == job.tenant for other in held)
+    holds = {
+        Blocker.DEPENDENCY: any(other in table for other in job.after.jobs),
+        Blocker.PARALLEL: beside >= job.max_parallel > 0,
+        Blocker.TURN: False,  # a job without devices is kept back by rounds alone
+        Blocker.ROUND: driver.scheduler.policy.about.every is not None,
+        Blocker.CPU_JOBS: any(other.demand.max == 0 and other.id != job.id for other in held),
+    }
+    return holds.get(why.blocker, True)
 
 
 def _over(driver: Driver, job: Job, asks: float, told: str) -> bool:
@@ -254,7 +283,21 @@ def _step(rng: np.random.Generator, cluster: Cluster, submitted: Sequence[str]) 
     if dice < 0.38 and submitted:
         return Step(pause, "cancel", str(rng.choice(submitted)))
     name = f"j{len(submitted)}"
-    return Step(pause, "submit", name, _job(rng, name, cluster))
+    return Step(pause, "submit", name, _in_order(rng, _job(rng, name, cluster), submitted))
+
+
+def _in_order(rng: np.random.Generator, job: Job, submitted: Sequence[str]) -> Job:
+    """Jobs without devices, after others, of a sweep; and most that are none of these."""
+    dice = rng.random()
+    if dice < 0.1:
+        return replace(job, demand=Demand(0), batch=None, cpus=1.0)
+    if dice < 0.2 and submitted:
+        other = (JobId(str(rng.choice(submitted))),)
+        ways = (After(ok=other), After(any=other), After(not_ok=other))
+        return replace(job, after=ways[int(rng.integers(len(ways)))])
+    if dice < 0.3:
+        return replace(job, app="sweep", max_parallel=2)
+    return job
 
 
 def _job(rng: np.random.Generator, name: str, cluster: Cluster) -> Job:

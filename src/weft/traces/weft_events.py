@@ -101,7 +101,7 @@ def _read(path: str, number: int, line: str) -> tuple[float, Event]:
 
 def _note(runs: dict[JobId, _Run], at: float, event: Event) -> None:
     match event:
-        case Submitted(job):
+        case Submitted(job) if job.demand.gpus:  # others are no load of GPUs
             runs[job.id] = _Run(replace(job, submitted=at))
         case Decided(_, changes):
             for name, on in changes.items():

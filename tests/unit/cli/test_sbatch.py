@@ -95,7 +95,6 @@ def test_gpus_are_counted_as_slurm_does(lines: str, gpus: int, tmp_path: Path) -
         ("#!/bin/bash\n#SBATCH --gres=gpu:1 -d afterok:1?afterok:2\n", "is not supported"),
         ("#!/bin/bash\n#SBATCH --time=1h --gres=gpu:1\n", "--time=1h is not a time"),
         ("#!/bin/bash\n#SBATCH --gres=mps:3\n", "how many GPUs"),
-        ("#!/bin/bash\n#SBATCH -J x\ntrue\n", "asks for no GPU"),
         ("#!/bin/bash\n#SBATCH -n many\n", "#SBATCH: argument -n/--ntasks"),
         ("#!/bin/bash\n#SBATCH --gres=gpu:2 -n 2\nsrun python t.py\n", "srun would start 2"),
         ("#!/usr/bin/perl\n#SBATCH --gres=gpu:2\n", "expected a shell script"),
@@ -144,3 +143,14 @@ def test_an_array_is_a_sweep_over_its_tasks(tmp_path: Path) -> None:
     assert body["max_parallel"] == 2
     assert body["env"]["SLURM_ARRAY_TASK_ID"] == "${task}"
     assert body["env"]["SLURM_ARRAY_TASK_MAX"] == "9"
+
+
+def test_a_script_without_gpus_is_a_job_without_gpus(tmp_path: Path) -> None:
+    path = tmp_path / "job.sbatch"
+    path.write_text("#!/bin/bash\n#SBATCH -c 2\nmake\n")
+    remarks: list[str] = []
+
+    body = from_sbatch(path, (), Flags(), remarks.append)
+
+    assert (body["gpus"], body["cpus"]) == (0, 2.0)
+    assert "asks for no GPU" in remarks[0]

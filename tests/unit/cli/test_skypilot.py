@@ -77,7 +77,6 @@ def test_accelerators_are_read_in_every_form(
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("resources: {cpus: 4}\nrun: x\n", "asks for no GPU"),
         ("resources: {accelerators: [A100:1, H100:2]}\nrun: x\n", "one whole number"),
         ("resources: {accelerators: A100:0.5}\nrun: x\n", "one whole number"),
         ("resources: {accelerators: A100}\nfile_mounts: {/d: s3://b}\n", "file_mounts is not"),

@@ -16,6 +16,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.events import (
     EVENTS,
     Cancelled,
+    DeadlineMissed,
     Decided,
     Event,
     Failed,
@@ -101,6 +102,7 @@ SAMPLES: tuple[Event, ...] = (
     Cancelled(A),
     Cancelled(A, "it waits in vain"),
     Started(A, 2),
+    DeadlineMissed(A),
     StartFailed(A, 2, "no image"),
     Stopped(A, 2),
     Finished(A, 2),

@@ -154,7 +154,7 @@ def _say_speeds(trace: Trace, perf: Believed) -> str:
 
 
 def _counts(one: JobRecord) -> bool:
-    return one.outcome != CANCELLED or one.starts > 0
+    return one.job.demand.gpus > 0 and (one.outcome != CANCELLED or one.starts > 0)
 
 
 def _work(one: JobRecord, now: float) -> float:

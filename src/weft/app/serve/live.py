@@ -29,6 +29,7 @@ from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.training.learner import Learner
 from weft.runtime.admit import check_job
 from weft.runtime.clock import Seconds
+from weft.runtime.deadlines import Deadlines
 from weft.runtime.decider import LIMIT_S, Decider, InProcess, InWorker
 from weft.runtime.driver import Driver
 from weft.runtime.file_limit import raise_file_limit
@@ -153,6 +154,7 @@ class Live:
         self.retention = Retention(self.driver, settings.keep)
         self.bad_nodes = BadNodes()
         self._watching: asyncio.Task[None] | None = None
+        self._deadlines = Deadlines(self.driver)
 
     @property
     def isolation(self) -> Literal["users", "none", ""]:
@@ -179,6 +181,7 @@ class Live:
                 await self.driver.set_policy(wanted)
             self.retention.open()
             self._watching = asyncio.create_task(self._watch_nodes())
+            self._deadlines.open()
         except BaseException:
             self.store.close()
             raise
@@ -188,6 +191,7 @@ class Live:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
+        await self._deadlines.close()
         await self.retention.close()
         await self.driver.close()
         self.store.close()

@@ -33,10 +33,14 @@ def state(word: str) -> Text:
 
 
 def gpus(held: Parts) -> str:
-    """How many devices of which kind it holds: `2 h200`, `1 cpu x 0.5` where it is shared."""
+    """How many devices of which kind it holds: `2 h200`, `1 cpu x 0.5` where it is shared.
+
+    Of a job without devices: `2 CPUs`.
+    """
     count = sum(len(part.gpus) for part in held or ())
     if not count:
-        return ""
+        cpus = sum(part.cpus for part in held or ())
+        return f"{cpus:g} CPU{'s' * (cpus != 1)}" if cpus else ""
     kinds = "+".join(dict.fromkeys(part.kind for part in held or ()))
     share = "" if share_of(held) >= 1.0 else f" x {share_of(held):.2g}"
     return f"{count} {kinds}{share}"
@@ -55,8 +59,11 @@ def describe_after(job: JobAnswer) -> str:
 
 
 def describe_demand(job: JobAnswer) -> str:
-    """`2 GPUs`, `1 to 4 GPUs`."""
+    """`2 GPUs`, `1 to 4 GPUs`, `2 CPUs and 4 GB` without any."""
     least, most = job.gpus.min, job.gpus.max
+    if not most:
+        memory = f" and {job.mem_gb:g} GB" if job.mem_gb else ""
+        return f"{job.cpus or 0.0:g} CPU{'s' * (job.cpus != 1)}{memory}"
     count = f"{least} to {most}" if least != most else f"{most}"
     return f"{count} GPU{'s' * (most != 1)}"
 
@@ -68,7 +75,9 @@ def share_of(held: Parts) -> float:
 
 def where(held: Parts) -> str:
     """Devices by node: `n0:0,1 n1:0`."""
-    return " ".join(f"{part.node}:{ranges(part.gpus)}" for part in held or ())
+    return " ".join(
+        f"{part.node}:{ranges(part.gpus)}" if part.gpus else part.node for part in held or ()
+    )
 
 
 def ranges(numbers: list[int]) -> str:
@@ -121,6 +130,21 @@ def span(job: JobAnswer, now: float) -> str:
     """How long it has run, or waited if it never ran; the whole of it once it has ended."""
     since = job.submitted if job.started is None else job.started
     return seconds(max((job.ended or now) - since, 0.0))
+
+
+def due(job: JobAnswer, now: float) -> str:
+    """How long it has until its deadline; `missed` once that came before its end."""
+    if job.deadline is None or (job.state in ENDED and not job.deadline_missed):
+        return ""
+    return "missed" if job.deadline_missed else seconds(max(job.deadline - now, 0.0))
+
+
+def deadline(job: JobAnswer, now: float) -> str:
+    """The deadline, and what became of it."""
+    if job.deadline is None:
+        return ""
+    left = due(job, now)
+    return moment(job.deadline) + (f" ({left})" if left else "")
 
 
 def seconds(value: float | None) -> str:

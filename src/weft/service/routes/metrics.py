@@ -71,6 +71,11 @@ def _lines(service: Context) -> Iterator[str]:
         "decisions_total": ("counter", "Decisions taken.", state.decisions),
         "events_total": ("counter", "Events in the log.", driver.seq),
         "restarts_total": ("counter", "Starts after a job's first.", restarts),
+        "deadlines_missed_total": (
+            "counter",
+            "Jobs whose deadline came before their end.",
+            sum(one.missed for one in used.values()),
+        ),
         "policy_trouble": ("gauge", "1 while the policy fails.", bool(driver.trouble)),
         "policy_failures_total": (
             "counter",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.integration.serving import serving
-from tests.integration.test_service_api import API, get, submit, until
+from tests.integration.serving import API, get, serving, submit, until
 
 
 def test_a_job_without_gpus_runs_beside_jobs_that_hold_all_devices(tmp_path: Path) -> None:

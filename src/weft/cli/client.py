@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
+from weft.cli.talk import CannotTalk, Talk
 from weft.core.errors import EngineError, InvalidConfig, WeftError
 from weft.service.json_values import read_as
 
@@ -79,6 +80,15 @@ class Client:
     def raw(self, path: str, **query: Any) -> bytes:
         """An answer that is not JSON: a log, a table as CSV."""
         return self._send("GET", path, None, query)
+
+    def talk(self, path: str) -> Talk:
+        """A request whose body and answer go on at the same time."""
+        try:
+            return Talk.begin(self.url, f"/api/v1{path}", self._token, self._trust)
+        except CannotTalk as error:
+            raise refusal(error.status, error.answer, "POST", path) from None
+        except OSError as error:
+            raise Unreachable(f"no service answers at {self.url} ({error})") from error
 
     def healthy(self) -> bool:
         """Whether the service answers and is ready."""

@@ -50,6 +50,11 @@ class Flags:
     env_file: Sequence[Path] = ()
     time_limit: str | None = None
     deadline: str | None = None
+    idle_timeout: str | None = None
+    venv: str | None = None
+    conda: str | None = None
+    uv: str | None = None
+    secret: Sequence[str] = ()
     checkpoint: str | None = None
     grace_s: float | None = None
     cpus: float | None = None
@@ -85,6 +90,9 @@ class Flags:
             "mem_gb": self.mem_gb,
             "retries": self.retries,
             "after": self._after() or None,
+            "idle_timeout_s": None if self.idle_timeout is None else idle_of(self.idle_timeout),
+            "environment": self._environment() or None,
+            "secrets": split_names(self.secret) or None,
             "app": self.app,
             "max_parallel": self.max_parallel,
         }
@@ -103,6 +111,10 @@ class Flags:
     def _after(self) -> dict[str, list[str]]:
         said = {"ok": self.after_ok, "any": self.after_any, "not_ok": self.after_not_ok}
         return {how: split_names(names) for how, names in said.items() if names}
+
+    def _environment(self) -> dict[str, str]:
+        said = {"venv": self.venv, "conda": self.conda, "uv": self.uv}
+        return {kind: name for kind, name in said.items() if name is not None}
 
     def _checkpoint(self) -> dict[str, Any] | None:
         said = {"dir": self.checkpoint, "grace_s": self.grace_s}
@@ -156,6 +168,8 @@ def take_client_fields(body: dict[str, Any], here: Path) -> None:
     for field in ("time_limit", "warn", "deadline"):
         if field in body:
             body[f"{field}_s"] = seconds_of(str(body.pop(field)))
+    if "idle_timeout" in body:
+        body["idle_timeout_s"] = idle_of(str(body.pop("idle_timeout")))
 
 
 def from_command(
@@ -354,6 +368,11 @@ def seconds_of(text: str) -> float:
             f"{text!r} is not a time", hint="90s, 30m, 2h, 1d, 1:30:00 or 2-12:00:00"
         )
     return seconds
+
+
+def idle_of(text: str) -> float:
+    """A time as `seconds_of` reads it, or 0 for never."""
+    return 0.0 if text.strip() in ("0", "never") else seconds_of(text)
 
 
 def pair_of(text: str) -> tuple[str, str]:

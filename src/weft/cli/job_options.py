@@ -16,6 +16,18 @@ import typer
 from weft.cli.job_file import Flags
 
 PANEL = "Job (the fields of a job file)"
+# Flags by what they are for; all others are in PANEL.
+PANELS = {
+    "Order, sweeps and arrays": (
+        *("sweep", "array", "max_parallel", "app", "after_ok", "after_any", "after_not_ok"),
+    ),
+    "Where and as what it runs": (
+        *("workdir", "env", "env_file", "secret", "venv", "conda", "uv", "processes"),
+    ),
+    "Time, failures and stops": (
+        *("time_limit", "deadline", "idle_timeout", "retries", "checkpoint", "grace_s"),
+    ),
+}
 KEYWORD = Parameter.KEYWORD_ONLY
 
 OPTIONS: dict[str, Any] = {
@@ -41,6 +53,15 @@ OPTIONS: dict[str, Any] = {
         "How soon it should be done: 30m, 8h, 2d; shown, and said if missed.",
         "--deadline",
     ),
+    "idle_timeout": (
+        str,
+        "When a terminal that nobody uses ends: 30m, 8h, 0 for never; 1h unless told.",
+        "--idle-timeout",
+    ),
+    "venv": (str, "Virtual environment that it runs in: a folder.", "--venv"),
+    "conda": (str, "Conda environment that it runs in.", "--conda"),
+    "uv": (str, "Folder with pyproject.toml, or requirements, that uv installs.", "--uv"),
+    "secret": (list[str], "Variable whose value nobody is shown.", "--secret"),
     "checkpoint": (str, "Folder of its checkpoints.", "--checkpoint"),
     "grace_s": (float, "Seconds it gets to save itself when asked to stop.", "--grace-s"),
     "cpus": (float, "CPU cores.", "--cpus"),
@@ -75,7 +96,8 @@ def takes_flags(command: Callable[..., None]) -> Callable[..., None]:
     own = signature(command, eval_str=True).parameters.values()
     parts = [part.replace(kind=KEYWORD) for part in own if part.name != "flags"]
     for name, (kind, text, *spellings) in OPTIONS.items():
-        option = typer.Option(*spellings, help=text, rich_help_panel=PANEL)
+        panel = next((title for title, held in PANELS.items() if name in held), PANEL)
+        option = typer.Option(*spellings, help=text, rich_help_panel=panel)
         annotation: Any = Annotated[kind | None, option]
         parts.append(Parameter(name, KEYWORD, default=None, annotation=annotation))
     asked.__signature__ = Signature(parts)  # type: ignore[attr-defined]

@@ -21,7 +21,8 @@ USED = ("accelerators", "cpus", "memory", "use_spot", "spot_recovery", "job_reco
 
 def is_skypilot(body: Mapping[str, Any]) -> bool:
     """Whether a file's fields are those of a SkyPilot task."""
-    return any(field in body for field in OWN)
+    ours = isinstance(body.get("secrets"), list)  # names of variables; SkyPilot has values there
+    return any(field in body for field in OWN if not (ours and field == "secrets"))
 
 
 def read_skypilot(body: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], list[str]]:
@@ -39,6 +40,7 @@ def read_skypilot(body: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], 
     }
     made |= {"gpus": per_node * nodes, "processes": 1, "env": _env(body, path)}
     made |= {"kinds": kinds} if kinds else {}
+    made |= {"secrets": list(body["secrets"])} if body.get("secrets") else {}
     for field, ours in (("cpus", "cpus"), ("memory", "mem_gb")):
         if resources.get(field) is not None:
             made[ours] = _number(resources[field], f"{path}: resources.{field}")

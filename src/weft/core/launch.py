@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 DEFAULT_GRACE_S = 30.0
+SHORTEST_SECRET = 4
+SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|(^|_)(KEY|KEYS|AUTH)(_|$)", re.IGNORECASE)
 
 
 class Processes(StrEnum):
@@ -15,6 +18,23 @@ class Processes(StrEnum):
     AUTO = "auto"  # for each GPU if it is a script that imports weft.train, else once a node
     ONE = "1"  # once a node; it sees all GPUs that the job has there
     PER_GPU = "per-gpu"
+
+
+class SoftwareKind(StrEnum):
+    """Where a job's programs and packages come from."""
+
+    VENV = "venv"  # a folder with bin/activate
+    CONDA = "conda"  # an environment by name or path
+    UV = "uv"  # a folder with pyproject.toml, or a file of requirements
+    IMAGE = "image"  # a container's
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """An environment that is activated before anything of a job runs; paths from its workdir."""
+
+    kind: SoftwareKind
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +48,10 @@ class Launch:
     with `retry_on`, only if it ended with one of these exit codes (-9 is SIGKILL). `setup` is a
     script that runs once on each node before the command. A job that runs for `time_limit_s`
     (0: no limit) fails for good; its processes get SIGUSR1 `warn_s` before.
+    With `pty` the command has a terminal that its owner can look at and type into, and ends when
+    nothing was typed or printed there for `idle_s` (0: never).
+    `software` is the environment that it runs in, None for the service's own. Values of variables
+    that `secrets` names, or whose names look secret, are shown to nobody.
     `parameters` are its values in a sweep, for people: they are in the command and `env` already.
     `account` is whose rights it has on the machine, by the service's list of users; empty means
     its tenant's. Only the service sets it.
@@ -49,3 +73,16 @@ class Launch:
     warn_s: float = 0.0
     retry_on: tuple[int, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
+    software: Software | None = None
+    secrets: tuple[str, ...] = ()
+    pty: bool = False
+    idle_s: float = 0.0
+
+    def secret_values(self) -> tuple[str, ...]:
+        """What nobody is shown, longest first; what is too short to be one is left out."""
+        found = {
+            value
+            for name, value in self.env.items()
+            if (name in self.secrets or SECRET.search(name)) and len(value) >= SHORTEST_SECRET
+        }
+        return tuple(sorted(found, key=len, reverse=True))

@@ -87,6 +87,21 @@ class EngineHealth:
     reason: str = ""
 
 
+class Sessions(Protocol):
+    """How people reach into attempts that run."""
+
+    def terminal(self, job: JobId, attempt: int) -> Path | None:
+        """A Unix socket that speaks `weft.wire.terminal`; None while there is no terminal."""
+        ...
+
+    def find_port(self, job: JobId, attempt: int, port: int) -> tuple[str, int] | None:
+        """The address at which the attempt's own processes listen on `port`; None if none do.
+
+        From any thread.
+        """
+        ...
+
+
 class Engine(Protocol):
     """Turns actions into processes, and reports what became of them.
 
@@ -182,6 +197,11 @@ class Engine(Protocol):
 
     def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:
         """The process of each rank of an attempt that runs; empty for one that is not known."""
+        ...
+
+    @property
+    def sessions(self) -> Sessions | None:
+        """How to reach into running attempts; None where that cannot be done."""
         ...
 
     async def close(self) -> None:

@@ -8,10 +8,10 @@ libraries and devices.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Mapping
 
 from weft.core.errors import InvalidConfig
+from weft.core.launch import SECRET
 
 ALLOWED = frozenset(
     {
@@ -25,7 +25,6 @@ FAMILIES = (
     *("LC_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "PYTHON", "CONDA_"),
     *("OMP_", "MKL_", "KMP_", "OPENBLAS_"),
 )
-SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|(^|_)(KEY|KEYS|AUTH)(_|$)", re.IGNORECASE)
 OURS = "WEFT_"
 
 

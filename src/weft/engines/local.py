@@ -26,7 +26,7 @@ from weft.core.ports import DeviceSharing, EngineHealth
 from weft.engines.coordinators import Coordinators
 from weft.engines.cores import CorePool
 from weft.engines.devices import Machine, find_gpus, this_machine
-from weft.engines.host import Asked, HostPart, Means, check_host, host_part, read_asked
+from weft.engines.host import Asked, HostPart, check_host, host_part, read_asked
 from weft.engines.job_environment import check_names, filter_environment
 from weft.engines.job_folders import find_marked_attempts, remove_jobs, stored_bytes
 from weft.engines.listening import EVERYBODYS, Listener, mark_of
@@ -38,7 +38,10 @@ from weft.engines.request import (
     check_launch,
     group_limits,
     group_of,
+    means_of,
 )
+from weft.engines.sessions import LocalSessions
+from weft.engines.software import check_software
 from weft.engines.spawn import spawn
 from weft.engines.users import check_users, let_through, make_folder, user_of
 from weft.engines.warm_server import WarmServer
@@ -155,6 +158,7 @@ class LocalEngine:
         """Refuse a job without a command, with a workdir that is not here, or too large."""
         check_launch(job, user_of(self.users, job))
         check_host(job, self._machine.node)
+        check_software(job)
 
     @property
     def is_warm(self) -> bool:
@@ -284,6 +288,11 @@ class LocalEngine:
         watched = self._listener.watched.get((job, attempt))
         return {} if watched is None else watched.pids
 
+    @property
+    def sessions(self) -> LocalSessions:
+        """Terminals and ports of attempts here."""
+        return LocalSessions(self.state, self.pids)
+
     # ---- parts
 
     def _take_up(self, attempts: Collection[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
@@ -355,7 +364,6 @@ class LocalEngine:
         cores: tuple[tuple[int, ...], ...],
     ) -> None:
         discipline = self.discipline or str(on.sharing.discipline)
-        groups = self._site.groups
         by_mps = self.sharing == "mps"
         spec = attempt_spec(
             job,
@@ -368,13 +376,7 @@ class LocalEngine:
             env=self._mps.env() if by_mps else {},
             user=user_of(self.users, job),
             cores=cores,
-            means=Means(
-                cpu_controller=groups is not None and groups.limits_cpu,
-                memory_controller=groups is not None and groups.limits_memory,
-                pin=self.pin,
-                mps=by_mps,
-                gpus=bool(self._machine.gpus),
-            ),
+            means=means_of(self._site, self._machine, pin=self.pin, mps=by_mps),
         )
         if spec.user is None:
             folder.mkdir(parents=True, exist_ok=True)

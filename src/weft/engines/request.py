@@ -11,6 +11,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Batch, Job
 from weft.engines.devices import Machine
 from weft.engines.host import HostPart, Means, host_part, notices, read_asked
+from weft.engines.software import activation, preparation
 from weft.engines.users import may_walk_to
 from weft.wire.attempt import AttemptSpec, job_folder
 from weft.wire.cgroups import Base, limits_of
@@ -78,6 +79,10 @@ def attempt_spec(
         devices=devices,
         processes=launch.processes.value,
         setup=launch.setup,
+        prepare=preparation(launch.software),
+        activate=activation(launch.software),
+        pty=launch.pty,
+        idle_s=launch.idle_s,
         time_limit_s=launch.time_limit_s,
         warn_s=launch.warn_s,
         grace_s=launch.grace_s,
@@ -127,6 +132,18 @@ def group_limits(site: Site, part: HostPart) -> dict[str, str]:
     if site.groups is None:
         return {}
     return limits_of(site.groups.controllers, part.cpus, part.mem_gb, part.soft_gb)
+
+
+def means_of(site: Site, machine: Machine, *, pin: bool, mps: bool) -> Means:
+    """What this machine lets us apply."""
+    groups = site.groups
+    return Means(
+        cpu_controller=groups is not None and groups.limits_cpu,
+        memory_controller=groups is not None and groups.limits_memory,
+        pin=pin,
+        mps=mps,
+        gpus=bool(machine.gpus),
+    )
 
 
 def sharing_env(

@@ -33,22 +33,13 @@ from weft.node.process_name import link_program
 from weft.node.rank import Rank, start_rank
 from weft.node.rank_environment import rank_environment
 from weft.node.rank_logs import RankLog
-from weft.node.ranks import Budget, Line, first_code, verdict
-from weft.node.starting import find_free_port, limits_of, place_of, plan_command
+from weft.node.ranks import Budget, Line, first_code, tell_terms, verdict
+from weft.node.starting import find_free_port, limits_of, place_of, plan_command, plan_setup
+from weft.node.terminal import Terminal
 from weft.node.time_limit import TimeLimit
 from weft.wire.attempt import ADJUST, SPEC, STOP, AttemptSpec, read_json, short_path
 from weft.wire.errors import WireError
-from weft.wire.messages import (
-    Adjust,
-    Hello,
-    Leaving,
-    Notice,
-    Report,
-    Saved,
-    Stop,
-    Turns,
-    Welcome,
-)
+from weft.wire.messages import Hello, Leaving, Notice, Report, Saved, Stop, Welcome
 from weft.wire.processes import adopt_orphans, reap_others, start_time
 
 BLIND_S = 0.05  # how often ranks are looked after where the kernel tells nothing
@@ -61,8 +52,6 @@ FULL = (
     *(errno.EMFILE, errno.ENFILE),
 )
 PEERS_GRACE_S = 5.0  # what the others get to leave when one rank has failed
-
-SHELL = ("bash", "-eo", "pipefail", "-c")
 
 Run = Callable[[Sequence[str]], int]
 
@@ -109,6 +98,7 @@ class Agent:
         self._budget = Budget()
         self._time = TimeLimit(folder, spec.time_limit_s, spec.warn_s)
         self._setting_up = False
+        self._terminal = Terminal(folder, self._select, spec.idle_s)
         self._port = spec.master_port or find_free_port()
 
     # ---- life
@@ -142,7 +132,7 @@ class Agent:
         for handle in self._held:
             os.close(handle)  # the next attempt may begin
         self._time.keep()
-        code, final = first_code(self._codes), self._time.passed
+        code, final = first_code(self._codes), self._time.passed or self._terminal.idled
         self.journal.write(
             "ended", outcome=outcome, reason=reason, lost=lost, code=code, final=final
         )
@@ -169,9 +159,9 @@ class Agent:
     def _start(self) -> None:
         self._enclosure.make()
         warm = False
-        if self.spec.setup:
+        if setup := plan_setup(self.spec):
             self._setting_up = True
-            self._start_rank(0, (*SHELL, self.spec.setup), place_of(self.spec, self._port), None)
+            self._start_rank(0, setup, place_of(self.spec, self._port), None)
         else:
             warm = self._start_command()
         self.journal.write("started", ranks=self._pids(), socket=self._socket, warm=warm)
@@ -213,6 +203,7 @@ class Agent:
         env = rank_environment(
             spec, self.folder, local, socket=self._socket, port=self._port, alone=alone
         )
+        pty = spec.pty and not self._setting_up and local == 0
         rank = start_rank(
             number,
             command=command,
@@ -223,10 +214,13 @@ class Agent:
             run=warm,
             user=spec.user,
             link=link_program(self.folder, spec, spec.command if warm else command, env),
+            pty=pty,
         )
         self._ranks[number] = rank
         os.set_blocking(rank.output, False)
         self._watch(rank.output, partial(self._read, rank))
+        if pty:
+            self._terminal.open(rank.output, partial(self._read, rank))
         if rank.pidfd is not None:
             self._watch(rank.pidfd, partial(self._reap, rank))
 
@@ -268,9 +262,11 @@ class Agent:
             self._notice("warning", f"its time limit ends it in {self.spec.warn_s:g} s")
             for rank in self._ranks.values():
                 rank.warn()
+        why, grace_s = self._terminal.look(), self.spec.grace_s
         if self._time.ends():
-            limit, grace_s = self.spec.time_limit_s, self.spec.grace_s
-            self._why = self._why or f"it ran for its time limit of {limit:g} s"
+            why = f"it ran for its time limit of {self.spec.time_limit_s:g} s"
+        if why and not self._why:
+            self._why = why
             self._kill_at = min(self._kill_at, time.monotonic() + grace_s)
             self._tell_to_leave(grace_s)
 
@@ -285,18 +281,7 @@ class Agent:
             self._enclosure.apply(self._ranks.values(), cores, limits)
             for line in self._lines:
                 if line.rank == 0:
-                    self._tell_terms(line)
-
-    def _tell_terms(self, line: Line) -> None:
-        """To rank 0: the batch and the turns that were asked for last; it knows those of its start.
-
-        Both may be repeated: a rank passes over what it does already.
-        """
-        batch = self._adjusted["batch"] if self._adjusted else self.spec.batch
-        if batch is not None:
-            line.send(Adjust(*batch))
-        if self._adjusted and "turns" in self._adjusted:
-            line.send(Turns(**self._adjusted["turns"]))
+                    tell_terms(line, self.spec.batch, self._adjusted)
 
     def _ask_to_stop(self, grace_s: float) -> None:
         if all(start_time(rank.pid) is None for rank in self._ranks.values()):
@@ -313,14 +298,19 @@ class Agent:
         if not listening:  # no trainer of ours: the customary signal
             for rank in self._ranks.values():
                 rank.signal(signal.SIGTERM)
+                if self.spec.pty:
+                    rank.signal(signal.SIGHUP)  # a shell with a terminal leaves for nothing less
 
     def _read(self, rank: Rank) -> None:
         try:
             chunk = os.read(rank.output, 65_536)
         except BlockingIOError:
             return
+        except OSError:  # how the end of a terminal is told
+            chunk = b""
         if chunk:
             self._logs[rank.number].write(chunk)
+            self._terminal.show(chunk)
         else:
             self._select.unregister(rank.output)
 
@@ -330,11 +320,14 @@ class Agent:
             self._select.unregister(rank.pidfd)
             os.close(rank.pidfd)
         rank.signal(signal.SIGKILL)  # what it started and left behind
-        self._logs[rank.number].write(rank.read_rest())
+        rest = rank.read_rest()
+        self._logs[rank.number].write(rest)
+        self._terminal.show(rest)
         with suppress(KeyError):
             self._select.unregister(rank.output)
         os.close(rank.output)
         code = os.waitstatus_to_exitcode(status)
+        self._terminal.end(code)
         del self._ranks[rank.number]
         self._codes[rank.number] = code
         for line in [*self._lines]:
@@ -391,7 +384,7 @@ class Agent:
         line.rank = rank
         line.send(Welcome())
         if rank == 0:
-            self._tell_terms(line)
+            tell_terms(line, self.spec.batch, self._adjusted)
         if self._stop is not None:
             line.send(Stop(max(self._kill_at - time.monotonic(), 0.0)))
 

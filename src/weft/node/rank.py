@@ -7,11 +7,13 @@ already (`weft.node.warm`); any other command replaces it.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import resource
 import shutil
 import signal
 import sys
+import termios
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -48,7 +50,7 @@ class Rank:
     def read_rest(self) -> bytes:
         """What it printed and nobody has read; `output` does not block."""
         rest = b""
-        with suppress(BlockingIOError):
+        with suppress(OSError):  # nothing more for now, or a terminal that is closed
             while chunk := os.read(self.output, 65_536):
                 rest += chunk
         return rest
@@ -85,20 +87,22 @@ def start_rank(
     run: Callable[[Sequence[str]], int] | None = None,
     user: Identity | None = None,
     link: str = "",
+    pty: bool = False,
 ) -> Rank:
     """Fork a rank that runs `command`, in this process image by `run` if that is given.
 
     It becomes `user` before it looks at anything the job named. `link` leads to the command's
-    program under the name that the process is to have.
+    program under the name that the process is to have. With `pty` it has a terminal, whose other
+    side is `output`.
     """
     parent = os.getpid()
-    output, theirs = os.pipe()
+    output, theirs = os.openpty() if pty else os.pipe()
     armed, arming = os.pipe()
     if user is not None:
         os.fchown(theirs, user.uid, user.gid)  # so that it may open /dev/stdout
     pid = os.fork()
     if pid == 0:
-        _child(parent, theirs, command, env, workdir, limits, keep, run, user, link)
+        _child(parent, theirs, command, env, workdir, limits, keep, run, user, link, pty)
     os.close(theirs)
     os.close(arming)
     # Until the child has a group and default signals, a SIGTERM would be lost: it closes its end
@@ -120,14 +124,19 @@ def _child(
     run: Callable[[Sequence[str]], int] | None,
     user: Identity | None,
     link: str,
+    pty: bool,
 ) -> NoReturn:
     code = CANNOT_RUN
     try:
         _bind_to(parent)
-        os.setpgid(0, 0)
+        if pty:
+            os.setsid()
+            fcntl.ioctl(out, termios.TIOCSCTTY, 0)
+        else:
+            os.setpgid(0, 0)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
-        _plumb(out, keep)
+        _plumb(out, keep, pty=pty)
         if limits.group is not None:
             join_group(limits.group)
         _limit(limits)
@@ -161,10 +170,9 @@ def _bind_to(parent: int) -> None:
         os._exit(CANNOT_RUN)
 
 
-def _plumb(out: int, keep: Sequence[int]) -> None:
-    """Nothing to read, everything printed goes to the agent, no other file stays open."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
+def _plumb(out: int, keep: Sequence[int], *, pty: bool) -> None:
+    """Nothing to read but a terminal; what is printed goes to the agent; nothing else is open."""
+    os.dup2(out if pty else os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(out, 1)
     os.dup2(out, 2)
     kept = {0, 1, 2, *keep}

@@ -6,9 +6,10 @@ import signal
 import socket
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from weft.wire.errors import WireError
-from weft.wire.messages import FROM_AGENT, FromAgent, FromRank, from_rank
+from weft.wire.messages import FROM_AGENT, Adjust, FromAgent, FromRank, Turns, from_rank
 
 
 class Budget:
@@ -66,6 +67,18 @@ class Line:
             self.socket.sendall(FROM_AGENT.encode(message))
         except OSError:
             self.closed = True
+
+
+def tell_terms(line: Line, batch: tuple[int, int] | None, adjusted: Mapping[str, Any]) -> None:
+    """To rank 0: the batch and the turns that were asked for last; it knows those of its start.
+
+    Both may be repeated: a rank passes over what it does already.
+    """
+    batch = adjusted["batch"] if adjusted else batch
+    if batch is not None:
+        line.send(Adjust(*batch))
+    if adjusted and "turns" in adjusted:
+        line.send(Turns(**adjusted["turns"]))
 
 
 def verdict(

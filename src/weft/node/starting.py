@@ -12,6 +12,7 @@ from weft.node.launchers import Place, fit_launcher, starts_per_gpu
 from weft.node.rank import Limits, python_script
 from weft.wire.attempt import AttemptSpec
 
+SHELL = ("bash", "-eo", "pipefail", "-c")
 NICE = 5  # a job without devices goes behind those that feed theirs
 
 
@@ -31,14 +32,28 @@ class CommandPlan:
 def plan_command(spec: AttemptSpec, port: int, *, warm: bool) -> CommandPlan:
     """How the command is started; `warm` says whether scripts can be run without a new Python."""
     gpus = len(spec.devices)
-    each = starts_per_gpu(spec.processes, spec.command, spec.workdir, gpus)
+    each = not spec.pty and starts_per_gpu(spec.processes, spec.command, spec.workdir, gpus)
     alone = None if each else place_of(spec, port)
     count = max(gpus, 1) if each else 1
     script = python_script(spec.command, {**os.environ, **spec.env}.get("PATH"))
-    if warm and script is not None:
+    if warm and script is not None and not spec.activate:
         return CommandPlan(script, count, alone, warm=True)
     command = spec.command if alone is None else fit_launcher(spec.command, alone)
-    return CommandPlan(command, count, alone, warm=False)
+    return CommandPlan(activate(spec, command), count, alone, warm=False)
+
+
+def plan_setup(spec: AttemptSpec) -> Sequence[str]:
+    """What runs once before the command; empty for nothing."""
+    if not spec.prepare and not spec.setup:
+        return ()
+    return (*SHELL, "\n".join(filter(None, (spec.prepare, spec.activate, spec.setup))))
+
+
+def activate(spec: AttemptSpec, command: Sequence[str]) -> Sequence[str]:
+    """The command in the environment that the job asks for."""
+    if not spec.activate:
+        return command
+    return (*SHELL, f'{spec.activate}\nexec "$@"', "bash", *command)
 
 
 def place_of(spec: AttemptSpec, port: int) -> Place:

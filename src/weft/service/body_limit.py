@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weft.service.problems import problem
 
+# A session's body goes on for as long as the session; its streams are counted instead.
+ENDLESS = re.compile(r".*/jobs/[^/]+/(terminal|ports/\d+)")
 CLOSE = {"Connection": "close"}  # nobody waits for the rest of the body
 
 
@@ -25,7 +28,7 @@ class LimitBody:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        if scope["type"] != "http":
+        if scope["type"] != "http" or ENDLESS.fullmatch(scope["path"]):
             await self._app(scope, receive, send)
             return
         told = dict(scope["headers"]).get(b"content-length", b"0")

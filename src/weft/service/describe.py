@@ -12,6 +12,7 @@ from weft.core.codec import encode
 from weft.core.model import Allocation
 from weft.core.model import name_of as name_of
 from weft.core.reasons import Reason
+from weft.service.masking import mask, mask_all, secrets_of
 from weft.service.responses import (
     GpuRange,
     JobAnswer,
@@ -41,13 +42,15 @@ class Describer:
         running = status.state == "running"
         silent = silent_s(record, self._now, self._speed) if running else None
         waits = self.waits_for(status)
+        secrets = secrets_of(job)
+        reason = _no_word(silent) or (record.reason if waits is None else waits.text)
         return JobAnswer(
             id=job.id,
             name=name_of(job),
             tenant=job.tenant,
             user=job.user,
             state=state_word(status),
-            reason=_no_word(silent) or (record.reason if waits is None else waits.text),
+            reason=mask(reason, secrets),
             allocation=self.allocation(record.allocation),
             restarts=record.restarts,
             attempt=record.attempt,
@@ -65,7 +68,7 @@ class Describer:
             model=job.model,
             preemptible=job.preemptible,
             priority=priority_word(job),
-            command=list(job.launch.command) if job.launch else [],
+            command=[mask(word, secrets) for word in job.launch.command] if job.launch else [],
             saved_step=record.saved,
             silent_s=silent,
             after=encode(job.after),
@@ -74,8 +77,11 @@ class Describer:
             cpus=job.cpus,
             mem_gb=job.mem_gb,
             app=job.app,
-            parameters=dict(job.launch.parameters) if job.launch else {},
-            notices=[Notice(at=at, level=how, text=text) for at, how, text in record.notices],
+            parameters=mask_all(dict(job.launch.parameters), secrets) if job.launch else {},
+            notices=[
+                Notice(at=at, level=how, text=mask(text, secrets))
+                for at, how, text in record.notices
+            ],
         )
 
     def allocation(self, on: Allocation | None) -> list[Part] | None:

@@ -29,6 +29,7 @@ from weft.core.events import (
 )
 from weft.core.model import JobId
 from weft.service.auth import Caller
+from weft.service.masking import mask_all, secrets_of
 
 
 def event_json(
@@ -41,7 +42,18 @@ def event_json(
     body = encode(seen)
     if isinstance(seen, Submitted):
         body["job"].get("launch", {}).pop("env", None)
+    body = mask_all(body, _secrets(driver, seen))
     return {"seq": seq, "at": at, "event": type(event).__name__, **body}
+
+
+def _secrets(driver: Driver, event: Event) -> tuple[str, ...]:
+    """What nobody is shown of the job that an event is about; decisions tell of no job's own."""
+    if isinstance(event, Submitted):
+        return secrets_of(event.job)
+    if not isinstance(event, (Failed, StartFailed, Noticed)):
+        return ()
+    record = driver.ledger.jobs.get(event.job)
+    return () if record is None else secrets_of(record.job)
 
 
 def _seen(driver: Driver, who: Caller, event: Event) -> Event | None:

@@ -72,6 +72,11 @@ class Streams:
 
     def response(self, who: Caller, body: AsyncIterator[Any], media_type: str) -> StreamResponse:
         """A stream that counts while it is open; refused if it is one too many."""
+        self.check(who)
+        return StreamResponse(self.open, who.tenant, body, media_type)
+
+    def check(self, who: Caller) -> None:
+        """Refuse one more than are allowed."""
         if not who.admin and self._most and self.open[who.tenant] >= self._most:
             raise Refused(
                 429,
@@ -79,7 +84,6 @@ class Streams:
                 f"close some; at most {self._most:g} are allowed (`weft serve --limit streams=N`)",
                 retry_s=5.0,
             )
-        return StreamResponse(self.open, who.tenant, body, media_type)
 
 
 class StreamResponse(StreamingResponse):

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from weft.core.launch import DEFAULT_GRACE_S, Launch, Processes
+from weft.core.launch import DEFAULT_GRACE_S, Launch, Processes, Software, SoftwareKind
 from weft.core.model import (
     LEAST_SHARE,
     MOST_CPUS,
@@ -36,6 +36,7 @@ WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 JOB_WORD = r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63}:)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 MOST_TEXT = 131_072
 MOST_OF_A_SWEEP = 1000
+DEFAULT_IDLE_S = 3600.0
 DEFAULT_TENANT = "default"
 NO_PARAMETERS: Mapping[str, str] = {}
 # A line that fails ends a script, also in the middle of a pipe.
@@ -150,6 +151,21 @@ class Checkpoint(Strict):
     grace_s: Annotated[float, Field(ge=0.0, le=86_400.0, allow_inf_nan=False)] = DEFAULT_GRACE_S
 
 
+class SoftwareFields(Strict):
+    """The environment a job runs in: one of these."""
+
+    venv: FilePath | None = None
+    conda: FilePath | None = None
+    uv: FilePath | None = None
+    image: Name | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> SoftwareFields:
+        if len(self.model_fields_set) != 1:
+            raise ValueError("an environment is one of venv, conda, uv and image")
+        return self
+
+
 JobNames = Annotated[list[Name], Field(max_length=1000)]
 
 
@@ -218,6 +234,10 @@ class JobFile(Strict):
     retries: Annotated[int, Field(ge=0, le=1000, strict=True)] = 3
     backoff_s: Annotated[float, Field(ge=0.0, le=3600.0, allow_inf_nan=False)] = 2.0
     hints: dict[Word, Number] = Field(default_factory=dict, max_length=64)
+    pty: bool = False
+    idle_timeout_s: Whole | None = None
+    environment: SoftwareFields | None = None
+    secrets: Annotated[list[Variable], Field(max_length=1024)] = Field(default_factory=list)
     after: After = After()
     app: Word | None = None
     sweep: Sweep | None = None
@@ -242,6 +262,8 @@ class JobFile(Strict):
             raise ValueError("a sweep is an app of its own; leave app out")
         if self.max_parallel is not None and self.sweep is None and self.app is None:
             raise ValueError("max_parallel counts the jobs of a sweep or an app; this has none")
+        if unknown := [name for name in self.secrets if name not in self.env]:
+            raise ValueError(f"secrets: {unknown[0]!r} is no variable of env")
         check_words(self.command or ())
         return self
 
@@ -349,7 +371,25 @@ def _launch(body: JobFile, name: str, account: str) -> Launch:
         time_limit_s=body.time_limit_s or 0.0,
         warn_s=min(body.warn_s, body.time_limit_s or 0.0),
         retry_on=tuple(body.retry_on),
+        software=_software(body.environment),
+        secrets=tuple(body.secrets),
+        pty=body.pty,
+        idle_s=_idle_s(body),
     )
+
+
+def _idle_s(body: JobFile) -> float:
+    """After how long an unused session ends; 0: never, and for jobs that are none."""
+    if not body.pty:
+        return 0.0
+    return DEFAULT_IDLE_S if body.idle_timeout_s is None else body.idle_timeout_s
+
+
+def _software(said: SoftwareFields | None) -> Software | None:
+    if said is None:
+        return None
+    ((kind, name),) = said.model_dump(exclude_none=True).items()
+    return Software(SoftwareKind(kind), name)
 
 
 def _text(value: Any) -> str:

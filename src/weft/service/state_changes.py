@@ -28,6 +28,7 @@ from weft.core.events import (
 )
 from weft.core.model import JobId
 from weft.service.describe import name_of
+from weft.service.masking import mask, secrets_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ def changes_of(driver: Driver, event: Event) -> Iterator[Change]:
         if record is not None and not (isinstance(event, Stopped) and record.outcome):
             kind = type(event).__name__
             state = state or driver.job(job).state
-            yield Change(job, name_of(record.job), record.job.tenant, state, kind, reason)
+            told = mask(reason, secrets_of(record.job))
+            yield Change(job, name_of(record.job), record.job.tenant, state, kind, told)
 
 
 def _states(event: Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C901, PLR0912 - one case an event

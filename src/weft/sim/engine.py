@@ -119,6 +119,11 @@ class SimulatedEngine:
         """None: jobs are not processes."""
         return {}
 
+    @property
+    def sessions(self) -> None:
+        """Nobody types into what only passes time."""
+        return None
+
     def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:  # noqa: ARG002 - nothing prints
         """None: nothing prints."""
         return {}

@@ -22,6 +22,7 @@ from weft.wire.regular_files import read_regular
 
 SPEC, CLAIM, EVENTS = "spec.json", "claim.json", "events.jsonl"
 STOP, ADJUST, AGENT_LOG = "stop.json", "adjust.json", "agent.log"
+TERMINAL = "terminal.sock"
 USER = "user.json"  # in a job's folder: whom its ranks run as
 TAG = "WEFT_ATTEMPT_DIR"  # in the environment of every process of an attempt
 LOG_BYTES = 16 << 20
@@ -35,8 +36,10 @@ class AttemptSpec:
 
     `devices` are the node's device numbers, one for each rank here; `cores` the CPUs of each.
     `processes` is how often the command is started: auto, 1 (a node) or per-gpu. `setup` is a
-    script that runs once before it. A time limit of 0 is none; SIGUSR1 comes `warn_s` before it,
-    and at its end the processes have `grace_s` to leave.
+    script that runs once before it, after `prepare`; `activate` is what every process begins with,
+    lines for bash as both of them. With `pty` the command has a terminal that people can look at,
+    and ends when that was not used for `idle_s` (0: never). A time limit of 0 is none; SIGUSR1
+    comes `warn_s` before it, and at its end the processes have `grace_s` to leave.
     `visible` is the value of CUDA_VISIBLE_DEVICES, None on a node without GPUs. `cpus` and
     `mem_gb` limit all ranks together, 0 does not. `group` is the control group of the attempt,
     empty for none, and `limits` what is written into its files.
@@ -56,6 +59,10 @@ class AttemptSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     processes: str = "per-gpu"
     setup: str = ""
+    prepare: str = ""
+    activate: str = ""
+    pty: bool = False
+    idle_s: float = 0.0
     time_limit_s: float = 0.0
     warn_s: float = 0.0
     grace_s: float = 30.0

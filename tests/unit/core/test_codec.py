@@ -33,7 +33,7 @@ from weft.core.events import (
     Submitted,
     Woken,
 )
-from weft.core.launch import Launch, Processes
+from weft.core.launch import Launch, Processes, Software, SoftwareKind
 from weft.core.model import (
     After,
     Allocation,
@@ -86,6 +86,10 @@ FULL_JOB = Job(
         processes=Processes.PER_GPU,
         setup="make\n",
         parameters={"lr": "0.1"},
+        software=Software(SoftwareKind.UV, "req.txt"),
+        secrets=("DATA",),
+        pty=True,
+        idle_s=60.0,
         time_limit_s=60.0,
         warn_s=5.0,
         retry_on=(75, -9),

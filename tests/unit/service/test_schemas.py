@@ -80,7 +80,7 @@ def test_a_job_that_does_not_say_how_it_restarts_is_not_stopped_for_others() -> 
         {"command": ["sh", "nul\0"]},
         {"command": []},
         {"command": [""]},
-        {"gpus": 0},
+        {"gpus": 0, "batch": {"init": 1, "max": 2}},
         {"gpus": -1},
         {"gpus": True},
         {"gpus": 1.5},

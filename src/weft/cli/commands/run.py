@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from weft.cli.client import Client
 
 INTERRUPTED = 130
+GRACE_S = 5.0  # what a terminal's process gets to leave: a shell has nothing to save
 
 
 @takes_flags
@@ -28,6 +29,10 @@ def run(
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Print the id and leave; as `submit`.")
     ] = False,
+    pty: Annotated[
+        bool,
+        typer.Option("--pty", "-t", help="With a terminal: keys go to it, as in `ssh -t`."),
+    ] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="The job's own output and nothing else.")
     ] = False,
@@ -37,6 +42,8 @@ def run(
     Its output is followed to the end, over restarts, and its exit code is yours. Ctrl-C asks
     whether to cancel the job; otherwise it goes on without you.
     """
+    if pty:
+        run_session(command, flags, quiet=quiet, detach=detach)
     from weft.cli.client import Client
     from weft.cli.follow import Follower, exit_code
     from weft.cli.job_file import from_command
@@ -66,6 +73,35 @@ def run(
             leave(client, job)
             raise typer.Exit(INTERRUPTED) from None
     raise typer.Exit(exit_code(ended))
+
+
+def run_session(
+    command: list[str], flags: Flags, *, quiet: bool = False, detach: bool = False
+) -> NoReturn:
+    """Run a command with a terminal, stay in it, and leave with its exit code."""
+    from weft.cli.client import Client
+    from weft.cli.job_file import from_command
+    from weft.cli.session import attach
+    from weft.cli.view.screen import notes
+
+    with user_errors():
+        client = Client()
+        plain = {"retries": 0, "preemptible": False, "checkpoint": {"grace_s": GRACE_S}}
+        own = {"TERM": os.environ.get("TERM") or "xterm-256color"}
+        body = {"pty": True, **plain, **from_command(command, flags, os.environ)}
+        body["env"] = {**own, **body.get("env", {})}
+        job = client.post(Made, "/jobs", body).id
+        if detach:
+            typer.echo(job)
+            raise typer.Exit(0)
+        remarks = notes()
+        say = (lambda _: None) if quiet else (lambda text: remarks.print(f"{job}: {text}"))
+        try:
+            code = attach(client, job, say)
+        except KeyboardInterrupt:  # it waits, and nobody wants to any more
+            leave(client, job)
+            raise typer.Exit(INTERRUPTED) from None
+    raise typer.Exit(code)
 
 
 def leave(client: Client, job: str) -> None:

@@ -16,6 +16,7 @@ from weft.service.routes import (
     metrics,
     pages,
     reservations,
+    sessions,
     why,
 )
 
@@ -24,6 +25,7 @@ API: tuple[APIRouter, ...] = (
     jobs.router,
     why.router,
     logs.router,
+    sessions.router,
     cluster.router,
     events.router,
     accounting.router,

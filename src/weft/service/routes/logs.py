@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +16,7 @@ from fastapi.responses import StreamingResponse
 from weft.core.model import JobId
 from weft.service.auth import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service, find_job
+from weft.service.masking import longest, mask_bytes, secrets_of
 
 router = APIRouter(tags=["jobs"], responses=PROBLEMS)
 
@@ -47,7 +48,8 @@ async def logs(
             404, f"rank {rank} of attempt {number} has printed nothing", f"{there} so far"
         )
     path = found[rank]
-    body = _read(service, who, record.job.id, number, path, offset, follow=follow)
+    read = partial(read_masked, path, secrets=secrets_of(record.job))
+    body = _read(service, who, record.job.id, number, read, offset, follow=follow)
     if follow:
         return service.streams.response(who, body, TEXT_TYPE)
     return StreamingResponse(body, media_type=TEXT_TYPE)
@@ -58,14 +60,14 @@ async def _read(
     who: Caller,
     job: JobId,
     attempt: int,
-    path: Path,
+    read: Callable[[int], bytes],
     offset: int,
     *,
     follow: bool,
 ) -> AsyncIterator[bytes]:
     while service.tokens.allows(who):
         over = not follow or _over(service, job, attempt)
-        while chunk := await service.read(partial(read_at, path, offset)):
+        while chunk := await service.read(partial(read, offset)):
             offset += len(chunk)
             yield chunk
         if over:
@@ -76,6 +78,17 @@ async def _read(
 def _over(service: Context, job: JobId, attempt: int) -> bool:
     record = service.driver.ledger.jobs[job]
     return bool(record.outcome) or record.attempt > attempt
+
+
+def read_masked(path: Path, offset: int, secrets: Sequence[str] = ()) -> bytes:
+    """The same as `read_at`, with stars for what nobody is shown; also where a piece cuts it."""
+    if not secrets:
+        return read_at(path, offset)
+    before = min(longest(secrets), offset)
+    data = read_at(path, offset - before)
+    more = len(data) == CHUNK  # what follows may belong to a secret that begins here
+    end = len(data) - longest(secrets) if more else len(data)
+    return mask_bytes(data, secrets)[before : max(end, before)]
 
 
 def read_at(path: Path, offset: int) -> bytes:

@@ -1,0 +1,39 @@
+"""`weft forward`: a job's port on this machine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weft.cli.commands.explain import JobId
+from weft.cli.view.errors import user_errors
+from weft.service.responses import JobAnswer
+
+
+def forward(
+    job: JobId,
+    port: Annotated[int, typer.Argument(help="The port that the job listens on.", min=1)],
+    local: Annotated[
+        int | None, typer.Option(help="The port here; the same unless told, 0 for any.", min=0)
+    ] = None,
+) -> None:
+    """Open a job's port on this machine: a notebook, TensorBoard, a debugger.
+
+    Until Ctrl-C. Only the job's owner may, and only ports that its own processes listen on.
+    """
+    from weft.cli.client import Client, at
+    from weft.cli.forwarding import Forwarding
+    from weft.cli.view.screen import console, notes
+
+    with user_errors():
+        client = Client()
+        job = client.get(JobAnswer, at("jobs", job)).id
+        remarks = notes()
+        say = lambda text: remarks.print(text, style="dim", soft_wrap=True)  # noqa: E731
+        forwarding = Forwarding(client, job, port, port if local is None else local, say)
+        console().print(f"http://127.0.0.1:{forwarding.local} is port {port} of {job}; Ctrl-C ends")
+        try:
+            forwarding.serve()
+        except KeyboardInterrupt:
+            raise typer.Exit(0) from None

@@ -1,0 +1,51 @@
+"""What is said over a terminal: frames of a kind, a length and bytes, the same on every hop.
+
+d  bytes that were typed, or printed
+r  the window's size, `rows columns`
+e  nothing more will be typed
+x  the process has ended, with this exit code; negative for a signal
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from weft.wire.errors import WireError
+
+DATA, RESIZE, EOF, EXIT = b"d", b"r", b"e", b"x"
+KINDS = DATA + RESIZE + EOF + EXIT
+MOST = 1 << 20
+_HEAD = struct.Struct(">cI")
+
+Frame = tuple[bytes, bytes]
+
+
+def frame(kind: bytes, payload: bytes = b"") -> bytes:
+    """One frame as it is sent."""
+    return _HEAD.pack(kind, len(payload)) + payload
+
+
+def window(rows: int, columns: int) -> bytes:
+    """A frame with the size of a window."""
+    return frame(RESIZE, b"%d %d" % (rows, columns))
+
+
+class Frames:
+    """Puts frames together from the pieces that arrive."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, chunk: bytes) -> Iterator[Frame]:
+        """The frames that are whole by now; WireError for what is none."""
+        self._rest += chunk
+        while len(self._rest) >= _HEAD.size:
+            kind, length = _HEAD.unpack_from(self._rest)
+            if kind not in KINDS or length > MOST:
+                raise WireError(f"{bytes(self._rest[:5])!r} is no frame of a terminal")
+            if len(self._rest) < _HEAD.size + length:
+                return
+            payload = bytes(self._rest[_HEAD.size : _HEAD.size + length])
+            del self._rest[: _HEAD.size + length]
+            yield kind, payload

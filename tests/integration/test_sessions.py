@@ -1,0 +1,274 @@
+"""Shells and forwarded ports through the real service, with real terminals."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import termios
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.integration.serving import API, bearer, get, serving, submit, token, until
+
+ENGINE = "local:slots=2,cpu=true,warm=false"
+LIMIT_S = 60.0
+
+
+class Person:
+    """Somebody at a terminal who types a command and sees what it prints."""
+
+    def __init__(self, client: httpx.Client, *words: str, secret: str = "", cwd: Path) -> None:
+        master, slave = pty.openpty()
+        self._master = master
+        self.seen = ""
+        self.resize(24, 80)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "weft", *words],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=cwd,
+            env={
+                **os.environ,
+                "WEFT_URL": str(client.base_url).rstrip("/"),
+                "WEFT_TOKEN": secret,
+                "SHELL": "/bin/bash",
+                "TERM": "xterm",
+            },
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0) and None,
+        )
+        os.close(slave)
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def sees(self, pattern: str) -> str:
+        """Wait for it to be printed; what comes up to it is taken off the screen."""
+        end = time.monotonic() + LIMIT_S
+        while not (found := re.search(pattern, self.seen)):
+            assert time.monotonic() < end, f"{pattern!r} is not in {self.seen!r}"
+            if select.select([self._master], [], [], 0.2)[0]:
+                try:
+                    self.seen += os.read(self._master, 65_536).decode(errors="replace")
+                except OSError:
+                    assert re.search(pattern, self.seen), f"{pattern!r} is not in {self.seen!r}"
+        self.seen = self.seen[found.end() :]
+        return found[0]
+
+    def leaves(self) -> int:
+        """Its exit code, however much is still printed."""
+        end = time.monotonic() + LIMIT_S
+        while self._process.poll() is None:
+            assert time.monotonic() < end, self.seen
+            if select.select([self._master], [], [], 0.1)[0]:
+                try:
+                    self.seen += os.read(self._master, 65_536).decode(errors="replace")
+                except OSError:
+                    time.sleep(0.1)
+        return self._process.returncode
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        os.close(self._master)
+
+
+@contextmanager
+def person(client: httpx.Client, *words: str, cwd: Path, secret: str = "") -> Iterator[Person]:
+    someone = Person(client, *words, secret=secret, cwd=cwd)
+    try:
+        yield someone
+    finally:
+        someone.close()
+
+
+def test_a_shell_has_a_terminal_a_size_ctrl_c_and_an_exit_code(tmp_path: Path) -> None:
+    with (
+        serving(ENGINE, tmp_path / "state") as client,
+        person(client, "run", "--pty", "--", "bash", "--norc", cwd=tmp_path) as someone,
+    ):
+        someone.type("tty; echo size $(stty size); echo in $PWD on $WEFT_DEVICES.\n")
+        someone.sees(r"/dev/pts/\d+")
+        someone.sees(r"size 24 80")
+        someone.sees(rf"in {tmp_path} on \d")
+        someone.resize(40, 100)
+        someone.type("trap 'echo resized $(stty size)' WINCH; sleep 0.5; stty size\n")
+        someone.sees(r"40 100")
+        someone.type("sed -u s/^/heard:/\n")
+        someone.type("hello\n")
+        someone.sees(r"heard:hello")
+        someone.type("\x03")
+        someone.sees(r"bash-\S+[#$] ")
+        someone.type("echo back=$?\n")
+        someone.sees(r"back=130")
+        someone.type("exit 7\n")
+
+        assert someone.leaves() == 7
+        job = get(client, "/jobs")["jobs"][0]
+        assert job["state"] == "failed"
+        assert "exit code 7" in job["reason"]
+        assert "back=130" in client.get(f"{API}/jobs/{job['id']}/logs").text
+
+
+def test_a_shell_can_be_left_and_gone_back_to(tmp_path: Path) -> None:
+    with serving(ENGINE, tmp_path / "state") as client:
+        with person(client, "shell", "--name", "mine", cwd=tmp_path) as someone:
+            someone.type("x=kept; echo rea''dy\n")
+            someone.sees(r"ready\r\n")
+        with person(client, "shell", "mine", cwd=tmp_path) as someone:
+            someone.type("echo $x again\n")
+            someone.sees(r"kept again")
+            someone.type("exit\n")
+
+            assert someone.leaves() == 0
+
+
+def test_what_is_piped_in_is_typed_and_its_end_ends_the_shell(tmp_path: Path) -> None:
+    with serving(ENGINE, tmp_path / "state") as client:
+        ran = subprocess.run(
+            [sys.executable, "-m", "weft", "run", "--pty", "-q", "--", "sh"],
+            input=b"echo $((6 * 7))\n",
+            capture_output=True,
+            cwd=tmp_path,
+            env={**os.environ, "WEFT_URL": str(client.base_url).rstrip("/")},
+            timeout=LIMIT_S,
+        )
+
+        assert b"42" in ran.stdout
+        assert ran.returncode == 0, ran.stderr
+
+
+def test_a_session_that_nobody_uses_ends_and_says_why(tmp_path: Path) -> None:
+    words = ("shell", "--idle-timeout", "3s")
+    with (
+        serving(ENGINE, tmp_path / "state") as client,
+        person(client, *words, cwd=tmp_path) as someone,
+    ):
+        someone.sees(r"weft: idle; this session ends in \d s")
+
+        assert someone.leaves() != 0
+        job = get(client, "/jobs")["jobs"][0]
+        assert job["state"] == "failed"
+        assert "nothing was typed or printed in its session for 3 s" in job["reason"]
+        assert job["attempt"] == 1
+
+
+def test_a_session_ends_when_it_is_cancelled(tmp_path: Path) -> None:
+    with (
+        serving(ENGINE, tmp_path / "state") as client,
+        person(client, "shell", cwd=tmp_path) as someone,
+    ):
+        someone.type("echo rea''dy\n")
+        someone.sees(r"ready\r\n")
+        client.delete(f"{API}/jobs/{get(client, '/jobs')['jobs'][0]['id']}")
+
+        assert someone.leaves() != 0
+
+
+def test_only_its_owner_reaches_a_session(tmp_path: Path) -> None:
+    with serving(ENGINE, tmp_path / "state") as client:
+        admin = token(client, "admin")
+        owner, other = (token(client, "user", name, by=admin) for name in ("a", "b"))
+        body = {"command": ["bash"], "pty": True, "workdir": str(tmp_path), "name": "mine"}
+        job = client.post(f"{API}/jobs", json=body, headers=bearer(owner)).json()["id"]
+        path = f"{API}/jobs/{job}/terminal"
+
+        assert client.post(path).status_code == 401
+        assert client.post(path, headers=bearer(other)).status_code == 404
+        assert client.post(f"{API}/jobs/{job}/ports/22", headers=bearer(owner)).status_code == 409
+        with person(client, "shell", job, cwd=tmp_path, secret=owner) as someone:
+            someone.type("exit 3\n")
+            assert someone.leaves() == 3
+
+
+def test_a_job_without_a_terminal_says_so(tmp_path: Path) -> None:
+    with serving("simulated:cluster=1x1:a100,speed=1") as client:
+        job = submit(client)
+
+        answer = client.post(f"{API}/jobs/{job}/terminal")
+
+        assert answer.status_code == 409
+        assert "no terminals" in answer.json()["error"]
+
+
+SERVER = (
+    "import http.server as h; h.test(h.SimpleHTTPRequestHandler, port={port}, bind='127.0.0.1')"
+)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        found: int = one.getsockname()[1]
+        return found
+
+
+def test_a_port_of_a_job_is_opened_here(tmp_path: Path) -> None:
+    (tmp_path / "page.txt").write_text("from the job " * 50_000)
+    port, here = free_port(), free_port()
+    with serving(ENGINE, tmp_path / "state") as client:
+        script = SERVER.format(port=port)
+        job = submit(client, command=[sys.executable, "-c", script], workdir=str(tmp_path))
+        until(lambda: get(client, f"/jobs/{job}")["state"] == "running")
+        words = ("forward", job, str(port), "--local", str(here))
+        with person(client, *words, cwd=tmp_path) as someone:
+            someone.sees(rf"127\.0\.0\.1:{here} is")
+            url = f"http://127.0.0.1:{here}/page.txt"
+
+            until(lambda: fetch(url) == "from the job " * 50_000)
+            someone.type("\x03")
+
+            assert someone.leaves() == 0
+        client.delete(f"{API}/jobs/{job}")
+
+
+def fetch(url: str) -> str:
+    try:
+        with urllib.request.urlopen(url, timeout=10.0) as answer:
+            read: bytes = answer.read()
+            return read.decode()
+    except OSError:
+        return ""
+
+
+def test_a_port_of_somebody_else_is_not(tmp_path: Path) -> None:
+    with serving(ENGINE, tmp_path / "state") as client, socket.create_server(("127.0.0.1", 0)) as s:
+        job = submit(client, command=["sleep", "60"], workdir=str(tmp_path))
+        until(lambda: get(client, f"/jobs/{job}")["state"] == "running")
+
+        answer = client.post(f"{API}/jobs/{job}/ports/{s.getsockname()[1]}")
+
+        assert answer.status_code == 409
+        assert "no process of job" in answer.json()["error"]
+        client.delete(f"{API}/jobs/{job}")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL])
+def test_a_shell_goes_on_when_its_person_is_killed(how: signal.Signals, tmp_path: Path) -> None:
+    with serving(ENGINE, tmp_path / "state") as client:
+        with person(client, "shell", "--name", "mine", cwd=tmp_path) as someone:
+            someone.type("echo rea''dy\n")
+            someone.sees(r"ready\r\n")
+            os.kill(someone._process.pid, how)
+
+        assert get(client, "/jobs")["jobs"][0]["state"] == "running"
+        client.delete(f"{API}/jobs/mine")

@@ -1,0 +1,52 @@
+"""Environments as lines for bash."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from weft.core.errors import InvalidConfig
+from weft.core.launch import Launch, Software, SoftwareKind
+from weft.core.model import Job, JobId
+from weft.engines.software import activation, check_software, preparation
+
+ALL = [
+    Software(SoftwareKind.VENV, "a b/.venv"),
+    Software(SoftwareKind.CONDA, "torch'26"),
+    Software(SoftwareKind.UV, "project"),
+    Software(SoftwareKind.UV, "req.txt"),
+]
+
+
+@pytest.mark.parametrize("software", ALL)
+def test_the_lines_are_bash_whatever_the_name(software: Software, tmp_path: Path) -> None:
+    script = f"{preparation(software)}\n{activation(software)}\n"
+
+    ran = subprocess.run(["bash", "-n", "-c", script], capture_output=True, text=True)
+
+    assert ran.stderr == ""
+
+
+@pytest.mark.parametrize("software", ALL[:3])
+def test_what_is_not_there_is_said(software: Software, tmp_path: Path) -> None:
+    script = f"{preparation(software)}\n{activation(software)}\n"
+
+    ran = subprocess.run(
+        ["/bin/bash", "-eo", "pipefail", "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"PATH": "/nowhere"},
+    )
+
+    assert ran.returncode == 1
+    assert "no virtual environment in a b/.venv" in ran.stderr or "not installed" in ran.stderr
+
+
+def test_an_image_is_refused_by_an_engine_of_processes() -> None:
+    launch = Launch(("true",), software=Software(SoftwareKind.IMAGE, "pytorch:2"))
+
+    with pytest.raises(InvalidConfig, match="not containers"):
+        check_software(Job(JobId("j"), launch=launch))

@@ -33,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
     "app": {"core", "formulas", "policies", "engines", "runtime", *PARTS},
     "service": {"app", "core", "report"},
-    "cli": {"app", "core", "report", "service"},
+    "cli": {"app", "core", "report", "service", "wire"},
     "testing": {"app", "core", "report", "perf", "predict", "sim", "pieces"},
 }
 CORE_NEEDS = {"numpy"}

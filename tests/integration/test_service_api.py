@@ -154,7 +154,7 @@ def test_plan_shows_where_a_job_would_go_and_queues_nothing(client: httpx.Client
 
     assert answer["starts_now"] is True
     assert answer["allocation"] == [
-        {"node": "t4-2", "gpus": [0, 1, 2, 3], "kind": "t4", "share": 1.0, "cpus": 0.0}
+        {"node": "t4-2", "gpus": [0, 1, 2, 3], "kind": "t4", "share": 1.0, "cpus": 32.0}
     ]
     assert get(client, "/jobs")["jobs"] == []
 

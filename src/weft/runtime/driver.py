@@ -167,7 +167,7 @@ class Driver:
         check_after(job, self.ledger)
         self.incoming[job.id] = job
         try:
-            await self._ask(Submitted(replace(job, submitted=self.now)))
+            await self.write_down(Submitted(replace(job, submitted=self.now)))
         finally:
             self.incoming.pop(job.id, None)
         return job.id
@@ -175,31 +175,27 @@ class Driver:
     async def cancel(self, job: JobId) -> None:
         """Withdraw a job; one that has ended stays as it ended. Unknown ones are refused."""
         if not find_record(self.ledger, job).outcome:
-            await self._ask(Cancelled(job))
-
-    async def write_down(self, event: Event) -> None:
-        """A fact that was found out beside the driver; on disk on return."""
-        await self._ask(event)
+            await self.write_down(Cancelled(job))
 
     async def drain(self, node: NodeId) -> None:
         """Move every job off `node` and give it no more, until `undrain`."""
         self._node(node)
-        await self._ask(NodeDown(node, drained=True))
+        await self.write_down(NodeDown(node, drained=True))
 
     async def undrain(self, node: NodeId) -> None:
         """Use `node` again."""
-        await self._ask(NodeUp(self._node(node)))
+        await self.write_down(NodeUp(self._node(node)))
 
     async def set_policy(self, policy: Described) -> None:
         """Decide by another policy from now on; running jobs stay until it says otherwise."""
-        await self._ask(PolicyChanged(self._admit(policy)))
+        await self.write_down(PolicyChanged(self._admit(policy)))
 
     def _admit(self, policy: Described) -> PartSpec:
         return admit_policy(policy, self.engine.supports, self.scheduler.knowledge.predictor)
 
     async def restate_policy(self) -> None:
         """Say again what decides, without memory: a point that the log can begin from."""
-        await self._ask(self._known.begins(None))
+        await self.write_down(self._known.begins(None))
 
     # ---- what can be read
 
@@ -368,7 +364,8 @@ class Driver:
         async for event in self.engine.events():
             self._post(event)
 
-    async def _ask(self, event: Event) -> None:
+    async def write_down(self, event: Event) -> None:
+        """Take in a fact that is not the engine's news; on disk on return."""
         if refusal := CLOSING if self._closing else self._unwritten:
             raise refusal
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()

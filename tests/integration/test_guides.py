@@ -1,0 +1,88 @@
+"""Commands of the guides as a person types them, in a shell, against a real service.
+
+`sh` blocks of the pages below are run line by line in a folder with the page's files and the
+examples. Commands that go on until Ctrl-C are given a moment, and Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weft.cli.client import Client
+from weft.cli.commands.demo import end_all
+from weft.cli.own_service import free_port, own_service
+
+pytest.importorskip("fastapi")
+
+ROOT = Path(__file__).resolve().parents[2]
+ENGINE = ("--engine", "local:cpu=true,slots=2,warm=false", "--policy", "fifo")
+PAGES = ["README.md", *(f"docs/how-to/{name}.md" for name in ("order-jobs", "sweeps", "sessions"))]
+OURS = re.compile(r"^(weft serve|source|make|git) ")  # the service is up, and this is set up
+GOES_ON = re.compile(r"(^|&& )weft (forward|top)\b")
+MOMENT_S = 8.0
+LIMIT_S = 240.0
+FILE = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def lines(page: str) -> list[str]:
+    found = [line for block in BLOCK.findall(page) for line in block.splitlines()]
+    return [line for line in found if line.strip() and not OURS.match(line)]
+
+
+def run(line: str, folder: Path, env: dict[str, str]) -> tuple[int, str]:
+    """A line's exit code and what it printed; nothing is typed into it."""
+    process = subprocess.Popen(
+        ["bash", "-c", line],
+        cwd=folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        told, _ = process.communicate(timeout=MOMENT_S if GOES_ON.search(line) else LIMIT_S)
+    except subprocess.TimeoutExpired:
+        assert GOES_ON.search(line), line
+        os.killpg(process.pid, signal.SIGINT)
+        told, _ = process.communicate(timeout=LIMIT_S)
+        return 0, told
+    return process.returncode, told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAGES)
+def test_every_command_of_a_guide_runs_as_written(name: str, tmp_path: Path) -> None:
+    page = (ROOT / name).read_text()
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    (folder / "examples").symlink_to(ROOT / "examples")
+    for file, text in FILE.findall(page):
+        (folder / file).write_text(text)
+    shim = tmp_path / "bin" / "weft"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m weft "$@"\n')
+    shim.chmod(0o755)
+    path = f"{shim.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    typed = lines(page)
+
+    with own_service(tmp_path / "state", free_port(), *ENGINE) as client:
+        env = {**os.environ, "WEFT_URL": client.url, "PATH": path, "SHELL": "/bin/bash"}
+        try:
+            for line in typed:
+                code, told = run(line, folder, env)
+                assert code == 0, f"{line}\n{told}"
+                assert "Traceback" not in told, told
+        finally:
+            end_all(Client(client.url), tmp_path / "state")
+
+    assert typed

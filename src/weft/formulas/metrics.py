@@ -26,7 +26,7 @@ class Metric:
 
     `of` makes it, None where the run has no such number. `help` defines it, `over` says of which
     jobs. With a `heading` it has a column in reports, and if `brief` in terminal tables as well:
-    in those named by `tables`.
+    in those named by `tables`. A `relative` one is also shown against the first policy's.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Metric:
     heading: str = ""
     brief: bool = True
     tables: tuple[Columns, ...] = ("main",)
+    relative: bool = False
 
 
 FINISHED, ALL = "finished", "all"
@@ -65,6 +66,7 @@ METRICS: tuple[Metric, ...] = (
         "hours",
         heading="avg JCT",
         tables=BOTH,
+        relative=True,
     ),
     Metric(
         "p50_jct_h",
@@ -81,6 +83,7 @@ METRICS: tuple[Metric, ...] = (
         FINISHED,
         "hours",
         heading="p99",
+        relative=True,
     ),
     Metric(
         "max_jct_h",
@@ -98,6 +101,7 @@ METRICS: tuple[Metric, ...] = (
         FINISHED,
         "hours",
         heading="makespan",
+        relative=True,
     ),
     Metric(
         "avg_queue_h",
@@ -107,6 +111,7 @@ METRICS: tuple[Metric, ...] = (
         FINISHED,
         "hours",
         heading="avg wait",
+        relative=True,
     ),
     Metric(
         "gpu_hours_per_job",
@@ -121,6 +126,7 @@ METRICS: tuple[Metric, ...] = (
         "mean of the number of starts minus 1, after stops and failures alike",
         ALL,
         heading="restarts/job",
+        relative=True,
     ),
     Metric("preemptions", lambda run: run.preemptions, "running jobs that the policy stopped"),
     Metric(

@@ -12,7 +12,6 @@ from weft.report.durations import human
 from weft.report.paired import differs, interval
 from weft.report.shapes import OutcomeLike, Outcomes
 
-AGAINST = ("avg_jct_h", "p99_jct_h", "makespan_h", "avg_queue_h", "restarts_per_job")
 SAME = 0.005  # relative differences below are no differences
 
 
@@ -55,7 +54,7 @@ def against_first(outcomes: Outcomes) -> str:
     policies = list(outcomes)
     if len(policies) < 2:
         return ""
-    shown = [m for name in AGAINST for m in METRICS if m.name == name]
+    shown = [metric for metric in METRICS if metric.relative]
     heads = "".join(f'<th scope="col">{escape(m.heading or m.name)}</th>' for m in shown)
     rows = "".join(
         f'<tr><th scope="row">{escape(policy)}</th>'

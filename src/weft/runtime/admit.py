@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from math import inf
+from typing import assert_never
 
 from weft.core.about import Controls, Needs
 from weft.core.cluster import Cluster
@@ -11,15 +12,22 @@ from weft.core.cpu_jobs import place_on_host
 from weft.core.dependencies import explain_in_vain
 from weft.core.errors import InvalidConfig
 from weft.core.events import (
+    Cancelled,
+    Decided,
     Event,
     Failed,
     Finished,
+    NodeDown,
+    NodeUp,
     Noticed,
+    PolicyChanged,
     Reported,
     Saved,
     Started,
     StartFailed,
     Stopped,
+    Submitted,
+    Woken,
 )
 from weft.core.free import EPS, Free
 from weft.core.knowledge import Predictor
@@ -141,19 +149,31 @@ def admit_event(event: Event, state: State, ledger: Ledger) -> Event | None:
 
     An engine may tell again what it told before a restart.
     """
-    if not isinstance(event, OF_ATTEMPT):
-        return event
-    if not state.expects(event.job, event.attempt):
+    if isinstance(event, OF_ATTEMPT) and not state.expects(event.job, event.attempt):
         return None
-    if isinstance(event, Started) and ledger.jobs[event.job].running == event.attempt:
-        return None
-    if isinstance(event, Noticed) and _said(event, ledger.jobs[event.job]):
-        return None
-    if isinstance(event, Stopped) and not state.leaving(event.job, event.attempt):
-        event = Failed(event.job, event.attempt, "it was stopped, but not by the scheduler")
-    if isinstance(event, (Failed, StartFailed)) and event.job in state.table:
-        return judge_failure(event, ledger.jobs[event.job])
+    match event:
+        case Started(job, attempt):
+            return None if ledger.jobs[job].running == attempt else event
+        case Noticed(job):
+            return None if _said(event, ledger.jobs[job]) else event
+        case Stopped(job, attempt):
+            why = "it was stopped, but not by the scheduler"
+            told = Failed(job, attempt, why)
+            return event if state.leaving(job, attempt) else _judge(told, state, ledger)
+        case Failed() | StartFailed():
+            return _judge(event, state, ledger)
+        case Finished() | Reported() | Saved() | Submitted() | Cancelled() | Decided():
+            pass
+        case NodeUp() | NodeDown() | Woken() | PolicyChanged():
+            pass
+        case _:
+            assert_never(event)
     return event
+
+
+def _judge(event: Failed | StartFailed, state: State, ledger: Ledger) -> Failed | StartFailed:
+    """Whether the job is tried again; one that has left need not be told."""
+    return judge_failure(event, ledger.jobs[event.job]) if event.job in state.table else event
 
 
 def _said(event: Noticed, record: JobRecord) -> bool:

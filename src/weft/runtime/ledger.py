@@ -141,6 +141,8 @@ class Ledger:
                     self._set(job, failures=0, agents_lost=0)
             case Noticed(job, _, level, text):
                 self._set(job, notices=(*one.notices, (at, level, text))[-NOTICES_KEPT:])
+            case _:
+                assert_never(event)
 
     def _decided(self, at: float, decided: Decided) -> None:
         for job, said in decided.reasons.items():

@@ -5,14 +5,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, assert_never
 
 from weft.core.actions import Start, Stop
 from weft.core.cluster import Node
 from weft.core.codec import decode, encode
 from weft.core.ended_jobs import EndedJobs
 from weft.core.errors import InvalidConfig, WeftError
-from weft.core.events import Event, Failed, NodeDown, NodeUp, PolicyChanged, Stopped
+from weft.core.events import (
+    Cancelled,
+    Decided,
+    Event,
+    Failed,
+    Finished,
+    NodeDown,
+    NodeUp,
+    Noticed,
+    PolicyChanged,
+    Reported,
+    Saved,
+    Started,
+    StartFailed,
+    Stopped,
+    Submitted,
+    Woken,
+)
 from weft.core.model import JobId, NodeId, Stage
 from weft.core.ports import Store
 from weft.core.saved_state import Held, SavedScheduler, SavedState
@@ -63,12 +80,19 @@ class Recovered:
             case PolicyChanged(policy, instead_of):
                 self.policy = policy
                 self.given_up = event if instead_of else None
-            case NodeDown(node, True):
-                self.drained.add(node)
+            case NodeDown(node, drained):
+                if drained:
+                    self.drained.add(node)
             case NodeUp(node):
                 self.drained.discard(node.id)
+            case Submitted() | Decided() | Woken():
+                pass  # the scheduler and the ledger keep all that these say
+            case Cancelled() | Started() | StartFailed() | Stopped() | Finished() | Failed():
+                pass
+            case Reported() | Saved() | Noticed():
+                pass
             case _:
-                pass  # only these say more than the scheduler and the ledger keep
+                assert_never(event)
         self.seq, self.at = seq, at
 
     def begins(self, policy: PartSpec | None) -> PolicyChanged:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -10,10 +10,8 @@ from weft.core.actions import Start
 from weft.core.cluster import Cluster
 from weft.core.events import Decided, Submitted, Woken
 from weft.core.model import Allocation, JobId
-from weft.core.ports import PerfModel
 from weft.core.scheduler import Scheduler
 from weft.core.table import Column, Table
-from weft.core.trace import Trace, Truth
 from weft.sim.driver import Driver
 from weft.sim.physics import NEVER, Physics
 
@@ -21,25 +19,23 @@ CARRIED = (Column.STARTED, Column.RETRIES, Column.FAILED)
 
 
 class Fork(Driver):
-    """Every job of `table` as it stands at `now`, with `left` seconds of work before each.
+    """Every job of `table` as it stands at `now`.
 
-    `scheduler` is fresh, on an empty cluster.
+    `scheduler` is fresh, on an empty cluster; `physics` has the same jobs, each as
+    long as what is left of it.
     """
 
     def __init__(
         self,
         scheduler: Scheduler,
+        physics: Physics,
         cluster: Cluster,
         table: Table,
         now: float,
-        left: Sequence[float],
-        perf: PerfModel,
     ) -> None:
-        lengths = (Truth(float(one)) for one in left)
-        trace = Trace("now", tuple(zip(table.jobs, lengths, strict=True)))
-        super().__init__(scheduler, Physics(trace, perf), cluster)
+        super().__init__(scheduler, physics, cluster)
         self._began = now
-        self._arrived = len(trace)
+        self._arrived = len(physics.trace)
         self._resume(table)
 
     def until_started(self, job: JobId, decisions: int) -> float | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from weft.app.simulate.wiring import wire_from
 from weft.core.cluster import Cluster, Node
 from weft.core.free import Free
 from weft.core.knowledge import Knowledge
@@ -183,14 +184,16 @@ class Present:
         return Estimate(tuple(after))
 
     def _fork(self, seed: int) -> Fork:
-        scheduler = Scheduler(
-            self.policy,
+        return wire_from(
+            self.table,
+            self.now,
+            self.remaining(seed).tolist(),
+            self._perf(),
             self.cluster,
-            knowledge=copy.deepcopy(self.knowledge),
+            self.policy,
+            self.knowledge,
+            self.memory,
         )
-        scheduler.memory = self.memory
-        left = self.remaining(seed)
-        return Fork(scheduler, self.cluster, self.table, self.now, left.tolist(), self._perf())
 
     def _perf(self) -> PerfModel:
         beliefs = self.knowledge.beliefs

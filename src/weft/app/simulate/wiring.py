@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -10,13 +11,17 @@ from weft.app.simulate.world import World
 from weft.core.about import Needs
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
-from weft.core.knowledge import Predictor
+from weft.core.knowledge import Knowledge, Predictor
 from weft.core.policy import Policy
+from weft.core.ports import PerfModel
 from weft.core.registry import Described, build, find, read_spec
 from weft.core.scheduler import Journal, Scheduler
+from weft.core.table import Table
+from weft.core.trace import Trace, Truth
 from weft.sim.collect import collect
 from weft.sim.driver import Driver
 from weft.sim.faults import Faults
+from weft.sim.fork import Fork
 from weft.sim.physics import Physics
 from weft.sim.result import Outcome
 
@@ -86,6 +91,28 @@ def wire(
     )
     driver = Driver(scheduler, physics, cluster, faults=faults, seed=seed, progress=progress)
     return Run(policy, known, cluster, physics, driver, named)
+
+
+def wire_from(
+    table: Table,
+    now: float,
+    left: Sequence[float],
+    perf: PerfModel,
+    cluster: Cluster,
+    policy: Policy,
+    knowledge: Knowledge,
+    memory: object,
+) -> Fork:
+    """The same beginning in the middle: every job of `table` as it stands, with `left` seconds.
+
+    `knowledge` is copied: what is learnt on the way stays there.
+    """
+    about = policy.about
+    trace = Trace("now", tuple(zip(table.jobs, map(Truth, left), strict=True)))
+    physics = Physics(trace, perf, tick_s=about.every or TICK_S, resume_s=about.resume_s)
+    scheduler = Scheduler(policy, cluster, knowledge=copy.deepcopy(knowledge))
+    scheduler.memory = memory
+    return Fork(scheduler, physics, cluster, table, now)
 
 
 def build_simulated_predictor(described: Described, physics: Physics, seed: int) -> Predictor:

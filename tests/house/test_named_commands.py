@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.house.test_docs import PAGES, name_of
 
-from weft.cli.commands.list import Kind
+from weft.cli.commands.list import PartName
 from weft.cli.main import commands
 
 SOURCES = sorted((Path(__file__).resolve().parents[2] / "src" / "weft").rglob("*.py"))
@@ -21,7 +21,7 @@ ANYTHING = "\0"  # what a message fills in
 PLACEHOLDER = re.compile(r"^[A-Z][A-Z0-9_@.,=-]*$|^[.…]+$|[\0<\[]")
 ROOT: Any = commands()
 ROOT.load_all()
-ROOT_LIST, KINDS = ROOT.commands["list"], set(Kind)
+ROOT_LIST, KINDS = ROOT.commands["list"], set(PartName)
 
 
 def texts(path: Path) -> Iterator[str]:

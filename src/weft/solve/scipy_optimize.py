@@ -15,8 +15,7 @@ THREADS = "OPENBLAS_NUM_THREADS"
 def scipy_optimize() -> Any:
     """`scipy.optimize`, with its own linear algebra in one thread.
 
-    What we solve with it is tiny, and threads that wait for each other cost more than they do: a
-    fit takes twenty times as long on two busy cores.
+    What we solve with it is tiny: threads that wait for each other cost more than they do.
     """
     before = os.environ.get(THREADS)
     os.environ.setdefault(THREADS, "1")

@@ -54,16 +54,16 @@ def draw(want: Want, cluster: str) -> Drawn:
     )
 
 
-def draw_gpus(kind: JobType, count: int, limit: int, rng: np.random.Generator) -> Floats:
+def draw_gpus(job_type: JobType, count: int, limit: int, rng: np.random.Generator) -> Floats:
     """Lognormal through the quartiles, rounded to 1, 2, 4 or multiples of 8, within the whiskers.
 
     What is larger than `limit` is cut to it: large pretraining has no smaller sizes to redraw.
     """
-    low, first, median, third, high = kind.gpu_box
+    low, first, median, third, high = job_type.gpu_box
     sigma = np.log(third / first) / 1.349
     raw = median * np.exp(sigma * rng.standard_normal(count))
     gpus = np.clip(round_sizes(raw), low, high)
-    if kind.name == "pretrain":
+    if job_type.name == "pretrain":
         far = round_sizes(rng.uniform(high, max(high, BEYOND_UP_TO), count))
         gpus = np.where(rng.random(count) < BEYOND, far, gpus)
     most = limit // 8 * 8 if limit >= 8 else 2 ** int(np.log2(limit))
@@ -77,24 +77,24 @@ def round_sizes(gpus: Floats) -> Floats:
 
 
 def _arrivals(
-    kind: JobType, lengths: Floats, span: float, source: Family, rng: np.random.Generator
+    job_type: JobType, lengths: Floats, span: float, source: Family, rng: np.random.Generator
 ) -> Floats:
     count = lengths.size
-    if kind.name == "pretrain":
+    if job_type.name == "pretrain":
         # Segments end to end, wrapped at the end of the trace: as many runs side by side as needed.
         waits = rng.uniform(*RESTART_S, count)
         clock = np.cumsum(lengths + waits) - lengths - waits + rng.uniform(0, span)
         wrapped: Floats = clock % span
         return wrapped
-    if kind.name == "eval":
+    if job_type.name == "eval":
         batches = max(1, round(count / BATCH))
         starts = heads(source.arrival, batches, span, rng)
         return starts[rng.integers(0, batches, count)] + rng.uniform(0, BATCH_SPREAD_S, count)
     return heads(source.arrival, count, span, rng)
 
 
-def _states(kind: JobType, count: int, source: Family, rng: np.random.Generator) -> list[str]:
-    if kind.name == "pretrain":
+def _states(job_type: JobType, count: int, source: Family, rng: np.random.Generator) -> list[str]:
+    if job_type.name == "pretrain":
         stopped = rng.random(count) < STOPPED
         return ["cancelled" if s else "failed" for s in stopped.tolist()]
     return [source.states[i] for i in rng.choice(len(source.states), count, p=source.state_p)]

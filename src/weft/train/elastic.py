@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from weft.perf.goodput.fit import Row
-from weft.perf.goodput.measurements import Profile
+from weft.perf.goodput.measurements import Measurements
 from weft.perf.goodput.model import Limits, Noise, best_batch
 from weft.train.errors import TrainError
 from weft.train.sampling import Batch, split
@@ -83,13 +83,13 @@ class Bounds:
 
 @dataclass(slots=True)
 class Tuner:
-    """The job's own measurements, a profile for each device kind, and the batch they speak for."""
+    """The job's own measurements on each device kind, and the batch they speak for."""
 
     bounds: Bounds
     kind: str
     nodes: int
     ranks: int
-    profiles: dict[str, Profile] = field(default_factory=dict)
+    measured: dict[str, Measurements] = field(default_factory=dict)
 
     def choose_first(self) -> Batch:
         """The script's own batch, on this many ranks."""
@@ -110,14 +110,14 @@ class Tuner:
     def observe(self, per_gpu: int, grad_s: float, step_s: float) -> None:
         """Seconds of one micro-batch's gradient, and of the last one with synchronisation."""
         row = Row(self.nodes, self.ranks, per_gpu, max(grad_s, 1e-6), max(step_s, grad_s, 1e-6))
-        self.profiles.setdefault(self.kind, Profile()).observe(row)
+        self.measured.setdefault(self.kind, Measurements()).observe(row)
 
     def find_best(self, noise: GradientNoise, now: Batch) -> Batch:
         """The batch with the highest fitted goodput, if it is clearly better than `now`."""
-        profile = self.profiles.get(self.kind)
-        if not self.bounds.adaptive or profile is None or not noise.known:
+        own = self.measured.get(self.kind)
+        if not self.bounds.adaptive or own is None or not noise.known:
             return now
-        times = profile.times()
+        times = own.times()
         stats = Noise(noise.sqr, noise.var, float(self.bounds.init))
         limits = Limits(
             float(self.bounds.largest),
@@ -136,19 +136,19 @@ class Tuner:
 
     def _largest_safe(self) -> int:
         """Twice the largest micro-batch that ever ran: memory beyond it is unknown."""
-        rows = self.profiles[self.kind].rows
+        rows = self.measured[self.kind].rows
         return 2 * max(local for _, _, local in rows)
 
     def state_dict(self) -> dict[str, list[list[float]]]:
         """What a checkpoint keeps."""
         return {
-            kind: [[float(v) for v in row] for row in profile.rows.values()]
-            for kind, profile in self.profiles.items()
+            kind: [[float(v) for v in row] for row in own.rows.values()]
+            for kind, own in self.measured.items()
         }
 
     def load_state_dict(self, state: dict[str, list[list[float]]]) -> None:
         """Go on from a checkpoint."""
         for kind, rows in state.items():
-            profile = self.profiles.setdefault(kind, Profile())
+            own = self.measured.setdefault(kind, Measurements())
             for nodes, ranks, local, grad_s, step_s in rows:
-                profile.observe(Row(int(nodes), int(ranks), int(local), grad_s, step_s))
+                own.observe(Row(int(nodes), int(ranks), int(local), grad_s, step_s))

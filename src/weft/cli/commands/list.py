@@ -12,7 +12,7 @@ from weft.cli import options as o
 from weft.cli.view.errors import user_errors
 
 
-class Kind(StrEnum):
+class PartName(StrEnum):
     """What can be listed."""
 
     policy = "policy"
@@ -25,7 +25,7 @@ class Kind(StrEnum):
 
 
 def list_parts(
-    kind: Annotated[Kind, typer.Argument(help="What to list.")], as_json: o.AsJson = False
+    kind: Annotated[PartName, typer.Argument(help="What to list.")], as_json: o.AsJson = False
 ) -> None:
     """List policies, workloads, engines and other parts."""
     from weft.app.catalogue import catalogue

@@ -18,7 +18,7 @@ from weft.core.report import Report
 from weft.core.trace import Truth
 from weft.perf.goodput.early_fit import early_fit
 from weft.perf.goodput.fit import Row
-from weft.perf.goodput.measurements import Profile
+from weft.perf.goodput.measurements import Measurements
 from weft.perf.goodput.model import TINY, Limits, Noise, best_batch
 from weft.perf.goodput.tables import ModelTable
 
@@ -82,7 +82,7 @@ class Tuner:
     blind: bool = False
     kind: str = ""
     placement: tuple[int, ...] = ()
-    profiles: dict[str, Profile] = field(default_factory=dict)
+    measured: dict[str, Measurements] = field(default_factory=dict)
     noise: tuple[float, float] | None = None
     local: int = 0
     accumulate: int = 1
@@ -163,20 +163,22 @@ class Tuner:
         gain = (var + sqr) / (var / (batch / table.init_batch) + sqr)
         took = step + (self.accumulate - 1) * (step - sync)
         name = "" if self.blind else self.kind
-        profile = self.profiles.get(name)
-        if profile is None:
+        own = self.measured.get(name)
+        if own is None:
             # Measurements of several kinds contradict each other: each of them may matter.
-            profile = self.profiles[name] = Profile(0.0, early_fit) if self.blind else Profile()
+            own = self.measured[name] = (
+                Measurements(0.0, early_fit) if self.blind else Measurements()
+            )
         nodes = len(self.placement)
-        if (nodes, replicas, self.local) not in profile.rows:
-            profile.observe(Row(nodes, replicas, self.local, step - sync, step))
+        if (nodes, replicas, self.local) not in own.rows:
+            own.observe(Row(nodes, replicas, self.local, step - sync, step))
         return gain / took / table.slowdown
 
     def tune(self) -> None:
         """Take the best batch for the placement under the job's own fitted model."""
         table, kind = self.table, self.table.kinds[self.kind]
         nodes, replicas = len(self.placement), self.replicas
-        seen = self.profiles.get("" if self.blind else self.kind)
+        seen = self.measured.get("" if self.blind else self.kind)
         told = (self.kind, self.placement, seen.version if seen else 0, self.noise)
         if told == self.tuned_for:
             return  # nothing new to choose by

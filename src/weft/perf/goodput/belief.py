@@ -8,7 +8,7 @@ from weft.core.report import Report
 from weft.core.table import Floats
 from weft.perf.goodput.curves import Steps
 from weft.perf.goodput.fit import Row
-from weft.perf.goodput.measurements import Profile
+from weft.perf.goodput.measurements import Measurements
 
 NO_NOISE = (1.0, 0.0)  # of a job that does not measure it: no update is worth more than another
 
@@ -19,13 +19,13 @@ LEAST_S, MOST_S = 1e-9, 1e7  # of a step
 class Belief:
     """What is known of one job.
 
-    `profiles` are its measurements by GPU kind, `mixed` those of all kinds together, `noise` the
+    `measured` are its measurements by GPU kind, `mixed` those of all kinds together, `noise` the
     squared norm and the variance of its gradients, `batch` the one it trains with, `most` the most
     replicas it ran with. The rest are answers that hold until `version` changes.
     """
 
-    profiles: dict[str, Profile] = field(default_factory=dict)
-    mixed: Profile = field(default_factory=lambda: Profile(close=0.0))
+    measured: dict[str, Measurements] = field(default_factory=dict)
+    mixed: Measurements = field(default_factory=lambda: Measurements(close=0.0))
     noise: tuple[float, float] = NO_NOISE
     batch: float = 1.0
     most: int = 0

@@ -23,7 +23,7 @@ from weft.perf.goodput.curves import Sheet, Sizes, by_kind
 from weft.perf.goodput.early_fit import early_fit
 from weft.perf.goodput.facts import DeclaredFacts, Facts, KindFacts
 from weft.perf.goodput.fit import fit
-from weft.perf.goodput.measurements import Profile
+from weft.perf.goodput.measurements import Measurements
 from weft.perf.goodput.model import StepTime
 
 DECLARED = DeclaredFacts()
@@ -47,19 +47,19 @@ class FittedBeliefs:
             return
         belief = self._known.get(job.id)
         if belief is None:
-            belief = self._known[job.id] = Belief(mixed=Profile(0.0, self._mixed_fit))
-        profile = belief.profiles.setdefault(kind, Profile())
-        before = profile.version
-        profile.observe(row)
+            belief = self._known[job.id] = Belief(mixed=Measurements(0.0, self._mixed_fit))
+        own = belief.measured.setdefault(kind, Measurements())
+        before = own.version
+        own.observe(row)
         belief.mixed.observe(row)
-        if profile.version != before:
-            profile.times()  # fitted as reports come in, not while a decision waits
+        if own.version != before:
+            own.times()  # fitted as reports come in, not while a decision waits
         batch = float(row.local * row.replicas) if report.batch is None else report.batch
         sqr, var = report.grad_sqr, report.grad_var
         noise = belief.noise if sqr is None or var is None else (sqr, var)
         rebatched = job.batch is None and batch != belief.batch
         if (
-            profile.version == before
+            own.version == before
             and noise == belief.noise
             and row.replicas <= belief.most
             and not rebatched
@@ -77,7 +77,7 @@ class FittedBeliefs:
         """What every running job has measured; the curves follow from it."""
         return {
             job: {
-                "profiles": {kind: one.save() for kind, one in belief.profiles.items()},
+                "profiles": {kind: one.save() for kind, one in belief.measured.items()},
                 "mixed": belief.mixed.save(),
                 "noise": list(belief.noise),
                 "batch": belief.batch,
@@ -92,8 +92,8 @@ class FittedBeliefs:
         for job, one in saved.items():
             sqr, var = one["noise"]
             self._known[JobId(job)] = Belief(
-                {kind: Profile().load(told) for kind, told in one["profiles"].items()},
-                Profile(0.0, self._mixed_fit).load(one["mixed"]),
+                {kind: Measurements().load(told) for kind, told in one["profiles"].items()},
+                Measurements(0.0, self._mixed_fit).load(one["mixed"]),
                 (sqr, var),
                 one["batch"],
                 one["most"],
@@ -194,12 +194,12 @@ class FittedBeliefs:
         self, job: Job, belief: Belief, kind: str, own: KindFacts
     ) -> tuple[StepTime, KindFacts, float]:
         """The model to use for a kind: its own, else the first known one's, scaled."""
-        if kind in belief.profiles:
-            return belief.profiles[kind].times(), own, 1.0
-        known = next(iter(belief.profiles))
+        if kind in belief.measured:
+            return belief.measured[kind].times(), own, 1.0
+        known = next(iter(belief.measured))
         other = self._facts.on(job, belief.batch, known)
         assert other is not None  # it ran there
-        return belief.profiles[known].times(), other, own.bootstrap / other.bootstrap
+        return belief.measured[known].times(), other, own.bootstrap / other.bootstrap
 
 
 @lru_cache(maxsize=16)

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from weft.core.model import Job
 from weft.perf.goodput.adaptive import table_of
-from weft.perf.goodput.tables import ModelTable, Speeds
+from weft.perf.goodput.tables import KindModel, ModelTable
 from weft.perf.restart import restart_s
 
 
@@ -198,7 +198,7 @@ def fixed_batch_of(model: ModelTable, job: Job) -> float:
     return 0.0 if job.batch is not None else job.hints.get("batch", float(model.init_batch))
 
 
-def tuned_rate(model: ModelTable, kind: Speeds, job: Job) -> float:
+def tuned_rate(model: ModelTable, kind: KindModel, job: Job) -> float:
     """True iterations a second at the submitted size and batch, on whole nodes first."""
     gpus, size = job.demand.gpus, kind.node_gpus
     placement = (*(size,) * (gpus // size), *((gpus % size,) if gpus % size else ()))

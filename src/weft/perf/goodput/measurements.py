@@ -14,7 +14,7 @@ ONE, SEVERAL = ("local", 1), ("local", 2)  # samples a GPU that were tried
 
 
 @dataclass(slots=True)
-class Profile:
+class Measurements:
     """Rows by configuration, the first measurement of each kept; fitted when asked.
 
     A measurement that the model predicts within `close` does not make it fit again. `fitted`
@@ -59,7 +59,7 @@ class Profile:
             "told": sorted(map(list, self._told)),
         }
 
-    def load(self, saved: Any) -> Profile:
+    def load(self, saved: Any) -> Measurements:
         """Take up what `save` gave."""
         rows = [Row(*row) for row in saved["rows"]]
         self.rows = {row[:3]: row for row in rows}

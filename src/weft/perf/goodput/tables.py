@@ -29,7 +29,7 @@ TRAINED = ("progress", "grad_sqr", "grad_var")
 Curve = tuple[Floats, Floats, Floats]
 
 
-class Speeds(Protocol):
+class KindModel(Protocol):
     """One model on one GPU kind: limits of the batch of a replica, and how long a step takes.
 
     `unit` is GPUs a replica: 1, or the stages of a pipeline.
@@ -139,7 +139,7 @@ class ModelTable:
     restart_s: float
     assumed_restart_s: float
     slowdown: float
-    kinds: Mapping[str, Speeds]
+    kinds: Mapping[str, KindModel]
     batches: tuple[float, ...]
     ends: tuple[float, ...]
     stats: tuple[tuple[tuple[float, float], ...], ...]

@@ -19,7 +19,7 @@ Nodes = dict[int, int]  # node to devices taken there
 
 
 @dataclass(slots=True)
-class Kind:
+class KindNodes:
     """The nodes of one kind: free devices, and jobs that hold a part of each.
 
     `large` are the nodes of the largest size that no job has whole.
@@ -77,8 +77,8 @@ def _build(ledger: Free, nodes: Nodes, share: float) -> Allocation:
     return Allocation(slices, EXCLUSIVE if share == 1.0 else Sharing(share=share))
 
 
-def _survey(view: View, held: Mapping[int, Allocation]) -> dict[str, Kind]:
-    kinds = {kind: Kind(view.cluster.node_size(kind)) for kind in view.cluster.kinds}
+def _survey(view: View, held: Mapping[int, Allocation]) -> dict[str, KindNodes]:
+    kinds = {kind: KindNodes(view.cluster.node_size(kind)) for kind in view.cluster.kinds}
     for i, node in enumerate(view.cluster.nodes):
         kinds[node.kind].set_free(i, view.free.on(i))
         kinds[node.kind].guests[i] = {}
@@ -142,7 +142,7 @@ def _aside(
     return -where[row].pop(node), row
 
 
-def _empty_node(kind: Kind, pushed: list[tuple[int, int]]) -> int:
+def _empty_node(kind: KindNodes, pushed: list[tuple[int, int]]) -> int:
     """A whole node: an empty one from the end, else the one with most room, emptied."""
     node = max(kind.large, key=lambda n: (kind.free[n], n))
     kind.large.discard(node)
@@ -152,7 +152,7 @@ def _empty_node(kind: Kind, pushed: list[tuple[int, int]]) -> int:
     return node
 
 
-def _room_for(kind: Kind, need: int, pushed: list[tuple[int, int]]) -> int | None:
+def _room_for(kind: KindNodes, need: int, pushed: list[tuple[int, int]]) -> int | None:
     """The node that fits best; else the one where the fewest GPUs must move, smallest first."""
     for free in range(need, kind.size + 1):
         if nodes := kind.by_free.get(free):

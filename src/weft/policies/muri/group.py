@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from weft.core.model import Discipline
 from weft.formulas import lockstep
 from weft.policies.muri.admit import Types
-from weft.policies.muri.merge import Bucket, Group, Kind, merge_all
+from weft.policies.muri.merge import Bucket, Group, Mix, merge_all
 from weft.policies.muri.queue import RESOURCES, Queue
 
 
@@ -19,7 +19,7 @@ class Grouping:
     ) -> None:
         self._queue, self._discipline, self._types = queue, discipline, types
         self._matching = matching
-        self._weights: dict[Kind, float] = {}
+        self._weights: dict[Mix, float] = {}
         nodes = queue.view.cluster.nodes
         self._device_gb = min((node.device_gb for node in nodes), default=0.0)
 
@@ -48,21 +48,21 @@ class Grouping:
                     merged.append(group)
                     continue
                 last = merged[-1]
-                merged[-1] = Group(last.rows + group.rows, last.kinds + group.kinds)
+                merged[-1] = Group(last.rows + group.rows, last.profiles + group.profiles)
                 required -= bucket.gpus
             bucket.groups = merged
 
-    def _weight(self, kind: Kind) -> float:
-        if kind not in self._weights:
-            self._weights[kind] = self._worth(kind)
-        return self._weights[kind]
+    def _weight(self, mix: Mix) -> float:
+        if mix not in self._weights:
+            self._weights[mix] = self._worth(mix)
+        return self._weights[mix]
 
-    def _worth(self, kind: Kind) -> float:
+    def _worth(self, mix: Mix) -> float:
         """The busy part of all resources in lock step; the sum of speeds otherwise."""
-        group = self._types.profiles_of(kind)
-        if not self._fits_memory(kind):
+        group = self._types.profiles_of(mix)
+        if not self._fits_memory(mix):
             return 0.0
-        speeds = self._speeds(kind)
+        speeds = self._speeds(mix)
         if self._discipline is Discipline.LOCKSTEP and all(p.stages for p in group):
             period = group[0].step_s / speeds[0]
             return lockstep.efficiency([p.stages for p in group], period)
@@ -71,15 +71,15 @@ class Grouping:
     def _worthwhile(self, group: Group) -> bool:
         if len(group.rows) == 1:
             return True
-        return self._fits_memory(group.kinds) and sum(self._speeds(group.kinds)) >= 1.0
+        return self._fits_memory(group.profiles) and sum(self._speeds(group.profiles)) >= 1.0
 
-    def _fits_memory(self, kinds: Sequence[int]) -> bool:
-        return sum(p.mem_gb for p in self._types.profiles_of(kinds)) <= self._device_gb + 1e-9
+    def _fits_memory(self, profiles: Sequence[int]) -> bool:
+        return sum(p.mem_gb for p in self._types.profiles_of(profiles)) <= self._device_gb + 1e-9
 
-    def _speeds(self, kind: Sequence[int]) -> Sequence[float]:
-        jobs = [self._types.samples[i] for i in kind]
+    def _speeds(self, profiles: Sequence[int]) -> Sequence[float]:
+        jobs = [self._types.samples[i] for i in profiles]
         return self._queue.view.sharing().speeds(jobs, self._queue.free.kinds[0], self._discipline)
 
 
 def _apart(group: Group) -> list[Group]:
-    return [Group([row], [kind]) for row, kind in zip(group.rows, group.kinds, strict=True)]
+    return [Group([row], [one]) for row, one in zip(group.rows, group.profiles, strict=True)]

@@ -10,21 +10,21 @@ import numpy as np
 from weft.core.table import Floats
 from weft.solve.matching import match_types
 
-Kind = tuple[int, ...]  # the profiles of a group's members by number, sorted
-Weight = Callable[[Kind], float]
+Mix = tuple[int, ...]  # the profiles of a group's members by number, sorted
+Weight = Callable[[Mix], float]
 
 
 @dataclass(slots=True)
 class Group:
-    """Jobs that share devices, by row; `kinds` numbers the profile of each."""
+    """Jobs that share devices, by row; `profiles` are those of each, by number."""
 
     rows: list[int]
-    kinds: list[int]
+    profiles: list[int]
 
     @property
-    def kind(self) -> Kind:
+    def mix(self) -> Mix:
         """What matters for speed: who is in it, in no order."""
-        return tuple(sorted(self.kinds))
+        return tuple(sorted(self.profiles))
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ def _round(
         if other is None:
             merged.append(one)
         elif required > room:
-            merged.append(Group(one.rows + other.rows, one.kinds + other.kinds))
+            merged.append(Group(one.rows + other.rows, one.profiles + other.profiles))
             required -= bucket.gpus
         else:
             merged += [one, other]
@@ -78,12 +78,12 @@ def _round(
 
 def _match(groups: Sequence[Group], most: int, weight: Weight) -> list[tuple[Group, Group | None]]:
     """Pairs and singles, in the order in which the later of a pair stands."""
-    kinds = [group.kind for group in groups]
-    names = list(dict.fromkeys(kinds))
-    number = {kind: i for i, kind in enumerate(names)}
+    mixes = [group.mix for group in groups]
+    names = list(dict.fromkeys(mixes))
+    number = {mix: i for i, mix in enumerate(names)}
     waiting: list[list[int]] = [[] for _ in names]
-    for at, kind in enumerate(kinds):
-        waiting[number[kind]].append(at)
+    for at, mix in enumerate(mixes):
+        waiting[number[mix]].append(at)
     partner: dict[int, int] = {}
     table = _weights(names, most, weight)
     for a, b, count in match_types([len(w) for w in waiting], table):
@@ -102,10 +102,10 @@ def _match(groups: Sequence[Group], most: int, weight: Weight) -> list[tuple[Gro
 
 def _worth(pair: tuple[Group, Group | None], weight: Weight) -> float:
     one, other = pair
-    return 0.0 if other is None else weight(tuple(sorted(one.kinds + other.kinds)))
+    return 0.0 if other is None else weight(tuple(sorted(one.profiles + other.profiles)))
 
 
-def _weights(names: Sequence[Kind], most: int, weight: Weight) -> Floats:
+def _weights(names: Sequence[Mix], most: int, weight: Weight) -> Floats:
     table = np.zeros((len(names), len(names)))
     for a, one in enumerate(names):
         for b in range(a, len(names)):

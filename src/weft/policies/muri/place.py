@@ -92,7 +92,7 @@ class Placement:
 
     def _terms(self, group: Group) -> list[Sharing]:
         """An even claim each, and a place in the period."""
-        members = self._types.profiles_of(group.kinds)
+        members = self._types.profiles_of(group.profiles)
         share = 1.0 / len(members)
         phases = [0.0] * len(members)
         if self._discipline is Discipline.LOCKSTEP and all(p.stages for p in members):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from weft.perf.goodput.fit import GAMMA, Problem, Row, fit
-from weft.perf.goodput.measurements import Profile
+from weft.perf.goodput.measurements import Measurements
 from weft.perf.goodput.model import TINY, StepTime
 
 TRUE = StepTime(0.05, 0.001, 0.04, 0.002, 0.02, 0.001, 2.0)
@@ -113,7 +114,7 @@ def test_noise_in_measurements_is_averaged_out() -> None:
     assert max(off(found, row) for row in measured(ALL)) < 0.08
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     st.builds(
         StepTime,
@@ -159,12 +160,12 @@ def test_the_slope_of_the_loss_is_that_of_its_values() -> None:
 def test_a_measurement_that_was_predicted_well_need_not_be_fitted(
     close: float, fitted_again: bool
 ) -> None:
-    profile = Profile(close=close)
+    own = Measurements(close=close)
     for row in measured(ALL):
-        profile.observe(row)
-    profile.times()
-    before = profile.version
+        own.observe(row)
+    own.times()
+    before = own.version
 
-    assert profile.observe(measured(((2, 8, 160),))[0])
+    assert own.observe(measured(((2, 8, 160),))[0])
 
-    assert (profile.version != before) is fitted_again
+    assert (own.version != before) is fitted_again

@@ -21,10 +21,10 @@ test: $(READY)   ## lint, types and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q -n auto -m "not slow"
+	$(BIN)/pytest -q -n auto --dist worksteal -m "not slow"
 
 test-all: $(READY) ## every test, the slow ones too
-	$(BIN)/pytest -q -n auto
+	$(BIN)/pytest -q -n auto --dist worksteal --hypothesis-profile=thorough
 
 lint: $(READY)   ## style and types
 	$(BIN)/ruff check .

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-settings.register_profile("weft", deadline=None, derandomize=True)
-settings.load_profile("weft")
+# `make test` tries fewer examples than `make test-all`, which asks for `thorough`.
+settings.register_profile("fast", deadline=None, derandomize=True, max_examples=25)
+settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=100)
+settings.load_profile("fast")
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.papers.iadeep_reference import Arrival, simulate
 from tests.papers.together import Done, together
 from weft.core.about import About
@@ -230,7 +231,7 @@ def test_a_search_ends_with_the_best_that_was_measured() -> None:
     assert session.best == (400,)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.lists(st.sampled_from(sorted(MODELS)), min_size=1, max_size=3),
     st.floats(0.0, 1.0),
@@ -254,7 +255,7 @@ def test_no_search_asks_for_more_memory_than_there_is(
         )
 
 
-@settings(max_examples=10)
+@examples(10)
 @given(st.integers(0, 10_000), st.booleans())
 def test_memory_is_never_exceeded_and_batches_stay_in_their_range(seed: int, code: bool) -> None:
     rng = np.random.default_rng(seed)

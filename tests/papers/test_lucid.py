@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.papers.together import job, together
 from weft.core.errors import InvalidConfig
 from weft.core.model import Job, JobId
@@ -191,7 +192,7 @@ def drawn(seed: int, count: int) -> list[tuple[Job, float]]:
     return found
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(st.integers(0, 10_000), st.booleans())
 def test_pairs_keep_every_rule_and_nobody_is_preempted_in_the_main_cluster(
     seed: int, artifact: bool

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from weft.core.cluster import Cluster, parse_cluster
 from weft.core.free import RESIDENTS, Free
@@ -118,7 +119,7 @@ def allocations(draw: st.DrawFn, cluster: Cluster) -> Allocation:
     return Allocation(tuple(slices), Sharing(share, tier))
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@examples(150)
 @given(st.data(), st.sampled_from(CLUSTERS))
 def test_any_sequence_of_changes_agrees_with_counting_devices(
     data: st.DataObject, text: str
@@ -147,7 +148,7 @@ def test_any_sequence_of_changes_agrees_with_counting_devices(
         assert readings(free) == naive.readings()
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@examples(60)
 @given(st.data(), st.sampled_from(CLUSTERS))
 def test_what_is_given_back_leaves_an_empty_ledger(data: st.DataObject, text: str) -> None:
     cluster = parse_cluster(text)
@@ -167,7 +168,7 @@ def test_what_is_given_back_leaves_an_empty_ledger(data: st.DataObject, text: st
         assert free.fits(Allocation((free.slice(i, node.gpus),)))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@examples(60)
 @given(st.data(), st.sampled_from(CLUSTERS))
 def test_the_order_of_promises_does_not_matter(data: st.DataObject, text: str) -> None:
     cluster = parse_cluster(text)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.cheap import every_policy
+from tests.examples import examples
 
 from weft.core.cluster import Cluster
 from weft.core.events import Finished
@@ -26,6 +27,7 @@ VARIANTS = (
     "gittins:optimal=true",
 )
 SPECS = (*every_policy(), *VARIANTS)
+WRAPPED = ("quota:weights=x=2|firm|srtf", "priority|las")
 
 
 def policy_of(spec: str) -> Policy:
@@ -33,16 +35,14 @@ def policy_of(spec: str) -> Policy:
     return policy
 
 
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", (*SPECS, *WRAPPED))
 def test_the_policy_keeps_the_contract(spec: str) -> None:
     check_policy(policy_of(spec))
 
 
 @pytest.mark.parametrize("spec", SPECS)
 @settings(
-    max_examples=20,
-    deadline=None,
-    derandomize=True,
+    examples(20),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(

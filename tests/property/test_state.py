@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from weft.core.about import About, Controls
 from weft.core.actions import Action, Adjust, Start, Stop, Wake
@@ -232,7 +233,7 @@ scripts = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@examples(150)
 @given(st.sampled_from(CLUSTERS), st.integers(0, 999), scripts)
 def test_promises_are_kept_and_the_log_is_the_database(
     text: str, seed: int, script: list[tuple[str, int, int]]
@@ -257,7 +258,7 @@ def test_promises_are_kept_and_the_log_is_the_database(
     assert (fresh.decisions, fresh.wake_at) == (state.decisions, state.wake_at)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@examples(60)
 @given(st.sampled_from(CLUSTERS), st.integers(0, 999), scripts)
 def test_once_everything_is_cancelled_and_answered_nothing_is_left(
     text: str, seed: int, script: list[tuple[str, int, int]]

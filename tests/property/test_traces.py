@@ -7,8 +7,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from weft.core.model import BatchRange, Demand, Job, JobId, Tier
 from weft.core.trace import Trace, Truth
@@ -68,7 +69,7 @@ def trace_of(rows: list[tuple[Job, Truth]]) -> Trace:
     )
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.lists(pairs(), min_size=1, max_size=8), st.sampled_from(["trace.csv", "trace.csv.gz"]))
 def test_what_is_written_reads_back_the_same(rows: list[tuple[Job, Truth]], name: str) -> None:
     trace = trace_of(rows)
@@ -86,7 +87,7 @@ OVERLAID = {"spot-hp-syn"}
 
 
 @pytest.mark.parametrize("name", SMALL)
-@settings(deadline=None, max_examples=8)
+@examples(8)
 @given(
     seed=st.integers(0, 2**32),
     jobs=st.integers(2, 300),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from weft.core.events import Decided, Submitted
 from weft.core.model import Allocation, Demand, Job, JobId
@@ -24,7 +25,7 @@ def naive(need: list[float], room: float) -> list[bool]:
     return chosen
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@examples(300)
 @given(
     st.lists(st.sampled_from((0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 8.0, 16.0)), max_size=40),
     st.integers(0, 160).map(lambda quarters: quarters / 4),

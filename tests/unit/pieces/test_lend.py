@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
@@ -132,7 +133,7 @@ def busy(jobs: list[tuple[str, int, bool]]) -> State:
     return state_of("2x4:a100", *named)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(JOBS, st.sampled_from(["fifo", "las", "tiresias"]))
 def test_under_any_policy_plans_can_be_carried_out_and_the_ledger_is_left_as_it_was(
     jobs: list[tuple[str, int, bool]], policy: str
@@ -147,7 +148,7 @@ def test_under_any_policy_plans_can_be_carried_out_and_the_ledger_is_left_as_it_
     check_plan(view(state, 1000.0), plan, rule.about)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(JOBS)
 def test_within_its_own_a_job_of_one_gpu_waits_only_while_nobody_is_beyond_theirs(
     jobs: list[tuple[str, int, bool]],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from weft.core.events import Decided, Started, Submitted
 from weft.core.model import Allocation, Demand, Job, JobId
@@ -117,7 +118,7 @@ def test_parts_share_devices() -> None:
     assert who(view, pack(view, rows(0, 1, 2))) == "ac"
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@examples(120)
 @given(
     st.integers(1, 12),
     st.lists(st.integers(1, 10), min_size=1, max_size=15).flatmap(

@@ -12,7 +12,6 @@ from weft.core.state import State
 from weft.core.view import View
 from weft.predict.hinted import Hinted
 from weft.testing.build import cluster_of, view_of, with_knowledge
-from weft.testing.check import check_policy
 
 
 def job(name: str, gpus: int, priority: float = 0.0) -> Job:
@@ -75,10 +74,6 @@ def test_a_normal_job_is_not_displaced() -> None:
     view = running(4, job("real", 4), then=(job("urgent", 4, 1.0),))
 
     assert not policy().decide(view).changes
-
-
-def test_a_wrapped_policy_keeps_the_contract() -> None:
-    check_policy(policy("priority|las"))
 
 
 def timed(name: str, gpus: int, duration_s: float, priority: float = 0.0) -> Job:

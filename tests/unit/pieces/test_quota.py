@@ -24,7 +24,6 @@ from weft.predict.oracle import Oracle
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics
 from weft.testing.build import cluster_of, view_of
-from weft.testing.check import check_policy
 
 
 def job(
@@ -180,11 +179,6 @@ def test_no_policy_goes_beyond_the_limit_in_a_whole_run(inner: str) -> None:
     assert worst["any"] <= 5
     assert worst["t4"] <= 2
     assert worst["any"] >= 4
-
-
-@pytest.mark.parametrize("spec", ["quota:weights=x=2|firm|srtf"])
-def test_a_wrapped_policy_keeps_the_contract(spec: str) -> None:
-    check_policy(policy(spec))
 
 
 def test_a_firm_job_is_not_stopped_by_a_preemptive_policy() -> None:

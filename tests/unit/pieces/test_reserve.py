@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
@@ -131,7 +132,7 @@ JOBS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 6), st.booleans(
 POLICIES = ["fifo", "las", "tiresias"]
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(JOBS, st.sampled_from(POLICIES), st.sampled_from(["a100-0:0,1", "a100-1", "a100-1=a"]))
 def test_under_any_policy_nobody_is_placed_where_it_must_not_be(
     jobs: list[tuple[str, int, bool]], policy: str, window: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from weft.core.table import Bools, Floats
 from weft.solve.bayesian_search import Point, beta, has_stalled, joint, next_point, posterior
@@ -69,7 +70,7 @@ def test_it_finds_the_best_of_a_bowl_in_few_measurements() -> None:
     assert min(values) < 1.01
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     st.lists(st.floats(1.0, 9.0), min_size=1, max_size=6),
     st.integers(400, 900),

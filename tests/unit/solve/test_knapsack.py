@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from weft.core.table import Floats
 from weft.solve.knapsack import Offers, choose, greedy
@@ -36,7 +37,7 @@ def instances(draw: Any, jobs: int = 7, most_choices: int = 3) -> tuple[Offers, 
     return Offers(np.array(owner), np.array(worth), np.array(need, dtype=float)), room
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(instances())
 def test_it_is_worth_a_part_of_the_optimum_and_no_less_than_the_simple_ways(
     instance: tuple[Offers, Floats],
@@ -55,7 +56,7 @@ def test_it_is_worth_a_part_of_the_optimum_and_no_less_than_the_simple_ways(
     assert value >= offers.worth[greedy(offers, room)].sum() - 1e-9
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(instances(jobs=5, most_choices=2), st.integers(1, 4))
 def test_fixing_more_jobs_keeps_the_bound_of_frieze_and_clarke(
     instance: tuple[Offers, Floats], fixed: int
@@ -68,7 +69,7 @@ def test_fixing_more_jobs_keeps_the_bound_of_frieze_and_clarke(
     assert offers.worth[chosen].sum() >= (1.0 - len(room) / (fixed + 1)) * best - 1e-6
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(instances(), st.sampled_from((0.001, 3.0, 1e6)))
 def test_the_unit_of_worth_changes_nothing(instance: tuple[Offers, Floats], unit: float) -> None:
     offers, room = instance

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from weft.core.table import Floats
 from weft.solve import matching
@@ -40,7 +41,7 @@ def types(draw: st.DrawFn) -> tuple[list[int], Floats]:
 
 
 @given(types())
-@settings(max_examples=60)
+@examples(60)
 def test_nothing_weighs_more(case: tuple[list[int], Floats]) -> None:
     counts, weight = case
 

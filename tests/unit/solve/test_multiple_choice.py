@@ -6,8 +6,9 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from weft.core.table import Floats
 from weft.solve.exact import by_dynamic_programming, by_highs
@@ -91,7 +92,7 @@ def test_a_step_makes_the_choice_exact(problem: Problem) -> None:
     assert answer.value == pytest.approx(best, abs=1e-6)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(problems)
 def test_dynamic_programming_and_highs_agree_with_every_choice(problem: Problem) -> None:
     best = every_choice(problem)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from weft.core.table import Floats
 from weft.solve.linear_program import Sparse, maximise
@@ -34,7 +35,7 @@ def problems(draw: Any, rows: int = 1) -> Inner:
     return Inner(ratios, worker, server, caps, np.ones(rows), most, np.floor(column(1, 24)))
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(problems(), EPS)
 def test_the_grid_is_within_eps_of_the_best_that_need_not_be_whole(
     problem: Inner, eps: float
@@ -50,7 +51,7 @@ def test_the_grid_is_within_eps_of_the_best_that_need_not_be_whole(
     assert np.nanmin(servers) >= 1.0 - 1e-9
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(problems(), st.floats(0.0, 1.0))
 def test_each_program_is_solved_as_highs_solves_it(problem: Inner, place: float) -> None:
     from weft.solve import sum_of_ratios as ratios
@@ -69,7 +70,7 @@ def test_each_program_is_solved_as_highs_solves_it(problem: Inner, place: float)
     assert np.isclose(ours, exact.value, rtol=1e-6)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(problems(rows=3))
 def test_whole_numbers_keep_to_caps_and_never_beat_the_scan(problem: Inner) -> None:
     ours, exact = by_grid(problem, 0.1), by_scan(problem)

@@ -6,8 +6,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from weft.core.errors import TraceError
 from weft.core.model import Demand, Tier
@@ -129,7 +130,7 @@ def test_a_file_cut_in_its_last_line_is_answered(tmp_path: Path, name: str) -> N
         load(path)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(
     name=st.sampled_from(sorted(FILES)),
     at=st.integers(0, 400),

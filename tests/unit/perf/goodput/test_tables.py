@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from weft.core.errors import InvalidConfig
@@ -217,24 +216,3 @@ def test_a_missing_fact_is_refused_with_its_model(folder: Path) -> None:
 
     with pytest.raises(InvalidConfig, match="slowdown_divisor"):
         read_tables(folder)
-
-
-# ---- the published tables
-
-
-@pytest.mark.data
-def test_the_published_tables_say_what_their_documentation_does(data: Path) -> None:
-    models = read_tables(data / "sia" / "profiles")
-
-    assert {"bert", "cifar10", "deepspeech2", "imagenet", "yolov3"} <= set(models)
-    cifar10 = models["cifar10"]
-    assert cifar10.total == pytest.approx(39062.908, abs=0.01)
-    assert {kind: k.node_gpus for kind, k in cifar10.kinds.items() if kind != "v100"} == {
-        "t4": 4,
-        "rtx": 8,
-        "a100": 8,
-        "quad": 4,
-    }
-    assert [cifar10.kinds[kind].max_nodes for kind in ("t4", "rtx", "a100")] == [16, 3, 2]
-    for model in models.values():
-        assert (np.diff(model.ends) > 0).all()

@@ -15,7 +15,7 @@ from weft.traces.options import Options
 from weft.traces.read import load
 from weft.traces.synthetic import draw
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("WEFT_DATA", ROOT.parent / "shared" / "data"))
 
 pytestmark = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.model import Tier
 from weft.core.trace import Trace
 from weft.traces.arrivals import bursts, times
-from weft.traces.drawing import Want
+from weft.traces.drawing import Drawn, Want
 from weft.traces.find import find, workload, workloads
 from weft.traces.options import Request
 from weft.traces.params import family, job_types
@@ -35,13 +36,19 @@ MEAN_GPUS = {"philly": 1.93, "helios_venus": 6.72, "helios_saturn": 3.81, "itp":
 BIG = Want(seed=4, jobs=30_000, load=0.8, gpus=10_000, limit=10_000)
 
 
+@cache
+def drawn_of(key: str) -> Drawn:
+    """Many jobs of a family, drawn once for all that is asked of them."""
+    return draw(BIG, key=key)
+
+
 def lengths(trace: Trace) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return np.array([truth.length for _, truth in trace])
 
 
 @pytest.mark.parametrize("key", PUBLISHED)
 def test_lengths_follow_the_published_distribution(key: str) -> None:
-    drawn = draw(BIG, key=key)
+    drawn = drawn_of(key)
 
     expected, mean = PUBLISHED[key]
     found = np.quantile(drawn.lengths, QUANTILES)
@@ -51,7 +58,7 @@ def test_lengths_follow_the_published_distribution(key: str) -> None:
 
 @pytest.mark.parametrize("key", MEAN_GPUS)
 def test_sizes_and_states_follow_the_published_shares(key: str) -> None:
-    drawn = draw(BIG, key=key)
+    drawn = drawn_of(key)
 
     states = Counter(drawn.states)
     source = family(key)
@@ -61,7 +68,7 @@ def test_sizes_and_states_follow_the_published_shares(key: str) -> None:
 
 
 def test_a_few_users_own_most_jobs() -> None:
-    drawn = draw(BIG, key="helios_venus")
+    drawn = drawn_of("helios_venus")
 
     counts = sorted(Counter(drawn.users).values(), reverse=True)
     top = sum(counts[: round(0.05 * 311)]) / BIG.jobs

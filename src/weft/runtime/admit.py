@@ -13,6 +13,7 @@ from weft.core.dependencies import explain_in_vain
 from weft.core.errors import InvalidConfig
 from weft.core.events import (
     Cancelled,
+    DeadlineMissed,
     Decided,
     Event,
     Failed,
@@ -164,7 +165,7 @@ def admit_event(event: Event, state: State, ledger: Ledger) -> Event | None:
             return _judge(event, state, ledger)
         case Finished() | Reported() | Saved() | Submitted() | Cancelled() | Decided():
             pass
-        case NodeUp() | NodeDown() | Woken() | PolicyChanged():
+        case NodeUp() | NodeDown() | Woken() | PolicyChanged() | DeadlineMissed():
             pass
         case _:
             assert_never(event)

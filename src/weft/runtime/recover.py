@@ -14,6 +14,7 @@ from weft.core.ended_jobs import EndedJobs
 from weft.core.errors import InvalidConfig, WeftError
 from weft.core.events import (
     Cancelled,
+    DeadlineMissed,
     Decided,
     Event,
     Failed,
@@ -89,7 +90,7 @@ class Recovered:
                 pass  # the scheduler and the ledger keep all that these say
             case Cancelled() | Started() | StartFailed() | Stopped() | Finished() | Failed():
                 pass
-            case Reported() | Saved() | Noticed():
+            case Reported() | Saved() | Noticed() | DeadlineMissed():
                 pass
             case _:
                 assert_never(event)

@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "pieces": {"core", "formulas", "solve"},
     "policies": {"core", "pieces", "formulas", "solve"},
     "engines": {"core", "wire"},
-    "runtime": {"core", "wire"},
+    "runtime": {"core", "formulas", "wire"},
     "node": {"wire"},
     "train": {"wire", "perf"},
     "policy": {"core", "pieces"},

@@ -16,8 +16,8 @@ from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId, NodeId
 from weft.core.scheduler import Scheduler
 from weft.core.trace import Trace, Truth
+from weft.formulas.shares import share_fairly
 from weft.perf.replay import Replay
-from weft.pieces.users import share_fairly
 from weft.policies.gandiva_fair.homes import Homes
 from weft.policies.gandiva_fair.policy import GandivaFair
 from weft.policies.gandiva_fair.stride import Gang, choose, choose_split

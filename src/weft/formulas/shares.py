@@ -92,6 +92,22 @@ def fill_windows(room: Floats, weights: Floats, demands: Floats) -> Floats:
     return given
 
 
+def share_fairly(room: float, weights: Floats, demands: Floats) -> Floats:
+    """Weighted max-min: nobody gets more than it can use; what is left goes to the others."""
+    given = np.zeros(len(weights))
+    open_ = demands > 0.0
+    while open_.any() and room > 0.0:
+        level = room / weights[open_].sum()
+        full = open_ & (demands <= level * weights + 1e-12)
+        if not full.any():
+            given[open_] = level * weights[open_]
+            break
+        given[full] = demands[full]
+        room -= float(demands[full].sum())
+        open_ &= ~full
+    return given
+
+
 def window_edges(begin: float, end: float, length: float, most: int) -> Floats:
     """Edges of windows from `begin` to `end`, of `length` seconds or a multiple: at most `most`."""
     span = max(end - begin, 1e-9)

@@ -7,25 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from weft.core.model import Job
-from weft.core.table import Floats
 from weft.core.view import View
+from weft.formulas.shares import share_fairly
 from weft.formulas.weights import weigh_owners
-
-
-def share_fairly(room: float, weights: Floats, demands: Floats) -> Floats:
-    """Weighted max-min: nobody gets more than it can use; what is left goes to the others."""
-    given = np.zeros(len(weights))
-    open_ = demands > 0.0
-    while open_.any() and room > 0.0:
-        level = room / weights[open_].sum()
-        full = open_ & (demands <= level * weights + 1e-12)
-        if not full.any():
-            given[open_] = level * weights[open_]
-            break
-        given[full] = demands[full]
-        room -= float(demands[full].sum())
-        open_ &= ~full
-    return given
 
 
 def demands_of(jobs: Sequence[Job]) -> dict[str, float]:

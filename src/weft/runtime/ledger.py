@@ -32,9 +32,10 @@ from weft.core.events import (
     Submitted,
     Woken,
 )
-from weft.core.model import Allocation, JobId, Meter, NodeId
+from weft.core.model import Allocation, Job, JobId, Meter, NodeId
 from weft.core.reasons import Blocker
 from weft.core.report import NO_REPORT
+from weft.runtime.entitlement import Entitlement
 from weft.runtime.job_records import JobRecord as JobRecord
 from weft.runtime.job_records import JobRecords
 from weft.runtime.tallies import Tallies
@@ -64,6 +65,12 @@ class Ledger:
             for one in self.jobs.live.values()
             if one.started is not None
         )
+        self.weights: Mapping[str, float] = {}
+        self.entitlement = Entitlement()
+        self._wanted: dict[str, float] = {}
+        for one in self.jobs.live.values():
+            if not one.outcome:
+                self._want(one.job, 1.0)
         self._metering = {name for name, one in self.jobs.live.items() if one.gpu_s.rate}
         # What each attempt was promised, until it is over: one that is late to start may
         # already have been replaced by the next.
@@ -74,6 +81,7 @@ class Ledger:
         match event:
             case Submitted(job):
                 self.jobs.add(job, at)
+                self._want(job, 1.0)
                 self.usage.submitted(job.tenant, at)
             case Started(job, attempt):
                 self._started(at, job, attempt)
@@ -122,7 +130,19 @@ class Ledger:
             if open_s:
                 was = sums.get(one.job.tenant) or DayUsage(one.job.tenant, day_of(now))
                 sums[one.job.tenant] = replace(was, gpu_s=was.gpu_s + one.gpu_s.rate * open_s)
+        for tenant, due in self.entitlement.since(now, first, past).items():
+            was = sums.get(tenant) or DayUsage(tenant, day_of(now))
+            sums[tenant] = replace(was, entitled_s=was.entitled_s + due)
         return sums
+
+    def entitle(self, at: float, room: float) -> None:
+        """Tenants are entitled to parts of `room` GPUs from here on, by their weights."""
+        self.entitlement.renew(at, self.usage, self._wanted, room, self.weights)
+
+    def _want(self, job: Job, sign: float) -> None:
+        more = sign * job.demand.gpus * job.demand.share
+        total = self._wanted.get(job.tenant, 0.0) + more
+        self._wanted[job.tenant] = total if total > 1e-9 else 0.0
 
     # ---- one method an event
 
@@ -223,6 +243,7 @@ class Ledger:
             if one.job.deadline is not None and at > one.job.deadline:
                 self._missed(at, job)
             self.jobs.end(job)
+            self._want(one.job, -1.0)
 
     def _missed(self, at: float, job: JobId) -> None:
         one = self.jobs.live.get(job)

@@ -55,6 +55,10 @@ Attempt = tuple[JobId, int]
 FIFO = PartSpec("fifo")  # decides until a log or a person names another
 
 
+# After these tenants may ask for more or less, or there is more or less to divide.
+DEMANDS = (Submitted, Finished, Failed, Cancelled, NodeUp, NodeDown, PolicyChanged)
+
+
 @dataclass(slots=True)
 class Recovered:
     """All that the log says, up to event `seq` at time `at`."""
@@ -75,6 +79,8 @@ class Recovered:
     def note(self, seq: int, at: float, event: Event) -> None:
         """The same for an event that the scheduler has taken in already."""
         self.ledger.fold(at, event)
+        if isinstance(event, DEMANDS) or (isinstance(event, Decided) and event.rejected):
+            self.ledger.entitle(at, float(self.scheduler.state.cluster.gpus))
         if self.ledger.jobs.leaving:
             self.ledger.settle(self.scheduler.state.vacating.is_leaving)
         match event:
@@ -217,6 +223,7 @@ def freeze(back: Recovered, *, active_only: bool = False) -> Frozen:
         "knowledge": saved.knowledge,
         "history": saved.history,
         "drained": sorted(back.drained),
+        "entitled": {**back.ledger.entitlement.save(), "weights": dict(back.ledger.weights)},
         "policy": encode(back.policy),
         "given_up": None if back.given_up is None else encode(back.given_up),
         "at": back.at,
@@ -260,6 +267,9 @@ def melt(
     given_up: PolicyChanged | None = None if told is None else decode(PolicyChanged, told)
     following = head.get("jobs", 0)
     ledger = Ledger(records.values(), promised, tables["usage"], ended=ended, following=following)
+    if "entitled" in head:
+        ledger.entitlement.load(head["entitled"])
+        ledger.weights = dict(head["entitled"]["weights"])
     return Recovered(scheduler, ledger, drained, policy, given_up, seq, head["at"])
 
 

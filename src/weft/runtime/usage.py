@@ -5,7 +5,7 @@ Days are whole ones in UTC. What jobs used stays when they are forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 
@@ -14,7 +14,10 @@ DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class DayUsage:
-    """One tenant's day: GPU-seconds, jobs, starts after a job's first, missed deadlines."""
+    """One tenant's day: GPU-seconds, jobs, starts after a job's first, missed deadlines.
+
+    `entitled_s` are the GPU-seconds that it was entitled to.
+    """
 
     tenant: str
     day: int
@@ -22,6 +25,7 @@ class DayUsage:
     jobs: int = 0
     restarts: int = 0
     missed: int = 0
+    entitled_s: float = 0.0
 
 
 class Usage:
@@ -46,11 +50,15 @@ class Usage:
 
     def spent(self, tenant: str, since: float, until: float, gpus: float) -> None:
         """So many GPUs were in use from `since` until `until`."""
-        while gpus and since < until:
-            day = day_of(since)
-            end = min(until, (day + 1) * DAY_S)
-            self._add(tenant, day, gpus * (end - since))
-            since = end
+        for day, seconds in _by_day(since, until):
+            if gpus:
+                self._add(tenant, day, gpus * seconds)
+
+    def entitled(self, tenant: str, since: float, until: float, gpus: float) -> None:
+        """It was entitled to so many GPUs from `since` until `until`."""
+        for day, seconds in _by_day(since, until):
+            if gpus:
+                self._add(tenant, day, entitled_s=gpus * seconds)
 
     def days(self) -> list[DayUsage]:
         """All of them."""
@@ -70,6 +78,7 @@ class Usage:
                     sum(one.jobs for one in chosen),
                     sum(one.restarts for one in chosen),
                     sum(one.missed for one in chosen),
+                    sum(one.entitled_s for one in chosen),
                 )
         return sums
 
@@ -82,6 +91,7 @@ class Usage:
         jobs: int = 0,
         restarts: int = 0,
         missed: int = 0,
+        entitled_s: float = 0.0,
     ) -> None:
         held = self._days.setdefault(tenant, {})
         was = held.get(day) or DayUsage(tenant, day)
@@ -92,7 +102,17 @@ class Usage:
             was.jobs + jobs,
             was.restarts + restarts,
             was.missed + missed,
+            was.entitled_s + entitled_s,
         )
+
+
+def _by_day(since: float, until: float) -> Iterator[tuple[int, float]]:
+    """The days of a stretch, with the seconds in each."""
+    while since < until:
+        day = day_of(since)
+        end = min(until, (day + 1) * DAY_S)
+        yield day, end - since
+        since = end
 
 
 def day_of(at: float) -> int:

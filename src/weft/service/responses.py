@@ -342,18 +342,30 @@ class Used:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
-    """What one tenant used, and how many jobs it handed in."""
+    """What one tenant used, and how many jobs it handed in.
+
+    `entitled_gpu_seconds` is its part of the cluster, by its `weight`, and no more than its jobs
+    asked for. `received` is the GPU time used over that; null where nothing was due.
+    """
 
     tenant: str
     jobs: int
     gpu_seconds: float
+    weight: float = 1.0
+    entitled_gpu_seconds: float = 0.0
+    received: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounts:
-    """GPU time by tenant and by job, up to `now`; `next` is what `after` continues from."""
+    """GPU time by tenant and by job, up to `now`; `next` is what `after` continues from.
+
+    `jain` is Jain's index of what tenants received of what they were entitled to: 1 where all
+    are treated alike; null for callers who see one tenant alone.
+    """
 
     now: float
     tenants: list[Tenant]
     jobs: list[Used]
+    jain: float | None = None
     next: str | None = None

@@ -141,3 +141,21 @@ def test_rejected_jobs_have_failed_with_the_reason() -> None:
     one = told((1.0, Decided(1, {}, {A: "too large"})))
 
     assert (one.outcome, one.reason) == ("failed", "rejected: too large")
+
+
+def test_tenants_are_entitled_to_a_weighted_part_or_what_their_jobs_ask_for() -> None:
+    ledger = Ledger()
+    ledger.weights = {"u": 3.0}
+    for tenant, count in (("t", 8), ("u", 8)):
+        for i in range(count):
+            ledger.fold(0.0, Submitted(Job(JobId(f"{tenant}{i}"), tenant=tenant)))
+    ledger.entitle(0.0, 8.0)
+
+    after_100 = ledger.used(100.0)
+    for i in range(7):
+        ledger.fold(100.0, Cancelled(JobId(f"u{i}")))
+    ledger.entitle(100.0, 8.0)
+    after_200 = ledger.used(200.0)
+
+    assert {name: one.entitled_s for name, one in after_100.items()} == {"t": 200.0, "u": 600.0}
+    assert {name: one.entitled_s for name, one in after_200.items()} == {"t": 900.0, "u": 700.0}

@@ -37,6 +37,7 @@ from weft.runtime.job_records import ALL, ENDED, JobRecords
 from weft.runtime.ledger import JobRecord
 from weft.runtime.retention import FOR_EVER, Keep, Retention
 from weft.runtime.status import JobStatus, active_words, status_of
+from weft.runtime.usage import DayUsage
 from weft.runtime.waiting import Waits, waits_of, why_waits
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
@@ -46,6 +47,7 @@ __all__ = [
     "ASIDE",
     "DRAIN",
     "ENDED",
+    "DayUsage",
     "Driver",
     "JobRecord",
     "JobRecords",
@@ -176,6 +178,7 @@ class Live:
                 refuse_beside_jobs(self.settings.state, "the log has no events")
             self._cluster = Cluster(tuple(await self.driver.engine.nodes()))
             await self.driver.open()
+            self.driver.ledger.weights = dict(self.quotas.weights)
             wanted = self.quotas.around(self.policy)
             if self.driver.policy != wanted:
                 await self.driver.set_policy(wanted)
@@ -213,6 +216,7 @@ class Live:
         if self.settings.state is not None:
             write_private(self.settings.state / QUOTA_FILE, asdict(quotas))
         self.quotas = quotas
+        self.driver.ledger.weights = dict(quotas.weights)
         await self.driver.set_policy(spec)
 
     async def use_again(self, node: NodeId) -> None:

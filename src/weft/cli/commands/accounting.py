@@ -23,7 +23,7 @@ def accounting(
     ] = "",
     as_json: o.AsJson = False,
 ) -> None:
-    """Show the GPU time that each tenant used.
+    """Show the GPU time that each tenant used, and was entitled to.
 
     By whole days in UTC. `--csv` has it job by job, `--json` too for the first hundred.
     """
@@ -42,6 +42,8 @@ def accounting(
         return
     screen = console()
     screen.print(build_used_table(found, screen.width))
+    if found.jain is not None and len(found.tenants) > 1:
+        screen.print(f"Jain's index of what tenants received of it: {found.jain:.3f}")
 
 
 def build_used_table(found: Accounts, width: int) -> Any:
@@ -58,8 +60,17 @@ def build_used_table(found: Accounts, width: int) -> Any:
         Column("GPU time", lambda row: words.seconds(row.gpu_seconds), right=True),
         Column("GPU hours", lambda row: f"{row.gpu_seconds / 3600:.3f}", drop=1, right=True),
         Column("of all", lambda row: percent(row.gpu_seconds / whole), right=True),
+        Column("weight", lambda row: f"{row.weight:g}", drop=3, right=True),
+        Column("entitled", lambda row: words.seconds(row.entitled_gpu_seconds), drop=2, right=True),
+        Column("of it", lambda row: _part(row.received), right=True),
     ]
     return fit_columns(columns, tenants, width)
+
+
+def _part(received: float | None) -> str:
+    from weft.report.units import percent
+
+    return "" if received is None else percent(received)
 
 
 def day_start(option: str, text: str) -> float | None:

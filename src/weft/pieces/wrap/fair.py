@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from weft.core.about import About, Needs
+from weft.core.about import About, Controls, Needs
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, JobId, Stage
 from weft.core.plan import Plan
@@ -141,6 +141,8 @@ class _Rush:
         """Urgent jobs keep what they have or get what they asked for; then the others."""
         view, mark = self._view, self._view.free.mark()
         served = self._urgent & view.running()
+        if Controls.COUNT in inner.about.controls:
+            served[:] = False  # whoever runs may be given more
         placed = self._serve(served)
         part = replace(view, table=self._shown(served), memory=memory)
         plan = decide_among(inner, part)

@@ -72,6 +72,10 @@ class App:
         useful = self.useful(offer)
         return {n: 1.0 / self.rho(held + n, cluster, now) for n in useful if n}
 
+    def wants(self, offer: int) -> bool:
+        """Whether a job of it waits that could run on so many GPUs."""
+        return any(not m.holds and m.job.demand.min <= offer for m in self.members)
+
     def useful(self, offer: int) -> list[int]:
         """Numbers of GPUs up to `offer` that its jobs can make use of, whole gangs each."""
         sizes = {0}

@@ -72,9 +72,12 @@ class Themis:
             view.free.give(held[job])
         apps = _apps(view, crowd, gone=set(expired))
         target = {job: on for job, on in held.items() if job not in expired}
-        given = self._auction(view, apps)
+        cluster = view.cluster.gpus
+        unfair = {app.name: app.rho(app.holds, cluster, view.now) for app in apps}
+        ranked = sorted(apps, key=lambda app: (-unfair[app.name], app.arrived))
+        given = self._auction(view, ranked)
         won = _place(view, given, held)
-        leftovers = [app for app in self._others(view, apps) if app.useful(1 << 30) != [0]]
+        leftovers = [app for app in self._others(view, ranked) if app.wants(cluster)]
         won |= _hand_out(view, leftovers, won, held)
         target |= won
         lease = view.now + self.lease
@@ -94,15 +97,14 @@ class Themis:
             if view.now >= end - EPS and rows.jobs[rows.row(job)].preemptible
         ]
 
-    def _auction(self, view: View, apps: Sequence[App]) -> dict[JobId, int]:
-        """GPUs for the jobs of the winners, after payment."""
+    def _auction(self, view: View, ranked: Sequence[App]) -> dict[JobId, int]:
+        """GPUs for the jobs of the winners, after payment; the worst-off app comes first."""
         cluster, now = view.cluster.gpus, view.now
         offer = view.free.idle()
-        wanting = [app for app in apps if len(app.useful(offer)) > 1]
+        wanting = [app for app in ranked if app.wants(offer)]
         if not wanting or not offer:
             return {}
-        ranked = sorted(wanting, key=lambda a: (-a.rho(a.holds, cluster, now), a.arrived))
-        bidders = ranked[: min(count_participants(len(apps), self.f), offer)]
+        bidders = wanting[: min(count_participants(len(ranked), self.f), offer)]
         sizes, parts = divide(offer, [app.bids(offer, cluster, now) for app in bidders])
         given: dict[JobId, int] = {}
         for app, size, part in zip(bidders, sizes, parts, strict=True):
@@ -110,14 +112,12 @@ class Themis:
                 given |= app.split(keep(size, part, app.useful(size)))
         return given
 
-    def _others(self, view: View, apps: Sequence[App]) -> list[App]:
+    def _others(self, view: View, ranked: Sequence[App]) -> list[App]:
         """Apps in the order in which leftovers go to them: those outside first, at random."""
-        cluster, now = view.cluster.gpus, view.now
-        ranked = sorted(apps, key=lambda a: (-a.rho(a.holds, cluster, now), a.arrived))
-        inside = count_participants(len(apps), self.f) if apps else 0
+        inside = count_participants(len(ranked), self.f) if ranked else 0
         outside = ranked[inside:]
         order = view.rng.permutation(len(outside))
-        return [outside[i] for i in order] + ranked[:inside]
+        return [*(outside[i] for i in order), *ranked[:inside]]
 
 
 def _apps(view: View, crowd: Crowd, gone: set[JobId]) -> list[App]:

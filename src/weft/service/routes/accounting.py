@@ -14,7 +14,8 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
 from pydantic import Field
 
-from weft.app.serve.live import ALL, Driver, JobRecord
+from weft.app.insight.shares import summarize_shares
+from weft.app.serve.live import ALL, DayUsage, Driver, JobRecord
 from weft.service.auth import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Service
 from weft.service.describe import name_of
@@ -59,8 +60,9 @@ async def accounting(
     driver = service.driver
     now = driver.now
     seen = sorted(driver.ledger.used(now, since, until).items())
+    weights = service.live.quotas.weights
     tenants = [
-        Tenant(tenant=name, jobs=one.jobs, gpu_seconds=one.gpu_s)
+        _tenant(name, one, weights.get(name, 1.0))
         for name, one in seen
         if who.everywhere or name == who.tenant
     ]
@@ -68,7 +70,20 @@ async def accounting(
     found = await _choose(service, who, since, until, last, limit + 1)
     following = found[limit - 1].job.id if limit and len(found) > limit else None
     jobs = [_used(driver, one, now) for one in found[:limit]]
-    return Json(Accounts(now=now, tenants=tenants, jobs=jobs, next=following))
+    jain = summarize_shares(one.received for one in tenants) if who.everywhere else None
+    return Json(Accounts(now=now, tenants=tenants, jobs=jobs, next=following, jain=jain))
+
+
+def _tenant(name: str, used: DayUsage, weight: float) -> Tenant:
+    due = used.entitled_s
+    return Tenant(
+        tenant=name,
+        jobs=used.jobs,
+        gpu_seconds=used.gpu_s,
+        weight=weight,
+        entitled_gpu_seconds=due,
+        received=used.gpu_s / due if due > 0.0 else None,
+    )
 
 
 async def _csv(service: Context, who: Caller, since: float, until: float) -> AsyncIterator[str]:

@@ -8,13 +8,16 @@ from weft.core.model import Job, JobId
 
 
 class Dependencies:
-    """Jobs by those they wait for; a fold of who came and how who left had ended."""
+    """Jobs by those they wait for; a fold of who came and how who left had ended.
 
-    __slots__ = ("_in_vain", "_waiting_for")
+    `in_vain` are those that wait for what can no longer be, and why.
+    """
+
+    __slots__ = ("_waiting_for", "in_vain")
 
     def __init__(self) -> None:
         self._waiting_for: dict[JobId, list[Job]] = {}
-        self._in_vain: dict[JobId, str] = {}
+        self.in_vain: dict[JobId, str] = {}
 
     def add(self, job: Job, active: Container[object], ended: Iterable[tuple[JobId, bool]]) -> None:
         """A job came; `ended` are those that left, the last first, with whether they finished."""
@@ -32,17 +35,13 @@ class Dependencies:
 
     def end(self, job: JobId, *, finished: bool) -> None:
         """A job left: those that wait for it wait no more, or in vain."""
-        self._in_vain.pop(job, None)
+        self.in_vain.pop(job, None)
         for one in self._waiting_for.pop(job, ()):
             self._judge(one, job, finished=finished)
 
-    def first_in_vain(self) -> tuple[JobId, str] | None:
-        """A job that waits for what can no longer be, and why; None where there is none."""
-        return next(iter(self._in_vain.items()), None)
-
     def _judge(self, job: Job, other: JobId, *, finished: bool) -> None:
         if job.after.is_in_vain(other, finished=finished):
-            self._in_vain[job.id] = explain_in_vain(other, finished=finished)
+            self.in_vain[job.id] = explain_in_vain(other, finished=finished)
 
 
 def explain_in_vain(other: JobId, *, finished: bool) -> str:

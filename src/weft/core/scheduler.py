@@ -107,7 +107,8 @@ class Scheduler:
             if self._journal is not None:
                 self._journal(now, event)
             actions += self.recall(now, event)
-            actions += self._cancel_in_vain(now)
+            if self.state.dependencies.in_vain:
+                actions += self._cancel_in_vain(now)
             news = news or not isinstance(event, QUIET)
         return actions, news and self._due(round_of)
 
@@ -238,16 +239,17 @@ class Scheduler:
             self._journal(now, decided)
         actions = state.fold(now, decided)
         state.free.commit()
-        return actions + self._cancel_in_vain(now)
+        return actions + self._cancel_in_vain(now) if state.dependencies.in_vain else actions
 
     def _cancel_in_vain(self, now: float) -> list[Action]:
         """Withdraw jobs that wait for what can no longer be, and those that wait for them."""
         actions: list[Action] = []
-        while found := self.state.dependencies.first_in_vain():
-            cancelled = Cancelled(*found)
+        while in_vain := self.state.dependencies.in_vain:
+            job, why = next(iter(in_vain.items()))
+            cancelled = Cancelled(job, why)
             if self._journal is not None:
                 self._journal(now, cancelled)
-            actions += [*self.recall(now, cancelled), Reject(*found)]
+            actions += [*self.recall(now, cancelled), Reject(job, why)]
         return actions
 
     def _next_wake(self, now: float, plan: Plan) -> float | None:

@@ -20,7 +20,7 @@ from weft.formulas.statistics import (
 )
 from weft.formulas.weights import weigh_owners
 
-MOST_WINDOWS = 2000
+MOST_WINDOWS = 240
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compile everything anew
 
 .PHONY: help up compare test test-all lint bench docs clean
 

@@ -65,6 +65,7 @@ def test_the_queue_is_told_by_tenant_and_reason_and_the_rest_is_counted() -> Non
         submit(client, gpus=2, tenant="b")
         client.post(f"{API}/nodes/a100-1/drain")
         until(lambda: get(client, "/cluster")["running"] == 1)
+        until(lambda: "weft_lost_gpu_seconds_total{" in client.get("/metrics").text)
 
         told = samples(client.get("/metrics").text)
 

@@ -34,7 +34,7 @@ def read_skypilot(body: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], 
     if not isinstance(resources, Mapping):
         raise InvalidConfig(f"{path}: resources has no fields")
     kinds, per_node = _accelerators(resources.get("accelerators"), path)
-    nodes = int(body.get("num_nodes") or 1)
+    nodes = _count_nodes(body.get("num_nodes"), path)
     made: dict[str, Any] = {
         field: body[field] for field in ("name", "workdir", "setup", "run") if body.get(field)
     }
@@ -55,6 +55,14 @@ def read_skypilot(body: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], 
     if nodes > 1 and per_node:
         remarks.append(f"num_nodes: its {per_node * nodes} GPUs may also be on fewer nodes")
     return made, remarks
+
+
+def _count_nodes(said: Any, path: Path) -> int:
+    if said is None:
+        return 1
+    if isinstance(said, bool) or not isinstance(said, int) or not 0 < said <= 1024:
+        raise InvalidConfig(f"{path}: num_nodes is {said!r}, expected a whole number such as 2")
+    return said
 
 
 def _accelerators(said: Any, path: Path) -> tuple[list[str], int]:
@@ -82,7 +90,10 @@ def _accelerators(said: Any, path: Path) -> tuple[list[str], int]:
 def _env(body: Mapping[str, Any], path: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for field in ("envs", "secrets"):
-        for key, value in (body.get(field) or {}).items():
+        said = body.get(field) or {}
+        if not isinstance(said, Mapping) or not all(isinstance(key, str) for key in said):
+            raise InvalidConfig(f"{path}: {field} has no names with values")
+        for key, value in said.items():
             if value is None and key not in os.environ:
                 raise InvalidConfig(
                     f"{path}: {field}.{key} has no value", hint=f"submit with --env {key}=..."

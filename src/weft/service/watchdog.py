@@ -73,11 +73,11 @@ class Watchdog:
         self._task = asyncio.create_task(self._beat(environment))
 
     async def close(self, environment: Mapping[str, str] = os.environ) -> None:
-        """Say that we leave."""
-        tell(environment, "STOPPING=1")
+        """Say that we leave; nothing is said after that."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        tell(environment, "STOPPING=1")
 
     async def _beat(self, environment: Mapping[str, str]) -> None:
         every_s = min(BEAT_S, watchdog_s(environment) / 2.0)

@@ -313,7 +313,7 @@ def test_quotas_are_listed_set_and_removed(tmp_path: Path, monkeypatch: pytest.M
             "weights": {"vision": 2.0},
             "guaranteed": {"vision": 3.0},
         }
-        none = {"own": {}, "parents": {}, "half_life_s": None, "min_run_s": None}
+        none: dict[str, object] = {"own": {}, "parents": {}, "half_life_s": None, "min_run_s": None}
         assert told("quota", "list") == {**rules, **none, "held": {}}
         assert re.search(r"^vision +8 +2 +3\b", shown, re.MULTILINE)
         assert "nothing to set" in weft("quota", "set", "vision", code=2).stderr

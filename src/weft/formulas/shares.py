@@ -163,25 +163,20 @@ def envy_of(shares: Shares) -> Floats:
 def _sum_up(
     who: Rows, start: Floats, end: Floats, gpus: Floats, users: int, edges: Floats
 ) -> Floats:
-    """GPU-seconds of each user in each window."""
-    total = np.zeros((users, len(edges) - 1))
-    order = np.argsort(who, kind="stable")
-    bounds = np.searchsorted(who[order], np.arange(users + 1))
-    for user in range(users):
-        rows = order[bounds[user] : bounds[user + 1]]
-        times = np.concatenate([start[rows], end[rows]])
-        change = np.concatenate([gpus[rows], -gpus[rows]])
-        total[user] = np.diff(integral(times, change, edges))
-    return np.maximum(total, 0.0)
+    """GPU-seconds of each user in each window.
 
-
-def integral(times: Floats, change: Floats, at: Floats) -> Floats:
-    """Integral until each of `at` of a quantity that starts at 0 and jumps at `times`."""
-    order = np.argsort(times, kind="stable")
-    times, change = times[order], change[order]
-    base = float(times[0]) if len(times) else 0.0  # small numbers, small rounding
-    jumps = np.concatenate([[0.0], np.cumsum(change)])
-    moments = np.concatenate([[0.0], np.cumsum(change * (times - base))])
-    past = np.searchsorted(times, at, side="right")
-    area: Floats = jumps[past] * (at - base) - moments[past]
-    return area
+    What a user holds jumps at starts and ends. It counts to the end of the window of the jump,
+    and in every later window whole.
+    """
+    times = np.clip(np.concatenate([start, end]), edges[0], None)
+    change, rows = np.concatenate([gpus, -gpus]), np.concatenate([who, who])
+    inside = times < edges[-1]
+    times, change, rows = times[inside], change[inside], rows[inside]
+    windows = len(edges) - 1
+    window = np.searchsorted(edges, times, side="right") - 1
+    cell = rows * windows + window
+    jumps = np.bincount(cell, change, users * windows).reshape(users, windows)
+    first = np.bincount(cell, change * (edges[window + 1] - times), users * windows)
+    before = np.cumsum(jumps, axis=1) - jumps
+    total: Floats = np.maximum(before * np.diff(edges) + first.reshape(users, windows), 0.0)
+    return total

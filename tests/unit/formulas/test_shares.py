@@ -13,7 +13,6 @@ from weft.formulas.shares import (
     divide_time,
     envy_of,
     fill_windows,
-    integral,
     jain_index,
     received_by_entitlement,
     shortfall,
@@ -140,9 +139,3 @@ def test_edges_cover_the_span_in_few_enough_windows(end: float, most: int) -> No
     assert edges[-1] == pytest.approx(end, abs=1e-6)
     assert (np.diff(edges) > 0.0).all()
     assert len(edges) <= most + 1
-
-
-def test_the_integral_of_a_step() -> None:
-    area = integral(np.array([10.0, 20.0]), np.array([2.0, -2.0]), np.array([0.0, 15.0, 30.0]))
-
-    assert area.tolist() == [0.0, 10.0, 20.0]

@@ -46,7 +46,7 @@ COMMANDS = (
     Entry(CLUSTER, "reserve", "Keep machines or GPUs for a tenant, or for maintenance (admins)."),
     Entry(CLUSTER, "policy", "Show which policy decides, or change it while jobs run."),
     Entry(CLUSTER, "what-if", "Replay the past, or simulate what comes, with something different."),
-    Entry(CLUSTER, "accounting", "Show the GPU time that each tenant used."),
+    Entry(CLUSTER, "accounting", "Show the GPU time that each tenant used, and was entitled to."),
     Entry(CLUSTER, "state", "Check, back up, restore and prune what the service keeps."),
     Entry(CLUSTER, "token", "Make, list and revoke tokens (admins)."),
     Entry(

@@ -38,10 +38,11 @@ def test_a_job_runs_to_its_end_and_is_accounted_for() -> None:
         assert found["name"] == "train"
         assert found["restarts"] == 0
         assert found["gpu_seconds"] == pytest.approx(1200.0, rel=0.5)
-        accounts = get(client, "/accounting")
-        assert accounts["tenants"] == [
-            {"tenant": "vision", "jobs": 1, "gpu_seconds": found["gpu_seconds"]}
-        ]
+        (account,) = get(client, "/accounting")["tenants"]
+        used = account["gpu_seconds"]
+        assert (account["tenant"], account["jobs"], used) == ("vision", 1, found["gpu_seconds"])
+        assert account["entitled_gpu_seconds"] >= used
+        assert account["received"] == pytest.approx(used / account["entitled_gpu_seconds"])
         table = client.get(f"{API}/accounting", params={"format": "csv"}).text.splitlines()
         assert table[0].startswith("id,name,tenant")
         assert table[1].startswith(f"{job},train,vision")

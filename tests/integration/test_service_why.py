@@ -48,6 +48,7 @@ def test_a_quota_is_the_reason_in_a_word_and_raising_it_the_cheapest_change() ->
         client.put(f"{API}/quotas", json={"limits": {"a": 1}})
         first, second = (submit(client, gpus=1, tenant="a", share="never") for _ in range(2))
         wait_for(client, first, "running")
+        until(lambda: get(client, f"/jobs/{second}/explain")["blocked_by"] != "turn")  # decided
 
         why = get(client, f"/jobs/{second}/explain")
 

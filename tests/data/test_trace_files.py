@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import os
 from pathlib import Path
 
@@ -105,16 +107,19 @@ def test_all_of_philly_loads() -> None:
 
 
 @pytest.mark.slow
-def test_all_of_venus_loads_within_its_budget() -> None:
+def test_all_of_venus_loads_in_some_times_what_its_rows_alone_take() -> None:
     from time import process_time
 
     path = data("traces/normalized/helios_venus.csv.gz")
     before = process_time()
+    with gzip.open(path, "rt", newline="") as file:
+        rows = sum(1 for _ in csv.DictReader(file))
+    between = process_time()
     trace = load(path)
+    after = process_time()
 
-    assert len(trace) == 125_214
-    # 1.7 s on an idle core; the budget leaves room for a busy one.
-    assert process_time() - before < 4.0
+    assert len(trace) == 125_214 <= rows
+    assert after - between < 12.0 * (between - before)
 
 
 @pytest.mark.parametrize(

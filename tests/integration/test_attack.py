@@ -79,9 +79,9 @@ def test_1100_half_open_connections_without_a_token_stop_nobody(service: str) ->
                 one = held.enter_context(socket.create_connection((host, int(port)), LIMIT_S))
                 with contextlib.suppress(ConnectionError):  # one too many
                     one.sendall(b"GET /api/v1/jobs HTTP/1.1\r\nHost: ")
-            made = client.post(f"{API}/jobs", json=body, headers=mine)
-            assert made.status_code == 201
-            path = f"{API}/jobs/{made.json()['id']}"
+            newcomer = httpx.post(f"{service}{API}/jobs", json=body, headers=mine, trust_env=False)
+            assert newcomer.status_code == 201, newcomer.text
+            path = f"{API}/jobs/{newcomer.json()['id']}"
             while (found := client.get(path, headers=mine)).json().get("state") != "succeeded":
                 assert found.status_code == 200, found.text
                 assert found.json()["state"] in ("pending", "starting", "running")

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft.wire.attempt import TAG
+from weft.wire.attempt import EVENTS, TAG
 from weft.wire.cgroups import kill_group, members, remove_group
 from weft.wire.processes import alive, descendants, find_holding, find_tagged, kill_all, start_time
 
@@ -55,6 +55,8 @@ def processes_of(marks: Footprint) -> set[int]:
         # An agent adopts orphans, so that while it lives nobody escapes it.
         found |= set(descendants(pid))
     found |= set(find_tagged(TAG, str(marks.folder)))
+    # A rank that its agent has forked but that has not begun yet has no mark of its own.
+    found |= set(find_holding(marks.folder / EVENTS, writing=True))
     if marks.lock is not None:
         found |= set(find_holding(marks.lock))
     if marks.group is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from typing import Any
+from typing import Any, ClassVar
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
@@ -25,31 +25,36 @@ def most_connections(limits: Limits) -> int:
 
 def protocol_of(limits: Limits) -> type[asyncio.Protocol]:
     """A server's side of HTTP with these limits; uvicorn takes a class."""
-    held = {"most": most_connections(limits), "header_s": limits.header_s}
+    held = {"most": most_connections(limits), "header_s": limits.header_s, "unasked": {}}
     return type("LimitedConnection", (Connection,), held)
 
 
 class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time
-    """One connection; it ends if it asks for nothing in time, or is one too many."""
+    """One connection; it ends if it asks for nothing in time.
 
-    most: int = MANY
-    header_s: float = 0.0
+    Where there are too many, the one that has been silent longest makes room: who holds
+    connections open and asks for nothing keeps nobody out.
+    """
+
+    most: ClassVar[int] = MANY
+    header_s: ClassVar[float] = 0.0
+    unasked: ClassVar[dict[Connection, None]] = {}  # in the order of their coming
     asking: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """A client is there."""
         super().connection_made(transport)
+        self._expect()
         if len(self.connections) > self.most:
-            transport.abort()
-        else:
-            self._expect()
+            oldest = next(iter(self.unasked))
+            oldest._end()
 
     def data_received(self, data: bytes) -> None:
         """More of a request."""
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._expect_no_more()
-        elif self.asking is None:
+        elif self not in self.unasked:
             self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -59,10 +64,16 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen 
 
     def _expect(self) -> None:
         loop: Any = self.loop
+        self.unasked[self] = None
         if self.header_s:
-            self.asking = loop.call_later(self.header_s, self.transport.abort)
+            self.asking = loop.call_later(self.header_s, self._end)
+
+    def _end(self) -> None:
+        self._expect_no_more()
+        self.transport.abort()
 
     def _expect_no_more(self) -> None:
+        self.unasked.pop(self, None)
         if self.asking is not None:
             self.asking.cancel()
             self.asking = None

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
+from stat import S_IWUSR
 
 PROC = Path("/proc")
 PR_SET_PDEATHSIG = 1
@@ -61,23 +62,29 @@ def descendants(pid: int) -> list[int]:
     return [one for one in found if start_time(one) is not None]
 
 
-def find_holding(path: Path) -> list[int]:
-    """Processes that have the file `path` open: open files are inherited, environments are not."""
+def find_holding(path: Path, *, writing: bool = False) -> list[int]:
+    """Processes that have the file `path` open: open files are inherited, environments are not.
+
+    With `writing` those that may write to it, not who reads.
+    """
     try:
         wanted = path.stat()
     except OSError:
         return []
     mark = (wanted.st_dev, wanted.st_ino)
-    return [pid for pid in _pids() if pid != os.getpid() and mark in _open_files(pid)]
+    others = (pid for pid in _pids() if pid != os.getpid())
+    return [pid for pid in others if mark in _open_files(pid, writing=writing)]
 
 
-def _open_files(pid: int) -> set[tuple[int, int]]:
+def _open_files(pid: int, *, writing: bool) -> set[tuple[int, int]]:
     found: set[tuple[int, int]] = set()
     with suppress(OSError):  # gone meanwhile, or another user's
         for entry in os.scandir(PROC / str(pid) / "fd"):
             with suppress(OSError):
-                file = entry.stat()
-                found.add((file.st_dev, file.st_ino))
+                # The link's own mode says how the file was opened.
+                if not writing or entry.stat(follow_symlinks=False).st_mode & S_IWUSR:
+                    file = entry.stat()
+                    found.add((file.st_dev, file.st_ino))
     return found
 
 

@@ -1,0 +1,79 @@
+"""A loaded machine is slow, and not wrong: tests compare times with times of the same run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+CLOCKS = {"monotonic", "perf_counter", "process_time", "time"}
+
+
+def reads_clock(node: ast.AST, timed: set[str]) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id in timed
+    if not isinstance(node, ast.Call):
+        return False
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return name in CLOCKS and not node.args
+
+
+def durations(scope: ast.AST) -> set[str]:
+    """Names that hold a difference of clock readings."""
+    readings: set[str] = set()
+    found: set[str] = set()
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if reads_clock(node.value, set()):
+                readings.add(name)
+            elif is_duration(node.value, readings):
+                found.add(name)
+    return found
+
+
+def is_duration(node: ast.AST, readings: set[str]) -> bool:
+    difference = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)
+    return difference and reads_clock(node.left, readings)  # type: ignore[attr-defined]
+
+
+def absolute(tree: ast.AST) -> Iterator[int]:
+    """Lines of asserts that hold a duration against a number."""
+    scopes = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    for scope in scopes:
+        took = durations(scope)
+        for node in ast.walk(scope):
+            test = node.test if isinstance(node, ast.Assert) else None
+            if not isinstance(test, ast.Compare):
+                continue
+            sides = [test.left, *test.comparators]
+            timed = any(
+                is_duration(side, set()) or (isinstance(side, ast.Name) and side.id in took)
+                for side in sides
+            )
+            if timed and any(isinstance(side, ast.Constant) for side in sides):
+                yield test.lineno
+
+
+def test_the_rule_sees_what_it_forbids() -> None:
+    wrong = """
+def test():
+    began = time.monotonic()
+    took = perf_counter() - began
+    assert time.monotonic() - began < 4.0
+    assert took < 2
+"""
+    right = (
+        "def test():\n    assert time.monotonic() < until\n    assert after - before < 3 * other\n"
+    )
+
+    assert list(absolute(ast.parse(wrong))) == [5, 6]
+    assert list(absolute(ast.parse(right))) == []
+
+
+@pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=lambda p: p.stem)
+def test_no_test_asserts_an_absolute_time(path: Path) -> None:
+    assert not list(absolute(ast.parse(path.read_text())))

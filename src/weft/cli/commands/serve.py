@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from weft.cli import keep_options as keep
 from weft.cli.view.errors import user_errors
 
 USERS = "weft.users"  # a table of users in the file of --config
@@ -103,18 +104,10 @@ def serve(
             "--end-unknown", help="End running jobs that the log does not know, as after a restore."
         ),
     ] = False,
-    keep_days: Annotated[
-        float, typer.Option(help="Days an ended job and its output are kept; 0: always.", min=0.0)
-    ] = 90.0,
-    keep_jobs: Annotated[
-        int, typer.Option(help="Ended jobs that are kept at most; 0: all.", min=0)
-    ] = 100_000,
-    keep_gb: Annotated[
-        float, typer.Option(help="GB of ended jobs' output kept at most; 0: all.", min=0.0)
-    ] = 0.0,
-    keep_events: Annotated[
-        int, typer.Option(help="Events of the log that are kept about; 0: all.", min=0)
-    ] = 5_000_000,
+    keep_days: keep.Days = 90.0,
+    keep_jobs: keep.Jobs = 100_000,
+    keep_gb: keep.Gigabytes = 0.0,
+    keep_events: keep.Events = 5_000_000,
     limit: Annotated[
         list[str] | None,
         typer.Option(

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from weft.cli import keep_options as keep
 from weft.cli import options as o
 from weft.cli.view.errors import user_errors
 
@@ -70,18 +71,10 @@ def restore(
 @state.command()
 def prune(
     folder: Folder = HERE,
-    keep_days: Annotated[
-        float, typer.Option(help="Days an ended job and its output are kept; 0: always.", min=0.0)
-    ] = 90.0,
-    keep_jobs: Annotated[
-        int, typer.Option(help="Ended jobs that are kept at most; 0: all.", min=0)
-    ] = 100_000,
-    keep_gb: Annotated[
-        float, typer.Option(help="GB of ended jobs' output kept at most; 0: all.", min=0.0)
-    ] = 0.0,
-    keep_events: Annotated[
-        int, typer.Option(help="Events of the log that are kept about; 0: all.", min=0)
-    ] = 5_000_000,
+    keep_days: keep.Days = 90.0,
+    keep_jobs: keep.Jobs = 100_000,
+    keep_gb: keep.Gigabytes = 0.0,
+    keep_events: keep.Events = 5_000_000,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would go; also while it runs.")
     ] = False,
@@ -96,8 +89,8 @@ def prune(
     from weft.cli.view.screen import print_json
 
     with user_errors():
-        keep = Keep(keep_days, keep_jobs, keep_gb, keep_events)
-        found = find_prunable(folder, keep) if dry_run else remove(folder, keep)
+        limits = Keep(keep_days, keep_jobs, keep_gb, keep_events)
+        found = find_prunable(folder, limits) if dry_run else remove(folder, limits)
     if as_json:
         print_json({**asdict(found), "dry_run": dry_run})
         return

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from tests.cheap import every_policy
 
 from weft.app.insight.explain import cheapest_change, explain, plan
 from weft.app.insight.present import Present
@@ -54,7 +55,7 @@ def test_a_policy_that_counts_machines_decides_beside_firm_and_filling_jobs() ->
     assert (filler, three, one) == ("pending", "running", "running")
 
 
-@pytest.mark.parametrize("policy", names("policy"))
+@pytest.mark.parametrize("policy", every_policy())
 def test_plans_and_explanations_are_given_on_a_full_cluster(policy: str) -> None:
     async def ask(seconds: Callable[[], float]) -> tuple[str, str]:
         live = Live(settings(policy), seconds)
@@ -78,5 +79,5 @@ def test_plans_and_explanations_are_given_on_a_full_cluster(policy: str) -> None
 
 def _job(name: str, gpus: int, most: int = 0, **fields: object) -> Job:
     demand = Demand(gpus, gpus, most or gpus)
-    given: dict[str, object] = {"preemptible": False, "hints": {"duration_s": 36_000.0}, **fields}
+    given: dict[str, object] = {"preemptible": False, "hints": {"duration_s": 3_600.0}, **fields}
     return Job(JobId(name), demand=demand, **given)  # type: ignore[arg-type]

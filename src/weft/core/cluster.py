@@ -1,14 +1,22 @@
-"""Machines: nodes of GPUs of one kind each, written `6x4:t4+3x8:rtx+2x8:a100`."""
+"""Machines: nodes of GPUs of one kind each, written `6x4:t4+3x8:rtx+2x8:a100`.
+
+A part may say how its GPUs are joined (`@dgx-1v`), how fast its network cards are (`/nic=50`) and
+how many nodes share an uplink of a rack (`/rack=4:100`).
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from math import inf
 
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, NodeId
+from weft.core.node_types import find_node_type
+from weft.core.topology import NodeTopology, Uplink, check_uplinks, find_crossed
 
 NAMED_CLUSTERS = {
     "sia-hetero": "6x4:t4+3x8:rtx+2x8:a100",
@@ -53,7 +61,9 @@ CPU = "cpu"  # the kind of slots where there are no GPUs
 class Node:
     """One machine: `gpus` devices of one `kind`, and its host.
 
-    `gpu_mem_gb` is the memory of each device; 0 takes what is known of the kind.
+    `gpu_mem_gb` is the memory of each device; 0 takes what is known of the kind. `topology` is how
+    its devices are joined, and `uplinks` are the network links between it and the core of the
+    network, from its own card upwards; None and empty where nobody said.
     """
 
     id: NodeId
@@ -63,6 +73,8 @@ class Node:
     mem_gb: float = 0.0
     rack: str = ""
     gpu_mem_gb: float = 0.0
+    topology: NodeTopology | None = None
+    uplinks: tuple[Uplink, ...] = ()
 
     @property
     def device_gb(self) -> float:
@@ -111,6 +123,21 @@ class Cluster:
         """GPUs of the largest node of `kind`."""
         return self._node_sizes[kind]
 
+    @cached_property
+    def joined(self) -> bool:
+        """Whether anything is known of links, inside a node or above."""
+        return any(node.topology is not None or node.uplinks for node in self.nodes)
+
+    @cached_property
+    def links(self) -> dict[str, Uplink]:
+        """The network links there are, by name."""
+        return {link.name: link for node in self.nodes for link in node.uplinks}
+
+    def crossed(self, allocation: Allocation) -> tuple[Uplink, ...]:
+        """The network links that the traffic of a job on `allocation` crosses."""
+        nodes = (self.nodes[self.index[part.node]] for part in allocation.slices)
+        return find_crossed([node.uplinks for node in nodes])
+
     def kind_of(self, allocation: Allocation) -> str:
         """The kind of the devices held; a gang is of one kind."""
         return self.nodes[self.index[allocation.slices[0].node]].kind
@@ -125,39 +152,90 @@ class Cluster:
         return Cluster(tuple(sorted(nodes, key=lambda n: order.get(n.id, len(order)))), self.name)
 
 
+PART = re.compile(
+    r"(?P<count>\d+)x(?P<gpus>\d+):(?P<kind>[A-Za-z][\w.-]*)(?:@(?P<type>[\w.-]+))?"
+    r"(?:/nic=(?P<nic>[\d.]+))?(?:/rack=(?P<rack>\d+):(?P<up>[\d.]+))?"
+)
+
+
 def parse_cluster(text: str) -> Cluster:
     """Read a cluster from its name or from `NODESxGPUS:KIND` parts joined by `+`."""
     spec = NAMED_CLUSTERS.get(text, text)
     nodes: list[Node] = []
+    racks = 0
     for part in spec.split("+"):
-        match = re.fullmatch(r"\s*(\d+)x(\d+):([A-Za-z][\w.-]*)\s*", part)
+        match = PART.fullmatch(part.strip())
         if match is None:
             raise _unreadable(text, part)
-        count, gpus, kind = int(match[1]), int(match[2]), match[3]
+        count, gpus = int(match["count"]), int(match["gpus"])
         if not 1 <= count * gpus <= MAX_GPUS:
             raise InvalidConfig(
                 f"cluster {text!r}: {part.strip()!r} has {count * gpus} GPUs",
                 hint=f"use at least 1 node of 1 GPU, and at most {MAX_GPUS:,} GPUs",
             )
-        nodes += [
-            Node(
-                NodeId(f"{kind}-{len(nodes) + i}"),
-                kind,
-                gpus,
-                cpus=gpus * CPUS_PER_GPU,
-                mem_gb=gpus * MEM_GB_PER_GPU,
-            )
-            for i in range(count)
-        ]
+        nodes += _part_nodes(f"cluster {text!r}", match, len(nodes), racks)
+        racks += -(-count // int(match["rack"])) if match["rack"] else 0
+    check_uplinks(node.uplinks for node in nodes if node.uplinks)
     return Cluster(tuple(nodes), text)
 
 
-def _unreadable(text: str, part: str) -> InvalidConfig:
-    from difflib import get_close_matches
+def _part_nodes(where: str, match: re.Match[str], first: int, racks: int) -> list[Node]:
+    """The nodes of one part; `first` and `racks` are how many there were before."""
+    gpus, kind = int(match["gpus"]), match["kind"]
+    topology = find_node_type(match["type"], gpus, where) if match["type"] else None
+    nic = _gbps(where, "nic", match["nic"]) if match["nic"] else 0.0
+    size = int(match["rack"] or 0)
+    if match["rack"] and size < 1:
+        raise InvalidConfig(f"{where}: rack={match['rack']} nodes", hint="1 or more in a rack")
+    up = _gbps(where, "rack", match["up"]) if size else 0.0
+    made = []
+    for i in range(int(match["count"])):
+        name = NodeId(f"{kind}-{first + i}")
+        rack = f"rack-{racks + i // size}" if size else ""
+        ways = ((Uplink(name, nic),) if match["nic"] else ()) + (
+            (Uplink(rack, up),) if size else ()
+        )
+        cpus, mem_gb = gpus * CPUS_PER_GPU, gpus * MEM_GB_PER_GPU
+        made.append(Node(name, kind, gpus, cpus, mem_gb, rack, 0.0, topology, ways))
+    return made
 
+
+def _gbps(where: str, field: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        what = f"{where}: {field}={text!r} is not a number of Gbit/s"
+        raise InvalidConfig(what, hint="for example 8x8:a100/nic=100/rack=4:200") from error
+
+
+def write_cluster(cluster: Cluster) -> str:
+    """The parts of a cluster as `parse_cluster` reads them; sizes of hosts are left out."""
+    parts: list[tuple[int, str]] = []
+    sizes = Counter(node.rack for node in cluster.nodes)
+    for node in cluster.nodes:
+        text = _write_node(node, sizes)
+        count = parts.pop()[0] if parts and parts[-1][1] == text else 0
+        parts.append((count + 1, text))
+    return "+".join(f"{count}x{text}" for count, text in parts)
+
+
+def _write_node(node: Node, sizes: Counter[str]) -> str:
+    text = f"{node.gpus}:{node.kind}"
+    if node.topology is not None:
+        text += f"@{node.topology.name}"
+    for link in node.uplinks:
+        if link.name == node.id:
+            text += f"/nic={link.gbps:g}"
+        elif link.name == node.rack:
+            text += f"/rack={sizes[node.rack]}:{link.gbps:g}"
+    return text
+
+
+def _unreadable(text: str, part: str) -> InvalidConfig:
     close = get_close_matches(text, NAMED_CLUSTERS, n=1)
     return InvalidConfig(
         f"cannot read cluster {text!r}: {part.strip()!r} is not NODESxGPUS:KIND"
         + (f"; did you mean {close[0]!r}?" if close else ""),
-        hint="for example 8x8:v100, or 6x4:t4+2x8:a100; `weft list cluster` shows named ones",
+        hint="for example 8x8:v100, 6x4:t4+2x8:a100 or 8x8:v100@dgx-1v/nic=100; "
+        "`weft list cluster` shows named ones",
     )

@@ -14,6 +14,7 @@ from typing import NamedTuple, NewType
 
 from weft.core.errors import InvalidConfig
 from weft.core.launch import Launch
+from weft.core.traffic import Traffic
 
 JobId = NewType("JobId", str)
 NodeId = NewType("NodeId", str)
@@ -128,7 +129,8 @@ class Job:
     devices. `launch` None: only simulators can run it. `app` names what the job is a part of,
     such as a hyper-parameter search; empty where it stands alone. At most
     `max_parallel` of an app's jobs hold devices at once, 0 for any number. It is not started
-    before the jobs of `after` have ended as they should. Raises InvalidConfig for numbers that
+    before the jobs of `after` have ended as they should. `traffic` is what its workers say to each
+    other, None where nobody told. Raises InvalidConfig for numbers that
     mean nothing.
     """
 
@@ -151,6 +153,7 @@ class Job:
     app: str = ""
     max_parallel: int = 0
     after: After = AT_ONCE
+    traffic: Traffic | None = None
 
     def __post_init__(self) -> None:
         if self.cpus is not None:

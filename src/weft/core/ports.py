@@ -15,6 +15,7 @@ from weft.core.events import Event
 from weft.core.model import Allocation, Job, JobId
 from weft.core.report import Report
 from weft.core.took import Took
+from weft.core.topology import Uplink
 from weft.core.trace import Truth
 
 
@@ -71,6 +72,17 @@ class Coupling(Protocol):
 
     def speed(self, one: Resident, beside: Sequence[Resident]) -> float:
         """Speed of `one` beside others on its devices, as a part of its speed alone there."""
+        ...
+
+
+class LinkSharing(Protocol):
+    """The truth about jobs whose traffic crosses the same network links, for the simulator."""
+
+    def gb_s(self, one: Resident, crossing: Mapping[Uplink, Sequence[Resident]]) -> float:
+        """GB/s that `one` has between its nodes while others cross its links as well.
+
+        `crossing` are the links that it crosses, with the others on each in the order they came.
+        """
         ...
 
 

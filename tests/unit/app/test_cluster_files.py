@@ -116,3 +116,53 @@ def test_a_file_that_is_not_text_is_said_so(tmp_path: Path) -> None:
 
     with pytest.raises(InvalidConfig, match=r"binary\.yml is not text"):
         find_cluster(str(path))
+
+
+def test_a_file_says_how_gpus_racks_and_spines_are_joined(tmp_path: Path) -> None:
+    (tmp_path / "box.json").write_text(
+        '{"sockets": [[0, 1], [2, 3]], "links": [[0, 1, 2, 50], [2, 3, 2, 50]], "host_gb_s": 12}'
+    )
+    path = tmp_path / "lab.json"
+    path.write_text(
+        '{"nodes": [{"count": 2, "gpus": 4, "kind": "v100", "rack": "r1", "nic_gbps": 25,'
+        ' "topology": "box.json"},'
+        ' {"gpus": 8, "kind": "a100", "rack": "r2", "topology": "dgx-a100"}],'
+        ' "racks": {"r1": {"gbps": 100, "spine": "s1"}, "r2": 200}, "spines": {"s1": 400}}'
+    )
+
+    first, _, last = find_cluster(str(path)).nodes
+
+    assert first.topology is not None
+    assert last.topology is not None
+    assert (first.topology.name, first.topology.bandwidths[0][2]) == ("box", 12.0)
+    assert [(link.name, link.gbps) for link in first.uplinks] == [
+        ("v100-0", 25.0),
+        ("r1", 100.0),
+        ("s1", 400.0),
+    ]
+    assert [link.name for link in last.uplinks] == ["r2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("nodes: [{gpus: 4, kind: t4, topology: dgx-1v}]", "node 1: a dgx-1v has 8 GPUs"),
+        ("nodes: [{gpus: 4, kind: t4, topology: {link: []}}]", "did you mean 'links'"),
+        ("nodes: [{gpus: 4, kind: t4, topology: {links: [[0, 1, 2]]}}]", "lanes, GB/s"),
+        ("nodes: [{gpus: 4, kind: t4, topology: {sockets: [[0, x]]}}]", "sockets: 'x'"),
+        ("nodes: [{gpus: 4, kind: t4, topology: 4}]", "topology: expected fields"),
+        ("{nodes: [{gpus: 4, kind: t4, rack: r}], racks: {r: fast}}", "racks.r.gbps: 'fast'"),
+        ("{nodes: [{gpus: 4, kind: t4}], racks: {r: 5}}", "no node is in rack 'r'"),
+        (
+            "{nodes: [{gpus: 4, kind: t4, rack: r}], racks: {r: {gbps: 5, spine: s}}}",
+            "racks.r.spine: no spine 's'",
+        ),
+        ("{nodes: [{gpus: 4, kind: t4}], rack: {r: 5}}", "did you mean 'racks'"),
+    ],
+)
+def test_a_wrong_field_about_links_is_named(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "lab.yaml"
+    path.write_text(text)
+
+    with pytest.raises(InvalidConfig, match=told):
+        find_cluster(str(path))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 import pytest
 
-from weft.core.cluster import Node
+from weft.core.cluster import Node, parse_cluster
 from weft.core.codec import decode, encode, event_line, read_event
 from weft.core.errors import InvalidConfig
 from weft.core.events import (
@@ -52,6 +52,7 @@ from weft.core.reasons import Blocker
 from weft.core.report import Report
 from weft.core.spec import PartSpec
 from weft.core.table import Floats
+from weft.core.traffic import Pattern, Phase, Traffic
 
 A = JobId("a")
 FULL_JOB = Job(
@@ -73,6 +74,7 @@ FULL_JOB = Job(
     cpus=4.0,
     mem_gb=16.0,
     hints={"duration_s": 60.0, "skew": 4.5},
+    traffic=Traffic(0.5, 0.4, 8.0, Pattern.STAR, (Phase(0.1, 0.2, 40.0),)),
     launch=Launch(
         ("python", "train.py", "--name", "a b\n"),
         workdir="/tmp/w",
@@ -115,6 +117,7 @@ SAMPLES: tuple[Event, ...] = (
     Failed(A, 2),
     Reported(A, 2, Report(loss=0.5, updates_per_s=3.0, user={"accuracy": 0.25})),
     NodeUp(Node(NodeId("n0"), "a100", 8, 64.0, 512.0, "r1")),
+    NodeUp(parse_cluster("1x8:v100@dgx-1v/nic=50").nodes[0]),
     NodeDown(NodeId("n0")),
     NodeDown(NodeId("n0"), drained=True),
     Saved(A, 2, 1200),

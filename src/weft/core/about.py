@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Flag, auto
+from enum import Enum, Flag, auto
 
 
 class Needs(Flag):
@@ -33,6 +33,14 @@ class Controls(Flag):
     BATCH = auto()  # batch size
     HOST = auto()  # CPU and memory other than in proportion to GPUs
     COUNT = auto()  # another GPU count than the job asked for
+    SHIFT = auto()  # when iterations begin, against those of jobs on the same network links
+
+
+class Places(Enum):
+    """What of its placements a policy minds: whether another may stand for one of them."""
+
+    ANY_NODE = auto()  # as many devices on as many nodes of the kind: any such nodes are as good
+    EXACT = auto()  # which nodes and devices is what it decides, or what it remembers
 
 
 class Wants(Flag):
@@ -57,8 +65,8 @@ class About:
     that every stop is a checkpoint and every start after it a restart. `assumes` is for
     simulations alone. `weighs` says that it divides the cluster by the view's weights itself, so
     that nobody else needs to. `saves_every` is for policies whose jobs are saved only when they
-    ran for so long: a stop before loses what was done since; None: every stop saves. A wrapper
-    passes all of it on.
+    ran for so long: a stop before loses what was done since; None: every stop saves. `places` says
+    whether jobs that it starts may be put on other nodes instead. A wrapper passes all of it on.
     """
 
     name: str
@@ -71,3 +79,4 @@ class About:
     assumes: Assumes = Assumes.NOTHING
     weighs: bool = False
     saves_every: float | None = None
+    places: Places = Places.ANY_NODE

@@ -26,7 +26,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Adjust:
-    """Change batch, phase, host share or tier of a running attempt where it is."""
+    """Change batch, phase, host share, tier or time shift of a running attempt where it is."""
 
     job: JobId
     attempt: int

@@ -222,12 +222,35 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeShift:
+    """When a job begins its iterations: every `period_s` seconds, `shift_s` after a multiple of it.
+
+    Counted from time 0 of the cluster's clock (Unix time where jobs are real), so that jobs that
+    share a network link keep out of each other's way. Raises InvalidConfig for other numbers.
+    """
+
+    period_s: float
+    shift_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.shift_s < self.period_s < MOST:
+            raise InvalidConfig(
+                f"time shift: {self.shift_s:g} s in a period of {self.period_s:g} s",
+                hint="0 <= shift_s < period_s, in seconds",
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class Allocation:
-    """Everything the scheduler controls about one running job, and nothing else."""
+    """Everything the scheduler controls about one running job, and nothing else.
+
+    `time_shift` None: its iterations begin when they may.
+    """
 
     slices: tuple[Slice, ...]
     sharing: Sharing = EXCLUSIVE
     batch: Batch | None = None
+    time_shift: TimeShift | None = None
 
     @property
     def gpus(self) -> int:

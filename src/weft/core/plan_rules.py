@@ -71,7 +71,7 @@ class _Check:
         if undeclared := self._undeclared(job, to):
             raise self._wrong(undeclared, job.id)
 
-    def _undeclared(self, job: Job, to: Allocation) -> str:
+    def _undeclared(self, job: Job, to: Allocation) -> str:  # noqa: PLR0911 - one return a field
         """What a policy sets without having said that it does."""
         controls, sharing = self.about.controls, to.sharing
         if sharing.share != job.demand.share and Controls.SHARE not in controls:
@@ -84,6 +84,8 @@ class _Check:
             return f"sets the phase of {job.id!r} without declaring Controls.PHASE"
         if to.batch is not None and Controls.BATCH not in controls:
             return f"sets the batch of {job.id!r} without declaring Controls.BATCH"
+        if to.time_shift is not None and Controls.SHIFT not in controls:
+            return f"shifts the iterations of {job.id!r} without declaring Controls.SHIFT"
         return ""
 
     def _wrong(self, what: str, job: JobId | None = None) -> PlanError:

@@ -70,6 +70,7 @@ SUPPORTS = (
     | Controls.BATCH
     | Controls.HOST
     | Controls.COUNT
+    | Controls.SHIFT
 )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Batch, Job
+from weft.core.model import Allocation, Batch, Job, TimeShift
 from weft.engines.devices import Machine
 from weft.engines.host import HostPart, Means, host_part, notices, read_asked
 from weft.engines.software import activation, preparation
@@ -105,6 +105,7 @@ def attempt_spec(
         tier=on.sharing.tier.name.lower(),
         weight=on.sharing.share,
         phase=on.sharing.phase,
+        time_shift=wire_shift(on.time_shift),
         notify=site.notify,
         lock=str(own / "running.lock"),
         user=user,
@@ -186,9 +187,15 @@ def adjustment(
             "weight": sharing.share,
             "phase": sharing.phase,
         },
+        "time_shift": wire_shift(to.time_shift) or (0.0, 0.0),
     }
 
 
 def wire_batch(batch: Batch | None) -> tuple[int, int] | None:
     """A batch as ranks are told it."""
     return None if batch is None else (batch.per_gpu, batch.accumulate)
+
+
+def wire_shift(shift: TimeShift | None) -> tuple[float, float] | None:
+    """When iterations begin, as ranks are told it: period and shift."""
+    return None if shift is None else (shift.period_s, shift.shift_s)

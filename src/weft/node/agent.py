@@ -281,7 +281,7 @@ class Agent:
             self._enclosure.apply(self._ranks.values(), cores, limits)
             for line in self._lines:
                 if line.rank == 0:
-                    tell_terms(line, self.spec.batch, self._adjusted)
+                    tell_terms(line, self.spec, self._adjusted)
 
     def _ask_to_stop(self, grace_s: float) -> None:
         if all(start_time(rank.pid) is None for rank in self._ranks.values()):
@@ -384,7 +384,7 @@ class Agent:
         line.rank = rank
         line.send(Welcome())
         if rank == 0:
-            tell_terms(line, self.spec.batch, self._adjusted)
+            tell_terms(line, self.spec, self._adjusted)
         if self._stop is not None:
             line.send(Stop(max(self._kill_at - time.monotonic(), 0.0)))
 

@@ -8,8 +8,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from weft.wire.attempt import AttemptSpec
 from weft.wire.errors import WireError
-from weft.wire.messages import FROM_AGENT, Adjust, FromAgent, FromRank, Turns, from_rank
+from weft.wire.messages import FROM_AGENT, Adjust, FromAgent, FromRank, Shift, Turns, from_rank
 
 
 class Budget:
@@ -69,16 +70,19 @@ class Line:
             self.closed = True
 
 
-def tell_terms(line: Line, batch: tuple[int, int] | None, adjusted: Mapping[str, Any]) -> None:
-    """To rank 0: the batch and the turns that were asked for last; it knows those of its start.
+def tell_terms(line: Line, spec: AttemptSpec, adjusted: Mapping[str, Any]) -> None:
+    """To rank 0: batch, turns and time shift that were asked for last; it knows its first turns.
 
-    Both may be repeated: a rank passes over what it does already.
+    All may be repeated: a rank passes over what it does already.
     """
-    batch = adjusted["batch"] if adjusted else batch
+    batch = adjusted["batch"] if adjusted else spec.batch
     if batch is not None:
         line.send(Adjust(*batch))
     if adjusted and "turns" in adjusted:
         line.send(Turns(**adjusted["turns"]))
+    shift = adjusted.get("time_shift") if adjusted else spec.time_shift
+    if shift is not None:
+        line.send(Shift(*shift))
 
 
 def verdict(

@@ -33,6 +33,7 @@ SUPPORTS = (
     | Controls.BATCH
     | Controls.HOST
     | Controls.COUNT
+    | Controls.SHIFT
 )
 
 

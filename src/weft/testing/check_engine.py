@@ -20,7 +20,17 @@ from weft.core.about import Controls, Wants
 from weft.core.cluster import Node
 from weft.core.errors import EngineError
 from weft.core.events import Event, Failed, Finished, Started, StartFailed, Stopped
-from weft.core.model import Allocation, Batch, Discipline, Job, JobId, Sharing, Slice, Tier
+from weft.core.model import (
+    Allocation,
+    Batch,
+    Discipline,
+    Job,
+    JobId,
+    Sharing,
+    Slice,
+    Tier,
+    TimeShift,
+)
 from weft.core.ports import DeviceSharing, Engine
 
 ENDS = (Stopped, Finished, Failed, StartFailed)
@@ -266,6 +276,7 @@ def changes(on: Allocation, node: Node) -> dict[Controls, Allocation]:
         Controls.SHARE: replace(on, sharing=Sharing(0.5)),
         Controls.TIER: replace(on, sharing=Sharing(0.0, Tier.OPPORTUNISTIC)),
         Controls.PHASE: replace(on, sharing=lockstep),
+        Controls.SHIFT: replace(on, time_shift=TimeShift(0.2, 0.1)),
     }
 
 

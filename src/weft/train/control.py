@@ -15,11 +15,11 @@ from weft.train.save_times import SaveTimes
 from weft.train.stats import GradientNoise, Norms
 from weft.train.stopping import StopRequest
 from weft.train.timing import Stopwatch
-from weft.wire.messages import Adjust, Stop, Turns
+from weft.wire.messages import Adjust, Shift, Stop, Turns
 
 # The vector that is summed over the ranks, by position.
 STOP, SAVE, TOTAL, PER_GPU, MICROS, EVERY, REST, MEASURED, FEW_SQR, MANY_SQR = range(10)
-TURN, GUARDED, WIDTH = range(10, 13)
+TURN, GUARDED, SHIFTED, PERIOD_S, SHIFT_S, WIDTH = range(10, 16)
 
 TUNE_STEPS = 20
 TUNE_S = 1.0
@@ -53,6 +53,7 @@ class Control:
         self._gang, self._reports, self._stop, self._gate = gang, reports, stop, gate
         self._turns: Turns | None = None
         self._turning: Turns | None = None
+        self._shift: Shift | None = None
         self._saves = saves
         self._noise: GradientNoise | None = None
         self._chosen: Batch | None = None
@@ -119,6 +120,8 @@ class Control:
                 )
             elif isinstance(message, Turns):
                 self._turns = message
+            elif isinstance(message, Shift):
+                self._shift = message
 
     def _has_nothing_to_decide(self, gradients: Gradients) -> bool:
         """Whether a rank without peers has nothing to decide after this step."""
@@ -152,6 +155,9 @@ class Control:
             if self._turns is not None:
                 wishes[TURN], wishes[GUARDED] = 1.0, float(bool(self._turns.coordinator))
                 self._turning, self._turns = self._turns, None
+            if self._shift is not None:
+                wishes[SHIFTED], wishes[PERIOD_S] = 1.0, self._shift.period_s
+                wishes[SHIFT_S], self._shift = self._shift.shift_s, None
             batch = self._propose_batch(watch)
             if batch != self.batch:
                 wishes[TOTAL], wishes[PER_GPU] = float(batch.total), float(batch.per_gpu)
@@ -198,6 +204,8 @@ class Control:
             self._noise.observe(Norms(few_sqr, sizes[0], many_sqr, sizes[1]))
         if agreed[TURN]:
             self._gate.change_turns(self._turning, guarded=agreed[GUARDED] > 0.0)
+        if agreed[SHIFTED]:
+            self._gate.rhythm.change(agreed[PERIOD_S], agreed[SHIFT_S])
         if agreed[REST]:
             self._rest = int(agreed[REST])
         if agreed[EVERY]:

@@ -1,8 +1,9 @@
-"""Stage tokens for a whole gang: rank 0 asks, the others follow it through."""
+"""What an iteration passes before it begins: its beat, and stage tokens for the whole gang."""
 
 from __future__ import annotations
 
 from weft.train.gang import Gang
+from weft.train.rhythm import Rhythm
 from weft.train.timing import Stopwatch
 from weft.train.tokens import Tokens
 from weft.wire.environment import Environment
@@ -10,11 +11,15 @@ from weft.wire.messages import Turns
 
 
 class Gate:
-    """What a stage passes before it begins; wide open where there is no coordinator."""
+    """What a stage passes before it begins; wide open where there is no coordinator and no beat.
+
+    Of the tokens of a gang, rank 0 asks for all, and the others follow it through.
+    """
 
     def __init__(self, env: Environment, gang: Gang, watch: Stopwatch) -> None:
         self._gang, self._watch = gang, watch
         self._tokens = Tokens(env)
+        self.rhythm = Rhythm()
         # Coordinators are one a node, so a gang over several nodes is not interleaved.
         self._alone = env.nodes > 1
         self.guarded = bool(env.coordinator) and not self._alone

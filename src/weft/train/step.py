@@ -69,6 +69,8 @@ class Step:
                 "job.step() needs a batch",
                 hint="use it once for every batch of job.loader, inside job.epochs",
             )
+        if cell.first:
+            self._gate.rhythm.wait()
         self._gate.enter(*self._gate.gpus)
         self._entered = time.perf_counter()
         if cell.first:

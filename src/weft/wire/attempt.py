@@ -43,11 +43,12 @@ class AttemptSpec:
     `visible` is the value of CUDA_VISIBLE_DEVICES, None on a node without GPUs. `cpus` and
     `mem_gb` limit all ranks together, 0 does not. `group` is the control group of the attempt,
     empty for none, and `limits` what is written into its files.
-    `gpu_mem_gb` is its claim on the memory of each device. `notices` are words on what could not
-    be applied, each with its level. `notify` is a datagram socket that is poked after every event.
-    `lock` is held by every process of the attempt, `audit` a file that agents append their begin
-    and end to. `user` is whom the ranks run as, None for the agent's own. `name` is what `ps`
-    calls them.
+    `gpu_mem_gb` is its claim on the memory of each device, `time_shift` the period and the shift of
+    its iterations in seconds, None where they begin when they may. `notices` are words on what
+    could not be applied, each with its level. `notify` is a datagram socket that is poked after
+    every event. `lock` is held by every process of the attempt, `audit` a file that agents append
+    their begin and end to. `user` is whom the ranks run as, None for the agent's own. `name` is
+    what `ps` calls them.
     """
 
     job: str
@@ -88,6 +89,7 @@ class AttemptSpec:
     tier: str = "guaranteed"
     weight: float = 1.0
     phase: float = 0.0
+    time_shift: tuple[float, float] | None = None
     notify: str = ""
     lock: str = ""
     audit: str = ""
@@ -115,7 +117,8 @@ class AttemptSpec:
                 body[name] = tuple(body[name])
             for name in ("cores", "notices"):
                 body[name] = tuple(tuple(one) for one in body.get(name, ()))
-            body["batch"] = tuple(body["batch"]) if body.get("batch") else None
+            for name in ("batch", "time_shift"):
+                body[name] = tuple(body[name]) if body.get(name) else None
             body["user"] = Identity.read(body["user"]) if body.get("user") else None
             return cls(**body)
         except (KeyError, TypeError) as error:

@@ -1,7 +1,7 @@
 """The conversation of a rank with its job's agent, over the agent's Unix stream socket.
 
     rank  → agent   hello, report, saved, notice, leaving
-    agent → rank    welcome, stop, adjust, turns
+    agent → rank    welcome, stop, adjust, turns, shift
 
 A rank speaks first: `hello`, answered by `welcome`. After a lost connection it connects again,
 says `hello` and repeats its last `saved` and last `report`, so an agent that was restarted knows
@@ -129,11 +129,24 @@ class Turns:
     phase: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """Agent to rank 0: begin iterations every `period_s` seconds, `shift_s` after a multiple of it.
+
+    By Unix time, so that jobs that share a network link send one after the other. A period of 0:
+    whenever they may. Sent right after `welcome` if the scheduler chose so before the start. All
+    ranks of a gang change over at the same step.
+    """
+
+    period_s: float
+    shift_s: float = 0.0
+
+
 FromRank = Hello | Report | Saved | Notice | Leaving
-FromAgent = Welcome | Stop | Adjust | Turns
+FromAgent = Welcome | Stop | Adjust | Turns | Shift
 
 FROM_RANK: Vocabulary[FromRank] = Vocabulary(Hello, Report, Saved, Notice, Leaving)
-FROM_AGENT: Vocabulary[FromAgent] = Vocabulary(Welcome, Stop, Adjust, Turns)
+FROM_AGENT: Vocabulary[FromAgent] = Vocabulary(Welcome, Stop, Adjust, Turns, Shift)
 
 
 def from_rank() -> Splitter[FromRank]:

@@ -47,6 +47,7 @@ from weft.core.model import (
     Sharing,
     Slice,
     Tier,
+    TimeShift,
 )
 from weft.core.reasons import Blocker
 from weft.core.report import Report
@@ -101,6 +102,7 @@ FULL_ALLOCATION = Allocation(
     (Slice(NodeId("n0"), (0, 3), 8.0, 64.0), Slice(NodeId("n1"), (1,), 4.0, 32.0)),
     Sharing(0.5, Tier.OPPORTUNISTIC, 0.25, 12.0, Discipline.PACED),
     Batch(32, 4),
+    TimeShift(0.25, 0.1),
 )
 SAMPLES: tuple[Event, ...] = (
     Submitted(FULL_JOB),

@@ -12,7 +12,18 @@ from weft.core.actions import Start, Wake
 from weft.core.cluster import parse_cluster
 from weft.core.errors import PlanError
 from weft.core.events import Cancelled, Submitted
-from weft.core.model import Allocation, Batch, Demand, Job, JobId, NodeId, Sharing, Slice, Tier
+from weft.core.model import (
+    Allocation,
+    Batch,
+    Demand,
+    Job,
+    JobId,
+    NodeId,
+    Sharing,
+    Slice,
+    Tier,
+    TimeShift,
+)
 from weft.core.plan import Plan
 from weft.core.scheduler import Scheduler
 from weft.core.view import View
@@ -99,6 +110,10 @@ def wrong(plan: Plan, controls: Controls = Controls.NOTHING) -> str:
             {A: replace(on(0, 1), batch=Batch(32))},
             "sets the batch of 'a' without declaring Controls.BATCH",
         ),
+        (
+            {A: replace(on(0, 1), time_shift=TimeShift(0.2, 0.1))},
+            "shifts the iterations of 'a' without declaring Controls.SHIFT",
+        ),
     ],
 )
 def test_a_broken_rule_is_named_with_policy_job_and_devices(
@@ -151,6 +166,7 @@ def test_a_policy_that_declares_counts_still_keeps_to_the_range() -> None:
         (Controls.TIER, on(0, 1, sharing=Sharing(tier=Tier.OPPORTUNISTIC))),
         (Controls.PHASE, on(0, 1, sharing=Sharing(phase=0.5))),
         (Controls.BATCH, replace(on(0, 1), batch=Batch(32))),
+        (Controls.SHIFT, replace(on(0, 1), time_shift=TimeShift(0.2, 0.1))),
     ],
 )
 def test_what_a_policy_declares_it_may_set(controls: Controls, to: Allocation) -> None:

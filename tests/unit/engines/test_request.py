@@ -10,7 +10,18 @@ import pytest
 from weft.core.cluster import Node
 from weft.core.errors import InvalidConfig
 from weft.core.launch import Launch
-from weft.core.model import Allocation, Batch, Demand, Job, JobId, NodeId, Sharing, Slice, Tier
+from weft.core.model import (
+    Allocation,
+    Batch,
+    Demand,
+    Job,
+    JobId,
+    NodeId,
+    Sharing,
+    Slice,
+    Tier,
+    TimeShift,
+)
 from weft.engines.devices import Gpu, Machine
 from weft.engines.request import Site, adjustment, attempt_spec, check_launch
 from weft.wire.attempt import AttemptSpec, folder_of, job_folder, short_path
@@ -67,6 +78,14 @@ def test_new_terms_are_told_to_the_agent_of_a_running_attempt() -> None:
         "phase": 0.25,
     }
     assert attempt_spec(JOB, on(0, phase=0.25), 1, MACHINE, SITE).phase == 0.25
+
+
+def test_a_time_shift_is_told_at_the_start_and_taken_back_later() -> None:
+    shifted = replace(on(0), time_shift=TimeShift(0.25, 0.1))
+
+    assert attempt_spec(JOB, shifted, 1, MACHINE, SITE).time_shift == (0.25, 0.1)
+    assert adjustment(shifted, "none", "")["time_shift"] == (0.25, 0.1)
+    assert adjustment(on(0), "none", "")["time_shift"] == (0.0, 0.0)
 
 
 def test_a_job_without_a_checkpoint_folder_gets_one() -> None:

@@ -1,0 +1,1 @@
+"""Jobs that send over the same network links, and when: what truth and policies both compute."""

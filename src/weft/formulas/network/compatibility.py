@@ -1,0 +1,172 @@
+"""How well jobs get on that share a network link, and how far each must be turned for that.
+
+The score of a link is 1 less the part of its capacity, over the circle, by which demand exceeds it
+(CASSINI, NSDI 2024, section 3): 1 where nobody ever waits for anybody, below 0 where several want
+all of it all the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from weft.core.table import Floats
+from weft.formulas.network.circles import GRID_S, Circle, count_samples, measure_circle
+
+EXACT = 2_000_000  # cells that are tried out one by one; beyond it jobs are turned in turn
+STARTS = 4
+PASSES = 8
+GOLDEN = 0.6180339887498949
+DIGITS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The best turn of jobs on one link.
+
+    `score` is with `shifts_s`, by which each job begins later; `unshifted` is without.
+    """
+
+    score: float
+    shifts_s: tuple[float, ...]
+    unshifted: float
+
+
+@lru_cache(maxsize=1 << 14)
+def fit_link(circles: tuple[Circle, ...], capacity: float, samples: int = 0) -> Fit:
+    """Turn jobs so that they exceed the capacity (Gbit/s) as little as possible; the first stays.
+
+    `samples` points of the circle are compared, 0 for as many as the periods need. Up to three
+    jobs are tried in every position, more in turn from several beginnings. Of equal turns the
+    smallest is taken.
+    """
+    link = _Link.of(circles, capacity, samples)
+    turns = link.try_all() if link.is_small() else link.take_turns()
+    return Fit(
+        link.score(turns),
+        tuple(
+            turn * link.step_s % circle.period_s
+            for turn, circle in zip(turns, circles, strict=True)
+        ),
+        link.score([0] * len(circles)),
+    )
+
+
+def score_link(
+    circles: Sequence[Circle], shifts_s: Sequence[float], capacity: float, samples: int = 0
+) -> float:
+    """The score of a link whose jobs begin `shifts_s` later."""
+    times, _ = _times(circles, samples)
+    pairs = zip(circles, shifts_s, strict=True)
+    demand = sum((circle.demand(times - shift) for circle, shift in pairs), np.zeros(len(times)))
+    return _score(demand, capacity)
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """Demands on a circle, by job and sample; `turned[j][d]` is job j turned by d samples."""
+
+    demands: Floats
+    turned: tuple[Floats, ...]
+    capacity: float
+    step_s: float
+
+    @classmethod
+    def of(cls, circles: Sequence[Circle], capacity: float, samples: int) -> _Link:
+        times, step = _times(circles, samples)
+        demands = np.array([circle.demand(times) for circle in circles])
+        turned = []
+        for circle, row in zip(circles, demands, strict=True):
+            count = max(int(np.ceil(circle.period_s / step - 1e-6)), 1)
+            places = np.arange(len(times))[None, :] - np.arange(count)[:, None]
+            turned.append(row[places % len(times)])
+        return cls(demands, tuple(turned), capacity, step)
+
+    def is_small(self) -> bool:
+        """Whether every position of every job but the first can be tried."""
+        free = [len(rows) for rows in self.turned[1:]]
+        return len(free) <= 2 and int(np.prod(free)) * self.demands.shape[1] <= EXACT
+
+    def score(self, turns: Sequence[int]) -> float:
+        rows = [self.turned[j][d] for j, d in enumerate(turns)]
+        return _score(np.sum(rows, axis=0), self.capacity)
+
+    def try_all(self) -> list[int]:
+        """The best of all positions of one or two jobs beside the first."""
+        base = self.demands[0]
+        if len(self.turned) == 1:
+            return [0]
+        if len(self.turned) == 2:
+            return [0, self._place(1, base)[0]]
+        best, least = [0, 0, 0], np.inf
+        for d, row in enumerate(self.turned[1]):
+            last, excess = self._place(2, base + row)
+            if excess < least:
+                best, least = [0, d, last], excess
+            if least == 0.0:
+                break
+        return best
+
+    def take_turns(self) -> list[int]:
+        """Turn one job at a time to where it is in nobody's way, until nothing improves."""
+        best, least = [0] * len(self.turned), np.inf
+        for start in range(STARTS):
+            turns, excess = self._descend(self._begin(start))
+            if excess < least:
+                best, least = turns, excess
+            if least == 0.0:
+                break
+        return best
+
+    def _begin(self, start: int) -> list[int]:
+        """Where jobs stand at first: one after the other where they fit, or spread out."""
+        if start:
+            part = start * GOLDEN
+            return [int(part * j % 1.0 * len(rows)) for j, rows in enumerate(self.turned)]
+        turns, base = [0], self.demands[0]
+        for j in range(1, len(self.turned)):
+            turns.append(self._place(j, base)[0])
+            base = base + self.turned[j][turns[-1]]
+        return turns
+
+    def _descend(self, turns: list[int]) -> tuple[list[int], float]:
+        total = np.sum([self.turned[j][d] for j, d in enumerate(turns)], axis=0)
+        least = _excess(total, self.capacity)
+        for _ in range(PASSES):
+            before = least
+            for j in range(1, len(turns)):
+                others = total - self.turned[j][turns[j]]
+                turn, excess = self._place(j, others)
+                if excess < least:
+                    turns[j], least = turn, excess
+                    total = others + self.turned[j][turn]
+            if least == before or least == 0.0:
+                break
+        return turns, least
+
+    def _place(self, job: int, others: Floats) -> tuple[int, float]:
+        """The smallest of the best turns of one job beside the others, and what is in excess."""
+        over = np.maximum(self.turned[job] + (others - self.capacity), 0.0).sum(axis=1)
+        over = np.round(over, DIGITS)
+        turn = int(np.argmin(over))
+        return turn, float(over[turn])
+
+
+def _times(circles: Sequence[Circle], samples: int) -> tuple[Floats, float]:
+    periods = [circle.period_s for circle in circles]
+    perimeter = measure_circle(periods, GRID_S)
+    count = samples or count_samples(periods, perimeter)
+    step = perimeter / count
+    times: Floats = step * np.arange(count, dtype=float)
+    return times, step
+
+
+def _excess(demand: Floats, capacity: float) -> float:
+    return float(np.round(np.maximum(demand - capacity, 0.0).sum(), DIGITS))
+
+
+def _score(demand: Floats, capacity: float) -> float:
+    return 1.0 - _excess(demand, capacity) / (len(demand) * capacity)

@@ -1,0 +1,80 @@
+"""CASSINI (NSDI 2024): circles, scores and shifts of small cases, worked by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.formulas.network.affinity import has_loop, unite_shifts
+from weft.formulas.network.circles import Circle, measure_circle
+from weft.formulas.network.compatibility import fit_link, score_link
+
+
+def circle(period_ms: float, *arcs: tuple[float, float, float]) -> Circle:
+    """Arcs are (begin, end, Gbit/s) in milliseconds."""
+    timed = tuple((a / 1e3, (b - a) / 1e3, gbps) for a, b, gbps in arcs)
+    return Circle(period_ms / 1e3, timed)
+
+
+def test_two_equal_jobs_with_half_duty_interleave_completely() -> None:
+    jobs = (circle(200, (100, 200, 40)), circle(200, (100, 200, 40)))
+
+    found = fit_link(jobs, 50.0)
+
+    assert found.unshifted == pytest.approx(0.70)
+    assert found.score == pytest.approx(1.0)
+    # The smallest shift that removes every overlap is the one that leaves none at all.
+    assert found.shifts_s == pytest.approx((0.0, 0.100))
+
+
+@pytest.mark.parametrize(("samples", "score"), [(360, 0.92), (72, 0.9222)])
+def test_two_jobs_that_want_more_than_the_circle_overlap_by_a_tenth(
+    samples: int, score: float
+) -> None:
+    jobs = (circle(100, (40, 100, 45)), circle(100, (50, 100, 45)))
+
+    found = fit_link(jobs, 50.0, samples)
+
+    assert found.unshifted == pytest.approx(0.60, abs=0.003)
+    assert found.score == pytest.approx(score, abs=1e-4)
+    if samples == 360:
+        assert score_link(jobs, (0.0, 0.040), 50.0, samples) == pytest.approx(found.score)
+
+
+def test_no_rotation_helps_where_the_repeats_always_meet() -> None:
+    jobs = (circle(40, (20, 40, 40)), circle(60, (30, 60, 40)))
+
+    found = fit_link(jobs, 50.0, 120)
+    scores = [score_link(jobs, (0.0, at / 1e3), 50.0, 120) for at in range(60)]
+
+    assert measure_circle([0.040, 0.060]) == pytest.approx(0.120)
+    assert found.score == pytest.approx(0.85)
+    assert scores == pytest.approx([0.85] * 60)
+
+
+def test_short_phases_of_different_periods_meet_half_as_often() -> None:
+    jobs = (circle(40, (0, 10, 40)), circle(60, (0, 15, 40)))
+
+    found = fit_link(jobs, 50.0, 120)
+
+    assert found.unshifted == pytest.approx(0.95)
+    assert found.score == pytest.approx(0.975)
+    assert found.shifts_s == pytest.approx((0.0, 0.005))
+
+
+def test_three_jobs_find_room_for_each_other() -> None:
+    jobs = (circle(100, (0, 30, 40)), circle(100, (0, 30, 40)), circle(50, (0, 20, 25)))
+
+    found = fit_link(jobs, 50.0, 100)
+
+    assert found.unshifted == pytest.approx(0.72)
+    assert found.score == pytest.approx(1.0)
+    assert score_link(jobs, found.shifts_s, 50.0, 100) == pytest.approx(1.0)
+    assert score_link(jobs, (0.0, 0.050, 0.030), 50.0, 100) == pytest.approx(1.0)
+
+
+def test_shifts_of_links_become_one_shift_a_job() -> None:
+    periods = {"j1": 0.200, "j2": 0.200, "j3": 0.100}
+    shifts = {"l1": {"j1": 0.0, "j2": 0.120}, "l2": {"j2": 0.030, "j3": 0.080}}
+
+    assert not has_loop({link: tuple(jobs) for link, jobs in shifts.items()})
+    assert unite_shifts(periods, shifts) == pytest.approx({"j1": 0.0, "j2": 0.120, "j3": 0.070})

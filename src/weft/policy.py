@@ -1,6 +1,7 @@
 """Everything a small policy needs, in one place."""
 
 from weft.core.about import About, Controls, Needs
+from weft.core.asking import ask
 from weft.core.model import Allocation, Config, Demand, Job, JobId, Slice
 from weft.core.plan import Plan
 from weft.core.policy import Policy
@@ -22,6 +23,7 @@ __all__ = [
     "Policy",
     "Slice",
     "View",
+    "ask",
     "backfill",
     "consolidate",
     "decide_among",

@@ -107,9 +107,23 @@ def test_a_deadline_is_shown_and_said_to_be_missed() -> None:
         assert "weft_deadlines_missed_total 2" in client.get("/metrics").text
 
 
-def test_more_than_one_node_is_refused_with_the_way_out() -> None:
-    with serving(STILL) as client:
-        answer = client.post(f"{API}/jobs", json={"nodes": 2, "gpus": 4})
+def test_a_gang_on_two_nodes_runs_there_waits_for_them_and_is_refused_where_there_is_one() -> None:
+    with serving("simulated:cluster=2x4:v100,speed=1") as client:
+        first = submit(client, nodes=2, gpus=6, hints={"duration_s": 36_000})
+        until(lambda: get(client, f"/jobs/{first}")["state"] == "running")
+        parts = get(client, f"/jobs/{first}")["allocation"]
+        second = submit(client, nodes=1, gpus=2)
+        until(lambda: get(client, f"/jobs/{second}")["state"] == "pending")
 
+        assert [(part["node"], len(part["gpus"])) for part in parts] == [
+            ("v100-0", 3),
+            ("v100-1", 3),
+        ]
+        assert get(client, f"/jobs/{second}")["nodes"] == 1
+        why = get(client, f"/jobs/{second}/explain")["reason"]
+        assert why.startswith("waits for 2 GPUs on 1 node; no node has 2 free")
+
+    with serving("simulated:cluster=1x4:v100,speed=1") as client:
+        answer = client.post(f"{API}/jobs", json={"nodes": 2, "gpus": 4})
         assert answer.status_code == 422
-        assert "give the GPUs of all of them as gpus" in answer.json()["error"]
+        assert "asks for 2 nodes with 2 GPUs each; there is 1" in answer.json()["error"]

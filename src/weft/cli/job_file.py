@@ -38,6 +38,7 @@ class Flags:
 
     name: str | None = None
     gpus: str | None = None
+    nodes: int | None = None
     kinds: str | None = None
     batch: str | None = None
     processes: str | None = None
@@ -75,6 +76,7 @@ class Flags:
             "id": self.job_id,
             "name": self.name,
             "gpus": None if self.gpus is None else gpus_of(self.gpus),
+            "nodes": self.nodes,
             "kinds": None if self.kinds is None else self.kinds.replace(",", " ").split(),
             "batch": None if self.batch is None else batch_of(self.batch),
             "processes": None if self.processes is None else processes_of(self.processes),

@@ -33,6 +33,7 @@ KEYWORD = Parameter.KEYWORD_ONLY
 OPTIONS: dict[str, Any] = {
     "name": (str, "What to call it; the script's name unless told.", "--name"),
     "gpus": (str, "GPUs: a number, 0 for none, or 1-4 for an elastic job.", "--gpus", "-g"),
+    "nodes": (int, "Nodes: exactly so many, with the same number of GPUs on each.", "--nodes"),
     "kinds": (str, "Kinds of GPU that will do, joined by commas.", "--kinds"),
     "batch": (
         str,

@@ -87,19 +87,20 @@ def read_sbatch(path: Path, arguments: Sequence[str] = ()) -> tuple[dict[str, An
         "processes": 1,
         "env": {"SLURM_SUBMIT_DIR": str(Path.cwd()), **_read_exports(said.export)},
     }
-    tasks = said.ntasks or said.ntasks_per_node or 1
-    if tasks > 1 and re.search(r"^\s*srun\b", text, re.M):
+    nodes = _count_nodes(said.nodes or "1", path)
+    tasks = said.ntasks or (said.ntasks_per_node or 1) * nodes
+    if tasks > nodes and re.search(r"^\s*srun\b", text, re.M):
         raise InvalidConfig(
             f"{path}: srun would start {tasks} tasks, which only Slurm does",
             hint="start them with torchrun, or `processes: per-gpu` in a job file",
         )
-    nodes = _count_nodes(said.nodes or "1", path)
     kind, gpus = _count_gpus(said, tasks, nodes, path)
     body |= {"gpus": gpus} if gpus else {}
+    body |= {"nodes": nodes} if said.nodes else {}
     body |= {"kinds": [kind.lower()]} if kind else {}
     cpus = (said.cpus_per_task or 0) * tasks
     body |= {"cpus": float(cpus)} if cpus else {}
-    memory = _memory_gb(said, cpus or tasks)
+    memory = _memory_gb(said, nodes, cpus or tasks)
     body |= {"mem_gb": memory} if memory else {}
     if said.time:
         body["time_limit_s"] = read_slurm_time(said.time, path)
@@ -115,8 +116,8 @@ def read_sbatch(path: Path, arguments: Sequence[str] = ()) -> tuple[dict[str, An
     if said.no_requeue:
         body["retries"] = 0
     remarks = [*_read_warning(said, body), *_find_unused(said, others, path)]
-    if nodes > 1:
-        remarks.append(f"--nodes={nodes}: its {gpus} GPUs may also be on fewer nodes")
+    if said.nodes and said.nodes != str(nodes):
+        remarks.append(f"--nodes={said.nodes} is taken as {nodes}")
     return body, remarks
 
 
@@ -246,9 +247,9 @@ def _count_gpus(said: Any, tasks: int, nodes: int, path: Path) -> tuple[str | No
     return None, 0
 
 
-def _memory_gb(said: Any, cpus: int) -> float:
+def _memory_gb(said: Any, nodes: int, cpus: int) -> float:
     scale = {"K": 1e-6, "M": 1e-3, "": 1e-3, "G": 1.0, "T": 1e3}
-    for text, times in ((said.mem, 1), (said.mem_per_cpu, cpus)):
+    for text, times in ((said.mem, nodes), (said.mem_per_cpu, cpus)):
         if text and (match := _MEMORY.fullmatch(text)):
             return float(match[1]) * scale[match[2].upper()] * times
     return 0.0

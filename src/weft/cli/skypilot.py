@@ -39,11 +39,12 @@ def read_skypilot(body: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], 
         field: body[field] for field in ("name", "workdir", "setup", "run") if body.get(field)
     }
     made |= {"gpus": per_node * nodes, "processes": 1, "env": _env(body, path)}
+    made |= {"nodes": nodes} if body.get("num_nodes") is not None else {}
     made |= {"kinds": kinds} if kinds else {}
     made |= {"secrets": list(body["secrets"])} if body.get("secrets") else {}
     for field, ours in (("cpus", "cpus"), ("memory", "mem_gb")):
         if resources.get(field) is not None:
-            made[ours] = _number(resources[field], f"{path}: resources.{field}")
+            made[ours] = nodes * _number(resources[field], f"{path}: resources.{field}")
     if resources.get("use_spot"):
         made |= {"priority": "opportunistic", "preemptible": True}
     made["env"] |= {"SKYPILOT_NUM_GPUS_PER_NODE": str(per_node)}
@@ -52,8 +53,6 @@ def read_skypilot(body: Mapping[str, Any], path: Path) -> tuple[dict[str, Any], 
     remarks += [f"{name} is not used" for name in body if name not in known]
     if not per_node:
         remarks.append("it asks for no accelerators, so it runs on CPUs alone")
-    if nodes > 1 and per_node:
-        remarks.append(f"num_nodes: its {per_node * nodes} GPUs may also be on fewer nodes")
     return made, remarks
 
 

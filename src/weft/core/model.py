@@ -57,8 +57,9 @@ class Demand:
     """How many GPUs a job asks for, and which kinds will do.
 
     `gpus` is what the submitter asked for; rigid jobs have `min = max = gpus`. `kinds` empty
-    means any kind. `share` below 1 asks for that part of one GPU. Raises InvalidConfig for
-    numbers that no cluster could serve.
+    means any kind. `share` below 1 asks for that part of one GPU. `nodes` asks for exactly so many
+    nodes with the same number of its GPUs on each; 0 for any. Raises InvalidConfig for numbers that
+    no cluster could serve.
     """
 
     gpus: int = 1
@@ -66,6 +67,7 @@ class Demand:
     max: int = 0
     kinds: tuple[str, ...] = ()
     share: float = 1.0
+    nodes: int = 0
 
     def __post_init__(self) -> None:
         if self.min == 0:
@@ -82,11 +84,18 @@ class Demand:
                 f"share: {self.share:g} of a GPU cannot be asked for",
                 hint=f"share is from {LEAST_SHARE:g} to 1",
             )
+        if self.nodes:
+            _check_nodes(self)
 
     @property
     def rigid(self) -> bool:
         """Whether only one GPU count will do."""
         return self.min == self.max
+
+    @property
+    def per_node(self) -> int:
+        """GPUs on each node, of a job that asks for a number of nodes."""
+        return self.gpus // self.nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +179,10 @@ class Job:
 
     @property
     def conditional(self) -> bool:
-        """Whether no policy alone decides when it starts: it waits for more, or for no GPU."""
-        return self.after is not AT_ONCE or self.max_parallel > 0 or self.demand.max == 0
+        """Whether no policy alone decides about it: it waits for more, for no GPU, or for nodes."""
+        if self.after is not AT_ONCE or self.max_parallel > 0:
+            return True
+        return self.demand.max == 0 or self.demand.nodes > 0
 
     @property
     def owner(self) -> str:
@@ -283,6 +294,38 @@ class Meter:
     def at(self, now: float) -> float:
         """The reading at `now`."""
         return self.base + self.rate * (now - self.since)
+
+
+def _check_nodes(demand: Demand) -> None:
+    """Raise InvalidConfig for a number of nodes that its GPUs cannot be divided among."""
+    gpus, nodes = demand.gpus, demand.nodes
+    leave = "or leave nodes out"
+    if not 0 < nodes <= MOST_GPUS:
+        raise InvalidConfig(f"nodes: {nodes} cannot be asked for", hint=f"1 or more, {leave}")
+    if not demand.rigid:
+        raise InvalidConfig(
+            f"nodes: {nodes} with {demand.min} to {demand.max} GPUs; a job on a given number of "
+            "nodes has one size",
+            hint=f"give one number of gpus, {leave}",
+        )
+    if nodes > 1 and gpus == 0:
+        raise InvalidConfig(
+            f"nodes: {nodes} without GPUs; a job without GPUs runs on one node",
+            hint=f"ask for gpus, {leave}",
+        )
+    if demand.share < 1.0 and gpus > 1:
+        raise InvalidConfig(
+            f"nodes: {nodes} with {demand.share:g} of each GPU; only whole GPUs are divided among "
+            "nodes",
+            hint=f"ask for whole GPUs, {leave}",
+        )
+    if gpus % nodes:
+        fewer = gpus - gpus % nodes
+        sizes = f"{fewer} or {fewer + nodes}" if fewer else f"{nodes}"
+        raise InvalidConfig(
+            f"nodes: {gpus} GPUs cannot be divided evenly among {nodes} nodes",
+            hint=f"ask for {sizes} gpus, {leave}",
+        )
 
 
 def _check(job: JobId, name: str, value: float, least: float, most: float) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from weft.core.about import About, Controls
 from weft.core.errors import PlanError
+from weft.core.gang_nodes import describe_nodes, describe_parts, keeps_nodes
 from weft.core.model import Allocation, Discipline, Job, JobId, Tier
 from weft.core.plan import Plan
 from weft.core.view import View
@@ -67,6 +68,9 @@ class _Check:
         }
         if len(kinds) > 1 or (demand.kinds and not kinds <= set(demand.kinds)):
             what = f"puts {job.id!r} on {sorted(kinds)}; it takes {demand.kinds or 'one'}"
+            raise self._wrong(what, job.id)
+        if not keeps_nodes(demand, to):
+            what = f"puts {job.id!r} on {describe_parts(to)}; it takes {describe_nodes(demand)}"
             raise self._wrong(what, job.id)
         if undeclared := self._undeclared(job, to):
             raise self._wrong(undeclared, job.id)

@@ -34,6 +34,7 @@ class Blocker(StrEnum):
     NOBODY = "nobody"  # nobody can decide
     AWAY = "away"  # nodes that could run it are drained, set aside or down
     GPUS = "gpus"  # too few devices are free
+    NODES = "nodes"  # enough devices are free, but not the same number on each of its nodes
     CPUS = "cpus"  # devices are free, the CPUs beside them are not
     CPU_JOBS = "cpu_jobs"  # it asks for no device, and others without any have its CPUs or memory
     MEMORY = "memory"  # devices are free, the host memory beside them is not
@@ -80,6 +81,7 @@ WORDS: Mapping[Blocker, str] = {
     Blocker.NOBODY: "nothing is decided: {trouble}",
     Blocker.AWAY: "waits for {asks}; {which} that could run it {are} {states}",
     Blocker.GPUS: "waits for {asks}; {free}",
+    Blocker.NODES: "waits for {asks}; {free}",
     Blocker.CPUS: "waits for {asks} with {need:g} CPUs; GPUs are free, but the CPUs beside them "
     "are taken",
     Blocker.MEMORY: "waits for {asks} with {need:g} GB of host memory; GPUs are free, but the "
@@ -92,12 +94,13 @@ WORDS: Mapping[Blocker, str] = {
 }
 
 
-def asks_for(gpus: int, kinds: tuple[str, ...] = (), share: float = 1.0) -> str:
-    """`2 GPUs`, `4 a100 GPUs`, `0.5 of a GPU`, `1 CPU slot` where there are no GPUs."""
+def asks_for(gpus: int, kinds: tuple[str, ...] = (), share: float = 1.0, nodes: int = 0) -> str:
+    """`2 GPUs`, `4 a100 GPUs on 2 nodes`, `0.5 of a GPU`, `1 CPU slot` where there are no GPUs."""
     kind = "CPU slot" if kinds == (CPU,) else f"{'/'.join(kinds)} GPU" if kinds else "GPU"
     if share < 1.0:
         return f"{share:g} of {'an' if kind[:1] in 'aeiou' else 'a'} {kind}"
-    return f"{gpus} {kind}{'s' * (gpus != 1)}"
+    where = f" on {nodes} node{'s' * (nodes != 1)}" if nodes else ""
+    return f"{gpus} {kind}{'s' * (gpus != 1)}{where}"
 
 
 def describe_host(job: Job) -> str:
@@ -117,6 +120,16 @@ def say_away(away: int, nodes: int) -> str:
     if away < nodes:
         return f"{away} of {nodes} nodes"
     return "the node" if nodes == 1 else f"all {nodes} nodes"
+
+
+def say_nodes_free(found: int, per_node: int, *, several_kinds: bool) -> str:
+    """`no node has 4 free`, `only 1 node has 4 free`, `only 2 nodes of one kind have 4 free`."""
+    if found == 0:
+        return f"no node has {per_node} free"
+    kind = " of one kind" if several_kinds else ""
+    return f"only {found} node{'s' * (found != 1)}{kind} {'has' if found == 1 else 'have'} " + (
+        f"{per_node} free"
+    )
 
 
 def say_free(most: float, *, several_kinds: bool) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 
+from weft.core.asking import ask
 from weft.core.model import Job, JobId
 from weft.core.plan import Plan
 from weft.core.policy import Policy
@@ -18,7 +19,7 @@ def decide_startable(policy: Policy, view: View) -> Plan:
     if not view.table.conditional:
         return policy.decide(view)
     kept_back = find_kept_back(view.table)
-    return policy.decide(view.without(kept_back) if kept_back.any() else view)
+    return ask(policy, view.without(kept_back) if kept_back.any() else view)
 
 
 def find_kept_back(table: Table) -> Bools:

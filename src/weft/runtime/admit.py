@@ -31,6 +31,7 @@ from weft.core.events import (
     Woken,
 )
 from weft.core.free import EPS, Free
+from weft.core.gang_nodes import explain_too_few_nodes
 from weft.core.knowledge import Predictor
 from weft.core.model import Job
 from weft.core.policy import Policy
@@ -66,6 +67,9 @@ def check_job(job: Job, cluster: Cluster) -> None:
             f"job {job.id!r} asks for {demand.min} GPUs of one kind; there are {room}",
             hint=f"ask for at most {room}",
         )
+    what, hint = explain_too_few_nodes(demand, cluster)
+    if what:
+        raise InvalidConfig(f"job {job.id!r} {what}", hint=hint)
     _check_host(job, cluster)
 
 
@@ -90,7 +94,8 @@ def _check_host(job: Job, cluster: Cluster) -> None:
     for field, unit, asked in (("cpus", "CPUs", job.cpus), ("mem_gb", "GB", job.mem_gb)):
         if not asked:
             continue
-        most = max(_most_host(cluster, kind, field, job.demand.max) for kind in kinds)
+        nodes = job.demand.nodes or job.demand.max
+        most = max(_most_host(cluster, kind, field, nodes) for kind in kinds)
         if asked > most + EPS:
             raise InvalidConfig(
                 f"job {job.id!r}: {field} is {asked:g}, but the nodes for its "
@@ -110,10 +115,10 @@ def _check_host_alone(job: Job, cluster: Cluster) -> None:
         )
 
 
-def _most_host(cluster: Cluster, kind: str, field: str, gpus: int) -> float:
-    """What so many devices could bring: the largest nodes of a kind, at least a device on each."""
+def _most_host(cluster: Cluster, kind: str, field: str, nodes: int) -> float:
+    """What a job on at most so many nodes of a kind could have of them."""
     have = [n.cpus if field == "cpus" else n.mem_gb for n in cluster.nodes if n.kind == kind]
-    return inf if not all(have) else sum(sorted(have, reverse=True)[:gpus])
+    return inf if not all(have) else sum(sorted(have, reverse=True)[:nodes])
 
 
 def policy_of(spec: PartSpec) -> Policy:

@@ -10,6 +10,7 @@ from weft.core.about import About, Controls
 from weft.core.cluster import Node
 from weft.core.cpu_jobs import place_on_host
 from weft.core.free import EPS, Free
+from weft.core.gang_nodes import count_large_nodes, place_on_nodes
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Sharing
 from weft.core.reasons import (
     Blocker,
@@ -19,6 +20,7 @@ from weft.core.reasons import (
     name_some,
     say_away,
     say_free,
+    say_nodes_free,
 )
 from weft.core.scheduler import Scheduler
 from weft.core.startable import awaited_by, find_kept_back
@@ -82,7 +84,10 @@ class Waits:
         away = [node for node in could if node.id not in up]
         there = self.free.cluster.gpus_by_kind
         most = max((there.get(node.kind, 0) for node in could), default=0)
-        if not away or most >= self._least(demand):
+        enough = most >= self._least(demand)
+        if demand.nodes:
+            enough = count_large_nodes(demand, self.free.cluster.nodes) >= demand.nodes
+        if not away or enough:
             return None
         return self._say_away(self._asks(demand), away, len(could))
 
@@ -104,9 +109,21 @@ class Waits:
         if most + EPS < self._least(demand) and not shares:
             said = say_free(most, several_kinds=len(kinds) > 1)
             return Reason(Blocker.GPUS, {"asks": self._asks(demand), "free": said})
+        if demand.nodes and (found := self._too_few_nodes(kinds, demand)):
+            return found
         if any(self._hosted(kind, demand) for kind in kinds):
             return None
         return self._host_taken(kinds, demand)
+
+    def _too_few_nodes(self, kinds: Sequence[str], demand: Demand) -> Reason | None:
+        """Too few nodes of a kind with its part of a gang free on each."""
+        if any(place_on_nodes(self.free, kind, demand) for kind in kinds):
+            return None
+        each = demand.per_node
+        sizes = {kind: range(each, self.free.cluster.node_size(kind) + 1) for kind in kinds}
+        counts = (sum(len(self.free.nodes_with(k, n)) for n in sizes[k]) for k in kinds)
+        said = say_nodes_free(max(counts, default=0), each, several_kinds=len(kinds) > 1)
+        return Reason(Blocker.NODES, {"asks": self._asks(demand), "free": said})
 
     def _hosted(self, kind: str, demand: Demand) -> bool:
         """Whether enough free devices of a kind have their part of the host beside them."""
@@ -116,6 +133,8 @@ class Waits:
                 self.free.fits(Allocation((self.free.slice_of(node, 1 << gpu, share),), sharing))
                 for node, gpu in self._devices_with_room(kind, share)
             )
+        if demand.nodes:
+            return self._count_hosted(kind, demand.per_node) >= demand.nodes
         return self._count_hosted(kind) >= self._least(demand)
 
     def _devices_with_room(self, kind: str, share: float) -> Iterator[tuple[int, int]]:
@@ -126,13 +145,14 @@ class Waits:
             if mask:
                 yield i, (mask & -mask).bit_length() - 1
 
-    def _count_hosted(self, kind: str) -> int:
+    def _count_hosted(self, kind: str, each: int = 0) -> int:
+        """Free devices of a kind that have their part of the host; or nodes with `each` of them."""
         found = 0
         for i, node in enumerate(self.free.cluster.nodes):
             count = self.free.on(i) if node.kind == kind else 0
             while count and not self.free.fits(Allocation((self.free.slice(i, count),))):
                 count -= 1
-            found += count
+            found += count >= each if each else count
         return found
 
     def _host_taken(self, kinds: Sequence[str], demand: Demand) -> Reason:
@@ -160,7 +180,7 @@ class Waits:
         return demand.min if Controls.COUNT in self.about.controls else demand.gpus
 
     def _asks(self, demand: Demand) -> str:
-        return asks_for(self._least(demand), demand.kinds, demand.share)
+        return asks_for(self._least(demand), demand.kinds, demand.share, demand.nodes)
 
 
 def waits_of(driver: Driver) -> Waits:

@@ -64,6 +64,7 @@ class Describer:
             goodput=goodput_of(record) if running else None,
             speed=_speed(record) if running else None,
             gpus=GpuRange(asked=job.demand.gpus, min=job.demand.min, max=job.demand.max),
+            nodes=job.demand.nodes or None,
             kinds=list(job.demand.kinds),
             model=job.model,
             preemptible=job.preemptible,

@@ -147,6 +147,7 @@ class JobAnswer:
     saved_step: int | None
     silent_s: float | None = None
     notices: list[Notice]
+    nodes: int | None = None
     pids: list[int] = field(default_factory=list)
     after: dict[str, list[str]] = field(default_factory=dict)
     deadline: float | None = None

@@ -218,7 +218,7 @@ class JobFile(Strict):
     workdir: FilePath = "."
     env: dict[Variable, Text | int | float] = Field(default_factory=dict, max_length=1024)
     gpus: CountOrNone | Gpus = 1
-    nodes: Annotated[int, Field(ge=1)] = 1
+    nodes: Count | None = None
     kinds: Annotated[list[Word], Field(max_length=32)] = Field(default_factory=list)
     batch: Batch | None = None
     share: Literal["allowed", "never"] | Share = "allowed"
@@ -247,11 +247,6 @@ class JobFile(Strict):
     def _whole(self) -> JobFile:
         if isinstance(self.share, float) and self.share < 1.0 and self.gpus != 1:
             raise ValueError("a share below 1 is of one GPU; gpus must be 1")
-        if self.nodes > 1:
-            raise ValueError(
-                f"nodes: a job cannot ask to be spread over {self.nodes} nodes; give the GPUs of "
-                "all of them as gpus, and they are taken from as few nodes as have them"
-            )
         if self.gpus == 0 and (self.batch or self.share != "allowed"):
             raise ValueError("a job without GPUs has no batch and no share")
         if self.command is not None and not self.command[0]:
@@ -329,12 +324,13 @@ def job_of(
 
 
 def demand_of(body: JobFile) -> Demand:
-    """How many GPUs of which kinds."""
+    """How many GPUs of which kinds, on how many nodes."""
     kinds = tuple(dict.fromkeys(body.kinds))
     share = body.share if isinstance(body.share, float) else 1.0
+    nodes = body.nodes or 0
     if isinstance(body.gpus, Gpus):
-        return Demand(body.gpus.min, body.gpus.min, body.gpus.max, kinds, share)
-    return Demand(body.gpus, kinds=kinds, share=share)
+        return Demand(body.gpus.min, body.gpus.min, body.gpus.max, kinds, share, nodes)
+    return Demand(body.gpus, kinds=kinds, share=share, nodes=nodes)
 
 
 def priority_word(job: Job) -> PriorityWord:

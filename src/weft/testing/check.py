@@ -1,8 +1,8 @@
 """The contract of a policy in executable form: run it on anybody's policy.
 
-Pure and deterministic; nothing promised twice; gangs whole and on kinds they accept; the view
-left as it was; memory and plan survive JSON; empty cluster, empty queue, one job, a thousand;
-and every fitting job runs in the end, or the policy says why not.
+Pure and deterministic; nothing promised twice; gangs whole, on kinds they accept and on as many
+nodes as they ask for; the view left as it was; memory and plan survive JSON; empty cluster, empty
+queue, one job, a thousand; and every fitting job runs in the end, or the policy says why not.
 """
 
 from __future__ import annotations
@@ -152,6 +152,7 @@ def check_log(log: Sequence[tuple[float, Event]], cluster: Cluster, trace: Trace
                 assert len(kinds) == 1, f"{job} is split over kinds {kinds}"
                 assert not demand[job].kinds or kinds <= set(demand[job].kinds), f"{job} on {kinds}"
                 assert demand[job].min <= on.gpus <= demand[job].max, f"{job} holds {on.gpus} GPUs"
+                _check_nodes(job, demand[job].nodes, on)
                 for part in on.slices:
                     assert all(0 <= gpu < size[part.node] for gpu in part.gpus)
             for job in event.rejected:
@@ -165,6 +166,12 @@ def check_log(log: Sequence[tuple[float, Event]], cluster: Cluster, trace: Trace
             lost = [j for j, on in held.items() if any(p.node == event.node for p in on.slices)]
             for job in lost:
                 del held[job]
+
+
+def _check_nodes(job: JobId, nodes: int, on: Allocation) -> None:
+    """A gang that asks for a number of nodes has an equal part of each, and of no other."""
+    parts = [len(part.gpus) for part in on.slices]
+    assert not nodes or parts == [on.gpus // nodes] * nodes, f"{job} holds {parts} of {nodes} nodes"
 
 
 def _check_claims(held: Mapping[JobId, Allocation]) -> None:
@@ -337,6 +344,8 @@ def _draw_jobs(rng: np.random.Generator, cluster: Cluster, count: int) -> Trace:
         elif dice < 0.3:
             demand = Demand(gpus, min=1, max=min(2 * gpus, room), kinds=kinds)
             batch = BatchRange(32, 1024, 256)
+        elif dice < 0.45:
+            demand = draw_on_nodes(rng, cluster, kinds)
         else:
             demand = Demand(gpus, kinds=kinds)
         job = Job(
@@ -353,6 +362,15 @@ def _draw_jobs(rng: np.random.Generator, cluster: Cluster, count: int) -> Trace:
         )
         jobs.append((job, Truth(float(np.ceil(rng.lognormal(5.0, 2.0))))))
     return Trace("drawn", tuple(jobs))
+
+
+def draw_on_nodes(rng: np.random.Generator, cluster: Cluster, kinds: tuple[str, ...]) -> Demand:
+    """A gang that asks for a number of nodes, and fits."""
+    kind = str(rng.choice(kinds or cluster.kinds))
+    sizes = sorted((node.gpus for node in cluster.nodes if node.kind == kind), reverse=True)
+    nodes = int(rng.integers(1, min(len(sizes), 3) + 1))
+    each = int(rng.choice([1, sizes[nodes - 1] // 2 or 1, sizes[nodes - 1]]))
+    return Demand(nodes * each, kinds=kinds, nodes=nodes)
 
 
 def _hints(rng: np.random.Generator) -> dict[str, float]:

@@ -33,6 +33,7 @@ from weft.core.model import After, Allocation, BatchRange, Demand, Job, JobId, N
 from weft.core.reasons import Blocker, Reason
 from weft.core.registry import names
 from weft.pieces.place.gangs import fewest_nodes
+from weft.testing.check import draw_on_nodes
 from weft.testing.virtual_time import run_virtually
 
 CLUSTERS = ("1x4:v100", "2x2:v100", "3x4:v100", "1x8:a100", "2x4:v100+1x8:a100", "1x1:t4+2x4:a100")
@@ -175,6 +176,10 @@ class _Play:
         if driver.trouble:
             return driver.trouble
         waits = waits_of(driver)
+        table = driver.scheduler.state.table
+        for job, on in zip(table.jobs, table.allocations, strict=True):
+            if on is not None and not _keeps_nodes(job, on):
+                return f"{job.id} asks for {job.demand.nodes} nodes and is on {on.devices}"
         for one in driver.jobs():
             if one.state in ("pending", "preempted"):
                 why = why_waits(waits, driver.scheduler, one.record)
@@ -197,6 +202,7 @@ def _true(driver: Driver, record: JobRecord, why: Reason) -> bool:
     away = [node for node, word in driver.nodes() if word != "up" and _runs_on(job, node)]
     holds = {
         Blocker.GPUS: place is None,
+        Blocker.NODES: place is None and job.demand.nodes > 0,
         Blocker.TURN: fits,
         Blocker.ROUND: fits,
         Blocker.CPUS: not fits,
@@ -259,6 +265,11 @@ def _over(driver: Driver, job: Job, asks: float, told: str) -> bool:
     return rounds or limit is None or held + asks > float(limit[1])
 
 
+def _keeps_nodes(job: Job, on: Allocation) -> bool:
+    nodes = job.demand.nodes
+    return not nodes or [len(part.gpus) for part in on.slices] == [on.gpus // nodes] * nodes
+
+
 def _runs_on(job: Job, node: Node) -> bool:
     return not job.demand.kinds or node.kind in job.demand.kinds
 
@@ -318,12 +329,13 @@ def _job(rng: np.random.Generator, name: str, cluster: Cluster) -> Job:
         shareable=bool(rng.random() < 0.85),
         launch=Launch(("true",), retries=3, backoff_s=2.0),
     )
-    return _of_some_sort(rng, job, room, length)
+    return _of_some_sort(rng, job, cluster, length)
 
 
-def _of_some_sort(rng: np.random.Generator, job: Job, room: int, length: float) -> Job:
-    """Parts of a device, elastic, adaptive or failing jobs, and plain ones."""
+def _of_some_sort(rng: np.random.Generator, job: Job, cluster: Cluster, length: float) -> Job:
+    """Parts of a device, elastic, adaptive or failing jobs, gangs on given nodes, plain ones."""
     dice, demand = rng.random(), job.demand
+    room = max(cluster.gpus_by_kind[kind] for kind in demand.kinds or cluster.kinds)
     if dice < 0.15:
         share = float(rng.choice([0.25, 0.5, 0.6]))
         return replace(job, demand=Demand(1, kinds=demand.kinds, share=share), shareable=True)
@@ -334,4 +346,6 @@ def _of_some_sort(rng: np.random.Generator, job: Job, room: int, length: float) 
         return replace(job, demand=elastic, batch=batch, preemptible=True)
     if dice < 0.5:
         return replace(job, hints={"duration_s": length, "fails_at_s": length / 2})
+    if dice < 0.62:
+        return replace(job, demand=draw_on_nodes(rng, cluster, demand.kinds))
     return job

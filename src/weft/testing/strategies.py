@@ -26,6 +26,15 @@ def clusters(draw: Any, max_nodes: int = 6, max_kinds: int = 2) -> Cluster:
 
 
 @st.composite
+def gangs_on_nodes(draw: Any, cluster: Cluster, kinds: tuple[str, ...]) -> Demand:
+    """A gang that asks for a number of nodes, and fits."""
+    kind = draw(st.sampled_from(kinds or cluster.kinds))
+    sizes = sorted((node.gpus for node in cluster.nodes if node.kind == kind), reverse=True)
+    nodes = draw(st.integers(1, min(len(sizes), 3)))
+    return Demand(nodes * draw(st.integers(1, sizes[nodes - 1])), kinds=kinds, nodes=nodes)
+
+
+@st.composite
 def traces(draw: Any, cluster: Cluster, max_jobs: int = 25, *, shares: bool = True) -> Trace:
     """Jobs that fit `cluster`: gangs, parts of a GPU, kind constraints, ties, failures."""
     jobs, at = [], 0.0
@@ -36,6 +45,8 @@ def traces(draw: Any, cluster: Cluster, max_jobs: int = 25, *, shares: bool = Tr
         room = max(cluster.gpus_by_kind[kind] for kind in kinds or cluster.kinds)
         if shares and draw(st.booleans()) and draw(st.booleans()):
             demand = Demand(1, kinds=kinds, share=draw(st.sampled_from((0.25, 0.5, 0.6))))
+        elif draw(st.integers(0, 5)) == 0:
+            demand = draw(gangs_on_nodes(cluster, kinds))
         else:
             demand = Demand(draw(st.integers(1, min(room, 16))), kinds=kinds)
         failures = (length / 2,) if draw(st.integers(0, 9)) == 0 else ()

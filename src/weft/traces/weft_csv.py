@@ -16,7 +16,8 @@ PLAIN = ("id", "user", "tenant", "submit_s", "num_gpus", "gpu_type", "duration_s
 GANG = ("attempts", "cpus", "mem_gb", "num_instances", "extra")
 KNOWN = ("model", "priority", "tier", "deadline_s", "app", "after")
 ELASTIC = ("min_gpus", "max_gpus", "batch_init", "batch_max", "batch_per_gpu")
-COLUMNS = PLAIN + GANG + KNOWN + ELASTIC
+NODES = "num_nodes"  # of gangs that ask for a number of nodes
+COLUMNS = (*PLAIN, *GANG, *KNOWN, *ELASTIC, NODES)
 NEEDED = frozenset({"id", "submit_s", "num_gpus", "duration_s"})
 LAYERED = "layer0_mb"  # the hint that every job with layers has in our files
 NO_HINTS: Mapping[str, float] = {}
@@ -54,7 +55,7 @@ class _Reader:
         self.at = {name: table.maybe(name) for name in COLUMNS}
         self.user, self.tenant = self.at["user"], self.at["tenant"]
         self.state, self.extra = self.at["state"], self.at["extra"]
-        rare = ("cpus", "mem_gb", "num_instances", "extra", *KNOWN, *ELASTIC)
+        rare = ("cpus", "mem_gb", "num_instances", "extra", *KNOWN, *ELASTIC, NODES)
         self.rare = [self.at[name] for name in rare if self.at[name] >= 0]
         if self.kinds and self.at["gpu_type"] >= 0:
             self.rare.append(self.at["gpu_type"])
@@ -137,6 +138,8 @@ class _Reader:
             kinds = tuple(dict.fromkeys(text.lower().split("|")))
         instances = int(table.optional(row, at["num_instances"]) or 1)
         base = spread(table.count(row, self.gpus), instances, kinds)
+        if nodes := table.optional(row, at[NODES]):
+            base = replace(base, nodes=int(nodes))
         low = table.optional(row, at["min_gpus"])
         high = table.optional(row, at["max_gpus"])
         if low is None and high is None:

@@ -9,7 +9,7 @@ from typing import TextIO
 
 from weft.core.model import Job, Tier
 from weft.core.trace import Trace, Truth
-from weft.traces.weft_csv import COLUMNS
+from weft.traces.weft_csv import COLUMNS, NODES
 
 
 def write(trace: Trace, path: Path) -> None:
@@ -25,8 +25,10 @@ def write(trace: Trace, path: Path) -> None:
 def write_to(trace: Trace, stream: TextIO) -> None:
     """Write `trace` to an open text stream."""
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([cells[name] for name in COLUMNS] for cells in map(_cells, trace))
+    on_nodes = any(job.demand.nodes for job, _ in trace)
+    columns = [name for name in COLUMNS if name != NODES or on_nodes]
+    writer.writerow(columns)
+    writer.writerows([cells[name] for name in columns] for cells in map(_cells, trace))
 
 
 def _cells(pair: tuple[Job, Truth]) -> dict[str, object]:
@@ -57,6 +59,7 @@ def _cells(pair: tuple[Job, Truth]) -> dict[str, object]:
         "batch_init": batch.init if batch else "",
         "batch_max": batch.max if batch else "",
         "batch_per_gpu": batch.max_per_gpu if batch else "",
+        NODES: ask.nodes or "",
     }
 
 

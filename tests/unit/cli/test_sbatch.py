@@ -85,6 +85,17 @@ def test_gpus_are_counted_as_slurm_does(lines: str, gpus: int, tmp_path: Path) -
     assert body["gpus"] == gpus
 
 
+def test_nodes_are_asked_for_where_the_script_says_how_many(tmp_path: Path) -> None:
+    head = "#!/bin/sh\n#SBATCH -N 2-4 --gpus-per-node=4 --ntasks-per-node=1 -c 8 --mem=10G\n"
+
+    body, remarks = read(tmp_path, head + "srun torchrun train.py\n")
+    plain, _ = read(tmp_path, "#!/bin/sh\n#SBATCH --gpus=4\ntrue\n")
+
+    assert (body["gpus"], body["nodes"], body["cpus"], body["mem_gb"]) == (8, 2, 16.0, 20.0)
+    assert any("--nodes=2-4 is taken as 2" in text for text in remarks)
+    assert "nodes" not in plain
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [

@@ -166,3 +166,24 @@ def test_what_is_asked_for_reads_well() -> None:
         "4 a100 GPUs",
         "0.5 of a GPU",
     ]
+
+
+def test_enough_devices_are_free_but_not_on_as_many_nodes() -> None:
+    gang = Job(JobId("j"), demand=Demand(4, kinds=("a100",), nodes=2))
+    some = on("a100-0", 0), on("a100-1", 0, 1, 2)
+
+    why = waits(WHOLE, *some).because(gang)
+
+    assert why.blocker is Blocker.NODES
+    assert why.text == "waits for 4 a100 GPUs on 2 nodes; only 1 node has 2 free"
+
+
+def test_a_gang_waits_for_a_node_that_is_away() -> None:
+    gang = Job(JobId("j"), demand=Demand(4, kinds=("a100",), nodes=2))
+    up = WHOLE.without(NodeId("a100-1"))
+
+    why = waits(up, words={NodeId("a100-1"): "drained"}).because(gang)
+
+    assert why.text == (
+        "waits for 4 a100 GPUs on 2 nodes; 1 of 2 nodes that could run it is drained"
+    )

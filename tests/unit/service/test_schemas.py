@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from weft.core.errors import InvalidConfig
 from weft.core.model import BatchRange, Demand, Tier
 from weft.service.schemas import JobFile, job_of, new_id
 
@@ -186,3 +187,11 @@ def test_how_often_a_command_is_started_can_be_said() -> None:
     assert [one.processes for one in launched if one] == ["auto", "1", "per-gpu"]
     with pytest.raises(ValidationError):
         read(command=["x"], processes=2)
+
+
+def test_nodes_are_a_part_of_what_a_job_asks_for() -> None:
+    asked = job_of(read(command=["x"], gpus=8, nodes=2), tenant="t", user="")
+
+    assert asked.demand == Demand(8, nodes=2)
+    with pytest.raises(InvalidConfig, match="nodes: 7 GPUs cannot be divided evenly"):
+        job_of(read(command=["x"], gpus=7, nodes=2), tenant="t", user="")

@@ -130,3 +130,20 @@ def test_only_jobs_of_lines_before_can_be_waited_for(after: str, tmp_path: Path)
 
     with pytest.raises(TraceError, match="of jobs in lines before"):
         load(path)
+
+
+def test_gangs_that_ask_for_nodes_are_written_and_read_again(tmp_path: Path) -> None:
+    text = "id,submit_s,num_gpus,duration_s,num_nodes\na,0,8,60,2\nb,5,2,60,\n"
+    trace = load(file(tmp_path, text))
+
+    write(trace, tmp_path / "again.csv")
+
+    again = load(tmp_path / "again.csv")
+    assert [job.demand for job, _ in again] == [Demand(8, nodes=2), Demand(2)]
+    assert again.jobs == trace.jobs
+
+
+def test_a_file_without_such_gangs_has_no_column_for_them(tmp_path: Path) -> None:
+    write(load(file(tmp_path, HEADER + "z,,,0,1,,9,\n")), tmp_path / "again.csv")
+
+    assert "num_nodes" not in (tmp_path / "again.csv").read_text()

@@ -9,7 +9,7 @@ from weft.app.insight.present import Present
 from weft.app.serve.live import Quotas, without_wrappers
 from weft.core.cluster import Cluster, Node, parse_cluster
 from weft.core.errors import InvalidConfig, UnknownName
-from weft.core.model import Demand, Job, JobId, NodeId
+from weft.core.model import Job, JobId, NodeId
 from weft.core.registry import Described, build, read_spec
 from weft.core.spec import PartSpec
 from weft.core.trace import Trace, Truth
@@ -93,7 +93,7 @@ def resized(job: Job, gpus: int) -> Job:
     if gpus < 1:
         raise InvalidConfig(f"job {job.id!r} at {gpus} GPUs", hint="ask for at least 1")
     demand = job.demand
-    return replace(job, demand=Demand(gpus, gpus, gpus, demand.kinds, demand.share))
+    return replace(job, demand=replace(demand, gpus=gpus, min=gpus, max=gpus))
 
 
 def more_nodes(text: str, beside: Cluster) -> list[Node]:

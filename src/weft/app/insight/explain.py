@@ -107,7 +107,8 @@ def plan(present: Present, job: Job) -> Trial:
     on = decided.changes.get(job.id)
     if on is not None:
         kind = there.cluster.kind_of(on)
-        what = asks_for(on.gpus, (kind,), on.sharing.share)
+        nodes = len(on.slices) if job.demand.nodes else 0
+        what = asks_for(on.gpus, (kind,), on.sharing.share, nodes)
         return Trial(on, displaced, f"starts at once on {what}")
     rejected = decided.rejected.get(job.id)
     if rejected:
@@ -175,23 +176,27 @@ def _alternatives(present: Present, job: Job) -> Iterator[Advice]:
     if job.priority < URGENT:
         urgent = replace(job, priority=URGENT, tier=Tier.GUARANTEED)
         yield Advice("ask for priority guaranteed", {"priority": "guaranteed"}, urgent)
+    if demand.nodes:
+        anywhere = replace(job, demand=replace(demand, nodes=0))
+        yield Advice("leave nodes out: any number of nodes will do", {"nodes": None}, anywhere)
     for count in _fewer(demand):
-        fewer = replace(job, demand=Demand(count, count, count, demand.kinds, demand.share))
+        fewer = replace(job, demand=replace(demand, gpus=count, min=count, max=count))
         what = f"ask for {count} GPU{'s' * (count > 1)} instead of {demand.gpus}"
         yield Advice(what, {"gpus": count}, fewer)
 
 
 def _fewer(demand: Demand) -> Iterator[int]:
     """Smaller counts, the largest first; powers of two where there are many."""
-    below = range(min(demand.gpus, demand.min) - 1, 0, -1)
+    unit = demand.nodes or 1
+    below = range(min(demand.gpus, demand.min) // unit - 1, 0, -1)
     if len(below) <= FEW:  # each costs a decision
-        yield from below
+        yield from (count * unit for count in below)
         return
     count = 1 << (below[0].bit_length() - 1)
-    yield below[0]
+    yield below[0] * unit
     while count >= 1:
         if count != below[0]:
-            yield count
+            yield count * unit
         count //= 2
 
 
@@ -238,7 +243,9 @@ def _holding(present: Present, row: int, on: Allocation) -> Why:
 def _asks(demand: Demand) -> str:
     count = str(demand.gpus) if demand.rigid else f"{demand.min}-{demand.max}"
     share = "" if demand.share == 1.0 else f" x {demand.share:g}"
-    return count + share + (f" of {'/'.join(demand.kinds)}" if demand.kinds else "")
+    kinds = f" of {'/'.join(demand.kinds)}" if demand.kinds else ""
+    nodes = f" on {demand.nodes} node{'s' * (demand.nodes != 1)}" if demand.nodes else ""
+    return count + share + kinds + nodes
 
 
 def _waits(present: Present, job: Job, ahead: list[Front], why: Reason | None) -> str:

@@ -20,6 +20,7 @@ from weft.app.simulate.world import world_of
 from weft.core.cluster import Cluster
 from weft.core.codec import event_line
 from weft.core.errors import InvalidConfig
+from weft.core.gang_nodes import explain_too_few_nodes
 from weft.core.policy import Policy
 from weft.core.registry import names
 from weft.core.scheduler import Journal
@@ -126,6 +127,12 @@ def check_fits(trace: Trace, cluster: Cluster) -> None:
                 f"cluster {cluster.name!r} has at most {room}",
                 hint="name a larger --cluster, or leave such jobs out with --max-gpus "
                 f"{max(room, 1)}",
+            )
+        what, _ = explain_too_few_nodes(job.demand, cluster)
+        if what:
+            raise InvalidConfig(
+                f"job {job.id!r} {what} in cluster {cluster.name!r}",
+                hint="name a --cluster with more or larger nodes",
             )
 
 

@@ -1,7 +1,8 @@
 """Places for gangs of devices: on the fewest nodes, on as few as possible, or in the gaps.
 
 A placer looks at the ledger and returns an allocation, or None when the gang must wait. It
-takes nothing itself. A gang stays on one kind; kinds are tried in the cluster's order.
+takes nothing itself. A gang stays on one kind; kinds are tried in the cluster's order. One that
+asks for a number of nodes gets an equal part of each, from the fullest that have room.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from math import ceil
 
 from weft.core.free import Free
+from weft.core.gang_nodes import place_on_nodes
 from weft.core.model import Allocation, Job, Slice
 from weft.pieces.place.shares import part_of_devices
 
@@ -40,13 +42,18 @@ def acceptable(job: Job, free: Free) -> tuple[str, ...]:
 def _first(
     job: Job, free: Free, whole: Callable[[Free, str, int], tuple[Slice, ...] | None]
 ) -> Allocation | None:
-    count = job.demand.gpus
+    demand = job.demand
     for kind in acceptable(job, free):
-        if job.demand.share < 1.0:
+        if demand.share < 1.0:
             part = part_of_devices(job, free, kind)
             if part is not None:
                 return part
-        elif (slices := whole(free, kind, count)) is not None:
+            continue
+        if demand.nodes:
+            slices = place_on_nodes(free, kind, demand)
+        else:
+            slices = whole(free, kind, demand.gpus)
+        if slices is not None:
             return Allocation(slices)
     return None
 

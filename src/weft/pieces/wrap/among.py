@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.core.about import Controls
+from weft.core.asking import ask
 from weft.core.cluster import Cluster
 from weft.core.errors import PlanError
 from weft.core.free import EPS, Free
@@ -33,7 +34,7 @@ def decide_among(policy: Policy, part: View) -> Plan:
     """
     mark = part.free.mark()
     try:
-        plan: Plan | None = policy.decide(part)
+        plan: Plan | None = ask(policy, part)
     except PlanError:
         plan = None
     finally:
@@ -41,7 +42,7 @@ def decide_among(policy: Policy, part: View) -> Plan:
     if plan is not None and fits(part, plan):
         return plan
     cut = cut_out(part, host=Controls.HOST in policy.about.controls)
-    plan = cut.back(policy.decide(cut.view))
+    plan = cut.back(ask(policy, cut.view))
     return plan if fits(part, plan) else replace(plan, changes={})
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from weft.core.about import About, Controls, Needs
+from weft.core.asking import ask
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, JobId, Stage
 from weft.core.plan import Plan
@@ -74,7 +75,7 @@ class Fair:
     def decide(self, view: View) -> Plan:
         """Places for the urgent, then the inner policy's decision about all others."""
         if self.bound is None:
-            return self.inner.decide(view)
+            return ask(self.inner, view)
         known = view.memory if isinstance(view.memory, Memory) else Memory(at=view.now)
         left = np.nan_to_num(view.remaining(), posinf=1e12)
         kept = _follow(known, view, left)
@@ -83,7 +84,7 @@ class Fair:
         mark_at = self.bound - self.margin * max(self.bound - 1.0, 0.0)
         urgent = rho >= mark_at - EPS
         if not urgent.any():
-            plan = self.inner.decide(replace(view, memory=kept.inner))
+            plan = ask(self.inner, replace(view, memory=kept.inner))
         else:
             plan = _Rush(view, rho, alone, left, urgent).decide(self.inner, kept.inner)
         wake = self._wake(view, plan, mark_at * alone - (rho * alone), urgent)

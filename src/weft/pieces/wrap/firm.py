@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from weft.core.about import About
+from weft.core.asking import ask
 from weft.core.model import JobId
 from weft.core.plan import Plan
 from weft.core.policy import Policy
@@ -32,9 +33,9 @@ class Firm:
         """The inner policy's decision; a second one without the firm jobs if it moves any."""
         firm = view.running() & ~view.preemptible()
         if not firm.any():
-            return self.inner.decide(view)
+            return ask(self.inner, view)
         mark = view.free.mark()
-        plan = self.inner.decide(view)
+        plan = ask(self.inner, view)
         view.free.rollback(mark)
         if not any(_moves(view, plan, firm, job) for job in plan.changes):
             return plan

@@ -16,6 +16,7 @@ from math import inf
 import numpy as np
 
 from weft.core.about import About
+from weft.core.asking import ask
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, JobId
 from weft.core.plan import Plan
@@ -78,7 +79,7 @@ class Lend:
         used = self._used(view, kept)
         seen = replace(view, memory=kept.inner)
         if not self.own or not view.waiting().any():
-            plan = self.inner.decide(seen)
+            plan = ask(self.inner, seen)
             return replace(plan, memory=Memory(plan.memory, used, view.now))
         turn = _Turn(self, seen, read_tree(self.own, self.parents), used)
         mark = view.free.mark()

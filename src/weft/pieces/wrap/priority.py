@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 
 from weft.core.about import About, Controls
+from weft.core.asking import ask
 from weft.core.model import Allocation, JobId, Tier
 from weft.core.plan import Plan
 from weft.core.policy import Policy
@@ -37,13 +38,13 @@ class Priority:
     def decide(self, view: View) -> Plan:
         """The inner policy's decision, class by class."""
         if Controls.TIER in self.about.controls:
-            return self.inner.decide(view)
+            return ask(self.inner, view)
         rank = view.table.column(Column.PRIORITY)
         waiting = view.waiting()
         levels = np.unique(rank[waiting])[::-1]
         filler = view.running() & view.preemptible() & (view.table.column(Column.TIER) == FILLER)
         if not len(levels) or (len(levels) == 1 and not (filler & (rank < levels[0])).any()):
-            return self._decide_class(view, self.inner.decide)
+            return self._decide_class(view, partial(ask, self.inner))
         lower = waiting & (rank < levels[0])
         plan = self._decide_class(view.without(lower), partial(decide_among, self.inner))
         blocked = waiting & ~lower & ~_starts(view, plan)

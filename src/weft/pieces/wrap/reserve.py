@@ -15,6 +15,7 @@ from math import inf
 import numpy as np
 
 from weft.core.about import About
+from weft.core.asking import ask
 from weft.core.model import Allocation, Job, JobId, Slice
 from weft.core.plan import Plan
 from weft.core.policy import Policy
@@ -53,7 +54,7 @@ class Reserve:
         windows = [one for one in self._read() if view.now < one.end]
         seen = replace(view, memory=known.inner)
         if not windows:
-            plan = self.inner.decide(seen)
+            plan = ask(self.inner, seen)
             return tell_news(view, plan, {}, known)
         mark = view.free.mark()
         try:
@@ -203,7 +204,7 @@ class _Turn:
     def _why(self, job: Job, barred: Names) -> Reason:
         demand = job.demand
         numbers = {
-            "asks": asks_for(demand.min, demand.kinds, demand.share),
+            "asks": asks_for(demand.min, demand.kinds, demand.share, demand.nodes),
             "kept": ", ".join(sorted(barred)),
         }
         return Reason(Blocker.RESERVED, numbers)

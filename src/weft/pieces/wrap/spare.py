@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from weft.core.about import About
+from weft.core.asking import ask
 from weft.core.errors import PlanError, WeftError
 from weft.core.model import JobId
 from weft.core.plan import Plan
@@ -77,7 +78,7 @@ class Spare:
         part = view.without(hidden) if hidden.any() else view
         mark = view.free.mark()
         try:
-            plan = decide_among(self.inner, part) if hidden.any() else self.inner.decide(part)
+            plan = decide_among(self.inner, part) if hidden.any() else ask(self.inner, part)
         finally:
             view.free.rollback(mark)
         check_plan(part, plan, self.about)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from weft.core.about import About, Controls
+from weft.core.asking import ask
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, JobId
 from weft.core.plan import Plan
@@ -70,7 +71,7 @@ class Steady:
         about = self.about
         kept = view.memory if isinstance(view.memory, Memory) else Memory()
         if Controls.COUNT not in about.controls:
-            plan = self.inner.decide(replace(view, memory=kept.inner))
+            plan = ask(self.inner, replace(view, memory=kept.inner))
             return replace(plan, memory=Memory(plan.memory))
         since = _seen(view, kept.since)
         view = replace(view, memory=kept.inner)
@@ -86,7 +87,7 @@ class Steady:
     def _settle(self, view: View, fresh: Bools) -> tuple[Plan, Plan]:
         """Ask until nobody who is to be left alone is touched; the plan, and the first one."""
         mark = view.free.mark()
-        plan = first = self.inner.decide(view)
+        plan = first = ask(self.inner, view)
         view.free.rollback(mark)
         alone = np.zeros(len(view.table), dtype=bool)
         for _ in range(TRIES):
@@ -138,7 +139,7 @@ class Steady:
             if to is None or view.holds(name) is not None or plan.changes.get(name) is not None:
                 continue
             demand = view.job(view.table.row(name)).demand
-            asks = asks_for(demand.min, demand.kinds, demand.share)
+            asks = asks_for(demand.min, demand.kinds, demand.share, demand.nodes)
             found[name] = Reason(Blocker.STEADY, {"asks": asks, "seconds": self.min_run_s})
         return found
 

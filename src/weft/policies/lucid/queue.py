@@ -48,8 +48,7 @@ class Main:
         """Start what fits: shortest first, in pairs where allowed; else strictly in order."""
         order = sorted(rows, key=lambda row: (self._service[row], row))
         for row in order:
-            alone = self.view.job(row).demand.share < 1.0
-            paired = packing and not alone and self._pair(row)
+            paired = packing and self._may_share(row) and self._pair(row)
             if not paired and not self._place(row) and not packing:
                 return
 
@@ -88,8 +87,11 @@ class Main:
         return True
 
     def _alone(self, job: JobId) -> bool:
-        whole = self.view.job(self._rows[job]).demand.share == 1.0
-        return whole and self._now(job).sharing.share == 1.0
+        return self._may_share(self._rows[job]) and self._now(job).sharing.share == 1.0
+
+    def _may_share(self, row: int) -> bool:
+        job = self.view.job(row)
+        return job.shareable and job.demand.share == 1.0
 
     def _host(self, job: JobId) -> Candidate:
         row = self._rows[job]

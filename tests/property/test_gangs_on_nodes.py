@@ -1,4 +1,4 @@
-"""Every policy, in simulation and live under rules, keeps gangs on as many nodes as they ask for."""
+"""Every policy, in simulation and live under rules, keeps gangs on the nodes they ask for."""
 
 from __future__ import annotations
 

@@ -23,6 +23,13 @@ def every_job(client: Client, **wanted: Any) -> Iterator[JobAnswer]:
             return
 
 
+def complete_sweeps(client: Client, jobs: list[JobAnswer]) -> list[JobAnswer]:
+    """The jobs, and beside the first of each sweep or app all others of it."""
+    apps = dict.fromkeys(job.app for job in jobs if job.app)
+    whole = {app: list(every_job(client, app=app)) for app in apps}
+    return [one for job in jobs for one in (whole.pop(job.app, ()) if job.app else (job,))]
+
+
 def active_jobs(client: Client, **wanted: Any) -> list[JobAnswer]:
     """Jobs that have not ended, in order of submission; those that have are never read."""
     found = {job.id: job for state in ACTIVE for job in every_job(client, state=state, **wanted)}

@@ -88,6 +88,20 @@ def test_the_live_view_shows_devices_batches_goodput_and_the_queue(width: int) -
     assert text.index("queue") < text.index("a-name-that-is")
 
 
+def test_a_sweep_is_one_line_of_the_live_view_and_its_devices_keep_their_jobs() -> None:
+    running = [job(f"sweep-{i}", gpus=(i,), app="sweep") for i in range(2)]
+    others = [job(f"sweep-{i}", "pending", app="sweep") for i in range(2, 9)]
+    done = [job("sweep-9", "succeeded", app="sweep")]
+    waits = [job(f"late-{i}", "pending", app="late") for i in range(3)]
+
+    text = drawn(board(CLUSTER, [NODE], [*running, *others, *done, *waits], NOW, 160), 160)
+
+    assert "10 jobs: 2 running, 7 pending, 1 succeeded" in text
+    assert "3 jobs: 3 pending" in text
+    assert (text.count("sweep-0"), text.count("sweep-1"), text.count("sweep-5")) == (1, 1, 0)
+    assert "2 running · 10 waiting" in text
+
+
 def test_an_idle_cluster_says_so() -> None:
     assert "no job runs or waits" in drawn(board(CLUSTER, [NODE], [], NOW, 80), 80)
 

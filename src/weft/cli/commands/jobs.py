@@ -36,6 +36,7 @@ def jobs(
     The jobs of a sweep are one line; `weft jobs SWEEP` and --all show each of them.
     """
     from weft.cli.client import Client
+    from weft.cli.pages import complete_sweeps
     from weft.cli.view.live import repeat
     from weft.cli.view.screen import console, print_json
     from weft.cli.view.sweeps import fold_sweeps
@@ -88,15 +89,6 @@ def find_members(client: Client, app: str, **wanted: str | None) -> list[JobAnsw
     if not found:
         raise InvalidConfig(f"there is no sweep or app {app!r}", hint="`weft jobs` lists them")
     return found
-
-
-def complete_sweeps(client: Client, jobs: list[JobAnswer]) -> list[JobAnswer]:
-    """The jobs, and beside the first of each sweep or app all others of it."""
-    from weft.cli.pages import every_job
-
-    apps = dict.fromkeys(job.app for job in jobs if job.app)
-    whole = {app: list(every_job(client, app=app)) for app in apps}
-    return [one for job in jobs for one in (whole.pop(job.app, ()) if job.app else (job,))]
 
 
 def _count_ended(client: Client) -> int:

@@ -17,8 +17,12 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="One look, no live view.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Watch who holds what, batch sizes, goodput and the queue."""
+    """Watch who holds what, batch sizes, goodput and the queue.
+
+    The jobs of a sweep are one line; `weft jobs SWEEP` shows each of them.
+    """
     from weft.cli.client import Client
+    from weft.cli.pages import complete_sweeps
     from weft.cli.view.live import look_at, repeat
     from weft.cli.view.screen import console, interactive, print_json
 
@@ -32,7 +36,8 @@ def top(
             from weft.cli.view.status import board
 
             seen = look_at(client)
-            return board(seen.cluster, seen.nodes, seen.jobs, seen.cluster.now, width)
+            jobs = complete_sweeps(client, seen.jobs)
+            return board(seen.cluster, seen.nodes, jobs, seen.cluster.now, width)
 
         screen = console()
         if once or not interactive():

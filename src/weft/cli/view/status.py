@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.cli.view import words
+from weft.cli.view.sweeps import fold_sweeps
 from weft.cli.view.tables import MOST_NAME, Column, details, fit_columns
 from weft.report.units import number
 from weft.service.responses import ClusterAnswer, JobAnswer, NodeAnswer, Notice
@@ -165,9 +166,11 @@ def board(
     now: float,
     width: int,
 ) -> RenderableType:
-    """The live view: the cluster, its devices, who runs, who waits."""
-    active = [job for job in jobs if job.state in words.HOLDING]
-    queue = [job for job in jobs if job.state in ("pending", "preempted")]
+    """The live view: the cluster, its devices, who runs, who waits; a sweep is one line."""
+    holding = [job for job in jobs if job.state in words.HOLDING]
+    lines = fold_sweeps(jobs)
+    active = [job for job in lines if job.state in words.HOLDING]
+    queue = [job for job in lines if job.state in ("pending", "preempted")]
     parts: list[RenderableType] = [
         cluster_line(cluster, jobs),
         *trouble(cluster),
@@ -175,7 +178,7 @@ def board(
         Text(),
     ]
     if nodes:
-        parts += [devices_table(nodes, active), Text()]
+        parts += [devices_table(nodes, holding), Text()]
     if active:
         parts += [jobs_table(active, now, width), Text()]
     if queue:

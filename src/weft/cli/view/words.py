@@ -59,13 +59,14 @@ def describe_after(job: JobAnswer) -> str:
 
 
 def describe_demand(job: JobAnswer) -> str:
-    """`2 GPUs`, `1 to 4 GPUs`, `2 CPUs and 4 GB` without any."""
+    """`2 GPUs`, `1 to 4 GPUs`, `8 GPUs on 2 nodes`, `2 CPUs and 4 GB` without any."""
     least, most = job.gpus.min, job.gpus.max
     if not most:
         memory = f" and {job.mem_gb:g} GB" if job.mem_gb else ""
         return f"{job.cpus or 0.0:g} CPU{'s' * (job.cpus != 1)}{memory}"
     count = f"{least} to {most}" if least != most else f"{most}"
-    return f"{count} GPU{'s' * (most != 1)}"
+    where = f" on {job.nodes} node{'s' * (job.nodes != 1)}" if job.nodes else ""
+    return f"{count} GPU{'s' * (most != 1)}{where}"
 
 
 def share_of(held: Parts) -> float:

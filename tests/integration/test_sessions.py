@@ -117,6 +117,49 @@ def test_only_its_owner_reaches_a_session(tmp_path: Path) -> None:
             assert someone.leaves() == 3
 
 
+def test_a_shell_beside_a_job_has_its_surroundings_and_ends_with_it(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    body = {
+        "command": ["sh", "-c", "until [ -e done ]; do sleep 0.1; done"],
+        "workdir": str(tmp_path / "work"),
+        "env": {"API_TOKEN": "of-the-job", "SHELL": "/bin/sh"},
+        "gpus": 2,
+    }
+    with serving(ENGINE, tmp_path / "state") as client:
+        job = client.post(f"{API}/jobs", json=body).json()["id"]
+        with person(client, "shell", job, cwd=tmp_path) as someone:
+            someone.type("echo in $PWD on $WEFT_DEVICES for [$WEFT_JOB] with $API_TOKEN.\n")
+            someone.sees(rf"in {tmp_path}/work on 0,1 for \[\] with of-the-job\.")
+            someone.type("exit 5\n")
+            assert someone.leaves() == 5
+        assert get(client, f"/jobs/{job}")["state"] == "running"
+        with person(client, "shell", job, cwd=tmp_path) as someone:
+            someone.type("echo pid $$.; sleep 1000\n")
+            pid = int(someone.sees(r"pid \d+\.")[4:-1])
+            (tmp_path / "work" / "done").touch()
+
+            assert someone.leaves() == 0
+        until(lambda: get(client, f"/jobs/{job}")["state"] == "succeeded")
+        assert not Path(f"/proc/{pid}").exists()
+        assert "in /" not in client.get(f"{API}/jobs/{job}/logs").text
+
+
+def test_a_shell_beside_a_job_ends_with_its_connection_and_is_its_owners(tmp_path: Path) -> None:
+    with serving(ENGINE, tmp_path / "state") as client:
+        admin = token(client, "admin")
+        owner, other = (token(client, "user", name, by=admin) for name in ("a", "b"))
+        body = {"command": ["sleep", "1000"], "workdir": str(tmp_path)}
+        job = client.post(f"{API}/jobs", json=body, headers=bearer(owner)).json()["id"]
+        path = f"{API}/jobs/{job}/shell"
+
+        assert client.post(path).status_code == 401
+        assert client.post(path, headers=bearer(other)).status_code == 404
+        with person(client, "shell", job, cwd=tmp_path, secret=owner) as someone:
+            someone.type("echo pid $$.\n")
+            pid = int(someone.sees(r"pid \d+\.")[4:-1])
+        until(lambda: not Path(f"/proc/{pid}").exists())
+
+
 def test_a_job_without_a_terminal_says_so(tmp_path: Path) -> None:
     with serving("simulated:cluster=1x1:a100,speed=1") as client:
         job = submit(client)

@@ -27,7 +27,7 @@ HANG_UP = "\r\nweft: the connection was lost; trying again\r\n"
 
 
 def attach(client: Client, job: str, note: Callable[[str], None]) -> int:
-    """Stay with a job's terminal until the job ends; its exit code.
+    """Stay with a job's terminal, or a shell beside it, until that or the job ends; its exit code.
 
     Waits for the job to run, and connects again if the service goes away meanwhile.
     """
@@ -42,7 +42,8 @@ def attach(client: Client, job: str, note: Callable[[str], None]) -> int:
             if (said := story(found)) != told:
                 told = said
                 note(said)
-            code = _look(client, job) if found.state == "running" else None
+            where = "terminal" if found.pty else "shell"
+            code = _look(client, at("jobs", job, where)) if found.state == "running" else None
         except Unreachable:
             note(AWAY)
             code = None
@@ -51,10 +52,10 @@ def attach(client: Client, job: str, note: Callable[[str], None]) -> int:
         time.sleep(POLL_S)
 
 
-def _look(client: Client, job: str) -> int | None:
+def _look(client: Client, path: str) -> int | None:
     """Connect once; the exit code, or None if the connection ended before the job."""
     try:
-        talk = client.talk(at("jobs", job, "terminal"))
+        talk = client.talk(path)
     except Refused as error:
         if error.status == HTTPStatus.CONFLICT and "while it is" in error.what:
             return None  # its terminal is not there yet, or not any more

@@ -106,6 +106,10 @@ class Sessions(Protocol):
         """A Unix socket that speaks `weft.wire.terminal`; None while there is no terminal."""
         ...
 
+    def shell(self, job: JobId, attempt: int) -> Path | None:
+        """The same for a new shell beside the attempt's processes; None while there can be none."""
+        ...
+
     def find_port(self, job: JobId, attempt: int, port: int) -> tuple[str, int] | None:
         """The address at which the attempt's own processes listen on `port`; None if none do.
 

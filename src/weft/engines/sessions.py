@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.core.model import JobId
-from weft.wire.attempt import TAG, TERMINAL, folder_of, short_path
+from weft.wire.attempt import SHELLS, TAG, TERMINAL, folder_of, short_path
 from weft.wire.processes import PROC, descendants, find_tagged
 
 LISTENING = "0A"  # as /proc/net/tcp says it
@@ -24,7 +24,14 @@ class LocalSessions:
 
     def terminal(self, job: JobId, attempt: int) -> Path | None:
         """The socket of an attempt's terminal; None while there is none."""
-        path = Path(short_path(folder_of(self.state, job, attempt) / TERMINAL))
+        return self._find(job, attempt, TERMINAL)
+
+    def shell(self, job: JobId, attempt: int) -> Path | None:
+        """The socket that gives a shell beside an attempt; None while there is none."""
+        return self._find(job, attempt, SHELLS)
+
+    def _find(self, job: JobId, attempt: int, name: str) -> Path | None:
+        path = Path(short_path(folder_of(self.state, job, attempt) / name))
         return path if path.is_socket() else None
 
     def find_port(self, job: JobId, attempt: int, port: int) -> tuple[str, int] | None:

@@ -34,6 +34,7 @@ from weft.node.rank import Rank, start_rank
 from weft.node.rank_environment import rank_environment
 from weft.node.rank_logs import RankLog
 from weft.node.ranks import Budget, Line, first_code, tell_terms, verdict
+from weft.node.shells import Shells
 from weft.node.starting import find_free_port, limits_of, place_of, plan_command, plan_setup
 from weft.node.terminal import Terminal
 from weft.node.time_limit import TimeLimit
@@ -99,6 +100,7 @@ class Agent:
         self._time = TimeLimit(folder, spec.time_limit_s, spec.warn_s)
         self._setting_up = False
         self._terminal = Terminal(folder, self._select, spec.idle_s)
+        self._shells = Shells(folder, spec, self._select, self._enclosure)
         self._port = spec.master_port or find_free_port()
 
     # ---- life
@@ -155,6 +157,7 @@ class Agent:
         listener.setblocking(False)
         self._socket = path
         self._watch(listener, partial(self._accept, listener))
+        self._shells.listen(self._held)
 
     def _start(self) -> None:
         self._enclosure.make()
@@ -235,7 +238,8 @@ class Agent:
         for rank in blind:
             if start_time(rank.pid) is None:
                 self._reap(rank)
-        reap_others([rank.pid for rank in self._ranks.values()])
+        reap_others([*(rank.pid for rank in self._ranks.values()), *self._shells.pids()])
+        self._shells.look()
         if self._ranks:  # with the last of them gone nothing can be asked any more
             self._look()
         if time.monotonic() >= self._kill_at:

@@ -44,10 +44,19 @@ class Terminal:
         self.idled = False
         self._read: Callable[[], None] = lambda: None
 
-    def open(self, master: int, read: Callable[[], None]) -> None:
-        """Let people look at a process's terminal; `read` is called when it has printed."""
+    @property
+    def watched(self) -> bool:
+        """Whether anybody looks."""
+        return bool(self._viewers)
+
+    def connect(self, master: int, read: Callable[[], None]) -> None:
+        """A process has this terminal; `read` is called when it has printed."""
         self._master, self._read = master, read
         self._used = time.monotonic()
+
+    def open(self, master: int, read: Callable[[], None]) -> None:
+        """The same, and whoever comes may look."""
+        self.connect(master, read)
         self._path = short_path(self._folder / TERMINAL)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(self._path)
@@ -78,7 +87,8 @@ class Terminal:
             with suppress(OSError):
                 viewer.socket.sendall(bytes(viewer.unread) + frame(EXIT, str(code).encode()))
             self._drop(viewer)
-        Path(self._path).unlink(missing_ok=True)
+        if self._path:
+            Path(self._path).unlink(missing_ok=True)
 
     def look(self) -> str:
         """Why the session is to end; empty while it is in use. Warns before."""
@@ -109,6 +119,10 @@ class Terminal:
         if not may_speak(conversation):
             conversation.close()
             return
+        self.admit(conversation)
+
+    def admit(self, conversation: socket.socket) -> None:
+        """Somebody looks from now on."""
         conversation.setblocking(False)
         viewer = _Viewer(conversation)
         self._viewers.append(viewer)

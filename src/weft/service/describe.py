@@ -65,6 +65,7 @@ class Describer:
             speed=_speed(record) if running else None,
             gpus=GpuRange(asked=job.demand.gpus, min=job.demand.min, max=job.demand.max),
             nodes=job.demand.nodes or None,
+            pty=job.launch is not None and job.launch.pty,
             kinds=list(job.demand.kinds),
             model=job.model,
             preemptible=job.preemptible,

@@ -148,6 +148,7 @@ class JobAnswer:
     silent_s: float | None = None
     notices: list[Notice]
     nodes: int | None = None
+    pty: bool = False
     pids: list[int] = field(default_factory=list)
     after: dict[str, list[str]] = field(default_factory=dict)
     deadline: float | None = None

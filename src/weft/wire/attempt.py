@@ -23,6 +23,7 @@ from weft.wire.regular_files import read_regular
 SPEC, CLAIM, EVENTS = "spec.json", "claim.json", "events.jsonl"
 STOP, ADJUST, AGENT_LOG = "stop.json", "adjust.json", "agent.log"
 TERMINAL = "terminal.sock"
+SHELLS = "shell.sock"  # whoever connects gets a shell of his own beside the job
 USER = "user.json"  # in a job's folder: whom its ranks run as
 TAG = "WEFT_ATTEMPT_DIR"  # in the environment of every process of an attempt
 LOG_BYTES = 16 << 20

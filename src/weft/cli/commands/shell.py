@@ -1,4 +1,4 @@
-"""`weft shell`: a shell on the cluster, or the terminal of a job that has one."""
+"""`weft shell`: a shell on the cluster, beside a job, or the terminal of a job that has one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.service.responses import JobAnswer
 def shell(
     flags: Flags,
     job: Annotated[
-        str, typer.Argument(help="A job with a terminal to go back to.", metavar="[ID]")
+        str, typer.Argument(help="A job to look into, or whose terminal it is.", metavar="[ID]")
     ] = "",
 ) -> None:
     """Open a shell on the cluster, with GPUs if you ask for some.
@@ -25,6 +25,9 @@ def shell(
     The same as `weft run --pty -- bash`. It is a job: it waits for its GPUs, and ends with the
     shell, or when nothing was typed or printed for an hour (--idle-timeout). If the connection
     goes, `weft shell ID` goes back to it.
+
+    With the ID of any other running job the shell is beside it: on its machine, in its folder,
+    with its variables, GPUs and limits. It ends with the connection, and with the job.
     """
     from weft.cli.client import Client, at
     from weft.cli.commands.run import run_session

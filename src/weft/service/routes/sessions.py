@@ -45,6 +45,21 @@ async def terminal(job_id: str, request: Request, service: Service, who: Writer)
     return await _talk(service, who, asyncio.open_unix_connection(str(path)))
 
 
+@router.post("/jobs/{job_id}/shell", response_class=Response, responses=TALK)
+async def shell(job_id: str, request: Request, service: Service, who: Writer) -> Duplex:
+    """A new shell beside a job that runs: its machine, folder, variables and devices.
+
+    The body and the answer are frames, as of `terminal`. It ends with the connection and the job.
+    """
+    status, sessions = find_own(service, who, job_id)
+    record = status.record
+    request.state.about = record.job.id
+    path = sessions.shell(record.job.id, record.attempt)
+    if path is None or status.state != "running":
+        raise Refused(409, f"job {record.job.id!r} takes no shell while it is {status.state}")
+    return await _talk(service, who, asyncio.open_unix_connection(str(path)))
+
+
 @router.post("/jobs/{job_id}/ports/{port}", response_class=Response, responses=TALK)
 async def forward(
     job_id: str, port: Port, request: Request, service: Service, who: Writer

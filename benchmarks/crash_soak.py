@@ -31,6 +31,7 @@ from typing import Any
 
 from benchmarks.soak_check import check
 from benchmarks.soak_jobs import COUNTS, HARM
+from weft.runtime.backoff import LONGEST_S
 from weft.wire.processes import alive
 
 OPTIMUS = "optimus:interval=0.25"
@@ -39,6 +40,7 @@ JOBS_A_FAULT = 0.4  # so few that those there are can grow
 DISK_KB = 160 * 1024
 MANY = 500  # faults: then each of them, and everything jobs can live through, has happened
 ANSWER_S = 300.0  # what a request may take on a machine that has much else to do
+END_S = ANSWER_S + 2.0 * LONGEST_S  # a job that failed often waits long before it is tried again
 WEIGHTS = {
     "service killed": 25,
     "agent killed": 10,
@@ -123,7 +125,7 @@ class Soak:
             self.harmful[request["job"]] = request["harm"]
         if not wait:
             return
-        answer = self._answer()
+        answer = self._answer(END_S if request["do"] == "wait" else ANSWER_S)
         if "refused" in answer:
             self.refused += 1
         elif request["do"] == "submit":
@@ -131,13 +133,13 @@ class Soak:
         elif request["do"] == "cancel":
             self.cancelled.add(request["job"])
 
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self, within_s: float = ANSWER_S) -> dict[str, Any]:
         assert self.child is not None
         assert self.child.stdout is not None
-        ready, _, _ = select.select([self.child.stdout], [], [], ANSWER_S)
+        ready, _, _ = select.select([self.child.stdout], [], [], within_s)
         if not ready:
             self.child.kill()
-            raise RuntimeError(f"no answer within {ANSWER_S:.0f} s")
+            raise RuntimeError(f"no answer within {within_s:.0f} s")
         line = self.child.stdout.readline()
         if not line:
             raise RuntimeError((self.folder / "service.log").read_text()[-3000:])

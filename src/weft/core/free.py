@@ -232,7 +232,7 @@ class Free:
             return f"a share of {sharing.share:g} of a device"
         if len(slices) > 1 and (twice := _find_listed_twice(slices)):
             return f"{twice} is listed twice"
-        if allocation.gpus == 0:
+        if not slices[0].gpus and allocation.gpus == 0:
             return self._host_objection(slices)
         for part in slices:
             if problem := self._part_objection(part, sharing):

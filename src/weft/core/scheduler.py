@@ -41,6 +41,7 @@ from weft.core.saved_state import SavedScheduler, load_state, save_state
 from weft.core.spec import PartSpec
 from weft.core.startable import decide_startable
 from weft.core.state import State
+from weft.core.story import REMEMBERED, Story
 from weft.core.table import Column, Floats
 from weft.core.view import View
 
@@ -68,10 +69,12 @@ class Scheduler:
         seed: int = 0,
         journal: Journal | None = None,
         weights: Mapping[str, float] | None = None,
+        remembered: int = REMEMBERED,
     ) -> None:
         self.policy = policy
         self.knowledge = knowledge or Knowledge()
         self.state = State(cluster)
+        self.state.story = Story(remembered)
         self.memory: object = None
         self.timed: Callable[[Callable[[View], Plan], View], Plan] | None = None
         self._about = policy.about
@@ -145,7 +148,9 @@ class Scheduler:
 
         If `lenient`, parts of the knowledge that cannot be taken up begin anew.
         """
+        story = self.state.story
         self.state = load_state(saved.state, jobs)
+        self.state.story = story
         self.knowledge.load(saved.knowledge, lenient=lenient)
         self._history = _Growing(unpack_floats(saved.history))
         self._learned = len(self.state.ended)

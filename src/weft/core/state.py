@@ -319,12 +319,13 @@ class State:
         self.table.set(row, Column.STAGE, Stage.PENDING)
 
     def _remove(self, now: float, job: JobId, *, finished: bool) -> None:
-        row = self.table.row(job)
-        self.table.meters_off(row, now)
-        ran = self.table.get(row, Column.RAN_BASE)
-        service = self.table.get(row, Column.SERVICE_BASE)
-        self.ended.append(Ended(self.table.jobs[row], ran, service, finished))
-        self.table.remove(row)
+        table = self.table
+        row = table.row(job)
+        table.meters_off(row, now)
+        ran = table.get(row, Column.RAN_BASE)
+        service = table.get(row, Column.SERVICE_BASE)
+        self.ended.append(Ended(table.jobs[row], ran, service, finished))
+        table.remove(row)
         self.reports.pop(job, None)
         self.dependencies.end(job, finished=finished)
 

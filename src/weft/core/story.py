@@ -17,11 +17,11 @@ class Story:
 
     __slots__ = ("events",)
 
-    def __init__(self) -> None:
-        self.events: deque[tuple[float, Event]] = deque(maxlen=REMEMBERED)
+    def __init__(self, most: int = REMEMBERED) -> None:
+        self.events: deque[tuple[float, Event]] = deque(maxlen=most)
 
-    def __reduce__(self) -> tuple[type[Story], tuple[()]]:
-        return Story, ()  # the log has it all; a snapshot need not
+    def __reduce__(self) -> tuple[type[Story], tuple[int]]:
+        return Story, (self.events.maxlen or REMEMBERED,)  # the log has it all; a snapshot need not
 
     def of(self, job: JobId) -> list[str]:
         """The last events of a job, oldest first, a line each."""

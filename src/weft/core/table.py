@@ -182,8 +182,10 @@ class Table:
         n = self.size
         if row < n - 1:
             self._cells[:, row : n - 1] = self._cells[:, row + 1 : n]
-        self.conditional -= self.jobs[row].conditional
-        del self._seq_of[self.jobs[row].id]
+        job = self.jobs[row]
+        if self.conditional:
+            self.conditional -= job.conditional
+        del self._seq_of[job.id]
         del self._row_of_seq[row]
         del self.jobs[row]
         del self.allocations[row]

@@ -37,7 +37,8 @@ def collect(
     jobs = [job for job, _ in physics.trace]
     submit = np.array([job.submitted for job in jobs], dtype=float)
     need = np.array([job.demand.gpus * job.demand.share for job in jobs])
-    run = _run(physics, counts, cluster, submit, need, weights or {})
+    held = _held(physics)
+    run = _run(physics, counts, cluster, submit, need, held, weights or {})
     per_job = PerJob(
         tuple(str(job.id) for job in jobs),
         submit,
@@ -61,9 +62,19 @@ def collect(
         },
         round(wall_s, 3),
         per_job,
-        _series(physics, submit),
+        _series(physics, submit, held),
         _timeline(physics, cluster),
         _user_shares(run),
+    )
+
+
+def _held(physics: Physics) -> Stretches:
+    runs = physics.runs
+    return Stretches(
+        np.array([one.seq for one in runs], dtype=np.intp),
+        np.array([one.start for one in runs]),
+        np.array([one.end for one in runs]),
+        np.array([one.on.gpus * one.on.sharing.share for one in runs]),
     )
 
 
@@ -73,15 +84,9 @@ def _run(
     cluster: Cluster,
     submit: Floats,
     need: Floats,
+    held: Stretches,
     weights: Mapping[str, float],
 ) -> Run:
-    runs = physics.runs
-    held = Stretches(
-        np.array([one.seq for one in runs], dtype=np.intp),
-        np.array([one.start for one in runs]),
-        np.array([one.end for one in runs]),
-        np.array([one.on.gpus * one.on.sharing.share for one in runs]),
-    )
     utility, admitted = worth(physics.trace, physics.first_start, physics.ended_at)
     return Run(
         submit,
@@ -133,15 +138,13 @@ def _user_shares(run: Run) -> tuple[UserShare, ...]:
     )
 
 
-def _series(physics: Physics, submit: Floats) -> Series:
-    runs = physics.runs
-    if not runs:
+def _series(physics: Physics, submit: Floats, held: Stretches) -> Series:
+    if not physics.runs:
         empty = np.zeros(0)
         return Series(empty, empty, empty)
-    start, end = np.array([r.start for r in runs]), np.array([r.end for r in runs])
-    used = np.array([r.on.gpus * r.on.sharing.share for r in runs])
+    start, end, used = held.start, held.end, held.gpus
     at = np.linspace(float(submit.min()), float(end.max()), SERIES_POINTS)
-    ones = np.ones(len(runs))
+    ones = np.ones(len(start))
     ended = physics.ended_at[~np.isnan(physics.ended_at)]
     active = level(
         np.concatenate([submit, ended]),
@@ -155,8 +158,9 @@ def _series(physics: Physics, submit: Floats) -> Series:
 
 def _timeline(physics: Physics, cluster: Cluster) -> tuple[Bar, ...]:
     """Who held which GPU when, for runs small enough to look at."""
-    bars = sum(run.on.gpus for run in physics.runs)
-    if cluster.gpus > TIMELINE_GPUS or bars > TIMELINE_BARS:
+    if cluster.gpus > TIMELINE_GPUS or len(physics.runs) > TIMELINE_BARS:
+        return ()
+    if sum(run.on.gpus for run in physics.runs) > TIMELINE_BARS:
         return ()
     return tuple(
         Bar(part.node, gpu, physics.trace.jobs[run.seq][0].id, run.start, run.end)

@@ -16,6 +16,23 @@ PAIRS: Groups = ((0, 1), (2, 3), (4, 5), (6, 7))
 # The hybrid cube mesh of a DGX-1: on V100 the first eight pairs have two lanes.
 DGX_1_FIRST = ((0, 3), (0, 4), (1, 2), (1, 5), (2, 3), (4, 7), (5, 6), (6, 7))
 DGX_1_SECOND = ((0, 1), (0, 2), (1, 3), (2, 6), (3, 7), (4, 5), (4, 6), (5, 7))
+# MAPA's fit of NCCL's all-reduce on a DGX-1V, in the order of `formulas.link_scores`.
+DGX_1V_FIT = (
+    16.39670455,
+    4.536821878,
+    1.55623404,
+    -20.69484581,
+    -9.467461958,
+    7.615106783,
+    -7.973335727,
+    12.73323772,
+    -4.195655221,
+    -8.413419363,
+    62.85125807,
+    27.41832588,
+    -5.114108079,
+    -46.97390071,
+)
 
 
 def _links(pairs: Iterable[tuple[int, int]], width: int, gb_s: float) -> tuple[GpuLink, ...]:
@@ -39,6 +56,7 @@ NODE_TYPES: Mapping[str, NodeTopology] = {
             _links(DGX_1_FIRST, 2, 25.0) + _links(DGX_1_SECOND, 1, 25.0),
             HALVES,
             PAIRS,
+            ring_fit=DGX_1V_FIT,
         ),
         NodeTopology("dgx-1p", 8, _links((*DGX_1_FIRST, *DGX_1_SECOND), 1, 20.0), HALVES, PAIRS),
         _switched("dgx-2", 16, 6),

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -73,6 +81,10 @@ class Coupling(Protocol):
     def speed(self, one: Resident, beside: Sequence[Resident]) -> float:
         """Speed of `one` beside others on its devices, as a part of its speed alone there."""
         ...
+
+
+# Where a job meets others beside its devices: network links that it crosses, sockets.
+Places = Callable[[Resident], Iterable[Hashable]]
 
 
 class LinkSharing(Protocol):

@@ -19,7 +19,7 @@ Pairwise = Callable[[int, int], float]
 
 # What a pair of GPUs is apart: joined by NVLink, under a PCIe switch, on a socket, or across two.
 NVLINK, SWITCH, SOCKET, ACROSS = 1.0, 2.0, 10.0, 20.0
-MOST_GPUS = 64
+MOST_GPUS = 16  # scores of all sets of GPUs are kept in tables
 HOST_GB_S = 10.0
 
 
@@ -40,8 +40,9 @@ class NodeTopology:
     A pair in `links` has NVLink of its own. `fabric_gb_s` above 0 joins every other pair through
     NVSwitch with `fabric_width` lanes. All that is left goes over PCIe: at `switch_gb_s` between
     GPUs of one of the `switches`, at `host_gb_s` elsewhere. `sockets` and `switches` are the GPU
-    numbers behind each; empty: all behind one. Raises InvalidConfig naming the field that is
-    wrong.
+    numbers behind each; empty: all behind one. `ring_fit` are the 14 coefficients of MAPA's
+    regression of a ring's measured bandwidth on its links, where somebody fitted them; empty: a
+    ring is as fast as its slowest link. Raises InvalidConfig naming the field that is wrong.
     """
 
     name: str
@@ -53,6 +54,7 @@ class NodeTopology:
     switch_gb_s: float = 0.0
     fabric_gb_s: float = 0.0
     fabric_width: int = 0
+    ring_fit: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.gpus <= MOST_GPUS:
@@ -66,6 +68,8 @@ class NodeTopology:
                 raise self._wrong(name, value, "a bandwidth in GB/s")
         if (self.fabric_gb_s > 0.0) != (self.fabric_width > 0):
             raise self._wrong("fabric_width", self.fabric_width, "set together with fabric_gb_s")
+        if len(self.ring_fit) not in (0, 14):
+            raise self._wrong("ring_fit", self.ring_fit, "14 coefficients")
         self._check_links()
         for name, groups in (("sockets", self.sockets), ("switches", self.switches)):
             if groups and sorted(gpu for one in groups for gpu in one) != list(range(self.gpus)):
@@ -87,6 +91,14 @@ class NodeTopology:
         return InvalidConfig(
             f"topology {self.name!r}: {field}={value!r} cannot be", hint=f"{field}: {expected}"
         )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:  # asked for at every look into a table of choices
+        # Of numbers alone: those of texts differ from process to process, and this is pickled.
+        return hash((self.gpus, self.links, self.sockets, self.host_gb_s, self.fabric_gb_s))
 
     @cached_property
     def bandwidths(self) -> Matrix:

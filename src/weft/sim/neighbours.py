@@ -1,22 +1,23 @@
-"""Who shares devices with whom, and whose speed must be asked again when that changes."""
+"""Who shares devices or links with whom, and whose speed must be asked again when that changes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
-from weft.core.model import NodeId
-from weft.core.ports import Coupling, Resident
-
-Device = tuple[NodeId, int]
+from weft.core.ports import Coupling, Places, Resident
 
 
 class Neighbours:
-    """The jobs on every device, by submission number."""
+    """The jobs on every device, by submission number.
 
-    def __init__(self, coupling: Coupling) -> None:
+    `places` are where else jobs meet, such as network links; None: nowhere.
+    """
+
+    def __init__(self, coupling: Coupling, places: Places | None = None) -> None:
         self._coupling = coupling
+        self._places = places
         self._residents: dict[int, Resident] = {}
-        self._on: dict[Device, list[int]] = {}
+        self._on: dict[Hashable, list[int]] = {}
         self._speed: dict[int, float] = {}
         self._stale: dict[int, None] = {}
         self._fresh: set[int] = set()
@@ -27,7 +28,7 @@ class Neighbours:
         if speed is None:
             self._fresh.add(seq)
         self._speed[seq] = 1.0 if speed is None else speed
-        for device in _devices(resident):
+        for device in self._where(resident):
             here = self._on.setdefault(device, [])
             self._stale.update(dict.fromkeys(here))
             here.append(seq)
@@ -35,7 +36,7 @@ class Neighbours:
 
     def leave(self, seq: int) -> None:
         """A job leaves its devices."""
-        for device in _devices(self._residents.pop(seq)):
+        for device in self._where(self._residents.pop(seq)):
             here = self._on[device]
             here.remove(seq)
             self._stale.update(dict.fromkeys(here))
@@ -44,9 +45,9 @@ class Neighbours:
         del self._speed[seq]
 
     def beside(self, seq: int) -> Sequence[Resident]:
-        """Who shares a device with a job, in the order they came."""
+        """Who shares a device, or another place, with a job, in the order they came."""
         others: dict[int, None] = {}
-        for device in _devices(self._residents[seq]):
+        for device in self._where(self._residents[seq]):
             others.update(dict.fromkeys(self._on[device]))
         others.pop(seq, None)  # one without devices is beside nobody, not even itself
         return [self._residents[other] for other in others]
@@ -63,8 +64,16 @@ class Neighbours:
                 yield seq, speed
             self._speed[seq] = speed
 
+    def _where(self, resident: Resident) -> Iterator[Hashable]:
+        return _devices(resident) if self._places is None else self._all_places(resident)
 
-def _devices(resident: Resident) -> Iterator[Device]:
+    def _all_places(self, resident: Resident) -> Iterator[Hashable]:
+        assert self._places is not None
+        yield from _devices(resident)
+        yield from self._places(resident)
+
+
+def _devices(resident: Resident) -> Iterator[Hashable]:
     for part in resident.on.slices:
         for gpu in part.gpus:
             yield part.node, gpu

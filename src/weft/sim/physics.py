@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.core.model import Allocation, Discipline, Job, JobId, NodeId
-from weft.core.ports import Coupling, PerfModel, Resident, SimulatedJob
+from weft.core.ports import Coupling, PerfModel, Places, Resident, SimulatedJob
 from weft.core.report import Report
 from weft.core.table import Floats
 from weft.core.trace import Trace
@@ -46,7 +46,8 @@ class Physics:
 
     `checkpoint_s` is how long a stop takes; `checkpoint_every` is how much progress a job can lose
     when its node dies; `tick_s` is how often adaptive jobs look at themselves. `coupling` says how
-    neighbours on a device slow each other; without it a claim gives that part of the speed.
+    neighbours on a device slow each other, and on other `places` where there are any; without it a
+    claim gives that part of the speed.
     `neighbours` is the same for physics that share devices with others, where the first job has the
     number `first` and whoever made them calls `repace`. `interruption` is what every decision costs
     every running job, for simulators that count so. `resume_s` is what a suspended job pays to go
@@ -64,6 +65,7 @@ class Physics:
         tick_s: float = 60.0,
         free_moves: bool = False,
         coupling: Coupling | None = None,
+        places: Places | None = None,
         neighbours: Neighbours | None = None,
         first: int = 0,
         interruption: Interruption | None = None,
@@ -91,7 +93,7 @@ class Physics:
         self._base, self._rate, self._since = np.zeros(n), np.zeros(n), np.zeros(n)
         self._died = np.zeros(n, dtype=np.int64)
         self._on: dict[int, tuple[float, float, Allocation]] = {}
-        self._neighbours = Neighbours(coupling) if coupling is not None else neighbours
+        self._neighbours = neighbours if coupling is None else Neighbours(coupling, places)
         self._first = first
         self._speed = np.ones(n)
         self.marks = Marks(trace)

@@ -48,7 +48,8 @@ def check_policy(policy: Policy, *, seed: int = 0) -> None:
     check_about(policy)
     check_small_views(policy)
     rng = np.random.default_rng(seed)
-    for text in ("1x1:v100", "2x4:v100", "3x8:v100", "2x4:t4+1x8:a100"):
+    joined = "3x8:v100@dgx-1v/nic=50/rack=2:80"
+    for text in ("1x1:v100", "2x4:v100", joined, "2x4:t4+1x8:a100"):
         cluster = parse_cluster(text)
         check_run(policy, cluster, _draw_jobs(rng, cluster, 40))
     cluster = parse_cluster("4x4:v100")

@@ -11,7 +11,7 @@ from weft.app.simulate.setup import Setup
 from weft.core.about import About, Assumes, Controls
 from weft.core.cluster import Cluster
 from weft.core.knowledge import Beliefs, Knowledge, Predictor, Training
-from weft.core.ports import PerfModel
+from weft.core.ports import Coupling, PerfModel, Places
 from weft.core.registry import build
 from weft.core.trace import Detail, Trace
 from weft.perf.goodput.adaptive import Adaptive
@@ -20,6 +20,7 @@ from weft.perf.goodput.facts import MeasuredFacts
 from weft.perf.goodput.shipped import load_shipped_models
 from weft.perf.goodput.tables import ModelTable, read_tables
 from weft.perf.linear import LinearBeliefs
+from weft.perf.links.joined import Joined
 from weft.perf.replay import Replay
 from weft.perf.sharing.batching import find_batching, untuned
 from weft.perf.sharing.colocation import Colocated, Host, insensitive
@@ -48,7 +49,8 @@ class World:
     `trace` is restricted to where its jobs can run. `together` is what happens to jobs that share
     devices, None where the policy lets none; `pairs` speeds of pairs that were measured;
     `interruption` is what every decision costs every running job, where that is counted;
-    `training` what is learnt of workers, servers and losses, None where no job has any.
+    `training` what is learnt of workers, servers and losses, None where no job has any; `joined`
+    what links do, None where the cluster or the jobs say nothing of any.
     """
 
     trace: Trace
@@ -58,6 +60,17 @@ class World:
     training: Training | None = None
     interruption: Interruption | None = None
     pairs: Throughputs | None = None
+    joined: Joined | None = None
+
+    @property
+    def coupling(self) -> Coupling | None:
+        """What jobs do to each other, by devices and by links."""
+        return self.together if self.joined is None else self.joined
+
+    @property
+    def places(self) -> Places | None:
+        """Where jobs meet beside their devices."""
+        return None if self.joined is None else self.joined.places
 
     def knowledge(self, predictor: Predictor) -> Knowledge:
         """What the scheduler knows when it begins."""
@@ -66,6 +79,13 @@ class World:
 
 def world_of(setup: Setup, trace: Trace, cluster: Cluster, about: About) -> World:
     """The truth that was named, or what is known about the models of the trace."""
+    world = _world_of(setup, trace, cluster, about)
+    if not cluster.joined or all(job.traffic is None for job, _ in trace):
+        return world
+    return replace(world, joined=Joined(cluster, world.together))
+
+
+def _world_of(setup: Setup, trace: Trace, cluster: Cluster, about: About) -> World:
     shared = bool(about.controls & SHARED)
     if setup.perf:
         truth = build("perf", setup.perf)

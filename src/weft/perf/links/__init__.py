@@ -1,0 +1,1 @@
+"""What links inside nodes and between them do to the speed of jobs."""

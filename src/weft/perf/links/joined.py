@@ -1,0 +1,96 @@
+"""The speed of jobs by the links between their GPUs: inside nodes, and on the network.
+
+An iteration takes its computation and what its workers send over the slowest of what joins them:
+the effective bandwidth of the GPUs it holds of each node, and its part of every network link that
+it crosses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from weft.core.cluster import Cluster
+from weft.core.model import Allocation
+from weft.core.ports import Coupling, LinkSharing, Resident
+from weft.core.topology import Uplink
+from weft.core.traffic import Traffic
+from weft.formulas.link_scores import effective_gb_s
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfStep:
+    """Jobs that share a link know nothing of each other's phases.
+
+    While one sends, another sends too for the share of its iteration that it communicates; those
+    that do so at the same time get equal parts.
+    """
+
+    def gb_s(self, one: Resident, crossing: Mapping[Uplink, Sequence[Resident]]) -> float:  # noqa: ARG002 - the same for everybody
+        """The least of its parts of the links."""
+        return min(
+            (link.gbps / 8.0 / (1.0 + _busy(others)) for link, others in crossing.items()),
+            default=inf,
+        )
+
+
+def _busy(others: Sequence[Resident]) -> float:
+    return sum(other.job.traffic.share for other in others if other.job.traffic is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Jobs on a cluster that says how it is joined.
+
+    `devices` is the truth about jobs that share devices, None: a claim gives that part of the
+    speed. `links` is the truth about jobs that cross the same network links.
+    """
+
+    cluster: Cluster
+    devices: Coupling | None = None
+    links: LinkSharing = OutOfStep()
+
+    def places(self, resident: Resident) -> Iterator[Hashable]:
+        """The network links that a job meets others on."""
+        if resident.job.traffic is not None:
+            yield from self.cluster.crossed(resident.on)
+
+    def speed(self, one: Resident, beside: Sequence[Resident]) -> float:
+        """What its neighbours on devices leave it, times what links leave it of that."""
+        here = _list_devices(one.on)
+        sharing = [other for other in beside if here & _list_devices(other.on)]
+        if self.devices is not None:
+            speed = self.devices.speed(one, sharing)
+        else:
+            speed = min(one.on.sharing.share / one.job.demand.share, 1.0)
+        traffic = one.job.traffic
+        if traffic is None or one.on.gpus < 2:
+            return speed
+        return speed * self._relative(one, traffic, beside)
+
+    def _relative(self, one: Resident, traffic: Traffic, beside: Sequence[Resident]) -> float:
+        gb_s = self._inside_gb_s(one.on, traffic)
+        if links := self.cluster.crossed(one.on):
+            crossing: dict[Uplink, list[Resident]] = {link: [] for link in links}
+            for other in beside:
+                if other.job.traffic is not None:
+                    for link in self.cluster.crossed(other.on):
+                        if link in crossing:
+                            crossing[link].append(other)
+            gb_s = min(gb_s, self.links.gb_s(one, crossing))
+        if gb_s == inf:
+            return 1.0  # nobody said how they are joined
+        return traffic.iteration_s / traffic.seconds_at(gb_s)
+
+    def _inside_gb_s(self, on: Allocation, traffic: Traffic) -> float:
+        least = inf
+        for part in on.slices:
+            topology = self.cluster.nodes[self.cluster.index[part.node]].topology
+            if topology is not None and len(part.gpus) > 1:
+                least = min(least, effective_gb_s(topology, traffic.pattern, part.gpus))
+        return least
+
+
+def _list_devices(on: Allocation) -> set[tuple[str, int]]:
+    return {(part.node, gpu) for part in on.slices for gpu in part.gpus}

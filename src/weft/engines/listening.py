@@ -149,18 +149,24 @@ class Listener:
 
     def _see_off_agents(self) -> None:
         """Agents have nothing to do after their last word; the mark stays until they are gone."""
-        staying = []
-        for one, until in self._lingering:
-            agent = one.footprint(None).agent
-            if agent is not None and alive(*agent):
-                if time.monotonic() > until:
-                    log.warning("attempt=%s is over; its agent is ended", _name(one))
-                    kill_all([agent[0]])
-                staying.append((one, until))
-                continue
-            with contextlib.suppress(FileNotFoundError):
-                mark_of(self.state, one.folder).unlink()
-        self._lingering = staying
+        self._lingering = [
+            (one, until) for one, until in self._lingering if self._stays(one, until)
+        ]
+
+    def _stays(self, one: Watched, until: float) -> bool:
+        agent = one.footprint(None).agent
+        try:
+            there = agent is not None and alive(*agent)
+        except OSError:
+            return True  # it cannot be looked at now
+        if agent is not None and there:
+            if time.monotonic() > until:
+                log.warning("attempt=%s is over; its agent is ended", _name(one))
+                kill_all([agent[0]])
+            return True
+        with contextlib.suppress(FileNotFoundError):
+            mark_of(self.state, one.folder).unlink()
+        return False
 
     # ---- the loop
 

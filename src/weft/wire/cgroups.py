@@ -16,6 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from weft.wire.processes import skip_gone
+
 CPU, MEMORY = "cpu", "memory"
 PERIOD_US = 100_000
 SERVICE = "service"  # where a service puts itself, so that its own group may have children
@@ -120,10 +122,16 @@ def join_group(path: Path) -> None:
 def members(path: Path) -> list[int]:
     """Processes of a group and of groups below it; none if it is gone."""
     found: list[int] = []
-    for folder, _, _ in os.walk(path):
-        with suppress(OSError):  # gone, or made a group of threads
+    for folder, _, _ in os.walk(path, onerror=_pass_over):
+        with skip_gone():  # or made a group of threads
             found += map(int, Path(folder, "cgroup.procs").read_text().split())
     return found
+
+
+def _pass_over(error: OSError) -> None:
+    """What os.walk cannot enter is gone, unless it was we who could not look."""
+    with skip_gone():
+        raise error
 
 
 def kill_group(path: Path) -> None:

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 from collections.abc import Collection, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_IWUSR
 
 PROC = Path("/proc")
+# We could not look, which says nothing of who was looked at.
+CANNOT_LOOK = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
+
+
+@contextmanager
+def skip_gone() -> Iterator[None]:
+    """Pass over what is not there any more, or not for us to see; not over our own troubles."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in CANNOT_LOOK:
+            raise
 
 
 def start_time(pid: int) -> int | None:
@@ -34,7 +47,9 @@ def _stat(pid: int) -> list[str] | None:
     """Fields of /proc/PID/stat from the state on; None if there is no such process."""
     try:
         text = (PROC / str(pid) / "stat").read_text()
-    except OSError:
+    except OSError as error:
+        if error.errno in CANNOT_LOOK:
+            raise
         return None
     return text[text.rindex(")") + 2 :].split()
 
@@ -78,9 +93,9 @@ def find_holding(path: Path, *, writing: bool = False) -> list[int]:
 
 def _open_files(pid: int, *, writing: bool) -> set[tuple[int, int]]:
     found: set[tuple[int, int]] = set()
-    with suppress(OSError):  # gone meanwhile, or another user's
+    with skip_gone():  # or another user's
         for entry in os.scandir(PROC / str(pid) / "fd"):
-            with suppress(OSError):
+            with suppress(OSError):  # closed meanwhile
                 # The link's own mode says how the file was opened.
                 if not writing or entry.stat(follow_symlinks=False).st_mode & S_IWUSR:
                     file = entry.stat()
@@ -96,7 +111,7 @@ def find_tagged(name: str, value: str) -> Iterator[int]:
     """Processes that were started with `name=value` in their environment."""
     wanted = f"{name}={value}".encode()
     for pid in _pids():
-        with suppress(OSError):  # gone meanwhile, or another user's
+        with skip_gone():  # or another user's
             environ = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
             if wanted in environ and start_time(pid) is not None:
                 yield pid

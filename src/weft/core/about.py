@@ -36,11 +36,11 @@ class Controls(Flag):
     SHIFT = auto()  # when iterations begin, against those of jobs on the same network links
 
 
-class Places(Enum):
-    """What of its placements a policy minds: whether another may stand for one of them."""
+class Ties(Enum):
+    """Which other placements are as good to a policy as the one it chose."""
 
-    ANY_NODE = auto()  # as many devices on as many nodes of the kind: any such nodes are as good
-    EXACT = auto()  # which nodes and devices is what it decides, or what it remembers
+    NODES = auto()  # as many devices on as many nodes of the kind, whichever these are
+    NONE = auto()  # which nodes and devices is what it decides, or what it remembers
 
 
 class Wants(Flag):
@@ -65,7 +65,7 @@ class About:
     that every stop is a checkpoint and every start after it a restart. `assumes` is for
     simulations alone. `weighs` says that it divides the cluster by the view's weights itself, so
     that nobody else needs to. `saves_every` is for policies whose jobs are saved only when they
-    ran for so long: a stop before loses what was done since; None: every stop saves. `places` says
+    ran for so long: a stop before loses what was done since; None: every stop saves. `ties` says
     whether jobs that it starts may be put on other nodes instead. A wrapper passes all of it on.
     """
 
@@ -79,4 +79,4 @@ class About:
     assumes: Assumes = Assumes.NOTHING
     weighs: bool = False
     saves_every: float | None = None
-    places: Places = Places.ANY_NODE
+    ties: Ties = Ties.NODES

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.about import About
+from weft.core.about import About, Ties
 from weft.core.plan import Plan
 from weft.core.view import View
 from weft.pieces.pack import backfill, in_turn
@@ -39,7 +39,7 @@ class Mapa:
     def about(self) -> About:
         """Strict order starves nobody; with backfill large jobs may be overtaken for ever."""
         starves = "overtaking" if self.backfill else ""
-        return About("mapa", "Ranganath et al. 2021", starves=starves)
+        return About("mapa", "Ranganath et al. 2021", starves=starves, ties=Ties.NONE)
 
     def decide(self, view: View) -> Plan:
         """Rows are in order of submission already."""

@@ -11,7 +11,7 @@ from weft.app.simulate.setup import Setup
 from weft.core.about import About, Assumes, Controls
 from weft.core.cluster import Cluster
 from weft.core.knowledge import Beliefs, Knowledge, Predictor, Training
-from weft.core.ports import Coupling, PerfModel, Places
+from weft.core.ports import Coupling, LinkSharing, PerfModel, Places
 from weft.core.registry import build
 from weft.core.trace import Detail, Trace
 from weft.perf.goodput.adaptive import Adaptive
@@ -20,7 +20,8 @@ from weft.perf.goodput.facts import MeasuredFacts
 from weft.perf.goodput.shipped import load_shipped_models
 from weft.perf.goodput.tables import ModelTable, read_tables
 from weft.perf.linear import LinearBeliefs
-from weft.perf.links.joined import Joined
+from weft.perf.links.joined import Joined, OutOfStep
+from weft.perf.network.in_phase import InPhase
 from weft.perf.replay import Replay
 from weft.perf.sharing.batching import find_batching, untuned
 from weft.perf.sharing.colocation import Colocated, Host, insensitive
@@ -82,7 +83,13 @@ def world_of(setup: Setup, trace: Trace, cluster: Cluster, about: About) -> Worl
     world = _world_of(setup, trace, cluster, about)
     if not cluster.joined or all(job.traffic is None for job, _ in trace):
         return world
-    return replace(world, joined=Joined(cluster, world.together))
+    return replace(world, joined=Joined(cluster, world.together, _links(trace)))
+
+
+def _links(trace: Trace) -> LinkSharing:
+    """How jobs share network links: by their phases in time where any job tells them."""
+    told = any(job.traffic is not None and job.traffic.phases for job, _ in trace)
+    return InPhase() if told else OutOfStep()
 
 
 def _world_of(setup: Setup, trace: Trace, cluster: Cluster, about: About) -> World:

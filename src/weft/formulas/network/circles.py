@@ -14,6 +14,7 @@ from math import ceil, lcm
 import numpy as np
 
 from weft.core.table import Floats
+from weft.core.traffic import Traffic
 
 GRID_S = 1e-3
 STEPS = (1, 2, 5)
@@ -44,9 +45,20 @@ class Circle:
             sent[since < seconds - slack] += gbps
         return sent
 
+    @property
+    def peak_gbps(self) -> float:
+        """The most it sends at any time, if its arcs do not meet."""
+        return max((gbps for _, _, gbps in self.arcs), default=0.0)
+
     def stretched(self, period_s: float) -> Circle:
         """The same iteration, followed by a wait until the longer period is over."""
         return Circle(period_s, self.arcs)
+
+
+def circle_of(traffic: Traffic) -> Circle:
+    """One iteration of a job, as it says itself."""
+    arcs = tuple((phase.start_s, phase.seconds, phase.gbps) for phase in traffic.talking)
+    return Circle(traffic.iteration_s, arcs)
 
 
 def choose_grid(groups: Collection[Collection[float]], grid_s: float = GRID_S) -> float:

@@ -20,6 +20,7 @@ EXACT = 2_000_000  # cells that are tried out one by one; beyond it jobs are tur
 STARTS = 4
 PASSES = 8
 GOLDEN = 0.6180339887498949
+CHANCES = 24
 DIGITS = 9
 
 
@@ -27,12 +28,14 @@ DIGITS = 9
 class Fit:
     """The best turn of jobs on one link.
 
-    `score` is with `shifts_s`, by which each job begins later; `unshifted` is without.
+    `score` is with `shifts_s`, by which each job begins later; `unshifted` is without, where all
+    begin together, and `by_chance` the mean where they begin anywhere.
     """
 
     score: float
     shifts_s: tuple[float, ...]
     unshifted: float
+    by_chance: float
 
 
 @lru_cache(maxsize=1 << 14)
@@ -52,6 +55,7 @@ def fit_link(circles: tuple[Circle, ...], capacity: float, samples: int = 0) -> 
             for turn, circle in zip(turns, circles, strict=True)
         ),
         link.score([0] * len(circles)),
+        link.score_by_chance(),
     )
 
 
@@ -94,6 +98,18 @@ class _Link:
         rows = [self.turned[j][d] for j, d in enumerate(turns)]
         return _score(np.sum(rows, axis=0), self.capacity)
 
+    def score_by_chance(self) -> float:
+        """The mean over all turns of two jobs, or over some of more jobs, evenly spread."""
+        if len(self.turned) == 2:
+            demand = self.demands[0] + self.turned[1]
+        else:
+            turns = [self._begin(start + 1) for start in range(CHANCES)]
+            demand = np.array(
+                [sum(self.turned[j][d] for j, d in enumerate(turn)) for turn in turns]
+            )
+        over = np.maximum(demand - self.capacity, 0.0).mean()
+        return 1.0 - float(over) / self.capacity
+
     def try_all(self) -> list[int]:
         """The best of all positions of one or two jobs beside the first."""
         base = self.demands[0]
@@ -124,8 +140,10 @@ class _Link:
     def _begin(self, start: int) -> list[int]:
         """Where jobs stand at first: one after the other where they fit, or spread out."""
         if start:
-            part = start * GOLDEN
-            return [int(part * j % 1.0 * len(rows)) for j, rows in enumerate(self.turned)]
+            return [
+                int(start * GOLDEN * (j + GOLDEN) ** 2 % 1.0 * len(rows)) if j else 0
+                for j, rows in enumerate(self.turned)
+            ]
         turns, base = [0], self.demands[0]
         for j in range(1, len(self.turned)):
             turns.append(self._place(j, base)[0])

@@ -1,7 +1,7 @@
 """When a job with a time shift waits before its next iteration.
 
-Simulated and real jobs keep to their beat by this one rule (CASSINI, NSDI 2024, section 5): they
-run freely until they are off by more than a twentieth of an iteration, and then wait for the next
+Simulated and real jobs keep to their beat by this one rule (CASSINI, NSDI 2024, section 5): who is
+a little early waits, and who is late by more than a twentieth of an iteration waits for the next
 beat.
 """
 
@@ -18,9 +18,10 @@ REST = 50  # iterations from one long wait to the next: they cost at most a fift
 class Alignment:
     """The beat of one job; a period of 0 is none.
 
-    A job that is a little early waits for the beat. One that is late has missed it and would wait
-    for most of an iteration, which it does at once after a new beat was set and then rarely: where
-    links are too narrow for all, everybody is late in every iteration.
+    Periods are a little longer than iterations, so that a job that is early waits and one that is a
+    little late catches up. One that is later has missed the beat and would wait for most of an
+    iteration, which it does at once after a new beat was set and then rarely: where links are too
+    narrow for all, everybody is late in every iteration.
     """
 
     period_s: float = 0.0
@@ -39,7 +40,7 @@ class Alignment:
         late = (now - self.shift_s) % self.period_s
         early = self.period_s - late
         self._since_long += 1
-        if min(late, early) <= TOLERANCE * self.period_s:
+        if late <= TOLERANCE * self.period_s:
             return 0.0
         if early > SHORT * self.period_s:
             if self._since_long <= REST:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core.about import About, Controls
+from weft.core.about import About, Controls, Ties
 from weft.core.errors import InvalidConfig
 from weft.core.model import Tier
 from weft.core.plan import Plan
@@ -57,6 +57,7 @@ class Antman:
         "Xiao et al. 2020",
         controls=Controls.SHARE | Controls.TIER,
         starves="opportunistic jobs get what is left",
+        ties=Ties.NONE,
     )
 
     def __post_init__(self) -> None:

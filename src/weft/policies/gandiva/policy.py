@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from weft.core.about import About, Controls
+from weft.core.about import About, Controls, Ties
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, JobId, NodeId, Sharing, Slice
 from weft.core.plan import Plan
@@ -67,7 +67,13 @@ class Gandiva:
     def about(self) -> About:
         """Sizes are set only where jobs may grow."""
         controls = Controls.SHARE | (Controls.COUNT if self.elastic else Controls.NOTHING)
-        return About("gandiva", "Xiao et al. 2018", controls=controls, resume_s=self.hand_over)
+        return About(
+            "gandiva",
+            "Xiao et al. 2018",
+            controls=controls,
+            resume_s=self.hand_over,
+            ties=Ties.NONE,
+        )
 
     def decide(self, view: View) -> Plan:
         """Find homes for newcomers, improve those of others, then see whose turn it is."""

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core.about import About
+from weft.core.about import About, Ties
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Job, JobId, NodeId, Sharing
 from weft.core.plan import Plan
@@ -78,7 +78,13 @@ class GandivaFair:
     @property
     def about(self) -> About:
         """Jobs are suspended to the memory of their server."""
-        return About("gandiva_fair", "Chaudhary et al. 2020", resume_s=self.hand_over, weighs=True)
+        return About(
+            "gandiva_fair",
+            "Chaudhary et al. 2020",
+            resume_s=self.hand_over,
+            weighs=True,
+            ties=Ties.NONE,
+        )
 
     def decide(self, view: View) -> Plan:
         """Charge the past, entitle users, find homes, balance them, choose who runs."""

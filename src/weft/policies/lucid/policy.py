@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from weft.core.about import About, Controls, Needs
+from weft.core.about import About, Controls, Needs, Ties
 from weft.core.errors import InvalidConfig
 from weft.core.model import JobId
 from weft.core.plan import Plan
@@ -75,6 +75,7 @@ class Lucid:
         needs=Needs.REMAINING,
         controls=Controls.SHARE,
         starves="a stream of shorter jobs",
+        ties=Ties.NONE,
     )
 
     def __post_init__(self) -> None:

@@ -1,0 +1,154 @@
+"""Which network links jobs share under a placement, how well, and when each should begin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from weft.core.model import Allocation, JobId, TimeShift
+from weft.core.view import View
+from weft.formulas.network.affinity import find_groups, has_loop, merge_links, unite_shifts
+from weft.formulas.network.circles import Circle, choose_grid, circle_of, round_periods
+from weft.formulas.network.compatibility import Fit, fit_link
+
+DIGITS = 6  # of a score: links that differ by less are alike
+SHIFT_DIGITS = 9  # of a second: less than that is rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Jobs that share links: those on each link, its Gbit/s, and one iteration of every job."""
+
+    shared: Mapping[str, tuple[JobId, ...]]
+    gbps: Mapping[str, float]
+    circles: Mapping[JobId, Circle]
+
+    @property
+    def loops(self) -> bool:
+        """Whether the shifts of its links may contradict each other."""
+        return has_loop(self.shared)
+
+    def without_loops(self) -> Crossing:
+        """The same without the links that hang together in loops."""
+        kept = [
+            link
+            for group in find_groups(self.shared)
+            if not has_loop({link: self.shared[link] for link in group})
+            for link in group
+        ]
+        return Crossing({link: self.shared[link] for link in kept}, self.gbps, self.circles)
+
+    def broken(self) -> Crossing:
+        """The same without the links that need shifts least, until there is no loop."""
+        shared = dict(self.shared)
+        ease = {link: self.fit(link, self.circles).unshifted for link in shared}
+        for link in sorted(shared, key=lambda link: -ease[link]):
+            if not has_loop(shared):
+                break
+            if _is_in_loop(shared, link):
+                del shared[link]
+        return Crossing(shared, self.gbps, self.circles)
+
+    def fit(self, link: str, circles: Mapping[JobId, Circle]) -> Fit:
+        """How the jobs of a link get on, with iterations drawn on `circles`."""
+        on_it = tuple(circles[job] for job in self.shared[link])
+        return fit_link(on_it, self.gbps[link])
+
+
+@dataclass(frozen=True, slots=True)
+class Shifts:
+    """How compatible the jobs of a placement are, and when those that share links begin."""
+
+    score: float
+    shifts: Mapping[JobId, TimeShift]
+
+
+def find_crossing(view: View, held: Mapping[JobId, Allocation]) -> Crossing:
+    """The links that two jobs or more of `held` cross and fill, as far as jobs say what they send.
+
+    Jobs that a link can carry all at once are in nobody's way there.
+    """
+    crossed: dict[JobId, list[str]] = {}
+    circles: dict[JobId, Circle] = {}
+    gbps: dict[str, float] = {}
+    for job, on in held.items():
+        if len(on.slices) < 2:
+            continue
+        traffic = view.job(view.table.row(job)).traffic
+        if traffic is None or not traffic.talking:
+            continue
+        links = view.cluster.crossed(on)
+        gbps.update((link.name, link.gbps) for link in links)
+        crossed[job] = [link.name for link in links]
+        circles[job] = circle_of(traffic)
+    shared = {
+        link: jobs
+        for link, jobs in merge_links(crossed, gbps).items()
+        if sum(circles[job].peak_gbps for job in jobs) > gbps[link]
+    }
+    return Crossing(shared, gbps, circles)
+
+
+def shift_jobs(
+    crossing: Crossing,
+    beats: Mapping[JobId, TimeShift],
+    *,
+    headroom: float = 0.0,
+    least: bool = False,
+) -> Shifts:
+    """Turn the jobs of every link against each other, and unite that to one shift a job.
+
+    Of jobs that hang together the first that has one of `beats` keeps it. Loops are broken. Periods
+    are longer than iterations by `headroom`, a part of them; jobs that would lose more by that than
+    they meet by chance are not shifted.
+    The score is the mean of those of links, or the least; 1 where none is shared.
+    """
+    if crossing.loops:
+        crossing = crossing.broken()
+    scores: list[float] = []
+    found: dict[JobId, TimeShift] = {}
+    for group in find_groups(crossing.shared):
+        jobs = list(dict.fromkeys(job for link in group for job in crossing.shared[link]))
+        circles = _on_grid(crossing, group, jobs, 1.0 + headroom)
+        fits = {link: crossing.fit(link, circles) for link in group}
+        cost = max(circles[job].period_s / crossing.circles[job].period_s for job in jobs) - 1.0
+        if sum(fit.score - fit.by_chance for fit in fits.values()) <= cost * len(fits):
+            scores += [fit.by_chance for fit in fits.values()]
+            continue
+        scores += [fit.score for fit in fits.values()]
+        by_link = {
+            link: dict(zip(crossing.shared[link], fit.shifts_s, strict=True))
+            for link, fit in fits.items()
+        }
+        periods = {job: circles[job].period_s for job in jobs}
+        kept = {
+            job: beats[job].shift_s
+            for job in jobs
+            if job in beats and beats[job].period_s == periods[job]
+        }
+        for job, shift in unite_shifts(periods, by_link, kept).items():
+            shift = round(shift, SHIFT_DIGITS)
+            found[job] = TimeShift(periods[job], shift if shift < periods[job] else 0.0)
+    score = 1.0 if not scores else min(scores) if least else sum(scores) / len(scores)
+    return Shifts(round(score, DIGITS), found)
+
+
+def _on_grid(
+    crossing: Crossing, group: list[str], jobs: list[JobId], stretch: float
+) -> dict[JobId, Circle]:
+    """Iterations of the jobs with periods that fit on one circle a link."""
+    circles = crossing.circles
+    longer = {job: stretch * circles[job].period_s for job in jobs}
+    grid = choose_grid([[longer[job] for job in crossing.shared[link]] for link in group])
+    periods = round_periods(list(longer.values()), grid)
+    return {job: circles[job].stretched(at) for job, at in zip(jobs, periods, strict=True)}
+
+
+def _is_in_loop(shared: Mapping[str, tuple[JobId, ...]], link: str) -> bool:
+    """Whether two of a link's jobs are joined without it as well."""
+    others = {other: jobs for other, jobs in shared.items() if other != link}
+    for group in find_groups(others):
+        met = {job for other in group for job in others[other]}
+        if len(met.intersection(shared[link])) > 1:
+            return True
+    return False

@@ -1,0 +1,140 @@
+"""CASSINI: of the placements that are as good to a policy, the one whose jobs share links best.
+
+Paper       Rajasekaran et al., "CASSINI: Network-Aware Job Scheduling in Machine Learning
+            Clusters", NSDI 2024.
+Objective   iterations that are not held up by other jobs' traffic: of several placements of the
+            policy inside, the one whose links have the most compatible jobs, and a time shift for
+            every job, so that those on a link send one after the other.
+Needs       a cluster that says how nodes are joined, and `Job.traffic`: how long an iteration takes
+            and when it sends. Without either it changes nothing.
+Controls    on which nodes jobs start, and when their iterations begin. Who runs, on how many
+            devices of which kind on how many nodes, is the inner policy's.
+Cost        O(N l A^2) a decision for N placements, l links that two jobs or more cross and A
+            samples of a circle; links with the same jobs are looked at once.
+Deviations  the paper has no public code. A policy declares whether others of its placements would
+            do as well (`About.ties`); then jobs that start or move are put on other nodes of the
+            same kind and shape. Links that carry the same jobs, or some of another link's, count
+            as one, else two jobs between the same two racks were a loop. Where every placement
+            has a loop the first is taken, and jobs of its loops are not shifted;
+            `loops=break` leaves out the link that needs shifts least, until there is none.
+            Periods are longer than iterations by `headroom`, and rounded up to a common grid by a
+            twentieth at most, so that a job keeps its beat by waiting; where that costs more than
+            meeting by chance, jobs are not shifted and count by chance. Jobs that an outer wrapper
+            hides are not seen: write `cassini` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from weft.core.about import About, Controls, Ties
+from weft.core.errors import InvalidConfig
+from weft.core.model import Allocation, JobId, TimeShift
+from weft.core.plan import Plan
+from weft.core.policy import Policy
+from weft.core.view import View
+from weft.pieces.place.alternatives import find_alternatives
+from weft.pieces.place.link_shifts import Crossing, Shifts, find_crossing, shift_jobs
+
+STREAM = 15  # of random numbers, beside those of the policy inside
+
+
+@dataclass(frozen=True, slots=True)
+class Cassini:
+    """Choose among up to `candidates` placements by how well jobs get on that share links.
+
+    `score` is how links make up the score of a placement: their mean, or the least of them.
+    `headroom` is the part of an iteration that a job may wait for its beat.
+    """
+
+    inner: Policy = field(metadata={"settable": False})
+    candidates: int = 10
+    score: Literal["mean", "least"] = "mean"
+    loops: Literal["discard", "break"] = "discard"
+    headroom: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.candidates < 1:
+            raise InvalidConfig(
+                f"cassini: candidates={self.candidates}", hint="1 shifts jobs where they are"
+            )
+        if not 0.0 <= self.headroom <= 1.0:
+            raise InvalidConfig(
+                f"cassini: headroom={self.headroom:g}", hint="a part of an iteration, such as 0.01"
+            )
+
+    @property
+    def about(self) -> About:
+        """The inner policy's, and that iterations are shifted."""
+        about = self.inner.about
+        return replace(about, controls=about.controls | Controls.SHIFT)
+
+    def decide(self, view: View) -> Plan:
+        """The inner policy's decision on the nodes that suit the network, with time shifts."""
+        bare = _without_shifts(view)
+        mark = view.free.mark()
+        plan = self.inner.decide(bare)
+        view.free.rollback(mark)
+        if not view.cluster.links:
+            return plan if bare is view else _shifted(view, bare, plan, {})
+        beats = {job: on.time_shift for job, on in view.held().items() if on.time_shift is not None}
+        best, shifts = self._choose(bare, plan, beats)
+        return _shifted(view, bare, best, shifts)
+
+    def _choose(
+        self, bare: View, plan: Plan, beats: Mapping[JobId, TimeShift]
+    ) -> tuple[Plan, Mapping[JobId, TimeShift]]:
+        """The first of the most compatible placements without a loop, and its shifts."""
+        best: tuple[float, Plan, Shifts] | None = None
+        first: Crossing | None = None
+        for candidate in self._candidates(bare, plan):
+            crossing = find_crossing(bare, bare.after(candidate))
+            first = crossing if first is None else first
+            if crossing.loops and self.loops == "discard":
+                continue
+            found = shift_jobs(crossing, beats, headroom=self.headroom, least=self.score == "least")
+            if best is None or found.score > best[0]:
+                best = (found.score, candidate, found)
+            if found.score == 1.0:
+                break  # nothing is better, and the first of equals is taken
+        if best is not None:
+            return best[1], best[2].shifts
+        assert first is not None
+        return plan, shift_jobs(first.without_loops(), beats, headroom=self.headroom).shifts
+
+    def _candidates(self, bare: View, plan: Plan) -> list[Plan]:
+        about = self.inner.about
+        if about.ties is Ties.NONE or Controls.HOST in about.controls:
+            return [plan]
+        rng = np.random.default_rng([bare.seed, bare.decision, STREAM])
+        return find_alternatives(bare, plan, self.candidates, rng)
+
+
+def _without_shifts(view: View) -> View:
+    """What the policy inside sees: jobs as it placed them."""
+    if all(on is None or on.time_shift is None for on in view.table.allocations):
+        return view
+    table = view.table.pick(np.ones(len(view.table), dtype=bool))
+    for row, on in enumerate(table.allocations):
+        if on is not None and on.time_shift is not None:
+            table.allocations[row] = replace(on, time_shift=None)
+    return replace(view, table=table)
+
+
+def _shifted(view: View, bare: View, plan: Plan, shifts: Mapping[JobId, TimeShift]) -> Plan:
+    """The plan with the shift of every job; a change that is none is left out."""
+    changes: dict[JobId, Allocation | None] = {}
+    for job, to in plan.changes.items():
+        wanted = None if to is None else replace(to, time_shift=shifts.get(job))
+        if wanted != view.holds(job):
+            changes[job] = wanted
+    for job, on in bare.held().items():
+        if job not in plan.changes:
+            wanted = replace(on, time_shift=shifts.get(job))
+            if wanted != view.holds(job):
+                changes[job] = wanted
+    return replace(plan, changes=changes)

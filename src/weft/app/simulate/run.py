@@ -14,6 +14,7 @@ from typing import TextIO
 from weft import __version__
 from weft.app.policy_file import build_policy
 from weft.app.simulate.clusters import find_cluster
+from weft.app.simulate.garbage import collect_rarely
 from weft.app.simulate.setup import DEFAULT_CLUSTER, Setup
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import world_of
@@ -73,7 +74,7 @@ def run_one(setup: Setup, report: Report | None = None) -> Outcome:
     trace, cluster = prepare(setup)
     policy = policy_of(setup)
     world = world_of(setup, trace, cluster, policy.about)
-    with _journal(setup.events) as journal:
+    with _journal(setup.events) as journal, collect_rarely():
         run = wire(
             world,
             cluster,

@@ -20,13 +20,18 @@ from functools import partial
 from weft.testing.live_scenarios import Problem, draw, play
 
 SLOW_S = 60.0
+EVERY = 100
 
 
 def played(policies: tuple[str, ...], seed: int) -> tuple[Problem | None, float, str]:
     """What went wrong in one scenario, its seconds, and its policy."""
     logging.disable(logging.CRITICAL)
     scenario, began = draw(seed, policies), time.perf_counter()
-    return play(scenario), time.perf_counter() - began, scenario.policy
+    try:
+        problem = play(scenario)
+    except Exception as error:  # one that cannot be played is told of like any other
+        problem = Problem(seed, scenario.policy, -1, f"it cannot be played: {error!r}")
+    return problem, time.perf_counter() - began, scenario.policy
 
 
 def main() -> int:
@@ -42,6 +47,8 @@ def main() -> int:
     with ProcessPoolExecutor(asked.processes) as pool:
         for problem, took, policy in pool.map(partial(played, tuple(asked.policies)), seeds):
             policies[policy.rpartition("|")[2]] += 1
+            if policies.total() % EVERY == 0:
+                print(f"{policies.total()} played, {problems} problems so far", flush=True)
             if problem is not None:
                 problems += 1
                 print(problem, flush=True)

@@ -37,7 +37,7 @@ def test_a_sweep_is_one_line_and_goes_as_one(tmp_path: Path) -> None:
         assert weft(client, "jobs", sweep).count(f"{sweep}.") == 3
         assert weft(client, "jobs", "--all").count(f"{sweep}.") == 3
         last = get(client, f"/jobs/{sweep}.2")
-        assert last["reason"] == f"waits for others of {sweep}: 2 of them may run at once"
+        assert last["reason"] == f"waits behind others of {sweep}: 2 of them may run at once"
         assert last["parameters"] == {"lr": "0.001"}
         assert last["command"] == ["train", "--lr=0.001"]
 

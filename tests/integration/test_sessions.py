@@ -59,10 +59,13 @@ def test_a_shell_can_be_left_and_gone_back_to(tmp_path: Path) -> None:
             assert someone.leaves() == 0
 
 
-def test_what_is_piped_in_is_typed_and_its_end_ends_the_shell(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shell", [("sh",), ("bash", "-c", "sleep 1; exec bash --norc")])
+def test_what_is_piped_in_is_typed_and_its_end_ends_the_shell(
+    shell: tuple[str, ...], tmp_path: Path
+) -> None:
     with serving(ENGINE, tmp_path / "state") as client:
         ran = subprocess.run(
-            [sys.executable, "-m", "weft", "run", "--pty", "-q", "--", "sh"],
+            [sys.executable, "-m", "weft", "run", "--pty", "-q", "--", *shell],
             input=b"echo $((6 * 7))\n",
             capture_output=True,
             cwd=tmp_path,

@@ -24,7 +24,7 @@ class Blocker(StrEnum):
     QUOTA = "quota"  # its tenant holds all that it may
     TOO_LARGE = "too_large"  # alone it is more than its tenant may hold
     SHARE = "share"  # its tenant holds its share while others wait
-    PARALLEL = "parallel"  # as many jobs of its sweep or app run as may at once
+    PARALLEL = "parallel"  # as many of its sweep or app as may at once run, or wait before it
     GUARANTEE = "guarantee"  # what is free belongs to tenants who may start on it at any time
     RECLAIMED = "reclaimed"  # it ran on what its tenant had borrowed, and the owner needed it
     RESERVED = "reserved"  # what is free is kept for somebody else, or for maintenance
@@ -68,7 +68,7 @@ WORDS: Mapping[Blocker, str] = {
     Blocker.TOO_LARGE: "over quota: it asks for {asks:g}, more than the {limit:g} {kind}GPUs that "
     "tenant {tenant!r} may ever hold",
     Blocker.SHARE: "over its share: tenant {tenant!r} holds its part while others wait",
-    Blocker.PARALLEL: "waits for others of {app}: {limit} of them may run at once",
+    Blocker.PARALLEL: "waits behind others of {app}: {limit} of them may run at once",
     Blocker.GUARANTEE: "over quota: tenant {tenant!r} has {quota:g} GPUs of its own, and the "
     "others' are in use or about to be",
     Blocker.RECLAIMED: "gave way: {gpus} went back to tenant {to}, whose quota it was, after "

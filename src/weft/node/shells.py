@@ -66,6 +66,7 @@ class Shells:
         """Let go those that have ended, and hang up on those that nobody looks at."""
         for shell in [*self._open]:
             pid, status = os.waitpid(shell.rank.pid, os.WNOHANG)
+            shell.terminal.look()
             if pid:
                 self._close(shell, os.waitstatus_to_exitcode(status))
             elif not shell.terminal.watched:

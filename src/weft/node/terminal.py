@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from weft.node.identity import may_speak
@@ -28,6 +29,7 @@ FULL = 1 << 20  # bytes that somebody has not read; then nothing more is printed
 PATIENCE_S = 30.0  # with somebody who reads nothing
 WARNING_S = 60.0
 END_OF_INPUT = b"\x04"
+AGAIN_S = 0.5  # a shell that was about to set its terminal up loses an end that came before
 
 
 class Terminal:
@@ -98,6 +100,8 @@ class Terminal:
         for viewer in [*self._viewers]:
             if viewer.unread and now - viewer.read_at > PATIENCE_S:
                 self._drop(viewer)
+            elif now > viewer.end_again_at:
+                self._end_input(viewer)
         left_s = self._used + self._idle_s - now
         if not self._idle_s or left_s > min(WARNING_S, self._idle_s / 2.0):
             return ""
@@ -143,7 +147,10 @@ class Terminal:
             chunk = b""
         try:
             for kind, payload in viewer.frames.feed(chunk):
-                self._obey(kind, payload)
+                if kind == EOF:
+                    self._end_input(viewer)
+                else:
+                    self._obey(kind, payload)
         except (WireError, ValueError, OSError):
             chunk = b""
         if not chunk:
@@ -157,8 +164,17 @@ class Terminal:
             size = struct.pack("HHHH", rows, columns, 0, 0)
             fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
             return
-        self._note_use()
-        data = payload if kind == DATA else END_OF_INPUT if kind == EOF else b""
+        if kind == DATA:
+            self._note_use()
+            self._type(payload)
+
+    def _end_input(self, viewer: _Viewer) -> None:
+        """Tell the process that nothing more comes, again and again while it runs."""
+        viewer.end_again_at = time.monotonic() + AGAIN_S
+        if self._master >= 0:
+            self._type(END_OF_INPUT)
+
+    def _type(self, data: bytes) -> None:
         while data:
             try:
                 data = data[os.write(self._master, data) :]
@@ -203,3 +219,4 @@ class _Viewer:
         self.frames = Frames()
         self.unread = bytearray()
         self.read_at = time.monotonic()
+        self.end_again_at = inf  # once nothing more is typed

@@ -114,6 +114,7 @@ class _Play:
         self._scenario = scenario
         engine = f"simulated:cluster={scenario.cluster},speed=1"
         self._live = Live(Settings(engine=engine, policy="fifo", decide_in="service"), seconds)
+        self._refused: set[JobId] = set()
 
     async def whole(self) -> Problem | None:
         """Play every step, let everybody go, and wait for the end."""
@@ -146,7 +147,7 @@ class _Play:
     async def _do(self, driver: Driver, step: Step) -> None:
         if step.job is not None:
             await self._submit(driver, step.job)
-        elif step.what == "cancel":
+        elif step.what == "cancel" and step.whom not in self._refused:
             await driver.cancel(JobId(step.whom))
         elif step.what == "drain":
             await driver.drain(NodeId(step.whom))
@@ -158,8 +159,11 @@ class _Play:
         try:
             await driver.submit(job)
         except InvalidConfig as error:
-            if "could never start" not in error.what:  # the one before it has ended the other way
+            # The one before it has ended the other way, or was refused itself.
+            in_vain = "could never start" in error.what
+            if not in_vain and self._refused.isdisjoint(job.after.jobs):
                 raise
+            self._refused.add(job.id)
 
     async def _to_the_end(self, driver: Driver) -> Problem | None:
         waited = 0.0
@@ -241,7 +245,12 @@ def _is_kept_back(driver: Driver, job: Job, why: Reason) -> bool:
         for other, on in zip(table.jobs, table.allocations, strict=True)
         if on is not None or other.demand.max == 0
     ]
-    beside = sum(other.app == job.app and other.tenant == job.tenant for other in held)
+    row = table.row(job.id)
+    before = {other.id for other in (*held, *table.jobs[:row])} - {job.id}
+    beside = sum(
+        other.app == job.app and other.tenant == job.tenant and other.id in before
+        for other in table.jobs
+    )
     holds = {
         Blocker.DEPENDENCY: any(other in table for other in job.after.jobs),
         Blocker.PARALLEL: beside >= job.max_parallel > 0,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import httpx
 
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 
 
 class Person:

@@ -18,7 +18,7 @@ from weft.wire.messages import FROM_AGENT, FromAgent, FromRank, Welcome, from_ra
 _WARM = mp.get_context("forkserver")
 _WARM.set_forkserver_preload(["weft.train", "torch.distributed", "torch._dynamo"])
 
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 
 
 def start(

@@ -17,7 +17,7 @@ from weft.service.main import Settings, serve_async
 
 FAST = "simulated:cluster=2x4:a100+1x4:t4,speed=3600"
 STILL = "simulated:cluster=2x4:a100+1x4:t4,speed=0.001"  # nothing ends while a test looks
-LIMIT_S = 30.0
+LIMIT_S = 180.0
 API = "/api/v1"
 
 

@@ -26,7 +26,7 @@ from weft.sim.engine import SimulatedEngine
 from weft.store.memory import MemoryStore
 from weft.wire.processes import start_time
 
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 POLICIES = '''
 import ctypes, os, sys, time
 from dataclasses import dataclass

@@ -30,7 +30,7 @@ from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
 from weft.wire.processes import start_time
 
-LIMIT_S = 30.0
+LIMIT_S = 180.0
 
 
 @asynccontextmanager

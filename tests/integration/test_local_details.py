@@ -21,7 +21,7 @@ from weft.wire.errors import Fenced
 from weft.wire.fence import owner
 from weft.wire.processes import find_tagged, start_time
 
-LIMIT_S = 30.0
+LIMIT_S = 180.0
 
 
 def each(command: tuple[str, ...]) -> Launch:

@@ -21,7 +21,7 @@ pytest.importorskip("torch")
 
 EPOCHS = 8
 SAMPLES = 1000
-LIMIT_S = 60.0
+LIMIT_S = 300.0
 SCRIPT = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})

@@ -22,7 +22,7 @@ from weft.wire.attempt import short_path
 pytest.importorskip("torch")
 pytest.importorskip("fastapi")
 
-LIMIT_S = 90.0
+LIMIT_S = 300.0
 SCRIPT = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})

@@ -22,7 +22,7 @@ from weft.cli.own_service import free_port
 pytest.importorskip("fastapi")
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT_S = 240.0
+LIMIT_S = 600.0
 
 
 def typed(url: str, cwd: Path, *words: str, code: int = 0) -> str:

@@ -17,7 +17,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("torch")
 
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "train" / "image.py"
-LIMIT_S = 180.0
+LIMIT_S = 900.0
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-LIMIT_S = 30.0
+LIMIT_S = 180.0
 SERVE = """
 import sys
 from pathlib import Path

@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 
 API = "/api/v1"
 ENGINE = "local:slots=4,cpu=true,name=here,warm=false"
-LIMIT_S = 150.0
+LIMIT_S = 900.0
 SCRIPT = """
 import sys
 import torch

@@ -131,7 +131,7 @@ def _place(free: Free, job: Job, kind: str, like: Allocation) -> Allocation | No
     if sharing.tier is Tier.GUARANTEED:
         sharing = replace(EXCLUSIVE, gpu_mem_gb=sharing.gpu_mem_gb)
     slices = list[Slice]()
-    sizes = [(_empty_mask(free, i).bit_count(), i) for i, _ in enumerate(free.cluster.nodes)]
+    sizes = [(free.empty_mask(i).bit_count(), i) for i, _ in enumerate(free.cluster.nodes)]
     for size, node in sorted(sizes):
         if size < job.demand.per_node or free.cluster.nodes[node].kind != kind:
             continue
@@ -145,7 +145,7 @@ def _place(free: Free, job: Job, kind: str, like: Allocation) -> Allocation | No
 
 def _slice(free: Free, node: int, count: int, share: float, like: Allocation) -> Slice:
     """The first empty devices of a node, with as much of the host as the policy gave them."""
-    devices, chosen = _empty_mask(free, node), 0
+    devices, chosen = free.empty_mask(node), 0
     for _ in range(count):
         low = devices & -devices
         chosen, devices = chosen | low, devices ^ low
@@ -155,11 +155,6 @@ def _slice(free: Free, node: int, count: int, share: float, like: Allocation) ->
     each = count / like.gpus
     cpus, mem_gb = sum(part.cpus for part in like.slices), sum(part.mem_gb for part in like.slices)
     return replace(made, cpus=cpus * each, mem_gb=mem_gb * each)
-
-
-def _empty_mask(free: Free, node: int) -> int:
-    """Free devices of a node that not even opportunistic jobs are on, as a bit mask."""
-    return free.idle_mask(node) & ~sum(1 << gpu for at, gpu in free._residents if at == node)
 
 
 def _usual(free: Free, part: Slice, share: float) -> Slice:

@@ -86,6 +86,10 @@ class Free:
         """The same as a bit mask of their numbers."""
         return self._mask[node]
 
+    def empty_mask(self, node: int) -> int:
+        """The same of devices that not even opportunistic jobs are on."""
+        return self._mask[node] & ~sum(1 << gpu for at, gpu in self._residents if at == node)
+
     def claimed(self, node: int, gpu: int) -> float:
         """The part of a device that guaranteed jobs have been promised, from 0 to 1."""
         if self._mask[node] >> gpu & 1:

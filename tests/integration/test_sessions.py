@@ -77,6 +77,21 @@ def test_what_is_piped_in_is_typed_and_its_end_ends_the_shell(
         assert ran.returncode == 0, ran.stderr
 
 
+def test_a_file_is_typed_into_a_shell_as_a_pipe_is(tmp_path: Path) -> None:
+    (tmp_path / "typed").write_text("exit 9\n")
+    with serving(ENGINE, tmp_path / "state") as client, (tmp_path / "typed").open() as typed:
+        ran = subprocess.run(
+            [sys.executable, "-m", "weft", "shell"],
+            stdin=typed,
+            capture_output=True,
+            cwd=tmp_path,
+            env={**os.environ, "WEFT_URL": str(client.base_url).rstrip("/")},
+            timeout=LIMIT_S,
+        )
+
+        assert ran.returncode == 9, ran.stderr
+
+
 def test_a_session_that_nobody_uses_ends_and_says_why(tmp_path: Path) -> None:
     words = ("shell", "--idle-timeout", "3s")
     with (

@@ -72,7 +72,8 @@ def _look(client: Client, path: str) -> int | None:
 def _carry(talk: Talk) -> int | None:
     """Bytes both ways until the job's process ends."""
     frames, keys = Frames(), 0
-    with selectors.DefaultSelector() as select, _resizes(talk):
+    # Not epoll, which takes no files: keys may come from one, or from /dev/null.
+    with selectors.PollSelector() as select, _resizes(talk):
         select.register(talk, selectors.EVENT_READ)
         select.register(keys, selectors.EVENT_READ)
         while True:

@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from weft.core.registry import find, names
+from weft.core.registry import ROLES, find, names
+from weft.core.taxonomy import QUESTIONS, Taxonomy
 
 ROOT = Path(__file__).resolve().parents[2]
+DECLARE = (
+    "say where it stands: taxonomy=Taxonomy(objective=..., knowledge=...) in its About, for a "
+    "wrapper `adds = Taxonomy(...)` in its class; questions without an answer: "
+)
 FIELDS = ("Paper", "Objective", "Needs", "Controls", "Cost", "Deviations")
 
 
@@ -35,3 +40,29 @@ def test_a_policy_is_named_like_its_file_and_class(name: str) -> None:
 def test_a_policy_has_a_reference_page_and_a_golden(name: str) -> None:
     assert (ROOT / "docs" / "reference" / "policies" / f"{name}.md").is_file()
     assert f"\n{name}" in (ROOT / "tests" / "golden" / "tiny.txt").read_text()
+
+
+@pytest.mark.parametrize("name", names("policy"))
+def test_a_policy_says_where_it_stands_in_the_field(name: str) -> None:
+    about = find("policy", name)().about
+
+    missing = about.taxonomy.missing()
+
+    assert not missing, f"{DECLARE}{', '.join(missing)} (src/weft/core/taxonomy.py has the answers)"
+
+
+@pytest.mark.parametrize("name", names("wrapper"))
+def test_a_wrapper_says_what_it_adds(name: str) -> None:
+    added = vars(find("wrapper", name)).get("adds")
+
+    assert isinstance(added, Taxonomy), f"{DECLARE}{', '.join(QUESTIONS)}, at least one of them"
+    assert added.answers()
+
+
+@pytest.mark.parametrize(("role", "name"), [(role, name) for role in ROLES for name in names(role)])
+def test_a_part_of_compositions_says_who_it_is_and_what_it_brings(role: str, name: str) -> None:
+    part = find(role, name)
+
+    assert part().about.name == name
+    assert part.__doc__
+    assert part().about.taxonomy.answers() or name in ("none", "priority")

@@ -17,7 +17,8 @@ from weft.core.about import About, Controls
 from weft.core.plan import Plan
 from weft.core.table import Column
 from weft.core.view import View
-from weft.policies.slaq import Slaq, choose_sizes
+from weft.pieces.place.resize import resize_all
+from weft.policies.slaq import Slaq
 
 LOADS = (0.6, 0.9, 1.2)
 SEEDS = (0, 1, 2)
@@ -45,7 +46,7 @@ class Fair:
             level[each] += 1
             left -= len(each)
             open_ = np.flatnonzero(level < most)
-        return choose_sizes(view, {row: int(n) for row, n in enumerate(level.tolist()) if n})
+        return resize_all(view, {row: int(n) for row, n in enumerate(level.tolist()) if n})
 
 
 def main() -> int:

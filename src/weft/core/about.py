@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, Flag, auto
 
+from weft.core.taxonomy import Taxonomy
+
 
 class Needs(Flag):
     """Knowledge a policy reads beyond what every scheduler sees."""
@@ -54,6 +56,9 @@ class Wants(Flag):
     PHYSICS = auto()  # `perf`, `coupling`, `seconds`: speeds alone and beside others, time
 
 
+UNDECLARED = Taxonomy()
+
+
 @dataclass(frozen=True, slots=True)
 class About:
     """A policy's name, paper and habits.
@@ -66,7 +71,8 @@ class About:
     simulations alone. `weighs` says that it divides the cluster by the view's weights itself, so
     that nobody else needs to. `saves_every` is for policies whose jobs are saved only when they
     ran for so long: a stop before loses what was done since; None: every stop saves. `ties` says
-    whether jobs that it starts may be put on other nodes instead. A wrapper passes all of it on.
+    whether jobs that it starts may be put on other nodes instead. `taxonomy` is where it stands in
+    the field. A wrapper passes all of it on.
     """
 
     name: str
@@ -80,3 +86,4 @@ class About:
     weighs: bool = False
     saves_every: float | None = None
     ties: Ties = Ties.NODES
+    taxonomy: Taxonomy = UNDECLARED

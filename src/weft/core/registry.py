@@ -25,7 +25,14 @@ GROUPS: Mapping[str, str] = {
     "perf": "weft.perf",
     "predictor": "weft.predictors",
     "command": "weft.commands",
+    "order": "weft.orders",
+    "size": "weft.sizes",
+    "place": "weft.places",
+    "share": "weft.shares",
+    "admit": "weft.admits",
 }
+# What a policy can be composed of, in the order in which it decides.
+ROLES = ("admit", "order", "size", "place", "share")
 Described = str | Mapping[str, Any] | PartSpec
 
 
@@ -52,6 +59,12 @@ def build(kind: str, described: Described, **given: object) -> Any:
     for wrapper in reversed(spec.wrappers):
         part = _make("wrapper", wrapper, {"inner": part})
     return part
+
+
+@cache
+def get_part(role: str, text: str) -> Any:
+    """The part of a composition that is described, made once: parts keep nothing."""
+    return build(role, text)
 
 
 def read_spec(kind: str, described: Described) -> PartSpec:

@@ -26,6 +26,7 @@ from math import ceil
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Needs
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, JobId
@@ -37,6 +38,16 @@ from weft.solve.assignment import line_up
 
 UNKNOWN_S = 3600.0  # length of a job that nothing is known of
 EPS = 1e-9
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.COMPLETION_TIME,
+    knowledge=tax.Knowledge.DURATIONS | tax.Knowledge.SPEEDS,
+    heterogeneity=tax.Heterogeneity.SPEEDS,
+    elasticity=tax.Elasticity.RIGID,
+    sharing=tax.Sharing.EXCLUSIVE,
+    topology=tax.Topology.FEW_NODES,
+    fairness=tax.Fairness.NONE,
+    preemption=tax.Preemption.NEVER,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +64,11 @@ class Allox:
     preempt: bool = False
 
     about = About(
-        "allox", "Le et al. 2020", needs=Needs.REMAINING, starves="a stream of shorter jobs"
+        "allox",
+        "Le et al. 2020",
+        needs=Needs.REMAINING,
+        starves="a stream of shorter jobs",
+        taxonomy=WHERE,
     )
 
     def __post_init__(self) -> None:

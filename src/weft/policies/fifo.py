@@ -3,7 +3,7 @@
 Paper       none; the default of most queueing systems and the usual baseline.
 Objective   predictability: jobs start in the order they came.
 Needs       nothing.
-Controls    who runs. Sizes and places are left to the defaults.
+Controls    who runs, and with `place` where. Sizes are left to the defaults.
 Cost        O(n) for n active jobs, then O(log nodes) for each job that starts.
 Deviations  none. Strict by default: a job that does not fit holds up everyone behind it. With
             `backfill` every waiting job that fits may start (fit-first, without reservations),
@@ -14,26 +14,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from weft.core.about import About
 from weft.core.plan import Plan
+from weft.core.taxonomy import Knowledge, Objective, Preemption
 from weft.core.view import View
-from weft.pieces.pack import backfill, in_turn
+from weft.pieces.admit.starting import Backfill, InTurn
+from weft.pieces.order.keys import Arrival
+from weft.pieces.parts import run_order
+from weft.policies.baseline import add_place, placer, stand
+
+WHERE = stand(Objective.IN_ORDER, Knowledge.NOTHING, Preemption.NEVER)
 
 
 @dataclass(frozen=True, slots=True)
 class Fifo:
-    """Start jobs in the order they came; stop nobody."""
+    """Start jobs in the order they came; stop nobody.
+
+    `place` is where: `weft list part` shows all places.
+    """
 
     backfill: bool = False
+    place: str = "packed"
+
+    def __post_init__(self) -> None:
+        placer("fifo", self.place)
 
     @property
     def about(self) -> About:
         """Strict FIFO starves nobody; with backfill large jobs may be overtaken for ever."""
-        return About("fifo", "baseline", starves="overtaking" if self.backfill else "")
+        starves = Backfill.about.starves if self.backfill else ""
+        about = About("fifo", "baseline", starves=starves, taxonomy=WHERE)
+        return add_place(about, self.place, overtaking=self.backfill)
 
     def decide(self, view: View) -> Plan:
         """Rows are in order of submission already."""
-        order = np.arange(len(view.table))
-        return backfill(view, order) if self.backfill else in_turn(view, order)
+        admit = Backfill() if self.backfill else InTurn()
+        return run_order(view, Arrival(), admit, placer("fifo", self.place))

@@ -5,7 +5,7 @@ Paper       Nuyens and Wierman, "The foreground-background queue: a survey", Per
             2019.
 Objective   mean completion time without knowing how long jobs take: young jobs go first.
 Needs       nothing.
-Controls    who runs. Sizes and places are left to the defaults.
+Controls    who runs, and with `place` where. Sizes are left to the defaults.
 Cost        O(n log n) for n active jobs, then O(log nodes) for each job that starts.
 Deviations  continuous priorities are reviewed every `quantum` seconds while jobs wait, since
             equal jobs would otherwise be switched without end. With `thresholds` priorities
@@ -18,12 +18,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from weft.core.about import About
-from weft.core.errors import InvalidConfig
 from weft.core.plan import Plan
+from weft.core.taxonomy import Knowledge, Objective, Preemption
 from weft.core.view import View
-from weft.pieces.order.queues import Queues
-from weft.pieces.pack import pack
-from weft.pieces.queued import queue_jobs
+from weft.pieces.admit.starting import Preempt
+from weft.pieces.order.attained import AttainedService
+from weft.pieces.parts import run_order
+from weft.policies.baseline import add_place, placer, stand
+
+WHERE = stand(Objective.COMPLETION_TIME, Knowledge.NOTHING, Preemption.STOPS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,27 +34,29 @@ class Las:
     """Run the jobs that have received least so far, in seconds or in GPU-seconds.
 
     `by` is `gpu-time` or `time`; `thresholds` joined by `/` make queues; inside a queue running
-    jobs come first (`rule=sticky`) or jobs in order of their first start (`rule=start`).
+    jobs come first (`rule=sticky`) or jobs in order of their first start (`rule=start`). `place` is
+    where: `weft list part` shows all places.
     """
 
     by: Literal["gpu-time", "time"] = "gpu-time"
     thresholds: tuple[float, ...] = ()
     rule: Literal["sticky", "start"] = "sticky"
     quantum: float = 360.0
-
-    about = About("las", "Nuyens and Wierman 2008; Gu et al. 2019")
+    place: str = "packed"
 
     def __post_init__(self) -> None:
-        if self.quantum <= 0:
-            raise InvalidConfig(f"las: quantum={self.quantum:g} must be above 0 seconds")
+        placer("las", self.place)
+        self._order()
+
+    @property
+    def about(self) -> About:
+        """A place may need to know more."""
+        about = About("las", "Nuyens and Wierman 2008; Gu et al. 2019", taxonomy=WHERE)
+        return add_place(about, self.place)
 
     def decide(self, view: View) -> Plan:
         """Rank by attained service, whole or by queue, then pack."""
-        if self.thresholds:
-            queues = Queues(self.thresholds, self.by == "time", self.rule == "sticky")
-            return queue_jobs(view, queues)
-        if not view.waiting().any():
-            return Plan()
-        attained = view.ran() if self.by == "time" else view.service()
-        plan = pack(view, view.ranked(attained))
-        return Plan(plan.changes, wake_at=view.now + self.quantum)
+        return run_order(view, self._order(), Preempt(), placer("las", self.place))
+
+    def _order(self) -> AttainedService:
+        return AttainedService(self.by, self.thresholds, self.rule, self.quantum)

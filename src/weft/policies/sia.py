@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Assumes, Controls
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
@@ -26,11 +27,22 @@ from weft.core.model import Config, Demand
 from weft.core.plan import Plan
 from weft.core.table import Bools, Column, Floats
 from weft.core.view import View
+from weft.pieces.parts import Sizes
 from weft.pieces.place.whole_nodes import place_configs
 from weft.solve.multiple_choice import NONE, Problem, choose
 
 INVALID = 1e-4
 HEAVIEST = 3000.0
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.THROUGHPUT | tax.Objective.FAIRNESS,
+    knowledge=tax.Knowledge.SPEEDS,
+    heterogeneity=tax.Heterogeneity.SPEEDS,
+    elasticity=tax.Elasticity.GPUS,
+    sharing=tax.Sharing.EXCLUSIVE,
+    topology=tax.Topology.CONSOLIDATED,
+    fairness=tax.Fairness.JOBS,
+    preemption=tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +87,7 @@ class Sia:
             controls=Controls.COUNT,
             every=self.interval,
             assumes=Assumes.BATCH_CAP if self.artifact else Assumes.NOTHING,
+            taxonomy=WHERE,
         )
 
     def __post_init__(self) -> None:
@@ -84,10 +97,18 @@ class Sia:
                 hint="use lambda above 0 with p below 0, for example p=-0.5,lambda=1.1",
             )
 
+    stops = True  # the program may leave anybody without GPUs
+
     def decide(self, view: View) -> Plan:
         """Goodput matrix, program, placement."""
         if not len(view.table) or not view.cluster.nodes:
             return Plan()
+        sizes = self.choose_sizes(view)
+        changes = place_configs(view, sizes.wanted)
+        return Plan({view.job(row).id: on for row, on in changes.items()}, memory=sizes.memory)
+
+    def choose_sizes(self, view: View) -> Sizes:
+        """Goodput matrix and program."""
         valid = valid_configs(view.cluster, self.max_gpus)
         configs = (*valid, *rigid_configs(view, valid))
         held = _find_held(view, configs)
@@ -95,9 +116,7 @@ class Sia:
         worth = self._worth(view, configs, held)
         last = self._choose(view, configs, worth, np.where(pinned, held, float(NONE)))
         pick = [int(size) for size in last.pick]
-        wanted = {row: configs[size] for row, size in enumerate(pick) if size >= 0}
-        changes = place_configs(view, wanted)
-        return Plan({view.job(row).id: on for row, on in changes.items()}, memory=last)
+        return Sizes({row: configs[size] for row, size in enumerate(pick) if size >= 0}, last)
 
     def _worth(self, view: View, configs: tuple[Config, ...], held: Floats) -> Floats:
         """What each size is worth to each row: lambda less its weight, -inf where not allowed."""

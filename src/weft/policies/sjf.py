@@ -4,7 +4,7 @@ Paper       Smith, "Various optimizers for single-stage production", Naval Resea
             Quarterly 3, 1956; among GPU schedulers the usual non-preemptive baseline.
 Objective   mean completion time among schedules that never stop a job.
 Needs       an estimate of each job's remaining time.
-Controls    who runs. Sizes and places are left to the defaults.
+Controls    who runs, and with `place` where. Sizes are left to the defaults.
 Cost        O(n log n) for n active jobs, then O(log nodes) for each job that starts.
 Deviations  length is the configured predictor's, not the trace's truth; a gang that does not
             fit is passed over and longer jobs behind it may start.
@@ -16,19 +16,35 @@ from dataclasses import dataclass
 
 from weft.core.about import About, Needs
 from weft.core.plan import Plan
+from weft.core.taxonomy import Knowledge, Objective, Preemption
 from weft.core.view import View
-from weft.pieces.pack import backfill
+from weft.pieces.admit.starting import Backfill
+from weft.pieces.order.keys import JobLength
+from weft.pieces.parts import run_order
+from weft.policies.baseline import add_place, placer, stand
+
+WHERE = stand(Objective.COMPLETION_TIME, Knowledge.DURATIONS, Preemption.NEVER)
 
 
 @dataclass(frozen=True, slots=True)
 class Sjf:
-    """Start the shortest waiting jobs; stop nobody."""
+    """Start the shortest waiting jobs; stop nobody.
 
-    about = About("sjf", "Smith 1956", needs=Needs.REMAINING, starves="a stream of shorter jobs")
+    `place` is where: `weft list part` shows all places.
+    """
+
+    place: str = "packed"
+
+    def __post_init__(self) -> None:
+        placer("sjf", self.place)
+
+    @property
+    def about(self) -> About:
+        """A place may need to know more."""
+        starves = "a stream of shorter jobs"
+        about = About("sjf", "Smith 1956", Needs.REMAINING, starves=starves, taxonomy=WHERE)
+        return add_place(about, self.place)
 
     def decide(self, view: View) -> Plan:
         """Rank the waiting by estimated length, then start what fits."""
-        waiting = view.waiting()
-        if not waiting.any():
-            return Plan()
-        return backfill(view, view.ranked(view.remaining(), among=waiting))
+        return run_order(view, JobLength(), Backfill(), placer("sjf", self.place))

@@ -19,20 +19,31 @@ Deviations  GPUs stand in for cores, and a job begins with its least size, which
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Controls
 from weft.core.knowledge import LossSoFar
-from weft.core.model import Allocation, JobId
 from weft.core.plan import Plan
 from weft.core.table import Floats
 from weft.core.view import View
-from weft.pieces.place.gangs import fewest_nodes
-from weft.pieces.place.resize import resize
+from weft.pieces.parts import Sizes
+from weft.pieces.place.resize import resize_all
+from weft.pieces.size.kinds import choose_kinds
 
 FLAT = 1e-9
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.QUALITY,
+    knowledge=tax.Knowledge.LOSSES,
+    heterogeneity=tax.Heterogeneity.ALIKE,
+    elasticity=tax.Elasticity.GPUS,
+    sharing=tax.Sharing.EXCLUSIVE,
+    topology=tax.Topology.FEW_NODES,
+    fairness=tax.Fairness.NONE,
+    preemption=tax.Preemption.STOPS | tax.Preemption.RESIZES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +65,23 @@ class Slaq:
             controls=Controls.COUNT,
             every=self.epoch,
             starves="more jobs than GPUs, and others' losses fall faster",
+            taxonomy=WHERE,
         )
+
+    stops = True  # jobs beyond what the cluster holds are chosen by the fall of their loss
 
     def decide(self, view: View) -> Plan:
         """Reductions, sizes, places."""
         if not view.cluster.nodes or not len(view.table):
             return Plan()
-        return choose_sizes(view, sizes(view, reductions(view, self.epoch, self.pause)))
+        return resize_all(view, self._count(view))
+
+    def choose_sizes(self, view: View) -> Sizes:
+        """Reductions and sizes; a newcomer goes to the kind with most room."""
+        return Sizes(choose_kinds(view, self._count(view)))
+
+    def _count(self, view: View) -> dict[int, int]:
+        return sizes(view, reductions(view, self.epoch, self.pause))
 
 
 def reductions(view: View, epoch: float, pause: float = 0.0) -> list[Floats | None]:
@@ -150,39 +171,3 @@ def _order(view: View, known: list[Floats | None], bound: np.ndarray) -> list[in
         steep = np.inf if falls is None else float(falls[least]) / least
         keys.append((not bound[row], -steep, row))
     return [row for _, _, row in sorted(keys)]
-
-
-def choose_sizes(view: View, counts: dict[int, int]) -> Plan:
-    """The changes that lead to these sizes: who shrinks or stops goes first, then who grows."""
-    changes: dict[JobId, Allocation | None] = {}
-    free = view.free
-    held = {row: on for row, on in enumerate(view.table.allocations) if on is not None}
-    for row, on in held.items():
-        wanted = counts.get(row, 0)
-        if wanted >= on.gpus:
-            continue
-        free.give(on)
-        smaller = resize(on, wanted, free) if wanted else None
-        if smaller is not None:
-            free.take(smaller)
-        changes[view.job(row).id] = smaller
-    for row, wanted in sorted(counts.items()):
-        held_now = held.get(row)
-        job = view.job(row)
-        if held_now is None:
-            demand = replace(job.demand, gpus=wanted)
-            place = fewest_nodes(replace(job, demand=demand), free)
-            if place is None and wanted > job.demand.min:
-                demand = replace(job.demand, gpus=job.demand.min)
-                place = fewest_nodes(replace(job, demand=demand), free)
-        elif wanted > held_now.gpus:
-            free.give(held_now)
-            place = resize(held_now, wanted, free)
-            if place is None:
-                free.take(held_now)
-        else:
-            continue
-        if place is not None:
-            free.take(place)
-            changes[job.id] = place
-    return Plan(changes)

@@ -4,7 +4,7 @@ Paper       Schrage, "A proof of the optimality of the shortest remaining proces
             discipline", Operations Research 16(3), 1968.
 Objective   mean completion time; optimal on one machine, a strong baseline on many.
 Needs       an estimate of each job's remaining time.
-Controls    who runs. Sizes and places are left to the defaults.
+Controls    who runs, and with `place` where. Sizes are left to the defaults.
 Cost        O(n log n) for n active jobs, then O(log nodes) for each job that starts.
 Deviations  remaining time is the configured predictor's, not the trace's truth; a gang that
             does not fit is passed over and smaller jobs behind it may start.
@@ -16,18 +16,35 @@ from dataclasses import dataclass
 
 from weft.core.about import About, Needs
 from weft.core.plan import Plan
+from weft.core.taxonomy import Knowledge, Objective, Preemption
 from weft.core.view import View
-from weft.pieces.pack import pack
+from weft.pieces.admit.starting import Preempt
+from weft.pieces.order.keys import RemainingTime
+from weft.pieces.parts import run_order
+from weft.policies.baseline import add_place, placer, stand
+
+WHERE = stand(Objective.COMPLETION_TIME, Knowledge.DURATIONS, Preemption.STOPS)
 
 
 @dataclass(frozen=True, slots=True)
 class Srtf:
-    """Run the jobs that are closest to their end."""
+    """Run the jobs that are closest to their end.
 
-    about = About("srtf", "Schrage 1968", needs=Needs.REMAINING, starves="a stream of shorter jobs")
+    `place` is where: `weft list part` shows all places.
+    """
+
+    place: str = "packed"
+
+    def __post_init__(self) -> None:
+        placer("srtf", self.place)
+
+    @property
+    def about(self) -> About:
+        """A place may need to know more."""
+        starves = "a stream of shorter jobs"
+        about = About("srtf", "Schrage 1968", Needs.REMAINING, starves=starves, taxonomy=WHERE)
+        return add_place(about, self.place)
 
     def decide(self, view: View) -> Plan:
         """Rank by estimated remaining time, then pack."""
-        if not view.waiting().any():
-            return Plan()
-        return pack(view, view.ranked(view.remaining()))
+        return run_order(view, RemainingTime(), Preempt(), placer("srtf", self.place))

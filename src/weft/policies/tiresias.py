@@ -18,17 +18,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
+from weft.core import taxonomy as tax
 from weft.core.about import About, Needs
-from weft.core.errors import InvalidConfig
 from weft.core.plan import Plan
-from weft.core.table import Rows
 from weft.core.view import View
-from weft.pieces.order.gittins import gittins_index, past_service
-from weft.pieces.order.queues import Queues, Standing
+from weft.pieces.admit.starting import Preempt
+from weft.pieces.order.attained import QueuedService
+from weft.pieces.parts import run_order
 from weft.pieces.place.skew import by_skew
-from weft.pieces.queued import queue_jobs
+
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.COMPLETION_TIME,
+    knowledge=tax.Knowledge.MODELS,
+    heterogeneity=tax.Heterogeneity.ALIKE,
+    elasticity=tax.Elasticity.RIGID,
+    sharing=tax.Sharing.EXCLUSIVE,
+    topology=tax.Topology.CONSOLIDATED,
+    fairness=tax.Fairness.NONE,
+    preemption=tax.Preemption.STOPS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +57,20 @@ class Tiresias:
     @property
     def about(self) -> About:
         """Gittins also reads the past."""
-        needs = Needs.MODEL | (Needs.HISTORY if self.priority == "gittins" else Needs.NOTHING)
-        starves = "" if self.knob else "a stream of young jobs"
-        return About("tiresias", "Gu et al. 2019", needs=needs, starves=starves)
+        return About(
+            "tiresias",
+            "Gu et al. 2019",
+            needs=Needs.MODEL | self._order().about.needs,
+            starves=self._order().about.starves,
+            taxonomy=WHERE,
+        )
 
     def __post_init__(self) -> None:
-        if list(self.thresholds) != sorted(set(self.thresholds)) or not self.thresholds:
-            raise InvalidConfig(
-                f"tiresias: thresholds {self.thresholds} must be increasing",
-                hint="for example tiresias:thresholds=3250/7200",
-            )
+        self._order()
 
     def decide(self, view: View) -> Plan:
         """Scan the queues, first fit, each job where its skew lets it be."""
-        knob = np.inf if self.knob is None else self.knob
-        queues = Queues(self.thresholds, sticky=self.rule == "sticky", knob=knob)
-        order = self._by_index if self.priority == "gittins" else None
-        return queue_jobs(view, queues, by_skew(self.pack_limit), order)
+        return run_order(view, self._order(), Preempt(), by_skew(self.pack_limit))
 
-    def _by_index(self, view: View, standing: Standing) -> Rows:
-        """Queue by queue by Gittins index of the queue's quantum; first come in the last."""
-        quantum = np.append(self.thresholds, 1.0)[standing.queue.astype(int)]
-        attained = view.service() - standing.service0
-        index = gittins_index(past_service(view.history), attained, quantum)
-        index[standing.queue >= len(self.thresholds)] = 0.0
-        return view.ranked(standing.queue, -index)
+    def _order(self) -> QueuedService:
+        return QueuedService(self.thresholds, self.priority, self.rule, self.knob)

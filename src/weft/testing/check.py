@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
@@ -296,6 +296,9 @@ def _reread(name: str, memory: object) -> object:
         read = decode(kind, json.loads(json.dumps(encode(memory), allow_nan=False)))
     except (TypeError, ValueError) as error:
         raise AssertionError(f"{name}'s memory does not survive JSON: {error}") from error
+    # What it keeps for others is of their types.
+    others = [f for f, wanted in get_type_hints(kind).items() if wanted is object]
+    read = replace(read, **{one: _reread(name, getattr(memory, one)) for one in others})
     assert _alike(memory, read), f"{name}'s memory does not survive JSON: {read} was {memory}"
     return read
 

@@ -14,9 +14,13 @@ from weft.core.plan import Plan
 from weft.core.state import State
 from weft.core.table import Column
 from weft.core.view import View
+from weft.pieces.admit.starting import Preempt
+from weft.pieces.order.attained import AttainedService, rank_queues
 from weft.pieces.order.gittins import best_gittins_index, gittins_index, past_service
 from weft.pieces.order.queues import Queues
-from weft.pieces.queued import queue_jobs
+from weft.pieces.pack import pack
+from weft.pieces.parts import follow, run_order
+from weft.pieces.place.gangs import fewest_nodes
 from weft.testing import cluster_of
 
 NOW = 1000.0
@@ -176,10 +180,16 @@ def test_without_a_knob_nobody_rises() -> None:
 # ---- the pass
 
 
+def queue_jobs(view: View) -> Plan:
+    """A pass over one threshold of 100 GPU-seconds."""
+    order = AttainedService(thresholds=(100.0,))
+    return run_order(view, order, Preempt(), fewest_nodes)
+
+
 def test_while_everybody_fits_the_memory_is_left_alone() -> None:
     view = replace(view_of_served(("a", 1, 0.0, False)), memory="as it was")
 
-    plan = queue_jobs(view, Queues((100.0,)))
+    plan = queue_jobs(view)
 
     assert set(view.after(plan)) == {"a"}
     assert (plan.wake_at, plan.memory) == (None, "as it was")
@@ -188,7 +198,7 @@ def test_while_everybody_fits_the_memory_is_left_alone() -> None:
 def test_a_young_job_takes_the_place_of_an_old_one() -> None:
     view = view_of_served(("old", 8, 500.0, True), ("new", 8, 0.0, False))
 
-    plan = queue_jobs(view, Queues((100.0,)))
+    plan = queue_jobs(view)
 
     assert set(view.after(plan)) == {"new"}
     assert plan.wake_at == NOW + 100.0 / 8
@@ -197,7 +207,8 @@ def test_a_young_job_takes_the_place_of_an_old_one() -> None:
 def test_an_order_of_ones_own_may_be_given() -> None:
     view = view_of_served(("a", 8, 0.0, False), ("b", 8, 0.0, False))
 
-    plan: Plan = queue_jobs(view, Queues((100.0,)), order=lambda v, standing: np.array([1, 0]))
+    ranking = rank_queues(view, Queues((100.0,)), lambda v, standing: np.array([1, 0]))
+    plan = follow(view, ranking, pack(view, ranking.rows))
 
     assert set(view.after(plan)) == {"b"}
 

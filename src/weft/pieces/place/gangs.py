@@ -1,4 +1,4 @@
-"""Places for gangs of devices: on the fewest nodes, on as few as possible, or in the gaps.
+"""Places for gangs of devices: on the fewest nodes, as few as possible, in gaps, or spread.
 
 A placer looks at the ledger and returns an allocation, or None when the gang must wait. It
 takes nothing itself. A gang stays on one kind; kinds are tried in the cluster's order. One that
@@ -31,6 +31,11 @@ def consolidate(job: Job, free: Free) -> Allocation | None:
 def in_gaps(job: Job, free: Free) -> Allocation | None:
     """On one node if it fits, else in the gaps: the fullest nodes first."""
     return _first(job, free, _gaps)
+
+
+def most_nodes(job: Job, free: Free) -> Allocation | None:
+    """On as many nodes as there are with room, a device of each in turn, the emptiest first."""
+    return _first(job, free, _spread)
 
 
 def acceptable(job: Job, free: Free) -> tuple[str, ...]:
@@ -98,6 +103,19 @@ def _gaps(free: Free, kind: str, count: int) -> tuple[Slice, ...] | None:
         if count == 0:
             break
     return tuple(slices)
+
+
+def _spread(free: Free, kind: str, count: int) -> tuple[Slice, ...] | None:
+    if free.idle(kind) < count:
+        return None
+    room = {node: size for size, node in _nodes(free, kind, descending=True)}
+    taken = dict.fromkeys(room, 0)
+    while count:
+        for node in room:
+            if count and taken[node] < room[node]:
+                taken[node] += 1
+                count -= 1
+    return tuple(free.slice(node, gpus) for node, gpus in taken.items() if gpus)
 
 
 def _nodes(free: Free, kind: str, *, descending: bool = False) -> Iterator[tuple[int, int]]:

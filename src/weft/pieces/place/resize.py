@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from weft.core.free import Free
-from weft.core.model import Allocation, Slice
+from weft.core.model import Allocation, Job, JobId, Slice
+from weft.core.plan import Plan
+from weft.core.view import View
+from weft.pieces.place.gangs import fewest_nodes
+
+ANY: Mapping[int, str] = {}
 
 
 def resize(on: Allocation, count: int, free: Free) -> Allocation | None:
@@ -34,6 +42,56 @@ def resize(on: Allocation, count: int, free: Free) -> Allocation | None:
         for node in opened:
             more -= _extend(parts, node, more, free)
     return Allocation(tuple(_slice(node, gpus, free) for node, gpus in sorted(parts.items())))
+
+
+def resize_all(view: View, counts: Mapping[int, int], kinds: Mapping[int, str] = ANY) -> Plan:
+    """The changes that lead to these sizes: who shrinks or stops goes first, then who grows.
+
+    `kinds` are those that rows should be on; a row that is not named there may stay or take any.
+    """
+    changes: dict[JobId, Allocation | None] = {}
+    held = {row: on for row, on in enumerate(view.table.allocations) if on is not None}
+    for row, on in list(held.items()):
+        wanted = counts.get(row, 0)
+        moves = kinds.get(row, kind := view.cluster.kind_of(on)) != kind
+        if wanted >= on.gpus and not moves:
+            continue
+        view.free.give(on)
+        smaller = resize(on, wanted, view.free) if wanted and not moves else None
+        if smaller is not None:
+            view.free.take(smaller)
+        changes[view.job(row).id] = smaller
+        if moves:
+            del held[row]
+    for row, wanted in sorted(counts.items()):
+        job = view.job(row)
+        if row in kinds:
+            job = replace(job, demand=replace(job.demand, kinds=(kinds[row],)))
+        if (place := _grow(job, held.get(row), wanted, view.free)) is not None:
+            changes[job.id] = place
+    return Plan(changes)
+
+
+def _grow(job: Job, held: Allocation | None, wanted: int, free: Free) -> Allocation | None:
+    """More devices for a job that has some, or its first; taken already. None: as before."""
+    if held is not None and wanted <= held.gpus:
+        return None
+    if held is None:
+        place = _start(job, wanted, free)
+        if place is None and wanted > job.demand.min:
+            place = _start(job, job.demand.min, free)
+    else:
+        free.give(held)
+        place = resize(held, wanted, free)
+        if place is None:
+            free.take(held)
+    if place is not None:
+        free.take(place)
+    return place
+
+
+def _start(job: Job, gpus: int, free: Free) -> Allocation | None:
+    return fewest_nodes(replace(job, demand=replace(job.demand, gpus=gpus)), free)
 
 
 def _extend(parts: dict[int, list[int]], node: int, more: int, free: Free) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Controls, Needs
 from weft.core.asking import ask
 from weft.core.errors import InvalidConfig
@@ -54,6 +55,8 @@ class Fair:
     inner: Policy = field(metadata={"settable": False})
     bound: float | None = 1.2
     margin: float = 0.1
+
+    adds = tax.Taxonomy(knowledge=tax.Knowledge.DURATIONS, fairness=tax.Fairness.FINISH_TIME)
 
     def __post_init__(self) -> None:
         if self.bound is not None and not self.bound > 0.0:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from weft.core import taxonomy as tax
 from weft.core.about import About
 from weft.core.asking import ask
 from weft.core.model import JobId
@@ -23,6 +24,8 @@ class Firm:
     """Let jobs that cannot be preempted run to their end where they are."""
 
     inner: Policy = field(metadata={"settable": False})
+
+    adds = tax.Taxonomy(objective=tax.Objective.GUARANTEES)
 
     @property
     def about(self) -> About:

@@ -15,6 +15,7 @@ from math import inf
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About
 from weft.core.asking import ask
 from weft.core.errors import InvalidConfig
@@ -59,6 +60,12 @@ class Lend:
     weights: Mapping[str, float] = field(default_factory=dict)
     half_life_s: float = 7 * 86_400.0
     min_run_s: float = 300.0
+
+    adds = tax.Taxonomy(
+        objective=tax.Objective.GUARANTEES | tax.Objective.UTILIZATION,
+        fairness=tax.Fairness.USERS,
+        preemption=tax.Preemption.STOPS,
+    )
 
     def __post_init__(self) -> None:
         read_tree(self.own, self.parents)

@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Controls
 from weft.core.asking import ask
 from weft.core.model import Allocation, JobId, Tier
@@ -29,6 +30,8 @@ class Priority:
     """Let jobs of higher priority choose first, and take the places of opportunistic ones."""
 
     inner: Policy = field(metadata={"settable": False})
+
+    adds = tax.Taxonomy(objective=tax.Objective.GUARANTEES, preemption=tax.Preemption.STOPS)
 
     @property
     def about(self) -> About:

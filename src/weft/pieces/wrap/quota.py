@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Controls
 from weft.core.model import Allocation, Job
 from weft.core.plan import Plan
@@ -80,6 +81,8 @@ class Quota:
     inner: Policy = field(metadata={"settable": False})
     limits: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
+
+    adds = tax.Taxonomy(objective=tax.Objective.GUARANTEES, fairness=tax.Fairness.USERS)
 
     def __post_init__(self) -> None:
         read_rules(self.limits, self.weights)

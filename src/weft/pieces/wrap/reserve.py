@@ -14,6 +14,7 @@ from math import inf
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About
 from weft.core.asking import ask
 from weft.core.model import Allocation, Job, JobId, Slice
@@ -36,6 +37,8 @@ class Reserve:
 
     inner: Policy = field(metadata={"settable": False})
     windows: Mapping[str, str] = field(default_factory=dict)
+
+    adds = tax.Taxonomy(objective=tax.Objective.GUARANTEES, preemption=tax.Preemption.STOPS)
 
     def __post_init__(self) -> None:
         self._read()

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About
 from weft.core.asking import ask
 from weft.core.errors import PlanError, WeftError
@@ -43,6 +44,8 @@ class Spare:
 
     inner: Policy = field(metadata={"settable": False})
     again_s: float = 600.0
+
+    adds = tax.Taxonomy(objective=tax.Objective.GUARANTEES)
 
     @property
     def about(self) -> About:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Controls
 from weft.core.asking import ask
 from weft.core.errors import InvalidConfig
@@ -53,6 +54,8 @@ class Steady:
     inner: Policy = field(metadata={"settable": False})
     min_run_s: float = 60.0
     margin: float = 2.0
+
+    adds = tax.Taxonomy(objective=tax.Objective.THROUGHPUT)
 
     def __post_init__(self) -> None:
         if self.min_run_s < 0.0 or self.margin < 0.0:

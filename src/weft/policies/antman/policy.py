@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Controls, Ties
 from weft.core.errors import InvalidConfig
 from weft.core.model import Tier
@@ -29,6 +30,17 @@ from weft.core.table import Bools
 from weft.core.view import View
 from weft.policies.antman.artifact import as_in_muri
 from weft.policies.antman.fair import Round, Terms
+
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.UTILIZATION | tax.Objective.GUARANTEES,
+    knowledge=tax.Knowledge.PROFILES,
+    heterogeneity=tax.Heterogeneity.ALIKE,
+    elasticity=tax.Elasticity.RIGID,
+    sharing=tax.Sharing.OPPORTUNISTIC,
+    topology=tax.Topology.FEW_NODES,
+    fairness=tax.Fairness.NONE,
+    preemption=tax.Preemption.NEVER,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +70,7 @@ class Antman:
         controls=Controls.SHARE | Controls.TIER,
         starves="opportunistic jobs get what is left",
         ties=Ties.NONE,
+        taxonomy=WHERE,
     )
 
     def __post_init__(self) -> None:

@@ -27,6 +27,7 @@ from typing import Literal
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Job, JobId
@@ -52,6 +53,16 @@ from weft.policies.astraea.tenants import SLACK, Tenant, grant_quotas
 
 EPS = 1e-6
 SETTLED_S = 120.0  # a job in its first lease is left alone before it ran for so long
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.FAIRNESS,
+    knowledge=tax.Knowledge.NOTHING,
+    heterogeneity=tax.Heterogeneity.ALIKE,
+    elasticity=tax.Elasticity.RIGID,
+    sharing=tax.Sharing.EXCLUSIVE,
+    topology=tax.Topology.FEW_NODES,
+    fairness=tax.Fairness.JOBS | tax.Fairness.USERS,
+    preemption=tax.Preemption.STOPS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +101,7 @@ class Astraea:
     def about(self) -> About:
         """The authors' jobs are saved when a lease ends, and only then."""
         saves = self._whole_lease if self.artifact else None
-        return About("astraea", "Ye et al. 2022", saves_every=saves, weighs=True)
+        return About("astraea", "Ye et al. 2022", saves_every=saves, weighs=True, taxonomy=WHERE)
 
     @property
     def _whole_lease(self) -> float:

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Controls, Ties
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, JobId, NodeId, Sharing, Slice
@@ -36,6 +37,16 @@ from weft.policies.gandiva.place import place
 from weft.policies.gandiva.slices import fill_slice, known, next_turn
 
 EPS = 1e-9
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.FEEDBACK | tax.Objective.UTILIZATION,
+    knowledge=tax.Knowledge.NOTHING,
+    heterogeneity=tax.Heterogeneity.ALIKE,
+    elasticity=tax.Elasticity.RIGID,
+    sharing=tax.Sharing.SIDE_BY_SIDE | tax.Sharing.TURNS,
+    topology=tax.Topology.FEW_NODES,
+    fairness=tax.Fairness.NONE,
+    preemption=tax.Preemption.SUSPENDS | tax.Preemption.MOVES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,7 @@ class Gandiva:
             controls=controls,
             resume_s=self.hand_over,
             ties=Ties.NONE,
+            taxonomy=WHERE,
         )
 
     def decide(self, view: View) -> Plan:

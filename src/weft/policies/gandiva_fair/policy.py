@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Ties
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, Job, JobId, NodeId, Sharing
@@ -36,6 +37,16 @@ from weft.policies.gandiva_fair.trading import trade_all
 
 EPS = 1e-6
 TINY = 1e-3  # tickets of a job whose user is entitled to nothing there: it runs on leftovers
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.FAIRNESS,
+    knowledge=tax.Knowledge.SPEEDS,
+    heterogeneity=tax.Heterogeneity.SPEEDS,
+    elasticity=tax.Elasticity.RIGID,
+    sharing=tax.Sharing.TURNS,
+    topology=tax.Topology.FEW_NODES,
+    fairness=tax.Fairness.USERS,
+    preemption=tax.Preemption.SUSPENDS | tax.Preemption.MOVES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +95,7 @@ class GandivaFair:
             resume_s=self.hand_over,
             weighs=True,
             ties=Ties.NONE,
+            taxonomy=WHERE,
         )
 
     def decide(self, view: View) -> Plan:

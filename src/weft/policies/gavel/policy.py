@@ -33,6 +33,7 @@ from typing import Literal
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Controls, Needs
 from weft.core.errors import InvalidConfig
 from weft.core.plan import Plan
@@ -85,6 +86,16 @@ PREFER = {
 }
 ARTIFACT_RESET_S = 1920.0
 PRICES = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.FAIRNESS,
+    knowledge=tax.Knowledge.SPEEDS,
+    heterogeneity=tax.Heterogeneity.SPEEDS,
+    elasticity=tax.Elasticity.RIGID,
+    sharing=tax.Sharing.EXCLUSIVE,
+    topology=tax.Topology.FEW_NODES,
+    fairness=tax.Fairness.JOBS,
+    preemption=tax.Preemption.STOPS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +131,7 @@ class Gavel:
             controls=Controls.SHARE if self.packed else Controls.NOTHING,
             every=None if self.artifact else self.round,
             starves=PREFER.get(self.objective, ""),
+            taxonomy=WHERE,
         )
 
     def __post_init__(self) -> None:

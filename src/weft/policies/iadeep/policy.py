@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Controls
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge import Tunable
@@ -36,6 +37,16 @@ from weft.policies.iadeep.place import place
 from weft.policies.iadeep.tuning import Session, Tuner
 
 EPS = 1e-6
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.COMPLETION_TIME | tax.Objective.MAKESPAN,
+    knowledge=tax.Knowledge.PROFILES,
+    heterogeneity=tax.Heterogeneity.ALIKE,
+    elasticity=tax.Elasticity.BATCH,
+    sharing=tax.Sharing.SIDE_BY_SIDE,
+    topology=tax.Topology.ANY_NODES,
+    fairness=tax.Fairness.NONE,
+    preemption=tax.Preemption.NEVER,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +82,7 @@ class IADeep:
         "Cai et al. 2023",
         controls=Controls.SHARE | Controls.BATCH,
         starves="a stream of jobs with less memory",
+        taxonomy=WHERE,
     )
 
     def __post_init__(self) -> None:

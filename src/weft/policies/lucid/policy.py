@@ -26,6 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Controls, Needs, Ties
 from weft.core.errors import InvalidConfig
 from weft.core.model import JobId
@@ -38,6 +39,16 @@ from weft.policies.lucid.queue import Main
 
 EPS = 1e-6
 VENUS_GPUS = 1080
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.COMPLETION_TIME,
+    knowledge=tax.Knowledge.DURATIONS | tax.Knowledge.PROFILES,
+    heterogeneity=tax.Heterogeneity.ALIKE,
+    elasticity=tax.Elasticity.RIGID,
+    sharing=tax.Sharing.SIDE_BY_SIDE,
+    topology=tax.Topology.CONSOLIDATED,
+    fairness=tax.Fairness.NONE,
+    preemption=tax.Preemption.NEVER,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +87,7 @@ class Lucid:
         controls=Controls.SHARE,
         starves="a stream of shorter jobs",
         ties=Ties.NONE,
+        taxonomy=WHERE,
     )
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from weft.core.model import Allocation, JobId, Sharing
 from weft.core.table import Bools, Floats
 from weft.core.view import View
-from weft.pieces.place.gangs import consolidate, fewest_nodes
+from weft.pieces.place.gangs import Placer, consolidate, fewest_nodes
 from weft.policies.lucid.binder import LARGEST, Candidate, first_host
 from weft.policies.lucid.profiler_nodes import Corner
 from weft.policies.lucid.scores import JUMBO, score
@@ -30,8 +31,10 @@ class Main:
         measured: Bools,
         started: dict[JobId, float],
         corner: Corner,
+        place: Placer = consolidate,
     ) -> None:
         self.view = view
+        self._find = place
         self.changes: dict[JobId, Allocation | None] = {}
         self._service = service
         self._measured = measured
@@ -47,9 +50,13 @@ class Main:
     def run(self, rows: list[int], *, packing: bool) -> None:
         """Start what fits: shortest first, in pairs where allowed; else strictly in order."""
         order = sorted(rows, key=lambda row: (self._service[row], row))
+        self.start_in_order(order, packing=packing, overtaking=packing)
+
+    def start_in_order(self, order: Iterable[int], *, packing: bool, overtaking: bool) -> None:
+        """Start what fits, in pairs where allowed; without overtaking, until one does not."""
         for row in order:
             paired = packing and self._may_share(row) and self._pair(row)
-            if not paired and not self._place(row) and not packing:
+            if not paired and not self._place(row) and not overtaking:
                 return
 
     def _spread(self) -> None:
@@ -64,7 +71,7 @@ class Main:
 
     def _place(self, row: int) -> bool:
         job = self.view.job(row)
-        on = consolidate(job, self.view.free)
+        on = self._find(job, self.view.free)
         if on is None and not self._held and not self.changes:
             on = fewest_nodes(job, self.view.free)  # as good as it gets: nothing else runs
         if on is None:

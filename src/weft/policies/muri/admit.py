@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from weft.core.model import Job
 from weft.core.profile import Profile
-from weft.pieces.place.gangs import consolidate
 from weft.policies.muri.merge import Bucket, Group
 from weft.policies.muri.queue import Queue
 
@@ -55,7 +54,7 @@ class Admission:
             key = self._alike(int(row))
             if row in used or key in full:
                 continue
-            on = consolidate(queue.job(row), queue.free)
+            on = queue.place(queue.job(row), queue.free)
             if on is None:
                 full.add(key)
                 continue

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from weft.core.model import Allocation, Discipline, JobId, Sharing, Slice
 from weft.core.plan import Plan
 from weft.formulas import lockstep
-from weft.pieces.place.gangs import consolidate
 from weft.policies.muri.admit import Types
 from weft.policies.muri.merge import Bucket, Group
 from weft.policies.muri.queue import RESOURCES, Queue
@@ -29,7 +28,7 @@ class Placement:
         ranked = sorted((g for b in buckets for g in b.groups), key=lambda g: best[id(g)])
         chosen = []
         for group in ranked:
-            on = consolidate(self._queue.job(group.rows[0]), self._free)
+            on = self._queue.place(self._queue.job(group.rows[0]), self._free)
             if on is not None:
                 self._free.take(on)
                 chosen.append(group)
@@ -50,7 +49,7 @@ class Placement:
                 kept[id(group)] = here
         for group in by_size:
             if id(group) not in kept:
-                on = consolidate(self._queue.job(group.rows[0]), self._free)
+                on = self._queue.place(self._queue.job(group.rows[0]), self._free)
                 if on is None:
                     self._free.rollback(self._queue.emptied)
                     return self._from_scratch(by_size)
@@ -61,7 +60,7 @@ class Placement:
     def _from_scratch(self, by_size: Sequence[Group]) -> dict[JobId, Allocation]:
         kept: dict[int, Allocation] = {}
         for group in by_size:
-            on = consolidate(self._queue.job(group.rows[0]), self._free)
+            on = self._queue.place(self._queue.job(group.rows[0]), self._free)
             if on is not None:
                 self._free.take(on)
                 kept[id(group)] = on

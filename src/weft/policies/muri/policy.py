@@ -19,17 +19,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
+from weft.core import taxonomy as tax
 from weft.core.about import About, Controls, Needs
-from weft.core.errors import InvalidConfig
-from weft.core.model import Discipline
 from weft.core.plan import Plan
 from weft.core.view import View
-from weft.policies.muri.admit import Admission
-from weft.policies.muri.group import Grouping
-from weft.policies.muri.place import Placement
-from weft.policies.muri.queue import RESOURCES, Queue
+from weft.pieces.admit.starting import Preempt
+from weft.pieces.place.gangs import consolidate
+from weft.policies.muri.order import TwoDimensional
+from weft.policies.muri.share import Groups
+
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.COMPLETION_TIME,
+    knowledge=tax.Knowledge.DURATIONS | tax.Knowledge.PROFILES,
+    heterogeneity=tax.Heterogeneity.ALIKE,
+    elasticity=tax.Elasticity.RIGID,
+    sharing=tax.Sharing.INTERLEAVED,
+    topology=tax.Topology.CONSOLIDATED,
+    fairness=tax.Fairness.NONE,
+    preemption=tax.Preemption.STOPS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +56,7 @@ class Muri:
     matching: bool = True
 
     def __post_init__(self) -> None:
-        if not 1 <= self.size <= RESOURCES:
-            raise InvalidConfig(
-                f"muri groups 1 to {RESOURCES} jobs, not {self.size}",
-                hint="there is one slot for each of storage, CPU, GPU and network",
-            )
+        self._groups()
 
     @property
     def about(self) -> About:
@@ -63,16 +67,13 @@ class Muri:
             needs=Needs.REMAINING if self.known else Needs.NOTHING,
             controls=Controls.SHARE | Controls.PHASE,
             starves="" if not self.known else "short jobs may keep long ones waiting",
+            taxonomy=WHERE,
         )
 
     def decide(self, view: View) -> Plan:
         """Rank, admit as many jobs for each place as may share it, group, place."""
-        movable = view.preemptible() | view.waiting()
-        service = view.remaining() if self.known else view.ran()
-        queue = Queue(view, np.flatnonzero(movable), service * view.table.gpus, self.size)
-        admission = Admission(queue)
-        buckets = admission.admit()
-        discipline = Discipline(self.discipline)
-        Grouping(queue, discipline, admission.types, matching=self.matching).group(buckets)
-        best = self.ordering == "best"
-        return Placement(queue, discipline, admission.types, best_order=best).place(buckets)
+        order = TwoDimensional(self.known)
+        return self._groups().start(view, order.rank(view), Preempt(), consolidate)
+
+    def _groups(self) -> Groups:
+        return Groups(self.discipline, self.size, self.ordering, self.matching)

@@ -8,18 +8,22 @@ from weft.core.free import Free
 from weft.core.model import Job
 from weft.core.table import Floats, Rows
 from weft.core.view import View
+from weft.pieces.place.gangs import Placer
 
 RESOURCES = 4
 
 
 class Queue:
-    """Rows by `key`, which Muri ranks by; their devices are given back, as of `emptied`."""
+    """Rows in order, and the `key` they are ranked by; groups go where `place` says.
 
-    def __init__(self, view: View, rows: Rows, key: Floats, size: int) -> None:
-        self.view, self.key, self.size = view, key, size
+    Their devices are given back, as of `emptied`.
+    """
+
+    def __init__(self, view: View, order: Rows, key: Floats, size: int, place: Placer) -> None:
+        self.view, self.key, self.size, self.place = view, key, size, place
         self.free: Free = view.free
-        self.order = self._rank(rows)
-        for row in rows:
+        self.order = order
+        for row in np.sort(order):
             if (on := view.allocation(row)) is not None:
                 self.free.give(on)
         self.emptied = self.free.mark()
@@ -32,12 +36,3 @@ class Queue:
         """Jobs on a device at most: a part of a device is nobody else's, nor is a shy job's."""
         job = self.job(row)
         return self.size if job.shareable and job.demand.share >= 1.0 else 1
-
-    def _rank(self, rows: Rows) -> Rows:
-        # Equal ranks: larger gangs first, and behind them those that have only just come.
-        table = self.view.table
-        new = table.submitted >= self.view.now
-        size = np.where(new, 0.0, -table.gpus)
-        among = np.zeros(len(table), dtype=bool)
-        among[rows] = True
-        return self.view.ranked(self.key, new.astype(float), size, among=among)

@@ -22,19 +22,33 @@ Deviations  jobs with parameter servers are resized as in the paper, after all o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Controls, Needs
-from weft.core.model import Allocation, Config, JobId
+from weft.core.model import Config
 from weft.core.plan import Plan, merge
 from weft.core.table import Bools, Column, Floats
 from weft.core.view import View
+from weft.pieces.parts import Sizes
 from weft.pieces.place.gangs import acceptable, fewest_nodes
+from weft.pieces.place.parts import assign_each
 from weft.pieces.size.marginal import Growth, grow
 from weft.policies.optimus.served import find_served_rows, resize_served
+
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.COMPLETION_TIME,
+    knowledge=tax.Knowledge.DURATIONS | tax.Knowledge.SPEEDS | tax.Knowledge.LOSSES,
+    heterogeneity=tax.Heterogeneity.ALIKE,
+    elasticity=tax.Elasticity.GPUS | tax.Elasticity.SERVERS,
+    sharing=tax.Sharing.EXCLUSIVE,
+    topology=tax.Topology.FEW_NODES,
+    fairness=tax.Fairness.NONE,
+    preemption=tax.Preemption.STOPS | tax.Preemption.RESIZES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +70,36 @@ class Optimus:
             needs=Needs.REMAINING,
             controls=Controls.COUNT | Controls.HOST,
             every=self.interval,
+            taxonomy=WHERE,
         )
+
+    stops = False  # the least size goes to everybody first
+
+    def choose_sizes(self, view: View) -> Sizes:
+        """Least sizes and growth, of jobs that reduce among themselves."""
+        room, speeds = _room(view), _speeds(view)
+        base = least_sizes(view, room, speeds)
+        grown = grow_sizes(view, base, room, speeds)
+        return Sizes({row: _config(view, *size) for row, size in grown.items()})
 
     def decide(self, view: View) -> Plan:
         """Least sizes, growth, places."""
         served = find_served_rows(view)
         if not served:
-            return _grow_whole(view)
+            return self._grow_whole(view)
         hidden = np.zeros(len(view.table), dtype=bool)
         hidden[served] = True
-        others = _grow_whole(view.without(hidden)) if not hidden.all() else Plan()
+        others = self._grow_whole(view.without(hidden)) if not hidden.all() else Plan()
         return merge([others, Plan(resize_served(view, served, self.node_gbps))])
 
+    def _grow_whole(self, view: View) -> Plan:
+        """Jobs that reduce among themselves; who changes size goes on the fewest nodes."""
+        changes = assign_each(view, self.choose_sizes(view).wanted, fewest_nodes)
+        return Plan({view.job(row).id: on for row, on in changes.items()})
 
-def _grow_whole(view: View) -> Plan:
-    """Jobs that reduce among themselves."""
-    room, speeds = _room(view), _speeds(view)
-    base = least_sizes(view, room, speeds)
-    return _place(view, grow_sizes(view, base, room, speeds))
+
+def _config(view: View, kind: str, gpus: int) -> Config:
+    return Config(kind, ceil(gpus / view.cluster.node_size(kind)), gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,24 +239,3 @@ def _seconds(left: float, asked: int, most: int, speed: Floats) -> Floats:
     seconds = np.full(most + 1, np.inf)
     np.divide(work, speed[:most], out=seconds[1:], where=speed[:most] > 0.0)
     return seconds
-
-
-def _place(view: View, sizes: dict[int, tuple[str, int]]) -> Plan:
-    """Places for the rows whose size changed, small ones first; the others stay."""
-    changes: dict[JobId, Allocation | None] = {}
-    moving: list[int] = []
-    for row, on in enumerate(view.table.allocations):
-        stays = on is not None and _held_size(view, row) == sizes.get(row)
-        if on is not None and not stays:
-            view.free.give(on)
-            changes[view.job(row).id] = None
-        if row in sizes and not stays:
-            moving.append(row)
-    for row in sorted(moving, key=lambda row: (sizes[row][1], row)):
-        (kind, count), job = sizes[row], view.job(row)
-        demand = replace(job.demand, gpus=count, kinds=(kind,))
-        place = fewest_nodes(replace(job, demand=demand), view.free)
-        if place is not None:
-            view.free.take(place)
-            changes[job.id] = place
-    return Plan(changes)

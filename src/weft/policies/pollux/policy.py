@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Assumes, Controls
 from weft.core.errors import InvalidConfig
 from weft.core.model import JobId
@@ -39,6 +40,16 @@ from weft.policies.pollux.speedups import TIE, Speedups, restart_factor, speedup
 from weft.solve.genetic import Counts, Matrix, evolve
 
 FASTEST_FIRST = ("a100", "v100", "quad", "rtx", "t4")
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.THROUGHPUT | tax.Objective.FAIRNESS,
+    knowledge=tax.Knowledge.SPEEDS,
+    heterogeneity=tax.Heterogeneity.ALIKE,
+    elasticity=tax.Elasticity.GPUS,
+    sharing=tax.Sharing.EXCLUSIVE,
+    topology=tax.Topology.FEW_NODES,
+    fairness=tax.Fairness.JOBS,
+    preemption=tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +91,7 @@ class Pollux:
             every=self.interval,
             starves="a gang waits while its GPUs are worth more to several smaller jobs",
             assumes=Assumes.ONE_KIND if self.artifact else Assumes.NOTHING,
+            taxonomy=WHERE,
         )
 
     def __post_init__(self) -> None:

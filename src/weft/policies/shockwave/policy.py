@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Needs
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, JobId
@@ -47,6 +48,16 @@ from weft.policies.shockwave.welfare import HEAVIEST, Window, choose_counts
 # The authors' regulariser and exponent by GPUs, and those of their example.
 ARTIFACT = {32: (1e-3, 12.0), 64: (10.0, 5.0), 128: (1e-3, 15.0), 256: (1e5, 5.0)}
 EXAMPLE = (10.0, 5.0)
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.FAIRNESS | tax.Objective.MAKESPAN,
+    knowledge=tax.Knowledge.DURATIONS,
+    heterogeneity=tax.Heterogeneity.ALIKE,
+    elasticity=tax.Elasticity.RIGID,
+    sharing=tax.Sharing.EXCLUSIVE,
+    topology=tax.Topology.FEW_NODES,
+    fairness=tax.Fairness.FINISH_TIME,
+    preemption=tax.Preemption.STOPS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +103,13 @@ class Shockwave:
     @property
     def about(self) -> About:
         """It decides at the beginning of rounds."""
-        return About("shockwave", "Zheng et al. 2023", needs=Needs.REMAINING, every=self.round)
+        return About(
+            "shockwave",
+            "Zheng et al. 2023",
+            needs=Needs.REMAINING,
+            every=self.round,
+            taxonomy=WHERE,
+        )
 
     def decide(self, view: View) -> Plan:
         """Follow the plan, or make a new one; then fill what is idle."""

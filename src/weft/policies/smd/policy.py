@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Controls, Needs
 from weft.core.model import Allocation, JobId
 from weft.core.plan import Plan
@@ -32,6 +33,17 @@ from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.place.tasks import Room, evenly, shrink
 from weft.policies.smd.offers import Found, Ladder, Size, offers_of
 from weft.solve.knapsack import BUDGET, choose
+
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.QUALITY,
+    knowledge=tax.Knowledge.DURATIONS | tax.Knowledge.WORTH,
+    heterogeneity=tax.Heterogeneity.ALIKE,
+    elasticity=tax.Elasticity.GPUS | tax.Elasticity.SERVERS,
+    sharing=tax.Sharing.EXCLUSIVE,
+    topology=tax.Topology.FEW_NODES,
+    fairness=tax.Fairness.NONE,
+    preemption=tax.Preemption.NEVER,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +75,7 @@ class Smd:
             controls=Controls.COUNT | Controls.HOST,
             every=self.interval,
             starves="others are worth more for what they take",
+            taxonomy=WHERE,
         )
 
     def decide(self, view: View) -> Plan:

@@ -23,6 +23,7 @@ from typing import Literal
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Controls, Needs
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, JobId, Sharing, Slice
@@ -34,6 +35,16 @@ from weft.policies.synergy.rack import Grant, Parts, Rack, Server, Want
 from weft.policies.synergy.tune import fill, greedy, proportional, tune
 
 MECHANISMS = {"proportional": proportional, "greedy": greedy, "tune": tune, "opt": optimal}
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.COMPLETION_TIME | tax.Objective.THROUGHPUT,
+    knowledge=tax.Knowledge.MODELS | tax.Knowledge.PROFILES,
+    heterogeneity=tax.Heterogeneity.HOSTS,
+    elasticity=tax.Elasticity.RIGID,
+    sharing=tax.Sharing.EXCLUSIVE,
+    topology=tax.Topology.FEW_NODES,
+    fairness=tax.Fairness.NONE,
+    preemption=tax.Preemption.STOPS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,7 @@ class Synergy:
             controls=Controls.HOST,
             every=self.round,
             starves="jobs that want much of a host" if self.mechanism == "greedy" else "",
+            taxonomy=WHERE,
         )
 
     def __post_init__(self) -> None:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Controls, Needs
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, JobId
@@ -32,6 +33,16 @@ from weft.policies.themis.apps import UNKNOWN_S, App, Crowd, Member
 from weft.policies.themis.auction import count_participants, divide, keep
 
 EPS = 1e-6
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.FAIRNESS,
+    knowledge=tax.Knowledge.DURATIONS,
+    heterogeneity=tax.Heterogeneity.ALIKE,
+    elasticity=tax.Elasticity.GPUS,
+    sharing=tax.Sharing.EXCLUSIVE,
+    topology=tax.Topology.FEW_NODES,
+    fairness=tax.Fairness.FINISH_TIME,
+    preemption=tax.Preemption.STOPS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +60,13 @@ class Themis:
     f: float = 0.8
     lease: float = 1200.0
 
-    about = About("themis", "Mahajan et al. 2020", needs=Needs.REMAINING, controls=Controls.COUNT)
+    about = About(
+        "themis",
+        "Mahajan et al. 2020",
+        needs=Needs.REMAINING,
+        controls=Controls.COUNT,
+        taxonomy=WHERE,
+    )
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.f < 1.0:

@@ -1,0 +1,180 @@
+"""Where a scheduler stands in the field: what it wants, what it must know, what it may do.
+
+Policies declare all of it in `About.taxonomy`; wrappers (`adds`) and parts of a composition
+declare what they bring, and leave the rest to what they are joined with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import Flag, auto
+
+
+class Objective(Flag):
+    """What it is after."""
+
+    IN_ORDER = auto()  # jobs start as they came
+    COMPLETION_TIME = auto()
+    MAKESPAN = auto()
+    THROUGHPUT = auto()  # work done, goodput included
+    FAIRNESS = auto()
+    QUALITY = auto()  # losses, or what results are worth
+    DEADLINES = auto()
+    COST = auto()
+    FEEDBACK = auto()  # everybody sees first results early
+    UTILIZATION = auto()
+    GUARANTEES = auto()  # what somebody was promised
+
+
+class Knowledge(Flag):
+    """What it must be told beforehand, or learn of jobs."""
+
+    NOTHING = 0
+    DURATIONS = auto()  # how long jobs still take, from a predictor
+    PAST_JOBS = auto()  # service of finished jobs
+    MODELS = auto()  # which model a job trains
+    SPEEDS = auto()  # how fast a job is on which GPUs, measured or reported
+    PROFILES = auto()  # what a job does with a device and its host
+    LOSSES = auto()  # how the loss falls
+    WORTH = auto()  # what a result is worth at which time
+    TRAFFIC = auto()  # when and how much a job communicates
+
+
+class Heterogeneity(Flag):
+    """What it makes of unequal machines."""
+
+    ALIKE = 0  # a job gets a kind that it accepts; which one does not matter
+    SPEEDS = auto()  # kinds by how fast they are for the job
+    HOSTS = auto()  # CPU cores and memory by what jobs make of them
+
+
+class Elasticity(Flag):
+    """What it may change of a job's size."""
+
+    RIGID = 0
+    GPUS = auto()
+    SERVERS = auto()  # parameter servers beside workers
+    BATCH = auto()
+
+
+class Sharing(Flag):
+    """How several jobs use one device."""
+
+    EXCLUSIVE = 0
+    SIDE_BY_SIDE = auto()
+    TURNS = auto()  # one after the other, suspended meanwhile
+    INTERLEAVED = auto()  # stages of iterations take turns
+    OPPORTUNISTIC = auto()  # guests that may not disturb
+
+
+class Topology(Flag):
+    """What it knows of how devices are joined."""
+
+    ANY_NODES = 0
+    FEW_NODES = auto()  # where there is room now
+    CONSOLIDATED = auto()  # gangs wait for the fewest nodes, all or those that need it
+    LINKS = auto()  # links inside a node
+    NETWORK = auto()  # links between nodes, shared in time
+    CELLS = auto()  # a hierarchy of parts that keeps gangs together
+
+
+class Fairness(Flag):
+    """Whom it treats equally."""
+
+    NONE = 0
+    JOBS = auto()
+    USERS = auto()  # users or tenants, by weight
+    FINISH_TIME = auto()  # nobody ends later than on a part of his own
+
+
+class Preemption(Flag):
+    """What may happen to a running job."""
+
+    NEVER = 0
+    STOPS = auto()
+    SUSPENDS = auto()  # to host memory, at little cost
+    RESIZES = auto()
+    MOVES = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taxonomy:
+    """One place in the field; None leaves an answer to what it is joined with.
+
+    Whether a job may starve is `About.starves`.
+    """
+
+    objective: Objective | None = None
+    knowledge: Knowledge | None = None
+    heterogeneity: Heterogeneity | None = None
+    elasticity: Elasticity | None = None
+    sharing: Sharing | None = None
+    topology: Topology | None = None
+    fairness: Fairness | None = None
+    preemption: Preemption | None = None
+
+    def answers(self) -> dict[str, Flag]:
+        """Every question that is answered here, with the answer."""
+        found = {
+            "objective": self.objective,
+            "knowledge": self.knowledge,
+            "heterogeneity": self.heterogeneity,
+            "elasticity": self.elasticity,
+            "sharing": self.sharing,
+            "topology": self.topology,
+            "fairness": self.fairness,
+            "preemption": self.preemption,
+        }
+        return {name: flag for name, flag in found.items() if flag is not None}
+
+    def missing(self) -> tuple[str, ...]:
+        """Questions without an answer."""
+        return tuple(name for name in QUESTIONS if name not in self.answers())
+
+
+QUESTIONS = tuple(f.name for f in fields(Taxonomy))
+# What an answer of nothing is called, and what any other is called beside its own words.
+NOTHING = {
+    "knowledge": "no-knowledge",
+    "heterogeneity": "kinds-alike",
+    "elasticity": "rigid",
+    "sharing": "exclusive",
+    "topology": "any-nodes",
+    "fairness": "no-fairness",
+    "preemption": "non-preemptive",
+}
+SOMETHING = {
+    "heterogeneity": "heterogeneous",
+    "elasticity": "elastic",
+    "sharing": "sharing",
+    "topology": "topology",
+    "fairness": "fairness",
+    "preemption": "preemptive",
+}
+
+
+def words_of(question: str, answer: Flag) -> tuple[str, ...]:
+    """An answer in words: `durations, models`; one word for nothing."""
+    words = tuple((one.name or "").lower().replace("_", "-") for one in answer)
+    return words or (NOTHING[question],)
+
+
+def tags_of(place: Taxonomy, starves: str) -> tuple[str, ...]:
+    """Everything that can be asked for: each answer's words, and what follows from them."""
+    found: list[str] = []
+    for question, answer in place.answers().items():
+        words = words_of(question, answer)
+        if question == "knowledge":
+            told = Knowledge.DURATIONS in answer
+            found += ["known-durations" if told else "unknown-durations"]
+            found += [f"needs-{word}" for word in words if answer] or list(words)
+            continue
+        found += [SOMETHING[question]] if question in SOMETHING and answer else []
+        found += [f"{question}-{word}" if (question, word) in AMBIGUOUS else word for word in words]
+    found.append("may-starve" if starves else "no-starvation")
+    return tuple(dict.fromkeys(found))
+
+
+# Words that mean something else under another question.
+AMBIGUOUS = {("fairness", "finish-time"), ("fairness", "jobs"), ("fairness", "users")}
+AMBIGUOUS |= {("heterogeneity", "speeds"), ("heterogeneity", "hosts")}

@@ -1,0 +1,1 @@
+"""Who may start, and whether others are stopped for it."""

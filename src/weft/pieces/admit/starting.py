@@ -1,0 +1,93 @@
+"""Who may start: in turn, whoever fits, or the first at the cost of the last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core.about import About
+from weft.core.plan import Plan
+from weft.core.table import Bools, Column, Floats, Rows
+from weft.core.taxonomy import Preemption, Taxonomy
+from weft.core.view import View
+from weft.pieces.fit import EPS, fit_first
+from weft.pieces.pack import backfill, in_turn, pack
+from weft.pieces.place.gangs import Placer
+
+NEVER = Taxonomy(preemption=Preemption.NEVER)
+OVERTAKEN = "overtaking"
+
+
+@dataclass(frozen=True, slots=True)
+class InTurn:
+    """Strictly in order: a job that does not fit holds up everyone behind it; nobody is stopped."""
+
+    about = About("in-turn", "baseline", taxonomy=NEVER)
+    stops = False
+    overtakes = False
+
+    def start(self, view: View, rows: Rows, place: Placer) -> Plan:
+        """Until one does not fit."""
+        return in_turn(view, rows, place)
+
+    def among(self, view: View, rows: Rows) -> Bools:
+        """Who runs, then the waiting until one's least size does not fit."""
+        rows = _running_first(view, rows)
+        total = np.cumsum(least_sizes(view)[rows])
+        count = int(np.searchsorted(total, view.cluster.gpus + EPS, side="right"))
+        return _mask(view, rows[:count])
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """Whoever fits in what is free, the first in the order first; nobody is stopped."""
+
+    about = About("backfill", "baseline", taxonomy=NEVER, starves=OVERTAKEN)
+    stops = False
+    overtakes = True
+
+    def start(self, view: View, rows: Rows, place: Placer) -> Plan:
+        """Pass over those that do not fit."""
+        return backfill(view, rows, place)
+
+    def among(self, view: View, rows: Rows) -> Bools:
+        """Who runs, then the waiting whose least sizes fit."""
+        return _fitting(view, _running_first(view, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """The first in the order that fit together; running jobs behind them are stopped."""
+
+    about = About("preempt", "baseline", taxonomy=Taxonomy(preemption=Preemption.STOPS))
+    stops = True
+    overtakes = True
+
+    def start(self, view: View, rows: Rows, place: Placer) -> Plan:
+        """Who still is among the first keeps its place."""
+        return pack(view, rows, place)
+
+    def among(self, view: View, rows: Rows) -> Bools:
+        """The first whose least sizes fit together; who may not be stopped before all others."""
+        bound = view.running() & ~view.preemptible()
+        return _fitting(view, rows[np.argsort(~bound[rows], kind="stable")])
+
+
+def least_sizes(view: View) -> Floats:
+    """The fewest GPUs that each row can do with; a part of one counts as one."""
+    return np.asarray(np.maximum(view.table.column(Column.MIN), 1.0))
+
+
+def _running_first(view: View, rows: Rows) -> Rows:
+    return rows[np.argsort(view.table.held[rows] == 0.0, kind="stable")]
+
+
+def _fitting(view: View, rows: Rows) -> Bools:
+    return _mask(view, rows[fit_first(least_sizes(view)[rows], float(view.cluster.gpus))])
+
+
+def _mask(view: View, rows: Rows) -> Bools:
+    mask = np.zeros(len(view.table), dtype=bool)
+    mask[rows] = True
+    return mask

@@ -1,0 +1,216 @@
+"""Orders by what jobs have received: least first, whole or by queue, and by Gittins index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from weft.core.about import About, Needs
+from weft.core.errors import InvalidConfig
+from weft.core.plan import Plan
+from weft.core.table import Bools, Floats, Rows
+from weft.core.taxonomy import Knowledge, Objective, Taxonomy
+from weft.core.view import View
+from weft.pieces.order.gittins import (
+    PRIOR_MEDIAN,
+    PRIOR_SIGMA,
+    best_gittins_index,
+    gittins_index,
+    past_service,
+)
+from weft.pieces.order.keys import Resting
+from weft.pieces.order.queues import Queues, Standing
+from weft.pieces.pack import start_all
+from weft.pieces.parts import Later, Ranking
+from weft.pieces.place.gangs import Placer
+
+YOUNG = Taxonomy(objective=Objective.COMPLETION_TIME, knowledge=Knowledge.NOTHING)
+PAST = Taxonomy(objective=Objective.COMPLETION_TIME, knowledge=Knowledge.PAST_JOBS)
+
+
+@dataclass(frozen=True, slots=True)
+class AttainedService:
+    """The least received so far first, in seconds or in GPU-seconds.
+
+    `by` is `gpu-time` or `time`; `thresholds` joined by `/` make queues; inside a queue running
+    jobs come first (`rule=sticky`) or jobs in order of their first start (`rule=start`).
+    """
+
+    by: Literal["gpu-time", "time"] = "gpu-time"
+    thresholds: tuple[float, ...] = ()
+    rule: Literal["sticky", "start"] = "sticky"
+    quantum: float = 360.0
+
+    about = About("las", "Nuyens and Wierman 2008; Gu et al. 2019", taxonomy=YOUNG)
+    admits = "preempt"
+
+    def __post_init__(self) -> None:
+        if self.quantum <= 0:
+            raise InvalidConfig(f"las: quantum={self.quantum:g} must be above 0 seconds")
+
+    def settle(self, view: View, place: Placer) -> Plan | None:
+        """Nothing to do where nobody waits; with queues, where all fit beside each other."""
+        if self.thresholds:
+            return settle_queues(view, self._queues, place)
+        return None if view.waiting().any() else Plan()
+
+    def rank(self, view: View) -> Ranking:
+        """By attained service, looked at again in a quantum; or by queue."""
+        if self.thresholds:
+            return rank_queues(view, self._queues)
+        attained = view.ran() if self.by == "time" else view.service()
+        soon = Later(view.now + self.quantum)
+        return Ranking(view.ranked(attained), attained, lambda _running: soon)
+
+    @property
+    def _queues(self) -> Queues:
+        return Queues(self.thresholds, self.by == "time", self.rule == "sticky")
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedService:
+    """Young jobs first, by queue of attained GPU-seconds, or by Gittins index inside a queue.
+
+    `thresholds` are GPU-seconds joined by `/`; `knob` promotes a job that has waited that many
+    times what it ran (none: never).
+    """
+
+    thresholds: tuple[float, ...] = (3250.0,)
+    priority: Literal["las", "gittins"] = "las"
+    rule: Literal["sticky", "start"] = "sticky"
+    knob: float | None = None
+
+    admits = "preempt"
+
+    @property
+    def about(self) -> About:
+        """Gittins also reads the past."""
+        past = self.priority == "gittins"
+        return About(
+            "tiresias",
+            "Gu et al. 2019",
+            needs=Needs.HISTORY if past else Needs.NOTHING,
+            starves="" if self.knob else "a stream of young jobs",
+            taxonomy=PAST if past else YOUNG,
+        )
+
+    def __post_init__(self) -> None:
+        if list(self.thresholds) != sorted(set(self.thresholds)) or not self.thresholds:
+            raise InvalidConfig(
+                f"tiresias: thresholds {self.thresholds} must be increasing",
+                hint="for example tiresias:thresholds=3250/7200",
+            )
+
+    def settle(self, view: View, place: Placer) -> Plan | None:
+        """Nobody is ranked where all fit beside each other."""
+        return settle_queues(view, self._queues, place)
+
+    def rank(self, view: View) -> Ranking:
+        """The scan of the queues."""
+        return rank_queues(view, self._queues, self._by_index)
+
+    @property
+    def _queues(self) -> Queues:
+        knob = np.inf if self.knob is None else self.knob
+        return Queues(self.thresholds, sticky=self.rule == "sticky", knob=knob)
+
+    def _by_index(self, view: View, standing: Standing) -> Rows:
+        """Queue by queue by Gittins index of the queue's quantum; first come in the last."""
+        if self.priority == "las":
+            return self._queues.order(view, standing)
+        quantum = np.append(self.thresholds, 1.0)[standing.queue.astype(int)]
+        attained = view.service() - standing.service0
+        index = gittins_index(past_service(view.history), attained, quantum)
+        index[standing.queue >= len(self.thresholds)] = 0.0
+        return view.ranked(standing.queue, -index)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What is remembered: total service of past jobs, after `seen` of them had finished."""
+
+    seen: int
+    service: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class GittinsIndex(Resting):
+    """The highest chance to end soon for the service it takes first, by the service of past jobs.
+
+    `optimal` takes the supremum over all quanta instead of the next step's.
+    """
+
+    quantum: float = 3250.0
+    optimal: bool = False
+    min_samples: int = 100
+    prior_median: float = PRIOR_MEDIAN
+    prior_sigma: float = PRIOR_SIGMA
+
+    about = About(
+        "gittins",
+        "Gu et al. 2019",
+        needs=Needs.HISTORY,
+        starves="jobs beyond all past service",
+        taxonomy=PAST,
+    )
+    admits = "preempt"
+
+    def __post_init__(self) -> None:
+        if self.quantum <= 0:
+            raise InvalidConfig(f"gittins: quantum={self.quantum:g} must be above 0 GPU-seconds")
+
+    def settle(self, view: View, _place: Placer) -> Plan | None:
+        """Only the past is followed where nobody waits."""
+        return None if view.waiting().any() else Plan(memory=self._past(view))
+
+    def rank(self, view: View) -> Ranking:
+        """By index, highest first; looked at again when a running job climbs a step."""
+        past, served = self._past(view), view.service()
+        step = np.floor(np.log2(np.maximum(served / self.quantum, 0.5) + 1e-9)) + 1.0
+        low = np.where(step > 0.0, self.quantum * 2.0 ** (step - 1.0), 0.0)
+        high = self.quantum * 2.0**step
+        if self.optimal:
+            index = best_gittins_index(past.service, low)
+        else:
+            index = gittins_index(past.service, low, high - low)
+
+        def later(running: Bools) -> Later:
+            left = (high - served)[running] / view.table.need[running]
+            soonest = float(left.min(initial=np.inf))
+            wake = view.now + max(soonest, 1e-6) if np.isfinite(soonest) else None
+            return Later(wake, past)
+
+        return Ranking(view.ranked(-index), -index, later)
+
+    def _past(self, view: View) -> Past:
+        """The distribution, refreshed as jobs finish; it changes slowly, so not every time."""
+        seen = len(view.history)
+        old = view.memory
+        if isinstance(old, Past) and seen < old.seen + self.min_samples:
+            return old
+        args = self.min_samples, self.prior_median, self.prior_sigma
+        return Past(seen, past_service(view.history, *args))
+
+
+def settle_queues(view: View, queues: Queues, place: Placer) -> Plan | None:
+    """Start everybody where all fit: no order matters, who sank is worked out when one does."""
+    if queues.promotes or (plan := start_all(view, place)) is None:
+        return None
+    return Plan(plan.changes, memory=view.memory)
+
+
+def rank_queues(
+    view: View, queues: Queues, order: Callable[[View, Standing], Rows] | None = None
+) -> Ranking:
+    """Scan the queues in order; look again when the next job sinks or rises."""
+    standing = queues.stand(view)
+    rows = (order or queues.order)(view, standing)
+
+    def later(running: Bools) -> Later:
+        wake = queues.next_change(view, standing, running)
+        return Later(wake, queues.remember(standing, rows, running))
+
+    return Ranking(rows, later=later)

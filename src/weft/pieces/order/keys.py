@@ -1,0 +1,145 @@
+"""Orders by one number of each job: when it came, what it still needs, how late it would end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core.about import About, Needs
+from weft.core.plan import Plan
+from weft.core.table import Column, Floats
+from weft.core.taxonomy import Fairness, Knowledge, Objective, Taxonomy
+from weft.core.view import View
+from weft.pieces.parts import Ranking
+from weft.pieces.place.gangs import Placer
+
+SHORT = Taxonomy(objective=Objective.COMPLETION_TIME, knowledge=Knowledge.DURATIONS)
+SHORTER = "a stream of shorter jobs"
+
+
+class Resting:
+    """An order that changes nothing while everybody runs."""
+
+    __slots__ = ()
+
+    def settle(self, view: View, _place: Placer) -> Plan | None:
+        """Nothing to do where nobody waits."""
+        return None if view.waiting().any() else Plan()
+
+
+@dataclass(frozen=True, slots=True)
+class Anybody:
+    """Nobody first: who runs is left to the size."""
+
+    about = About("none", "none")
+    admits = "preempt"
+
+    def settle(self, _view: View, _place: Placer) -> Plan | None:
+        """Sizes are looked at also where nobody waits."""
+        return None
+
+    def rank(self, view: View) -> Ranking:
+        """As they came."""
+        return Ranking(np.arange(len(view.table)))
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival(Resting):
+    """Jobs in the order they came."""
+
+    about = About("fifo", "baseline", taxonomy=Taxonomy(objective=Objective.IN_ORDER))
+    admits = "in-turn"
+
+    def rank(self, view: View) -> Ranking:
+        """Rows are in order of submission already."""
+        return Ranking(np.arange(len(view.table)))
+
+
+@dataclass(frozen=True, slots=True)
+class RemainingTime(Resting):
+    """The least predicted time left first."""
+
+    about = About("srtf", "Schrage 1968", needs=Needs.REMAINING, starves=SHORTER, taxonomy=SHORT)
+    admits = "preempt"
+
+    def rank(self, view: View) -> Ranking:
+        """By estimated remaining time."""
+        left = view.remaining()
+        return Ranking(view.ranked(left), left)
+
+
+@dataclass(frozen=True, slots=True)
+class JobLength(Resting):
+    """The least predicted time left first; by default nobody is stopped for it."""
+
+    about = About("sjf", "Smith 1956", needs=Needs.REMAINING, starves=SHORTER, taxonomy=SHORT)
+    admits = "backfill"
+
+    def rank(self, view: View) -> Ranking:
+        """By estimated remaining time."""
+        left = view.remaining()
+        return Ranking(view.ranked(left), left)
+
+
+@dataclass(frozen=True, slots=True)
+class RemainingService(Resting):
+    """The fewest predicted GPU-seconds left first."""
+
+    about = About(
+        "srsf",
+        "Gu et al. 2019",
+        needs=Needs.REMAINING,
+        starves="a stream of smaller jobs",
+        taxonomy=SHORT,
+    )
+    admits = "preempt"
+
+    def rank(self, view: View) -> Ranking:
+        """By estimated remaining GPU-seconds."""
+        left = view.remaining() * view.table.need
+        return Ranking(view.ranked(left), left)
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness(Resting):
+    """The job first whose completion would be latest against running alone all the time."""
+
+    about = About(
+        "ftf",
+        "Mohan et al. 2022",
+        needs=Needs.REMAINING,
+        taxonomy=Taxonomy(
+            objective=Objective.FAIRNESS,
+            knowledge=Knowledge.DURATIONS,
+            fairness=Fairness.FINISH_TIME,
+        ),
+    )
+    admits = "preempt"
+
+    def rank(self, view: View) -> Ranking:
+        """By predicted completion time over the time that execution alone takes."""
+        late = lateness(view, view.remaining())
+        return Ranking(view.ranked(-late), -late)
+
+
+@dataclass(frozen=True, slots=True)
+class Urgency(Resting):
+    """The highest priority that submitters gave first."""
+
+    about = About("priority", "baseline", starves="a stream of jobs of higher priority")
+    admits = "preempt"
+
+    def rank(self, view: View) -> Ranking:
+        """By priority, then as they came."""
+        key = -view.table.column(Column.PRIORITY)
+        return Ranking(view.ranked(key), key)
+
+
+def lateness(view: View, left: Floats) -> Floats:
+    """Time from submission to the end, if a job ran from now on, over the time it executes."""
+    alone = view.ran() + left
+    late = np.ones(len(left))  # where nobody knows how long a job takes
+    known = np.isfinite(left) & (alone > 0.0)
+    late[known] = (view.now - view.table.submitted + left)[known] / alone[known]
+    return late

@@ -1,0 +1,154 @@
+"""What a policy can be joined from: an order, a size, a place, who is admitted, who shares.
+
+Every part is a frozen dataclass: its fields are its parameters, and it keeps nothing between
+decisions. What an order or a size wants to remember travels in the plan's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from weft.core.about import About
+from weft.core.free import Free
+from weft.core.model import Allocation, Config, Job
+from weft.core.plan import Plan
+from weft.core.table import Bools, Floats, Rows
+from weft.core.view import View
+from weft.pieces.pack import running_after
+from weft.pieces.place.gangs import Placer
+
+
+class Later(NamedTuple):
+    """When to decide again although nothing happens, and what to remember until then."""
+
+    wake_at: float | None = None
+    memory: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Rows, who comes first first; `key` is what they are ranked by where one number says it.
+
+    `later` is told which rows run after the decision.
+    """
+
+    rows: Rows
+    key: Floats | None = None
+    later: Callable[[Bools], Later] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Kind and number of GPUs by row, for those who get any; and what to remember."""
+
+    wanted: Mapping[int, Config] = field(default_factory=dict)
+    memory: object = None
+
+
+class Part(Protocol):
+    """What all parts have."""
+
+    @property
+    def about(self) -> About:
+        """Name, origin, what it reads and sets, and what it brings to a composition."""
+        ...
+
+
+class Order(Part, Protocol):
+    """Who goes first. `admits` names how the policy that it comes from starts jobs."""
+
+    @property
+    def admits(self) -> str:
+        """The admission that is meant where none is named."""
+        ...
+
+    def settle(self, view: View, place: Placer) -> Plan | None:
+        """The decision where no order matters, for nobody has to wait; None where one does."""
+        ...
+
+    def rank(self, view: View) -> Ranking:
+        """All rows in order."""
+        ...
+
+
+class Size(Part, Protocol):
+    """How many GPUs of which kind. `stops` says that who is admitted may still get none."""
+
+    @property
+    def stops(self) -> bool:
+        """Whether a running job may lose all its GPUs."""
+        ...
+
+    def choose_sizes(self, view: View) -> Sizes:
+        """Sizes for all rows of the view together, on all that is free or theirs."""
+        ...
+
+
+class Place(Part, Protocol):
+    """Which devices. `moves` says that who runs may be moved to make room."""
+
+    @property
+    def moves(self) -> bool:
+        """Whether jobs are placed together, and some again."""
+        ...
+
+    def place(self, job: Job, free: Free) -> Allocation | None:
+        """Devices for one job as it asks for them; None if it must wait. Nothing is taken."""
+        ...
+
+    def assign(self, view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation | None]:
+        """What changes if the rows of `wanted`, and no others, hold these sizes."""
+        ...
+
+
+class Admit(Part, Protocol):
+    """Who may start. `stops` says that running jobs make room for those before them."""
+
+    @property
+    def stops(self) -> bool:
+        """Whether anybody who runs may be stopped."""
+        ...
+
+    @property
+    def overtakes(self) -> bool:
+        """Whether a job that does not fit lets those behind it start."""
+        ...
+
+    def start(self, view: View, rows: Rows, place: Placer) -> Plan:
+        """Start the first of `rows` in the sizes they ask for."""
+        ...
+
+    def among(self, view: View, rows: Rows) -> Bools:
+        """Which rows of the view take part where sizes are chosen for them."""
+        ...
+
+
+class Share(Part, Protocol):
+    """Who uses a device with whom. `with_stops` is the admission it works under; None: any."""
+
+    @property
+    def with_stops(self) -> bool | None:
+        """Whether admission must stop jobs, or must not."""
+        ...
+
+    def start(self, view: View, ranking: Ranking, admit: Admit, place: Placer) -> Plan:
+        """Start the first, alone or together."""
+        ...
+
+
+def run_order(view: View, order: Order, admit: Admit, place: Placer) -> Plan:
+    """Rank, start the first, and let the order say when to look again."""
+    if (plan := order.settle(view, place)) is not None:
+        return plan
+    ranking = order.rank(view)
+    return follow(view, ranking, admit.start(view, ranking.rows, place))
+
+
+def follow(view: View, ranking: Ranking, plan: Plan) -> Plan:
+    """The plan with what its order wants to remember."""
+    if ranking.later is None:
+        return plan
+    wake_at, memory = ranking.later(running_after(view, plan))
+    return Plan(plan.changes, wake_at=wake_at, memory=memory)

@@ -1,0 +1,162 @@
+"""Places by name: packed, spread, consolidated, in gaps, by skew, in whole nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from weft.core.about import About, Needs
+from weft.core.free import Free
+from weft.core.model import Allocation, Config, Job
+from weft.core.taxonomy import Knowledge, Preemption, Taxonomy, Topology
+from weft.core.view import View
+from weft.pieces.place.gangs import Placer, consolidate, fewest_nodes, in_gaps, most_nodes
+from weft.pieces.place.resize import resize_all
+from weft.pieces.place.skew import by_skew
+from weft.pieces.place.whole_nodes import place_configs
+
+FEW = Taxonomy(topology=Topology.FEW_NODES)
+TOGETHER = Taxonomy(topology=Topology.CONSOLIDATED)
+WAITS = "a gang waits for nodes of its own while smaller jobs fill them"
+
+
+class OneByOne:
+    """A place for one job after the other; who runs stays where it is."""
+
+    __slots__ = ()
+    moves = False
+
+    def place(self, job: Job, free: Free) -> Allocation | None:
+        """Devices for one job."""
+        raise NotImplementedError
+
+    def assign(self, view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation | None]:
+        """Rows of the same size stay; the others find a place, small ones first."""
+        return assign_each(view, wanted, self.place)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed(OneByOne):
+    """On one node if it fits, else on as few nodes as there are now."""
+
+    about = About("packed", "baseline", taxonomy=FEW)
+
+    def place(self, job: Job, free: Free) -> Allocation | None:
+        """The node that it fills best."""
+        return fewest_nodes(job, free)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread(OneByOne):
+    """On as many nodes as it can, one device of each in turn, the emptiest first."""
+
+    about = About("spread", "baseline", taxonomy=Taxonomy(topology=Topology.ANY_NODES))
+
+    def place(self, job: Job, free: Free) -> Allocation | None:
+        """What schedulers for services do, to bear the loss of a node."""
+        return most_nodes(job, free)
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps(OneByOne):
+    """On one node if it fits, else in the gaps: the fullest nodes first."""
+
+    about = About("gaps", "Gu et al. 2019", taxonomy=Taxonomy(topology=Topology.ANY_NODES))
+
+    def place(self, job: Job, free: Free) -> Allocation | None:
+        """Leave empty nodes empty."""
+        return in_gaps(job, free)
+
+
+@dataclass(frozen=True, slots=True)
+class Consolidated(OneByOne):
+    """On the least number of nodes an empty cluster would need, or not at all."""
+
+    about = About("consolidated", "Zhao et al. 2022", starves=WAITS, taxonomy=TOGETHER)
+
+    def place(self, job: Job, free: Free) -> Allocation | None:
+        """Gangs wait for nodes of their own."""
+        return consolidate(job, free)
+
+
+@dataclass(frozen=True, slots=True)
+class Skewed(OneByOne):
+    """Consolidate models whose largest tensor is above `pack_limit` of all; others fill gaps."""
+
+    pack_limit: float = 0.25
+
+    about = About(
+        "tiresias",
+        "Gu et al. 2019",
+        needs=Needs.MODEL,
+        starves=WAITS,
+        taxonomy=Taxonomy(topology=Topology.CONSOLIDATED, knowledge=Knowledge.MODELS),
+    )
+
+    def place(self, job: Job, free: Free) -> Allocation | None:
+        """By the model that a job trains."""
+        return by_skew(self.pack_limit)(job, free)
+
+
+@dataclass(frozen=True, slots=True)
+class Beside(OneByOne):
+    """A job keeps the devices it has and grows beside them; newcomers on as few nodes as can be."""
+
+    about = About("beside", "Zhang et al. 2017", taxonomy=FEW)
+
+    def place(self, job: Job, free: Free) -> Allocation | None:
+        """A newcomer."""
+        return fewest_nodes(job, free)
+
+    def assign(self, view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation | None]:
+        """Who shrinks first, then who grows, as SLAQ does."""
+        counts = {row: size.gpus for row, size in wanted.items()}
+        plan = resize_all(view, counts, {row: size.kind for row, size in wanted.items()})
+        return {view.table.row(job): on for job, on in plan.changes.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class WholeNodes:
+    """Inside a node or on whole nodes; who is in the way moves, the fewest GPUs first."""
+
+    about = About(
+        "whole-nodes",
+        "Jayaram Subramanya et al. 2023",
+        taxonomy=Taxonomy(topology=Topology.CONSOLIDATED, preemption=Preemption.MOVES),
+    )
+    moves = True
+
+    def place(self, job: Job, free: Free) -> Allocation | None:
+        """Alone, without moving anybody."""
+        return consolidate(job, free)
+
+    def assign(self, view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation | None]:
+        """All together, as Sia does."""
+        return place_configs(view, wanted)
+
+
+def assign_each(
+    view: View, wanted: Mapping[int, Config], place: Placer
+) -> dict[int, Allocation | None]:
+    """Places for the rows whose size changed, small ones first; the others stay."""
+    changes: dict[int, Allocation | None] = {}
+    moving: list[int] = []
+    for row, on in enumerate(view.table.allocations):
+        size = wanted.get(row)
+        stays = on is not None and size is not None and _holds(view, on, size)
+        if on is not None and not stays:
+            view.free.give(on)
+            changes[row] = None
+        if size is not None and not stays:
+            moving.append(row)
+    for row in sorted(moving, key=lambda row: (wanted[row].gpus, row)):
+        size, job = wanted[row], view.job(row)
+        demand = replace(job.demand, gpus=size.gpus, kinds=(size.kind,))
+        if (on := place(replace(job, demand=demand), view.free)) is not None:
+            view.free.take(on)
+            changes[row] = on
+    return changes
+
+
+def _holds(view: View, on: Allocation, size: Config) -> bool:
+    return on.gpus == size.gpus and view.cluster.kind_of(on) == size.kind

@@ -1,0 +1,24 @@
+"""Devices of one's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.core.about import About
+from weft.core.plan import Plan
+from weft.core.taxonomy import Sharing, Taxonomy
+from weft.core.view import View
+from weft.pieces.parts import Admit, Ranking
+from weft.pieces.place.gangs import Placer
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """Nobody shares a device, but those who asked for a part of one."""
+
+    about = About("alone", "baseline", taxonomy=Taxonomy(sharing=Sharing.EXCLUSIVE))
+    with_stops = None
+
+    def start(self, view: View, ranking: Ranking, admit: Admit, place: Placer) -> Plan:
+        """As admission has it."""
+        return admit.start(view, ranking.rows, place)

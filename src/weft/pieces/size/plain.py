@@ -1,0 +1,86 @@
+"""Sizes that nobody computes: as many GPUs as were asked for, the fewest, or an equal part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.core.about import About, Controls
+from weft.core.taxonomy import Elasticity, Fairness, Preemption, Taxonomy
+from weft.core.view import View
+from weft.pieces.parts import Sizes
+from weft.pieces.size.kinds import choose_kinds
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """As many GPUs as the job asked for."""
+
+    about = About("asked", "baseline", taxonomy=Taxonomy(elasticity=Elasticity.RIGID))
+    stops = False
+
+    def choose_sizes(self, view: View) -> Sizes:
+        """All rows as they ask, as far as there is room."""
+        asked = {row: job.demand.gpus for row, job in enumerate(view.table.jobs)}
+        return Sizes(choose_kinds(view, asked, exact=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """The fewest GPUs that the job can do with."""
+
+    about = About(
+        "least",
+        "baseline",
+        controls=Controls.COUNT,
+        taxonomy=Taxonomy(elasticity=Elasticity.GPUS),
+    )
+    stops = False
+
+    def choose_sizes(self, view: View) -> Sizes:
+        """All rows at their smallest."""
+        return Sizes(choose_kinds(view, {r: j.demand.min for r, j in enumerate(view.table.jobs)}))
+
+
+@dataclass(frozen=True, slots=True)
+class EqualPart:
+    """An equal part of the cluster for every job, within what it can use; every `interval` seconds.
+
+    What some cannot use the others divide.
+    """
+
+    interval: float = 60.0
+
+    stops = False
+
+    @property
+    def about(self) -> About:
+        """Sizes change as jobs come and go, once an interval."""
+        return About(
+            "equal",
+            "baseline",
+            controls=Controls.COUNT,
+            every=self.interval,
+            taxonomy=Taxonomy(
+                elasticity=Elasticity.GPUS,
+                preemption=Preemption.RESIZES,
+                fairness=Fairness.JOBS,
+            ),
+        )
+
+    def choose_sizes(self, view: View) -> Sizes:
+        """One GPU after the other to whoever has fewest, least sizes first."""
+        demands = [job.demand for job in view.table.jobs]
+        bound = view.running() & ~view.preemptible()
+        counts: dict[int, int] = {}
+        for row, demand in enumerate(demands):
+            on = view.allocation(row)
+            counts[row] = on.gpus if bound[row] and on is not None else demand.min
+        left = view.cluster.gpus - sum(counts.values())
+        growing = [row for row in counts if not bound[row]]
+        while left > 0 and growing:
+            growing = [row for row in growing if counts[row] < demands[row].max]
+            level = min((counts[row] for row in growing), default=0)
+            for row in [row for row in growing if counts[row] == level][:left]:
+                counts[row] += 1
+                left -= 1
+        return Sizes(choose_kinds(view, counts))

@@ -1,0 +1,1 @@
+"""Policies joined from parts: order, size, place, admission, sharing."""

@@ -1,0 +1,123 @@
+"""A policy joined from parts by name: who goes first, how large, where, and beside whom.
+
+Paper       Agarwal et al., "Blox: A Modular Toolkit for Deep Learning Schedulers", EuroSys 2024,
+            for the idea; every part comes from the policy that it is named after.
+Objective   the order's; with `order=none` the size's.
+Needs       what its parts need.
+Controls    what its parts control.
+Cost        the sum of its parts'.
+Deviations  where sizes are chosen, the order says who takes part: the first whose least sizes fit
+            together. The size then treats those alike. Sizes are looked at every `every` seconds
+            (by default as often as the size's own policy does). A combination that makes no sense
+            is refused with the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.core.about import About
+from weft.core.errors import InvalidConfig
+from weft.core.model import Allocation, Config
+from weft.core.plan import Plan
+from weft.core.table import Bools
+from weft.core.view import View
+from weft.pieces.parts import Later, Sizes, follow
+from weft.policies.compose.parts import Joined, join_parts
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the order remembers, and what the size does."""
+
+    order: object = None
+    size: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compose:
+    """Any order, size, place, admission and sharing, joined by name.
+
+    Parts are written with their parameters: `order=las:by=time`, in quotes where there are several
+    (`order="las:by=time,quantum=60"`). Without `admit`, jobs start as in the policy that the order
+    comes from. `every` is the length of a round in seconds; none: the size's own. `weft list part`
+    shows all parts.
+    """
+
+    order: str = "fifo"
+    size: str = "asked"
+    place: str = "packed"
+    admit: str = ""
+    share: str = "alone"
+    every: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.every is not None and not self.every > 0.0:
+            raise InvalidConfig(f"compose: every={self.every:g} must be above 0 seconds")
+        self._joined()
+
+    @property
+    def about(self) -> About:
+        """All that the parts say of themselves together."""
+        about = self._joined().about
+        return about if self.every is None else replace(about, every=self.every)
+
+    def decide(self, view: View) -> Plan:
+        """Rank; then start the first as they ask, or choose sizes and places for them."""
+        parts = self._joined()
+        return _decide_sizes(view, parts) if parts.sized else _decide_rigid(view, parts)
+
+    def _joined(self) -> Joined:
+        return join_parts(self.order, self.size, self.place, self.admit, self.share)
+
+
+def _decide_rigid(view: View, parts: Joined) -> Plan:
+    """Everybody in the size it asks for, one after the other."""
+    if not parts.shares and (plan := parts.order.settle(view, parts.place.place)) is not None:
+        return plan
+    ranking = parts.order.rank(view)
+    plan = parts.share.start(view, ranking, parts.admit, parts.place.place)
+    return follow(view, ranking, plan)
+
+
+def _decide_sizes(view: View, parts: Joined) -> Plan:
+    """Who takes part, in which sizes, where."""
+    if not len(view.table) or not view.cluster.nodes:
+        return Plan()
+    kept = view.memory if isinstance(view.memory, Memory) else Memory()
+    later, everybody = Later(), np.ones(len(view.table), dtype=bool)
+    if parts.chooses_by_size:
+        sizes = parts.size.choose_sizes(replace(view, memory=kept.size))
+        changes = parts.place.assign(view, sizes.wanted)
+        running = everybody
+    else:
+        ranking = parts.order.rank(replace(view, memory=kept.order))
+        chosen = parts.admit.among(view, ranking.rows)
+        sizes = _choose_among(view, parts, chosen, kept.size)
+        changes = parts.place.assign(view, sizes.wanted)
+        running = _running(view, changes)
+        later = ranking.later(running) if ranking.later is not None else later
+    named = {view.job(row).id: on for row, on in changes.items()}
+    return Plan(named, wake_at=later.wake_at, memory=Memory(later.memory, sizes.memory))
+
+
+def _choose_among(view: View, parts: Joined, chosen: Bools, memory: object) -> Sizes:
+    """Sizes for those who take part, as if the others had left."""
+    mark = view.free.mark()
+    for row in np.flatnonzero(~chosen & view.running()).tolist():
+        if (on := view.allocation(row)) is not None:
+            view.free.give(on)
+    sizes = parts.size.choose_sizes(replace(view.restrict(chosen), memory=memory))
+    view.free.rollback(mark)
+    rows = np.flatnonzero(chosen).tolist()
+    wanted: dict[int, Config] = {rows[row]: size for row, size in sizes.wanted.items()}
+    return Sizes(wanted, sizes.memory)
+
+
+def _running(view: View, changes: dict[int, Allocation | None]) -> Bools:
+    mask = view.running()
+    for row, on in changes.items():
+        mask[row] = on is not None
+    return np.asarray(mask)

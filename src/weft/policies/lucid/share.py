@@ -1,0 +1,41 @@
+"""Lucid's pairs under any order: two jobs of equal size on devices where both stay quick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core.about import About, Controls, Needs
+from weft.core.plan import Plan
+from weft.core.taxonomy import Knowledge, Sharing, Taxonomy
+from weft.core.view import View
+from weft.pieces.parts import Admit, Ranking
+from weft.pieces.place.gangs import Placer
+from weft.policies.lucid.profiler_nodes import Corner
+from weft.policies.lucid.queue import Main
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Two jobs of equal size to a GPU where both stay quick, by what they do with a device."""
+
+    about = About(
+        "lucid",
+        "Hu et al. 2023",
+        needs=Needs.REMAINING,
+        controls=Controls.SHARE,
+        taxonomy=Taxonomy(
+            sharing=Sharing.SIDE_BY_SIDE, knowledge=Knowledge.DURATIONS | Knowledge.PROFILES
+        ),
+    )
+    with_stops = False
+
+    def start(self, view: View, ranking: Ranking, admit: Admit, place: Placer) -> Plan:
+        """Beside a running job if there is one that gets on with it, else alone."""
+        nowhere = Corner(view, 0, 0, 1.0, {})  # nobody is profiled first
+        measured = np.ones(len(view.table), dtype=bool)
+        draft = Main(view, view.remaining() * view.table.gpus, measured, {}, nowhere, place)
+        waiting = ranking.rows[view.waiting()[ranking.rows]].tolist()
+        draft.start_in_order(waiting, packing=True, overtaking=admit.overtakes)
+        return Plan(draft.changes)

@@ -1,4 +1,4 @@
-"""Policies joined from parts: the contract, the policies they are the same as, and what is refused."""
+"""Policies joined from parts: the contract, the policies they equal, and what is refused."""
 
 from __future__ import annotations
 

@@ -5,32 +5,44 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 
+from weft.app.standing import check_tags, known_tags, read_entries, stand_there
 from weft.core.cluster import NAMED_CLUSTERS, parse_cluster
-from weft.core.parameters import parameters
-from weft.core.registry import find, names
-from weft.core.spec import write_value
+from weft.core.errors import InvalidConfig
+from weft.core.registry import ROLES, find, names
 from weft.perf.restart import OTHER_S, RESTART_S
 from weft.traces.draft import Workload
 from weft.traces.read import trace_part
 
+PLACED = ("policy", "wrapper", "part", *ROLES)
 Rows = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 
-def catalogue(kind: str) -> Rows:
-    """Headings and rows of everything of `kind`."""
+def catalogue(kind: str, where: Sequence[str] = ()) -> Rows:
+    """Headings and rows of everything of `kind`; of policies and their parts, those `where`."""
+    if kind in PLACED:
+        return _placed(kind, where)
+    if where:
+        raise InvalidConfig(
+            f"only {', '.join(PLACED)} can be chosen by where they stand, not a {kind}",
+            hint="`weft list policy --where sharing,unknown-durations`",
+        )
     return _KINDS[kind]()
 
 
-def _policies() -> Rows:
+def _placed(kind: str, where: Sequence[str]) -> Rows:
+    """What declares where it stands: those that have all the words of `where`."""
+    entries = [one for role in _roles(kind) for one in read_entries(role)]
+    check_tags(where, known_tags())
     rows = []
-    for name in names("policy"):
-        part = find("policy", name)
-        about = part().about
-        settable = ", ".join(
-            f"{k}={write_value(default) or 'none'}" for k, (_, default) in parameters(part).items()
-        )
-        rows.append((name, _first_line(part), about.paper, settable))
-    return ("policy", "what it does", "paper", "parameters"), rows
+    for one in stand_there(entries, where):
+        name = f"{one.kind}={one.name}" if kind == "part" else one.name
+        stands = ", ".join(one.tags) if where else ""
+        rows.append((name, one.summary, one.paper, one.settable, stands))
+    return (kind, "what it does", "paper", "parameters", "stands"), rows
+
+
+def _roles(kind: str) -> tuple[str, ...]:
+    return ROLES if kind == "part" else (kind,)
 
 
 def _traces() -> Rows:
@@ -70,7 +82,6 @@ def _first_line(part: object) -> str:
 
 
 _KINDS: dict[str, Callable[[], Rows]] = {
-    "policy": _policies,
     "trace": _traces,
     "predictor": _predictors,
     "cluster": _clusters,

@@ -22,21 +22,38 @@ class PartName(StrEnum):
     model = "model"
     engine = "engine"
     perf = "perf"
+    wrapper = "wrapper"
+    part = "part"
+    order = "order"
+    size = "size"
+    place = "place"
+    share = "share"
+    admit = "admit"
 
 
 def list_parts(
-    kind: Annotated[PartName, typer.Argument(help="What to list.")], as_json: o.AsJson = False
+    kind: Annotated[PartName, typer.Argument(help="What to list.")],
+    where: Annotated[
+        str,
+        typer.Option(
+            help="Only policies, wrappers or parts that stand there: words joined by commas, such "
+            "as sharing,unknown-durations."
+        ),
+    ] = "",
+    as_json: o.AsJson = False,
 ) -> None:
-    """List policies, workloads, engines and other parts."""
+    """List policies, parts that they are composed of, workloads, engines and others."""
     from weft.app.catalogue import catalogue
 
     with user_errors():
-        headings, rows = catalogue(kind.value)
+        words = tuple(word.strip() for word in where.split(",") if word.strip())
+        headings, rows = catalogue(kind.value, words)
     if as_json:
         typer.echo(json.dumps([dict(zip(headings, row, strict=True)) for row in rows], indent=1))
         return
     if not rows:
-        typer.echo(f"no {kind.value} is installed")
+        missing = f"stands where {' and '.join(words)} do" if words else "is installed"
+        typer.echo(f"no {kind.value} {missing}")
         return
     from rich.console import Console
 

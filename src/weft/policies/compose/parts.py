@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from weft.core.about import About, Assumes, Controls, Needs
+from weft.core.about import About, Assumes, Controls, Needs, Places
 from weft.core.errors import InvalidConfig
 from weft.core.registry import get_part
 from weft.core.taxonomy import (
@@ -104,6 +104,7 @@ def _about(order: Order, size: Size, place: Place, admit: Admit, share: Share) -
         needs |= part.about.needs
         controls |= part.about.controls
         assumes |= part.about.assumes
+    exact = any(part.about.places is Places.EXACT for part in every)
     return About(
         "compose",
         "Agarwal et al. 2024",
@@ -112,6 +113,7 @@ def _about(order: Order, size: Size, place: Place, admit: Admit, share: Share) -
         every=size.about.every,
         starves=_starves(order, size, place, admit),
         assumes=assumes,
+        places=Places.EXACT if exact else Places.ANY_NODE,
         taxonomy=_taxonomy(order, size, place, admit, share),
     )
 

@@ -41,14 +41,18 @@ def texts(path: Path) -> Iterator[str]:
 def wrong(line: str) -> str:
     """Why this cannot be typed; empty if it can."""
     command: Any = ROOT
+    value = False  # of the option before
     for word in re.split(r"\s*(?:[#|&>;\\]|\s-- ).*", line.strip())[0].split()[1:]:
         if word == "--":
             break
         if word.startswith("-"):
-            option = word.partition("=")[0]
-            known = {name for p in command.params for name in (*p.opts, *p.secondary_opts)}
-            if option not in known | {"--help", "-h"}:
+            option, _, given = word.partition("=")
+            known = {name: p for p in command.params for name in (*p.opts, *p.secondary_opts)}
+            if option not in {*known, "--help", "-h"}:
                 return f"{command.name} has no option {option}"
+            value = option in known and not known[option].is_flag and not given
+        elif value:
+            value = False
         elif hasattr(command, "commands"):
             if PLACEHOLDER.search(word) or "|" in word:
                 break

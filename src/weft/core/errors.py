@@ -60,6 +60,10 @@ class InvalidConfig(WeftError):  # noqa: N818
     """A setting that cannot be used as it is."""
 
 
+class MakesNoSense(InvalidConfig):
+    """Settings that are fine each, but not together."""
+
+
 class TraceError(WeftError):
     """A workload file that cannot be read."""
 

@@ -59,7 +59,7 @@ def add_place(about: About, name: str, *, overtaking: bool = True) -> About:
     return replace(
         about,
         needs=about.needs | part.about.needs,
-        places=part.about.places,
+        ties=part.about.ties,
         starves=about.starves or (part.about.starves if overtaking else ""),
         taxonomy=replace(about.taxonomy, topology=topology, knowledge=knowledge),
     )

@@ -21,11 +21,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Ties
 from weft.core.plan import Plan
 from weft.core.view import View
 from weft.pieces.pack import backfill, in_turn
 from weft.pieces.place.matching import Rule, match
+
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.COMPLETION_TIME,
+    knowledge=tax.Knowledge.TRAFFIC,
+    heterogeneity=tax.Heterogeneity.ALIKE,
+    elasticity=tax.Elasticity.RIGID,
+    sharing=tax.Sharing.EXCLUSIVE,
+    topology=tax.Topology.LINKS,
+    fairness=tax.Fairness.NONE,
+    preemption=tax.Preemption.NEVER,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +51,9 @@ class Mapa:
     def about(self) -> About:
         """Strict order starves nobody; with backfill large jobs may be overtaken for ever."""
         starves = "overtaking" if self.backfill else ""
-        return About("mapa", "Ranganath et al. 2021", starves=starves, ties=Ties.NONE)
+        return About(
+            "mapa", "Ranganath et al. 2021", starves=starves, ties=Ties.NONE, taxonomy=WHERE
+        )
 
     def decide(self, view: View) -> Plan:
         """Rows are in order of submission already."""

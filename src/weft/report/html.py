@@ -12,6 +12,7 @@ from weft.core.errors import InvalidConfig
 from weft.report.durations import fix_digits
 from weft.report.fairness import MOST_USERS, rho_cdf, share_rows, user_shares
 from weft.report.figures import Figure, jct_by_size, jct_cdf, over_time
+from weft.report.grid import heat_maps
 from weft.report.headline import against_first, headline
 from weft.report.packed import pack
 from weft.report.scores import table
@@ -20,6 +21,7 @@ from weft.report.timeline import MOST_BARS, MOST_GPUS, timelines
 
 Figures = dict[str, Figure]
 PLAIN_MOST = 60_000  # characters of figures that need no packing
+MOST_NAMED = 8  # policies that are named one by one
 LEGEND_PX = 7  # what one more name adds to a legend of three or more in a row
 
 PREDICTORS = {
@@ -72,6 +74,7 @@ def render(result: ResultLike, library: str, *, title: str | None = None, comman
         (
             f'<header><h1>{name}</h1><p class="headline">{headline(outcomes)}</p>'
             f"{_header(result)}{_made_by(command)}</header>",
+            *_grid(result),
             _section("Policies", table(outcomes), _table_note(result)),
             *_against(result),
             *_charts(result, drawn),
@@ -107,6 +110,16 @@ def _against(result: ResultLike) -> Iterable[str]:
             else ". ★ better. One seed: nothing says what chance has to do with it."
         )
         yield _section(f"Against {first}", found, note)
+
+
+def _grid(result: ResultLike) -> Iterable[str]:
+    if maps := heat_maps(result.outcomes):
+        yield _section(
+            "Combinations",
+            maps,
+            "★ the best; others as a multiple of it, and deeper the further away."
+            + " Means over the seeds." * (len(result.seeds) > 1),
+        )
 
 
 def _figures(drawn: Figures) -> str:
@@ -150,10 +163,17 @@ def _predictors(outcomes: Outcomes) -> str:
         for label in dict.fromkeys(outcome.predictor for outcome in each):
             users.setdefault(label, []).append(f"<code>{escape(policy)}</code>")
     lines = "".join(
-        f"<li>{', '.join(policies)}: {_describe_predictor(label)}</li>"
+        f"<li>{_name_some(policies)}: {_describe_predictor(label)}</li>"
         for label, policies in users.items()
     )
     return f'<ul class="predictors" aria-label="predictors">{lines}</ul>'
+
+
+def _name_some(policies: list[str]) -> str:
+    """All of a few; of many the first, and how many more."""
+    if len(policies) <= MOST_NAMED:
+        return ", ".join(policies)
+    return f"{policies[0]} and {len(policies) - 1} others"
 
 
 def _describe_predictor(label: str) -> str:

@@ -118,7 +118,7 @@ def test_what_users_may_not_set_is_unknown_to_them() -> None:
 
 
 def test_parameters_are_listed_with_type_and_default() -> None:
-    assert parameters(Fifo) == {"backfill": (bool, False)}
+    assert parameters(Fifo) == {"backfill": (bool, False), "place": (str, "packed")}
 
 
 def test_a_policy_is_built_from_its_spec() -> None:
@@ -127,12 +127,12 @@ def test_a_policy_is_built_from_its_spec() -> None:
     assert build("predictor", "none") == NoPredictor()
 
 
-def test_a_policy_without_parameters_says_so() -> None:
+def test_a_part_without_parameters_says_so() -> None:
     with pytest.raises(InvalidConfig) as caught:
-        build("policy", "srtf:fast=true")
+        build("order", "srtf:fast=true")
 
     assert str(caught.value) == (
-        "policy 'srtf' has no parameter 'fast'\n  srtf:fast=true\n       ^^^^\n  hint: it has none"
+        "order 'srtf' has no parameter 'fast'\n  srtf:fast=true\n       ^^^^\n  hint: it has none"
     )
 
 

@@ -92,7 +92,7 @@ POINTED = {
         "policy 'las' has no parameter 'quantm'; did you mean 'quantum'?\n"
         "  firm|las:quantm=5\n"
         "           ^^^^^^\n"
-        "  hint: it has by, quantum, rule, thresholds"
+        "  hint: it has by, place, quantum, rule, thresholds"
     ),
     "las:quantum=5,thresholds=1/x": (
         "policy 'las': thresholds='1/x' is not numbers joined by '/'\n"

@@ -21,7 +21,8 @@ def compare(
         typer.Option(
             "--policy",
             "-p",
-            help=f"A policy; give it several times. By default {', '.join(DEFAULT)}.",
+            help="A policy, or a set: 'las:by={time,gpu-time}'; give it several times. "
+            f"By default {', '.join(DEFAULT)}.",
         ),
     ] = None,
     cluster: o.Cluster = "",
@@ -61,6 +62,7 @@ def compare(
     from dataclasses import replace
 
     from weft.app.policy_file import read_policy
+    from weft.app.policy_sets import choose_sensible, expand_sets
     from weft.app.simulate.run import run_all
     from weft.app.simulate.setup import Faults, Setup
 
@@ -85,7 +87,9 @@ def compare(
             pairs=pairs,
             weights=o.read_weights(weights),
         )
-        chosen = dict.fromkeys(policy or DEFAULT)
+        sets = [choose_sensible(expand_sets(text)) for text in policy or DEFAULT]
+        chosen = dict.fromkeys(text for kept, _ in sets for text in kept)
+        left_out = {text: why for _, others in sets for text, why in others.items()}
         setups = [
             replace(base, policy=read_policy(name), seed=s)
             for name in chosen
@@ -94,6 +98,8 @@ def compare(
         labels = [f"{s.policy_name}" + (f" seed {s.seed}" if seeds > 1 else "") for s in setups]
         with progress_bars(labels, quiet=quiet or as_json) as progress:
             result = run_all(setups, processes=processes, progress=progress)
+    for text, why in left_out.items():
+        typer.echo(f"left out {text}: {why}", err=True)
     show_result(
         result, as_json=as_json, per_job=per_job, timing=timing, report=report, columns=columns
     )

@@ -1,8 +1,13 @@
-"""Who may start: in turn, whoever fits, or the first at the cost of the last."""
+"""Who may start: in turn, whoever fits, or the first at the cost of the last.
+
+Where sizes are chosen, those take part whose sizes fit together: the least they can do with, or,
+with `by=asked`, what they asked for, so that the first in the order get more.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -15,6 +20,7 @@ from weft.pieces.fit import EPS, fit_first
 from weft.pieces.pack import backfill, in_turn, pack
 from weft.pieces.place.gangs import Placer
 
+Counted = Literal["least", "asked"]
 NEVER = Taxonomy(preemption=Preemption.NEVER)
 OVERTAKEN = "overtaking"
 
@@ -22,6 +28,8 @@ OVERTAKEN = "overtaking"
 @dataclass(frozen=True, slots=True)
 class InTurn:
     """Strictly in order: a job that does not fit holds up everyone behind it; nobody is stopped."""
+
+    by: Counted = "least"
 
     about = About("in-turn", "baseline", taxonomy=NEVER)
     stops = False
@@ -32,9 +40,9 @@ class InTurn:
         return in_turn(view, rows, place)
 
     def among(self, view: View, rows: Rows) -> Bools:
-        """Who runs, then the waiting until one's least size does not fit."""
+        """Who runs, then the waiting until one does not fit."""
         rows = _running_first(view, rows)
-        total = np.cumsum(least_sizes(view)[rows])
+        total = np.cumsum(_beside_running(view, self.by)[rows])
         count = int(np.searchsorted(total, view.cluster.gpus + EPS, side="right"))
         return _mask(view, rows[:count])
 
@@ -42,6 +50,8 @@ class InTurn:
 @dataclass(frozen=True, slots=True)
 class Backfill:
     """Whoever fits in what is free, the first in the order first; nobody is stopped."""
+
+    by: Counted = "least"
 
     about = About("backfill", "baseline", taxonomy=NEVER, starves=OVERTAKEN)
     stops = False
@@ -52,13 +62,15 @@ class Backfill:
         return backfill(view, rows, place)
 
     def among(self, view: View, rows: Rows) -> Bools:
-        """Who runs, then the waiting whose least sizes fit."""
-        return _fitting(view, _running_first(view, rows))
+        """Who runs, then the waiting that fit."""
+        return _fitting(view, _running_first(view, rows), _beside_running(view, self.by))
 
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
     """The first in the order that fit together; running jobs behind them are stopped."""
+
+    by: Counted = "least"
 
     about = About("preempt", "baseline", taxonomy=Taxonomy(preemption=Preemption.STOPS))
     stops = True
@@ -69,22 +81,30 @@ class Preempt:
         return pack(view, rows, place)
 
     def among(self, view: View, rows: Rows) -> Bools:
-        """The first whose least sizes fit together; who may not be stopped before all others."""
+        """The first that fit together; who may not be stopped before all others."""
         bound = view.running() & ~view.preemptible()
-        return _fitting(view, rows[np.argsort(~bound[rows], kind="stable")])
+        return _fitting(
+            view, rows[np.argsort(~bound[rows], kind="stable")], count_gpus(view, self.by)
+        )
 
 
-def least_sizes(view: View) -> Floats:
-    """The fewest GPUs that each row can do with; a part of one counts as one."""
-    return np.asarray(np.maximum(view.table.column(Column.MIN), 1.0))
+def count_gpus(view: View, by: Counted) -> Floats:
+    """The GPUs that each row is counted with; a part of one counts as one."""
+    column = Column.MIN if by == "least" else Column.GPUS
+    return np.asarray(np.maximum(view.table.column(column), 1.0))
 
 
 def _running_first(view: View, rows: Rows) -> Rows:
     return rows[np.argsort(view.table.held[rows] == 0.0, kind="stable")]
 
 
-def _fitting(view: View, rows: Rows) -> Bools:
-    return _mask(view, rows[fit_first(least_sizes(view)[rows], float(view.cluster.gpus))])
+def _beside_running(view: View, by: Counted) -> Floats:
+    """The same, with the least for those that run: they are never left out."""
+    return np.where(view.running(), count_gpus(view, "least"), count_gpus(view, by))
+
+
+def _fitting(view: View, rows: Rows, need: Floats) -> Bools:
+    return _mask(view, rows[fit_first(need[rows], float(view.cluster.gpus))])
 
 
 def _mask(view: View, rows: Rows) -> Bools:

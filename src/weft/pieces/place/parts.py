@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from weft.core.about import About, Needs
+from weft.core.about import About, Needs, Ties
 from weft.core.free import Free
 from weft.core.model import Allocation, Config, Job
 from weft.core.taxonomy import Knowledge, Preemption, Taxonomy, Topology
 from weft.core.view import View
 from weft.pieces.place.gangs import Placer, consolidate, fewest_nodes, in_gaps, most_nodes
+from weft.pieces.place.matching import Rule, match
 from weft.pieces.place.resize import resize_all
 from weft.pieces.place.skew import by_skew
 from weft.pieces.place.whole_nodes import place_configs
@@ -113,6 +114,27 @@ class Beside(OneByOne):
         counts = {row: size.gpus for row, size in wanted.items()}
         plan = resize_all(view, counts, {row: size.kind for row, size in wanted.items()})
         return {view.table.row(job): on for job, on in plan.changes.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Matched(OneByOne):
+    """On the free GPUs of a node whose links match how the job communicates.
+
+    `rule` is preserve, greedy, socket or lowest, as in the policy `mapa`.
+    """
+
+    rule: Rule = "preserve"
+
+    about = About(
+        "mapa",
+        "Ranganath et al. 2021",
+        ties=Ties.NONE,
+        taxonomy=Taxonomy(topology=Topology.LINKS, knowledge=Knowledge.TRAFFIC),
+    )
+
+    def place(self, job: Job, free: Free) -> Allocation | None:
+        """The best match of its pattern on the links between free GPUs."""
+        return match(self.rule)(job, free)
 
 
 @dataclass(frozen=True, slots=True)

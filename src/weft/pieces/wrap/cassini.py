@@ -31,6 +31,7 @@ from typing import Literal
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Controls, Ties
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, JobId, TimeShift
@@ -56,6 +57,12 @@ class Cassini:
     score: Literal["mean", "least"] = "mean"
     loops: Literal["discard", "break"] = "discard"
     headroom: float = 0.01
+
+    adds = tax.Taxonomy(
+        objective=tax.Objective.THROUGHPUT,
+        knowledge=tax.Knowledge.TRAFFIC,
+        topology=tax.Topology.NETWORK,
+    )
 
     def __post_init__(self) -> None:
         if self.candidates < 1:

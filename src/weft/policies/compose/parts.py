@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from weft.core.about import About, Assumes, Controls, Needs, Places
-from weft.core.errors import InvalidConfig
+from weft.core.about import About, Assumes, Controls, Needs, Ties
+from weft.core.errors import MakesNoSense
 from weft.core.registry import get_part
 from weft.core.taxonomy import (
     Elasticity,
@@ -60,7 +60,7 @@ def join_parts(order: str, size: str, place: str, admit: str, share: str) -> Joi
         shares=beside.about.name != ALONE,
     )
     if reason := _nonsense(parts, elastic=elastic, admit=admit):
-        raise InvalidConfig(f"compose: {reason}", hint="`weft list part` shows all parts")
+        raise MakesNoSense(f"compose: {reason}", hint="`weft list part` shows all parts")
     return parts
 
 
@@ -104,7 +104,7 @@ def _about(order: Order, size: Size, place: Place, admit: Admit, share: Share) -
         needs |= part.about.needs
         controls |= part.about.controls
         assumes |= part.about.assumes
-    exact = any(part.about.places is Places.EXACT for part in every)
+    exact = any(part.about.ties is Ties.NONE for part in every)
     return About(
         "compose",
         "Agarwal et al. 2024",
@@ -113,7 +113,7 @@ def _about(order: Order, size: Size, place: Place, admit: Admit, share: Share) -
         every=size.about.every,
         starves=_starves(order, size, place, admit),
         assumes=assumes,
-        places=Places.EXACT if exact else Places.ANY_NODE,
+        ties=Ties.NONE if exact else Ties.NODES,
         taxonomy=_taxonomy(order, size, place, admit, share),
     )
 

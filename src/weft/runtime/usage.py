@@ -50,14 +50,14 @@ class Usage:
 
     def spent(self, tenant: str, since: float, until: float, gpus: float) -> None:
         """So many GPUs were in use from `since` until `until`."""
-        for day, seconds in _by_day(since, until):
-            if gpus:
+        if gpus:  # what was never in use may be from the beginning of time
+            for day, seconds in _by_day(since, until):
                 self._add(tenant, day, gpus * seconds)
 
     def entitled(self, tenant: str, since: float, until: float, gpus: float) -> None:
         """It was entitled to so many GPUs from `since` until `until`."""
-        for day, seconds in _by_day(since, until):
-            if gpus:
+        if gpus:
+            for day, seconds in _by_day(since, until):
                 self._add(tenant, day, entitled_s=gpus * seconds)
 
     def days(self) -> list[DayUsage]:

@@ -204,7 +204,7 @@ def test_policies_are_listed_with_their_parameters_as_one_types_them() -> None:
     _, rows = catalogue("policy")
     shown = {row[0]: row[3] for row in rows}
 
-    assert shown["fifo"] == "backfill=false"
+    assert shown["fifo"] == "backfill=false, place=packed"
     assert "thresholds=3250" in shown["tiresias"]
     assert "knob=none" in shown["tiresias"]
 

@@ -92,3 +92,18 @@ def test_a_ledger_that_is_read_back_goes_on_counting() -> None:
 
     assert again.used(20.0) == first.used(20.0)
     assert again.used(20.0)["t"].gpu_s == 12.0
+
+
+def test_what_was_never_in_use_is_not_counted_day_by_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first start of a job ends a stretch without GPUs that began in 1970."""
+
+    def count(since: float, until: float) -> list[tuple[int, float]]:
+        raise AssertionError((since, until))
+
+    monkeypatch.setattr("weft.runtime.usage._by_day", count)
+    usage = Usage()
+
+    usage.spent("a", 0.0, 20_000 * DAY_S, 0.0)
+    usage.entitled("a", 0.0, 20_000 * DAY_S, 0.0)
+
+    assert usage.days() == []

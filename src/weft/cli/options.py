@@ -92,6 +92,16 @@ Weights = Annotated[
         rich_help_panel=SIM,
     ),
 ]
+Loan = Annotated[
+    str,
+    typer.Option(
+        "--loan",
+        help="Machines that come and go: 8x8:v100,low=0.3,high=0.95 are lent while their owner, "
+        "with a day's rhythm, does not need them; 8x8:v100,trace=FILE tells when.",
+        metavar="NODESxGPUS:KIND,KEY=VALUE...",
+        rich_help_panel=SIM,
+    ),
+]
 CheckpointCost = Annotated[
     float,
     typer.Option(help="Seconds a job needs to leave its GPUs.", min=0.0, rich_help_panel=SIM),

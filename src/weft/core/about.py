@@ -72,7 +72,8 @@ class About:
     that nobody else needs to. `saves_every` is for policies whose jobs are saved only when they
     ran for so long: a stop before loses what was done since; None: every stop saves. `ties` says
     whether jobs that it starts may be put on other nodes instead. `taxonomy` is where it stands in
-    the field. A wrapper passes all of it on.
+    the field. `resize_s` is for policies that let jobs grow and shrink as they run: what that costs
+    a job that keeps some of its devices; None: a restart. A wrapper passes all of it on.
     """
 
     name: str
@@ -87,3 +88,4 @@ class About:
     saves_every: float | None = None
     ties: Ties = Ties.NODES
     taxonomy: Taxonomy = UNDECLARED
+    resize_s: float | None = None

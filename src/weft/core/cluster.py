@@ -63,7 +63,8 @@ class Node:
 
     `gpu_mem_gb` is the memory of each device; 0 takes what is known of the kind. `topology` is how
     its devices are joined, and `uplinks` are the network links between it and the core of the
-    network, from its own card upwards; None and empty where nobody said.
+    network, from its own card upwards; None and empty where nobody said. `loaned` says that it is
+    another cluster's, which may want it back.
     """
 
     id: NodeId
@@ -75,6 +76,7 @@ class Node:
     gpu_mem_gb: float = 0.0
     topology: NodeTopology | None = None
     uplinks: tuple[Uplink, ...] = ()
+    loaned: bool = False
 
     @property
     def device_gb(self) -> float:

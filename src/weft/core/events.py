@@ -142,6 +142,13 @@ class NodeDown:
 
 
 @dataclass(frozen=True, slots=True)
+class LoanRecalled:
+    """Whoever lent machines wants `count` more of them back; each that goes is a NodeDown."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Woken:
     """The time that was asked for has come."""
 
@@ -192,6 +199,7 @@ Event = (
     | DeadlineMissed
     | NodeUp
     | NodeDown
+    | LoanRecalled
     | Woken
     | PolicyChanged
     | Decided
@@ -222,6 +230,7 @@ EVENTS: tuple[type[Event], ...] = (
     DeadlineMissed,
     NodeUp,
     NodeDown,
+    LoanRecalled,
     Woken,
     PolicyChanged,
     Decided,

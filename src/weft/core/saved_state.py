@@ -72,6 +72,7 @@ def save_state(state: State) -> SavedState:
         "submissions": state.submissions,
         "decisions": state.decisions,
         "wake_at": state.wake_at,
+        "recalled": state.recalled,
     }
     active = zip(table.jobs, table.allocations, strict=True)
     tables = {
@@ -111,6 +112,7 @@ def load_state(saved: SavedState, jobs: Mapping[JobId, Job]) -> State:
     state.reports = {one.job: one for one in tables["reports"]}
     state.submissions, state.decisions = numbers["submissions"], numbers["decisions"]
     state.wake_at = numbers["wake_at"]
+    state.recalled = numbers.get("recalled", 0)
     for job in state.table.jobs:
         if job.conditional:
             state.dependencies.add(job, state.table, ())

@@ -221,6 +221,7 @@ class Scheduler:
             self._seed,
             state.decisions,
             self._weights,
+            state.recalled,
         )
 
     def adopt(self, now: float, plan: Plan, by: PartSpec | None = None) -> list[Action]:

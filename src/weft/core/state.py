@@ -20,6 +20,7 @@ from weft.core.events import (
     Event,
     Failed,
     Finished,
+    LoanRecalled,
     NodeDown,
     NodeUp,
     Noticed,
@@ -60,6 +61,7 @@ class State:
         self.submissions = 0
         self.decisions = 0
         self.wake_at: float | None = None
+        self.recalled = 0  # loaned machines that are wanted back and still here
         self.ended: list[Ended] = []
         self.reports: dict[JobId, Reported] = {}
         self.vacating = Vacating()
@@ -99,6 +101,8 @@ class State:
                 return self._node_down(now, node)
             case NodeUp(node):
                 return self._node_up(now, node)
+            case LoanRecalled(count):
+                self.recalled += count
             case Reported():
                 self._reported(event)
             case Woken():
@@ -191,8 +195,11 @@ class State:
         return actions
 
     def _node_down(self, now: float, node: NodeId) -> list[Action]:
-        if node not in self.cluster.index:
+        at = self.cluster.index.get(node)
+        if at is None:
             return []
+        if self.recalled and self.cluster.nodes[at].loaned:
+            self.recalled -= 1
         actions: list[Action] = []
         for row, on in enumerate(self.table.allocations):
             if on is not None and any(part.node == node for part in on.slices):

@@ -24,7 +24,8 @@ class View:
     `free` may be used for trials: whatever a policy does to it is undone after the decision.
     `knowledge` is what is predicted and believed of jobs. `history` holds the GPU-seconds of
     finished jobs, oldest first. `weights` are what users and tenants are entitled to against each
-    other; who is not named has 1.
+    other; who is not named has 1. So many of the loaned nodes as `recalled` are wanted back now:
+    those that the plan leaves empty go first, others go with whatever runs on them.
     """
 
     now: float
@@ -37,6 +38,7 @@ class View:
     seed: int = 0
     decision: int = 0
     weights: Mapping[str, float] = field(default_factory=dict)
+    recalled: int = 0
 
     @cached_property
     def rng(self) -> np.random.Generator:

@@ -47,6 +47,7 @@ BOTH: tuple[Columns, ...] = ("main", "fairness")
 FAIRNESS: tuple[Columns, ...] = ("fairness",)
 WORTH = "; only where jobs say what they are worth"
 LOSS = "of all that the loss falls in the job; only where losses are followed"
+LENT = "; only where machines are lent"
 ELEMENT = "of the n sorted completion times, from 0"
 
 METRICS: tuple[Metric, ...] = (
@@ -259,6 +260,34 @@ METRICS: tuple[Metric, ...] = (
         f"jobs that started before their target time, over those that have one{WORTH}",
         ALL,
         better="more",
+    ),
+    Metric(
+        "loaned_gpu_hours",
+        lambda run: None if run.loaned is None else run.loaned.lent_s / HOUR,
+        f"GPUs of loaned machines times the time they were there{LENT}",
+    ),
+    Metric(
+        "loan_utilization",
+        lambda run: None if run.loaned is None else run.loaned.used_part,
+        f"part of that which jobs held; more is better{LENT}",
+        ALL,
+        "percent",
+        "more",
+    ),
+    Metric(
+        "servers_reclaimed",
+        lambda run: None if run.loaned is None else run.loaned.returned,
+        f"loaned machines that were given back{LENT}",
+    ),
+    Metric(
+        "reclaim_stops",
+        lambda run: None if run.loaned is None else run.loaned.stopped,
+        f"jobs that lost all their GPUs when machines were given back{LENT}",
+    ),
+    Metric(
+        "reclaim_scale_ins",
+        lambda run: None if run.loaned is None else run.loaned.scaled_in,
+        f"jobs that lost a part of their GPUs when machines were given back{LENT}",
     ),
     Metric(
         "avg_t90_h",

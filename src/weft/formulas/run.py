@@ -23,6 +23,26 @@ from weft.formulas.weights import weigh_owners
 MOST_WINDOWS = 240
 
 
+@dataclass(frozen=True, slots=True)
+class Loaned:
+    """What became of machines that came and went.
+
+    GPU-seconds that were lent and that jobs held of them; machines that were given back, and jobs
+    that were stopped or lost a part of their GPUs by that.
+    """
+
+    lent_s: float
+    used_s: float
+    returned: int
+    stopped: int
+    scaled_in: int
+
+    @property
+    def used_part(self) -> float:
+        """Of what was lent."""
+        return self.used_s / self.lent_s if self.lent_s else 0.0
+
+
 @dataclass(frozen=True)
 class Run:
     """What happened to each job of a run, in order of submission; NaN where it never did.
@@ -30,7 +50,8 @@ class Run:
     `held` is who held how many GPUs when; `owners` and `tenants` say whose jobs they were,
     `weights` what users and tenants are entitled to, 1 where none is named. `utility` and
     `admitted` are there where jobs say what they are worth, `reached` where losses are followed:
-    seconds from submission to a part of all that the loss falls.
+    seconds from submission to a part of all that the loss falls. `loaned` is there where machines
+    were lent.
     """
 
     submitted: Floats
@@ -50,6 +71,7 @@ class Run:
     utility: float | None = None
     admitted: float | None = None
     reached: Mapping[float, Floats] = field(default_factory=dict)
+    loaned: Loaned | None = None
 
     @cached_property
     def done(self) -> Bools:
@@ -141,7 +163,8 @@ class Run:
     @property
     def utilization(self) -> float:
         """GPU time held, over all that there was."""
-        capacity = self.gpus * self.makespan
+        lent_s = 0.0 if self.loaned is None else self.loaned.lent_s
+        capacity = self.gpus * self.makespan + lent_s
         return float(self.gpu_s.sum()) / capacity if capacity else 0.0
 
     def reached_h(self, part: float) -> float | None:

@@ -18,6 +18,7 @@ from weft.core.events import (
     Event,
     Failed,
     Finished,
+    LoanRecalled,
     NodeDown,
     NodeUp,
     Noticed,
@@ -170,7 +171,7 @@ def admit_event(event: Event, state: State, ledger: Ledger) -> Event | None:
             return _judge(event, state, ledger)
         case Finished() | Reported() | Saved() | Submitted() | Cancelled() | Decided():
             pass
-        case NodeUp() | NodeDown() | Woken() | PolicyChanged() | DeadlineMissed():
+        case NodeUp() | NodeDown() | LoanRecalled() | Woken() | PolicyChanged() | DeadlineMissed():
             pass
         case _:
             assert_never(event)

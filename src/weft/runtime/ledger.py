@@ -20,6 +20,7 @@ from weft.core.events import (
     Event,
     Failed,
     Finished,
+    LoanRecalled,
     NodeDown,
     NodeUp,
     Noticed,
@@ -103,7 +104,7 @@ class Ledger:
                 self._lost(node)
             case Decided():
                 self._decided(at, event)
-            case NodeUp() | Woken() | PolicyChanged():
+            case NodeUp() | LoanRecalled() | Woken() | PolicyChanged():
                 pass  # says nothing of any job
             case _:
                 assert_never(event)

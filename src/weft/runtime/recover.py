@@ -19,6 +19,7 @@ from weft.core.events import (
     Event,
     Failed,
     Finished,
+    LoanRecalled,
     NodeDown,
     NodeUp,
     Noticed,
@@ -92,7 +93,7 @@ class Recovered:
                     self.drained.add(node)
             case NodeUp(node):
                 self.drained.discard(node.id)
-            case Submitted() | Decided() | Woken():
+            case Submitted() | Decided() | Woken() | LoanRecalled():
                 pass  # the scheduler and the ledger keep all that these say
             case Cancelled() | Started() | StartFailed() | Stopped() | Finished() | Failed():
                 pass

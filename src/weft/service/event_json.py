@@ -15,6 +15,7 @@ from weft.core.events import (
     Event,
     Failed,
     Finished,
+    LoanRecalled,
     NodeDown,
     NodeUp,
     Noticed,
@@ -65,7 +66,7 @@ def _seen(driver: Driver, who: Caller, event: Event) -> Event | None:
             return event if who.everywhere else _part(driver, who, event)
         case PolicyChanged(policy):  # rules around it name other tenants
             return event if who.admin else PolicyChanged(replace(policy, wrappers=()))
-        case NodeUp() | NodeDown() | Woken():
+        case NodeUp() | NodeDown() | LoanRecalled() | Woken():
             return event
         case (
             Cancelled(job_id)

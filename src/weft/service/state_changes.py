@@ -14,6 +14,7 @@ from weft.core.events import (
     Event,
     Failed,
     Finished,
+    LoanRecalled,
     NodeDown,
     NodeUp,
     Noticed,
@@ -84,7 +85,9 @@ def _states(event: Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C901, PL
                 yield job_id, state, event.reasons.get(job_id, "")
             for job_id, reason in event.rejected.items():
                 yield job_id, "failed", f"rejected: {reason}"
-        case Reported() | Saved() | Noticed() | NodeUp() | NodeDown() | Woken() | PolicyChanged():
+        case Reported() | Saved() | Noticed() | PolicyChanged():
+            pass  # no job is in another state after these alone
+        case NodeUp() | NodeDown() | LoanRecalled() | Woken():
             pass  # no job is in another state after these alone
         case _:
             assert_never(event)

@@ -9,10 +9,11 @@ import numpy as np
 from weft.core.cluster import Cluster
 from weft.core.table import Bools, Floats
 from weft.formulas.metrics import measure
-from weft.formulas.run import Run
+from weft.formulas.run import Loaned, Run
 from weft.formulas.shares import Stretches, window_edges
 from weft.formulas.statistics import level, percentile
 from weft.sim.driver import Counts
+from weft.sim.loans import LoanCounts
 from weft.sim.milestones import worth
 from weft.sim.physics import Physics
 from weft.sim.result import Bar, Outcome, PerJob, Series, UserShare
@@ -101,12 +102,24 @@ def _run(
         [job.tenant for job, _ in physics.trace],
         held,
         weights,
-        counts.preemptions,
+        counts.preemptions - physics.resizes,
         counts.decisions,
         utility,
         admitted,
         physics.marks.reached(),
+        None if counts.loans is None else _loaned(counts.loans, physics),
     )
+
+
+def _loaned(counts: LoanCounts, physics: Physics) -> Loaned:
+    """What became of loans; loaned nodes are those that loans name."""
+    used = sum(
+        (run.end - run.start) * len(part.gpus) * run.on.sharing.share
+        for run in physics.runs
+        for part in run.on.slices
+        if part.node in counts.nodes
+    )
+    return Loaned(counts.gpu_s, used, counts.returned, counts.stopped, counts.scaled_in)
 
 
 def _with_gaps(values: Floats, done: Bools) -> Floats:

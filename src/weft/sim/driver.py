@@ -20,6 +20,7 @@ from weft.core.events import (
     Event,
     Failed,
     Finished,
+    LoanRecalled,
     NodeDown,
     NodeUp,
     Reported,
@@ -33,6 +34,7 @@ from weft.core.plan import Plan
 from weft.core.scheduler import Scheduler
 from weft.core.view import View
 from weft.sim.faults import Faults
+from weft.sim.loans import LoanCounts, Loans
 from weft.sim.physics import DEATH, NEVER, REVIEW, Milestone, Physics
 
 Progress = Callable[[int, int], None]
@@ -48,6 +50,11 @@ class Counts:
     preemptions: int = 0
     rejected: int = 0
     decide_s: list[float] = field(default_factory=list)
+    loans: LoanCounts | None = None
+
+
+def _recalls(events: list[Event]) -> bool:
+    return any(isinstance(event, LoanRecalled) for event in events)
 
 
 class Driver:
@@ -60,6 +67,7 @@ class Driver:
         cluster: Cluster,
         *,
         faults: Faults | None = None,
+        loans: Loans | None = None,
         seed: int = 0,
         progress: Progress | None = None,
     ) -> None:
@@ -70,6 +78,12 @@ class Driver:
         self._progress = progress
         self._outages = (faults or Faults()).outages(cluster, seed)
         self._next_outage = next(self._outages, None)
+        self._loans = loans or Loans()
+        self._lent = self._loans.lent(seed)
+        self._next_loan = next(self._lent, None)
+        if self._next_loan is not None:
+            self.counts.loans = LoanCounts()
+            self._cluster = Cluster((*cluster.nodes, *self._loans.nodes), cluster.name)
         self._ends: list[tuple[float, int, int, int]] = []
         self._due: dict[int, int] = {}
         self._stops: list[tuple[float, int, JobId, int]] = []
@@ -83,7 +97,7 @@ class Driver:
 
     def run(self) -> None:
         """Until every job has left."""
-        total = len(self._physics.trace)
+        total, now = len(self._physics.trace), 0.0
         report_at = every = max(1, total // 200)
         while self._left:
             now = self._next_time()
@@ -93,6 +107,8 @@ class Driver:
             if self._progress is not None and total - self._left >= report_at:
                 report_at += every
                 self._progress(total - self._left, total)
+        if self.counts.loans is not None:
+            self.counts.loans.close(now)
         if self._progress is not None:
             self._progress(total, total)
 
@@ -111,6 +127,8 @@ class Driver:
             now = min(now, self._stops[0][0])
         if self._next_outage is not None and (now < NEVER or len(self._scheduler.state.table)):
             now = min(now, self._next_outage[0])
+        if self._next_loan is not None and (now < NEVER or len(self._scheduler.state.table)):
+            now = min(now, self._next_loan[0])
         return now
 
     def _happening(self, now: float) -> list[Event]:
@@ -127,6 +145,9 @@ class Driver:
             _, up, node = self._next_outage
             events.append(NodeUp(node) if up else self._node_lost(now, node.id))
             self._next_outage = next(self._outages, None)
+        while self._next_loan is not None and self._next_loan[0] <= now:
+            events += self._lend(now, self._next_loan[1])
+            self._next_loan = next(self._lent, None)
         jobs = self._physics.trace.jobs
         while self._arrived < len(jobs) and jobs[self._arrived][0].submitted <= now:
             events.append(Submitted(jobs[self._arrived][0]))
@@ -165,6 +186,8 @@ class Driver:
         """Step until nothing more follows in this instant."""
         if self._physics.interruption is not None:
             self._physics.interrupt(now)
+        recall = self.counts.loans is not None and _recalls(events)
+        before = self._scheduler.view(now).held() if recall else {}
         while events:
             self.counts.events += len(events)
             actions = self._scheduler.step(now, events)
@@ -173,6 +196,12 @@ class Driver:
                 events += self._carry_out(now, action)
             for seq, next_up in self._physics.unsettled(now):
                 events += self._expect(next_up, seq)
+            if not events and self._scheduler.state.recalled:
+                events = self._take_back(now)
+        if recall and self.counts.loans is not None:
+            view = self._scheduler.view(now)
+            left = {job: on for job, on in before.items() if job in view.table}
+            self.counts.loans.compare(left, view.held())
         if self._physics.interruption is not None:
             for seq in self._physics.running():
                 self._expect(self._physics.review(now, seq), seq)
@@ -224,6 +253,31 @@ class Driver:
             self._due.pop(seq, None)
             del self._attempt[self._physics.trace.jobs[seq][0].id]
         return NodeDown(node)
+
+    # ---- loans
+
+    def _lend(self, now: float, lent: int) -> list[Event]:
+        """So many machines are lent from now on."""
+        assert self.counts.loans is not None
+        here = self._scheduler.state.cluster.index
+        more = lent - sum(node.id in here for node in self._loans.nodes)
+        if more < 0:
+            return [LoanRecalled(-more)]
+        came = [node for node in self._loans.nodes if node.id not in here][:more]
+        for node in came:
+            self.counts.loans.came(now, node)
+        return [NodeUp(node) for node in came]
+
+    def _take_back(self, now: float) -> list[Event]:
+        """Machines that go back now: those of which least is in use, the last lent first."""
+        assert self.counts.loans is not None
+        state = self._scheduler.state
+        here = [(i, node) for i, node in enumerate(state.cluster.nodes) if node.loaned]
+        here.sort(key=lambda one: (one[1].gpus - state.free.on(one[0]), -one[0]))
+        going = [node for _, node in here[: state.recalled]]
+        for node in going:
+            self.counts.loans.went(now, node)
+        return [NodeDown(node.id, drained=True) for node in going]
 
     # ---- watching
 

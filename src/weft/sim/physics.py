@@ -15,6 +15,7 @@ from weft.core.table import Floats
 from weft.core.trace import Trace
 from weft.sim.milestones import Marks
 from weft.sim.neighbours import Neighbours
+from weft.sim.resizing import Resizing
 from weft.sim.suspension import Suspension
 
 NEVER = np.inf
@@ -52,7 +53,8 @@ class Physics:
     number `first` and whoever made them calls `repace`. `interruption` is what every decision costs
     every running job, for simulators that count so. `resume_s` is what a suspended job pays to go
     on where it ran last. `saves_every` is how long a job must run until it is saved, where a stop
-    itself saves nothing.
+    itself saves nothing. `resize_s` is what a change of size costs a job that keeps some of its
+    devices, where that is no restart.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Physics:
         interruption: Interruption | None = None,
         resume_s: float | None = None,
         saves_every: float | None = None,
+        resize_s: float | None = None,
     ) -> None:
         self.trace = trace
         self.checkpoint_s = checkpoint_s
@@ -100,6 +103,7 @@ class Physics:
         self.interruption = interruption
         self._saves_every = saves_every
         self._suspension = None if resume_s is None else Suspension(resume_s)
+        self._resizing = None if resize_s is None else Resizing(resize_s, checkpoint_s)
 
     def remaining(self, seq: Floats, now: float) -> Floats:
         """True seconds of work left, at the speed of the allocation asked for."""
@@ -122,6 +126,9 @@ class Physics:
         shape = (kind, *sorted(len(part.gpus) for part in on.slices)) if self._free_moves else ()
         if self._free_moves and self._last.get(seq, (None,))[:2] == (now, shape):
             begins = max(now, self._last[seq][2])
+        elif self._resizing is not None and self._resizing.goes_on(seq, now, on):
+            self._simulated[seq].begin(on, kind)
+            begins = max(now + self._resizing.resize_s, float(self._since[seq]))
         else:
             self.starts[seq] += 1
             self._simulated[seq].begin(on, kind)
@@ -257,6 +264,8 @@ class Physics:
             return
         began, base, _ = self._on[seq]
         rate = float(self._rate[seq])
+        if self._resizing is not None:
+            self._resizing.stopped(seq, now, self._on[seq][2])
         self.halt(now, seq)
         if self._saves_every is not None:
             since = (now - began) % self._saves_every
@@ -265,6 +274,11 @@ class Physics:
             lost = min(rate * since, float(self._base[seq]) - base)
             self._base[seq] -= lost
             self.lost_s[seq] += lost
+
+    @property
+    def resizes(self) -> int:
+        """Stops that were changes of size, no restarts."""
+        return 0 if self._resizing is None else self._resizing.count
 
     def running_on(self, node: NodeId) -> list[int]:
         """Jobs with a run that uses `node`."""

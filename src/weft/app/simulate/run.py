@@ -73,7 +73,8 @@ def run_one(setup: Setup, report: Report | None = None) -> Outcome:
     """One simulation from start to end."""
     trace, cluster = prepare(setup)
     policy = policy_of(setup)
-    world = world_of(setup, trace, cluster, policy.about)
+    with_loans = Cluster((*cluster.nodes, *setup.loans.nodes), cluster.name)
+    world = world_of(setup, trace, with_loans, policy.about)
     with _journal(setup.events) as journal, collect_rarely():
         run = wire(
             world,
@@ -87,6 +88,7 @@ def run_one(setup: Setup, report: Report | None = None) -> Outcome:
             journal=journal,
             progress=None if report is None else lambda done, of: report(done / of),
             weights=setup.weights,
+            loans=setup.loans,
         )
         return run.outcome(setup.policy_name)
 

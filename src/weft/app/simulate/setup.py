@@ -12,12 +12,14 @@ from weft.core.spec import PartSpec
 from weft.core.trace import Trace
 from weft.formulas.weights import check_weights
 from weft.sim.faults import Faults
+from weft.sim.loans import Loans
 from weft.traces.options import Options
 
-__all__ = ["Faults", "Options", "Setup"]
+__all__ = ["Faults", "Loans", "Options", "Setup"]
 
 DEFAULT_CLUSTER = "64x8:v100"
 NO_FAULTS = Faults()
+NO_LOANS = Loans()
 ALL_JOBS = Options()
 
 
@@ -31,7 +33,8 @@ class Setup:
     shape, as the Sia simulator does. `perf` names another truth about speeds;
     `sharing` is how a device serves several jobs at once: timeslicing or mps; `pairs` a file
     of speeds of jobs beside each other, as `weft profile` writes it. `weights` are what users and
-    tenants are entitled to against each other; without any they are the workload's own.
+    tenants are entitled to against each other; without any they are the workload's own. `loans` are
+    machines that come and go.
     """
 
     workload: str | Trace
@@ -52,6 +55,7 @@ class Setup:
     sharing: str = "timeslicing"
     pairs: str = ""
     weights: Mapping[str, float] = field(default_factory=dict)
+    loans: Loans = NO_LOANS
 
     def __post_init__(self) -> None:
         check_weights("weights", self.weights)

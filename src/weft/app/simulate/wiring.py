@@ -18,16 +18,19 @@ from weft.core.registry import Described, build, find, read_spec
 from weft.core.scheduler import Journal, Scheduler
 from weft.core.table import Table
 from weft.core.trace import Trace, Truth
+from weft.perf.loaned import OnLoan
 from weft.sim.collect import collect
 from weft.sim.driver import Driver
 from weft.sim.faults import Faults
 from weft.sim.fork import Fork
+from weft.sim.loans import Loans
 from weft.sim.physics import Physics
 from weft.sim.result import Outcome
 
 TICK_S = 60.0
 REMEMBERED = 200  # events: 2,000 made a long simulation 2 % slower, all of it garbage collection
 NO_FAULTS = Faults()
+NO_LOANS = Loans()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +68,13 @@ def wire(
     journal: Journal | None = None,
     progress: Callable[[int, int], None] | None = None,
     weights: Mapping[str, float] | None = None,
+    loans: Loans = NO_LOANS,
 ) -> Run:
     """Physics of the world's truth, a scheduler that knows what it may, and the clock between."""
     about = policy.about
     physics = Physics(
         faults.strike(world.trace, seed),
-        world.perf,
+        _on_loan(world.perf, loans),
         checkpoint_s=checkpoint_s,
         tick_s=about.every or TICK_S,
         free_moves=free_moves,
@@ -79,6 +83,7 @@ def wire(
         interruption=world.interruption,
         resume_s=about.resume_s,
         saves_every=about.saves_every,
+        resize_s=about.resize_s,
     )
     default = "oracle" if Needs.REMAINING in about.needs else "none"
     known = build_simulated_predictor(predictor or default, physics, seed)
@@ -92,8 +97,17 @@ def wire(
         weights=named,
         remembered=REMEMBERED,
     )
-    driver = Driver(scheduler, physics, cluster, faults=faults, seed=seed, progress=progress)
+    driver = Driver(
+        scheduler, physics, cluster, faults=faults, loans=loans, seed=seed, progress=progress
+    )
     return Run(policy, known, cluster, physics, driver, named)
+
+
+def _on_loan(perf: PerfModel, loans: Loans) -> PerfModel:
+    """The truth, with slower loaned machines where some are."""
+    if not loans.nodes or loans.speed == 1.0:
+        return perf
+    return OnLoan(perf, frozenset(node.id for node in loans.nodes), loans.speed)
 
 
 def wire_from(
@@ -112,7 +126,9 @@ def wire_from(
     """
     about = policy.about
     trace = Trace("now", tuple(zip(table.jobs, map(Truth, left), strict=True)))
-    physics = Physics(trace, perf, tick_s=about.every or TICK_S, resume_s=about.resume_s)
+    physics = Physics(
+        trace, perf, tick_s=about.every or TICK_S, resume_s=about.resume_s, resize_s=about.resize_s
+    )
     scheduler = Scheduler(policy, cluster, knowledge=copy.deepcopy(knowledge))
     scheduler.memory = memory
     return Fork(scheduler, physics, cluster, table, now)

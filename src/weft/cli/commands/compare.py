@@ -44,6 +44,7 @@ def compare(
     free_moves: o.FreeMoves = False,
     checkpoint_cost: o.CheckpointCost = 0.0,
     weights: o.Weights = "",
+    loan: o.Loan = "",
     node_mtbf_h: o.NodeMtbf = 0.0,
     repair_h: o.RepairH = 1.0,
     job_mtbf_h: o.JobMtbf = 0.0,
@@ -63,6 +64,7 @@ def compare(
 
     from weft.app.policy_file import read_policy
     from weft.app.policy_sets import choose_sensible, expand_sets
+    from weft.app.simulate.loan_text import read_loans
     from weft.app.simulate.run import run_all
     from weft.app.simulate.setup import Faults, Setup
 
@@ -86,6 +88,7 @@ def compare(
             sharing=sharing,
             pairs=pairs,
             weights=o.read_weights(weights),
+            loans=read_loans(loan),
         )
         sets = [choose_sensible(expand_sets(text)) for text in policy or DEFAULT]
         chosen = dict.fromkeys(text for kept, _ in sets for text in kept)

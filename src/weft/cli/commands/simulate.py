@@ -36,6 +36,7 @@ def simulate(
     free_moves: o.FreeMoves = False,
     checkpoint_cost: o.CheckpointCost = 0.0,
     weights: o.Weights = "",
+    loan: o.Loan = "",
     node_mtbf_h: o.NodeMtbf = 0.0,
     repair_h: o.RepairH = 1.0,
     job_mtbf_h: o.JobMtbf = 0.0,
@@ -56,6 +57,7 @@ def simulate(
 ) -> None:
     """Replay WORKLOAD in virtual time and report completion times."""
     from weft.app.policy_file import read_policy
+    from weft.app.simulate.loan_text import read_loans
     from weft.app.simulate.run import run_all
     from weft.app.simulate.setup import Faults, Setup
 
@@ -80,6 +82,7 @@ def simulate(
             sharing,
             pairs,
             o.read_weights(weights),
+            read_loans(loan),
         )
         with progress_bars([policy], quiet=quiet or as_json) as progress:
             result = run_all([setup], processes=1, progress=progress)

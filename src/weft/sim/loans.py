@@ -19,6 +19,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, JobId, NodeId
 
 DAY = 86_400.0
+MOST_SAME = 300
 Held = dict[JobId, Allocation]
 
 
@@ -106,12 +107,13 @@ class Loans:
             )
 
     def lent(self, seed: int) -> Iterator[tuple[float, int]]:
-        """(from when on, how many are lent), where that changes."""
-        machines, last = len(self.nodes), 0
+        """(from when on, how many are lent): where that changes, and now and then where not."""
+        machines, last, same = len(self.nodes), 0, 0
         kept = ceil(self.headroom * machines - 1e-9)
         for at, needed in self.needed.over_time(machines, seed) if machines else ():
             spare = max(machines - needed - kept, 0)
-            if spare != last:
+            same = same + 1 if spare == last else 0
+            if same % MOST_SAME == 0:  # a rhythm that never changes is no reason to wait for ever
                 last = spare
                 yield at, spare
 

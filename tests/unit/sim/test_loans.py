@@ -64,6 +64,16 @@ def test_headroom_is_never_lent() -> None:
     assert list(loans.lent(seed=0)) == [(0.0, 2), (10.0, 0)]
 
 
+def test_a_rhythm_that_never_changes_ends_no_simulation_in_a_loop() -> None:
+    loans = Loans(LENT, Diurnal(low=1.0, high=1.0, noise=0.0))
+
+    driver, physics, _ = drive(jobs(100.0, 100.0), loans)
+
+    assert physics.ended_at.tolist() == [100.0, 200.0]
+    assert driver.counts.loans is not None
+    assert driver.counts.loans.gpu_s == 0.0
+
+
 def test_the_owner_has_what_it_needs_in_the_same_instant() -> None:
     loans = Loans(LENT, Recorded(((0.0, 0), (50.0, 2), (60.0, 1), (90.0, 3))), headroom=0.0)
 

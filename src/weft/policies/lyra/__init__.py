@@ -1,0 +1,1 @@
+"""Lyra: loaned machines, elastic jobs."""

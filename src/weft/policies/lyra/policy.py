@@ -1,0 +1,84 @@
+"""Lyra: elastic jobs on loaned machines: base workers shortest first, flexible ones by knapsack.
+
+Paper       Li et al., "Lyra: Elastic scheduling for deep learning clusters", EuroSys 2023.
+Objective   mean completion time and queueing, on machines that an inference cluster lends and
+            takes back, with few jobs stopped when it does.
+Needs       an estimate of each job's remaining time, unless `order=fifo`; beliefs about goodput
+            where there are any, else speed in proportion to GPUs.
+Controls    who runs, on how many GPUs between what a job needs and what it can use, and where.
+Cost        O(n log n) to order n waiting jobs and O(nodes) for each that starts; the knapsack
+            O(free GPUs x sizes) by dynamic programming; O(loaned nodes x jobs on them) for each
+            machine given back.
+Deviations  a job's least size is its base demand, and a worker is one GPU. How many machines are
+            lent is not the policy's to say: the loan is a fact, with what its owner needs known
+            when an interval begins. A gang is of one kind here, so flexible workers use loaned
+            machines of the kind of the base ones; slower ones count as others in the knapsack.
+            Stopped jobs keep their progress. Ties of the server preemption cost go to fewest jobs,
+            which repairs some of its mistakes; `reclaim=exact` searches for the best set. Gangs go
+            on as few nodes as possible, own ones before loaned ones before both. A job that takes
+            a part of a GPU is never elastic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from weft.core import taxonomy as tax
+from weft.core.about import About, Controls, Needs, Ties
+from weft.core.plan import Plan
+from weft.core.view import View
+from weft.pieces.reclaim import Rule
+from weft.policies.lyra.desk import Desk
+
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.COMPLETION_TIME | tax.Objective.UTILIZATION,
+    knowledge=tax.Knowledge.DURATIONS | tax.Knowledge.SPEEDS,
+    heterogeneity=tax.Heterogeneity.ALIKE,
+    elasticity=tax.Elasticity.GPUS,
+    sharing=tax.Sharing.EXCLUSIVE,
+    topology=tax.Topology.FEW_NODES,
+    fairness=tax.Fairness.NONE,
+    preemption=tax.Preemption.RESIZES | tax.Preemption.STOPS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Lyra:
+    """Base workers to the shortest jobs first, then flexible ones to whoever saves most time.
+
+    `order` is that of waiting jobs, `scale` false gives base workers alone. `reclaim` chooses the
+    machines to give back: by server preemption cost, by exact search, by fewest jobs, or at random.
+    A change of size costs `resize_s` seconds.
+    """
+
+    order: Literal["sjf", "fifo"] = "sjf"
+    scale: bool = True
+    reclaim: Rule = "cost"
+    resize_s: float = 0.0
+
+    @property
+    def about(self) -> About:
+        """Reads remaining times unless jobs go in order of arrival."""
+        return About(
+            "lyra",
+            "Li et al. 2023",
+            needs=Needs.NOTHING if self.order == "fifo" else Needs.REMAINING,
+            controls=Controls.COUNT,
+            ties=Ties.NONE,
+            taxonomy=WHERE,
+            resize_s=self.resize_s,
+        )
+
+    def decide(self, view: View) -> Plan:
+        """Give back what is wanted, start by base demand, hand out the rest."""
+        if not len(view.table) or not view.cluster.nodes:
+            return Plan()
+        desk = Desk(view, estimates=self.order == "sjf")
+        if view.recalled:
+            desk.give_back(view.recalled, self.reclaim)
+        desk.set_flexible_aside()
+        desk.start_waiting()
+        if self.scale:
+            desk.hand_out()
+        return desk.plan()

@@ -33,6 +33,7 @@ import numpy as np
 
 from weft.core import taxonomy as tax
 from weft.core.about import About, Controls, Ties
+from weft.core.asking import ask
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, JobId, TimeShift
 from weft.core.plan import Plan
@@ -84,7 +85,7 @@ class Cassini:
         """The inner policy's decision on the nodes that suit the network, with time shifts."""
         bare = _without_shifts(view)
         mark = view.free.mark()
-        plan = self.inner.decide(bare)
+        plan = ask(self.inner, bare)
         view.free.rollback(mark)
         if not view.cluster.links:
             return plan if bare is view else _shifted(view, bare, plan, {})

@@ -24,7 +24,8 @@ pytest.importorskip("fastapi")
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = ("--engine", "local:cpu=true,slots=2,warm=false", "--policy", "fifo")
-PAGES = ["README.md", *(f"docs/how-to/{name}.md" for name in ("order-jobs", "sweeps", "sessions"))]
+OTHERS = ("order-jobs", "sweeps", "sessions", "job-files", "quotas")
+PAGES = ["README.md", *(f"docs/how-to/{name}.md" for name in OTHERS)]
 OURS = re.compile(r"^(weft serve|source|make|git) ")  # the service is up, and this is set up
 GOES_ON = re.compile(r"^weft forward\b")  # where nobody looks `weft top` is one look
 MOMENT_S = 3.0  # after the first line
@@ -83,7 +84,7 @@ def test_every_command_of_a_guide_runs_as_written(name: str, tmp_path: Path) -> 
     with own_service(tmp_path / "state", free_port(), *ENGINE) as client:
         env = {**os.environ, "WEFT_URL": client.url, "PATH": path, "SHELL": "/bin/bash"}
         try:
-            for line in typed:
+            for line in ("weft run -- true", *typed):  # there was a job before
                 code, told = run(line, folder, env)
                 assert code == 0, f"{line}\n{told}"
                 assert "Traceback" not in told, told

@@ -216,6 +216,10 @@ def test_a_port_of_a_job_is_opened_here(tmp_path: Path) -> None:
             someone.type("\x03")
 
             assert someone.leaves() == 0
+        with person(client, "forward", job, str(port), cwd=tmp_path) as someone:
+            other = someone.sees(r"127\.0\.0\.1:\d+ is").split(":")[1].split()[0]
+            assert int(other) != port  # which the job has, on this machine
+            until(lambda: fetch(f"http://127.0.0.1:{other}/page.txt") != "")
         client.delete(f"{API}/jobs/{job}")
 
 

@@ -14,14 +14,18 @@ from weft.core.errors import InvalidConfig, WeftError
 
 
 class Forwarding:
-    """Listens here from the moment it is made; a thread a connection."""
+    """Listens here from the moment it is made; a thread a connection.
+
+    With `local` None on the job's port, or on any other where that is taken: by the job itself, if
+    it runs on this machine.
+    """
 
     def __init__(
-        self, client: Client, job: str, port: int, local: int, say: Callable[[str], None]
+        self, client: Client, job: str, port: int, local: int | None, say: Callable[[str], None]
     ) -> None:
         self._client, self._path, self._say = client, at("jobs", job, "ports", str(port)), say
         try:
-            self._listener = socket.create_server(("127.0.0.1", local))
+            self._listener = _listen(port) if local is None else _listen_on(local)
         except (OSError, OverflowError) as error:
             raise InvalidConfig(
                 f"cannot listen on port {local} here: {error}", hint="choose another with --local"
@@ -45,6 +49,18 @@ class Forwarding:
             with suppress(OSError, EOFError):
                 _carry(conversation, talk)
             talk.close()
+
+
+def _listen(wanted: int) -> socket.socket:
+    """On this port, or on any if it is taken."""
+    try:
+        return _listen_on(wanted)
+    except OSError:
+        return _listen_on(0)
+
+
+def _listen_on(port: int) -> socket.socket:
+    return socket.create_server(("127.0.0.1", port))
 
 
 def _carry(conversation: socket.socket, talk: Talk) -> None:

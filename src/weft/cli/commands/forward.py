@@ -15,7 +15,8 @@ def forward(
     job: JobId,
     port: Annotated[int, typer.Argument(help="The port that the job listens on.", min=1)],
     local: Annotated[
-        int | None, typer.Option(help="The port here; the same unless told, 0 for any.", min=0)
+        int | None,
+        typer.Option(help="The port here; the same unless told or taken; 0: any.", min=0),
     ] = None,
 ) -> None:
     """Open a job's port on this machine: a notebook, TensorBoard, a debugger.
@@ -31,7 +32,7 @@ def forward(
         job = client.get(JobAnswer, at("jobs", job)).id
         remarks = notes()
         say = lambda text: remarks.print(text, style="dim", soft_wrap=True)  # noqa: E731
-        forwarding = Forwarding(client, job, port, port if local is None else local, say)
+        forwarding = Forwarding(client, job, port, local, say)
         console().print(f"http://127.0.0.1:{forwarding.local} is port {port} of {job}; Ctrl-C ends")
         try:
             forwarding.serve()

@@ -17,6 +17,7 @@ import typer
 from api_page import api_page
 from typer.core import TyperGroup
 from typer.models import ArgumentInfo, OptionInfo
+from which_policy import which_policy_html, which_policy_page
 
 from weft.cli.main import commands
 from weft.core.about import About
@@ -67,6 +68,8 @@ def all_pages() -> dict[str, str]:
         "events.md": events_page(),
         "policies/README.md": policy_index(),
         "result.md": result_page(),
+        "which-policy.html": which_policy_html(),
+        "which-policy.md": which_policy_page(MADE),
         **policies,
     }
 

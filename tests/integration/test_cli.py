@@ -141,3 +141,26 @@ def test_start_up_imports_nothing_heavy() -> None:
 
     heavy = {"numpy", "plotly", "pandas", "scipy", "torch", "highspy", "weft.sim.driver"}
     assert not heavy & set(loaded)
+
+
+def test_parts_and_who_stands_where_are_listed_within_80_columns() -> None:
+    narrow = {**ENV, "COLUMNS": "80"}
+    for what in (["part"], ["policy", "--where", "sharing,unknown-durations"]):
+        done = subprocess.run(
+            [*WEFT, "list", *what], capture_output=True, text=True, env=narrow, check=True
+        )
+
+        assert max(map(len, done.stdout.splitlines())) <= 80
+        assert "order=las" in done.stdout or "gandiva" in done.stdout
+
+
+def test_compare_sweeps_over_a_set_and_says_what_it_left_out(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    done = weft(
+        "compare", "tiny-20", "-q", "-p", "compose:order={fifo,las},size={asked,sia}",
+        "--report", str(page), "--json",
+    )  # fmt: skip
+
+    assert len(json.loads(done.stdout)["policies"]) == 3
+    assert "left out compose:order=fifo,size=sia" in done.stderr
+    assert "Combinations" in page.read_text()

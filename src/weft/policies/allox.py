@@ -33,7 +33,11 @@ from weft.core.model import Allocation, JobId
 from weft.core.plan import Plan
 from weft.core.table import Bools, Floats, Rows
 from weft.core.view import View
-from weft.pieces.place.gangs import fewest_nodes
+from weft.pieces.admit.starting import Backfill
+from weft.pieces.order.keys import Resting
+from weft.pieces.pack import backfill
+from weft.pieces.parts import Ranking
+from weft.pieces.place.gangs import Placer, fewest_nodes
 from weft.solve.assignment import line_up
 
 UNKNOWN_S = 3600.0  # length of a job that nothing is known of
@@ -128,6 +132,74 @@ class Allox:
         rest = view.ranked(lengths.min(axis=1, initial=np.inf), among=movable)
         target.update(_fill(view, [row for row in rest if view.job(row).id not in target], held))
         return Plan.target(view, {**fixed, **target})
+
+
+@dataclass(frozen=True, slots=True)
+class BestLength(Resting):
+    """The least predicted time left first, on the kind of GPU that suits each job best."""
+
+    about = About(
+        "allox",
+        "Le et al. 2020",
+        needs=Needs.REMAINING,
+        starves="a stream of shorter jobs",
+        taxonomy=tax.Taxonomy(
+            objective=tax.Objective.COMPLETION_TIME,
+            knowledge=tax.Knowledge.DURATIONS | tax.Knowledge.SPEEDS,
+        ),
+    )
+    admits = "backfill"
+
+    def rank(self, view: View) -> Ranking:
+        """By the shortest length on any kind."""
+        key = lengths_by_kind(view).min(axis=1, initial=np.inf)
+        return Ranking(view.ranked(key), key)
+
+
+@dataclass(frozen=True, slots=True)
+class WorstOff:
+    """Whoever fits of the part `alpha` of users that hold least; nobody is stopped.
+
+    The part is doubled while none of theirs can start.
+    """
+
+    alpha: float = 0.3
+
+    about = About(
+        "worst-off",
+        "Le et al. 2020",
+        starves="users who hold more than others",
+        taxonomy=tax.Taxonomy(fairness=tax.Fairness.USERS, preemption=tax.Preemption.NEVER),
+    )
+    stops = False
+    overtakes = True
+
+    def __post_init__(self) -> None:
+        Allox(self.alpha)
+
+    def start(self, view: View, rows: Rows, place: Placer) -> Plan:
+        """Pass over those that do not fit, and users who are better off."""
+        alpha = self.alpha
+        while True:
+            plan = backfill(view, rows[self._take_part(view, rows, alpha)], place)
+            if plan.changes or alpha >= 1.0:
+                return plan
+            alpha = min(2.0 * alpha, 1.0)
+
+    def among(self, view: View, rows: Rows) -> Bools:
+        """Who runs, and the waiting of users that hold least, as far as their least sizes fit."""
+        chosen = rows[self._take_part(view, rows, self.alpha)]
+        return Backfill().among(view, chosen)
+
+    def _take_part(self, view: View, rows: Rows, alpha: float) -> Bools:
+        held: dict[str, float] = {}
+        for job, gpus in zip(view.table.jobs, view.table.held.tolist(), strict=True):
+            held[job.owner] = held.get(job.owner, 0.0) + gpus
+        owners = [view.job(row).owner for row in rows.tolist()]
+        waiting = [view.job(row).owner for row in rows[view.waiting()[rows]].tolist()]
+        admitted = worst_off(held, waiting, alpha)
+        theirs = np.array([one in admitted for one in owners], dtype=bool)
+        return np.asarray(view.running()[rows] | theirs)
 
 
 def lengths_by_kind(view: View) -> Floats:

@@ -11,7 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from weft.core.model import EXCLUSIVE, Allocation, Job, Sharing
+from weft.core.cluster import Cluster
+from weft.core.model import EXCLUSIVE, Allocation, Config, Job, Sharing
 from weft.core.table import Bools
 from weft.core.view import View
 from weft.solve.genetic import Counts
@@ -94,6 +95,15 @@ class Machines:
         chosen = (total - np.array(rank) / (1.0 + len(order))).argmax(axis=1)
         kept: Counts = counts * self.of_kind[:, chosen].T
         return kept
+
+    def count_kinds(self, cluster: Cluster, counts: Counts) -> dict[int, Config]:
+        """Kind and number of devices of each row that has any, wherever they are."""
+        totals = counts @ self.of_kind
+        found: dict[int, Config] = {}
+        for row in np.flatnonzero(totals.any(axis=1)).tolist():
+            kind, gpus = self.kinds[int(totals[row].argmax())], int(totals[row].max())
+            found[row] = Config(kind, -(-gpus // cluster.node_size(kind)), gpus)
+        return found
 
     def first_fit(self, counts: Counts, row: int, need: int, allowed: Bools) -> bool:
         """Put `need` replicas of a row where there is room, on few parts of one kind; in place."""

@@ -33,6 +33,7 @@ from weft.core.model import JobId
 from weft.core.plan import Plan
 from weft.core.table import Column, Floats, Rows
 from weft.core.view import View
+from weft.pieces.parts import Sizes
 from weft.policies.pollux.machines import Machines
 from weft.policies.pollux.nsga import search
 from weft.policies.pollux.pareto import Goals
@@ -109,6 +110,22 @@ class Pollux:
         machines = Machines.of(view)
         if not machines.capacity.any():
             return Plan(memory=view.memory)  # all of it is in others' hands
+        wanted, memory = self._best(view, machines)
+        placed = machines.place(view, machines.held(view), wanted)
+        return Plan({view.job(row).id: on for row, on in placed.items()}, memory=memory)
+
+    stops = True  # a job's GPUs may be worth more to others
+
+    def choose_sizes(self, view: View) -> Sizes:
+        """The same search; its nodes are forgotten, its sizes and kinds are not."""
+        machines = Machines.of(view)
+        if not machines.capacity.any():
+            return Sizes(memory=view.memory)
+        wanted, memory = self._best(view, machines)
+        return Sizes(machines.count_kinds(view.cluster, wanted), memory)
+
+    def _best(self, view: View, machines: Machines) -> tuple[Counts, Memory]:
+        """Jobs x parts of machines: the best state found, and the population it is from."""
         held = machines.held(view)
         pinned = ~view.preemptible() & view.running()
         order = np.lexsort((view.service(), ~pinned))
@@ -124,9 +141,7 @@ class Pollux:
             states, best = self._evolve(matrix, machines, last, view.rng)
         wanted = np.empty_like(held)
         wanted[order] = self._on_one_kind(machines, matrix, states[:, best])
-        placed = machines.place(view, held, wanted)
-        changes = {view.job(row).id: on for row, on in placed.items()}
-        return Plan(changes, memory=Memory(jobs, names, states.astype(float)))
+        return wanted, Memory(jobs, names, states.astype(float))
 
     def _evolve(
         self, matrix: Matrix, machines: Machines, last: Counts | None, rng: np.random.Generator

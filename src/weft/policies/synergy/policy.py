@@ -30,6 +30,7 @@ from weft.core.model import Allocation, JobId, Sharing, Slice
 from weft.core.plan import Plan
 from weft.core.table import Floats, Rows
 from weft.core.view import View
+from weft.pieces.order.keys import lateness
 from weft.policies.synergy.optimal import optimal
 from weft.policies.synergy.rack import Grant, Parts, Rack, Server, Want
 from weft.policies.synergy.tune import fill, greedy, proportional, tune
@@ -100,11 +101,7 @@ class Synergy:
         left = view.remaining() / self._fastest(view)
         if self.order == "srtf":
             return view.ranked(left)
-        alone = view.ran() + left
-        late = np.ones(len(left))  # where nobody knows how long a job takes
-        known = np.isfinite(left) & (alone > 0.0)
-        late[known] = (view.now - view.table.submitted + left)[known] / alone[known]
-        return view.ranked(-late)
+        return view.ranked(-lateness(view, left))
 
     def _fastest(self, view: View) -> Floats:
         """The speed that jobs have where they get all they want."""

@@ -25,7 +25,7 @@ import numpy as np
 from weft.core import taxonomy as tax
 from weft.core.about import About, Controls, Needs
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, JobId
+from weft.core.model import Allocation, Job, JobId
 from weft.core.plan import Plan
 from weft.core.view import View
 from weft.pieces.place.gangs import fewest_nodes
@@ -80,14 +80,14 @@ class Themis:
     def decide(self, view: View) -> Plan:
         """Take back what leases ended on, if anybody else wants it; auction what is free."""
         kept = view.memory if isinstance(view.memory, Memory) else Memory()
-        names = list(dict.fromkeys(_name(view, row) for row in range(len(view.table))))
+        names = list(dict.fromkeys(map(name_app, view.table.jobs)))
         crowd = kept.crowd.advance(view.now, names)
         held = view.held()
         ends = {job: kept.ends.get(job, view.now + self.lease) for job in held}
         expired = self._expired(view, ends) if view.waiting().any() else []
         for job in expired:
             view.free.give(held[job])
-        apps = _apps(view, crowd, gone=set(expired))
+        apps = read_apps(view, crowd, gone=set(expired))
         target = {job: on for job, on in held.items() if job not in expired}
         cluster = view.cluster.gpus
         unfair = {app.name: app.rho(app.holds, cluster, view.now) for app in apps}
@@ -137,7 +137,7 @@ class Themis:
         return [*(outside[i] for i in order), *ranked[:inside]]
 
 
-def _apps(view: View, crowd: Crowd, gone: set[JobId]) -> list[App]:
+def read_apps(view: View, crowd: Crowd, gone: set[JobId]) -> list[App]:
     """The apps with what they hold, leases that ended apart."""
     table = view.table
     left = np.nan_to_num(view.remaining(), posinf=UNKNOWN_S)
@@ -147,7 +147,7 @@ def _apps(view: View, crowd: Crowd, gone: set[JobId]) -> list[App]:
     for row, job in enumerate(table.jobs):
         on = table.allocations[row]
         holds = 0 if on is None or job.id in gone else on.gpus
-        name = _name(view, row)
+        name = name_app(job)
         members.setdefault(name, []).append(Member(job, max(float(left[row]), 1.0), holds))
         done[name] = done.get(name, 0.0) + float(service[row])
     return [
@@ -162,8 +162,8 @@ def _apps(view: View, crowd: Crowd, gone: set[JobId]) -> list[App]:
     ]
 
 
-def _name(view: View, row: int) -> str:
-    job = view.table.jobs[row]
+def name_app(job: Job) -> str:
+    """The app that a job belongs to; one of its own where it names none."""
     return job.app or f"job {job.id}"
 
 

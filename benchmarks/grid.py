@@ -1,0 +1,85 @@
+"""Which order, size and place go best together, on Sia's Philly workload.
+
+    python -m benchmarks.grid [--quick] [--report FILE]
+
+Four orders, three sizes and three places: 36 compositions on the authors' 160 jobs and 64 GPUs of
+three kinds, beside the published policies. Jobs restart at what it costs them, moves included.
+Where sizes are chosen, those take part whose asked sizes fit together, so that the order matters.
+`--quick` takes the jobs of the first two hours. The heat map goes to docs/images/grid.svg, and with
+`--report` into a page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import weft
+from benchmarks.heat_map import draw_grid
+from benchmarks.measure import data_folder
+from weft.report.html import write_report
+from weft.traces.options import Options
+
+ORDERS = ("fifo", "las", "srtf", "ftf")
+SIZES = ("asked", "optimus:interval=60", "sia")
+PLACES = ("packed", "spread", "whole-nodes")
+PUBLISHED = (
+    "sia",
+    "pollux:generations=20,population=30",
+    "optimus",
+    "tiresias",
+    "themis",
+    "gavel:objective=max-sum-throughput",
+    "srtf",
+)
+PICTURE = Path(__file__).resolve().parents[1] / "docs" / "images" / "grid.svg"
+
+
+def spell(order: str, size: str, place: str) -> str:
+    """The composition of three parts."""
+    return f"compose:order={order},size={size},place={place},admit=preempt:by=asked"
+
+
+def main() -> int:
+    """Run all, print them by completion time, and draw the grid."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.grid", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="the jobs of the first two hours")
+    parser.add_argument("--report", type=Path, help="write the comparison as a page")
+    chosen = parser.parse_args()
+    data = data_folder()
+    if data is None:
+        print("the public research data is not here; set WEFT_DATA to its folder")
+        return 0
+    cells = {spell(o, s, p): (o, s, p) for o in ORDERS for s in SIZES for p in PLACES}
+    began = time.process_time()
+    result = weft.compare(
+        str(data / "sia" / "workloads" / "philly" / "workload-1.csv"),
+        [*cells, *PUBLISHED],
+        "sia-hetero",
+        profiles=str(data / "sia" / "profiles"),
+        options=Options(window=(0.0, 7200.0) if chosen.quick else None),
+        processes=1,
+    )
+    jct = {policy: result.mean(policy, "avg_jct_h") for policy in result.outcomes}
+    for policy in sorted(jct, key=lambda one: jct[one]):
+        p99, restarts = result.mean(policy, "p99_jct_h"), result.mean(policy, "restarts_per_job")
+        print(f"{jct[policy]:7.3f} h  p99 {p99:7.2f} h  restarts {restarts:6.2f}  {policy}")
+    best = min(cells, key=lambda one: jct[one])
+    known = min(PUBLISHED, key=lambda one: jct[one])
+    ratio = jct[best] / jct[known]
+    print(f"best composition: {best}")
+    print(f"{ratio:.3f} of the best published one's completion time ({known})")
+    print(f"{time.process_time() - began:.0f} CPU s")
+    if not chosen.quick:
+        named = {cell: jct[policy] for policy, cell in cells.items()}
+        PICTURE.write_text(draw_grid(named, {one: jct[one] for one in PUBLISHED}))
+        print(f"wrote {PICTURE.name}")
+    if chosen.report is not None:
+        write_report(result, chosen.report, title="orders, sizes and places")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""Themis's order: the apps that would finish least fairly with what they hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core import taxonomy as tax
+from weft.core.about import About, Needs
+from weft.core.table import Bools
+from weft.core.view import View
+from weft.pieces.order.keys import Resting
+from weft.pieces.parts import Later, Ranking
+from weft.policies.themis.apps import Crowd
+from weft.policies.themis.policy import name_app, read_apps
+
+
+@dataclass(frozen=True, slots=True)
+class Unfairest(Resting):
+    """The app first that would finish least fairly with what it holds; held for `lease` seconds.
+
+    Finish-time fairness is the completion time over that on a private part of the cluster; who
+    holds nothing comes first, the earlier before the later.
+    """
+
+    lease: float = 1200.0
+
+    about = About(
+        "themis",
+        "Mahajan et al. 2020",
+        needs=Needs.REMAINING,
+        taxonomy=tax.Taxonomy(
+            objective=tax.Objective.FAIRNESS,
+            knowledge=tax.Knowledge.DURATIONS,
+            fairness=tax.Fairness.FINISH_TIME,
+        ),
+    )
+    admits = "preempt"
+
+    def rank(self, view: View) -> Ranking:
+        """By rho, looked at again when a lease ends."""
+        kept = view.memory if isinstance(view.memory, Crowd) else Crowd()
+        names = [name_app(job) for job in view.table.jobs]
+        crowd = kept.advance(view.now, list(dict.fromkeys(names)))
+        rho = {
+            app.name: app.rho(app.holds, view.cluster.gpus, view.now)
+            for app in read_apps(view, crowd, gone=set())
+        }
+        key = -np.array([rho[name] for name in names])
+        later = Later(view.now + self.lease, crowd)
+
+        def follow(_running: Bools) -> Later:
+            return later
+
+        return Ranking(view.ranked(key), later=follow)

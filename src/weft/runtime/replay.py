@@ -33,8 +33,8 @@ def decide_again(
 ) -> list[Again]:
     """Feed a log through a fresh scheduler, turn by turn; one that was cut goes on from its `base`.
 
-    It decides where the run did: what a busy service put off is put off again. All else must be
-    what the run had when it began.
+    It decides where the run did: what a busy service put off is put off again, and a service that
+    came back late for a round decided it then. All else must be what the run had when it began.
     """
     noted: list[Event] = []
     scheduler = Scheduler(
@@ -56,8 +56,8 @@ def decide_again(
             elif isinstance(event, Woken):
                 scheduler.put_off(at)  # what was put off then is due, whatever the pace is now
         noted.clear()
-        _, due = scheduler.take_in(at, [event for event in events if event is not then])
-        if due and then is not None:
+        scheduler.take_in(at, [event for event in events if event is not then])
+        if then is not None:
             _decide_as(scheduler, at, then)
         turns.append(Again(at, then, _decision(noted)))
     return turns

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 from weft.core.about import About
 from weft.core.actions import Start, Wake
 from weft.core.cluster import Cluster, Node
-from weft.core.events import Decided, Event, Finished, PolicyChanged, Submitted, Woken
+from weft.core.events import (
+    Decided,
+    Event,
+    Finished,
+    NodeUp,
+    PolicyChanged,
+    Submitted,
+    Woken,
+)
 from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId, NodeId
 from weft.core.plan import Plan
@@ -26,6 +34,7 @@ from weft.predict.hinted import Hinted
 from weft.runtime.clock import Clock
 from weft.runtime.decision import AGAIN_S, LONGEST_S, PAUSE, Decisions, Verdict
 from weft.runtime.driver import Driver
+from weft.runtime.live_policy import live_policy
 from weft.runtime.replay import decide_again
 from weft.sim.engine import SimulatedEngine
 from weft.store.memory import MemoryStore
@@ -175,4 +184,33 @@ def test_what_a_busy_service_put_off_is_decided_and_replays_the_same() -> None:
     kinds = [type(event) for _, _, event in log]
     assert kinds.count(Decided) < kinds.count(Submitted) + kinds.count(Finished)
     again = decide_again(log, knowledge=Knowledge(Hinted(), LinearBeliefs()))
+    assert [turn for turn in again if turn.then != turn.now] == []
+
+
+def test_a_service_that_comes_back_late_for_a_round_replays_the_same() -> None:
+    """It is woken for when it began again, and only then for the round it had missed."""
+    policy = PartSpec("optimus", {"interval": 0.25})
+    node = Node(NodeId("n"), "a100", 8)
+    before: list[tuple[float, Event]] = [
+        (10.04, PolicyChanged(policy)),
+        (10.05, NodeUp(node)),
+        (10.06, submitted("a")),
+    ]
+    after: list[tuple[float, Event]] = []
+    back = Scheduler(
+        live_policy(policy),
+        Cluster(()),
+        knowledge=Knowledge(Hinted(), LinearBeliefs()),
+        journal=lambda at, event: after.append((at, event)),
+    )
+    for at, event in before:
+        back.recall(at, event)
+    back.put_off(10.24)
+    for at in (10.43, 10.44):
+        back.step(at, [Woken()])
+    log = [(seq, at, event) for seq, (at, event) in enumerate([*before, *after])]
+
+    again = decide_again(log, knowledge=Knowledge(Hinted(), LinearBeliefs()))
+
+    assert sum(turn.then is not None for turn in again) == 1
     assert [turn for turn in again if turn.then != turn.now] == []

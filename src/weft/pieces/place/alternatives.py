@@ -6,6 +6,7 @@ as many nodes, and only on nodes that they fit as well. Jobs that stay, or that 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -23,7 +24,8 @@ TRIES = 3  # for each placement asked for: many drawn ones are alike
 def find_alternatives(view: View, plan: Plan, count: int, rng: np.random.Generator) -> list[Plan]:
     """The plan itself, and up to `count` - 1 others that differ in places alone.
 
-    The ledger is left as it was. Every second one is drawn to keep a job below few uplinks.
+    The ledger is left as it was. Every second one is drawn to keep jobs below few uplinks, and
+    these to themselves.
     """
     moved = _movable(view, plan)
     found = [plan]
@@ -35,7 +37,7 @@ def find_alternatives(view: View, plan: Plan, count: int, rng: np.random.Generat
         if len(found) == count:
             break
         mark = view.free.mark()
-        draw = _Draw(view, rng, near=number % 2 == 1)
+        draw = _Draw(view, rng, near=number % 2 == 0)
         placed = draw.place(moved) if _make_room(view, others, moved) else None
         view.free.rollback(mark)
         if placed is not None and (where := _where(placed)) not in seen:
@@ -70,7 +72,7 @@ def _where(placed: dict[JobId, Allocation]) -> tuple[object, ...]:
 
 @dataclass(slots=True)
 class _Draw:
-    """One way to place jobs; `near` looks for nodes below the same uplinks."""
+    """One way to place jobs; `near` fills what is below an uplink where it can."""
 
     view: View
     rng: np.random.Generator
@@ -95,26 +97,34 @@ class _Draw:
     def _slices(self, to: Allocation) -> tuple[Slice, ...] | None:
         kind = self.view.cluster.kind_of(to)
         chosen: list[tuple[int, int]] = []
-        for count in sorted((len(part.gpus) for part in to.slices), reverse=True):
-            node = self._node(kind, count, [node for node, _ in chosen])
+        counts = sorted((len(part.gpus) for part in to.slices), reverse=True)
+        for i, count in enumerate(counts):
+            node = self._node(kind, count, [node for node, _ in chosen], len(counts) - i)
             if node is None:
                 return None
             chosen.append((node, count))
         return tuple(self.view.free.slice(node, count) for node, count in sorted(chosen))
 
-    def _node(self, kind: str, count: int, used: list[int]) -> int | None:
-        """Any of the nodes that so many devices fit best."""
+    def _node(self, kind: str, count: int, used: list[int], left: int) -> int | None:
+        """Any of the nodes that so many devices fit best; `left` are still to be found."""
         free = self.view.free
         for size in range(count, self.view.cluster.node_size(kind) + 1):
             if nodes := [node for node in free.nodes_with(kind, size) if node not in used]:
-                return self._pick(nodes, used)
+                return self._pick(nodes, used, left)
         return None
 
-    def _pick(self, nodes: Sequence[int], used: list[int]) -> int:
-        if self.near and used:
+    def _pick(self, nodes: Sequence[int], used: list[int], left: int) -> int:
+        if self.near:
             machines = self.view.cluster.nodes
-            above = {link for node in used for link in machines[node].uplinks}
-            shared = [sum(link in above for link in machines[n].uplinks) for n in nodes]
-            most = max(shared)
-            nodes = [n for n, links in zip(nodes, shared, strict=True) if links == most]
+            above = {link for node in used for link in machines[node].uplinks[1:]}
+            room = Counter(machines[node].uplinks[1:] for node in nodes)
+
+            def liking(node: int) -> tuple[int, int]:
+                way = machines[node].uplinks[1:]
+                spare = room[way] - left
+                # Where it is already; then all of a rack, and of others the one it fits best.
+                return -sum(link in above for link in way), spare if spare >= 0 else 1 - spare
+
+            best = min(map(liking, nodes))
+            nodes = [node for node in nodes if liking(node) == best]
         return nodes[int(self.rng.integers(len(nodes)))]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import truediv
+from statistics import fmean
+from typing import Literal
 
 from weft.core.model import Allocation, JobId, TimeShift
 from weft.core.view import View
@@ -13,6 +16,17 @@ from weft.formulas.network.compatibility import Fit, fit_link
 
 DIGITS = 6  # of a score: links that differ by less are alike
 SHIFT_DIGITS = 9  # of a second: less than that is rounding
+EPS = 1e-9
+Over = Literal["mean", "least", "total"]  # how the scores of links make that of a placement
+OVER: Mapping[Over, Callable[[list[float]], float]] = {
+    "mean": fmean,
+    "least": min,
+    "total": lambda scores: 1.0 - sum(1.0 - score for score in scores),
+}
+PARTS = (1, 2, 3)  # of one job's period, as a grid for the others'
+MOST_LONGER = 1.15  # periods than iterations
+MOST_GRIDS = 4
+MOST_HARMONIC = 12  # jobs that hang together for which coarser grids are tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +108,15 @@ def shift_jobs(
     beats: Mapping[JobId, TimeShift],
     *,
     headroom: float = 0.0,
-    least: bool = False,
+    over: Over = "mean",
 ) -> Shifts:
     """Turn the jobs of every link against each other, and unite that to one shift a job.
 
     Of jobs that hang together the first that has one of `beats` keeps it. Loops are broken. Periods
     are longer than iterations by `headroom`, a part of them; jobs that would lose more by that than
     they meet by chance are not shifted.
-    The score is the mean of those of links, or the least; 1 where none is shared.
+    The score is the mean of those of links, the least, or 1 less what all lack, each less what
+    longer periods cost; 1 where no link is shared.
     """
     if crossing.loops:
         crossing = crossing.broken()
@@ -109,13 +124,11 @@ def shift_jobs(
     found: dict[JobId, TimeShift] = {}
     for group in find_groups(crossing.shared):
         jobs = list(dict.fromkeys(job for link in group for job in crossing.shared[link]))
-        circles = _on_grid(crossing, group, jobs, 1.0 + headroom)
-        fits = {link: crossing.fit(link, circles) for link in group}
-        cost = max(circles[job].period_s / crossing.circles[job].period_s for job in jobs) - 1.0
+        circles, fits, cost = _turn(crossing, group, jobs, 1.0 + headroom)
         if sum(fit.score - fit.by_chance for fit in fits.values()) <= cost * len(fits):
             scores += [fit.by_chance for fit in fits.values()]
             continue
-        scores += [fit.score for fit in fits.values()]
+        scores += [fit.score - cost for fit in fits.values()]
         by_link = {
             link: dict(zip(crossing.shared[link], fit.shifts_s, strict=True))
             for link, fit in fits.items()
@@ -129,19 +142,48 @@ def shift_jobs(
         for job, shift in unite_shifts(periods, by_link, kept).items():
             shift = round(shift, SHIFT_DIGITS)
             found[job] = TimeShift(periods[job], shift if shift < periods[job] else 0.0)
-    score = 1.0 if not scores else min(scores) if least else sum(scores) / len(scores)
-    return Shifts(round(score, DIGITS), found)
+    return Shifts(round(OVER[over](scores), DIGITS) if scores else 1.0, found)
 
 
-def _on_grid(
+Turned = tuple[dict[JobId, Circle], dict[str, Fit], float]
+
+
+def _turn(crossing: Crossing, group: list[str], jobs: list[JobId], stretch: float) -> Turned:
+    """Iterations of jobs on circles, how they get on there, and what longer periods cost.
+
+    Of several grids that periods could be rounded up to, the one that leaves most: on a coarser
+    one jobs wait longer, and meet less.
+    """
+    best: tuple[float, Turned] | None = None
+    for circles in _on_grids(crossing, group, jobs, stretch):
+        longer = [circles[job].period_s / crossing.circles[job].period_s for job in jobs]
+        cost = sum(longer) / len(longer) - 1.0
+        fits = {link: crossing.fit(link, circles) for link in group}
+        left = sum(fit.score for fit in fits.values()) / len(fits) - cost
+        if best is None or left > best[0] + EPS:
+            best = (left, (circles, fits, cost))
+    assert best is not None
+    return best[1]
+
+
+def _on_grids(
     crossing: Crossing, group: list[str], jobs: list[JobId], stretch: float
-) -> dict[JobId, Circle]:
-    """Iterations of the jobs with periods that fit on one circle a link."""
+) -> Iterator[dict[JobId, Circle]]:
+    """Iterations with periods on the finest grid that closes circles, then on some coarser ones."""
     circles = crossing.circles
     longer = {job: stretch * circles[job].period_s for job in jobs}
-    grid = choose_grid([[longer[job] for job in crossing.shared[link]] for link in group])
-    periods = round_periods(list(longer.values()), grid)
-    return {job: circles[job].stretched(at) for job, at in zip(jobs, periods, strict=True)}
+    periods = list(longer.values())
+    finest = choose_grid([[longer[job] for job in crossing.shared[link]] for link in group])
+    rounded = [round_periods(periods, finest)]
+    if len(jobs) <= MOST_HARMONIC:
+        parts = {round_periods([period])[0] / k for period in periods for k in PARTS}
+        rounded += [
+            found
+            for grid in sorted(parts, reverse=True)
+            if max(map(truediv, found := round_periods(periods, grid), periods)) <= MOST_LONGER
+        ][:MOST_GRIDS]
+    for found in rounded:
+        yield {job: circles[job].stretched(at) for job, at in zip(jobs, found, strict=True)}
 
 
 def _is_in_loop(shared: Mapping[str, tuple[JobId, ...]], link: str) -> bool:

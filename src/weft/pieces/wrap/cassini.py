@@ -11,7 +11,9 @@ Controls    on which nodes jobs start, and when their iterations begin. Who runs
             devices of which kind on how many nodes, is the inner policy's.
 Cost        O(N l A^2) a decision for N placements, l links that two jobs or more cross and A
             samples of a circle; links with the same jobs are looked at once.
-Deviations  the paper has no public code. A policy declares whether others of its placements would
+Deviations  the paper has no public code. Placements are compared by what all of their links lack;
+            by the mean, as in the paper (`score=mean`), one with many poor links is no worse than
+            one with a single such link. A policy declares whether others of its placements would
             do as well (`About.ties`); then jobs that start or move are put on other nodes of the
             same kind and shape. Links that carry the same jobs, or some of another link's, count
             as one, else two jobs between the same two racks were a loop. Where every placement
@@ -40,7 +42,7 @@ from weft.core.plan import Plan
 from weft.core.policy import Policy
 from weft.core.view import View
 from weft.pieces.place.alternatives import find_alternatives
-from weft.pieces.place.link_shifts import Crossing, Shifts, find_crossing, shift_jobs
+from weft.pieces.place.link_shifts import Crossing, Over, Shifts, find_crossing, shift_jobs
 
 STREAM = 15  # of random numbers, beside those of the policy inside
 
@@ -49,13 +51,14 @@ STREAM = 15  # of random numbers, beside those of the policy inside
 class Cassini:
     """Choose among up to `candidates` placements by how well jobs get on that share links.
 
-    `score` is how links make up the score of a placement: their mean, or the least of them.
+    `score` is how links make up that of a placement: 1 less what all of them lack, their mean as in
+    the paper, or the least of them.
     `headroom` is the part of an iteration that a job may wait for its beat.
     """
 
     inner: Policy = field(metadata={"settable": False})
     candidates: int = 10
-    score: Literal["mean", "least"] = "mean"
+    score: Over = "total"
     loops: Literal["discard", "break"] = "discard"
     headroom: float = 0.01
 
@@ -104,7 +107,7 @@ class Cassini:
             first = crossing if first is None else first
             if crossing.loops and self.loops == "discard":
                 continue
-            found = shift_jobs(crossing, beats, headroom=self.headroom, least=self.score == "least")
+            found = shift_jobs(crossing, beats, headroom=self.headroom, over=self.score)
             if best is None or found.score > best[0]:
                 best = (found.score, candidate, found)
             if found.score == 1.0:

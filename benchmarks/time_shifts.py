@@ -157,6 +157,7 @@ async def measure(folder: Path, iterations: int, ranks: int) -> Medians:
         folder / "state", slots=ranks * len(NAMES), cpu=True, name="here", pin=False
     )
     await engine.adopt(())
+    await until(lambda: engine.is_warm)  # ranks are forked from one process that has torch
     seen = {name: folder / f"seen-{name}" for name in NAMES}
     with SharedLink(link, BYTES_PER_S, len(NAMES)):
         async with listening(engine):

@@ -45,7 +45,8 @@ TYPES = {
 def main() -> int:
     """Write the pages, or say which are stale."""
     pages = {HERE / name: text for name, text in all_pages().items()}
-    left_over = set((HERE / "policies").glob("*.md")) - set(pages)
+    made = [*(HERE / "policies").glob("*.md"), *(HERE / "wrappers").glob("*.md")]
+    left_over = set(made) - set(pages)
     stale = [p for p, text in pages.items() if not p.is_file() or p.read_text() != text]
     if "--check" in sys.argv[1:]:
         for path in sorted([*stale, *left_over]):
@@ -62,6 +63,9 @@ def main() -> int:
 def all_pages() -> dict[str, str]:
     """Every page by its path under docs/reference."""
     policies = {f"policies/{name}.md": policy_page(name) for name in names("policy")}
+    wrappers = {
+        f"wrappers/{name}.md": wrapper_page(name) for name in names("wrapper") if of_a_paper(name)
+    }
     return {
         "api.md": api_page(MADE),
         "cli.md": cli_page(),
@@ -71,6 +75,7 @@ def all_pages() -> dict[str, str]:
         "which-policy.html": which_policy_html(),
         "which-policy.md": which_policy_page(MADE),
         **policies,
+        **wrappers,
     }
 
 
@@ -129,6 +134,26 @@ def policy_page(name: str) -> str:
         "\n## Parameters\n",
     ]
     lines += list(parameter_rows(parameters(part))) or ["None."]
+    source = Path(*part.__module__.split(".")).with_suffix(".py").as_posix()
+    lines += ["", f"Source: [{source}](../../../src/{source})"]
+    return "\n".join(lines) + "\n"
+
+
+def of_a_paper(name: str) -> bool:
+    """Whether the module of a wrapper has the six fields of a policy's."""
+    doc = sys.modules[find("wrapper", name).__module__].__doc__ or ""
+    return all(f"\n{field} " in doc for field in FIELDS)
+
+
+def wrapper_page(name: str) -> str:
+    part = find("wrapper", name)
+    title, said = docstring_fields(sys.modules[part.__module__].__doc__ or "")
+    lines = [MADE, f"# {name}\n", f"{title}\n"]
+    lines += paragraphs(part)
+    lines += ["", "```console", f"weft simulate tiny-20 --policy '{name}|las'", "```\n"]
+    lines += ["| | |", "|---|---|"]
+    lines += [f"| {field} | {said[field]} |" for field in FIELDS]
+    lines += ["\n## Parameters\n", *(list(parameter_rows(parameters(part))) or ["None."])]
     source = Path(*part.__module__.split(".")).with_suffix(".py").as_posix()
     lines += ["", f"Source: [{source}](../../../src/{source})"]
     return "\n".join(lines) + "\n"

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+import weft
+from weft.core.model import Demand, Job, JobId
+from weft.core.trace import Trace, Truth
+from weft.core.traffic import Phase, Traffic
 from weft.formulas.network.affinity import has_loop, unite_shifts
 from weft.formulas.network.circles import Circle, measure_circle
 from weft.formulas.network.compatibility import fit_link, score_link
@@ -78,3 +82,32 @@ def test_shifts_of_links_become_one_shift_a_job() -> None:
 
     assert not has_loop({link: tuple(jobs) for link, jobs in shifts.items()})
     assert unite_shifts(periods, shifts) == pytest.approx({"j1": 0.0, "j2": 0.120, "j3": 0.070})
+
+
+HALF = Traffic(0.2, 0.5, 4.0, phases=(Phase(0.1, 0.1, 40.0),))
+
+
+def completion_s(policy: str, cluster: str, jobs: int = 2) -> list[float]:
+    """Of jobs of three GPUs for 1000 s that start together."""
+    rows = [
+        (Job(JobId(f"j{i}"), demand=Demand(3), traffic=HALF), Truth(1000.0)) for i in range(jobs)
+    ]
+    outcome = weft.simulate(Trace("two", tuple(rows)), policy, cluster).outcomes[policy][0]
+    return outcome.per_job.jct_s.tolist()
+
+
+def test_two_jobs_on_one_link_lose_by_chance_and_hardly_with_shifts() -> None:
+    network = "3x2:a100/nic=50"  # both have one GPU on the second node, and share its card
+
+    alone = completion_s("fifo", network, jobs=1)
+    by_chance = completion_s("fifo", network)
+    shifted = completion_s("cassini|fifo", network)
+
+    assert alone == pytest.approx([1000.0], rel=0.01)
+    # They overlap a quarter of the time on average: 8 Gbit/s of 50 too many then.
+    assert all(1.08 < one / 1000.0 < 1.2 for one in by_chance)
+    assert all(one / 1000.0 < 1.025 for one in shifted)
+
+
+def test_without_a_network_the_same_jobs_end_as_under_the_host() -> None:
+    assert completion_s("cassini|fifo", "3x2:a100") == completion_s("fifo", "3x2:a100")

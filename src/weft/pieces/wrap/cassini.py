@@ -52,8 +52,9 @@ class Cassini:
     """Choose among up to `candidates` placements by how well jobs get on that share links.
 
     `score` is how links make up that of a placement: 1 less what all of them lack, their mean as in
-    the paper, or the least of them.
-    `headroom` is the part of an iteration that a job may wait for its beat.
+    the paper, or the least of them. Of placements with loops in their links none is taken, unless
+    all have some; `loops=break` does without some links then. `headroom` is the part of an
+    iteration that a job may wait for its beat.
     """
 
     inner: Policy = field(metadata={"settable": False})

@@ -33,10 +33,10 @@ from weft.engines.local import LocalEngine
 from weft.wire.attempt import short_path
 
 BYTES_PER_S = 10e6
-COMPUTE_S, SEND_S = 0.27, 0.25
+COMPUTE_S, SEND_S = 0.45, 0.40
 # A little more than an iteration takes, apart and in step: a job can always wait for its beat.
 APART_S, IN_STEP_S = 1.06 * (COMPUTE_S + SEND_S), 1.04 * (COMPUTE_S + 2 * SEND_S)
-PIECE = 40_000
+PIECE = 50_000
 BURST_S = 0.02  # what a link that was held up by others on the machine may make good
 LIMIT_S = 120.0
 NAMES = ("one", "two")

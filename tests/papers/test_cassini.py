@@ -93,7 +93,7 @@ def completion_s(policy: str, cluster: str, jobs: int = 2) -> list[float]:
         (Job(JobId(f"j{i}"), demand=Demand(3), traffic=HALF), Truth(1000.0)) for i in range(jobs)
     ]
     outcome = weft.simulate(Trace("two", tuple(rows)), policy, cluster).outcomes[policy][0]
-    return outcome.per_job.jct_s.tolist()
+    return [float(seconds) for seconds in outcome.per_job.jct_s]
 
 
 def test_two_jobs_on_one_link_lose_by_chance_and_hardly_with_shifts() -> None:

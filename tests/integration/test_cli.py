@@ -92,7 +92,7 @@ BIG = "id,submit_s,num_gpus,duration_s\na,0,4,60\nb,5,64,60\n"
     ("args", "what", "hint"),
     [
         (("tiny-20", "-p", "strf"), "did you mean 'srtf'?", "weft list policy"),
-        (("tiny-20", "-p", "las:bye=time"), "did you mean 'by'?", "it has by, quantum"),
+        (("tiny-20", "-p", "las:bye=time"), "did you mean 'by'?", "it has by, place, quantum"),
         (("tiny-20", "-p", "las:quantum=soon"), "is not a number", ""),
         (("tiny-20", "-c", "8x8"), "'8x8' is not NODESxGPUS:KIND", "8x8:v100"),
         (("tiny-20", "-c", "0x8:v100"), "has 0 GPUs", "at least 1"),

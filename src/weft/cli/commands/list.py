@@ -42,7 +42,7 @@ def list_parts(
     ] = "",
     as_json: o.AsJson = False,
 ) -> None:
-    """List policies, parts that they are composed of, workloads, engines and others."""
+    """List policies, workloads, engines and other parts."""
     from weft.app.catalogue import catalogue
 
     with user_errors():

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -23,7 +24,7 @@ from weft.runtime.driver import Driver
 from weft.runtime.recover import recover
 
 ENGINE = "simulated:cluster=2x4:a100,speed=3600"
-LIMIT_S = 120.0
+LIMIT_S = 900.0
 MESSAGES = int(os.environ.get("WEFT_FUZZ_REPORTS", "600"))
 NUMBERS: tuple[Any, ...] = (
     *(0, 1, -1, 0.0, 1.0, 1e-300, 1e15, 1e18, 1e308, float("nan"), float("inf"), -float("inf")),
@@ -103,7 +104,7 @@ def test_nonsense_of_one_job_lets_the_service_live_and_others_end(
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["las", "sia", "optimus", "pollux"])
 def test_ten_thousand_messages_of_nonsense(tmp_path: Path, policy: str) -> None:
-    check(tmp_path, policy, 10_000, seed=hash(policy) % 1000)
+    check(tmp_path, policy, 10_000, seed=crc32(policy.encode()) % 1000)
 
 
 def test_it_is_said_once_what_could_not_be_used(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NAMES = ("start_up", "simulator_speed", "decision_scaling", "interference")
+NAMES = ("start_up", "simulator_speed", "decision_scaling", "interference", "cell_allocation")
 
 
 def main() -> int:

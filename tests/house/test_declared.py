@@ -21,7 +21,7 @@ ALLOWED = {
     "policies/gavel/problem.py": "goes through the names of its own columns",
     "service/json_values.py": "writes the fields of any dataclass",
     "service/routes/accounting.py": "writes the fields of a dataclass as a row",
-    "testing/check.py": "compares the fields of any two dataclasses",
+    "testing/saved_memory.py": "compares the fields of any two dataclasses",
     "traces/options.py": "goes through the names of its own fields",
     "train/data.py": "data sets of PyTorch declare what they can by having the method",
     "wire/lines.py": "writes the fields of any message",

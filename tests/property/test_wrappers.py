@@ -19,7 +19,7 @@ from weft.sim.result import Outcome
 
 # Searches of real length are no use on small workloads.
 SHORTER = {"pollux": "generations=4,population=8,interval=600"}
-WRAPPERS = ("cassini", "quota", "lend", "reserve", "priority", "firm", "fair:bound=none")
+WRAPPERS = ("cassini", "quota", "lend", "reserve", "priority", "firm", "fair:bound=none", "hived")
 # Self-tuning jobs, measured throughputs, layers and servers, losses, jobs that share devices.
 WORKLOADS = {
     "tiny-20": ("", None),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 from weft.app.yaml_file import SUFFIXES, load_yaml
+from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig, UnknownName, WeftError
 from weft.core.parameters import parameters, read_word, settings
 from weft.core.policy import Policy
-from weft.core.registry import Described, build, read_spec
+from weft.core.registry import Described, build, find, read_spec
 from weft.core.spec import PartSpec, parse
 
 PYTHON = ".py:"
@@ -31,14 +33,64 @@ def read_policy(text: str) -> str | PartSpec:
         raise type(error)(f"{path}: {error.what}", hint=error.hint) from error
 
 
+def read_policy_to_send(text: str) -> str | PartSpec:
+    """The same with the files in it read here: a service reads none that it is told of."""
+    described = read_policy(text)
+    if isinstance(described, str) and PYTHON in described:
+        return described
+    spec = read_spec("policy", described)
+    inlined = read_files(spec)
+    return described if inlined == spec else inlined
+
+
+def read_files(spec: PartSpec) -> PartSpec:
+    """The spec with what the files hold that its parts name, in the place of their names."""
+    return replace(
+        _read_file("policy", spec), wrappers=tuple(_read_file("wrapper", w) for w in spec.wrappers)
+    )
+
+
+def check_machines(policy: Policy, cluster: Cluster) -> None:
+    """Refuse a policy that cannot be used on these machines."""
+    if objection := policy.about.objection(cluster):
+        raise InvalidConfig(objection)
+
+
 def build_policy(described: Described) -> Policy:
     """The policy that is described: a registered one, or `FILE.py:CLASS` with its parameters."""
     policy: Policy
     if isinstance(described, str) and PYTHON in described:
         policy = _from_python(described)
     else:
-        policy = build("policy", described)
+        policy = build("policy", read_files(read_spec("policy", described)))
     return policy
+
+
+def _read_file(kind: str, spec: PartSpec) -> PartSpec:
+    """One part: what its file holds are parameters of it."""
+    params = dict(spec.params)
+    for name, read in _files(kind, spec.name).items():
+        if not (text := params.pop(name, "")):
+            continue
+        path = Path(text).expanduser()
+        try:
+            found = read(load_yaml(path))
+        except WeftError as error:
+            if str(path) in error.what:
+                raise
+            raise type(error)(f"{path}: {error.what}", hint=error.hint) from error
+        if both := sorted(found.keys() & params.keys()):
+            raise InvalidConfig(f"{kind} {spec.name!r}: {both[0]} is in {path} as well")
+        params |= {key: value for key, value in found.items() if value}
+    return replace(spec, params=params)
+
+
+def _files(kind: str, name: str) -> dict[str, Callable[[object], Mapping[str, Any]]]:
+    """Parameters that name files, and how what is in them is read."""
+    part = find(kind, name)
+    if not is_dataclass(part):
+        return {}
+    return {f.name: f.metadata["file"] for f in fields(part) if "file" in f.metadata}
 
 
 def _from_python(text: str) -> Policy:

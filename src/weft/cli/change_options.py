@@ -15,12 +15,12 @@ def read_changes(
     jobs: list[str] | None = None,
 ) -> dict[str, Any]:
     """As the service takes it; what is not different is left out."""
-    from weft.app.policy_file import read_policy
+    from weft.app.policy_file import read_policy_to_send
     from weft.core.codec import encode
 
     sizes = [{"id": job, "gpus": _whole(job, count)} for job, count in _pairs("--job", jobs)]
     told: dict[str, Any] = {
-        "policy": None if policy is None else encode(read_policy(policy)),
+        "policy": None if policy is None else encode(read_policy_to_send(policy)),
         "limits": {who: _number(who, gpus) for who, gpus in _pairs("--limit", limits)},
         "weights": {who: _number(who, weight) for who, weight in _pairs("--weight", weights)},
         "nodes": nodes,

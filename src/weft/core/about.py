@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum, Flag, auto
 
+from weft.core.cluster import Cluster
 from weft.core.taxonomy import Taxonomy
 
 
@@ -56,6 +58,11 @@ class Wants(Flag):
     PHYSICS = auto()  # `perf`, `coupling`, `seconds`: speeds alone and beside others, time
 
 
+def accept_any(cluster: Cluster) -> str:  # noqa: ARG001 - what a policy may say of a cluster
+    """No objection, whatever the machines."""
+    return ""
+
+
 UNDECLARED = Taxonomy()
 
 
@@ -73,7 +80,10 @@ class About:
     ran for so long: a stop before loses what was done since; None: every stop saves. `ties` says
     whether jobs that it starts may be put on other nodes instead. `taxonomy` is where it stands in
     the field. `resize_s` is for policies that let jobs grow and shrink as they run: what that costs
-    a job that keeps some of its devices; None: a restart. A wrapper passes all of it on.
+    a job that keeps some of its devices; None: a restart. `whole` says that it ranks classes of
+    jobs itself and must be shown all of them with its memory: wrappers that ask about some at a
+    time leave it alone. `objection` says in a line why it cannot be used on a cluster. A wrapper
+    passes all of it on.
     """
 
     name: str
@@ -89,3 +99,5 @@ class About:
     ties: Ties = Ties.NODES
     taxonomy: Taxonomy = UNDECLARED
     resize_s: float | None = None
+    whole: bool = False
+    objection: Callable[[Cluster], str] = field(default=accept_any, compare=False)

@@ -28,6 +28,9 @@ class Blocker(StrEnum):
     GUARANTEE = "guarantee"  # what is free belongs to tenants who may start on it at any time
     RECLAIMED = "reclaimed"  # it ran on what its tenant had borrowed, and the owner needed it
     RESERVED = "reserved"  # what is free is kept for somebody else, or for maintenance
+    CELLS = "cells"  # its virtual cluster has no room for it
+    IDLE_CELLS = "idle_cells"  # it runs only in cells that nobody needs, and there are too few
+    MOVED = "moved"  # it runs elsewhere than before, so that somebody could start
     FAILED = "failed"  # it failed, and is tried again after a pause
     SPARED = "spared"  # the policy fails with it
     STEADY = "steady"  # running jobs would have to change, and were changed a moment ago
@@ -74,6 +77,11 @@ WORDS: Mapping[Blocker, str] = {
     Blocker.RECLAIMED: "gave way: {gpus} went back to tenant {to}, whose quota it was, after "
     "{minutes:.0f} min; it goes on when there is room",
     Blocker.RESERVED: "waits for {asks}; what is free is kept: {kept}",
+    Blocker.CELLS: "waits for {asks} in the virtual cluster of tenant {tenant!r}: {held:g} of its "
+    "{own:g} GPUs are in use{away}",
+    Blocker.IDLE_CELLS: "waits for {asks} in cells of virtual clusters that nobody needs now",
+    Blocker.MOVED: "moved from {origin} to {target} so that {starts} could start: {lost:.2f} "
+    "GPU-hours lost, {gained:.2f} gained",
     Blocker.FAILED: "failed before{what}; tried again in {seconds:.0f} s",
     Blocker.SPARED: "left out: policy {policy!r} fails with it ({error})",
     Blocker.STEADY: "waits for {asks}; jobs that would give way are left alone for "

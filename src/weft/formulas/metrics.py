@@ -149,6 +149,21 @@ METRICS: tuple[Metric, ...] = (
         "GPUs used",
     ),
     Metric(
+        "fragmented_gpus",
+        lambda run: run.fragmented_gpus,
+        "idle GPUs that a typical job of the workload could not use, averaged over time, see below",
+        ALL,
+        heading="fragmented",
+        brief=False,
+    ),
+    Metric(
+        "fragmentation",
+        lambda run: run.idle.rate,
+        "part of all idle GPU time that a typical job of the workload could not use, see below",
+        ALL,
+        "percent",
+    ),
+    Metric(
         "worst_ftf",
         lambda run: float(run.fairness.max(initial=0.0)),
         "largest finish-time fairness of a job, see below",

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from weft.core.table import Bools, Floats, Rows
+from weft.formulas.fragmentation import Idle
 from weft.formulas.long_term import job_ratios, quotas_of, tenant_ratios
 from weft.formulas.shares import Shares, Stretches, divide_time, window_edges
 from weft.formulas.statistics import (
@@ -21,6 +22,7 @@ from weft.formulas.statistics import (
 from weft.formulas.weights import weigh_owners
 
 MOST_WINDOWS = 240
+NEVER_IDLE = Idle()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Run:
     `weights` what users and tenants are entitled to, 1 where none is named. `utility` and
     `admitted` are there where jobs say what they are worth, `reached` where losses are followed:
     seconds from submission to a part of all that the loss falls. `loaned` is there where machines
-    were lent.
+    were lent. `idle` tells what nobody held, where somebody knows which devices were held.
     """
 
     submitted: Floats
@@ -72,6 +74,7 @@ class Run:
     admitted: float | None = None
     reached: Mapping[float, Floats] = field(default_factory=dict)
     loaned: Loaned | None = None
+    idle: Idle = NEVER_IDLE
 
     @cached_property
     def done(self) -> Bools:
@@ -166,6 +169,12 @@ class Run:
         lent_s = 0.0 if self.loaned is None else self.loaned.lent_s
         capacity = self.gpus * self.makespan + lent_s
         return float(self.gpu_s.sum()) / capacity if capacity else 0.0
+
+    @property
+    def fragmented_gpus(self) -> float:
+        """Idle GPUs that a typical job could not use, on average."""
+        begin, end = self.span
+        return self.idle.fragmented_gpu_s / (end - begin) if end > begin else 0.0
 
     def reached_h(self, part: float) -> float | None:
         """Mean hours until a part of the fall of the loss; None where losses are not followed."""

@@ -175,7 +175,9 @@ class Ledger:
             if to is None:
                 self._set(job, allocation=None)
             elif was.allocation is None or was.allocation.devices != to.devices:
-                self._set(job, allocation=to, attempt=was.attempt + 1, reason="", said="")
+                moved = decided.blockers.get(job) is Blocker.MOVED
+                said = decided.reasons[job] if moved else ""
+                self._set(job, allocation=to, attempt=was.attempt + 1, reason="", said=said)
                 self._on[job, was.attempt + 1] = to
             else:
                 self._set(job, allocation=to)

@@ -220,4 +220,5 @@ def why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason:
     if left > 0.0:
         what = f" ({first})" if (first := record.reason.partition("\n")[0][:120]) else ""
         return Reason(Blocker.FAILED, {"what": what, "seconds": left})
-    return waits.because(job, record.said, record.blocker)
+    said = "" if record.blocker is Blocker.MOVED else record.said  # why it was moved, once
+    return waits.because(job, said, record.blocker)

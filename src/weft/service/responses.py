@@ -222,6 +222,15 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """A running job that would go elsewhere, and what that costs and gains."""
+
+    id: str
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     """What would happen to a job now."""
 
@@ -230,6 +239,7 @@ class Planned:
     displaces: list[Ahead]
     reason: str
     start: Start | None
+    moves: list[Moved] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
 import numpy as np
 
 from weft.core.cluster import Cluster
+from weft.core.model import Tier
 from weft.core.table import Bools, Floats
+from weft.formulas.fragmentation import Held, Idle, count_idle, typical_classes
 from weft.formulas.metrics import measure
 from weft.formulas.run import Loaned, Run
 from weft.formulas.shares import Stretches, window_edges
@@ -23,6 +26,7 @@ SHARE_POINTS = 120  # fewer: each stands for the mean of a while
 SHARE_USERS = 12
 TIMELINE_BARS = 4000
 TIMELINE_GPUS = 128
+LENT = -1  # in the place of a node that is not the cluster's own
 
 
 def collect(
@@ -108,6 +112,39 @@ def _run(
         admitted,
         physics.marks.reached(),
         None if counts.loans is None else _loaned(counts.loans, physics),
+        _idle(physics, cluster, submit, held),
+    )
+
+
+def _idle(physics: Physics, cluster: Cluster, submit: Floats, held: Stretches) -> Idle:
+    """GPU time that nobody held; who only fills gaps does not count as holding.
+
+    Machines that are lent come and go, and are left out.
+    """
+    ons = [run.on for run in physics.runs]
+    firm = np.array([on.sharing.tier is Tier.GUARANTEED for on in ons], dtype=bool)
+    parts = [on.slices for on in ons]
+    counts = np.array([len(slices) for slices in parts], dtype=np.intp)
+    slices = list(chain.from_iterable(parts))
+    index = cluster.index
+    of_run = np.repeat(np.arange(len(ons)), counts)
+    node = np.array([index.get(part.node, LENT) for part in slices], dtype=np.intp)
+    everything = Held(
+        node,
+        held.start[of_run],
+        held.end[of_run],
+        np.array([len(part.gpus) for part in slices], dtype=float),
+        np.array([on.sharing.share for on in ons])[of_run],
+        [part.gpus for part in slices],
+    )
+    counted = firm[of_run] & (node != LENT)
+    end = float(held.end.max(initial=0.0))
+    return count_idle(
+        [one.kind for one in cluster.nodes],
+        [one.gpus for one in cluster.nodes],
+        everything if counted.all() else everything.pick(counted),
+        (min(float(submit.min()), end), end),
+        typical_classes(job.demand for job, _ in physics.trace),
     )
 
 

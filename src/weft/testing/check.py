@@ -11,8 +11,7 @@ import copy
 import json
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, get_type_hints
+from dataclasses import is_dataclass, replace
 
 import numpy as np
 
@@ -38,6 +37,7 @@ from weft.sim.driver import Driver
 from weft.sim.faults import Faults
 from weft.sim.physics import Physics
 from weft.testing.build import view_of
+from weft.testing.saved_memory import alike, reread
 
 STEPS = 20_000
 IDLE = 5_000
@@ -262,9 +262,9 @@ class Watched:
         view.free.rollback(mark)
         assert _fingerprint(view) == before, f"{name} changes the view"
         _check_survives_json(name, plan)
-        again = copy.deepcopy(self._fresh).decide(replace(view, memory=_reread(name, view.memory)))
+        again = copy.deepcopy(self._fresh).decide(replace(view, memory=reread(name, view.memory)))
         view.free.rollback(mark)
-        assert _alike(plan, again), (
+        assert alike(plan, again), (
             f"{name} gives two plans for one view: it draws numbers that are not view.rng's, "
             "or keeps something outside Plan.memory"
         )
@@ -281,43 +281,9 @@ class Watched:
 
 
 def _check_survives_json(name: str, plan: Plan) -> None:
-    _reread(name, plan.memory)
+    reread(name, plan.memory)
     bare = replace(plan, memory=None)
     assert decode(Plan, encode(bare)) == bare, f"{name}'s plan does not survive JSON"
-
-
-def _reread(name: str, memory: object) -> object:
-    """Memory after it has been saved and loaded."""
-    if memory is None:
-        return None
-    kind = type(memory)
-    assert is_dataclass(kind), f"{name} keeps {kind.__name__} as memory, not a dataclass"
-    try:
-        read = decode(kind, json.loads(json.dumps(encode(memory), allow_nan=False)))
-    except (TypeError, ValueError) as error:
-        raise AssertionError(f"{name}'s memory does not survive JSON: {error}") from error
-    # What it keeps for others is of their types.
-    others = [f for f, wanted in get_type_hints(kind).items() if wanted is object]
-    read = replace(read, **{one: _reread(name, getattr(memory, one)) for one in others})
-    assert _alike(memory, read), f"{name}'s memory does not survive JSON: {read} was {memory}"
-    return read
-
-
-def _alike(one: Any, other: Any) -> bool:
-    """Equality that looks into arrays, and minds types where JSON would blur them."""
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return np.array_equal(one, other, equal_nan=True)
-    if is_dataclass(one):
-        names = [f.name for f in fields(one)]
-        return type(one) is type(other) and all(
-            _alike(getattr(one, name), getattr(other, name)) for name in names
-        )
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_alike(one[k], other[k]) for k in one)
-    if isinstance(one, (tuple, list)) and isinstance(other, (tuple, list)):
-        pairs = zip(one, other, strict=False)
-        return len(one) == len(other) and all(_alike(a, b) for a, b in pairs)
-    return bool(one == other) or (one != one and other != other)
 
 
 def _fingerprint(view: View) -> tuple[object, ...]:

@@ -57,12 +57,13 @@ class Why:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What would happen to a job that were submitted now."""
+    """What would happen to a job that were submitted now; `moves` are jobs with why they move."""
 
     allocation: Allocation | None
     displaces: tuple[Job, ...] = ()
     reason: str = ""
     start: Estimate | None = field(default=None)
+    moves: tuple[tuple[Job, str], ...] = ()
 
 
 def explain(
@@ -109,7 +110,7 @@ def plan(present: Present, job: Job) -> Trial:
         kind = there.cluster.kind_of(on)
         nodes = len(on.slices) if job.demand.nodes else 0
         what = asks_for(on.gpus, (kind,), on.sharing.share, nodes)
-        return Trial(on, displaced, f"starts at once on {what}")
+        return Trial(on, displaced, f"starts at once on {what}", moves=_find_moved(there, decided))
     rejected = decided.rejected.get(job.id)
     if rejected:
         return Trial(None, (), f"would be rejected: {rejected}")
@@ -268,6 +269,16 @@ def _blocks(present: Present, idle: Mapping[str, int]) -> dict[str, int]:
     for i, node in enumerate(present.cluster.nodes):
         blocks[node.kind] = max(blocks[node.kind], free.on(i))
     return blocks
+
+
+def _find_moved(present: Present, decided: Plan) -> tuple[tuple[Job, str], ...]:
+    """Jobs that a plan moves so that somebody can start, with the price."""
+    table = present.table
+    return tuple(
+        (table.jobs[table.row(job)], decided.reasons[job])
+        for job, word in decided.blockers.items()
+        if word is Blocker.MOVED
+    )
 
 
 def _find_displaced(present: Present, decided: Plan, job: JobId) -> tuple[Job, ...]:

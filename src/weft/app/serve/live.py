@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from weft.app.engine import build_engine, colocate_on
+from weft.app.policy_file import check_machines
 from weft.app.serve.bad_nodes import BadNodes
 from weft.app.serve.hinted_or_history import HintedOrAlike
 from weft.app.serve.limits import Limits
@@ -177,6 +178,8 @@ class Live:
             if self.settings.state is not None and not self.store.last():
                 refuse_beside_jobs(self.settings.state, "the log has no events")
             self._cluster = Cluster(tuple(await self.driver.engine.nodes()))
+            if self.settings.policy is not None:
+                check_machines(build("policy", self.settings.policy), self._cluster)
             await self.driver.open()
             self.driver.ledger.weights = dict(self.quotas.weights)
             wanted = self.quotas.around(self.policy)
@@ -207,6 +210,7 @@ class Live:
     async def set_policy(self, policy: Described) -> None:
         """Decide by another policy from now on."""
         named = without_wrappers(read_spec("policy", policy))
+        check_machines(build("policy", named), Cluster(tuple(n for n, _ in self.driver.nodes())))
         await self.driver.set_policy(self.quotas.around(named))
 
     async def set_quotas(self, quotas: Quotas) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from weft import __version__
-from weft.app.policy_file import build_policy
+from weft.app.policy_file import build_policy, check_machines
 from weft.app.simulate.clusters import find_cluster
 from weft.app.simulate.garbage import collect_rarely
 from weft.app.simulate.setup import DEFAULT_CLUSTER, Setup
@@ -73,6 +73,7 @@ def run_one(setup: Setup, report: Report | None = None) -> Outcome:
     """One simulation from start to end."""
     trace, cluster = prepare(setup)
     policy = policy_of(setup)
+    check_machines(policy, cluster)
     with_loans = Cluster((*cluster.nodes, *setup.loans.nodes), cluster.name)
     world = world_of(setup, trace, with_loans, policy.about)
     with _journal(setup.events) as journal, collect_rarely():

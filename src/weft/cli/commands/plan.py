@@ -77,6 +77,7 @@ def render_plan(name: str, answer: Planned) -> Any:
             ("holds", words.gpus(answer.allocation)),
             ("on", words.where(answer.allocation)),
             ("displaces", ", ".join(one.id or one.name for one in answer.displaces)),
+            ("moves", "\n".join(f"{one.id or one.name}: {one.text}" for one in answer.moves)),
             ("reason", answer.reason),
             ("start", "" if now else interval(answer.start)),
         ]

@@ -21,7 +21,7 @@ def policy(
     as_json: o.AsJson = False,
 ) -> None:
     """Show which policy decides, or change it while jobs run."""
-    from weft.app.policy_file import read_policy
+    from weft.app.policy_file import read_policy_to_send
     from weft.cli.client import Client
     from weft.cli.view.screen import console, print_json
     from weft.core.codec import encode
@@ -29,7 +29,7 @@ def policy(
     with user_errors():
         client = Client()
         if name:
-            asked = {"policy": encode(read_policy(name))}
+            asked = {"policy": encode(read_policy_to_send(name))}
             answer = client.put(PolicyAnswer, "/policy", asked)
         else:
             answer = client.get(PolicyAnswer, "/policy")

@@ -170,7 +170,7 @@ def serve(
             raise InvalidConfig(
                 f"the service needs {error.name}", hint="pip install 'weft[serve]'"
             ) from error
-        from weft.app.policy_file import read_policy
+        from weft.app.policy_file import read_policy_to_send
         from weft.app.serve.limits import read_limits
         from weft.app.serve.live import Keep, Settings
         from weft.app.serve.rules import read_lending
@@ -178,7 +178,7 @@ def serve(
         level = logging.INFO if verbose else logging.WARNING
         logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
         passed = tuple(pass_env or ())
-        named = None if policy is None else read_policy(policy)
+        named = None if policy is None else read_policy_to_send(policy)
         settings = Settings(
             engine,
             state,

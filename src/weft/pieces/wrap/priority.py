@@ -2,7 +2,7 @@
 
 A higher class decides first, as if lower ones did not wait; what it leaves is offered to the
 next. Opportunistic jobs hold devices only until a job of a higher class can start on them.
-A policy that sets tiers itself is left alone.
+A policy that sets tiers itself, or must be shown everybody, is left alone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Priority:
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision, class by class."""
-        if Controls.TIER in self.about.controls:
+        if Controls.TIER in self.about.controls or self.about.whole:
             return ask(self.inner, view)
         rank = view.table.column(Column.PRIORITY)
         waiting = view.waiting()

@@ -25,10 +25,10 @@ from weft.core.table import Bools, Column, Floats
 from weft.core.view import View
 from weft.pieces.wrap import tell
 from weft.pieces.wrap.among import decide_among
+from weft.pieces.wrap.restart_costs import restart_seconds, seconds_left
 from weft.pieces.wrap.tell import tell_news
 
 TRIES = 8
-RESTART_S = 30.0  # what a restart costs where nobody believes anything of it
 SLACK_S = 1e-6
 
 
@@ -118,22 +118,8 @@ class Steady:
     def _pays(self, view: View, row: int, was: Allocation, to: Allocation | None) -> bool:
         assert to is not None
         speed_up = max(to.gpus / was.gpus, 1.0)
-        saved = self._left(view, row) * (1.0 - 1.0 / speed_up)
-        return saved > self.margin * self._restart_s(view, row)
-
-    def _left(self, view: View, row: int) -> float:
-        """Seconds that a row may still run: predicted, else as long as it has run."""
-        ran = float(view.ran()[row])
-        if view.knowledge.predictor is None:
-            return ran
-        left = float(view.remaining()[row])
-        return left if np.isfinite(left) else ran
-
-    def _restart_s(self, view: View, row: int) -> float:
-        if view.knowledge.beliefs is None:
-            return RESTART_S
-        cost = float(view.knowledge.beliefs.restart_s(view.table)[row])
-        return cost if np.isfinite(cost) and cost > 0.0 else RESTART_S
+        saved = float(seconds_left(view)[row]) * (1.0 - 1.0 / speed_up)
+        return saved > self.margin * float(restart_seconds(view)[row])
 
     def _held_back(self, view: View, plan: Plan, wished: Plan) -> dict[JobId, Reason]:
         """Waiting jobs that would start if nobody had to be left alone."""

@@ -16,7 +16,7 @@ from weft.app.insight.explain import Advice, Front, explain, plan
 from weft.app.insight.history import read_speeds
 from weft.app.insight.present import Estimate, Present
 from weft.app.insight.what_if import HOUR, MOST_JOBS, Compared, Variant, what_if
-from weft.app.serve.live import check_job, without_wrappers
+from weft.app.serve.live import JobRecord, check_job, without_wrappers
 from weft.core.cluster import Cluster
 from weft.core.errors import UnknownName, WeftError
 from weft.core.model import Job
@@ -26,7 +26,16 @@ from weft.service.auth import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service, Writer, find_job
 from weft.service.describe import Describer, name_of, state_word
 from weft.service.json_body import Json
-from weft.service.responses import Ahead, Change, Comparison, Explanation, Outlook, Planned, Start
+from weft.service.responses import (
+    Ahead,
+    Change,
+    Comparison,
+    Explanation,
+    Moved,
+    Outlook,
+    Planned,
+    Start,
+)
 from weft.service.routes.admin import Amount, Limited, Weight, count_held_by_tenant
 from weft.service.routes.jobs import read_jobs
 from weft.service.schemas import JobFile, PolicySpec, PolicyText, Strict, Word, describe_policy
@@ -89,7 +98,7 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
     advice = why.advice
     answer = replace(
         answer,
-        reason=why.reason,
+        reason="; ".join(filter(None, (why.reason, _why_moved(record)))),
         blocked_by="" if waits is None else waits.blocker.value,
         numbers=dict(why.numbers),
         ahead=[_ahead(who, one) for one in why.ahead],
@@ -130,6 +139,7 @@ async def _plan(body: JobFile, service: Context, who: Caller, change: Changes) -
         ],
         reason=trial.reason,
         start=_start(trial.start),
+        moves=[_moved(who, job, text) for job, text in trial.moves],
     )
 
 
@@ -265,6 +275,21 @@ def _ahead(who: Caller, one: Front) -> Ahead:
         tenant=job.tenant if mine else "",
         state="running" if one.running else "waiting",
         gpus=one.gpus,
+    )
+
+
+def _why_moved(record: JobRecord) -> str:
+    """Why a job that runs is not where it was."""
+    moved = record.allocation is not None and record.blocker is Blocker.MOVED
+    return record.said if moved else ""
+
+
+def _moved(who: Caller, job: Job, text: str) -> Moved:
+    mine = who.sees(job)
+    return Moved(
+        id=job.id if mine else "",
+        name=name_of(job) if mine else "another tenant's job",
+        text=text,
     )
 
 

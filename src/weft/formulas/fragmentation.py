@@ -1,0 +1,198 @@
+"""How many idle GPUs a typical job cannot use (Weng et al., "Beware of Fragmentation", ATC 2023).
+
+The typical jobs of a workload are classes with a popularity each. A class that does not fit a
+node can use none of its idle GPUs; one that fits cannot use those with less left than it asks of
+each. Fragmentation is the sum over classes, weighted by popularity.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.core.model import Demand
+from weft.core.table import Bools, Floats, Rows
+
+COVERED = 0.95  # part of all jobs that the typical classes make up
+EPS = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class JobClass:
+    """Jobs that ask alike: `gpus` devices, `share` of each, `cpus` cores, of some kinds or any."""
+
+    popularity: float
+    gpus: int
+    share: float = 1.0
+    cpus: float = 0.0
+    kinds: tuple[str, ...] = ()
+
+
+def typical_classes(demands: Iterable[Demand]) -> tuple[JobClass, ...]:
+    """The most frequent demands until they cover 95 % of the jobs; popularity sums to 1.
+
+    Jobs without GPUs wait for none and are left out; of equally frequent demands the one that
+    came first counts first.
+    """
+    counts = Counter((d.gpus, d.share, d.kinds) for d in demands if d.gpus)
+    enough, found, seen = COVERED * sum(counts.values()), [], 0
+    for (gpus, share, kinds), count in sorted(counts.items(), key=lambda one: -one[1]):
+        if seen >= enough:
+            break
+        found.append(JobClass(count, gpus, share, kinds=kinds))
+        seen += count
+    return tuple(replace(one, popularity=one.popularity / seen) for one in found)
+
+
+def fragmented(left: Sequence[float], cpus: float, kind: str, classes: Iterable[JobClass]) -> float:
+    """GPUs of a node that a typical job cannot use: `left` is what is idle of each device.
+
+    `cpus` are its idle cores. A class that asks for no GPU uses none.
+    """
+    return sum(one.popularity * _unusable(left, cpus, kind, one) for one in classes)
+
+
+def _unusable(left: Sequence[float], cpus: float, kind: str, one: JobClass) -> float:
+    idle = sum(left)
+    if not one.gpus or (one.kinds and kind not in one.kinds) or cpus < one.cpus - EPS:
+        return idle
+    if sum(part >= one.share - EPS for part in left) < one.gpus:
+        return idle
+    return sum(part for part in left if part < one.share - EPS)
+
+
+# ---- over a whole run
+
+
+@dataclass(frozen=True)
+class Held:
+    """Who held which devices when: rows of (node, start, end, how many, share of each, which)."""
+
+    node: Rows
+    start: Floats
+    end: Floats
+    gpus: Floats
+    share: Floats
+    devices: Sequence[tuple[int, ...]]
+
+    def pick(self, rows: Bools) -> Held:
+        """Some of the rows."""
+        devices = [self.devices[row] for row in np.flatnonzero(rows).tolist()]
+        start, end, gpus, share = (
+            self.start[rows],
+            self.end[rows],
+            self.gpus[rows],
+            self.share[rows],
+        )
+        return Held(self.node[rows], start, end, gpus, share, devices)
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """GPU-seconds that nobody held, and how many of them a typical job could not have used."""
+
+    gpu_s: float = 0.0
+    fragmented_gpu_s: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """The part of idle GPU time that was fragmented."""
+        return self.fragmented_gpu_s / self.gpu_s if self.gpu_s > 0.0 else 0.0
+
+
+def count_idle(
+    kinds: Sequence[str],
+    sizes: Sequence[int],
+    held: Held,
+    span: tuple[float, float],
+    classes: Sequence[JobClass],
+) -> Idle:
+    """Idle GPU time of nodes of these kinds and sizes over `span`; CPUs are not counted.
+
+    A gang larger than a node asks for all of it.
+    """
+    shared = np.zeros(len(kinds), dtype=bool)
+    shared[held.node[held.share < 1.0 - EPS]] = True
+    whole = ~shared[held.node]
+    pools = list(dict.fromkeys(zip(kinds, sizes, strict=True)))
+    pool_of = np.array([pools.index(one) for one in zip(kinds, sizes, strict=True)], dtype=np.intp)
+    idle = fragments = 0.0
+    undivided = held.pick(whole) if shared.any() else held
+    seconds = _node_seconds(pool_of, np.array(sizes), undivided, span, ~shared)
+    for number, (kind, size) in enumerate(pools):
+        fits = _fitting(classes, kind, size)
+        for left in range(1, size + 1):
+            idle += seconds[number, left] * left
+            part = fragmented([1.0] * left, 0.0, kind, fits)
+            fragments += seconds[number, left] * part
+    for node in np.flatnonzero(shared).tolist():
+        own = held.pick(held.node == node)
+        fits = _fitting(classes, kinds[node], sizes[node])
+        more = _count_shared(own, sizes[node], span, fits)
+        idle, fragments = idle + more.gpu_s, fragments + more.fragmented_gpu_s
+    return Idle(idle, fragments)
+
+
+def _fitting(classes: Sequence[JobClass], kind: str, size: int) -> list[JobClass]:
+    """The classes as a node of this size sees them."""
+    return [
+        replace(one, gpus=min(one.gpus, size), cpus=0.0)
+        if not one.kinds or kind in one.kinds
+        else replace(one, gpus=0)
+        for one in classes
+    ]
+
+
+def _node_seconds(
+    pool_of: Rows,
+    sizes: Rows,
+    held: Held,
+    span: tuple[float, float],
+    among: Bools,
+) -> Floats:
+    """Seconds that nodes of each pool spent with each number of idle devices."""
+    begin, end = span
+    most = int(sizes.max(initial=0))
+    nodes = np.flatnonzero(among)
+    # A change of nothing when the run begins, so that every node has one.
+    node = np.concatenate([nodes, held.node, held.node])
+    at = np.concatenate([np.full(len(nodes), begin), held.start, held.end])
+    change = np.concatenate([np.zeros(len(nodes)), held.gpus, -held.gpus])
+    order = np.lexsort((change, at, node))
+    node, at, change = node[order], at[order], change[order]
+    used = np.cumsum(change)  # each node's changes sum to 0, so the next one begins with 0
+    last = np.append(node[1:] != node[:-1], True) if len(node) else np.zeros(0, dtype=bool)
+    until = np.where(last, end, np.append(at[1:], end)) if len(node) else at
+    left = np.rint(sizes[node] - used).astype(np.intp).clip(0, most)
+    cells = pool_of[node] * (most + 1) + left
+    pools = int(pool_of.max(initial=-1)) + 1
+    seconds = np.maximum(until - at, 0.0)
+    found: Floats = np.bincount(cells, seconds, minlength=pools * (most + 1)).astype(float)
+    return found.reshape(pools, most + 1)
+
+
+def _count_shared(
+    held: Held, size: int, span: tuple[float, float], classes: Sequence[JobClass]
+) -> Idle:
+    """The same of one node whose devices were shared: what is left of each device counts."""
+    at = np.concatenate([[span[0]], held.start, held.end])
+    claims = np.zeros((len(held.share), size))
+    for row, devices in enumerate(held.devices):
+        claims[row, list(devices)] = held.share[row]
+    change = np.concatenate([np.zeros((1, size)), claims, -claims])
+    order = np.argsort(at, kind="stable")
+    left = np.clip(1.0 - np.cumsum(change[order], axis=0), 0.0, 1.0)
+    seconds = np.maximum(np.diff(np.append(at[order], span[1])), 0.0)
+    idle = left.sum(axis=1)
+    lost = np.zeros(len(idle))
+    for one in classes:
+        if not one.gpus:
+            lost += one.popularity * idle
+            continue
+        enough = left >= one.share - EPS
+        fits = enough.sum(axis=1) >= one.gpus
+        lost += one.popularity * np.where(fits, np.where(enough, 0.0, left).sum(axis=1), idle)
+    return Idle(float((seconds * idle).sum()), float((seconds * lost).sum()))

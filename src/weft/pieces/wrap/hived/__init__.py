@@ -1,0 +1,1 @@
+"""HiveD: virtual clusters made of cells, around any policy."""

@@ -1,0 +1,144 @@
+"""Which physical cell each cell of a virtual cluster is bound to, during one decision."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from weft.pieces.wrap.hived.assignment import Layout, Owned
+from weft.pieces.wrap.hived.cells import Cell, FreeCells
+
+Device = tuple[int, int]  # chain, number among all its devices
+
+
+@dataclass
+class Bindings:
+    """Free cells of every chain, and where the cells of virtual clusters are.
+
+    A cell is bound while somebody uses it; where it was bound last is taken again if nothing
+    speaks against that. `borrowed` are devices that jobs without a claim run on, sorted.
+    """
+
+    layout: Layout
+    free: list[FreeCells]
+    bound: dict[str, Cell] = field(default_factory=dict)
+    last: dict[str, Cell] = field(default_factory=dict)
+    borrowed: dict[int, list[int]] = field(default_factory=dict)
+    doomed: set[str] = field(default_factory=set)
+    _at: dict[tuple[int, Cell], Owned] = field(default_factory=dict)
+    _wanted: list[list[int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._wanted = [list(counts) for counts in self.layout.wanted]
+        for one in self.layout.owned:
+            if one.pinned is not None and self.free[one.chain].take(one.pinned):
+                self._note(one, one.pinned)
+
+    def of(self, tenant: str) -> tuple[Owned, ...]:
+        """The cells of a virtual cluster."""
+        return self.layout.by_tenant.get(tenant, ())
+
+    def unbound(self, chain: int) -> list[int]:
+        """Cells of each level that virtual clusters may still ask for."""
+        return list(self._wanted[chain])
+
+    def owner_at(self, chain: int, device: int) -> Owned | None:
+        """The cell of a virtual cluster that a device is bound to."""
+        one = self.layout.chains[chain]
+        for level in range(len(one.fan)):
+            cell = one.at(level, device)
+            if cell is not None and (owned := self._at.get((chain, cell))) is not None:
+                return owned
+        return None
+
+    def bind_at(self, one: Owned, cell: Cell) -> bool:
+        """Bind a cell to a certain place, if everybody else's can still be had."""
+        if not self.free[one.chain].take(cell, self._others(one)):
+            return False
+        self._note(one, cell)
+        return True
+
+    def bind(self, one: Owned) -> bool:
+        """Bind a cell: to its last place if that is idle, else by the buddy rule."""
+        if one.name in self.bound:
+            return True
+        free, before = self.free[one.chain], self.last.get(one.name)
+        idle = before is not None and not free.is_bad(before) and not self._cost(one.chain, before)
+        if before is not None and idle and self.bind_at(one, before):
+            return True
+        cost = (lambda cell: self._cost(one.chain, cell)) if self.borrowed.get(one.chain) else None
+        found = free.allocate(one.level, self._others(one), cost)
+        if found is None:
+            return False
+        self._note(one, found)
+        return True
+
+    def doom(self, tenant: str) -> None:
+        """Bind cells that only bad hardware is left for to that, so that nobody plans with them.
+
+        As many as a virtual cluster could ask for beyond what is healthy.
+        """
+        if not any(free.has_bad for free in self.free):
+            return
+        asked: dict[tuple[int, int], list[Owned]] = defaultdict(list)
+        for one in self.of(tenant):
+            if one.name not in self.bound:
+                asked[one.chain, one.level].append(one)
+        for (chain, level), cells in sorted(asked.items(), reverse=True):
+            free = self.free[chain]
+            bad = free.bad_free(level)
+            beyond = len(cells) - (free.left(level) - len(bad)) if bad else 0
+            for one in reversed(cells[-beyond:] if beyond > 0 else []):
+                if self._doom_one(one, bad):
+                    self.doomed.add(one.name)
+
+    def _doom_one(self, one: Owned, bad: list[int]) -> bool:
+        """The last place first: a machine that is away is that of whoever was there."""
+        before = self.last.get(one.name)
+        first = [before[1]] if before is not None and before[1] in bad else []
+        return any(self.bind_at(one, (one.level, number)) for number in [*first, *bad])
+
+    def _others(self, one: Owned) -> list[int]:
+        wanted = self.unbound(one.chain)
+        wanted[one.level] -= 1
+        return wanted
+
+    def _note(self, one: Owned, cell: Cell) -> None:
+        if one.pinned is None:
+            self._wanted[one.chain][one.level] -= 1
+        self.bound[one.name] = cell
+        self._at[one.chain, cell] = one
+
+    def _cost(self, chain: int, cell: Cell) -> float:
+        """Devices that somebody would have to leave."""
+        taken = self.borrowed.get(chain)
+        if not taken:
+            return 0.0
+        devices = self.layout.chains[chain].devices(cell)
+        return bisect_left(taken, devices.stop) - bisect_left(taken, devices.start)
+
+
+def write_places(layout: Layout, places: Mapping[str, Cell]) -> dict[str, str]:
+    """Places by name, as the first device: `NODE:GPU`; those of pinned cells are known."""
+    found = {}
+    for name, cell in places.items():
+        one = layout.by_name[name]
+        if one.pinned is None:
+            chain = layout.chains[one.chain]
+            node, gpu = divmod(chain.first(cell), chain.node_size)
+            found[name] = f"{layout.machines[one.chain][node][0]}:{gpu}"
+    return found
+
+
+def read_place(layout: Layout, one: Owned, text: str) -> Cell | None:
+    """What `write_places` wrote; None if there is no such cell any more."""
+    node, _, gpu = text.rpartition(":")
+    at = layout.home.get(node)
+    if at is None or at[0] != one.chain or not gpu.isdecimal():
+        return None
+    chain = layout.chains[one.chain]
+    device = at[1] * chain.node_size + int(gpu)
+    cell = chain.at(one.level, device)
+    return cell if cell is not None and chain.first(cell) == device else None

@@ -1,0 +1,96 @@
+"""What was asked for: cells of tenants, levels of machines, pinned nodes, read and no more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from weft.core.errors import InvalidConfig
+
+GPU, NODE = "gpu", "node"
+LEVEL = re.compile(r"([A-Za-z][\w-]*)\*(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """So many cells of a level of a chain for a tenant; `chain` empty: the only one there is."""
+
+    tenant: str
+    chain: str
+    level: str
+    count: int
+
+    @property
+    def key(self) -> str:
+        """As it is written."""
+        return f"{self.tenant}@{self.chain}.{self.level}" if self.chain else self._short
+
+    @property
+    def _short(self) -> str:
+        return f"{self.tenant}@{self.level}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What was asked for, read but not yet compared with any cluster."""
+
+    wanted: tuple[Wanted, ...]
+    levels: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+    pinned: tuple[tuple[str, str], ...]
+
+    @property
+    def tenants(self) -> tuple[str, ...]:
+        """Who has a virtual cluster."""
+        return tuple(
+            dict.fromkeys([*(w.tenant for w in self.wanted), *(t for t, _ in self.pinned)])
+        )
+
+
+def read_rules(
+    cells: Mapping[str, float], levels: Mapping[str, str], pinned: Mapping[str, str]
+) -> Rules:
+    """From `TENANT@LEVEL` or `TENANT@KIND.LEVEL`, levels such as `switch*2 node*4`, and nodes."""
+    wanted = tuple(_read_wanted(key, count) for key, count in cells.items())
+    pins = tuple((who, one) for who, text in pinned.items() for one in text.split("+"))
+    for who, one in pins:
+        if not who or not one:
+            raise InvalidConfig(
+                f"pinned: {who!r} has {one!r}",
+                hint="a node, or devices of it, such as n1 or n1:0-3",
+            )
+    return Rules(wanted, tuple((k, read_levels(k, text)) for k, text in levels.items()), pins)
+
+
+def _read_wanted(key: str, count: float) -> Wanted:
+    tenant, at, what = key.partition("@")
+    chain, dot, level = what.rpartition(".")
+    if not tenant or not at or not level or (dot and not chain):
+        raise InvalidConfig(
+            f"cells: {key!r} names no cells of a tenant",
+            hint="write TENANT@LEVEL or TENANT@KIND.LEVEL, such as nlp@node or nlp@a100.node",
+        )
+    if count != int(count) or count < 0:
+        raise InvalidConfig(f"cells: {key}={count:g} is not a number of cells")
+    return Wanted(tenant, chain, level, int(count))
+
+
+def read_levels(kind: str, text: str) -> tuple[tuple[str, int], ...]:
+    """Names and how many of the level below make one, from the device up."""
+    found = []
+    for word in text.split():
+        match = LEVEL.fullmatch(word)
+        if match is None or int(match[2]) < 1:
+            raise InvalidConfig(
+                f"levels: {kind}: {word!r} is no level",
+                hint="name*number from the device up, such as 'switch*2 socket*2 node*2 rack*4'",
+            )
+        found.append((match[1], int(match[2])))
+    names = [name for name, _ in found]
+    if len(set(names)) < len(names) or GPU in names:
+        raise InvalidConfig(f"levels: {kind}: {text!r} names a level twice", hint="gpu is there")
+    if NODE not in names:
+        raise InvalidConfig(
+            f"levels: {kind}: {text!r} has no level `node`", hint="one of them is the machine"
+        )
+    return tuple(found)

@@ -1,0 +1,187 @@
+"""A virtual cluster as a cluster of its own: what a policy inside it is shown, and back."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from weft.core.cluster import Cluster, Node
+from weft.core.free import Free
+from weft.core.model import Allocation, JobId, NodeId, Slice
+from weft.core.plan import Plan
+from weft.core.table import Bools
+from weft.core.view import View
+from weft.pieces.wrap.hived.assignment import Layout, Owned, Seat
+from weft.pieces.wrap.hived.bindings import Bindings
+
+
+@dataclass(frozen=True)
+class VirtualCluster:
+    """The cells of one tenant during one decision.
+
+    `lost` are cells that no hardware could be found for just now.
+    """
+
+    tenant: str
+    view: View
+    bindings: Bindings
+    hosts: Mapping[int, Node]
+    lost: Collection[str] = ()
+
+    @property
+    def _layout(self) -> Layout:
+        return self.bindings.layout
+
+    @cached_property
+    def seats(self) -> dict[NodeId, Seat]:
+        """Machines by name, those away left out."""
+        every = self._layout.seats[self.tenant]
+        if not self.lost and len(self._layout.home) == len(self.view.cluster.nodes):
+            return every
+        return {
+            name: seat
+            for name, seat in every.items()
+            if seat.cell.name not in self.lost
+            and seat.cell.chain in self.hosts
+            and self._is_there(seat)
+        }
+
+    @property
+    def away(self) -> list[NodeId]:
+        """Machines that are not there."""
+        return [name for name in self._layout.seats[self.tenant] if name not in self.seats]
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The machines that a policy is shown."""
+        return Cluster(
+            tuple(self._machine(name, seat) for name, seat in self.seats.items()),
+            f"{self.view.cluster.name}/{self.tenant}",
+        )
+
+    def show(self, rows: Bools, blocked: Mapping[int, int], memory: object) -> View:
+        """The tenant's jobs on its machines; `blocked` devices are held by who is not shown."""
+        table = self.view.table.pick(rows)
+        free = Free(self.cluster)
+        for row, on in enumerate(table.allocations):
+            if on is not None:
+                table.allocations[row] = inside = self._inside(on, free)
+                free.take(inside)
+        for name in self.seats if blocked else ():
+            self._block(name, blocked, free)
+        free.commit()
+        return replace(self.view, table=table, cluster=self.cluster, free=free, memory=memory)
+
+    def used_by(self, plan: Plan) -> list[Owned]:
+        """Cells that a plan puts somebody into."""
+        found: dict[str, Owned] = {}
+        for to in plan.changes.values():
+            for part in () if to is None else to.slices:
+                cell = self.seats[part.node].cell
+                found[cell.name] = cell
+        return list(found.values())
+
+    def outside(self, plan: Plan) -> dict[JobId, Allocation | None]:
+        """A plan's changes on real devices; all its cells are bound by now."""
+        inside, changes = Free(self.cluster), {}
+        for job, to in plan.changes.items():
+            real = None if to is None else self._outside(to, inside)
+            if real != self.view.holds(job):
+                changes[job] = real
+        return changes
+
+    # ---- inside
+
+    def _is_there(self, seat: Seat) -> bool:
+        if seat.cell.name not in self.bindings.bound:
+            return True
+        return self._real(seat)[0] in self.view.cluster.index
+
+    def _real(self, seat: Seat) -> tuple[NodeId, int]:
+        """The machine that a seat of a bound cell is on, and its first device there."""
+        chain = self._layout.chains[seat.cell.chain]
+        first = chain.first(self.bindings.bound[seat.cell.name])
+        node, gpu = divmod(first + seat.part * chain.node_size, chain.node_size)
+        return NodeId(self._layout.machines[seat.cell.chain][node][0]), gpu
+
+    def _machine(self, name: NodeId, seat: Seat) -> Node:
+        host = self.hosts[seat.cell.chain]
+        chain = self._layout.chains[seat.cell.chain]
+        gpus = min(chain.sizes[seat.cell.level], chain.node_size)
+        share = gpus / host.gpus
+        rack = seat.cell.name if seat.cell.level > chain.node_level else ""
+        return replace(
+            host,
+            id=name,
+            gpus=gpus,
+            cpus=host.cpus * share,
+            mem_gb=host.mem_gb * share,
+            rack=rack,
+            topology=host.topology if gpus == host.gpus else None,
+            uplinks=(),
+        )
+
+    def _block(self, name: NodeId, blocked: Mapping[int, int], free: Free) -> None:
+        seat = self.seats[name]
+        if seat.cell.name not in self.bindings.bound:
+            return
+        node, first = self._real(seat)
+        at = self.cluster.index[name]
+        mask = blocked.get(self.view.cluster.index[node], 0) >> first
+        mask &= free.idle_mask(at)
+        if mask:
+            gpus = tuple(gpu for gpu in range(self.cluster.nodes[at].gpus) if mask >> gpu & 1)
+            free.take(Allocation((Slice(name, gpus),)))
+
+    def _inside(self, on: Allocation, free: Free) -> Allocation:
+        slices = []
+        for part in on.slices:
+            usual = part == _usual(self.view.free, part.node, part.gpus, on)
+            for name, gpus in self._seats_of(part).items():
+                like = _usual(free, name, gpus, on)
+                share = len(gpus) / len(part.gpus)
+                own = Slice(name, gpus, part.cpus * share, part.mem_gb * share)
+                slices.append(like if usual else own)
+        return replace(on, slices=tuple(slices))
+
+    def _seats_of(self, part: Slice) -> dict[NodeId, tuple[int, ...]]:
+        """Devices of a real slice by the virtual machine that they are."""
+        chain_number, node = self._layout.home[part.node]
+        chain = self._layout.chains[chain_number]
+        found: defaultdict[NodeId, list[int]] = defaultdict(list)
+        for gpu in part.gpus:
+            device = node * chain.node_size + gpu
+            cell = self.bindings.owner_at(chain_number, device)
+            assert cell is not None
+            offset = device - chain.first(self.bindings.bound[cell.name])
+            number, inner = divmod(offset, chain.node_size)
+            one_only = self._layout.parts(cell) == 1
+            name = NodeId(cell.name if one_only else f"{cell.name}.{number}")
+            found[name].append(inner)
+        return {name: tuple(gpus) for name, gpus in found.items()}
+
+    def _outside(self, on: Allocation, inside: Free) -> Allocation:
+        """Slices by real machine: two cells may be on one."""
+        gpus: defaultdict[NodeId, list[int]] = defaultdict(list)
+        host: defaultdict[NodeId, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        usual = True
+        for part in on.slices:
+            node, first = self._real(self.seats[part.node])
+            gpus[node] += [first + gpu for gpu in part.gpus]
+            host[node][0] += part.cpus
+            host[node][1] += part.mem_gb
+            usual = usual and part == _usual(inside, part.node, part.gpus, on)
+        slices = tuple(
+            _usual(self.view.free, node, tuple(sorted(held)), on)
+            if usual
+            else Slice(node, tuple(sorted(held)), *host[node])
+            for node, held in gpus.items()
+        )
+        return replace(on, slices=slices)
+
+
+def _usual(free: Free, node: NodeId, gpus: tuple[int, ...], on: Allocation) -> Slice:
+    mask = sum(1 << gpu for gpu in gpus)
+    return free.slice_of(free.cluster.index[node], mask, on.sharing.share)

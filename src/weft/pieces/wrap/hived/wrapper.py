@@ -1,0 +1,135 @@
+"""HiveD: virtual clusters made of cells, each with the policy inside it.
+
+Paper       Zhao et al., "HiveD: Sharing a GPU Cluster for Deep Learning with Guarantees", OSDI
+            2020.
+Objective   sharing safety: no tenant waits longer than in a private cluster of its cells.
+Needs       what the policy inside needs.
+Controls    where a tenant's jobs run; who and how much is the policy's inside.
+Cost        O(nodes + jobs) a decision beside the policy's own; O(levels) for each cell bound.
+Deviations  the policy inside is asked once for each virtual cluster, on machines made of its cells,
+            and once for all opportunistic jobs, on what is idle; HiveD has one packer for all.
+            Whoever is in the way of a guaranteed gang is stopped at once and waits again. Tenants
+            without cells are opportunistic. The number of idle cells that tenants use is not
+            divided by weights. Jobs that may not be preempted run in their own cells alone.
+            A job larger than its virtual cluster is rejected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from weft.core import taxonomy as tax
+from weft.core.about import About
+from weft.core.asking import ask
+from weft.core.cluster import Cluster
+from weft.core.errors import InvalidConfig
+from weft.core.model import JobId
+from weft.core.plan import Plan
+from weft.core.policy import Policy
+from weft.core.view import View
+from weft.pieces.wrap.hived.assignment import Machine, lay_out, machines_of
+from weft.pieces.wrap.hived.file import read_content
+from weft.pieces.wrap.hived.rules import Rules, read_rules
+from weft.pieces.wrap.hived.turn import Asked, Turn
+from weft.pieces.wrap.priority import Priority
+from weft.pieces.wrap.tell import Memory as Told
+from weft.pieces.wrap.tell import tell_news
+
+STARVES = "an opportunistic job while owners use their cells"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory of the policy inside each virtual cluster; machines that were there.
+
+    `bound` is where cells are in use, `last` where others were; `told` what jobs were told,
+    `asked` how virtual clusters stood when their policy was asked last.
+    """
+
+    inner: Mapping[str, object] = field(default_factory=dict)
+    machines: tuple[Machine, ...] = ()
+    bound: Mapping[str, str] = field(default_factory=dict)
+    last: Mapping[str, str] = field(default_factory=dict)
+    told: Mapping[JobId, str] = field(default_factory=dict)
+    asked: Mapping[str, Asked] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Hived:
+    """Give every tenant a virtual cluster of its own cells, and lend what is idle.
+
+    `cells` are numbers of cells of `TENANT@LEVEL` or `TENANT@KIND.LEVEL`; `levels` say of what
+    machines of a kind are made, such as `switch*2 socket*2 node*2 rack*4` from the device up;
+    `pinned` are nodes of a tenant that stay the same, such as `n1+n2:0-3`. `file` has all three and
+    is read where the policy is named. With `priorities` jobs of higher priority choose first.
+    """
+
+    adds = tax.Taxonomy(
+        objective=tax.Objective.GUARANTEES | tax.Objective.UTILIZATION,
+        topology=tax.Topology.CELLS,
+        fairness=tax.Fairness.USERS,
+        preemption=tax.Preemption.STOPS,
+    )
+    inner: Policy = field(metadata={"settable": False})
+    cells: Mapping[str, float] = field(default_factory=dict)
+    levels: Mapping[str, str] = field(default_factory=dict)
+    pinned: Mapping[str, str] = field(default_factory=dict)
+    file: str = field(default="", metadata={"file": read_content})
+    priorities: bool = True
+
+    def __post_init__(self) -> None:
+        if self.file:
+            raise InvalidConfig(
+                f"hived: file={self.file!r} is read where the policy is named, not here",
+                hint="use the command line, or give cells, levels and pinned themselves",
+            )
+        self._rules()
+
+    @property
+    def about(self) -> About:
+        """The inner policy's; it must be shown everything, and knows what it can be asked for."""
+        inner = self.inner.about
+        if not self.cells and not self.pinned:
+            return inner
+        starves = "; ".join(filter(None, (inner.starves, STARVES)))
+        return replace(inner, starves=starves, whole=True, objection=self.object_to)
+
+    def object_to(self, cluster: Cluster) -> str:
+        """Why these machines cannot hold the virtual clusters; empty if they can."""
+        problems = lay_out(machines_of(cluster), self._rules()).problems
+        return f"hived: {problems[0]}" if problems else ""
+
+    def decide(self, view: View) -> Plan:
+        """The inner policy's decision in each virtual cluster, then about opportunistic jobs."""
+        if not self.cells and not self.pinned:
+            return ask(self.inner, view)
+        kept = view.memory if isinstance(view.memory, Memory) else Memory()
+        policy = Priority(self.inner) if self.priorities else self.inner
+        machines = _known(kept.machines, view.cluster)
+        mark = view.free.mark()
+        try:
+            layout = lay_out(machines, self._rules())
+            turn = Turn(policy, view, layout, kept.inner, kept.asked, kept.told)
+            turn.settle(kept.bound, kept.last)
+            plan = turn.whole()
+        finally:
+            view.free.rollback(mark)
+        bound, last = turn.places()
+        plan = tell_news(view, plan, turn.reasons, Told(None, kept.told))
+        told = {job: one.text for job, one in turn.reasons.items()}
+        memory = Memory(turn.memory, machines, bound, last, told, turn.asked)
+        return replace(plan, memory=memory)
+
+    def _rules(self) -> Rules:
+        return read_rules(self.cells, self.levels, self.pinned)
+
+
+def _known(before: tuple[Machine, ...], cluster: Cluster) -> tuple[Machine, ...]:
+    """All machines that there were, those away too."""
+    here = machines_of(cluster)
+    if not before or before == here:
+        return here
+    now = {one[0]: one for one in here}
+    kept = [now.pop(one[0], one) for one in before]
+    return (*kept, *now.values())

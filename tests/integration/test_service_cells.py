@@ -1,0 +1,88 @@
+"""Virtual clusters and priced moves of a running service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.serving import API, get, serving, submit, until
+from weft.app.policy_file import read_policy_to_send
+from weft.core.errors import InvalidConfig
+from weft.core.spec import PartSpec
+
+REAL = "simulated:cluster=2x4:a100,speed=1"
+CELLS = "virtual_clusters:\n  a: {node: 1}\n  b: {node: 1}\n"
+
+
+def state(client: httpx.Client, job: str) -> str:
+    found: str = get(client, f"/jobs/{job}")["state"]
+    return found
+
+
+def node(client: httpx.Client, job: str) -> str:
+    found: str = get(client, f"/jobs/{job}")["allocation"][0]["node"]
+    return found
+
+
+def named(tmp_path: Path, text: str, policy: str = "tiresias") -> str:
+    path = tmp_path / "vcs.yaml"
+    path.write_text(text)
+    spec = read_policy_to_send(f"hived:file={path}|{policy}")
+    assert isinstance(spec, PartSpec)
+    return spec.text
+
+
+def test_a_tenant_keeps_its_cells_whatever_another_one_queues(tmp_path: Path) -> None:
+    with serving(REAL, policy=named(tmp_path, CELLS)) as client:
+        small = [submit(client, gpus=1, tenant="a", share="never") for _ in range(6)]
+        until(lambda: [state(client, job) for job in small].count("running") == 4)
+        spare = {"priority": "opportunistic", "preemptible": True, "share": "never"}
+        loose = submit(client, gpus=2, tenant="a", **spare)
+        until(lambda: state(client, loose) == "running")
+
+        mine = submit(client, gpus=4, tenant="b")
+
+        until(lambda: state(client, mine) == "running")
+        until(lambda: state(client, loose) == "preempted")
+        held = {node(client, job) for job in small if state(client, job) == "running"}
+        assert held == {"a100-0", "a100-1"} - {node(client, mine)}
+        why = get(client, f"/jobs/{small[-1]}/explain")
+        assert why["blocked_by"] == "cells"
+        assert "in the virtual cluster of tenant 'a': 4 of its 4 GPUs are in use" in why["reason"]
+        assert client.put(f"{API}/policy", json={"policy": "fifo"}).status_code == 200
+
+
+def test_virtual_clusters_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    too_many = CELLS.replace("b: {node: 1}", "b: {node: 2}")
+
+    with (
+        pytest.raises(InvalidConfig, match=r"a@node=1 and b@node=2: 3 a100 cells"),
+        serving(REAL, policy=named(tmp_path, too_many)),
+    ):
+        pass
+
+
+def test_a_plan_shows_moves_with_their_price_and_a_moved_job_is_told_why() -> None:
+    with serving(REAL, policy="defrag:min_run_s=0|tiresias") as client:
+        ask: dict[str, Any] = {"share": "never", "preemptible": True, "hints": {"duration_s": 9000}}
+        jobs = [submit(client, gpus=gpus, **ask) for gpus in (1, 1, 2, 1, 1, 2)]
+        until(lambda: all(state(client, job) == "running" for job in jobs))
+        for job in (jobs[2], jobs[5]):
+            client.delete(f"{API}/jobs/{job}")
+        until(lambda: [state(client, job) for job in jobs].count("cancelled") == 2)
+        gang = {**ask, "gpus": 4, "model": "vgg16"}
+
+        shown = client.post(f"{API}/plan", json=gang).json()
+        started = submit(client, **gang)
+
+        until(lambda: state(client, started) == "running")
+        assert shown["starts_now"]
+        assert len(shown["moves"]) == 2
+        for move in shown["moves"]:
+            assert "GPU-hours lost" in move["text"]
+            until(lambda move=move: state(client, move["id"]) == "running")  # type: ignore[misc]
+            why = get(client, f"/jobs/{move['id']}/explain")
+            assert why["reason"].startswith("holds 1 a100 GPU; moved from a100-")

@@ -1,0 +1,36 @@
+"""Fragmentation as the authors' own unit tests have it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from weft.formulas.fragmentation import JobClass, fragmented
+
+pytestmark = pytest.mark.data
+
+
+def test_the_authors_cases_come_out_alike(data: Path) -> None:
+    known = json.loads((data / "fgd" / "unit_cases.json").read_text())
+    classes = [
+        JobClass(
+            one["weight_pct"] / 100.0,
+            one["gpus"],
+            one["gpu_milli"] / 1000.0,
+            one["cpu_milli"] / 1000.0,
+            tuple(filter(None, one["gpu_types"].split("|"))),
+        )
+        for one in known["typical_pods"]
+    ]
+
+    for case in known["fragmentation"]:
+        left = [part / 1000.0 for part in case["gpu_left"]]
+        found = fragmented(left, case["cpu_left"] / 1000.0, case["gpu_type"], classes)
+        assert 1000.0 * found == pytest.approx(case["expected"], abs=0.01)
+
+    first = known["fragmentation"][0]
+    left = [part / 1000.0 for part in first["gpu_left"]]
+    alone = fragmented(left, first["cpu_left"] / 1000.0, first["gpu_type"], classes[:1])
+    assert 1000.0 * alone == pytest.approx(251.91, abs=0.01)

@@ -1,0 +1,121 @@
+"""How many devices every job gets: guarantees first, then everybody's least, then the rest."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from weft.core.model import Job
+from weft.core.model import Tier as Hold
+from weft.formulas.splicing import Iteration
+
+
+class Tier(IntEnum):
+    """How much of its GPU time a job is guaranteed."""
+
+    PREMIUM = 0
+    STANDARD = 1
+    BASIC = 2
+
+
+def tier_of(job: Job) -> Tier:
+    """Above normal priority premium, below it or opportunistic basic, else standard."""
+    if job.priority < 0.0 or job.tier is Hold.OPPORTUNISTIC:
+        return Tier.BASIC
+    return Tier.PREMIUM if job.priority > 0.0 else Tier.STANDARD
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one row could use: sizes from the least to the full one, on any of `kinds`.
+
+    `deficit` is what it lacks of its guarantee; `urgent` says that it must get all it can now. Who
+    is `firm` keeps what it holds.
+    """
+
+    row: int
+    tier: Tier
+    deficit: float
+    sizes: tuple[int, ...]
+    kinds: tuple[str, ...]
+    held: int = 0
+    urgent: bool = False
+    firm: bool = False
+
+
+Sizes = dict[int, tuple[str, int]]  # row to kind and devices
+
+
+def choose_sizes(claims: Sequence[Claim], room: dict[str, int], law: Iteration) -> Sizes:
+    """Kind and size of every row that runs; who is not in it waits."""
+    deal = _Deal(dict(room))
+    for claim in (one for one in claims if one.firm):
+        deal.grant(claim, claim.held)
+    rest = [one for one in claims if not one.firm]
+    for tier in (Tier.PREMIUM, Tier.STANDARD):
+        urgent = _ranked(one for one in rest if one.tier is tier and one.urgent)
+        deal.each(urgent, lambda one: one.sizes[0])
+        deal.each(urgent, lambda one: one.sizes[-1])
+    others = sorted(_ranked(rest), key=lambda one: (one.tier, not one.held))
+    deal.each(others, lambda one: one.sizes[0])
+    deal.each(others, lambda one: one.held)
+    deal.hand_out(rest, law)
+    return deal.sizes
+
+
+def _ranked(claims: Iterable[Claim]) -> list[Claim]:
+    """The largest deficit first; of equals the earlier."""
+    return sorted(claims, key=lambda one: (-round(one.deficit, 9), one.row))
+
+
+class _Deal:
+    """Devices left of each kind, and what rows have got so far."""
+
+    def __init__(self, room: dict[str, int]) -> None:
+        self._room = room
+        self.sizes: Sizes = {}
+
+    def each(self, claims: Sequence[Claim], wanted: Callable[[Claim], int]) -> None:
+        """Grow each in turn towards what is wanted, as far as there is room."""
+        for claim in claims:
+            limit = wanted(claim)
+            for size in reversed([one for one in claim.sizes if one <= limit]):
+                if size <= self._has(claim) or self.grant(claim, size):
+                    break
+
+    def grant(self, claim: Claim, size: int) -> bool:
+        """Give a row so many devices, if its kind has them; a new one goes where most are left."""
+        has = self._has(claim)
+        kinds = (self.sizes[claim.row][0],) if claim.row in self.sizes else claim.kinds
+        kind = max(kinds, key=lambda one: self._room.get(one, 0))
+        if self._room.get(kind, 0) < size - has:
+            return False
+        self._room[kind] -= size - has
+        self.sizes[claim.row] = (kind, size)
+        return True
+
+    def _has(self, claim: Claim) -> int:
+        return self.sizes[claim.row][1] if claim.row in self.sizes else 0
+
+    def hand_out(self, claims: Sequence[Claim], law: Iteration) -> None:
+        """The next larger size to whom it helps most for each device, until nobody can use more."""
+        heap = [one for claim in claims for one in self._offer(claim, law)]
+        heapq.heapify(heap)
+        by_row = {claim.row: claim for claim in claims}
+        while heap:
+            *_, row, size = heapq.heappop(heap)
+            claim = by_row[row]
+            if size > self._has(claim) and self.grant(claim, size):
+                for one in self._offer(claim, law):
+                    heapq.heappush(heap, one)
+
+    def _offer(self, claim: Claim, law: Iteration) -> list[tuple[float, int, int, int]]:
+        """Every larger size, by what it adds to the throughput for each device."""
+        has, full = self._has(claim), claim.sizes[-1]
+        offers = []
+        for size in (one for one in claim.sizes if one > has):
+            gain = full * (law.speed(size, full) - law.speed(has, full)) / (size - has)
+            offers.append((-round(gain, 9), int(claim.tier), claim.row, size))
+        return offers

@@ -1,0 +1,307 @@
+"""Singularity: splicing, GPU fractions and checkpoints by hand, and what must always hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from weft.core.cluster import parse_cluster
+from weft.core.events import Decided, Event, Finished, Submitted
+from weft.core.knowledge import Knowledge
+from weft.core.model import Allocation, Demand, Job, JobId, Tier
+from weft.core.plan import Plan
+from weft.core.scheduler import Scheduler
+from weft.core.trace import Trace, Truth
+from weft.core.view import View
+from weft.formulas.gpu_fraction import add_point, gpu_fraction, window_fractions
+from weft.formulas.splicing import Checkpoint, Iteration, find_legal_sizes
+from weft.perf.splicing import Splicing
+from weft.policies.singularity.policy import Memory, Singularity
+from weft.policies.singularity.sizes import Claim, choose_sizes, tier_of
+from weft.policies.singularity.sizes import Tier as Sla
+from weft.sim.driver import Driver
+from weft.sim.faults import Faults
+from weft.sim.physics import Physics
+from weft.testing import view_of
+
+MS = Iteration(compute=200.0, allreduce=30.0, update=20.0, switch=2.0)
+
+
+# ---- the worked examples
+
+
+def test_ranks_that_take_turns_share_updates_and_all_reduces() -> None:
+    assert MS.seconds(1, 30.0) == 250.0
+    assert MS.seconds(2, 24.0) == 446.0
+    assert MS.seconds(4, 16.0) == 842.0
+    assert pytest.approx(0.5605, abs=1e-4) == 250.0 / 446.0
+    assert pytest.approx(0.2969, abs=1e-4) == 250.0 / 842.0
+
+
+def test_without_squashing_every_rank_updates() -> None:
+    plain = replace(MS, squash=False)
+
+    assert (plain.seconds(2, 24.0), plain.seconds(4, 16.0)) == (466.0, 902.0)
+
+
+def test_without_shared_buffers_every_turn_copies_them_out_and_in() -> None:
+    assert replace(MS, swap=10.0).seconds(4, 16.0) == 842.0 + 2 * 3 * 10.0
+
+
+def test_the_gpu_fraction_of_an_hour() -> None:
+    points = ((0.0, 8.0), (1800.0, 4.0), (2700.0, 0.0))
+
+    fraction = gpu_fraction(points, 8, 0.0, 3600.0)
+
+    assert fraction == 0.625
+    assert 0.70 - fraction == pytest.approx(0.075)
+    assert 0.95 - fraction == pytest.approx(0.325)
+
+
+def test_more_than_was_asked_for_does_not_count() -> None:
+    assert gpu_fraction(((0.0, 16.0), (50.0, 0.0)), 8, 0.0, 100.0) == 0.5
+
+
+def test_windows_begin_at_the_arrival_and_the_last_is_cut() -> None:
+    points = ((100.0, 0.0), (150.0, 4.0))
+
+    assert window_fractions(points, 4, 100.0, 250.0) == [0.5, 1.0]
+
+
+def test_points_before_the_window_are_forgotten_but_for_the_last() -> None:
+    points = ((0.0, 1.0), (10.0, 2.0), (20.0, 4.0))
+
+    assert add_point(points, 30.0, 8.0, oldest=15.0) == ((10.0, 2.0), (20.0, 4.0), (30.0, 8.0))
+    assert add_point(points, 30.0, 4.0, oldest=0.0) == points
+
+
+def test_a_checkpoint_holds_equal_content_once() -> None:
+    saved = Checkpoint()
+
+    assert saved.size_gb(8) == 25.5
+    assert saved.plain_gb(8) == 120.0
+    assert saved.save_s(8) == 12.75
+    assert saved.move_s(8) == 5.0 + 2 * 12.75 + 20.0
+
+
+def test_only_replicas_of_one_shard_share_devices() -> None:
+    assert find_legal_sizes(12, 2 * 2) == (4, 12)
+    assert find_legal_sizes(8, 1) == (1, 2, 4, 8)
+    assert find_legal_sizes(12, 5) == (6, 12)
+    assert find_legal_sizes(7, 7) == (7,)
+
+
+def test_every_rank_stops_after_the_same_collective() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        ordered_at = rng.integers(0, 20, int(rng.integers(2, 9)))
+
+        stopped = cut(ordered_at.tolist())
+
+        assert len(set(stopped)) == 1
+        assert stopped[0] <= int(ordered_at.min()) + 3
+
+
+def cut(ordered_at: list[int]) -> list[int]:
+    """The collective after which each rank stops, told to at these; two sums go before each."""
+    synchronous = [False] * len(ordered_at)
+    step = 0
+    while True:
+        need = sum(step >= at for at in ordered_at)
+        ack = sum(synchronous)
+        if ack == len(ordered_at):
+            return [step] * ack
+        if need:
+            synchronous = [True] * len(ordered_at)
+        step += 1
+
+
+# ---- sizes
+
+
+def test_tiers_follow_from_priorities() -> None:
+    assert tier_of(Job(JobId("a"), priority=1.0)) is Sla.PREMIUM
+    assert tier_of(Job(JobId("a"))) is Sla.STANDARD
+    assert tier_of(Job(JobId("a"), priority=-1.0)) is Sla.BASIC
+    assert tier_of(Job(JobId("a"), tier=Tier.OPPORTUNISTIC)) is Sla.BASIC
+
+
+def claim(
+    row: int, tier: Sla, deficit: float = 0.0, *, held: int = 0, urgent: bool = False
+) -> Claim:
+    return Claim(row, tier, deficit, (1, 2, 4, 8), ("v100",), held, urgent=urgent)
+
+
+def sizes(*claims: Claim, room: int) -> dict[int, int]:
+    found = choose_sizes(claims, {"v100": room}, Iteration())
+    return {row: size for row, (_, size) in found.items()}
+
+
+def test_basic_jobs_shrink_first_and_standard_ones_in_surplus_next() -> None:
+    premium = claim(0, Sla.PREMIUM, 0.95, urgent=True)
+    standard = claim(1, Sla.STANDARD, -0.3, held=8)
+    basic = claim(2, Sla.BASIC, held=8)
+
+    assert sizes(premium, standard, basic, room=16) == {0: 8, 1: 4, 2: 4}
+    assert sizes(premium, standard, basic, room=10) == {0: 8, 1: 1, 2: 1}
+    assert sizes(premium, standard, basic, room=9) == {0: 8, 1: 1}
+
+
+def test_everybody_has_its_least_before_anybody_in_surplus_has_more() -> None:
+    found = sizes(*(claim(i, Sla.STANDARD, -0.3) for i in range(3)), room=8)
+
+    assert found == {0: 4, 1: 2, 2: 2}
+
+
+def test_no_device_is_idle_that_somebody_can_use() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(60):
+        drawn = [
+            claim(
+                i,
+                Sla(int(rng.integers(3))),
+                float(rng.uniform(-0.3, 0.9)),
+                held=int(rng.choice([0, 1, 2, 4, 8])),
+                urgent=bool(rng.random() < 0.5),
+            )
+            for i in range(int(rng.integers(1, 8)))
+        ]
+        room = int(rng.integers(1, 30))
+
+        found = sizes(*drawn, room=room)
+
+        left = room - sum(found.values())
+        for one in drawn:
+            larger = [size for size in one.sizes if size > found.get(one.row, 0)]
+            assert not larger or larger[0] - found.get(one.row, 0) > left
+
+
+# ---- the policy
+
+
+def job(name: str, gpus: int, priority: float = 0.0, at: float = 0.0, least: int = 1) -> Job:
+    return Job(JobId(name), at, Demand(gpus, min=least, max=gpus), priority=priority)
+
+
+def held_after(view: View, plan: Plan) -> dict[str, int]:
+    return {name: on.gpus for name, on in view.after(plan).items()}
+
+
+def test_a_premium_job_takes_what_basic_ones_hold() -> None:
+    view = view_of("1x8:v100", job("basic", 8, -1.0), job("premium", 8, 1.0))
+
+    assert held_after(view, Singularity().decide(view)) == {"premium": 8}
+
+
+def test_a_gang_of_a_node_is_made_room_for_by_one_cheap_move() -> None:
+    first = [job("small-0", 2, least=2), job("large-0", 4, least=4), job("large-1", 4, least=4)]
+    scheduler = Scheduler(Singularity(), parse_cluster("2x8:v100"), knowledge=Knowledge())
+    # Two nodes of 8 with 6 free devices, 4 and 2: a gang of 6 fits on neither.
+    submitted: list[Event] = [Submitted(one) for one in first]
+    scheduler.step(0.0, submitted)
+    free = sorted(scheduler.state.free.on(i) for i in range(2))
+    assert free == [0, 6] or free == [2, 4]
+    scheduler.step(4000.0, [Submitted(job("gang", 6, 1.0, 4000.0, least=6))])
+
+    on = scheduler.view(4000.0).held()
+    assert len(on[JobId("gang")].slices) == 1
+    assert all(len(one.slices) == 1 for one in on.values())
+
+
+def simulate(
+    trace: Trace, faults: Faults | None = None
+) -> tuple[Physics, list[tuple[float, Event]]]:
+    cluster = parse_cluster("2x8:v100")
+    physics = Physics(trace, Splicing())
+    log: list[tuple[float, Event]] = []
+    scheduler = Scheduler(
+        Singularity(), cluster, knowledge=Knowledge(), journal=lambda at, e: log.append((at, e))
+    )
+    Driver(scheduler, physics, cluster, faults=faults).run()
+    return physics, log
+
+
+def draw(seed: int, count: int = 30) -> Trace:
+    rng = np.random.default_rng(seed)
+    pairs, at = [], 0.0
+    for i in range(count):
+        at += float(rng.exponential(500.0))
+        gpus = int(rng.choice([1, 2, 4, 8, 12]))
+        least = 4 if gpus == 12 else 1
+        one = job(f"j{i}", gpus, float(rng.choice([-1, 0, 1])), at, least)
+        pairs.append((one, Truth(float(rng.lognormal(7.0, 1.0)))))
+    return Trace("drawn", tuple(pairs))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_work_is_lost_and_higher_tiers_hold_what_they_can_use(seed: int) -> None:
+    trace = draw(seed)
+
+    physics, log = simulate(trace)
+
+    jobs = {one.id: one for one, _ in trace}
+    held: dict[JobId, Allocation] = {}
+    active: set[JobId] = set()
+    for _, event in log:
+        match event:
+            case Submitted(one):
+                active.add(one.id)
+            case Finished(name):
+                active.discard(name)
+                held.pop(name)
+            case Decided(_, changes):
+                for name, to in changes.items():
+                    held.pop(name, None)
+                    if to is not None:
+                        held[name] = to
+                        assert to.gpus in find_legal_sizes(
+                            jobs[name].demand.gpus, jobs[name].demand.min
+                        )
+                check_tiers(jobs, active, held)
+    assert physics.lost_s.sum() == 0.0
+    assert not np.isnan(physics.ended_at).any()
+
+
+def check_tiers(jobs: dict[JobId, Job], active: set[JobId], held: dict[JobId, Allocation]) -> None:
+    """No premium job is short of devices that basic ones hold, or nobody does."""
+    basic = sum(on.gpus for name, on in held.items() if tier_of(jobs[name]) is Sla.BASIC)
+    idle = 16 - sum(on.gpus for on in held.values())
+    assert idle >= 0
+    for name in active:
+        has = held[name].gpus if name in held else 0
+        larger = [
+            s for s in find_legal_sizes(jobs[name].demand.gpus, jobs[name].demand.min) if s > has
+        ]
+        if larger:
+            assert larger[0] - has > idle, f"{name} could use idle devices"
+            if tier_of(jobs[name]) is Sla.PREMIUM:
+                assert larger[0] - has > idle + basic, f"{name} is shrunk for basic jobs"
+
+
+def test_work_is_lost_by_failures_alone_and_at_most_half_an_hour_of_it() -> None:
+    physics, log = simulate(draw(0), Faults(node_mtbf_h=1.0, repair_h=0.2))
+
+    lost = physics.lost_s.sum()
+    runs = sum(type(event).__name__ == "NodeDown" for _, event in log)
+    assert 0.0 < lost <= 1800.0 * runs * 16
+
+
+def test_progress_never_falls() -> None:
+    physics, _ = simulate(draw(1))
+
+    ends = sorted((run.seq, run.start, run.end) for run in physics.runs)
+    assert all(a[0] != b[0] or a[2] <= b[1] + 1e-6 for a, b in pairwise(ends))
+    assert (physics.ran_s >= physics.length * 0.999).all()
+
+
+def test_what_is_remembered_is_no_longer_than_the_window() -> None:
+    view = view_of("1x8:v100", job("a", 8), now=10_000.0)
+    old = Memory({JobId("a"): tuple((float(t), float(t % 2)) for t in range(0, 9000, 100))})
+
+    memory = Singularity().decide(replace(view, memory=old)).memory
+
+    assert isinstance(memory, Memory)
+    assert len(memory.held[JobId("a")]) <= 40

@@ -1,10 +1,17 @@
-"""Themis on a workload of apps: `python -m benchmarks.papers.themis`.
+"""Themis on a workload of apps: `python -m benchmarks.papers.themis [--quick] [SEED ...]`.
 
-Apps are hyper-parameter searches of one to twelve jobs that belong together, on 64 GPUs. The
-fairness of an app is its completion time, from its first submission to the end of its last
-job, over that alone on an equal part of the cluster: all its work on the GPUs over the apps that
-were there on average, and no less than its longest job. The paper has the largest of any app more
-than 2.25 times better than under Tiresias, Gandiva and SLAQ.
+As the paper describes it: 256 GPUs in machines of four, apps that are hyper-parameter searches of
+1 to 98 jobs, 23 at the median, most of them gangs of four GPUs, of about one or two hours, an app
+every 20 minutes; that is half again as much work as the cluster can do while they arrive. The
+fairness of an app is its completion time, from its first submission to the end of its last job,
+over that alone on an equal part of the cluster: all its work on the GPUs over the apps that were
+there on average, and no less than its longest job. The paper has the largest of any app more than
+2.25 times better than under Tiresias, Gandiva and SLAQ.
+
+Gandiva is given what it needs: turns without leases between apps, moves, packing. Its turns are of
+five minutes instead of one and SLAQ's epochs of five minutes instead of three seconds, so that a
+run takes a minute; jobs are an hour long, and with turns of one minute Gandiva's number is 4.29
+for seed 0.
 """
 
 from __future__ import annotations
@@ -16,64 +23,82 @@ import numpy as np
 import weft
 from weft.core.model import Demand, Job, JobId
 from weft.core.trace import Trace, Truth
+from weft.formulas.shares import jain_index
 from weft.formulas.statistics import contention_seen
 from weft.sim.result import Outcome
 
-CLUSTER, GPUS = "8x8:v100", 64
-APPS, GAP_S = 60, 1250.0
-OTHERS = ("tiresias", "gandiva", "slaq")
+NODES, QUICK_NODES, GPUS_A_NODE = 64, 16, 4
+APPS, GAP_S = 40, 1200.0
+JOBS, SPREAD, MOST = 23.0, 0.9, 98  # jobs of an app: median, spread of their logarithm, most
+GANGS = {1: 0.1, 2: 0.3, 4: 0.6}
+SHORT_S, LONG_S, SHORT = 59 * 60.0, 123 * 60.0, 0.6
+OTHERS = {
+    "tiresias": "tiresias",
+    "gandiva": "gandiva:quantum=300",
+    "slaq": "slaq:epoch=300",
+}
 PROMISED = 2.0
 
 
-def main() -> int:
+def main(words: list[str]) -> int:
     """Print the fairness of apps under every policy; fail if Themis is not twice as fair."""
-    trace = draw(0)
+    quick = "--quick" in words
+    kept = True
+    for seed in [int(word) for word in words if word != "--quick"] or [0]:
+        kept &= compare(seed, QUICK_NODES if quick else NODES)
+    return 0 if kept else 1
+
+
+def compare(seed: int, nodes: int) -> bool:
+    """One workload under all; false where Themis is not as much better as promised."""
+    gpus = nodes * GPUS_A_NODE
+    trace = draw(seed, nodes / NODES)
+    print(
+        f"seed {seed}: {APPS} apps of {len(trace)} jobs, {gpus} GPUs, load {trace.load(gpus):.2f}"
+    )
     worst: dict[str, float] = {}
-    for policy in ("themis", *OTHERS):
-        outcome = weft.simulate(trace, policy, CLUSTER).outcomes[policy][0]
-        rho = app_fairness(trace, outcome)
-        worst[policy] = float(rho.max())
-        jain = float(rho.sum() ** 2 / (len(rho) * (rho**2).sum()))
+    for name, policy in {"themis": "themis", **OTHERS}.items():
+        outcome = weft.simulate(trace, policy, f"{nodes}x{GPUS_A_NODE}:v100").outcomes[policy][0]
+        rho = app_fairness(trace, outcome, gpus)
+        worst[name] = float(rho.max())
         print(
-            f"{policy:9} max rho {rho.max():7.2f}  mean {rho.mean():5.2f}  Jain {jain:.3f}  "
-            f"avg JCT {outcome.metrics['avg_jct_h']:.2f} h",
+            f"{name:9} max rho {rho.max():7.2f}  mean {rho.mean():5.2f}  "
+            f"Jain {jain_index(rho):.3f}  avg JCT {outcome.metrics['avg_jct_h']:.2f} h",
             flush=True,
         )
     gains = {name: worst[name] / worst["themis"] for name in OTHERS}
-    print("better by " + ", ".join(f"{gain:.2f} than {name}" for name, gain in gains.items()))
-    return 0 if min(gains.values()) >= PROMISED else 1
+    told = ", ".join(f"{gain:.2f} than {name}" for name, gain in gains.items())
+    print(f"better by {told}; the paper: more than 2.25")
+    return min(gains.values()) >= PROMISED
 
 
-def draw(seed: int) -> Trace:
-    """Apps that arrive at random, of jobs with lengths around the app's own."""
+def draw(seed: int, size: float = 1.0) -> Trace:
+    """Apps that arrive at random, of jobs of one shape; `size` scales how many jobs they have."""
     rng = np.random.default_rng(seed)
     at = np.cumsum(rng.exponential(GAP_S, APPS))
     rows = []
     for app in range(APPS):
-        jobs = int(rng.choice([1, 2, 4, 8, 12], p=[0.3, 0.2, 0.2, 0.2, 0.1]))
-        gpus = int(rng.choice([1, 2, 4], p=[0.5, 0.3, 0.2]))
-        length = float(rng.lognormal(8.3, 1.0))
-        for j in range(jobs):
-            seconds = length * float(rng.uniform(0.5, 1.5))
-            job = Job(
-                JobId(f"{app}-{j}"),
-                float(at[app]),
-                Demand(gpus),
-                user=f"u{app % 10}",
-                app=f"app-{app}",
-            )
+        count = np.clip(round(rng.lognormal(np.log(JOBS), SPREAD)), 1, MOST)
+        gpus = int(rng.choice(list(GANGS), p=list(GANGS.values())))
+        usual = SHORT_S if rng.random() < SHORT else LONG_S
+        for j in range(max(round(float(count) * size), 1)):
+            seconds = usual * float(rng.lognormal(0.0, 0.5))
+            name = JobId(f"{app}-{j}")
+            job = Job(name, float(at[app]), Demand(gpus), user=f"u{app % 10}", app=f"app-{app}")
             rows.append((job, Truth(seconds)))
     return Trace("apps", tuple(rows))
 
 
-def app_fairness(trace: Trace, outcome: Outcome) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def app_fairness(
+    trace: Trace, outcome: Outcome, gpus: int
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Completion time of each app over that on an equal part of the cluster."""
     apps: dict[str, list[int]] = {}
     for row, (job, _) in enumerate(trace):
         apps.setdefault(job.app, []).append(row)
     begin = np.array([outcome.per_job.submit_s[rows].min() for rows in apps.values()])
     end = np.array([outcome.per_job.end_s[rows].max() for rows in apps.values()])
-    part = GPUS / contention_seen(begin, end)
+    part = gpus / contention_seen(begin, end)
     alone = []
     for own, rows in zip(part.tolist(), apps.values(), strict=True):
         pairs = [trace.jobs[row] for row in rows]
@@ -85,4 +110,4 @@ def app_fairness(trace: Trace, outcome: Outcome) -> np.ndarray[tuple[int], np.dt
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -102,6 +102,7 @@ def test_a_job_file_is_queued_followed_and_accounted_for(known: Client) -> None:
     assert "Finished" in weft("job", job, "--events").stdout
     assert re.search(r"^t1 +1 ", weft("accounting").stdout, re.MULTILINE)
     assert job in weft("accounting", "--csv").stdout
+    assert re.search(r"ago.* t1", weft("accounting", "--over-time").stdout)
 
 
 def test_each_rank_has_its_own_output(known: Client) -> None:

@@ -43,6 +43,11 @@ class Entitlement:
         """Go on from what `save` made."""
         self._at, self.rates = saved["at"], dict(saved["rates"])
 
+    @property
+    def begun(self) -> float | None:
+        """When the rates of now began; None before there were any."""
+        return self._at
+
     def since(self, now: float, first: float, past: float) -> dict[str, float]:
         """GPU-seconds that were due after the last change, between `first` and `past`."""
         open_s = 0.0 if self._at is None else max(min(now, past) - max(self._at, first), 0.0)

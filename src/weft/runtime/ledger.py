@@ -39,6 +39,7 @@ from weft.core.report import NO_REPORT
 from weft.runtime.entitlement import Entitlement
 from weft.runtime.job_records import JobRecord as JobRecord
 from weft.runtime.job_records import JobRecords
+from weft.runtime.share_windows import ShareWindows
 from weft.runtime.tallies import Tallies
 from weft.runtime.usage import DAY_S, DayUsage, Usage, day_of, first_day, past_day
 
@@ -135,6 +136,18 @@ class Ledger:
             was = sums.get(tenant) or DayUsage(tenant, day_of(now))
             sums[tenant] = replace(was, entitled_s=was.entitled_s + due)
         return sums
+
+    def shares(self, now: float) -> ShareWindows:
+        """What tenants used of what they were entitled to in the windows up to `now`."""
+        found = self.usage.windows.copy()
+        for name in self._metering:
+            one = self.jobs.live[name]
+            found.spent(one.job.tenant, one.gpu_s.since, now, one.gpu_s.rate)
+        begun = self.entitlement.begun
+        if begun is not None:
+            for tenant, gpus in self.entitlement.rates.items():
+                found.entitled(tenant, begun, now, gpus)
+        return found
 
     def entitle(self, at: float, room: float) -> None:
         """Tenants are entitled to parts of `room` GPUs from here on, by their weights."""

@@ -225,6 +225,7 @@ def freeze(back: Recovered, *, active_only: bool = False) -> Frozen:
         "history": saved.history,
         "drained": sorted(back.drained),
         "entitled": {**back.ledger.entitlement.save(), "weights": dict(back.ledger.weights)},
+        "shares": back.ledger.usage.windows.save(),
         "policy": encode(back.policy),
         "given_up": None if back.given_up is None else encode(back.given_up),
         "at": back.at,
@@ -271,6 +272,8 @@ def melt(
     if "entitled" in head:
         ledger.entitlement.load(head["entitled"])
         ledger.weights = dict(head["entitled"]["weights"])
+    if "shares" in head:
+        ledger.usage.windows.load(head["shares"])
     return Recovered(scheduler, ledger, drained, policy, given_up, seq, head["at"])
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 
+from weft.runtime.share_windows import ShareWindows
+
 DAY_S = 86_400.0
 
 
@@ -29,9 +31,10 @@ class DayUsage:
 
 
 class Usage:
-    """Every tenant's days."""
+    """Every tenant's days, and what they had lately in shorter windows."""
 
     def __init__(self, days: Iterable[DayUsage] = ()) -> None:
+        self.windows = ShareWindows()
         self._days: dict[str, dict[int, DayUsage]] = {}
         for one in days:
             self._days.setdefault(one.tenant, {})[one.day] = one
@@ -50,12 +53,14 @@ class Usage:
 
     def spent(self, tenant: str, since: float, until: float, gpus: float) -> None:
         """So many GPUs were in use from `since` until `until`."""
+        self.windows.spent(tenant, since, until, gpus)
         if gpus:  # what was never in use may be from the beginning of time
             for day, seconds in _by_day(since, until):
                 self._add(tenant, day, gpus * seconds)
 
     def entitled(self, tenant: str, since: float, until: float, gpus: float) -> None:
         """It was entitled to so many GPUs from `since` until `until`."""
+        self.windows.entitled(tenant, since, until, gpus)
         if gpus:
             for day, seconds in _by_day(since, until):
                 self._add(tenant, day, entitled_s=gpus * seconds)

@@ -369,6 +369,29 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TenantShare:
+    """GPUs of one tenant on average in each window: in use, and what it was entitled to."""
+
+    tenant: str
+    weight: float
+    used_gpus: list[float]
+    entitled_gpus: list[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharesOverTime:
+    """What tenants received against their entitlement, in windows of `window_s` seconds.
+
+    `at` is when each window begins; the last may not be over yet at `now`.
+    """
+
+    now: float
+    window_s: float
+    at: list[float]
+    tenants: list[TenantShare]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Accounts:
     """GPU time by tenant and by job, up to `now`; `next` is what `after` continues from.
 

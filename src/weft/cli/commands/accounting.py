@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from weft.cli import options as o
 from weft.cli.view.errors import user_errors
-from weft.service.responses import Accounts, Tenant
+from weft.service.responses import Accounts, SharesOverTime, Tenant
+
+LINES = 24  # windows that a screen shows
 
 
 def accounting(
@@ -21,11 +24,15 @@ def accounting(
     until: Annotated[
         str, typer.Option(help="Before this day (UTC): 2026-12-01.", metavar="DAY")
     ] = "",
+    over_time: Annotated[
+        bool, typer.Option("--over-time", help="GPUs used of those entitled to, over time.")
+    ] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Show the GPU time that each tenant used, and was entitled to.
 
-    By whole days in UTC. `--csv` has it job by job, `--json` too for the first hundred.
+    By whole days in UTC. `--csv` has it job by job, `--json` too for the first hundred. With
+    `--over-time` a line a window of time, the latest last.
     """
     from weft.cli.client import Client
     from weft.cli.view.screen import console, print_json, write_bytes
@@ -36,6 +43,9 @@ def accounting(
         if csv:
             write_bytes(client.raw("/accounting", format="csv", since=start, until=end))
             return
+        if over_time:
+            _show_over_time(client.get(SharesOverTime, "/accounting/shares", since=start), as_json)
+            return
         found = client.get(Accounts, "/accounting", since=start, until=end)
     if as_json:
         print_json(found)
@@ -44,6 +54,35 @@ def accounting(
     screen.print(build_used_table(found, screen.width))
     if found.jain is not None and len(found.tenants) > 1:
         screen.print(f"Jain's index of what tenants received of it: {found.jain:.3f}")
+
+
+def _show_over_time(found: SharesOverTime, as_json: bool) -> None:
+    from weft.cli.view.screen import console, print_json
+
+    if as_json:
+        print_json(found)
+    else:
+        screen = console()
+        screen.print(build_shares_table(found, screen.width))
+
+
+def build_shares_table(found: SharesOverTime, width: int) -> Any:
+    """A row a window, a column a tenant: GPUs used, and of how many."""
+    from weft.cli.view import words
+    from weft.cli.view.tables import Column, fit_columns
+
+    def cell(place: int) -> Callable[[int], str]:
+        one = found.tenants[place]
+        return lambda row: f"{one.used_gpus[row]:.2f} of {one.entitled_gpus[row]:.2f}"
+
+    columns: list[Column[int]] = [
+        Column("ago", lambda row: words.seconds(max(found.now - found.at[row], 0.0)), right=True)
+    ]
+    columns += [
+        Column(one.tenant or "(none)", cell(place), drop=place, right=True)
+        for place, one in enumerate(found.tenants)
+    ]
+    return fit_columns(columns, range(len(found.at))[-LINES:], width)
 
 
 def build_used_table(found: Accounts, width: int) -> Any:

@@ -20,7 +20,7 @@ from weft.service.auth import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Service
 from weft.service.describe import name_of
 from weft.service.json_body import Json
-from weft.service.responses import Accounts, Tenant, Used
+from weft.service.responses import Accounts, SharesOverTime, Tenant, TenantShare, Used
 from weft.service.routes.jobs import find_page_start
 
 router = APIRouter(tags=["accounting"], responses=PROBLEMS)
@@ -72,6 +72,37 @@ async def accounting(
     jobs = [_used(driver, one, now) for one in found[:limit]]
     jain = summarize_shares(one.received for one in tenants) if who.everywhere else None
     return Json(Accounts(now=now, tenants=tenants, jobs=jobs, next=following, jain=jain))
+
+
+@router.get("/accounting/shares", response_model=SharesOverTime)
+async def shares(
+    service: Service,
+    who: Anyone,
+    since: Annotated[Time, Query(description="Windows that end after this.")] = 0.0,
+) -> Response:
+    """GPUs that tenants used and were entitled to over time, in some two hundred windows.
+
+    A window is ten seconds long at first; windows grow with the time that there is to tell of, up
+    to two weeks.
+    """
+    driver = service.driver
+    now, found = driver.now, driver.ledger.shares(driver.now)
+    width, weights = found.width_s, service.live.quotas.weights
+    windows = [one for one in found.windows() if (one + 1) * width > since]
+    seconds = [max(min(now, (one + 1) * width) - one * width, 1e-9) for one in windows]
+    tenants = []
+    for name, sums in sorted(found.sums().items()):
+        if who.everywhere or name == who.tenant:
+            pairs = [sums.get(one, (0.0, 0.0)) for one in windows]
+            used, due = (
+                [pair[i] / s for pair, s in zip(pairs, seconds, strict=True)] for i in (0, 1)
+            )
+            weight = weights.get(name, 1.0)
+            tenants.append(
+                TenantShare(tenant=name, weight=weight, used_gpus=used, entitled_gpus=due)
+            )
+    at = [one * width for one in windows]
+    return Json(SharesOverTime(now=now, window_s=width, at=at, tenants=tenants))
 
 
 def _tenant(name: str, used: DayUsage, weight: float) -> Tenant:

@@ -1,0 +1,79 @@
+"""Policies of fairness decide over real jobs, and the accounts show who received what."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.serving import API, get, serving, submit
+
+pytest.importorskip("fastapi")
+
+TWO = "local:slots=2,warm=false,cpu=true,name=here"
+LIMIT_S = 180.0
+TURN_S = 1.0
+ENDLESS: dict[str, Any] = {"command": ["sleep", "10000"], "preemptible": True}
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def used(client: httpx.Client) -> dict[str, float]:
+    return {one["tenant"]: one["gpu_seconds"] for one in get(client, "/accounting")["tenants"]}
+
+
+def is_close(had: dict[str, float]) -> bool:
+    """Within a tenth of three parts of four."""
+    return abs(had["ada"] / sum(had.values()) / 0.75 - 1.0) <= 0.1
+
+
+def test_gandiva_fair_gives_real_jobs_gpu_time_by_the_weight_of_their_tenants(
+    tmp_path: Path,
+) -> None:
+    with serving(TWO, tmp_path / "state", policy=f"gandiva_fair:quantum={TURN_S:g}") as client:
+        client.put(f"{API}/quotas", json={"weights": {"ada": 3.0, "bob": 1.0}})
+        for i in range(2):
+            for tenant in ("ada", "bob"):
+                submit(client, id=f"{tenant}-{i}", tenant=tenant, **ENDLESS)
+        # Starts take long on a busy machine, so how soon shares are right is not ours to say.
+        wait_for(lambda: sum(used(client).values()) > 12 * TURN_S and is_close(used(client)))
+
+        accounts, shares = get(client, "/accounting"), get(client, "/accounting/shares")
+
+    entitled = {one["tenant"]: one["entitled_gpu_seconds"] for one in accounts["tenants"]}
+    assert entitled["ada"] / entitled["bob"] == pytest.approx(3.0, rel=0.2)
+    drawn = {one["tenant"]: one for one in shares["tenants"]}
+    assert drawn["ada"]["weight"] == 3.0
+    assert max(drawn["bob"]["entitled_gpus"]) == pytest.approx(0.5, rel=0.1)
+    assert len(drawn["ada"]["used_gpus"]) == len(shares["at"]) >= 1
+    assert sum(drawn["ada"]["used_gpus"]) > sum(drawn["bob"]["used_gpus"])
+
+
+def test_themis_shockwave_allox_and_astraea_run_real_jobs_to_their_end(tmp_path: Path) -> None:
+    policies = ("themis:lease=1", "shockwave:round=1", "allox", "astraea:lease=1,check=0.2")
+    with serving(TWO, tmp_path / "state") as client:
+        for number, policy in enumerate(policies):
+            answer = client.put(f"{API}/policy", json={"policy": policy})
+            assert answer.status_code == 200, answer.text
+            jobs = [
+                submit(client, id=f"{number}-{i}", command=["sleep", "0.5"], tenant=f"t{i % 2}")
+                for i in range(3)
+            ]
+            wait_for(
+                lambda jobs=jobs: all(  # type: ignore[misc]
+                    get(client, f"/jobs/{job}")["state"] == "succeeded" for job in jobs
+                )
+            )
+        accounts = get(client, "/accounting")
+
+    assert {one["tenant"]: one["jobs"] for one in accounts["tenants"]} == {"t0": 8, "t1": 4}
+    assert 0.0 < accounts["jain"] <= 1.0

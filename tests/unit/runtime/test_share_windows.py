@@ -1,0 +1,71 @@
+"""What tenants used of what they were entitled to, in windows that grow with time."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.core.events import Decided, Started, Submitted
+from weft.core.model import Allocation, Job, JobId, NodeId, Slice
+from weft.runtime.ledger import Ledger
+from weft.runtime.share_windows import LONGEST_S, MOST, ShareWindows
+
+
+def test_a_stretch_is_divided_between_the_windows_it_touches() -> None:
+    found = ShareWindows()
+
+    found.spent("a", 5.0, 25.0, 2.0)
+    found.entitled("a", 0.0, 20.0, 3.0)
+
+    assert found.windows() == [0, 1, 2]
+    assert found.sums() == {"a": {0: (10.0, 30.0), 1: (20.0, 30.0), 2: (10.0, 0.0)}}
+
+
+def test_windows_become_longer_before_there_are_too_many_and_nothing_is_lost() -> None:
+    found = ShareWindows()
+
+    for i in range(400):
+        found.spent("a", 60.0 * i, 60.0 * i + 30.0, 2.0)
+
+    assert len(found.windows()) <= MOST
+    assert found.width_s == 160.0
+    assert sum(used for used, _ in found.sums()["a"].values()) == pytest.approx(400 * 60.0)
+
+
+def test_the_oldest_windows_go_when_windows_are_long_enough() -> None:
+    found = ShareWindows()
+    end = 10 * MOST * LONGEST_S
+
+    found.spent("early", 0.0, 50.0, 1.0)
+    found.spent("late", end - 100.0, end, 1.0)
+    found.spent("early", 60.0, 70.0, 1.0)
+
+    assert found.width_s == LONGEST_S
+    assert len(found.windows()) == MOST
+    assert sum(used for used, _ in found.sums()["late"].values()) == pytest.approx(100.0)
+    assert not found.sums().get("early")
+
+
+def test_what_is_saved_goes_on_where_it_was() -> None:
+    found, again = ShareWindows(), ShareWindows()
+    found.spent("a", 5.0, 4000.0, 2.0)
+
+    again.load(found.save())
+    again.spent("a", 4000.0, 4010.0, 1.0)
+    found.spent("a", 4000.0, 4010.0, 1.0)
+
+    assert again.save() == found.save()
+
+
+def test_what_still_runs_counts_until_now() -> None:
+    ledger, job = Ledger(), JobId("a")
+    on = Allocation((Slice(NodeId("n"), (0, 1)),))
+    ledger.weights = {"t": 1.0}
+    ledger.fold(0.0, Submitted(Job(job, tenant="t")))
+    ledger.entitle(0.0, 4.0)
+    ledger.fold(0.0, Decided(1, {job: on}))
+    ledger.fold(4.0, Started(job, 1))
+
+    found = ledger.shares(14.0)
+
+    assert found.sums() == {"t": {0: (12.0, 10.0), 1: (8.0, 4.0)}}
+    assert ledger.shares(14.0).sums() == found.sums()

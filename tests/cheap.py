@@ -10,7 +10,7 @@ from weft.core.registry import names
 CHEAP = {
     "gavel": "gavel:round=600",
     "pollux": "pollux:generations=4,population=12,interval=300",
-    "shockwave": "shockwave:window=5,round=300",
+    "shockwave": "shockwave:window=4,round=1800",
     "sia": "sia:interval=300",
     "slaq": "slaq:epoch=60",
     "smd": "smd:interval=300",

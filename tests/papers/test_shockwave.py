@@ -376,7 +376,7 @@ def test_parameters_that_mean_nothing_are_refused(parameters: dict[str, float]) 
 
 
 def test_the_contract_holds_with_weight_on_shorter_jobs() -> None:
-    check_policy(Shockwave(window=5, round=300.0, shorter=2.0, artifact=True))
+    check_policy(Shockwave(window=4, round=1800.0, shorter=2.0, artifact=True))
 
 
 @pytest.mark.parametrize(("artifact", "planned"), [(False, True), (True, False)])

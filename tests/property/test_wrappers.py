@@ -18,7 +18,10 @@ from weft.runtime.backoff import Backoff
 from weft.sim.result import Outcome
 
 # Searches of real length are no use on small workloads.
-SHORTER = {"pollux": "generations=4,population=8,interval=600"}
+SHORTER = {
+    "pollux": "generations=4,population=8,interval=600",
+    "shockwave": "window=4,round=1800",
+}
 WRAPPERS = ("cassini", "quota", "lend", "reserve", "priority", "firm", "fair:bound=none", "hived")
 # Self-tuning jobs, measured throughputs, layers and servers, losses, jobs that share devices.
 WORKLOADS = {

@@ -24,6 +24,8 @@ class Homes:
         self.tickets: dict[JobId, float] = {}
         self._on: dict[NodeId, dict[JobId, None]] = {node.id: {} for node in nodes}
         self._sum = dict.fromkeys(self.nodes, 0.0)
+        self._load = dict.fromkeys(self.nodes, 0.0)
+        self._large: dict[tuple[str, int], list[NodeId]] = {}
         self._kinds: dict[str, list[Node]] = {}
         for node in nodes:
             self._kinds.setdefault(node.kind, []).append(node)
@@ -38,7 +40,7 @@ class Homes:
 
     def load(self, node: NodeId) -> float:
         """Tickets over GPUs of a server."""
-        return self._sum[node] / self.nodes[node].gpus
+        return self._load[node]
 
     def settle(self, job: JobId, home: Home, tickets: float = 0.0) -> None:
         """Give a job a home, another one where it has one."""
@@ -55,6 +57,7 @@ class Homes:
         """Other tickets for every job at home."""
         self.tickets = dict(tickets)
         self._sum = dict.fromkeys(self.nodes, 0.0)
+        self._load = dict.fromkeys(self.nodes, 0.0)
         for job in self.home:
             self._count(job, 1.0)
 
@@ -64,10 +67,11 @@ class Homes:
         Of equal loads the server with the fewest GPUs to spare; None where all are too few.
         """
         nodes = self._kinds.get(kind, [])
-        fits = [node for node in nodes if node.gpus >= gpus]
+        fits = self._large_enough(kind, gpus)
         if fits:
-            best = min(fits, key=lambda node: (self.load(node.id), node.gpus - gpus))
-            return {best.id: gpus}
+            # The smallest come first, so that the first of equal loads is the tightest.
+            loads = list(map(self._load.__getitem__, fits))
+            return {fits[loads.index(min(loads))]: gpus}
         home: Home = {}
         for node in sorted(nodes, key=lambda node: (-node.gpus, self.load(node.id))):
             home[node.id] = min(node.gpus, gpus)
@@ -75,6 +79,15 @@ class Homes:
             if gpus == 0:
                 return home
         return None
+
+    def _large_enough(self, kind: str, gpus: int) -> list[NodeId]:
+        """Servers of a kind that hold a gang, the smallest first."""
+        key = kind, gpus
+        if key not in self._large:
+            nodes = self._kinds.get(kind, [])
+            large = [node for node in nodes if node.gpus >= gpus]
+            self._large[key] = [node.id for node in sorted(large, key=lambda node: node.gpus)]
+        return self._large[key]
 
     def best_move(
         self, kind: str, movable: Mapping[JobId, bool], least_gain: float
@@ -108,3 +121,4 @@ class Homes:
         each = sign * self.tickets[job] / sum(home.values())
         for node, size in home.items():
             self._sum[node] += each * size
+            self._load[node] = self._sum[node] / self.nodes[node].gpus

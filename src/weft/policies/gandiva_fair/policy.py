@@ -187,10 +187,7 @@ class GandivaFair:
                 used[node] = used.get(node, 0.0) + quanta
         servers = self._server_passes(kept, homes, used)
         central = [*servers.values(), *(passed[j] for j in passed if len(homes.home[j]) > 1)]
-        for job, home in homes.home.items():
-            if job not in passed:
-                beside = [passed[j] for j in homes.residents(next(iter(home))) if j in passed]
-                passed[job] = min(central if len(home) > 1 else beside, default=0.0)
+        _begin(homes, passed, min(central, default=0.0))
         return passed, servers
 
     def _server_passes(
@@ -232,6 +229,23 @@ class GandivaFair:
         ]
         free = {node: machine.gpus for node, machine in homes.nodes.items()}
         return [gang.id for gang in choose_split(gangs, free, servers)]
+
+
+def _begin(homes: Homes, passed: dict[JobId, float], first: float) -> None:
+    """Passes of newcomers: large gangs `first`, others the least beside them."""
+    beside: dict[NodeId, float] = {}
+    for job, home in homes.home.items():
+        if job in passed:
+            continue
+        node = next(iter(home))
+        if len(home) > 1:
+            passed[job] = first
+            beside |= {n: min(beside[n], first) for n in home if n in beside}
+            continue
+        if node not in beside:  # newcomers have the least there is, and change nothing
+            known = (passed[j] for j in homes.residents(node) if j in passed)
+            beside[node] = min(known, default=0.0)
+        passed[job] = beside[node]
 
 
 def _homes(view: View, kept: Memory, jobs: Mapping[JobId, Job]) -> Homes:

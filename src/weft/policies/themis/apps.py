@@ -103,6 +103,8 @@ class App:
 
     def _in_order(self) -> Sequence[Member]:
         """The longest job first: the app ends with its last."""
+        if len(self.members) == 1:
+            return self.members
         return sorted(self.members, key=lambda member: -member.left_s)
 
 

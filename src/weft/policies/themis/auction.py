@@ -18,6 +18,7 @@ NOTHING = 1e-9  # what no GPU at all is worth: the product of values must not va
 EPS = 1e-9
 
 Bids = Mapping[int, float]  # GPUs to the value 1 / rho with them
+Worth = dict[int, float]  # the logarithm of that, in order of GPUs
 
 
 def count_participants(apps: int, f: float) -> int:
@@ -32,10 +33,10 @@ def divide(offer: int, bids: Sequence[Bids]) -> tuple[list[int], list[float]]:
     behind = _stack(tables[::-1], offer)[::-1]
     sizes = _trace(tables, before, offer)
     logs = [table[size] for table, size in zip(tables, sizes, strict=True)]
-    parts = []
+    parts, whole = [], sum(logs)
     for i in range(len(bids)):
         without = _best_split(before[i], behind[i + 1], offer)
-        parts.append(min(float(np.exp(sum(logs) - logs[i] - without)), 1.0))
+        parts.append(min(float(np.exp(whole - logs[i] - without)), 1.0))
     return sizes, parts
 
 
@@ -45,33 +46,32 @@ def keep(size: int, part: float, useful: Sequence[int]) -> int:
     return max(within) if within else min((n for n in useful if 0 < n <= size), default=0)
 
 
-def _table(bid: Bids, offer: int) -> Floats:
-    """Log of the value of every number of GPUs up to the offer; useless numbers are -inf."""
-    table = np.full(offer + 1, -np.inf)
-    table[0] = log(NOTHING)
-    for gpus, value in bid.items():
-        if gpus <= offer:
-            table[gpus] = log(max(value, NOTHING))
-    return table
+def _table(bid: Bids, offer: int) -> Worth:
+    """Log of the value of useful numbers of GPUs up to the offer, from none on."""
+    useful = {gpus: log(max(bid[gpus], NOTHING)) for gpus in sorted(bid) if 0 < gpus <= offer}
+    return {0: log(NOTHING), **useful}
 
 
-def _stack(tables: Sequence[Floats], offer: int) -> list[Floats]:
+def _stack(tables: Sequence[Worth], offer: int) -> list[Floats]:
     """Best sums of the first tables, by GPUs spent at most; one more entry than tables."""
     sums = [np.zeros(offer + 1)]
     for table in tables:
-        best = np.full(offer + 1, -np.inf)
-        for gpus in np.flatnonzero(np.isfinite(table)).tolist():
-            np.maximum(best[gpus:], sums[-1][: offer + 1 - gpus] + table[gpus], out=best[gpus:])
+        best = sums[-1] + table[0]
+        for gpus, worth in table.items():
+            if gpus:
+                np.maximum(best[gpus:], sums[-1][: offer + 1 - gpus] + worth, out=best[gpus:])
         sums.append(np.maximum.accumulate(best))
     return sums
 
 
-def _trace(tables: Sequence[Floats], sums: Sequence[Floats], offer: int) -> list[int]:
+def _trace(tables: Sequence[Worth], sums: Sequence[Floats], offer: int) -> list[int]:
     """The numbers that make up the best sum; of equals the smallest, for the latest bidder."""
     sizes, left = [0] * len(tables), offer
     for i in range(len(tables) - 1, -1, -1):
-        known = sums[i][left::-1] + tables[i][: left + 1]
-        sizes[i] = int(np.argmax(known >= known.max() - 1e-12))
+        before = sums[i]
+        known = {n: float(before[left - n]) + w for n, w in tables[i].items() if n <= left}
+        most = max(known.values()) - 1e-12
+        sizes[i] = next(n for n, w in known.items() if w >= most)
         left -= sizes[i]
     return sizes
 

@@ -186,7 +186,9 @@ def _place(
 
 def _find(view: View, job: JobId, gpus: int) -> Allocation | None:
     asked = view.table.jobs[view.table.row(job)]
-    return fewest_nodes(replace(asked, demand=replace(asked.demand, gpus=gpus)), view.free)
+    if asked.demand.gpus != gpus:
+        asked = replace(asked, demand=replace(asked.demand, gpus=gpus))
+    return fewest_nodes(asked, view.free)
 
 
 def _hand_out(
@@ -200,6 +202,8 @@ def _hand_out(
     lines = [[m.job for m in app.members if not m.holds and m.job.id not in won] for app in apps]
     while any(lines):
         for line in lines:
+            if view.free.room() < 1.0 - EPS:
+                return more
             job = line.pop(0) if line else None
             if job is not None and job.demand.min <= view.free.room() + EPS:
                 more |= _place(view, {job.id: job.demand.min}, held)

@@ -38,14 +38,20 @@ class Match(NamedTuple):
 
 
 MATCHES = (
-    Match("philly", "8x8:v100", 200, 1.1, "rigid gangs on GPUs of one kind"),
-    Match("pollux", "sia-hetero", 48, 1.5, "jobs that can change size, GPUs of three kinds"),
-    Match("gavel", "4x4:v100+4x4:p100+4x4:k80", 60, 1.2, "rigid jobs, kinds of different speed"),
-    Match("colocated", "2x4:v100", 60, 1.2, "small jobs that may share devices"),
+    Match("philly", "4x8:v100", 120, 1.2, "rigid gangs on GPUs of one kind"),
+    Match("pollux", "sia-hetero", 30, 2.0, "jobs that can change size, GPUs of three kinds"),
+    Match("gavel", "2x4:v100+2x4:p100+2x4:k80", 40, 1.2, "rigid jobs, kinds of different speed"),
+    Match("colocated", "2x4:v100", 40, 1.2, "small jobs that may share devices"),
 )
 NUMBERS = ("avg_jct_h", "p99_jct_h", "makespan_h", "worst_ftf", "restarts_per_job")
-# Searches of real length take minutes a workload and gain little here.
-SHORTER = {"pollux": "pollux:generations=20,population=30", "compose": ""}
+# Searches of real length and rounds of seconds take minutes a workload and gain little here.
+SHORTER = {
+    "compose": "",  # as fifo
+    "pollux": "pollux:generations=8,population=16,interval=600",
+    "sia": "sia:interval=300",
+    "slaq": "slaq:epoch=600",
+    "smd": "smd:interval=300",
+}
 
 
 def main() -> int:

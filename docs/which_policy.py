@@ -174,7 +174,8 @@ def _league() -> Iterator[str]:
         return
     yield "\n## League\n"
     yield (
-        "All policies with their defaults on four workloads (`pollux` with a smaller search), by "
+        "All policies with their defaults on four workloads (a smaller search for `pollux`, longer "
+        "rounds for `pollux`, `sia`, `slaq` and `smd`), by "
         "average completion time. Decision times are medians over those of `fifo` in the same run. "
         "What it had to know is what it reads beyond what every scheduler sees; `oracle` means "
         "that true remaining times were told. No policy is best everywhere, and a workload says "

@@ -31,12 +31,12 @@ class Later(NamedTuple):
 class Ranking:
     """Rows, who comes first first; `key` is what they are ranked by where one number says it.
 
-    `later` is told which rows run after the decision.
+    `later` is what follows from it, or a function that is told which rows run after the decision.
     """
 
     rows: Rows
     key: Floats | None = None
-    later: Callable[[Bools], Later] | None = None
+    later: Later | Callable[[Bools], Later] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,9 @@ def run_order(view: View, order: Order, admit: Admit, place: Placer) -> Plan:
 
 def follow(view: View, ranking: Ranking, plan: Plan) -> Plan:
     """The plan with what its order wants to remember."""
-    if ranking.later is None:
+    later = ranking.later
+    if later is None:
         return plan
-    wake_at, memory = ranking.later(running_after(view, plan))
-    return Plan(plan.changes, wake_at=wake_at, memory=memory)
+    if not isinstance(later, Later):
+        later = later(running_after(view, plan))
+    return Plan(plan.changes, wake_at=later.wake_at, memory=later.memory)

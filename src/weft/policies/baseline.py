@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 from weft.core.about import About
 from weft.core.errors import InvalidConfig
@@ -36,6 +37,7 @@ def stand(objective: Objective, knowledge: Knowledge, preemption: Preemption) ->
     )
 
 
+@cache
 def placer(who: str, name: str) -> Placer:
     """The place of that name, for one job after the other."""
     part: Place = get_part("place", name)

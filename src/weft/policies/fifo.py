@@ -13,6 +13,7 @@ Deviations  none. Strict by default: a job that does not fit holds up everyone b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from weft.core.about import About
 from weft.core.plan import Plan
@@ -23,6 +24,7 @@ from weft.pieces.order.keys import Arrival
 from weft.pieces.parts import run_order
 from weft.policies.baseline import add_place, placer, stand
 
+ARRIVAL, BACKFILL, IN_TURN = Arrival(), Backfill(), InTurn()
 WHERE = stand(Objective.IN_ORDER, Knowledge.NOTHING, Preemption.NEVER)
 
 
@@ -42,11 +44,16 @@ class Fifo:
     @property
     def about(self) -> About:
         """Strict FIFO starves nobody; with backfill large jobs may be overtaken for ever."""
-        starves = Backfill.about.starves if self.backfill else ""
-        about = About("fifo", "baseline", starves=starves, taxonomy=WHERE)
-        return add_place(about, self.place, overtaking=self.backfill)
+        return _about(self.place, backfill=self.backfill)
 
     def decide(self, view: View) -> Plan:
         """Rows are in order of submission already."""
-        admit = Backfill() if self.backfill else InTurn()
-        return run_order(view, Arrival(), admit, placer("fifo", self.place))
+        admit = BACKFILL if self.backfill else IN_TURN
+        return run_order(view, ARRIVAL, admit, placer("fifo", self.place))
+
+
+@cache
+def _about(place: str, *, backfill: bool) -> About:
+    starves = Backfill.about.starves if backfill else ""
+    about = About("fifo", "baseline", starves=starves, taxonomy=WHERE)
+    return add_place(about, place, overtaking=backfill)

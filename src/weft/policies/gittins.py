@@ -16,6 +16,7 @@ Deviations  attained service is rounded down to steps of one, two, four, ... `qu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from weft.core.about import About, Needs
 from weft.core.plan import Plan
@@ -51,9 +52,7 @@ class Gittins:
     @property
     def about(self) -> About:
         """A place may need to know more."""
-        starves = "jobs beyond all past service"
-        about = About("gittins", "Gu et al. 2019", Needs.HISTORY, starves=starves, taxonomy=WHERE)
-        return add_place(about, self.place)
+        return _about(self.place)
 
     def decide(self, view: View) -> Plan:
         """Rank by index, highest first, then pack; wake when a running job climbs a step."""
@@ -63,3 +62,10 @@ class Gittins:
         return GittinsIndex(
             self.quantum, self.optimal, self.min_samples, self.prior_median, self.prior_sigma
         )
+
+
+@cache
+def _about(place: str) -> About:
+    starves = "jobs beyond all past service"
+    about = About("gittins", "Gu et al. 2019", Needs.HISTORY, starves=starves, taxonomy=WHERE)
+    return add_place(about, place)

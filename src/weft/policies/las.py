@@ -15,6 +15,7 @@ Deviations  continuous priorities are reviewed every `quantum` seconds while job
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from weft.core.about import About
@@ -26,6 +27,7 @@ from weft.pieces.order.attained import AttainedService
 from weft.pieces.parts import run_order
 from weft.policies.baseline import add_place, placer, stand
 
+PREEMPT = Preempt()
 WHERE = stand(Objective.COMPLETION_TIME, Knowledge.NOTHING, Preemption.STOPS)
 
 
@@ -51,12 +53,20 @@ class Las:
     @property
     def about(self) -> About:
         """A place may need to know more."""
-        about = About("las", "Nuyens and Wierman 2008; Gu et al. 2019", taxonomy=WHERE)
-        return add_place(about, self.place)
+        return _about(self.place)
 
     def decide(self, view: View) -> Plan:
         """Rank by attained service, whole or by queue, then pack."""
-        return run_order(view, self._order(), Preempt(), placer("las", self.place))
+        return run_order(view, self._order(), PREEMPT, placer("las", self.place))
 
     def _order(self) -> AttainedService:
-        return AttainedService(self.by, self.thresholds, self.rule, self.quantum)
+        return _order(self.by, self.thresholds, self.rule, self.quantum)
+
+
+_order = cache(AttainedService)
+
+
+@cache
+def _about(place: str) -> About:
+    about = About("las", "Nuyens and Wierman 2008; Gu et al. 2019", taxonomy=WHERE)
+    return add_place(about, place)

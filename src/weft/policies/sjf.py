@@ -13,6 +13,7 @@ Deviations  length is the configured predictor's, not the trace's truth; a gang 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from weft.core.about import About, Needs
 from weft.core.plan import Plan
@@ -41,10 +42,15 @@ class Sjf:
     @property
     def about(self) -> About:
         """A place may need to know more."""
-        starves = "a stream of shorter jobs"
-        about = About("sjf", "Smith 1956", Needs.REMAINING, starves=starves, taxonomy=WHERE)
-        return add_place(about, self.place)
+        return _about(self.place)
 
     def decide(self, view: View) -> Plan:
         """Rank the waiting by estimated length, then start what fits."""
         return run_order(view, JobLength(), Backfill(), placer("sjf", self.place))
+
+
+@cache
+def _about(place: str) -> About:
+    starves = "a stream of shorter jobs"
+    about = About("sjf", "Smith 1956", Needs.REMAINING, starves=starves, taxonomy=WHERE)
+    return add_place(about, place)

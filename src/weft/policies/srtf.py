@@ -13,6 +13,7 @@ Deviations  remaining time is the configured predictor's, not the trace's truth;
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from weft.core.about import About, Needs
 from weft.core.plan import Plan
@@ -41,10 +42,15 @@ class Srtf:
     @property
     def about(self) -> About:
         """A place may need to know more."""
-        starves = "a stream of shorter jobs"
-        about = About("srtf", "Schrage 1968", Needs.REMAINING, starves=starves, taxonomy=WHERE)
-        return add_place(about, self.place)
+        return _about(self.place)
 
     def decide(self, view: View) -> Plan:
         """Rank by estimated remaining time, then pack."""
         return run_order(view, RemainingTime(), Preempt(), placer("srtf", self.place))
+
+
+@cache
+def _about(place: str) -> About:
+    starves = "a stream of shorter jobs"
+    about = About("srtf", "Schrage 1968", Needs.REMAINING, starves=starves, taxonomy=WHERE)
+    return add_place(about, place)

@@ -62,8 +62,7 @@ class AttainedService:
         if self.thresholds:
             return rank_queues(view, self._queues)
         attained = view.ran() if self.by == "time" else view.service()
-        soon = Later(view.now + self.quantum)
-        return Ranking(view.ranked(attained), attained, lambda _running: soon)
+        return Ranking(view.ranked(attained), attained, Later(view.now + self.quantum))
 
     @property
     def _queues(self) -> Queues:

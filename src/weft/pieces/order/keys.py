@@ -45,11 +45,15 @@ class Anybody:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival(Resting):
+class Arrival:
     """Jobs in the order they came."""
 
     about = About("fifo", "baseline", taxonomy=Taxonomy(objective=Objective.IN_ORDER))
     admits = "in-turn"
+
+    def settle(self, _view: View, _place: Placer) -> Plan | None:
+        """Its order costs nothing: no need to ask who waits."""
+        return None
 
     def rank(self, view: View) -> Ranking:
         """Rows are in order of submission already."""

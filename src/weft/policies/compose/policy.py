@@ -98,7 +98,9 @@ def _decide_sizes(view: View, parts: Joined) -> Plan:
         sizes = _choose_among(view, parts, chosen, kept.size)
         changes = parts.place.assign(view, sizes.wanted)
         running = _running(view, changes)
-        later = ranking.later(running) if ranking.later is not None else later
+        if ranking.later is not None:
+            told = ranking.later
+            later = told if isinstance(told, Later) else told(running)
     named = {view.job(row).id: on for row, on in changes.items()}
     return Plan(named, wake_at=later.wake_at, memory=Memory(later.memory, sizes.memory))
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from weft.core import taxonomy as tax
 from weft.core.about import About, Needs
-from weft.core.table import Bools
 from weft.core.view import View
 from weft.pieces.order.keys import Resting
 from weft.pieces.parts import Later, Ranking
@@ -48,9 +47,4 @@ class Unfairest(Resting):
             for app in read_apps(view, crowd, gone=set())
         }
         key = -np.array([rho[name] for name in names])
-        later = Later(view.now + self.lease, crowd)
-
-        def follow(_running: Bools) -> Later:
-            return later
-
-        return Ranking(view.ranked(key), later=follow)
+        return Ranking(view.ranked(key), later=Later(view.now + self.lease, crowd))

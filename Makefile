@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Many tests wait for real jobs: half as many workers again as there are cores.
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compile everything anew
 
 .PHONY: help up compare test test-all lint bench docs clean
@@ -22,10 +24,10 @@ test: $(READY)   ## lint, types and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q -n auto --dist worksteal -m "not slow"
+	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
 
 test-all: $(READY) ## every test, the slow ones too
-	$(BIN)/pytest -q -n auto --dist worksteal --hypothesis-profile=thorough
+	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal --hypothesis-profile=thorough
 
 lint: $(READY)   ## style and types
 	$(BIN)/ruff check .

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from weft.engines.job_environment import filter_environment
 from weft.engines.spawn import reap, spawn
-from weft.wire.attempt import read_json, short_path, write_whole
-from weft.wire.processes import alive, start_time
+from weft.wire.attempt import read_json, short_path
+from weft.wire.processes import alive
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class Coordinators:
 
     root: Path
     _used: set[str] = field(default_factory=set)
-    _children: list[int] = field(default_factory=list)
+    _children: dict[str, int] = field(default_factory=dict)
 
     def socket(self, discipline: str) -> str:
         """Where the coordinator of `discipline` listens; it is started if it does not run."""
@@ -37,21 +37,23 @@ class Coordinators:
 
     def look(self) -> None:
         """Start those again that have died."""
-        self._children = [pid for pid in self._children if not reap(pid)]
+        self._children = {one: pid for one, pid in self._children.items() if not reap(pid)}
         for discipline in self._used:
             self._ensure(discipline)
 
     def end(self) -> None:
-        """End all of them; for when no job is left."""
-        for discipline in self._used:
-            running = self._running(discipline)
-            if running is not None:
-                terminate(running)
+        """End all of them, also those of an engine before this one; for when no job is left."""
+        for record in self.root.glob("tokens-*.json"):
+            if (pid := _named_in(record)) is not None:
+                terminate(pid)
+        for pid in self._children.values():
+            if not reap(pid):
+                terminate(pid)
         self._used.clear()
 
     def pid(self, discipline: str) -> int | None:
         """The process of a coordinator that runs."""
-        return self._running(discipline)
+        return _named_in(self._record(discipline))
 
     def _path(self, discipline: str) -> str:
         return short_path(self.root / f"tokens-{_word(discipline)}.sock")
@@ -59,23 +61,25 @@ class Coordinators:
     def _record(self, discipline: str) -> Path:
         return self.root / f"tokens-{_word(discipline)}.json"
 
-    def _running(self, discipline: str) -> int | None:
-        record = read_json(self._record(discipline))
-        if record is not None and alive(record["pid"], record["began"]):
-            pid: int = record["pid"]
-            return pid
-        return None
-
     def _ensure(self, discipline: str) -> None:
-        if self._running(discipline) is not None:
+        """Have one running; it writes its record itself, and a second one sees that and leaves."""
+        if discipline in self._children or self.pid(discipline) is not None:
             return
         arguments = ["weft.node.tokens", self._path(discipline), "--discipline", discipline]
-        arguments += ["--state", str(self.root)]
+        arguments += ["--state", str(self.root), "--record", str(self._record(discipline))]
         log_file = self.root / f"tokens-{_word(discipline)}.log"
         pid = spawn(arguments, log_file, filter_environment())
-        self._children.append(pid)
-        write_whole(self._record(discipline), {"pid": pid, "began": start_time(pid)})
+        self._children[discipline] = pid
         log.info("coordinator=%s pid=%d started", discipline, pid)
+
+
+def _named_in(record: Path) -> int | None:
+    """The coordinator that wrote a record, if it runs."""
+    body = read_json(record)
+    if body is not None and alive(body["pid"], body["began"]):
+        pid: int = body["pid"]
+        return pid
+    return None
 
 
 def terminate(pid: int) -> None:

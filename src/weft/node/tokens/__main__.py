@@ -5,14 +5,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import sys
 from pathlib import Path
 
 from weft.node.errors import NodeError
+from weft.node.locks import hold
 from weft.node.tokens.coordinator import Coordinator
 from weft.node.tokens.disciplines import DISCIPLINES, discipline
 from weft.node.tokens.groups import within_groups
 from weft.node.tokens.server import Server
+from weft.wire.attempt import write_whole
+from weft.wire.processes import start_time
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,8 +30,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--slots", default="", help="holders of a token at once, as in cpu=4,io=2")
     parser.add_argument("--state", type=Path, help="folder that says whose jobs are whose")
+    parser.add_argument("--record", type=Path, help="file to write down who is the only one")
     asked = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    if asked.record is not None and not be_the_only_one(asked.record):
+        return 0
     try:
         order = within_groups(discipline(asked.discipline))
         coordinator = Coordinator(order, slots(asked.slots))
@@ -36,6 +43,16 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"error: {error}\n")
         return 2
     return 0
+
+
+def be_the_only_one(record: Path) -> bool:
+    """Write down who we are, unless another one runs: whoever started us may die at any moment."""
+    try:
+        hold(record.with_suffix(".lock"), "another coordinator", wait_s=0.0)
+    except BlockingIOError:
+        return False
+    write_whole(record, {"pid": os.getpid(), "began": start_time(os.getpid())})
+    return True
 
 
 def slots(text: str) -> dict[str, int]:

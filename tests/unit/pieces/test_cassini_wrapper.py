@@ -23,6 +23,8 @@ from weft.formulas.network.compatibility import score_link
 from weft.pieces.place.alternatives import find_alternatives
 from weft.pieces.place.link_shifts import find_crossing
 from weft.pieces.wrap.cassini import Cassini
+from weft.pieces.wrap.hived.wrapper import Hived
+from weft.pieces.wrap.reserve import Reserve
 from weft.policies.fifo import Fifo
 from weft.policies.gandiva.policy import Gandiva
 from weft.policies.themis.policy import Themis
@@ -230,6 +232,20 @@ def test_what_it_declares_is_the_hosts_and_that_it_shifts() -> None:
 
     assert about == replace(Themis.about, controls=Controls.COUNT | Controls.SHIFT)
     assert Gandiva().about.ties is Ties.NONE
+
+
+def test_nodes_that_are_kept_for_others_stay_theirs() -> None:
+    view = view_with(RACKS, {}, job("a", FULL, 3), job("b", FULL, 3))
+    kept = {f"w{node}": f"a100-{node}:0" for node in (6, 7)}
+
+    free = view.after(Cassini(Fifo()).decide(view))
+    held = view.after(Cassini(Reserve(Fifo(), kept)).decide(view))
+
+    # Between three racks the two meet on an uplink, on all four they need not.
+    used = [{part.node for to in one.values() for part in to.slices} for one in (free, held)]
+    assert used[0] & {"a100-6", "a100-7"}
+    assert used[1] == {f"a100-{node}" for node in range(6)}
+    assert Cassini(Hived(Fifo(), {"x@node": 1.0})).about.ties is Ties.NONE
 
 
 def test_its_decision_survives_the_log() -> None:

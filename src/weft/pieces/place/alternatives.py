@@ -24,8 +24,8 @@ TRIES = 3  # for each placement asked for: many drawn ones are alike
 def find_alternatives(view: View, plan: Plan, count: int, rng: np.random.Generator) -> list[Plan]:
     """The plan itself, and up to `count` - 1 others that differ in places alone.
 
-    The ledger is left as it was. Every second one is drawn to keep jobs below few uplinks, and
-    these to themselves.
+    The ledger is left as it was. Of three that are drawn one keeps jobs below few uplinks, one
+    also below uplinks that nobody else has, and one takes any nodes.
     """
     moved = _movable(view, plan)
     found = [plan]
@@ -37,7 +37,7 @@ def find_alternatives(view: View, plan: Plan, count: int, rng: np.random.Generat
         if len(found) == count:
             break
         mark = view.free.mark()
-        draw = _Draw(view, rng, near=number % 2 == 0)
+        draw = _Draw(view, rng, near=number % 3 != 2, apart=number % 3 == 0)
         placed = draw.place(moved) if _make_room(view, others, moved) else None
         view.free.rollback(mark)
         if placed is not None and (where := _where(placed)) not in seen:
@@ -72,11 +72,12 @@ def _where(placed: dict[JobId, Allocation]) -> tuple[object, ...]:
 
 @dataclass(slots=True)
 class _Draw:
-    """One way to place jobs; `near` fills what is below an uplink where it can."""
+    """One way to place jobs; `near` fills what is below an uplink, `apart` an empty one first."""
 
     view: View
     rng: np.random.Generator
     near: bool
+    apart: bool
 
     def place(self, moved: dict[JobId, Allocation]) -> dict[JobId, Allocation] | None:
         """Places for all of them, in a drawn order; None where one finds none."""
@@ -118,12 +119,14 @@ class _Draw:
             machines = self.view.cluster.nodes
             above = {link for node in used for link in machines[node].uplinks[1:]}
             room = Counter(machines[node].uplinks[1:] for node in nodes)
+            size = Counter(node.uplinks[1:] for node in machines) if self.apart else room
 
-            def liking(node: int) -> tuple[int, int]:
+            def liking(node: int) -> tuple[int, bool, int]:
                 way = machines[node].uplinks[1:]
                 spare = room[way] - left
-                # Where it is already; then all of a rack, and of others the one it fits best.
-                return -sum(link in above for link in way), spare if spare >= 0 else 1 - spare
+                # Where it is already; then where nobody is; then all of a rack, or what it fits.
+                there = -sum(link in above for link in way)
+                return there, room[way] < size[way], spare if spare >= 0 else 1 - spare
 
             best = min(map(liking, nodes))
             nodes = [node for node in nodes if liking(node) == best]

@@ -15,7 +15,7 @@ from math import inf
 import numpy as np
 
 from weft.core import taxonomy as tax
-from weft.core.about import About
+from weft.core.about import About, Ties
 from weft.core.asking import ask
 from weft.core.model import Allocation, Job, JobId, Slice
 from weft.core.plan import Plan
@@ -45,8 +45,9 @@ class Reserve:
 
     @property
     def about(self) -> About:
-        """The inner policy's."""
-        return self.inner.about
+        """The inner policy's; which nodes it starts jobs on matters while some are kept."""
+        inner = self.inner.about
+        return replace(inner, ties=Ties.NONE) if self.windows else inner
 
     def _read(self) -> tuple[Window, ...]:
         return tuple(read_window(name, text) for name, text in self.windows.items())

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from weft.core import taxonomy as tax
-from weft.core.about import About
+from weft.core.about import About, Ties
 from weft.core.asking import ask
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
@@ -93,7 +93,7 @@ class Hived:
         if not self.cells and not self.pinned:
             return inner
         starves = "; ".join(filter(None, (inner.starves, STARVES)))
-        return replace(inner, starves=starves, whole=True, objection=self.object_to)
+        return replace(inner, starves=starves, whole=True, objection=self.object_to, ties=Ties.NONE)
 
     def object_to(self, cluster: Cluster) -> str:
         """Why these machines cannot hold the virtual clusters; empty if they can."""

@@ -9,7 +9,14 @@ import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NAMES = ("start_up", "simulator_speed", "decision_scaling", "interference", "cell_allocation")
+NAMES = (
+    "start_up",
+    "simulator_speed",
+    "decision_scaling",
+    "placement_speed",
+    "interference",
+    "cell_allocation",
+)
 
 
 def main() -> int:

@@ -24,13 +24,15 @@ class Knowledge:
     """All that is known of jobs; a part that is None is not known to anybody.
 
     It changes by `observe`, `learn` and `forget` alone, so that the same events lead to the same
-    knowledge. `save` gives plain values that `load` takes up again, in one of the same parts.
+    knowledge. `save` gives plain values that `load` takes up again, in one of the same parts. `bus`
+    is a table that was measured: it learns nothing.
     """
 
     predictor: Predictor | None = None
     beliefs: Beliefs | None = None
     colocation: Colocation | None = None
     training: Training | None = None
+    bus: BusSharing | None = None
 
     def observe(self, job: Job, kind: str, report: Report) -> None:
         """A running job, on GPUs of `kind`, reported."""
@@ -218,6 +220,14 @@ class Colocation(Learning, Protocol):
 
     def forget(self, job: Job) -> None:
         """A job has left."""
+        ...
+
+
+class BusSharing(Protocol):
+    """How jobs on GPUs of one socket slow each other: they share its bus, not their GPUs."""
+
+    def speed(self, one: Job, beside: Job) -> float:
+        """Speed of `one` beside another, as a part of its speed alone; by model and GPUs."""
         ...
 
 

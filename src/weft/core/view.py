@@ -11,7 +11,7 @@ import numpy as np
 from weft.core.cluster import Cluster
 from weft.core.errors import PlanError
 from weft.core.free import Free
-from weft.core.knowledge import Beliefs, Colocation, Knowledge, Training
+from weft.core.knowledge import Beliefs, BusSharing, Colocation, Knowledge, Training
 from weft.core.model import Allocation, Job, JobId
 from weft.core.plan import Plan
 from weft.core.table import Bools, Column, Floats, Rows, Table
@@ -88,6 +88,11 @@ class View:
     def training(self) -> Training | None:
         """What is known of workers, servers and losses; None where no job tells of any."""
         return self.knowledge.training
+
+    @property
+    def bus(self) -> BusSharing | None:
+        """What is known of jobs that share a socket; None where nobody measured any."""
+        return self.knowledge.bus
 
     def preemptible(self) -> Bools:
         """Rows that may be stopped once they run."""

@@ -15,6 +15,8 @@ from pathlib import Path
 from weft.core.cluster import CPU, Node
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model import NodeId
+from weft.core.topology import NodeTopology
+from weft.engines.gpu_links import find_links
 
 _QUERY = ("--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits")
 
@@ -37,7 +39,16 @@ class Machine:
     cores: tuple[tuple[int, ...], ...]
 
 
-def this_machine(name: str, slots: int, gpus: Sequence[Gpu]) -> Machine:
+def find_machine(name: str, slots: int, *, cpu: bool) -> Machine:
+    """What is here: GPUs and how they are joined, or CPU slots; `cpu` leaves GPUs alone."""
+    gpus = () if cpu else find_gpus()
+    links = find_links(kind_of(gpus[0].name), [gpu.index for gpu in gpus]) if gpus else None
+    return this_machine(name, slots, gpus, links)
+
+
+def this_machine(
+    name: str, slots: int, gpus: Sequence[Gpu], links: NodeTopology | None = None
+) -> Machine:
     """A node of these GPUs, or of `slots` CPU slots (0: one for each core) if there are none."""
     cores = sorted(os.sched_getaffinity(0))
     kinds = {kind_of(gpu.name) for gpu in gpus}
@@ -50,7 +61,8 @@ def this_machine(name: str, slots: int, gpus: Sequence[Gpu]) -> Machine:
         raise InvalidConfig(f"there cannot be {slots} slots", hint="--slots takes 1 or more")
     count = len(gpus) or slots or len(cores)
     kind = kinds.pop() if kinds else CPU
-    node = Node(NodeId(name), kind, count, cpus=float(len(cores)), mem_gb=_memory_gb())
+    cpus, mem_gb = float(len(cores)), _memory_gb()
+    node = Node(NodeId(name), kind, count, cpus=cpus, mem_gb=mem_gb, topology=links)
     return Machine(node, tuple(gpus), split_cores(cores, count))
 
 

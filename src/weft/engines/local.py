@@ -25,7 +25,7 @@ from weft.core.model import Allocation, Job, JobId
 from weft.core.ports import DeviceSharing, EngineHealth
 from weft.engines.coordinators import Coordinators
 from weft.engines.cores import CorePool
-from weft.engines.devices import Machine, find_gpus, this_machine
+from weft.engines.devices import Machine, find_machine
 from weft.engines.host import Asked, HostPart, check_host, host_part, read_asked
 from weft.engines.job_environment import check_names, filter_environment
 from weft.engines.job_folders import find_marked_attempts, remove_jobs, stored_bytes
@@ -107,8 +107,8 @@ class LocalEngine:
         self.state = Path(self.state).absolute()
         check_names(self.pass_env)
         check_users(self.users, self.state)
-        gpus = () if self.cpu else find_gpus()
-        self._machine: Machine = this_machine(self.name or socket.gethostname(), self.slots, gpus)
+        name = self.name or socket.gethostname()
+        self._machine: Machine = find_machine(name, self.slots, cpu=self.cpu)
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
         self._cores = CorePool(tuple(sorted({c for part in self._machine.cores for c in part})))
         self._listener = Listener(

@@ -47,13 +47,13 @@ def score_sets(topology: NodeTopology, pattern: Pattern) -> LinkScores:
     n = topology.gpus
     links = np.array(topology.bandwidths)
     lanes = np.array(topology.widths)
-    nvlink = _sum_inside(np.where(lanes > 0, links, 0.0))
+    nvlink = sum_inside(np.where(lanes > 0, links, 0.0))
     if topology.uniform and n > 1:
         aggregated, narrowest = _score_alike(n, float(links[0, 1]), pattern)
     else:
         aggregated, narrowest = SCORERS[pattern](links)
     if pattern is Pattern.ALL_TO_ALL:
-        narrowest = narrowest * np.maximum(_sizes(n) - 1, 1)
+        narrowest = narrowest * np.maximum(count_bits(n) - 1, 1)
     if topology.fabric_gb_s:  # a GPU has one port into the switch, whatever it talks to
         narrowest = np.minimum(narrowest, topology.fabric_gb_s)
     if not topology.ring_fit or pattern is not Pattern.RING:
@@ -94,15 +94,14 @@ def effective_gb_s(topology: NodeTopology, pattern: Pattern, gpus: tuple[int, ..
     return float(score_sets(topology, pattern).effective[mask_of(gpus)])
 
 
-# ---- inside
+@lru_cache(maxsize=16)
+def count_bits(gpus: int) -> NDArray[np.int64]:
+    """How many GPUs are in each set."""
+    return np.array([mask.bit_count() for mask in range(1 << gpus)])
 
 
-def _sizes(n: int) -> NDArray[np.int64]:
-    return np.array([mask.bit_count() for mask in range(1 << n)])
-
-
-def _sum_inside(links: Floats) -> Floats:
-    """The sum over all pairs inside each set."""
+def sum_inside(links: Floats) -> Floats:
+    """The sum of `links` over all pairs inside each set."""
     n = len(links)
     total = np.zeros(1 << n)
     for high in range(n):  # sets whose highest GPU is `high` follow from those without it
@@ -114,9 +113,12 @@ def _sum_inside(links: Floats) -> Floats:
     return total
 
 
+# ---- inside
+
+
 def _score_alike(n: int, gb_s: float, pattern: Pattern) -> tuple[Floats, Floats]:
     """Where every pair is joined alike, only the number of edges counts."""
-    sizes = _sizes(n)
+    sizes = count_bits(n)
     edges = {
         Pattern.RING: sizes * (sizes > 1),
         Pattern.ALL_TO_ALL: sizes * (sizes - 1) // 2,
@@ -131,7 +133,7 @@ def _score_all_pairs(links: Floats) -> tuple[Floats, Floats]:
     for a, b in combinations(range(n), 2):
         both = (masks >> a & masks >> b & 1) == 1
         least[both] = np.minimum(least[both], links[a, b])
-    return _sum_inside(links), least
+    return sum_inside(links), least
 
 
 def _score_stars(links: Floats) -> tuple[Floats, Floats]:
@@ -148,7 +150,7 @@ def _score_stars(links: Floats) -> tuple[Floats, Floats]:
             least[here] = np.minimum(least[here], links[centre, other])
         best = np.where(inside, np.maximum(best, total), best)
         widest = np.where(inside, np.maximum(widest, least), widest)
-    return best, np.where(_sizes(n) > 1, widest, np.inf)
+    return best, np.where(count_bits(n) > 1, widest, np.inf)
 
 
 def _score_trees(links: Floats) -> tuple[Floats, Floats]:
@@ -187,7 +189,7 @@ def _score_chains(links: Floats) -> tuple[Floats, Floats]:
 
 
 def _of_several(score: Floats, alone: float) -> Floats:
-    return np.where(_sizes(len(score).bit_length() - 1) > 1, score, alone)
+    return np.where(count_bits(len(score).bit_length() - 1) > 1, score, alone)
 
 
 def _walk(links: Floats, join: Callable[[Floats, Floats], Floats], *, closed: bool) -> Floats:

@@ -11,6 +11,7 @@ import numpy as np
 from weft.core.cluster import parse_cluster
 from weft.core.model import BatchRange, Demand, Job, JobId, Tier
 from weft.core.trace import Detail, LoadReport, Trace, Truth
+from weft.core.traffic import Traffic
 from weft.formulas.convergence import Curve
 from weft.traces.arrivals import Ints
 from weft.traces.draft import Workload
@@ -59,6 +60,7 @@ class Drawn:
     hints: Sequence[dict[str, float]] = ()
     curves: Sequence[Curve | None] = ()
     schedules: Sequence[tuple[tuple[int, int], ...]] = ()
+    traffics: Sequence[Traffic | None] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ def assemble(name: str, drawn: Drawn) -> tuple[tuple[Job, Truth], ...]:
         _order(drawn.hints, rows, {}),
         _order(drawn.curves, rows, None),
         _order(drawn.schedules, rows, ()),
+        _order(drawn.traffics, rows, None),
         strict=True,
     )
     return tuple(
@@ -136,6 +139,7 @@ def assemble(name: str, drawn: Drawn) -> tuple[tuple[Job, Truth], ...]:
                 priority,
                 tier=tier,
                 hints=hints,
+                traffic=traffic,
             ),
             Truth(length, (), state, curve=curve, schedule=schedule),
         )
@@ -153,6 +157,7 @@ def assemble(name: str, drawn: Drawn) -> tuple[tuple[Job, Truth], ...]:
             hints,
             curve,
             schedule,
+            traffic,
         ) in enumerate(columns)
     )
 

@@ -11,13 +11,14 @@ from weft.traces.draft import Draft, Format, Pair, check_one_set, spread
 from weft.traces.options import Options
 from weft.traces.source import Member, Sample
 from weft.traces.table import Table
+from weft.traces.traffic_columns import TRAFFIC, read_traffic
 
 PLAIN = ("id", "user", "tenant", "submit_s", "num_gpus", "gpu_type", "duration_s", "state")
 GANG = ("attempts", "cpus", "mem_gb", "num_instances", "extra")
 KNOWN = ("model", "priority", "tier", "deadline_s", "app", "after")
 ELASTIC = ("min_gpus", "max_gpus", "batch_init", "batch_max", "batch_per_gpu")
 NODES = "num_nodes"  # of gangs that ask for a number of nodes
-COLUMNS = (*PLAIN, *GANG, *KNOWN, *ELASTIC, NODES)
+COLUMNS = (*PLAIN, *GANG, *KNOWN, *ELASTIC, NODES, *TRAFFIC)
 NEEDED = frozenset({"id", "submit_s", "num_gpus", "duration_s"})
 LAYERED = "layer0_mb"  # the hint that every job with layers has in our files
 NO_HINTS: Mapping[str, float] = {}
@@ -55,7 +56,7 @@ class _Reader:
         self.at = {name: table.maybe(name) for name in COLUMNS}
         self.user, self.tenant = self.at["user"], self.at["tenant"]
         self.state, self.extra = self.at["state"], self.at["extra"]
-        rare = ("cpus", "mem_gb", "num_instances", "extra", *KNOWN, *ELASTIC, NODES)
+        rare = ("cpus", "mem_gb", "num_instances", "extra", *KNOWN, *ELASTIC, NODES, *TRAFFIC)
         self.rare = [self.at[name] for name in rare if self.at[name] >= 0]
         if self.kinds and self.at["gpu_type"] >= 0:
             self.rare.append(self.at["gpu_type"])
@@ -129,6 +130,7 @@ class _Reader:
             hints=self._hints(row, extra) if extra else NO_HINTS,
             app=table.text(row, at["app"]),
             after=self._after(row),
+            traffic=read_traffic(table, row, at) if at[TRAFFIC[0]] >= 0 else None,
         )
 
     def _demand(self, row: list[str]) -> Demand:

@@ -9,6 +9,7 @@ from typing import TextIO
 
 from weft.core.model import Job, Tier
 from weft.core.trace import Trace, Truth
+from weft.traces.traffic_columns import TRAFFIC, write_traffic
 from weft.traces.weft_csv import COLUMNS, NODES
 
 
@@ -25,8 +26,10 @@ def write(trace: Trace, path: Path) -> None:
 def write_to(trace: Trace, stream: TextIO) -> None:
     """Write `trace` to an open text stream."""
     writer = csv.writer(stream, lineterminator="\n")
-    on_nodes = any(job.demand.nodes for job, _ in trace)
-    columns = [name for name in COLUMNS if name != NODES or on_nodes]
+    absent: set[str] = set() if any(job.demand.nodes for job, _ in trace) else {NODES}
+    if all(job.traffic is None for job, _ in trace):
+        absent |= set(TRAFFIC)
+    columns = [name for name in COLUMNS if name not in absent]
     writer.writerow(columns)
     writer.writerows([cells[name] for name in columns] for cells in map(_cells, trace))
 
@@ -60,6 +63,7 @@ def _cells(pair: tuple[Job, Truth]) -> dict[str, object]:
         "batch_max": batch.max if batch else "",
         "batch_per_gpu": batch.max_per_gpu if batch else "",
         NODES: ask.nodes or "",
+        **write_traffic(job.traffic),
     }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from weft.app.simulate.setup import Setup
 from weft.core.about import About, Assumes, Controls
 from weft.core.cluster import Cluster
-from weft.core.knowledge import Beliefs, Knowledge, Predictor, Training
+from weft.core.knowledge import Beliefs, BusSharing, Knowledge, Predictor, Training
 from weft.core.ports import Coupling, LinkSharing, PerfModel, Places
 from weft.core.registry import build
 from weft.core.trace import Detail, Trace
@@ -20,6 +20,7 @@ from weft.perf.goodput.facts import MeasuredFacts
 from weft.perf.goodput.shipped import load_shipped_models
 from weft.perf.goodput.tables import ModelTable, read_tables
 from weft.perf.linear import LinearBeliefs
+from weft.perf.links.bus import COLOCATED, MeasuredBus, read_bus
 from weft.perf.links.joined import Joined, OutOfStep
 from weft.perf.network.in_phase import InPhase
 from weft.perf.replay import Replay
@@ -51,7 +52,8 @@ class World:
     devices, None where the policy lets none; `pairs` speeds of pairs that were measured;
     `interruption` is what every decision costs every running job, where that is counted;
     `training` what is learnt of workers, servers and losses, None where no job has any; `joined`
-    what links do, None where the cluster or the jobs say nothing of any.
+    what links do, None where the cluster or the jobs say nothing of any; `bus` what was measured
+    of jobs on one socket.
     """
 
     trace: Trace
@@ -62,6 +64,7 @@ class World:
     interruption: Interruption | None = None
     pairs: Throughputs | None = None
     joined: Joined | None = None
+    bus: BusSharing | None = None
 
     @property
     def coupling(self) -> Coupling | None:
@@ -75,15 +78,18 @@ class World:
 
     def knowledge(self, predictor: Predictor) -> Knowledge:
         """What the scheduler knows when it begins."""
-        return Knowledge(predictor, self.beliefs, self.together, self.training)
+        return Knowledge(predictor, self.beliefs, self.together, self.training, self.bus)
 
 
 def world_of(setup: Setup, trace: Trace, cluster: Cluster, about: About) -> World:
     """The truth that was named, or what is known about the models of the trace."""
     world = _world_of(setup, trace, cluster, about)
-    if not cluster.joined or all(job.traffic is None for job, _ in trace):
+    if not cluster.joined:
         return world
-    return replace(world, joined=Joined(cluster, world.together, _links(trace)))
+    bus = _bus(setup)
+    if bus is None and all(job.traffic is None for job, _ in trace):
+        return world
+    return replace(world, joined=Joined(cluster, world.together, _links(trace), bus), bus=bus)
 
 
 def _links(trace: Trace) -> LinkSharing:
@@ -139,6 +145,12 @@ def _host(setup: Setup, cluster: Cluster, about: About) -> Host:
     return ByModel.on(cluster, read_sensitivities(folder) if measured else shipped_sensitivities())
 
 
+def _bus(setup: Setup) -> MeasuredBus | None:
+    """What jobs on a socket do to each other, where the folder of tables tells."""
+    folder = Path(setup.profiles).expanduser()
+    return read_bus(folder) if (folder / COLOCATED).is_file() else None
+
+
 def _known(setup: Setup, trace: Trace, cluster: Cluster, about: About) -> World:
     """Measured tables if some were named; else shipped parameters for what they cover.
 
@@ -154,7 +166,9 @@ def _known(setup: Setup, trace: Trace, cluster: Cluster, about: About) -> World:
         path = Path(setup.profiles).expanduser()
         table = read_throughputs(path, restart_cost=setup.restart_cost)
         return _by_throughput(table, trace, cluster)
-    if setup.profiles and not (Path(setup.profiles).expanduser() / TABLES).is_file():
+    folder = Path(setup.profiles).expanduser()
+    others = any((folder / name).is_file() for name in (TABLES, COLOCATED))
+    if setup.profiles and not others:
         return _adaptive(setup, _tables(setup.profiles, names, cluster.kinds), trace, about)
     if names <= load_shipped_models().keys() and _covers(names, cluster):
         return _adaptive(setup, load_shipped_models(), trace, about)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import inf
 
 from weft.core.cluster import Cluster
+from weft.core.knowledge import BusSharing
 from weft.core.model import Allocation
 from weft.core.ports import Coupling, LinkSharing, Resident
 from weft.core.topology import Uplink
@@ -44,17 +45,21 @@ class Joined:
     """Jobs on a cluster that says how it is joined.
 
     `devices` is the truth about jobs that share devices, None: a claim gives that part of the
-    speed. `links` is the truth about jobs that cross the same network links.
+    speed. `links` is the truth about jobs that cross the same network links, `bus` about jobs on
+    one socket: each neighbour slows a job in turn. None: nobody measured any.
     """
 
     cluster: Cluster
     devices: Coupling | None = None
     links: LinkSharing = OutOfStep()
+    bus: BusSharing | None = None
 
     def places(self, resident: Resident) -> Iterator[Hashable]:
-        """The network links that a job meets others on."""
+        """The network links and the sockets that a job meets others on."""
         if resident.job.traffic is not None:
             yield from self.cluster.crossed(resident.on)
+        if self.bus is not None:
+            yield from self._sockets(resident.on)
 
     def speed(self, one: Resident, beside: Sequence[Resident]) -> float:
         """What its neighbours on devices leave it, times what links leave it of that."""
@@ -64,6 +69,8 @@ class Joined:
             speed = self.devices.speed(one, sharing)
         else:
             speed = min(one.on.sharing.share / one.job.demand.share, 1.0)
+        if self.bus is not None:
+            speed *= self._left_by_bus(self.bus, one, beside)
         traffic = one.job.traffic
         if traffic is None or one.on.gpus < 2:
             return speed
@@ -82,6 +89,20 @@ class Joined:
         if gb_s == inf:
             return 1.0  # nobody said how they are joined
         return traffic.iteration_s / traffic.seconds_at(gb_s)
+
+    def _left_by_bus(self, bus: BusSharing, one: Resident, beside: Sequence[Resident]) -> float:
+        here, speed = set(self._sockets(one.on)), 1.0
+        for other in beside:
+            if not here.isdisjoint(self._sockets(other.on)):
+                speed *= bus.speed(one.job, other.job)
+        return speed
+
+    def _sockets(self, on: Allocation) -> Iterator[Hashable]:
+        for part in on.slices:
+            topology = self.cluster.nodes[self.cluster.index[part.node]].topology
+            if topology is not None:
+                for socket in {topology.socket_of[gpu] for gpu in part.gpus}:
+                    yield part.node, "socket", socket
 
     def _inside_gb_s(self, on: Allocation, traffic: Traffic) -> float:
         least = inf

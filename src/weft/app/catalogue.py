@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from itertools import combinations
 
 from weft.app.standing import check_tags, known_tags, read_entries, stand_there
 from weft.core.cluster import NAMED_CLUSTERS, parse_cluster
 from weft.core.errors import InvalidConfig
+from weft.core.node_types import NODE_TYPES
 from weft.core.registry import ROLES, find, names
 from weft.perf.restart import OTHER_S, RESTART_S
 from weft.traces.draft import Workload
@@ -68,6 +70,14 @@ def _clusters() -> Rows:
     return ("cluster", "nodes", "GPUs"), rows
 
 
+def _node_types() -> Rows:
+    rows = []
+    for name, one in NODE_TYPES.items():
+        pairs = [one.bandwidths[a][b] for a, b in combinations(range(one.gpus), 2)]
+        rows.append((name, str(one.gpus), one.summary, f"{min(pairs):g} to {max(pairs):g} GB/s"))
+    return ("node type", "GPUs", "links", "between two GPUs"), rows
+
+
 def _models() -> Rows:
     rows = [(model, f"{cost:g} s") for model, cost in RESTART_S.items()]
     return ("model", "restart cost"), [*rows, ("any other", f"{OTHER_S:g} s")]
@@ -85,6 +95,7 @@ _KINDS: dict[str, Callable[[], Rows]] = {
     "trace": _traces,
     "predictor": _predictors,
     "cluster": _clusters,
+    "node-type": _node_types,
     "model": _models,
     "engine": _engines,
     "perf": _perfs,

@@ -215,21 +215,20 @@ def write_cluster(cluster: Cluster) -> str:
     parts: list[tuple[int, str]] = []
     sizes = Counter(node.rack for node in cluster.nodes)
     for node in cluster.nodes:
-        text = _write_node(node, sizes)
+        text = f"{node.gpus}:{node.kind}{write_links(node, sizes[node.rack])}"
         count = parts.pop()[0] if parts and parts[-1][1] == text else 0
         parts.append((count + 1, text))
     return "+".join(f"{count}x{text}" for count, text in parts)
 
 
-def _write_node(node: Node, sizes: Counter[str]) -> str:
-    text = f"{node.gpus}:{node.kind}"
-    if node.topology is not None:
-        text += f"@{node.topology.name}"
+def write_links(node: Node, in_rack: int) -> str:
+    """How a node is joined, as it stands in a cluster's string; `in_rack` nodes are in its rack."""
+    text = "" if node.topology is None else f"@{node.topology.name}"
     for link in node.uplinks:
         if link.name == node.id:
             text += f"/nic={link.gbps:g}"
         elif link.name == node.rack:
-            text += f"/rack={sizes[node.rack]}:{link.gbps:g}"
+            text += f"/rack={in_rack}:{link.gbps:g}"
     return text
 
 

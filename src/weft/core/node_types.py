@@ -81,7 +81,7 @@ def find_node_type(name: str, gpus: int, where: str) -> NodeTopology:
     if found is None:
         raise InvalidConfig(
             f"{where}: no node type {name!r}{did_you_mean(name, NODE_TYPES)}",
-            hint=f"known are {', '.join(NODE_TYPES)}; a cluster file takes one of your own",
+            hint="`weft list node-type` shows all; a cluster file takes one of your own",
         )
     if found.gpus != gpus:
         raise InvalidConfig(

@@ -133,6 +133,14 @@ class NodeTopology:
         rows = self.bandwidths
         return all(rows[a][b] == first for a, b in combinations(range(self.gpus), 2))
 
+    @property
+    def summary(self) -> str:
+        """How its GPUs are joined, in a word."""
+        if self.fabric_width:
+            return f"NVSwitch, {self.fabric_width} lanes"
+        lanes = max((link.width for link in self.links), default=0)
+        return f"NVLink, {lanes} lane{'s' * (lanes > 1)} at most" if lanes else "PCIe"
+
     def _unlinked_gb_s(self, a: int, b: int) -> float:
         if self.fabric_gb_s:
             return self.fabric_gb_s

@@ -147,6 +147,7 @@ def node_answer(node: Node, state: str, held: set[int], kept: Sequence[Window] =
         rack=node.rack,
         held_gpus=sorted(held),
         drained_gpus=drained,
+        links="" if node.topology is None else node.topology.summary,
     )
 
 

@@ -244,7 +244,10 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAnswer:
-    """One machine; `held_gpus` are in use, by whoever, and `drained_gpus` are not to be used."""
+    """One machine; `held_gpus` are in use, by whoever, and `drained_gpus` are not to be used.
+
+    `links` is how its GPUs are joined, in a word; empty where nobody knows.
+    """
 
     id: str
     state: NodeWord
@@ -256,6 +259,7 @@ class NodeAnswer:
     rack: str
     held_gpus: list[int] = field(default_factory=list)
     drained_gpus: list[int] = field(default_factory=list)
+    links: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

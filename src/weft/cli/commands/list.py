@@ -19,6 +19,7 @@ class PartName(StrEnum):
     trace = "trace"
     predictor = "predictor"
     cluster = "cluster"
+    node_type = "node-type"
     model = "model"
     engine = "engine"
     perf = "perf"

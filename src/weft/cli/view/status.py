@@ -112,7 +112,10 @@ def nodes_table(nodes: Iterable[NodeAnswer], jobs: Sequence[JobAnswer], width: i
         Column("memory", lambda node: _gb(node.mem_gb), drop=3, right=True),
         Column("jobs", lambda node: ", ".join(map(label, _on(node.id, jobs))), drop=4),
     ]
-    return fit_columns(columns, nodes, width)
+    rows = list(nodes)
+    if any(node.links for node in rows):
+        columns.insert(3, Column("links", lambda node: words.plain(node.links), drop=2, most=24))
+    return fit_columns(columns, rows, width)
 
 
 def label(job: JobAnswer) -> str:

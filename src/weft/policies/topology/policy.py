@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from weft.core.about import About
+from weft.core import taxonomy as tax
+from weft.core.about import About, Ties
 from weft.core.model import Allocation, Demand, Job, JobId, Slice
 from weft.core.plan import Plan
 from weft.core.topology import MOST_GPUS, NodeTopology
@@ -51,7 +52,22 @@ class Topology:
     form: Form = "power"
     shipped: bool = False
 
-    about = About("topology", "Amaral et al. 2017", starves="overtaking")
+    about = About(
+        "topology",
+        "Amaral et al. 2017",
+        starves="overtaking",
+        ties=Ties.NONE,
+        taxonomy=tax.Taxonomy(
+            objective=tax.Objective.COMPLETION_TIME,
+            knowledge=tax.Knowledge.TRAFFIC,
+            heterogeneity=tax.Heterogeneity.ALIKE,
+            elasticity=tax.Elasticity.RIGID,
+            sharing=tax.Sharing.EXCLUSIVE,
+            topology=tax.Topology.LINKS,
+            fairness=tax.Fairness.NONE,
+            preemption=tax.Preemption.NEVER,
+        ),
+    )
 
     def decide(self, view: View) -> Plan:
         """Try every waiting job in order of arrival: those passed over come first again."""

@@ -36,6 +36,17 @@ def test_pairs_behind_nvswitch_are_all_alike(name: str) -> None:
     assert NODE_TYPES[name].uniform
 
 
+def test_links_are_told_in_a_word() -> None:
+    told = {name: NODE_TYPES[name].summary for name in ("dgx-1v", "hgx-h200", "pcie-8", "dgx-1p")}
+
+    assert told == {
+        "dgx-1v": "NVLink, 2 lanes at most",
+        "hgx-h200": "NVSwitch, 18 lanes",
+        "pcie-8": "PCIe",
+        "dgx-1p": "NVLink, 1 lane at most",
+    }
+
+
 def test_a_pcie_machine_tells_switches_from_sockets() -> None:
     pcie = NODE_TYPES["pcie-8"]
 

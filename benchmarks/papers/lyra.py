@@ -24,8 +24,8 @@ from weft.sim.result import Outcome
 
 OWN, LENT = 7, 8
 LOAN = f"{LENT}x8:v100,low=0.35,high=0.95,noise=0.02"
-DAYS, QUICK_DAYS = 15, 3
-LOAD = 1.25
+DAYS, QUICK_DAYS = 10, 3
+LOAD = 1.0
 SIZES, PARTS = (1, 2, 4, 8, 16, 32), (0.42, 0.16, 0.16, 0.17, 0.07, 0.02)
 ELASTIC = 0.36  # of the GPU time, in jobs of 4 GPUs and more
 PAPER = {"queue": 1.53, "jct": 1.48}

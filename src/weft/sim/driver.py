@@ -186,8 +186,9 @@ class Driver:
         """Step until nothing more follows in this instant."""
         if self._physics.interruption is not None:
             self._physics.interrupt(now)
-        recall = self.counts.loans is not None and _recalls(events)
-        before = self._scheduler.view(now).held() if recall else {}
+        loans, before = self.counts.loans, None
+        if loans is not None and _recalls(events):
+            before = self._scheduler.view(now).held()
         while events:
             self.counts.events += len(events)
             actions = self._scheduler.step(now, events)
@@ -196,12 +197,12 @@ class Driver:
                 events += self._carry_out(now, action)
             for seq, next_up in self._physics.unsettled(now):
                 events += self._expect(next_up, seq)
-            if not events and self._scheduler.state.recalled:
+            if loans is not None and not events:
                 events = self._take_back(now)
-        if recall and self.counts.loans is not None:
+        if loans is not None and before is not None:
             view = self._scheduler.view(now)
             left = {job: on for job, on in before.items() if job in view.table}
-            self.counts.loans.compare(left, view.held())
+            loans.compare(left, view.held())
         if self._physics.interruption is not None:
             for seq in self._physics.running():
                 self._expect(self._physics.review(now, seq), seq)
@@ -272,6 +273,8 @@ class Driver:
         """Machines that go back now: those of which least is in use, the last lent first."""
         assert self.counts.loans is not None
         state = self._scheduler.state
+        if not state.recalled:
+            return []
         here = [(i, node) for i, node in enumerate(state.cluster.nodes) if node.loaned]
         here.sort(key=lambda one: (one[1].gpus - state.free.on(one[0]), -one[0]))
         going = [node for _, node in here[: state.recalled]]

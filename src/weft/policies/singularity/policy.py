@@ -11,11 +11,11 @@ Cost        O(jobs log jobs) for sizes, and O(nodes) for each job that starts, g
             move for others looks at every node of the kind.
 Deviations  the paper has goals and mechanisms, and no scheduling policy: this is our own. A premium
             job below its full size, and a standard one near its target, get all they can use before
-            anybody else; then everybody their least, what they hold, and the rest by what it adds
-            to the throughput for each device. Jobs are resized within what their demand allows: a
-            rigid one keeps its size. Speeds on fewer devices are a law of four parts
-            (`--perf splicing` makes it true), not measured. One region; a node is the domain that a
-            gang should not leave, and a gang that no move can help is spread.
+            anybody else, first those that hold most of it; then everybody their least, what they
+            hold, and the rest by what it adds to the throughput for each device. Jobs are resized
+            within what their demand allows: a rigid one keeps its size. Speeds on fewer devices are
+            a law of four parts (`--perf splicing` makes it true), not measured. One region; a node
+            is the domain that a gang should not leave, and a gang that no move can help is spread.
 """
 
 from __future__ import annotations

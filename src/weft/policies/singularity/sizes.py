@@ -56,6 +56,8 @@ def choose_sizes(claims: Sequence[Claim], room: dict[str, int], law: Iteration) 
     rest = [one for one in claims if not one.firm]
     for tier in (Tier.PREMIUM, Tier.STANDARD):
         urgent = _ranked(one for one in rest if one.tier is tier and one.urgent)
+        # Who runs at full size stays there: too few devices for all should not fail everybody.
+        urgent.sort(key=lambda one: -one.held / one.sizes[-1])
         deal.each(urgent, lambda one: one.sizes[0])
         deal.each(urgent, lambda one: one.sizes[-1])
     others = sorted(_ranked(rest), key=lambda one: (one.tier, not one.held))

@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from tests.integration.serving import API, get, serving, submit, until
 from weft.app.policy_file import read_policy_to_send
-from weft.core.errors import InvalidConfig
 from weft.core.spec import PartSpec
 
 REAL = "simulated:cluster=2x4:a100,speed=1"
@@ -56,13 +54,15 @@ def test_a_tenant_keeps_its_cells_whatever_another_one_queues(tmp_path: Path) ->
 
 
 def test_virtual_clusters_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    too_many = CELLS.replace("b: {node: 1}", "b: {node: 2}")
+    too_many = named(tmp_path, CELLS.replace("b: {node: 1}", "b: {node: 2}"))
 
-    with (
-        pytest.raises(InvalidConfig, match=r"a@node=1 and b@node=2: 3 a100 cells"),
-        serving(REAL, policy=named(tmp_path, too_many)),
-    ):
-        pass
+    with serving(REAL) as client:
+        answer = client.put(f"{API}/policy", json={"policy": too_many})
+        unread = client.put(f"{API}/policy", json={"policy": "hived:file=/etc/passwd|fifo"})
+
+    assert (answer.status_code, unread.status_code) == (422, 422)
+    assert "a@node=1 and b@node=2: 3 a100 cells of level 'node' are assigned" in answer.text
+    assert "read where the policy is named" in unread.text
 
 
 def test_a_plan_shows_moves_with_their_price_and_a_moved_job_is_told_why() -> None:

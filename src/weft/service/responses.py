@@ -222,27 +222,6 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
-    """A running job that would go elsewhere, and what that costs and gains."""
-
-    id: str
-    name: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
-    """What would happen to a job now."""
-
-    starts_now: bool
-    allocation: list[Part] | None
-    displaces: list[Ahead]
-    reason: str
-    start: Start | None
-    moves: list[Moved] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAnswer:
     """One machine; `held_gpus` are in use, by whoever, and `drained_gpus` are not to be used.
 

@@ -363,6 +363,8 @@ class Suited:
         return self.at(view.cluster.kinds).decide(view)
 
 
-@pytest.mark.parametrize("inner", ["fifo", "tiresias", "gandiva"])
+@pytest.mark.parametrize(
+    "inner", ["fifo", "tiresias", pytest.param("gandiva", marks=pytest.mark.slow)]
+)
 def test_the_wrapper_keeps_the_contract_of_a_policy(inner: str) -> None:
     check_policy(Suited(build("policy", inner)))

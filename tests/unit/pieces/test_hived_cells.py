@@ -11,7 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
+from weft.core.cluster import parse_cluster
+from weft.pieces.wrap.hived.assignment import lay_out, machines_of
+from weft.pieces.wrap.hived.bindings import Bindings
 from weft.pieces.wrap.hived.cells import Cell, Chain, FreeCells, check_assignment
+from weft.pieces.wrap.hived.rules import read_rules
 
 LEVELS = ("gpu", "switch", "socket", "node")
 
@@ -182,3 +186,23 @@ def test_published_hierarchies_and_assignments_are_judged_alike(data: Path) -> N
             one = found[int(level) - 1]
             told = {"available": one.available, "assigned": one.assigned, "rest": one.rest}
             assert told == wanted
+
+
+@examples(40)
+@given(st.integers(1, 6), st.integers(0, 6), st.integers(0, 6), st.integers(0, 6))
+def test_as_many_cells_are_doomed_as_only_bad_hardware_is_left_for(
+    nodes: int, own: int, others: int, bad: int
+) -> None:
+    own, bad = min(own, nodes), min(bad, nodes)
+    others = min(others, nodes - own)
+    rules = read_rules({"a@node": float(own), "b@node": float(others)}, {}, {})
+    layout = lay_out(machines_of(parse_cluster(f"{nodes}x4:v100")), rules)
+    bindings = Bindings(layout, [FreeCells(layout.chains[0], range(bad))])
+
+    bindings.doom("a")
+
+    assert len(bindings.doomed) == max(0, own - (nodes - bad))
+    healthy = [bindings.bind(cell) for cell in bindings.of("a")]
+    assert all(healthy)
+    places = [bindings.bound[c.name] for c in bindings.of("a") if c.name not in bindings.doomed]
+    assert not any(number < bad for _, number in places)

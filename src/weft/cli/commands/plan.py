@@ -12,7 +12,7 @@ from weft.cli.commands.what_if import CHANGE, Limits, MoreNodes, Weights
 from weft.cli.job_file import Flags
 from weft.cli.job_options import takes_flags
 from weft.cli.view.errors import user_errors
-from weft.service.responses import Planned
+from weft.service.plan_responses import Planned
 
 if TYPE_CHECKING:
     from weft.cli.client import Client

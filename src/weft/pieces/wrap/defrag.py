@@ -1,10 +1,16 @@
 """Defragmentation with a price: running jobs are moved so that a waiting gang can start.
 
-The inner policy decides first. Where a gang still waits although enough devices are idle, only not
-together, moves are looked for that bring them together: jobs of one node go to gaps on others. A
-move costs its job a restart; a start now saves the gang its wait, as far as anybody can tell how
-long others run. If that is worth more, the policy is asked again as if the moves were made, and
-they are proposed if it then starts the gang and leaves everybody else as before.
+Paper       none; moves of this kind are in Gandiva (Xiao et al., OSDI 2018), without a price.
+Objective   gangs that wait although enough devices are idle, only not together, start now.
+Needs       what the policy inside needs; how long jobs still run, where anybody predicts it.
+Controls    where running jobs are; everything else is the policy's inside.
+Cost        O(nodes log nodes + jobs) for each of at most three gangs, and a second decision of the
+            policy where moves pay.
+Deviations  the policy decides first. For a gang that it leaves waiting the node is cleared that
+            costs least, by moving its jobs into gaps on others; only jobs on one node are moved,
+            each as a whole and to the same kind. The gain is counted against the time when enough
+            of a node comes free by itself. The policy is asked again as if the moves were made, and
+            they are proposed if it then starts the gang and stops nobody else.
 """
 
 from __future__ import annotations

@@ -26,14 +26,13 @@ from weft.service.auth import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service, Writer, find_job
 from weft.service.describe import Describer, name_of, state_word
 from weft.service.json_body import Json
+from weft.service.plan_responses import Moved, Planned
 from weft.service.responses import (
     Ahead,
     Change,
     Comparison,
     Explanation,
-    Moved,
     Outlook,
-    Planned,
     Start,
 )
 from weft.service.routes.admin import Amount, Limited, Weight, count_held_by_tenant

@@ -94,8 +94,53 @@ def test_a_bound_reads_remaining_times_and_none_reads_what_the_policy_does() -> 
 @pytest.mark.parametrize(("field", "value"), [("bound", 0.0), ("margin", 1.0), ("margin", -0.1)])
 def test_a_bound_that_bounds_nothing_is_refused(field: str, value: float) -> None:
     with pytest.raises(InvalidConfig, match=f"fair: {field}="):
-        Fair(Fifo(), **{field: value})
+        build("policy", f"fair:{field}={value}|fifo")
 
 
 def test_it_keeps_the_contract_of_policies() -> None:
     check_policy(Fair(Srtf(), bound=1.5))
+
+
+def crowd_and_one() -> Trace:
+    """On two GPUs: many short jobs of one tenant before a longer one of another, under srtf."""
+    many = [(Job(JobId(f"m{i}"), 100.0 * i, tenant="many"), Truth(195.0)) for i in range(60)]
+    one = [(Job(JobId(f"o{i}"), 1.0, tenant="one"), Truth(1500.0)) for i in range(2)]
+    return Trace("x", (many[0], *one, *many[1:]))
+
+
+def last_end(spec: str, tenant: str, weights: dict[str, float] | None = None) -> float:
+    trace = crowd_and_one()
+    result = weft.simulate(trace, spec, "1x2:v100", restart_cost=0.0, weights=weights or {})
+    ends = result.outcomes[spec][0].per_job.end_s.tolist()
+    named = zip((job.tenant for job, _ in trace), ends, strict=True)
+    return max(float(end) for name, end in named if name == tenant)
+
+
+def test_a_tenant_at_the_bound_goes_before_one_with_many_jobs() -> None:
+    bare = last_end("srtf", "one")
+
+    bound = last_end("fair:bound=1.2,of=tenants|srtf", "one")
+
+    assert bare > 5500.0  # behind all of the other's
+    assert bound < 1.4 * 3000.0  # alone on half of the GPUs its two jobs take 3,000 s
+
+
+def test_a_tenant_with_more_weight_is_due_sooner() -> None:
+    heavy = last_end("fair:bound=1.2,of=tenants|srtf", "one", weights={"one": 3.0})
+
+    assert heavy < last_end("fair:bound=1.2,of=tenants|srtf", "one")
+
+
+def test_a_late_tenant_is_served_within_its_part_alone() -> None:
+    # Two tenants, four GPUs: of the late one's jobs two go first, and the policy has the rest.
+    late = [Job(JobId(f"l{i}"), 0.0, tenant="late", hints={"duration_s": 100.0}) for i in range(4)]
+    new = [Job(JobId(f"n{i}"), 9999.0, tenant="new", hints={"duration_s": 9.0}) for i in range(4)]
+    view = replace(view_of(4, *late, *new), now=10_000.0)
+
+    plan = build("policy", "fair:of=tenants|srtf").decide(view)
+
+    assert sorted(job[0] for job in started(plan)) == ["l", "l", "n", "n"]
+
+
+def test_a_bound_of_tenants_keeps_the_contract_of_policies() -> None:
+    check_policy(Fair(Srtf(), bound=1.5, of="tenants"))

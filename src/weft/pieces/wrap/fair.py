@@ -3,16 +3,17 @@
 The finish-time fairness rho of a job is its completion time over that alone on an equal part of
 the cluster. Every decision predicts it: the time since submission and the time left, if the job
 ran from now on. Jobs at the bound are served first, the worst of all before the others, in the
-places of those that are better off; the rest is the policy's to decide.
+places of those that are better off; the rest is the policy's to decide. With `of=tenants` that
+of a tenant counts: what its jobs take together, over what they would take on its part.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
-from weft.core import taxonomy as tax
 from weft.core.about import About, Controls, Needs
 from weft.core.asking import ask
 from weft.core.errors import InvalidConfig
@@ -23,6 +24,13 @@ from weft.core.table import Bools, Column, Floats, Table
 from weft.core.view import View
 from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.wrap.among import decide_among
+from weft.pieces.wrap.fair_tenants import (
+    Tenants,
+    read_tenants,
+    tenant_fairness,
+    tenant_slack,
+    within_part,
+)
 
 EPS = 1e-6
 NONE = np.zeros(0)
@@ -32,7 +40,8 @@ NONE = np.zeros(0)
 class Memory:
     """The inner policy's memory; per job its length and the crowd's integral at its arrival.
 
-    `area` is the integral of the number of jobs until `at`, when there were `count`.
+    `area` is the integral of the number of jobs until `at`, when there were `count`. For tenants,
+    `saw` is the integral of who shared the cluster with a job, and `rate` how many do now.
     """
 
     inner: object = None
@@ -42,6 +51,8 @@ class Memory:
     seq: Floats = field(default_factory=lambda: NONE)
     length: Floats = field(default_factory=lambda: NONE)
     seen: Floats = field(default_factory=lambda: NONE)
+    saw: Floats = field(default_factory=lambda: NONE)
+    rate: Floats = field(default_factory=lambda: NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +60,14 @@ class Fair:
     """Serve jobs first whose finish-time fairness would exceed `bound`; none: never.
 
     `margin` is how far below the bound that begins, as a part of the way from 1 to the bound: what
-    is predicted changes until a job ends.
+    is predicted changes until a job ends. `of=tenants` bounds what tenants suffer: jobs of one that
+    would exceed it are served first, as many as its part of the cluster has room for.
     """
 
     inner: Policy = field(metadata={"settable": False})
     bound: float | None = 1.2
     margin: float = 0.1
-
-    adds = tax.Taxonomy(knowledge=tax.Knowledge.DURATIONS, fairness=tax.Fairness.FINISH_TIME)
+    of: Literal["jobs", "tenants"] = "jobs"
 
     def __post_init__(self) -> None:
         if self.bound is not None and not self.bound > 0.0:
@@ -82,15 +93,27 @@ class Fair:
         known = view.memory if isinstance(view.memory, Memory) else Memory(at=view.now)
         left = np.nan_to_num(view.remaining(), posinf=1e12)
         kept = _follow(known, view, left)
-        alone = _alone(kept, view)
-        rho = (view.now - view.table.submitted + left) / np.maximum(alone, 1e-9)
         mark_at = self.bound - self.margin * max(self.bound - 1.0, 0.0)
-        urgent = rho >= mark_at - EPS
+        if self.of == "tenants":
+            tenants = read_tenants(view)
+            kept = _follow_tenants(known, kept, tenants)
+            alone = _alone(kept, view, kept.saw, kept.rate)
+            # From now on all jobs of a tenant share its part, as they would have alone.
+            pace = np.maximum(view.table.need * kept.rate / max(view.cluster.gpus, 1), 1.0)
+            times = view.now - view.table.submitted + left * pace
+            rho = tenant_fairness(tenants, times, alone)
+            urgent = within_part(view, tenants, rho >= mark_at - EPS, times / alone)
+            slack = tenant_slack(tenants, times, alone, mark_at)
+        else:
+            alone = _alone(kept, view, kept.area - kept.seen, np.full(len(left), kept.count))
+            rho = (view.now - view.table.submitted + left) / np.maximum(alone, 1e-9)
+            urgent = rho >= mark_at - EPS
+            slack = mark_at * alone - (rho * alone)
         if not urgent.any():
             plan = ask(self.inner, replace(view, memory=kept.inner))
         else:
             plan = _Rush(view, rho, alone, left, urgent).decide(self.inner, kept.inner)
-        wake = self._wake(view, plan, mark_at * alone - (rho * alone), urgent)
+        wake = self._wake(view, plan, slack, urgent)
         return replace(plan, wake_at=wake, memory=replace(kept, inner=plan.memory))
 
     def _wake(self, view: View, plan: Plan, slack: Floats, urgent: Bools) -> float | None:
@@ -119,12 +142,21 @@ def _follow(kept: Memory, view: View, left: Floats) -> Memory:
     return Memory(kept.inner, view.now, area, n, seq.copy(), length, seen)
 
 
-def _alone(kept: Memory, view: View) -> Floats:
+def _follow_tenants(old: Memory, kept: Memory, tenants: Tenants) -> Memory:
+    """The same with who shared the cluster with each job's tenant until now, and who does."""
+    saw = np.zeros(len(kept.seq))
+    if len(old.seq) and len(old.saw):
+        at = np.minimum(np.searchsorted(old.seq, kept.seq), len(old.seq) - 1)
+        known = old.seq[at] == kept.seq
+        saw[known] = (old.saw + old.rate * (kept.at - old.at))[at[known]]
+    return replace(kept, saw=saw, rate=tenants.crowd)
+
+
+def _alone(kept: Memory, view: View, saw: Floats, now: Floats) -> Floats:
     """Seconds each job takes alone on its part of the cluster, given the crowd it saw so far."""
     stay = view.now - view.table.submitted
-    saw = kept.area - kept.seen
     known = (stay > EPS) & (saw > EPS)
-    crowd = np.where(known, saw / np.maximum(stay, EPS), float(kept.count))
+    crowd = np.where(known, saw / np.maximum(stay, EPS), now)
     part = max(view.cluster.gpus, 1) / np.maximum(crowd, 1.0)
     alone: Floats = kept.length * np.maximum(view.table.need / part, 1.0)
     return alone

@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 
+from weft.core import taxonomy as tax
 from weft.core.about import About, Controls, Needs
 from weft.core.asking import ask
 from weft.core.errors import InvalidConfig
@@ -68,6 +69,8 @@ class Fair:
     bound: float | None = 1.2
     margin: float = 0.1
     of: Literal["jobs", "tenants"] = "jobs"
+
+    adds = tax.Taxonomy(knowledge=tax.Knowledge.DURATIONS, fairness=tax.Fairness.FINISH_TIME)
 
     def __post_init__(self) -> None:
         if self.bound is not None and not self.bound > 0.0:

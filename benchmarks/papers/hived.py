@@ -163,7 +163,7 @@ def at_the_papers_size() -> int:
         count = sum(float(one.mean()) > SLACK_S for one in found)
         worst = max(float(one.max()) for one in found) / 60.0
         print(f"{how:8} {count:>17} of {len(found):<5} {worst:>31.1f}")
-        wrong += bool(count) if how == "hived" else not count
+        wrong += how == "hived" and count > 0
     print(f"paper    three schedulers: up to {PAPER_MINUTES:.0f} minutes; with HiveD none")
     return wrong
 

@@ -7,6 +7,7 @@ import pytest
 from weft.core.actions import Reject, Start
 from weft.core.cluster import parse_cluster
 from weft.core.codec import event_line, read_event
+from weft.core.dependencies import Dependencies
 from weft.core.events import (
     Cancelled,
     Decided,
@@ -160,3 +161,13 @@ def test_so_many_jobs_of_an_app_run_at_once_as_it_says() -> None:
     assert world.tell(Finished(JobId("j1"), 1)) == ["j2"]
     assert world.tell(Cancelled(JobId("j3"))) == []
     assert world.tell(Finished(JobId("j0"), 1)) == []
+
+
+def test_a_job_that_left_before_the_one_it_waited_for_is_not_withdrawn_again() -> None:
+    known = Dependencies()
+    known.add(Job(JobId("late"), after=After(ok=(JobId("first"),))), {JobId("first")}, ())
+
+    known.end(JobId("late"), finished=False)
+    known.end(JobId("first"), finished=False)
+
+    assert known.in_vain == {}

@@ -13,6 +13,7 @@ from tests.unit.cli.stand_in import StandIn, stand_in
 from typer.testing import CliRunner, Result
 
 from weft.cli.main import cli
+from weft.service.plan_responses import Planned
 from weft.service.responses import (
     Ahead,
     Change,
@@ -21,7 +22,6 @@ from weft.service.responses import (
     JobList,
     Made,
     Part,
-    Planned,
     Start,
 )
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from weft.core.model import Demand
 from weft.core.traffic import Architecture, Pattern, Phase, Traffic
-from weft.traces.arrivals import Ints
+from weft.traces.arrivals import Ints, stretch
 from weft.traces.drawing import Drawn, Recipe, Want
 from weft.traces.params import Floats
 from weft.traces.synthetic import draw
@@ -101,7 +101,7 @@ def draw_cassini(want: Want) -> Drawn:
     length: Floats = drawn.round(3)
     span = want.span(gpus * length)
     return Drawn(
-        when=np.sort(arrivals.uniform(0.0, span, want.jobs)),
+        when=stretch(np.sort(arrivals.uniform(0.0, span, want.jobs)), span),
         lengths=length,
         demands=[Demand(size) for size in gpus.tolist()],
         models=names,

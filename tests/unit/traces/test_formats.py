@@ -113,7 +113,7 @@ def test_exactly_one_format_claims_a_file(tmp_path: Path, name: str) -> None:
 def test_every_format_says_where_it_comes_from() -> None:
     names = {form.name for form in formats()}
 
-    assert names == set(FILES) | {"philly-json", "weft-events"}
+    assert names == set(FILES) | {"philly-json", "topology-csv", "weft-events"}
     assert all(form.about and "\n" not in form.about for form in formats())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from weft.core.model import Allocation, Discipline, JobId, Sharing, Slice
 from weft.core.plan import Plan
@@ -33,7 +33,19 @@ class Placement:
                 self._free.take(on)
                 chosen.append(group)
         self._free.rollback(self._queue.emptied)
-        return Plan.target(self._view, {**self._keep_fixed(), **self._place_groups(chosen)})
+        placed = self._place_groups(chosen)
+        kept = self._keep_undisturbed(placed)
+        return Plan.target(self._view, {**self._keep_fixed(), **placed, **kept})
+
+    def _keep_undisturbed(self, placed: Mapping[JobId, Allocation]) -> dict[JobId, Allocation]:
+        """Jobs that were not chosen and whose devices nobody got: the chosen stayed elsewhere."""
+        kept: dict[JobId, Allocation] = {}
+        for row in self._queue.order:
+            job, held = self._queue.job(row).id, self._view.allocation(row)
+            if held is not None and job not in placed and self._free.fits(held):
+                self._free.take(held)
+                kept[job] = held
+        return kept
 
     def _keep_fixed(self) -> dict[JobId, Allocation]:
         moved = {self._queue.job(row).id for row in self._queue.order}

@@ -18,6 +18,7 @@ from weft.core.events import (
     Finished,
     NodeDown,
     Started,
+    StartFailed,
     Stopped,
     Submitted,
 )
@@ -168,7 +169,12 @@ class _Counted:
             case Started(job, attempt):
                 if job not in self._runs:
                     self._runs[job] = attempt, at, _width(self._promises[job][attempt - 1])
-            case Stopped(job, attempt) | Finished(job, attempt) | Failed(job, attempt):
+            case (
+                Stopped(job, attempt)
+                | Finished(job, attempt)
+                | Failed(job, attempt)
+                | StartFailed(job, attempt)  # an engine that came back may not know that it did
+            ):
                 if len(self._promises.get(job, ())) == attempt:
                     self._holds[job] = None
                 self._settle(at, job, attempt)

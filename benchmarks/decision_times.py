@@ -1,8 +1,8 @@
 """CPU time of one decision of the fair schedulers: `python -m benchmarks.decision_times`.
 
-2,000 jobs of 20 users wait for 512 GPUs or hold them; eight end, and the policy decides. AlloX has
-four kinds of GPU and fills the empty cluster, all 2,000 waiting. The least of five decisions is
-shown, for other work on the machine makes CPU time longer too.
+2,000 jobs of 20 users wait for 512 empty GPUs and the policy fills them; later eight jobs end at a
+time. AlloX has four kinds of GPU and only fills them. The least of several decisions is shown, for
+other work on the machine makes CPU time longer too.
 """
 
 from __future__ import annotations
@@ -41,15 +41,16 @@ def main() -> int:
     """Print the CPU time of a decision of each policy; fail where it is above what was asked."""
     late = []
     for policy, cluster, most in CASES:
-        took = decide_s(policy, cluster)
-        print(f"{policy:14} {1e3 * took:9.1f} ms of CPU, asked for {1e3 * most:.0f} ms")
-        if took > most:
+        fill, after = decide_s(policy, cluster)
+        print(f"{policy:14} {1e3 * fill:6.1f} ms of CPU to fill, {1e3 * after:6.1f} ms ", end="")
+        print(f"after eight ends; asked for {1e3 * most:.0f} ms")
+        if max(fill, after) > most:
             late.append(policy)
     return 1 if late else 0
 
 
-def decide_s(policy: str, cluster: str, jobs: int = JOBS) -> float:
-    """CPU seconds of one decision with so many active jobs."""
+def decide_s(policy: str, cluster: str, jobs: int = JOBS) -> tuple[float, float]:
+    """CPU seconds of a decision with so many active jobs: all waiting, and when eight ended."""
     rng = np.random.default_rng(0)
     lengths = rng.lognormal(8.0, 1.5, 2 * jobs)
     sizes = rng.choice([1, 1, 1, 2, 4, 8], 2 * jobs)
@@ -74,17 +75,18 @@ def decide_s(policy: str, cluster: str, jobs: int = JOBS) -> float:
     scheduler.timed = timed
     for i in range(jobs):
         scheduler.state.fold(0.0, job(i, 0.0))
+    for _ in range(3):
+        scheduler.propose(0.0)
+    fill = min(took)
     if policy == "allox":
-        for _ in range(3):
-            scheduler.propose(0.0)
-        return min(took)
+        return fill, 0.0
     step(scheduler, 0.0, [Woken()])
     for turn in range(1, 6):
         ends = [one.id for one, on in _pairs(scheduler) if on is not None][:8]
         fresh = [job(jobs + 8 * turn + i, 60.0 * turn) for i in range(len(ends))]
         done = [Finished(name, _attempt(scheduler, name)) for name in ends]
         step(scheduler, 60.0 * turn, [*done, *fresh])
-    return min(took[-5:])
+    return fill, min(took[-5:])
 
 
 def step(scheduler: Scheduler, now: float, events: list[Event]) -> None:

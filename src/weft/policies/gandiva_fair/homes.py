@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from weft.core.cluster import Node
 from weft.core.model import JobId, NodeId
+from weft.core.table import Floats
 
 Home = dict[NodeId, int]
 EPS = 1e-9
@@ -24,11 +27,18 @@ class Homes:
         self.tickets: dict[JobId, float] = {}
         self._on: dict[NodeId, dict[JobId, None]] = {node.id: {} for node in nodes}
         self._sum = dict.fromkeys(self.nodes, 0.0)
-        self._load = dict.fromkeys(self.nodes, 0.0)
-        self._large: dict[tuple[str, int], list[NodeId]] = {}
         self._kinds: dict[str, list[Node]] = {}
         for node in nodes:
             self._kinds.setdefault(node.kind, []).append(node)
+        # Loads of a kind's servers, the smallest first, and where each server's is.
+        self._sorted = {k: sorted(of, key=lambda node: node.gpus) for k, of in self._kinds.items()}
+        self._loads = {kind: np.zeros(len(of)) for kind, of in self._kinds.items()}
+        self._at: dict[NodeId, tuple[Floats, int]] = {
+            node.id: (self._loads[kind], i)
+            for kind, of in self._sorted.items()
+            for i, node in enumerate(of)
+        }
+        self._large: dict[tuple[str, int], int] = {}
 
     def residents(self, node: NodeId) -> Sequence[JobId]:
         """Jobs at home on a server, in the order they came."""
@@ -40,7 +50,8 @@ class Homes:
 
     def load(self, node: NodeId) -> float:
         """Tickets over GPUs of a server."""
-        return self._load[node]
+        loads, at = self._at[node]
+        return float(loads[at])
 
     def settle(self, job: JobId, home: Home, tickets: float = 0.0) -> None:
         """Give a job a home, another one where it has one."""
@@ -56,23 +67,30 @@ class Homes:
     def set_tickets(self, tickets: Mapping[JobId, float]) -> None:
         """Other tickets for every job at home."""
         self.tickets = dict(tickets)
-        self._sum = dict.fromkeys(self.nodes, 0.0)
-        self._load = dict.fromkeys(self.nodes, 0.0)
-        for job in self.home:
-            self._count(job, 1.0)
+        sums = dict.fromkeys(self.nodes, 0.0)
+        for job, home in self.home.items():
+            each = tickets[job] / sum(home.values())
+            for node, size in home.items():
+                sums[node] += each * size
+        self._sum = sums
+        for loads in self._loads.values():
+            loads.fill(0.0)
+        for node, living in self._on.items():
+            if living:
+                self._weigh(node)
 
     def find(self, gpus: int, kind: str) -> Home | None:
         """The least loaded home of a kind for a gang; several servers where none is large enough.
 
         Of equal loads the server with the fewest GPUs to spare; None where all are too few.
         """
-        nodes = self._kinds.get(kind, [])
-        fits = self._large_enough(kind, gpus)
-        if fits:
+        nodes = self._sorted.get(kind, [])
+        first = self._first_large_enough(kind, gpus)
+        if first < len(nodes):
             # The smallest come first, so that the first of equal loads is the tightest.
-            loads = list(map(self._load.__getitem__, fits))
-            return {fits[loads.index(min(loads))]: gpus}
+            return {nodes[first + int(self._loads[kind][first:].argmin())].id: gpus}
         home: Home = {}
+        nodes = self._kinds.get(kind, [])
         for node in sorted(nodes, key=lambda node: (-node.gpus, self.load(node.id))):
             home[node.id] = min(node.gpus, gpus)
             gpus -= home[node.id]
@@ -80,13 +98,11 @@ class Homes:
                 return home
         return None
 
-    def _large_enough(self, kind: str, gpus: int) -> list[NodeId]:
-        """Servers of a kind that hold a gang, the smallest first."""
+    def _first_large_enough(self, kind: str, gpus: int) -> int:
+        """Where the servers that hold a gang begin among those of a kind, the smallest first."""
         key = kind, gpus
         if key not in self._large:
-            nodes = self._kinds.get(kind, [])
-            large = [node for node in nodes if node.gpus >= gpus]
-            self._large[key] = [node.id for node in sorted(large, key=lambda node: node.gpus)]
+            self._large[key] = sum(node.gpus < gpus for node in self._sorted.get(kind, []))
         return self._large[key]
 
     def best_move(
@@ -121,4 +137,8 @@ class Homes:
         each = sign * self.tickets[job] / sum(home.values())
         for node, size in home.items():
             self._sum[node] += each * size
-            self._load[node] = self._sum[node] / self.nodes[node].gpus
+            self._weigh(node)
+
+    def _weigh(self, node: NodeId) -> None:
+        loads, at = self._at[node]
+        loads[at] = self._sum[node] / self.nodes[node].gpus

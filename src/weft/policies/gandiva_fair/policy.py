@@ -140,12 +140,7 @@ class GandivaFair:
             if job.id in homes.home:
                 continue
             user, gpus = job.owner, job.demand.gpus
-
-            def crowded(kind: str, user: str = user, gpus: int = gpus) -> float:
-                return (held.get((user, kind), 0.0) + gpus) / max(due[kind][user], EPS)
-
-            kinds = [k for k in view.cluster.kinds if not job.demand.kinds or k in job.demand.kinds]
-            for kind in sorted(kinds, key=crowded):
+            for kind in _by_room(view.cluster.kinds, job, held, due):
                 found = homes.find(gpus, kind)
                 if found is not None:
                     homes.settle(job.id, found, min(due[kind][user], gpus))
@@ -231,6 +226,24 @@ class GandivaFair:
         return [gang.id for gang in choose_split(gangs, free, servers)]
 
 
+def _by_room(
+    kinds: Sequence[str],
+    job: Job,
+    held: Mapping[tuple[str, str], float],
+    due: Mapping[str, Mapping[str, float]],
+) -> Sequence[str]:
+    """The kinds that a job may use, the one first where its user has most left."""
+    user, gpus, wanted = job.owner, job.demand.gpus, job.demand.kinds
+    usable = [kind for kind in kinds if kind in wanted] if wanted else kinds
+    if len(usable) < 2:
+        return usable
+
+    def crowded(kind: str) -> float:
+        return (held.get((user, kind), 0.0) + gpus) / max(due[kind][user], EPS)
+
+    return sorted(usable, key=crowded)
+
+
 def _begin(homes: Homes, passed: dict[JobId, float], first: float) -> None:
     """Passes of newcomers: large gangs `first`, others the least beside them."""
     beside: dict[NodeId, float] = {}
@@ -303,24 +316,22 @@ def _tickets(
     homes: Homes, jobs: Mapping[JobId, Job], due: Mapping[str, Mapping[str, float]]
 ) -> dict[JobId, float]:
     """GPUs each job is entitled to where it lives; what a user cannot use goes to the others."""
-    here: dict[str, list[JobId]] = {}
-    for job in homes.home:
-        here.setdefault(homes.kind_of(job), []).append(job)
+    here: dict[str, list[tuple[JobId, str, int]]] = {}
+    for job, home in homes.home.items():
+        kind = homes.nodes[next(iter(home))].kind
+        here.setdefault(kind, []).append((job, jobs[job].owner, sum(home.values())))
     room: dict[str, float] = {}
     for node in homes.nodes.values():
         room[node.kind] = room.get(node.kind, 0.0) + node.gpus
     tickets: dict[JobId, float] = {}
     for kind, living in here.items():
-        sizes = {job: sum(homes.home[job].values()) for job in living}
         wanted: dict[str, float] = {}
-        for job in living:
-            user = jobs[job].owner
-            wanted[user] = wanted.get(user, 0.0) + sizes[job]
+        for _, user, size in living:
+            wanted[user] = wanted.get(user, 0.0) + size
         weights = {user: max(due[kind].get(user, 0.0), TINY) for user in wanted}
         given = entitle(room[kind], wanted, weights)
-        for job in living:
-            user = jobs[job].owner
-            tickets[job] = max(given[user] * sizes[job] / wanted[user], TINY)
+        for job, user, size in living:
+            tickets[job] = max(given[user] * size / wanted[user], TINY)
     return tickets
 
 

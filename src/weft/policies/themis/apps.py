@@ -43,12 +43,12 @@ class App:
     @property
     def holds(self) -> int:
         """GPUs of all its jobs."""
-        return sum(member.holds for member in self.members)
+        return sum([member.holds for member in self.members])
 
     @property
     def demand(self) -> int:
         """The most GPUs that it can use."""
-        return sum(member.job.demand.max for member in self.members)
+        return sum([member.job.demand.max for member in self.members])
 
     def rho(self, gpus: int, cluster: int, now: float) -> float:
         """Finish time with so many GPUs over that on a private part of the cluster.
@@ -57,14 +57,15 @@ class App:
         """
         if gpus <= 0:
             return np.inf
-        left = sum(member.work for member in self.members)
-        shared = now - self.arrived + max(left / min(gpus, self.demand), self._longest())
-        alone = (left + self.done) / max(min(cluster, self.demand), 1)
-        return shared / max(max(alone, self._longest()) * self.rivals, 1e-9)
+        left = sum([member.work for member in self.members])
+        demand, longest = self.demand, self._longest()
+        shared = now - self.arrived + max(left / min(gpus, demand), longest)
+        alone = (left + self.done) / max(min(cluster, demand), 1)
+        return shared / max(max(alone, longest) * self.rivals, 1e-9)
 
     def _longest(self) -> float:
         """No job ends sooner than on all that it can use."""
-        return max((m.work / m.job.demand.max for m in self.members), default=0.0)
+        return max([m.work / m.job.demand.max for m in self.members], default=0.0)
 
     def bids(self, offer: int, cluster: int, now: float) -> dict[int, float]:
         """The value 1 / rho of each useful number of GPUs more."""
@@ -74,7 +75,8 @@ class App:
 
     def wants(self, offer: int) -> bool:
         """Whether a job of it waits that could run on so many GPUs."""
-        return any(not m.holds and m.job.demand.min <= offer for m in self.members)
+        waiting = [member.job.demand.min for member in self.members if not member.holds]
+        return bool(waiting) and min(waiting) <= offer
 
     def useful(self, offer: int) -> list[int]:
         """Numbers of GPUs up to `offer` that its jobs can make use of, whole gangs each."""

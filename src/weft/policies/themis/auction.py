@@ -33,10 +33,12 @@ def divide(offer: int, bids: Sequence[Bids]) -> tuple[list[int], list[float]]:
     behind = _stack(tables[::-1], offer)[::-1]
     sizes = _trace(tables, before, offer)
     logs = [table[size] for table, size in zip(tables, sizes, strict=True)]
-    parts, whole = [], sum(logs)
-    for i in range(len(bids)):
-        without = _best_split(before[i], behind[i + 1], offer)
-        parts.append(min(float(np.exp(whole - logs[i] - without)), 1.0))
+    # The best sums of all others, who share the offer: those before each bidder and behind it.
+    without = (before[:-1] + behind[1:, ::-1]).max(axis=1).tolist()
+    whole = sum(logs)
+    parts = [
+        min(float(np.exp(whole - own - rest)), 1.0) for own, rest in zip(logs, without, strict=True)
+    ]
     return sizes, parts
 
 
@@ -52,19 +54,19 @@ def _table(bid: Bids, offer: int) -> Worth:
     return {0: log(NOTHING), **useful}
 
 
-def _stack(tables: Sequence[Worth], offer: int) -> list[Floats]:
+def _stack(tables: Sequence[Worth], offer: int) -> Floats:
     """Best sums of the first tables, by GPUs spent at most; one more entry than tables."""
-    sums = [np.zeros(offer + 1)]
-    for table in tables:
-        best = sums[-1] + table[0]
+    sums = np.zeros((len(tables) + 1, offer + 1))
+    for before, best, table in zip(sums, sums[1:], tables, strict=False):
+        np.add(before, table[0], out=best)
         for gpus, worth in table.items():
             if gpus:
-                np.maximum(best[gpus:], sums[-1][: offer + 1 - gpus] + worth, out=best[gpus:])
-        sums.append(np.maximum.accumulate(best))
+                more = best[gpus:]
+                np.maximum(more, before[:-gpus] + worth, out=more)
     return sums
 
 
-def _trace(tables: Sequence[Worth], sums: Sequence[Floats], offer: int) -> list[int]:
+def _trace(tables: Sequence[Worth], sums: Floats, offer: int) -> list[int]:
     """The numbers that make up the best sum; of equals the smallest, for the latest bidder."""
     sizes, left = [0] * len(tables), offer
     for i in range(len(tables) - 1, -1, -1):
@@ -74,8 +76,3 @@ def _trace(tables: Sequence[Worth], sums: Sequence[Floats], offer: int) -> list[
         sizes[i] = next(n for n, w in known.items() if w >= most)
         left -= sizes[i]
     return sizes
-
-
-def _best_split(before: Floats, behind: Floats, offer: int) -> float:
-    """The best sum of two groups that share the offer."""
-    return float((before + behind[::-1]).max()) if offer else float(before[0] + behind[0])

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 
@@ -80,21 +81,21 @@ class Themis:
     def decide(self, view: View) -> Plan:
         """Take back what leases ended on, if anybody else wants it; auction what is free."""
         kept = view.memory if isinstance(view.memory, Memory) else Memory()
-        names = list(dict.fromkeys(map(name_app, view.table.jobs)))
-        crowd = kept.crowd.advance(view.now, names)
+        names = list(map(name_app, view.table.jobs))
+        crowd = kept.crowd.advance(view.now, list(dict.fromkeys(names)))
         held = view.held()
         ends = {job: kept.ends.get(job, view.now + self.lease) for job in held}
         expired = self._expired(view, ends) if view.waiting().any() else []
         for job in expired:
             view.free.give(held[job])
-        apps = read_apps(view, crowd, gone=set(expired))
+        apps = read_apps(view, names, crowd, gone=set(expired))
         target = {job: on for job, on in held.items() if job not in expired}
         cluster = view.cluster.gpus
         unfair = {app.name: app.rho(app.holds, cluster, view.now) for app in apps}
         ranked = sorted(apps, key=lambda app: (-unfair[app.name], app.arrived))
         given = self._auction(view, ranked)
         won = _place(view, given, held)
-        leftovers = [app for app in self._others(view, ranked) if app.wants(cluster)]
+        leftovers = (app for app in self._others(view, ranked) if app.wants(cluster))
         won |= _hand_out(view, leftovers, won, held)
         target |= won
         lease = view.now + self.lease
@@ -118,10 +119,10 @@ class Themis:
         """GPUs for the jobs of the winners, after payment; the worst-off app comes first."""
         cluster, now = view.cluster.gpus, view.now
         offer = view.free.idle()
-        wanting = [app for app in ranked if app.wants(offer)]
-        if not wanting or not offer:
+        if not ranked or not offer:
             return {}
-        bidders = wanting[: min(count_participants(len(ranked), self.f), offer)]
+        most = min(count_participants(len(ranked), self.f), offer)
+        bidders = list(islice((app for app in ranked if app.wants(offer)), most))
         sizes, parts = divide(offer, [app.bids(offer, cluster, now) for app in bidders])
         given: dict[JobId, int] = {}
         for app, size, part in zip(bidders, sizes, parts, strict=True):
@@ -137,29 +138,25 @@ class Themis:
         return [*(outside[i] for i in order), *ranked[:inside]]
 
 
-def read_apps(view: View, crowd: Crowd, gone: set[JobId]) -> list[App]:
-    """The apps with what they hold, leases that ended apart."""
+def read_apps(view: View, names: Sequence[str], crowd: Crowd, gone: set[JobId]) -> list[App]:
+    """The apps that jobs belong to by `names`, with what they hold, leases that ended apart."""
     table = view.table
-    left = np.nan_to_num(view.remaining(), posinf=UNKNOWN_S)
-    service = view.service()
+    left = np.maximum(np.nan_to_num(view.remaining(), posinf=UNKNOWN_S), 1.0).tolist()
     members: dict[str, list[Member]] = {}
     done: dict[str, float] = {}
-    for row, job in enumerate(table.jobs):
-        on = table.allocations[row]
+    rows = zip(names, table.jobs, table.allocations, left, view.service().tolist(), strict=True)
+    for name, job, on, left_s, used in rows:
         holds = 0 if on is None or job.id in gone else on.gpus
-        name = name_app(job)
-        members.setdefault(name, []).append(Member(job, max(float(left[row]), 1.0), holds))
-        done[name] = done.get(name, 0.0) + float(service[row])
-    return [
-        App(
-            name,
-            tuple(jobs),
-            (first := min(member.job.submitted for member in jobs)),
-            crowd.average(name, first),
-            done[name],
-        )
-        for name, jobs in members.items()
-    ]
+        if name in members:
+            members[name].append(Member(job, left_s, holds))
+            done[name] += used
+        else:
+            members[name], done[name] = [Member(job, left_s, holds)], used
+    apps = []
+    for name, jobs in members.items():
+        first = min([member.job.submitted for member in jobs])
+        apps.append(App(name, tuple(jobs), first, crowd.average(name, first), done[name]))
+    return apps
 
 
 def name_app(job: Job) -> str:
@@ -199,6 +196,8 @@ def _hand_out(
 ) -> dict[JobId, Allocation]:
     """What nobody bought, one gang at a time to each app in turn."""
     more: dict[JobId, Allocation] = {}
+    if view.free.room() < 1.0 - EPS:
+        return more
     lines = [[m.job for m in app.members if not m.holds and m.job.id not in won] for app in apps]
     while any(lines):
         for line in lines:

@@ -35,7 +35,8 @@ from weft.runtime.backoff import LONGEST_S
 from weft.wire.processes import alive
 
 OPTIMUS = "optimus:interval=0.25"
-POLICIES = (*[OPTIMUS] * 9, "fifo", "las", "srtf", "tiresias", "gandiva", "muri")
+PREEMPTING = "srtf"
+POLICIES = (*[OPTIMUS] * 9, *[PREEMPTING] * 3, "fifo", "las", "tiresias", "gandiva", "muri")
 JOBS_A_FAULT = 0.4  # so few that those there are can grow
 DISK_KB = 160 * 1024
 MANY = 500  # faults: then each of them, and everything jobs can live through, has happened
@@ -155,12 +156,12 @@ class Soak:
             return {"do": "nothing"}
         return self.job()
 
-    def job(self, harm: str = "") -> dict[str, Any]:
+    def job(self, harm: str = "", *, goal: int = 0, gpus: int = 0) -> dict[str, Any]:
         """A job: elastic, or on a part of a device, or one that does harm."""
         self.asked += 1
-        goal = self.rng.randint(2, self.longest)
-        shared = not harm and self.rng.random() < 0.25
-        least = 1 if shared or harm else self.rng.choice((1, 1, 1, 2))
+        goal = goal or self.rng.randint(2, self.longest)
+        shared = not harm and not gpus and self.rng.random() < 0.25
+        least = gpus or (1 if shared or harm else self.rng.choice((1, 1, 1, 2)))
         return {
             "do": "submit",
             "job": f"job-{self.asked}",
@@ -246,8 +247,17 @@ class Soak:
         return True
 
     def _change_policy(self) -> bool:
-        self.ask({"do": "policy", "policy": self.rng.choice(POLICIES)})
+        policy = self.rng.choice(POLICIES)
+        self.ask({"do": "policy", "policy": policy})
+        if policy == PREEMPTING:
+            self._crowd()
         return True
+
+    def _crowd(self) -> None:
+        """More long jobs than there is room for, and short ones that put some of them aside."""
+        for goal in (*[2 * self.longest] * 3, *[2] * 3):
+            self.ask(self.job(goal=goal, gpus=2))
+            time.sleep(self.rng.uniform(0.1, 0.4))
 
     def _signal(self, victim: str, what: signal.Signals) -> bool:
         found = self._processes(victim)

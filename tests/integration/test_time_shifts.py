@@ -9,6 +9,7 @@ pytest.importorskip("torch")
 from benchmarks.time_shifts import run
 
 
+@pytest.mark.slow  # a minute, mostly of waiting
 def test_two_jobs_on_one_link_are_faster_half_a_period_apart_than_in_step() -> None:
     found = run(iterations=8)
 

@@ -17,7 +17,7 @@ BOUNDS = (None, 5.0, 3.0, 2.0, 1.5, 1.2)
 CASES = (
     ("tiresias", "philly", "4x8:v100", 300, 1.0),
     ("srtf", "philly", "4x8:v100", 300, 1.0),
-    ("sia", "pollux", "4x4:t4+2x8:a100", 60, 2.0),
+    ("sia", "philly", "4x4:t4+2x8:a100", 60, 1.0),
 )
 SEED = 2
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "images" / "fairness_frontier.svg"

@@ -47,6 +47,14 @@ def test_gangs_are_on_their_nodes_in_simulation_and_all_jobs_end(spec: str) -> N
 
 
 @pytest.mark.parametrize("spec", every_policy())
+def test_a_gang_runs_on_the_only_kind_that_has_enough_nodes(spec: str) -> None:
+    gang = Job(JobId("j"), demand=Demand(8, nodes=2), hints={"duration_s": 60.0})
+    steps = (Step(1.0, "submit", "j", gang),)
+
+    assert play(Scenario(0, "2x4:v100+1x8:a100", spec, steps)) is None
+
+
+@pytest.mark.parametrize("spec", every_policy())
 def test_gangs_are_on_their_nodes_under_rules_and_all_jobs_end(spec: str) -> None:
     steps = tuple(Step(30.0, "submit", job.id, job) for job in gangs(len(spec)))
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.core.errors import PlanError
 from weft.core.free import Free
-from weft.core.gang_nodes import keeps_nodes
+from weft.core.gang_nodes import count_large_nodes, keeps_nodes
 from weft.core.model import EXCLUSIVE, Allocation, Job, JobId, Slice, Tier
 from weft.core.plan import Plan
 from weft.core.policy import Policy
@@ -28,6 +28,7 @@ def ask(policy: Policy, view: View) -> Plan:
     """What a policy decides, with every gang on as many nodes as it asks for."""
     if not view.table.conditional or not any(job.demand.nodes for job in view.table.jobs):
         return policy.decide(view)
+    view = _narrow_kinds(view)
     hidden: Bools = np.zeros(len(view.table), dtype=bool)
     plan, homeless = _decide(policy, view)
     for _ in range(TRIES):
@@ -45,6 +46,31 @@ def ask(policy: Policy, view: View) -> Plan:
             break
         plan, homeless = again, others
     return plan
+
+
+def _narrow_kinds(view: View) -> View:
+    """The same with gangs taking only kinds of which there are enough large nodes for them.
+
+    A policy that chooses a kind first would choose one that never holds the gang.
+    """
+    cluster, narrowed = view.cluster, dict[int, Job]()
+    for row, job in enumerate(view.table.jobs):
+        if not job.demand.nodes or not job.demand.gpus or len(cluster.kinds) < 2:
+            continue
+        kinds = tuple(
+            kind
+            for kind in job.demand.kinds or cluster.kinds
+            if count_large_nodes(replace(job.demand, kinds=(kind,)), cluster.nodes)
+            >= job.demand.nodes
+        )
+        if kinds and set(kinds) != set(job.demand.kinds or cluster.kinds):
+            narrowed[row] = replace(job, demand=replace(job.demand, kinds=kinds))
+    if not narrowed:
+        return view
+    table = view.table.pick(np.ones(len(view.table), dtype=bool))
+    for row, job in narrowed.items():
+        table.jobs[row] = job
+    return replace(view, table=table)
 
 
 def _decide(policy: Policy, view: View) -> tuple[Plan, list[JobId]]:

@@ -156,6 +156,13 @@ def test_everybody_has_its_least_before_anybody_in_surplus_has_more() -> None:
     assert found == {0: 4, 1: 2, 2: 2}
 
 
+def test_who_wants_kinds_that_are_away_waits_and_others_are_served() -> None:
+    """All nodes of a kind may be drained."""
+    away = replace(claim(0, Sla.PREMIUM, 0.95, urgent=True), kinds=())
+
+    assert sizes(away, claim(1, Sla.BASIC), room=8) == {1: 8}
+
+
 def test_no_device_is_idle_that_somebody_can_use() -> None:
     rng = np.random.default_rng(1)
     for _ in range(60):

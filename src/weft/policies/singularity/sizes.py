@@ -91,9 +91,9 @@ class _Deal:
         """Give a row so many devices, if its kind has them; a new one goes where most are left."""
         has = self._has(claim)
         kinds = (self.sizes[claim.row][0],) if claim.row in self.sizes else claim.kinds
-        kind = max(kinds, key=lambda one: self._room.get(one, 0))
-        if self._room.get(kind, 0) < size - has:
-            return False
+        kind = max(kinds, key=lambda one: self._room.get(one, 0), default=None)
+        if kind is None or self._room.get(kind, 0) < size - has:
+            return False  # all nodes of its kinds may be away
         self._room[kind] -= size - has
         self.sizes[claim.row] = (kind, size)
         return True

@@ -14,6 +14,7 @@ import pytest
 
 from tests.integration.person import LIMIT_S, person
 from tests.integration.serving import API, bearer, get, serving, submit, token, until
+from weft.wire.processes import start_time
 
 ENGINE = "local:slots=2,cpu=true,warm=false"
 
@@ -158,7 +159,7 @@ def test_a_shell_beside_a_job_has_its_surroundings_and_ends_with_it(tmp_path: Pa
 
             assert someone.leaves() == 0
         until(lambda: get(client, f"/jobs/{job}")["state"] == "succeeded")
-        assert not Path(f"/proc/{pid}").exists()
+        until(lambda: start_time(pid) is None)
         assert "in /" not in client.get(f"{API}/jobs/{job}/logs").text
 
 
@@ -175,7 +176,7 @@ def test_a_shell_beside_a_job_ends_with_its_connection_and_is_its_owners(tmp_pat
         with person(client, "shell", job, cwd=tmp_path, secret=owner) as someone:
             someone.type("echo pid $$.\n")
             pid = int(someone.sees(r"pid \d+\.")[4:-1])
-        until(lambda: not Path(f"/proc/{pid}").exists())
+        until(lambda: start_time(pid) is None)
 
 
 def test_a_job_without_a_terminal_says_so(tmp_path: Path) -> None:

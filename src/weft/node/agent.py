@@ -234,7 +234,9 @@ class Agent:
         look_s = BLIND_S if blind else LOOK_S
         pause = min(look_s, max(0.0, self._kill_at - time.monotonic()))
         for key, _ in self._select.select(pause):
-            key.data()
+            # One that came before it in the same turn may have closed it.
+            if self._select.get_map().get(key.fd) is key:
+                key.data()
         for rank in blind:
             if start_time(rank.pid) is None:
                 self._reap(rank)

@@ -32,3 +32,6 @@ def test_what_was_closed_earlier_in_the_same_turn_is_not_read(tmp_path: Path) ->
     assert len(told) == 1
     for handle in (told[0], *(end for _, end in pipes)):
         os.close(handle)
+    agent._select.close()
+    agent.journal._bell.close()
+    os.close(agent.journal._out)

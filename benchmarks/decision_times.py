@@ -78,8 +78,6 @@ def decide_s(policy: str, cluster: str, jobs: int = JOBS) -> tuple[float, float]
     for _ in range(3):
         scheduler.propose(0.0)
     fill = min(took)
-    if policy == "allox":
-        return fill, 0.0
     step(scheduler, 0.0, [Woken()])
     for turn in range(1, 6):
         ends = [one.id for one, on in _pairs(scheduler) if on is not None][:8]

@@ -74,16 +74,11 @@ class RemainingTime(Resting):
 
 
 @dataclass(frozen=True, slots=True)
-class JobLength(Resting):
+class JobLength(RemainingTime):
     """The least predicted time left first; by default nobody is stopped for it."""
 
     about = About("sjf", "Smith 1956", needs=Needs.REMAINING, starves=SHORTER, taxonomy=SHORT)
     admits = "backfill"
-
-    def rank(self, view: View) -> Ranking:
-        """By estimated remaining time."""
-        left = view.remaining()
-        return Ranking(view.ranked(left), left)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -21,15 +22,15 @@ TOGETHER = Taxonomy(topology=Topology.CONSOLIDATED)
 WAITS = "a gang waits for nodes of its own while smaller jobs fill them"
 
 
-class OneByOne:
+class OneByOne(ABC):
     """A place for one job after the other; who runs stays where it is."""
 
     __slots__ = ()
     moves = False
 
+    @abstractmethod
     def place(self, job: Job, free: Free) -> Allocation | None:
         """Devices for one job."""
-        raise NotImplementedError
 
     def assign(self, view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation | None]:
         """Rows of the same size stay; the others find a place, small ones first."""

@@ -19,10 +19,10 @@ Deviations  the paper has no public code. Placements are compared by what all of
             as one, else two jobs between the same two racks were a loop. Where every placement
             has a loop the first is taken, and jobs of its loops are not shifted;
             `loops=break` leaves out the link that needs shifts least, until there is none.
-            Periods are longer than iterations by `headroom`, and rounded up to a common grid by a
-            twentieth at most, so that a job keeps its beat by waiting; where that costs more than
-            meeting by chance, jobs are not shifted and count by chance. Jobs that an outer wrapper
-            hides are not seen: write `cassini` first.
+            Periods are longer than iterations by `headroom`, and rounded up to the finest common
+            grid on which they soon repeat together, so that a job keeps its beat by waiting; where
+            that costs more than meeting by chance, jobs are not shifted and count by chance. Jobs
+            that an outer wrapper hides are not seen: write `cassini` first.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from weft.core import taxonomy as tax
-from weft.core.about import About, Controls
+from weft.core.about import About, Controls, Ties
 from weft.core.errors import InvalidConfig
 from weft.core.model import Allocation, JobId
 from weft.core.plan import Plan
@@ -79,6 +79,7 @@ class Singularity:
         "Shukla et al. 2022",
         controls=Controls.COUNT,
         starves="a basic job waits while jobs of higher tiers want every device",
+        ties=Ties.NONE,
         taxonomy=WHERE,
     )
 

@@ -1,0 +1,196 @@
+"""The narrow port that Slurm, Ray, Kubernetes and the like implement.
+
+An attempt over several nodes is a gang of parts: one folder and one agent (`weft.node.agent`) a
+node. A manager starts those agents and says what became of them; everything else, from rendezvous
+and graceful stops to logs and adoption, is done through the folders by `FleetEngine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from weft.core.about import Controls
+from weft.core.cluster import Node
+from weft.core.errors import WeftError
+from weft.core.model import Job, JobId, NodeId
+from weft.core.ports import DeviceSharing
+
+Key = tuple[JobId, int]  # job and attempt
+
+
+class Away(WeftError):  # noqa: N818 - a state of the controller, not a failure of anybody
+    """The controller cannot be reached: nothing is known, and nothing is lost for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One node's share of an attempt; `folder` is where its agent finds its `spec.json`.
+
+    `gpus` are device numbers where the manager takes them exactly, else only their number counts.
+    `cpus` and `mem_gb` are 0 where nobody asked.
+    """
+
+    node: NodeId
+    gpus: tuple[int, ...]
+    cpus: float
+    mem_gb: float
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """All parts of an attempt, the one with rank 0 first.
+
+    `name` is what people call the job. A `time_limit_s` of 0 is none; it bounds the attempt with
+    all its grace times, so that a manager may end it then. `image` is a container's, empty for the
+    nodes' own software.
+    """
+
+    job: JobId
+    attempt: int
+    name: str
+    tenant: str
+    parts: tuple[Part, ...]
+    time_limit_s: float = 0.0
+    grace_s: float = 30.0
+    image: str = ""
+
+    @property
+    def key(self) -> Key:
+        """What it is known by."""
+        return self.job, self.attempt
+
+
+class Phase(StrEnum):
+    """How far a manager has brought an attempt."""
+
+    PENDING = "pending"  # accepted, not begun
+    RUNNING = "running"  # some of its agents may have processes
+    ENDED = "ended"  # nothing of it runs any more
+    LOST = "lost"  # nothing of it runs that the manager can reach: nodes are gone
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a manager says of one attempt.
+
+    `reason` is why it is pending, ended or lost, in words for people. `code` is the exit code it
+    knows, negative for a signal; None where it knows none. `nodes` are those that were lost: with
+    RUNNING some of its nodes, the others still have processes.
+    """
+
+    phase: Phase
+    reason: str = ""
+    code: int | None = None
+    nodes: tuple[NodeId, ...] = ()
+
+
+class Health(StrEnum):
+    """Whether jobs can be put on a node."""
+
+    UP = "up"
+    DRAINING = "draining"  # what runs there may end in peace, nothing more is put there
+    DOWN = "down"  # gone, with whatever ran there
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A node as the manager sees it; `address` is how the others reach it."""
+
+    node: Node
+    health: Health = Health.UP
+    reason: str = ""
+    address: str = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a manager can do; each is checked by `weft.testing.check_engine`.
+
+    `controls` are the allocation fields that it honours, `exact_devices` says that a part has
+    exactly the devices that were asked for, else they are learnt from CUDA_VISIBLE_DEVICES there.
+    `limits_host` says that the manager itself holds parts to their CPUs; else the agent binds its
+    ranks to cores. `sharing` is how a device serves several jobs. `images` says that it runs
+    containers.
+    """
+
+    controls: Controls
+    exact_devices: bool = False
+    limits_host: bool = False
+    sharing: DeviceSharing = "timeslicing"
+    images: bool = False
+
+
+class Manager(Protocol):
+    """Starts agents on nodes. Calls raise Away while the controller cannot be reached.
+
+    It finds what it started by tags that it put there, so that nothing of ours need survive. All
+    of this service is told from that of others by `owner`, which `open` is given.
+    """
+
+    @property
+    def abilities(self) -> Abilities:
+        """What it can do; may be read after `open`."""
+        ...
+
+    async def open(self, owner: str) -> None:
+        """Look around; EngineError if this can never work here. `owner` is 12 hex digits."""
+        ...
+
+    async def close(self) -> None:
+        """Let go; what runs goes on running."""
+        ...
+
+    async def nodes(self) -> Sequence[Machine]:
+        """Every node there is, also those that are down."""
+        ...
+
+    def check(self, job: Job) -> None:
+        """Raise InvalidConfig for a job that can never run here."""
+        ...
+
+    async def submit(self, gang: Gang) -> None:
+        """Run `python -m weft.node.agent FOLDER` for every part on its node, all or none.
+
+        Idempotent: a gang whose key is there already is left as it is. EngineError or InvalidConfig
+        if it is refused, with what to change.
+        """
+        ...
+
+    async def cancel(self, key: Key) -> None:
+        """End it at once, without grace; fine for one that is not there."""
+        ...
+
+    async def look(self) -> Mapping[Key, Seen]:
+        """All attempts of this owner in one question; ended ones may be left out."""
+        ...
+
+
+class Channel(Protocol):
+    """How the files of parts reach their nodes and come back; everything is read and written here.
+
+    The engine writes `spec.json`, `stop.json`, `adjust.json` below its own state folder, and
+    reads `events.jsonl`, `beat` and rank logs there. On a shared file system that is all.
+    """
+
+    async def send(self, files: Sequence[Path]) -> None:
+        """These files, just written here, are to be seen on their nodes."""
+        ...
+
+    async def fetch(self, folders: Sequence[Path]) -> None:
+        """Bring what agents wrote into these folders of parts since the last time."""
+        ...
+
+
+class SharedFolder:
+    """The state folder is on a file system that all nodes have: there is nothing to carry."""
+
+    async def send(self, files: Sequence[Path]) -> None:
+        """They are there."""
+
+    async def fetch(self, folders: Sequence[Path]) -> None:
+        """They are here."""

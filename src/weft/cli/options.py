@@ -102,6 +102,17 @@ Loan = Annotated[
         rich_help_panel=SIM,
     ),
 ]
+Resize = Annotated[
+    str,
+    typer.Option(
+        "--resize",
+        help="How running jobs change their GPUs: restart, from a checkpoint; or live, with one "
+        "pause and new processes started beside training: live:pause_s=0.05,pause_gb_s=0.7, and "
+        "prepare_s unless that is as long as a restart.",
+        metavar="restart|live",
+        rich_help_panel=SIM,
+    ),
+]
 CheckpointCost = Annotated[
     float,
     typer.Option(help="Seconds a job needs to leave its GPUs.", min=0.0, rich_help_panel=SIM),

@@ -38,6 +38,7 @@ class Controls(Flag):
     HOST = auto()  # CPU and memory other than in proportion to GPUs
     COUNT = auto()  # another GPU count than the job asked for
     SHIFT = auto()  # when iterations begin, against those of jobs on the same network links
+    RESIZE = auto()  # other devices for jobs that train on meanwhile; policies need not set it
 
 
 class Ties(Enum):

@@ -34,6 +34,20 @@ class Adjust:
 
 
 @dataclass(frozen=True, slots=True)
+class Resize:
+    """Give a running attempt the devices of `to` while it trains; answered by Resized.
+
+    Or by ResizeFailed. Epochs count the changes of an attempt from 1; of several that were not
+    answered only the last one counts.
+    """
+
+    job: Job
+    attempt: int
+    to: Allocation
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reject:
     """Tell the submitter that a job can never run."""
 
@@ -48,4 +62,4 @@ class Wake:
     at: float | None
 
 
-Action = Start | Stop | Adjust | Reject | Wake
+Action = Start | Stop | Adjust | Resize | Reject | Wake

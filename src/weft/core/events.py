@@ -102,6 +102,46 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
+class Resizable:
+    """A running attempt has come so far that its devices can change while it trains.
+
+    `state_gb` is what a new process of it has to be sent: weights, optimizer and the like.
+    """
+
+    job: JobId
+    attempt: int
+    state_gb: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """An attempt trains on the devices of its change `epoch`, and has left all others.
+
+    `pause_s` is how long no step was under way, `prepare_s` how long new processes were made ready
+    while the others trained.
+    """
+
+    job: JobId
+    attempt: int
+    epoch: int
+    pause_s: float = 0.0
+    prepare_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeFailed:
+    """The change `epoch` was not made: the attempt trains on where it was, and has left the rest.
+
+    It is then stopped and started on its new devices from a checkpoint.
+    """
+
+    job: JobId
+    attempt: int
+    epoch: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Noticed:
     """A running job says something that a person should read; `level` as in logging.
 
@@ -173,7 +213,8 @@ class Decided:
     """The policy decided: what changes, who is rejected, when it wants to be woken.
 
     `by` is who decided where the policy could not: the safe order that stands in for it.
-    `blockers` are `reasons` in a word each.
+    `blockers` are `reasons` in a word each. `live` names those of the changes that jobs make while
+    they train, without a stop.
     """
 
     number: int
@@ -183,6 +224,7 @@ class Decided:
     reasons: Mapping[JobId, str] = field(default_factory=dict)
     by: PartSpec | None = None
     blockers: Mapping[JobId, Blocker] = field(default_factory=dict)
+    live: tuple[JobId, ...] = ()
 
 
 Event = (
@@ -195,6 +237,9 @@ Event = (
     | Failed
     | Reported
     | Saved
+    | Resizable
+    | Resized
+    | ResizeFailed
     | Noticed
     | DeadlineMissed
     | NodeUp
@@ -213,6 +258,9 @@ OfJob = (
     | Failed
     | Reported
     | Saved
+    | Resizable
+    | Resized
+    | ResizeFailed
     | Noticed
     | DeadlineMissed
 )
@@ -226,6 +274,9 @@ EVENTS: tuple[type[Event], ...] = (
     Failed,
     Reported,
     Saved,
+    Resizable,
+    Resized,
+    ResizeFailed,
     Noticed,
     DeadlineMissed,
     NodeUp,

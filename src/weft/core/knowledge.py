@@ -1,8 +1,8 @@
-"""What the scheduler knows of jobs beyond what they ask for: one value, of up to four parts.
+"""What the scheduler knows of jobs beyond what they ask for: one value, of up to five parts.
 
 A `Predictor` tells how long jobs still take, `Beliefs` how fast they are on what, a `Colocation`
-how they get on beside each other, and a `Training` how their losses fall. All but the first learn
-from what running jobs report.
+how they get on beside each other, a `Training` how their losses fall, and `ChangeCosts` what it
+costs to change their devices. All but the first learn from what running jobs report.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from weft.core.costs import ChangeCosts
 from weft.core.errors import InvalidConfig
 from weft.core.model import Config, Discipline, Job
 from weft.core.profile import Profile, Sensitivity
@@ -33,6 +34,12 @@ class Knowledge:
     colocation: Colocation | None = None
     training: Training | None = None
     bus: BusSharing | None = None
+    costs: ChangeCosts | None = None
+
+    def observe_pause(self, job: Job, kind: str, pause_s: float, state_gb: float) -> None:
+        """A running job changed its devices live; `state_gb` 0 if no process was sent any."""
+        if self.costs is not None:
+            self.costs.observe_pause(job, kind, pause_s, state_gb)
 
     def observe(self, job: Job, kind: str, report: Report) -> None:
         """A running job, on GPUs of `kind`, reported."""
@@ -80,6 +87,7 @@ class Knowledge:
             ("beliefs", self.beliefs),
             ("colocation", self.colocation),
             ("training", self.training),
+            ("costs", self.costs),
         )
         return [(name, part) for name, part in parts if part is not None]
 

@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple, Protocol
 from weft.core.about import Controls, Wants
 from weft.core.cluster import Node
 from weft.core.ended_jobs import EndedJobs
+from weft.core.errors import EngineError
 from weft.core.events import Event
 from weft.core.model import Allocation, Job, JobId
 from weft.core.report import Report
@@ -135,8 +136,8 @@ class Engine(Protocol):
 
     Calls return as soon as the request is accepted; the outcome arrives as an event. Every
     call is idempotent for the same `attempt`, so the service may repeat it after a crash. A
-    start is answered by Started or StartFailed; then follow any Reported, and at last exactly
-    one of Stopped (a stop was asked for), Finished or Failed. None of these arrives before
+    start is answered by Started or StartFailed; then follow any Reported or Resized, and at last
+    exactly one of Stopped (a stop was asked for), Finished or Failed. None of these arrives before
     the last process of the attempt is gone. Failed says whether it was `lost` without the job's
     own doing; whether it is tried again is for the driver to say.
     """
@@ -203,6 +204,15 @@ class Engine(Protocol):
         """Tell a running attempt its new batch, share or phase, where it is."""
         ...
 
+    async def resize(self, job: Job, to: Allocation, attempt: int, epoch: int) -> None:
+        """Let a running attempt go on to the devices of `to` as it trains.
+
+        Asked only of attempts that an engine with `Controls.RESIZE` said are Resizable; answered
+        by Resized or ResizeFailed. Another one before that takes its place: only the last is
+        answered. EngineError where it cannot be asked; then nothing has changed.
+        """
+        ...
+
     def hold(self, job: JobId, attempt: int, *, still: bool) -> None:
         """Make a started attempt stand still where it is, or go on; EngineError if it cannot."""
         ...
@@ -235,6 +245,16 @@ class Engine(Protocol):
     async def close(self) -> None:
         """Let go of everything; what runs goes on running."""
         ...
+
+
+class NoLiveResize:
+    """A base for engines whose jobs are stopped and started again to change their devices."""
+
+    __slots__ = ()
+
+    async def resize(self, job: Job, to: Allocation, attempt: int, epoch: int) -> None:  # noqa: ARG002
+        """Nobody asks, for no attempt is told Resizable."""
+        raise EngineError(f"job {job.id!r} cannot change its devices as it runs")
 
 
 class Store(Protocol):

@@ -17,6 +17,7 @@ from weft.core.columns import pack_floats, unpack_floats
 from weft.core.errors import InvalidConfig
 from weft.core.events import Reported
 from weft.core.free import Free
+from weft.core.live_changes import CanResize, Resizing
 from weft.core.model import Allocation, Job, JobId
 from weft.core.state import Ended, State
 from weft.core.table import COLUMNS, Table
@@ -58,6 +59,8 @@ TABLES: dict[str, type] = {
     "held_back": Held,
     "ended": Ended,
     "reports": Reported,
+    "resizable": CanResize,
+    "resizing": Resizing,
 }
 
 
@@ -73,6 +76,7 @@ def save_state(state: State) -> SavedState:
         "decisions": state.decisions,
         "wake_at": state.wake_at,
         "recalled": state.recalled,
+        "not_resized": [job for job in state.live.under_way if vacating.holds(job)],
     }
     active = zip(table.jobs, table.allocations, strict=True)
     tables = {
@@ -83,6 +87,8 @@ def save_state(state: State) -> SavedState:
         "held_back": [Held(one.job.id, one.on, one.attempt) for one in vacating.held()],
         "ended": [*state.ended],
         "reports": [*state.reports.values()],
+        "resizable": [*state.live.able.values()],
+        "resizing": [*state.live.under_way.values()],
     }
     return SavedState(numbers, tables)
 
@@ -106,8 +112,10 @@ def load_state(saved: SavedState, jobs: Mapping[JobId, Job]) -> State:
     state.free.set_hosts(numbers["hosts"])
     for one in tables["leaving"]:
         state.vacating.leave(one.job, one.attempt, one.on)
+    state.live.load(tables.get("resizing", ()), state.table, numbers.get("not_resized", ()))
     for one in tables["held_back"]:
         state.vacating.hold(Start(jobs[one.job], one.on, one.attempt))
+    state.live.able = {one.job: one for one in tables.get("resizable", ())}
     state.ended = [*tables["ended"]]
     state.reports = {one.job: one for one in tables["reports"]}
     state.submissions, state.decisions = numbers["submissions"], numbers["decisions"]

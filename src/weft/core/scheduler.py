@@ -26,6 +26,8 @@ from weft.core.events import (
     Finished,
     Noticed,
     Reported,
+    Resizable,
+    Resized,
     Saved,
     Started,
     Stopped,
@@ -51,6 +53,8 @@ QUIET = (
     Started,
     Stopped,
     Reported,
+    Resizable,
+    Resized,
     Saved,
     Noticed,
     DeadlineMissed,
@@ -134,6 +138,8 @@ class Scheduler:
             self._learn()
         elif isinstance(event, Reported):
             self._observe(event)
+        elif isinstance(event, Resized):
+            self._observe_pause(event)
         return actions
 
     def save(self) -> SavedScheduler:
@@ -240,6 +246,7 @@ class Scheduler:
             plan.reasons,
             by,
             plan.blockers,
+            state.live.pick(plan.changes, state.table),
         )
         if self._journal is not None:
             self._journal(now, decided)
@@ -274,6 +281,16 @@ class Scheduler:
         if on is None or table.get(row, Column.ATTEMPT) != event.attempt:
             return
         self.knowledge.observe(table.jobs[row], self.state.cluster.kind_of(on), event.report)
+
+    def _observe_pause(self, event: Resized) -> None:
+        table, able = self.state.table, self.state.live.able.get(event.job)
+        row = table.find(event.job)
+        on = None if row is None else table.allocations[row]
+        if row is None or on is None or able is None or able.attempt != event.attempt:
+            return
+        sent_gb = able.state_gb if event.prepare_s else 0.0
+        kind = self.state.cluster.kind_of(on)
+        self.knowledge.observe_pause(table.jobs[row], kind, event.pause_s, sent_gb)
 
     def _learn(self) -> None:
         ended = self.state.ended

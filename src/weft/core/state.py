@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never
 
-from weft.core.actions import Action, Adjust, Reject, Start, Stop
+from weft.core.actions import Action, Adjust, Reject, Resize, Start, Stop
 from weft.core.cluster import Cluster, Node
 from weft.core.dependencies import Dependencies
 from weft.core.errors import WeftError
@@ -26,6 +26,9 @@ from weft.core.events import (
     Noticed,
     PolicyChanged,
     Reported,
+    Resizable,
+    Resized,
+    ResizeFailed,
     Saved,
     Started,
     StartFailed,
@@ -34,6 +37,7 @@ from weft.core.events import (
     Woken,
 )
 from weft.core.free import Free
+from weft.core.live_changes import LiveChanges
 from weft.core.model import Allocation, Job, JobId, NodeId, Stage
 from weft.core.story import Story
 from weft.core.table import Column, Table
@@ -65,6 +69,7 @@ class State:
         self.ended: list[Ended] = []
         self.reports: dict[JobId, Reported] = {}
         self.vacating = Vacating()
+        self.live = LiveChanges(self.vacating)
         self.dependencies = Dependencies()
         self.story = Story()
 
@@ -105,6 +110,16 @@ class State:
                 self.recalled += count
             case Reported():
                 self._reported(event)
+            case Resizable(job, attempt, state_gb):
+                if self._current(job, attempt) is not None:
+                    self.live.note(job, attempt, state_gb)
+            case Resized(job, attempt, epoch) | ResizeFailed(job, attempt, epoch):
+                row = self._current(job, attempt)
+                if row is None or not self.live.awaits(job, attempt, epoch):
+                    return []
+                if isinstance(event, Resized):
+                    return self.live.finish(now, row, self.table)
+                return self._restart(now, row)
             case Woken():
                 self.wake_at = None
             case Saved() | Noticed() | DeadlineMissed() | PolicyChanged():
@@ -121,13 +136,14 @@ class State:
         """Whether this attempt was asked to give its devices back and has not yet."""
         return (job, attempt) in self.vacating
 
-    def wishes(self) -> list[Start | Stop]:
-        """Every stop and start that was asked for and not answered yet, stops first.
+    def wishes(self) -> list[Start | Stop | Resize]:
+        """Every stop, start and resize that was asked for and not answered yet, stops first.
 
         What a driver repeats when it cannot know which actions were carried out.
         """
-        wishes: list[Start | Stop] = [Stop(*one) for one in self.vacating.leaving()]
+        wishes: list[Start | Stop | Resize] = [Stop(*one) for one in self.vacating.leaving()]
         table = self.table
+        wishes += self.live.wishes(table)
         for row in range(len(table)):
             job, on = table.jobs[row], table.allocations[row]
             starting = table.get(row, Column.STAGE) == Stage.STARTING
@@ -182,10 +198,9 @@ class State:
         row = self._current(job, attempt)
         if row is None:
             return self._stopped(now, job, attempt)
-        self._vacate(now, row)
         self.table.set(row, Column.RETRIES, self.table.get(row, Column.RETRIES) + 1)
         self.table.set(row, Column.FAILED, now)
-        return []
+        return self._vacate(now, row)
 
     def _cancelled(self, now: float, job: JobId) -> list[Action]:
         if job not in self.table:
@@ -202,8 +217,10 @@ class State:
             self.recalled -= 1
         actions: list[Action] = []
         for row, on in enumerate(self.table.allocations):
-            if on is not None and any(part.node == node for part in on.slices):
-                job = self.table.jobs[row].id
+            job = self.table.jobs[row].id
+            if on is not None and any(
+                part.node == node for part in self.live.whole(job, on).slices
+            ):
                 actions += self._take_away(job)
                 self.table.meters_off(row, now)
         self._rebuild(self.cluster.without(node))
@@ -225,6 +242,8 @@ class State:
         actions: list[Action] = []
         keep: list[tuple[int, Allocation]] = []
         begin: list[tuple[JobId, Allocation]] = []
+        grow: list[tuple[int, Allocation]] = []
+        live = frozenset(decided.live)
         for job, to in decided.changes.items():
             row = self.table.row(job)
             was = self.table.allocations[row]
@@ -232,11 +251,17 @@ class State:
                 self.free.give(was)
                 keep.append((row, to))
                 continue
+            if to is not None and was is not None and job in live:
+                self.free.give(was)
+                grow.append((row, to))
+                continue
             actions += self._take_away(job)
             if to is not None:
                 begin.append((job, to))
         for row, to in keep:
             actions += self._change(now, row, to)
+        if grow:
+            actions += self.live.begin(now, grow, self.table, self.free)
         for job, reason in decided.rejected.items():
             actions += self._take_away(job)
             self._remove(now, job, finished=False)
@@ -267,12 +292,17 @@ class State:
         self.free.give(was)
         self.table.allocations[row] = None
         self.table.set(row, Column.HELD, 0.0)
-        if self.vacating.drop(job):
-            self.table.set(row, Column.STAGE, Stage.PENDING)
-            return []
-        self.table.set(row, Column.STAGE, Stage.STOPPING)
-        self.vacating.leave(job, attempt, was)
-        return [Stop(job, attempt)]
+        leaves = self.live.leave(job, attempt, was)
+        self.table.set(row, Column.STAGE, Stage.STOPPING if leaves else Stage.PENDING)
+        return [Stop(job, attempt)] if leaves else []
+
+    def _restart(self, now: float, row: int) -> list[Action]:
+        """A change that was not made live is made by a checkpoint."""
+        job, to = self.table.jobs[row].id, self.table.allocations[row]
+        assert to is not None
+        self.table.meters_off(row, now)
+        self.table.meters_on(row, now, self.live.under_way[job].holds.gpus * to.sharing.share)
+        return [*self._take_away(job), *self._promise(job, to)]
 
     def _change(self, now: float, row: int, to: Allocation) -> list[Action]:
         """Other terms on the same devices."""
@@ -281,6 +311,8 @@ class State:
         self.free.take(to)
         self.table.allocations[row] = to
         self.table.set(row, Column.HELD, to.gpus)
+        if (resizes := self.live.change(job, to)) is not None:
+            return [*resizes]
         if self.vacating.holds(job.id):
             self.vacating.replace(Start(job, to, attempt))
             return []
@@ -302,9 +334,9 @@ class State:
     def _leave(self, now: float, job: JobId, attempt: int, *, finished: bool) -> list[Action]:
         row = self._current(job, attempt)
         if row is not None:
-            self._vacate(now, row)
+            actions = self._vacate(now, row)
             self._remove(now, job, finished=finished)
-            return []
+            return actions
         if (job, attempt) not in self.vacating:
             return []
         # It ended before the stop that was asked of it took effect.
@@ -316,7 +348,7 @@ class State:
             self._remove(now, job, finished=finished)
         return [*self.vacating.left(job, attempt)]
 
-    def _vacate(self, now: float, row: int) -> None:
+    def _vacate(self, now: float, row: int) -> list[Action]:
         on = self.table.allocations[row]
         assert on is not None
         self.free.give(on)
@@ -324,6 +356,7 @@ class State:
         self.table.allocations[row] = None
         self.table.set(row, Column.HELD, 0.0)
         self.table.set(row, Column.STAGE, Stage.PENDING)
+        return self.live.end(self.table.jobs[row].id)
 
     def _remove(self, now: float, job: JobId, *, finished: bool) -> None:
         table = self.table

@@ -22,7 +22,7 @@ from weft.core.cluster import Node
 from weft.core.errors import EngineError
 from weft.core.events import Event, Stopped
 from weft.core.model import Allocation, Job, JobId
-from weft.core.ports import DeviceSharing, EngineHealth
+from weft.core.ports import DeviceSharing, EngineHealth, NoLiveResize
 from weft.engines.coordinators import Coordinators
 from weft.engines.cores import CorePool
 from weft.engines.devices import Machine, find_machine
@@ -75,7 +75,7 @@ SUPPORTS = (
 
 
 @dataclass
-class LocalEngine:
+class LocalEngine(NoLiveResize):
     """Processes on this machine: its GPUs, or CPU slots where there are none.
 
     `slots` 0 means one for each core. `warm` keeps a process that has torch imported and forks

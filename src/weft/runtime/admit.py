@@ -24,6 +24,9 @@ from weft.core.events import (
     Noticed,
     PolicyChanged,
     Reported,
+    Resizable,
+    Resized,
+    ResizeFailed,
     Saved,
     Started,
     StartFailed,
@@ -45,7 +48,10 @@ from weft.runtime.ledger import SUCCEEDED, JobRecord, Ledger
 log = logging.getLogger(__name__)
 
 AGENTS_LOST = 5  # in a row: more are the job's own doing
-OF_ATTEMPT = (Started, StartFailed, Stopped, Finished, Failed, Reported, Saved, Noticed)
+OF_ATTEMPT = (
+    *(Started, StartFailed, Stopped, Finished, Failed, Reported, Saved, Noticed),
+    *(Resizable, Resized, ResizeFailed),
+)
 
 
 def check_job(job: Job, cluster: Cluster) -> None:
@@ -158,17 +164,17 @@ def admit_event(event: Event, state: State, ledger: Ledger) -> Event | None:
     """
     if isinstance(event, OF_ATTEMPT) and not state.expects(event.job, event.attempt):
         return None
+    if _is_old(event, state, ledger):
+        return None
     match event:
-        case Started(job, attempt):
-            return None if ledger.jobs[job].running == attempt else event
-        case Noticed(job):
-            return None if _said(event, ledger.jobs[job]) else event
         case Stopped(job, attempt):
             why = "it was stopped, but not by the scheduler"
             told = Failed(job, attempt, why)
             return event if state.leaving(job, attempt) else _judge(told, state, ledger)
         case Failed() | StartFailed():
             return _judge(event, state, ledger)
+        case Started() | Noticed() | Resizable() | Resized() | ResizeFailed():
+            pass
         case Finished() | Reported() | Saved() | Submitted() | Cancelled() | Decided():
             pass
         case NodeUp() | NodeDown() | LoanRecalled() | Woken() | PolicyChanged() | DeadlineMissed():
@@ -176,6 +182,21 @@ def admit_event(event: Event, state: State, ledger: Ledger) -> Event | None:
         case _:
             assert_never(event)
     return event
+
+
+def _is_old(event: Event, state: State, ledger: Ledger) -> bool:
+    """Whether this was told before."""
+    match event:
+        case Started(job, attempt):
+            return ledger.jobs[job].running == attempt
+        case Noticed(job):
+            return _said(event, ledger.jobs[job])
+        case Resized(job, attempt, epoch) | ResizeFailed(job, attempt, epoch):
+            return not state.live.awaits(job, attempt, epoch)
+        case Resizable(job, attempt):
+            return state.live.can(job, attempt)
+        case _:
+            return False
 
 
 def _judge(event: Failed | StartFailed, state: State, ledger: Ledger) -> Failed | StartFailed:

@@ -41,7 +41,8 @@ class JobRecord:
     one of the running attempt, `saved` the step of the last checkpoint. `heard` is when it last
     reported in this attempt, and how long after the word before. `gpu_s` reads as `gpu_s.at(now)`.
     `number` is its place in the order of submission; `missed` says that its deadline came before
-    its end.
+    its end. `resizes` counts changes of devices that it made as it trained, `epoch` those asked of
+    this attempt; `leaves` is what it holds beside its allocation until the last one is made.
     """
 
     job: Job
@@ -65,6 +66,9 @@ class JobRecord:
     number: int = 0
     agents_lost: int = 0
     missed: bool = False
+    resizes: int = 0
+    epoch: int = 0
+    leaves: Allocation | None = None
 
     @property
     def restarts(self) -> int:

@@ -26,6 +26,9 @@ from weft.core.events import (
     Noticed,
     PolicyChanged,
     Reported,
+    Resizable,
+    Resized,
+    ResizeFailed,
     Saved,
     Started,
     StartFailed,
@@ -33,6 +36,7 @@ from weft.core.events import (
     Submitted,
     Woken,
 )
+from weft.core.live_changes import join
 from weft.core.model import Allocation, Job, JobId, Meter, NodeId
 from weft.core.reasons import Blocker
 from weft.core.report import NO_REPORT
@@ -105,7 +109,11 @@ class Ledger:
                 self._lost(node)
             case Decided():
                 self._decided(at, event)
-            case NodeUp() | LoanRecalled() | Woken() | PolicyChanged():
+            case Resized(job, attempt, epoch):
+                self._resized(at, job, attempt, epoch)
+            case ResizeFailed(job, attempt, epoch):
+                self._not_resized(at, job, attempt, epoch)
+            case NodeUp() | LoanRecalled() | Woken() | PolicyChanged() | Resizable():
                 pass  # says nothing of any job
             case _:
                 assert_never(event)
@@ -187,11 +195,12 @@ class Ledger:
             was = self.jobs.live[job]
             if to is None:
                 self._set(job, allocation=None)
+            elif job in decided.live:
+                self._resize(at, was, to)
             elif was.allocation is None or was.allocation.devices != to.devices:
                 moved = decided.blockers.get(job) is Blocker.MOVED
                 said = decided.reasons[job] if moved else ""
-                self._set(job, allocation=to, attempt=was.attempt + 1, reason="", said=said)
-                self._on[job, was.attempt + 1] = to
+                self._next_attempt(was, to, reason="", said=said)
             else:
                 self._set(job, allocation=to)
                 self._on[job, was.attempt] = to
@@ -199,6 +208,41 @@ class Ledger:
                     self._turn(job, at, _rate(to))
         for job, reason in decided.rejected.items():
             self._end(at, job, FAILED, f"rejected: {reason}")
+
+    def _next_attempt(self, one: JobRecord, to: Allocation, **more: object) -> None:
+        attempt = one.attempt + 1
+        self._set(one.job.id, allocation=to, attempt=attempt, epoch=0, leaves=None, **more)
+        self._on[one.job.id, attempt] = to
+
+    def _resize(self, at: float, one: JobRecord, to: Allocation) -> None:
+        """A job is to change its devices as it trains; both sets are counted until it has."""
+        job, was = one.job.id, one.allocation
+        assert was is not None
+        leaves = was if one.leaves is None else join(one.leaves, was)
+        self._set(job, allocation=to, epoch=one.epoch + 1, leaves=leaves)
+        self._on[job, one.attempt] = to
+        if one.running == one.attempt:
+            self._turn(job, at, _rate(join(to, leaves)))
+
+    def _answered(self, job: JobId, attempt: int, epoch: int) -> JobRecord | None:
+        """The record of a job whose last change of devices this answers."""
+        one = self.jobs.live.get(job)
+        if one is None or one.leaves is None or one.allocation is None:
+            return None
+        return one if (one.attempt, one.epoch) == (attempt, epoch) else None
+
+    def _resized(self, at: float, job: JobId, attempt: int, epoch: int) -> None:
+        one = self._answered(job, attempt, epoch)
+        if one is not None and one.allocation is not None:
+            self._set(job, leaves=None, resizes=one.resizes + 1)
+            self._turn(job, at, _rate(one.allocation))
+
+    def _not_resized(self, at: float, job: JobId, attempt: int, epoch: int) -> None:
+        one = self._answered(job, attempt, epoch)
+        if one is not None and one.allocation is not None and one.leaves is not None:
+            self._on[job, attempt] = one.leaves
+            self._turn(job, at, _rate(one.leaves))
+            self._next_attempt(one, one.allocation)
 
     def _started(self, at: float, job: JobId, attempt: int) -> None:
         one, on = self.jobs.live.get(job), self._on.get((job, attempt))
@@ -235,7 +279,7 @@ class Ledger:
         if one is not None and one.running == attempt:
             again = goes_on and not one.outcome
             self.tallies.left(job, one.job.tenant, at, one.gpu_s.rate, goes_on=again)
-            self._set(job, running=None)
+            self._set(job, running=None, leaves=None)
             self._turn(job, at, 0.0)
 
     def _left(
@@ -269,8 +313,9 @@ class Ledger:
 
     def _lost(self, node: NodeId) -> None:
         for job in self.jobs.active:
-            on = self.jobs.live[job].allocation
-            if on and any(part.node == node for part in on.slices):
+            one = self.jobs.live[job]
+            slices = [part for on in (one.allocation, one.leaves) if on for part in on.slices]
+            if one.allocation and any(part.node == node for part in slices):
                 self._set(job, allocation=None)
 
     def _turn(self, job: JobId, at: float, rate: float) -> None:

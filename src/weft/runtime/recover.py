@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from weft.core.actions import Start, Stop
+from weft.core.actions import Resize, Start, Stop
 from weft.core.cluster import Node
 from weft.core.codec import decode, encode
 from weft.core.ended_jobs import EndedJobs
@@ -25,6 +25,9 @@ from weft.core.events import (
     Noticed,
     PolicyChanged,
     Reported,
+    Resizable,
+    Resized,
+    ResizeFailed,
     Saved,
     Started,
     StartFailed,
@@ -77,7 +80,7 @@ class Recovered:
         self.scheduler.recall(at, event)
         self.note(seq, at, event)
 
-    def note(self, seq: int, at: float, event: Event) -> None:
+    def note(self, seq: int, at: float, event: Event) -> None:  # noqa: C901 - one case an event
         """The same for an event that the scheduler has taken in already."""
         self.ledger.fold(at, event)
         if isinstance(event, DEMANDS) or (isinstance(event, Decided) and event.rejected):
@@ -97,7 +100,9 @@ class Recovered:
                 pass  # the scheduler and the ledger keep all that these say
             case Cancelled() | Started() | StartFailed() | Stopped() | Finished() | Failed():
                 pass
-            case Reported() | Saved() | Noticed() | DeadlineMissed():
+            case Reported() | Saved() | Noticed() | DeadlineMissed() | Resizable():
+                pass
+            case Resized() | ResizeFailed():
                 pass
             case _:
                 assert_never(event)
@@ -279,7 +284,7 @@ def melt(
 
 def reconcile(
     back: Recovered, nodes: Sequence[Node], known: Collection[Attempt]
-) -> tuple[list[Event], list[Start | Stop]]:
+) -> tuple[list[Event], list[Start | Stop | Resize]]:
     """What must have happened while nobody looked, and what to ask the engine again."""
     state = back.scheduler.state
     events: list[Event] = []
@@ -294,10 +299,12 @@ def reconcile(
         attempt = int(table.get(row, Column.ATTEMPT))
         if table.get(row, Column.STAGE) == Stage.RUNNING and (job.id, attempt) not in known:
             events.append(Failed(job.id, attempt, "lost while the service was away", lost=True))
-    wishes: list[Start | Stop] = []
+    wishes: list[Start | Stop | Resize] = []
     for wish in state.wishes():
         if isinstance(wish, Stop) and (wish.job, wish.attempt) not in known:
             events.append(Stopped(wish.job, wish.attempt))
+        elif isinstance(wish, Resize) and (wish.job.id, wish.attempt) not in known:
+            continue  # it is lost, and begins anew where it was to go
         else:
             wishes.append(wish)
     return events, wishes

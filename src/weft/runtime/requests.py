@@ -7,15 +7,15 @@ import logging
 from collections.abc import Callable
 from typing import assert_never
 
-from weft.core.actions import Adjust, Reject, Start, Stop
+from weft.core.actions import Adjust, Reject, Resize, Start, Stop
 from weft.core.errors import EngineError, WeftError
-from weft.core.events import Event, StartFailed
+from weft.core.events import Event, ResizeFailed, StartFailed
 from weft.core.model import JobId
 from weft.core.ports import Engine
 
 log = logging.getLogger(__name__)
 
-Request = Start | Stop | Adjust | Reject
+Request = Start | Stop | Adjust | Resize | Reject
 AGAIN_S = 1.0  # until what the engine or the log could not take is tried again
 
 
@@ -32,13 +32,17 @@ class Requests:
         self._again: set[asyncio.Task[None]] = set()
 
     async def carry_out(self, action: Request) -> None:
-        """Ask for it. A start that cannot be asked for has failed, all else is tried again."""
+        """Ask for it. A start or resize that cannot be has failed, all else is tried again."""
         try:
             await self._act(action)
         except WeftError as error:
             if isinstance(action, Start):
                 lost = isinstance(error, EngineError)  # not the job's doing
                 self._post(StartFailed(action.job.id, action.attempt, str(error), lost))
+                return
+            if isinstance(action, Resize):
+                why = f"it cannot be asked to change its devices: {error}"
+                self._post(ResizeFailed(action.job.id, action.attempt, action.epoch, why))
                 return
             log.warning("%s is tried again: %s", action, error)
             again = asyncio.create_task(self._later(action))
@@ -62,6 +66,8 @@ class Requests:
                 await self._engine.stop(job_id, attempt, self._grace_s(job_id))
             case Adjust(job_id, attempt, to):
                 await self._engine.adjust(job_id, attempt, to)
+            case Resize(job, attempt, to, epoch):
+                await self._engine.resize(job, to, attempt, epoch)
             case Reject(job_id, reason):
                 log.warning("job=%s rejected: %s", job_id, reason)
             case _:

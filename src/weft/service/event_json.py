@@ -21,6 +21,9 @@ from weft.core.events import (
     Noticed,
     PolicyChanged,
     Reported,
+    Resizable,
+    Resized,
+    ResizeFailed,
     Saved,
     Started,
     StartFailed,
@@ -51,7 +54,7 @@ def _secrets(driver: Driver, event: Event) -> tuple[str, ...]:
     """What nobody is shown of the job that an event is about; decisions tell of no job's own."""
     if isinstance(event, Submitted):
         return secrets_of(event.job)
-    if not isinstance(event, (Failed, StartFailed, Noticed)):
+    if not isinstance(event, (Failed, StartFailed, Noticed, ResizeFailed)):
         return ()
     record = driver.ledger.jobs.get(event.job)
     return () if record is None else secrets_of(record.job)
@@ -77,6 +80,9 @@ def _seen(driver: Driver, who: Caller, event: Event) -> Event | None:
             | Failed(job_id)
             | Reported(job_id)
             | Saved(job_id)
+            | Resizable(job_id)
+            | Resized(job_id)
+            | ResizeFailed(job_id)
             | Noticed(job_id)
             | DeadlineMissed(job_id)
         ):
@@ -103,4 +109,5 @@ def _part(driver: Driver, who: Caller, event: Decided) -> Decided:
         event.wake_at,
         own(event.reasons),
         blockers=own(event.blockers),
+        live=tuple(own(dict.fromkeys(event.live))),
     )

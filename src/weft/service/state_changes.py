@@ -20,6 +20,9 @@ from weft.core.events import (
     Noticed,
     PolicyChanged,
     Reported,
+    Resizable,
+    Resized,
+    ResizeFailed,
     Saved,
     Started,
     StartFailed,
@@ -77,15 +80,19 @@ def _states(event: Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C901, PL
             yield job_id, "pending", reason
         case Cancelled(job_id, reason):
             yield job_id, "cancelled", reason
+        case ResizeFailed(job_id, _, _, reason):
+            yield job_id, "checkpointing", reason
         case DeadlineMissed(job_id):
             yield job_id, "", "its deadline has passed"
         case Decided():
             for job_id, to in event.changes.items():
                 state = "checkpointing" if to is None else "starting"
+                if job_id in event.live:
+                    continue
                 yield job_id, state, event.reasons.get(job_id, "")
             for job_id, reason in event.rejected.items():
                 yield job_id, "failed", f"rejected: {reason}"
-        case Reported() | Saved() | Noticed() | PolicyChanged():
+        case Reported() | Saved() | Noticed() | PolicyChanged() | Resizable() | Resized():
             pass  # no job is in another state after these alone
         case NodeUp() | NodeDown() | LoanRecalled() | Woken():
             pass  # no job is in another state after these alone

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import assert_never
 
-from weft.core.actions import Action, Adjust, Reject, Start, Stop, Wake
+from weft.core.actions import Action, Adjust, Reject, Resize, Start, Stop, Wake
 from weft.core.cluster import Cluster
+from weft.core.costs import adds_devices
 from weft.core.errors import PlanError
 from weft.core.events import (
     Event,
@@ -24,16 +25,20 @@ from weft.core.events import (
     NodeDown,
     NodeUp,
     Reported,
+    Resizable,
+    Resized,
     Started,
     Stopped,
     Submitted,
     Woken,
 )
-from weft.core.model import Allocation, JobId, NodeId
+from weft.core.live_changes import join
+from weft.core.model import Allocation, Job, JobId, NodeId
 from weft.core.plan import Plan
 from weft.core.scheduler import Scheduler
 from weft.core.view import View
 from weft.sim.faults import Faults
+from weft.sim.live_resize import CostsOf, Switches
 from weft.sim.loans import LoanCounts, Loans
 from weft.sim.physics import DEATH, NEVER, REVIEW, Milestone, Physics
 
@@ -70,7 +75,9 @@ class Driver:
         loans: Loans | None = None,
         seed: int = 0,
         progress: Progress | None = None,
+        live: CostsOf | None = None,
     ) -> None:
+        self._switches = None if live is None else Switches(live)
         self.counts = Counts()
         self._scheduler = scheduler
         self._physics = physics
@@ -125,6 +132,8 @@ class Driver:
             now = min(now, self._ends[0][0])
         if self._stops:
             now = min(now, self._stops[0][0])
+        if self._switches is not None:
+            now = min(now, self._switches.next_at)
         if self._next_outage is not None and (now < NEVER or len(self._scheduler.state.table)):
             now = min(now, self._next_outage[0])
         if self._next_loan is not None and (now < NEVER or len(self._scheduler.state.table)):
@@ -141,6 +150,8 @@ class Driver:
         while self._stops and self._stops[0][0] <= now:
             _, _, job, attempt = heapq.heappop(self._stops)
             events.append(Stopped(job, attempt))
+        if self._switches is not None:
+            events += self._switch(now, self._switches)
         while self._next_outage is not None and self._next_outage[0] <= now:
             _, up, node = self._next_outage
             events.append(NodeUp(node) if up else self._node_lost(now, node.id))
@@ -163,6 +174,8 @@ class Driver:
         job = self._physics.trace.jobs[seq][0].id
         del self._due[seq]
         attempt = self._attempt.pop(job)
+        if self._switches is not None:
+            self._switches.forget(job)
         if what == DEATH:
             self._physics.die(now, seq)
             return (Failed(job, attempt, reason="failed as in the trace or by fault", retry=True),)
@@ -212,7 +225,10 @@ class Driver:
             case Start(job, on, attempt):
                 next_up = self._physics.start(now, job, on, self._cluster.kind_of(on))
                 self._attempt[job.id] = attempt
-                told = self._expect(next_up, self._physics.seq_of[job.id])
+                seq = self._physics.seq_of[job.id]
+                told = self._expect(next_up, seq)
+                if self._switches is not None and self._switches.costs_of(job).live:
+                    self._switches.expect_ready(self._physics.trains_at(seq), job.id, attempt)
                 return (Started(job.id, attempt), *told)
             case Stop(job_id, attempt):
                 return self._stop(now, job_id, attempt)
@@ -223,6 +239,8 @@ class Driver:
                 self.counts.rejected += 1
             case Adjust(job_id, attempt, to):
                 return self._adjust(now, job_id, attempt, to)
+            case Resize():
+                self._resize(now, action)
             case _:
                 assert_never(action)
         return ()
@@ -231,6 +249,8 @@ class Driver:
         if self._attempt.get(job) != attempt:
             return (Stopped(job, attempt),)  # its node died under it
         del self._attempt[job]
+        if self._switches is not None:
+            self._switches.forget(job)
         seq = self._physics.seq_of[job]
         self._due.pop(seq, None)
         self._physics.stop(now, seq)
@@ -248,11 +268,48 @@ class Driver:
         seq = self._physics.seq_of[job]
         return self._expect(self._physics.adjust(now, seq, to, self._cluster.kind_of(to)), seq)
 
+    def _resize(self, now: float, resize: Resize) -> None:
+        """New processes get ready while the job trains on; it switches when they are."""
+        job = resize.job.id
+        if self._switches is None or self._attempt.get(job) != resize.attempt:
+            return
+        seq, costs = self._physics.seq_of[job], self._switches.costs_of(resize.job)
+        was, at = self._physics.holds(seq), now
+        if adds_devices(was, resize.to):
+            at, before = now + costs.prepare_s, self._switches.pending(job)
+            if before is not None and not adds_devices(join(was, before[0]), resize.to):
+                at = before[1]  # what it still needs is getting ready already
+            self._physics.prepare(now, seq, join(was, resize.to).gpus - was.gpus)
+        self._switches.ask(at, resize)
+
+    def _switch(self, now: float, switches: Switches) -> list[Event]:
+        """Attempts that have begun to train, and those that go on elsewhere."""
+        events: list[Event] = [
+            Resizable(job, attempt, switches.costs_of(self._job(job)).state_gb)
+            for job, attempt in switches.take_ready(now)
+            if self._attempt.get(job) == attempt
+        ]
+        for one in switches.take_due(now):
+            seq, costs = self._physics.seq_of[one.job.id], switches.costs_of(one.job)
+            was = self._physics.holds(seq)
+            pause_s = costs.change_s(was, one.to)
+            prepare_s = costs.prepare_s if adds_devices(was, one.to) else 0.0
+            kind = self._cluster.kind_of(one.to)
+            events.append(Resized(one.job.id, one.attempt, one.epoch, pause_s, prepare_s))
+            events += self._expect(self._physics.switch(now, seq, one.to, kind, pause_s), seq)
+        return events
+
+    def _job(self, job: JobId) -> Job:
+        return self._physics.trace.jobs[self._physics.seq_of[job]][0]
+
     def _node_lost(self, now: float, node: NodeId) -> NodeDown:
         for seq in self._physics.running_on(node):
             self._physics.halt(now, seq, crashed=True)
             self._due.pop(seq, None)
-            del self._attempt[self._physics.trace.jobs[seq][0].id]
+            job = self._physics.trace.jobs[seq][0].id
+            del self._attempt[job]
+            if self._switches is not None:
+                self._switches.forget(job)
         return NodeDown(node)
 
     # ---- loans

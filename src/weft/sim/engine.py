@@ -19,7 +19,7 @@ from weft.core.cluster import Cluster, Node, parse_cluster
 from weft.core.errors import EngineError
 from weft.core.events import Event, Failed, Finished, Reported, Started, Stopped
 from weft.core.model import Allocation, Job, JobId
-from weft.core.ports import Coupling, DeviceSharing, EngineHealth, PerfModel
+from weft.core.ports import Coupling, DeviceSharing, EngineHealth, NoLiveResize, PerfModel
 from weft.core.trace import Trace, Truth
 from weft.sim.neighbours import Neighbours
 from weft.sim.physics import DEATH, REVIEW, Milestone, Physics
@@ -48,7 +48,7 @@ class _Run:
 
 
 @dataclass
-class SimulatedEngine:
+class SimulatedEngine(NoLiveResize):
     """Jobs that only pass time, on any cluster.
 
     A job's hint `duration_s` says how long it takes on what it asked for (`default_s` without

@@ -104,6 +104,8 @@ class Physics:
         self._saves_every = saves_every
         self._suspension = None if resume_s is None else Suspension(resume_s)
         self._resizing = None if resize_s is None else Resizing(resize_s, checkpoint_s)
+        self._beside: dict[int, tuple[float, int]] = {}
+        self.resized = np.zeros(n, dtype=np.int64)
 
     def remaining(self, seq: Floats, now: float) -> Floats:
         """True seconds of work left, at the speed of the allocation asked for."""
@@ -151,6 +153,10 @@ class Physics:
 
     def adjust(self, now: float, seq: int, on: Allocation, kind: str) -> Milestone:
         """A running job goes on where it is, under other terms."""
+        self._change_terms(now, seq, on, kind)
+        return self._onward(now, seq)
+
+    def _change_terms(self, now: float, seq: int, on: Allocation, kind: str) -> None:
         self._account(now, seq)
         self._on[seq] = (now, self._on[seq][1], on)
         self._settle(now, seq)
@@ -162,7 +168,32 @@ class Physics:
             self._neighbours.leave(self._first + seq)
             resident = Resident(job, on, kind)
             self._neighbours.enter(self._first + seq, resident, self._speed[seq])
+
+    def prepare(self, now: float, seq: int, more: int) -> None:
+        """A running job holds `more` devices beside its own, on which it gets ready."""
+        self._count_beside(now, seq)
+        self._beside[seq] = (now, more)
+
+    def switch(self, now: float, seq: int, on: Allocation, kind: str, pause_s: float) -> Milestone:
+        """A running job goes on elsewhere after a pause."""
+        self._count_beside(now, seq)
+        self.resized[seq] += 1
+        self._change_terms(now, seq, on, kind)
+        self._rate[seq], self._since[seq] = 0.0, now + pause_s
         return self._onward(now, seq)
+
+    def holds(self, seq: int) -> Allocation:
+        """Where a job runs."""
+        return self._on[seq][2]
+
+    def trains_at(self, seq: int) -> float:
+        """From when on a job that was started makes progress."""
+        return self._since.item(seq)
+
+    def _count_beside(self, now: float, seq: int) -> None:
+        since, more = self._beside.pop(seq, (now, 0))
+        if more:
+            self.gpu_s[seq] += (now - since) * more * self._on[seq][2].sharing.share
 
     def unsettled(self, now: float) -> list[tuple[int, Milestone]]:
         """What changed for jobs since their neighbours did: their next milestones."""
@@ -242,6 +273,7 @@ class Physics:
         """A run is over: settle progress; a crash loses what was not checkpointed."""
         if seq not in self._on:
             return
+        self._count_beside(now, seq)
         self._account(now, seq)
         _, base, _ = self._on.pop(seq)
         if self._free_moves:

@@ -27,6 +27,9 @@ from weft.core.events import (
     Noticed,
     PolicyChanged,
     Reported,
+    Resizable,
+    Resized,
+    ResizeFailed,
     Saved,
     Started,
     StartFailed,
@@ -125,6 +128,9 @@ SAMPLES: tuple[Event, ...] = (
     NodeDown(NodeId("n0"), drained=True),
     LoanRecalled(2),
     Saved(A, 2, 1200),
+    Resizable(A, 2, 0.5),
+    Resized(A, 2, 1, 0.05, 1.5),
+    ResizeFailed(A, 2, 2, "a new rank died"),
     Noticed(A, 2, "warning", "the newest checkpoint is damaged"),
     PolicyChanged(PartSpec("las", {"by": "time", "thresholds": (1.0, 2.0)}, (PartSpec("firm"),))),
     PolicyChanged(PartSpec("fifo"), PartSpec("las"), "it took too long"),
@@ -138,6 +144,7 @@ SAMPLES: tuple[Event, ...] = (
         reasons={A: "first in line"},
         blockers={A: Blocker.TURN},
         by=PartSpec("fifo", {"backfill": True}),
+        live=(A,),
     ),
 )
 

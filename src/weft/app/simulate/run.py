@@ -15,6 +15,7 @@ from weft import __version__
 from weft.app.policy_file import build_policy, check_machines
 from weft.app.simulate.clusters import find_cluster
 from weft.app.simulate.garbage import collect_rarely
+from weft.app.simulate.resize_text import read_resize
 from weft.app.simulate.setup import DEFAULT_CLUSTER, Setup
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import world_of
@@ -90,6 +91,7 @@ def run_one(setup: Setup, report: Report | None = None) -> Outcome:
             progress=None if report is None else lambda done, of: report(done / of),
             weights=setup.weights,
             loans=setup.loans,
+            live=read_resize(setup.resize),
         )
         return run.outcome(setup.policy_name)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from weft.app.simulate.resize_text import RESTART, read_resize
 from weft.core.policy import Policy
 from weft.core.registry import Described, read_spec
 from weft.core.spec import PartSpec
@@ -34,7 +35,8 @@ class Setup:
     `sharing` is how a device serves several jobs at once: timeslicing or mps; `pairs` a file
     of speeds of jobs beside each other, as `weft profile` writes it. `weights` are what users and
     tenants are entitled to against each other; without any they are the workload's own. `loans` are
-    machines that come and go.
+    machines that come and go. `resize` is how running jobs change their devices: `restart`, or
+    `live` with its terms.
     """
 
     workload: str | Trace
@@ -56,9 +58,11 @@ class Setup:
     pairs: str = ""
     weights: Mapping[str, float] = field(default_factory=dict)
     loans: Loans = NO_LOANS
+    resize: str = RESTART
 
     def __post_init__(self) -> None:
         check_weights("weights", self.weights)
+        read_resize(self.resize)
 
     @property
     def workload_name(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
+from weft.app.simulate.resize_text import LiveTerms
 from weft.app.simulate.world import World
 from weft.core.about import Needs
 from weft.core.cluster import Cluster
@@ -18,6 +19,7 @@ from weft.core.registry import Described, build, find, read_spec
 from weft.core.scheduler import Journal, Scheduler
 from weft.core.table import Table
 from weft.core.trace import Trace, Truth
+from weft.perf.change_costs import StatedCosts
 from weft.perf.loaned import OnLoan
 from weft.sim.collect import collect
 from weft.sim.driver import Driver
@@ -69,9 +71,17 @@ def wire(
     progress: Callable[[int, int], None] | None = None,
     weights: Mapping[str, float] | None = None,
     loans: Loans = NO_LOANS,
+    live: LiveTerms | None = None,
 ) -> Run:
-    """Physics of the world's truth, a scheduler that knows what it may, and the clock between."""
+    """Physics of the world's truth, a scheduler that knows what it may, and the clock between.
+
+    With `live` running jobs change their devices as they train.
+    """
     about = policy.about
+    costs = StatedCosts(world.perf)
+    if live is not None:
+        terms = (live.pause_s, live.pause_gb_s, live.prepare_s)
+        costs = StatedCosts(world.perf, True, *terms, able=world.able)
     physics = Physics(
         faults.strike(world.trace, seed),
         _on_loan(world.perf, loans),
@@ -91,14 +101,21 @@ def wire(
     scheduler = Scheduler(
         policy,
         cluster,
-        knowledge=world.knowledge(known),
+        knowledge=world.knowledge(known, costs),
         seed=seed,
         journal=journal,
         weights=named,
         remembered=REMEMBERED,
     )
     driver = Driver(
-        scheduler, physics, cluster, faults=faults, loans=loans, seed=seed, progress=progress
+        scheduler,
+        physics,
+        cluster,
+        faults=faults,
+        loans=loans,
+        seed=seed,
+        progress=progress,
+        live=None if live is None else costs.costs,
     )
     return Run(policy, known, cluster, physics, driver, named)
 

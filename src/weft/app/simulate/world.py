@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
+from weft.app.simulate.resize_text import read_resize
 from weft.app.simulate.setup import Setup
 from weft.core.about import About, Assumes, Controls
 from weft.core.cluster import Cluster
+from weft.core.costs import ChangeCosts
 from weft.core.knowledge import Beliefs, BusSharing, Knowledge, Predictor, Training
+from weft.core.model import Job
 from weft.core.ports import Coupling, LinkSharing, PerfModel, Places
 from weft.core.registry import build
 from weft.core.trace import Detail, Trace
-from weft.perf.goodput.adaptive import Adaptive
+from weft.perf.change_costs import data_parallel
+from weft.perf.goodput.adaptive import Adaptive, table_of
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.facts import MeasuredFacts
 from weft.perf.goodput.shipped import load_shipped_models
@@ -53,7 +57,7 @@ class World:
     `interruption` is what every decision costs every running job, where that is counted;
     `training` what is learnt of workers, servers and losses, None where no job has any; `joined`
     what links do, None where the cluster or the jobs say nothing of any; `bus` what was measured
-    of jobs on one socket.
+    of jobs on one socket; `able` who could change its devices as it trains.
     """
 
     trace: Trace
@@ -65,6 +69,7 @@ class World:
     pairs: Throughputs | None = None
     joined: Joined | None = None
     bus: BusSharing | None = None
+    able: Callable[[Job], bool] = data_parallel
 
     @property
     def coupling(self) -> Coupling | None:
@@ -76,9 +81,9 @@ class World:
         """Where jobs meet beside their devices."""
         return None if self.joined is None else self.joined.places
 
-    def knowledge(self, predictor: Predictor) -> Knowledge:
+    def knowledge(self, predictor: Predictor, costs: ChangeCosts | None = None) -> Knowledge:
         """What the scheduler knows when it begins."""
-        return Knowledge(predictor, self.beliefs, self.together, self.training, self.bus)
+        return Knowledge(predictor, self.beliefs, self.together, self.training, self.bus, costs)
 
 
 def world_of(setup: Setup, trace: Trace, cluster: Cluster, about: About) -> World:
@@ -182,7 +187,15 @@ def _adaptive(setup: Setup, models: Mapping[str, ModelTable], trace: Trace, abou
     tuned = Controls.COUNT not in about.controls
     cap, blind = Assumes.BATCH_CAP in about.assumes, Assumes.ONE_KIND in about.assumes
     truth = Adaptive(models, setup.restart_cost, tuned, blind)
-    return World(trace, truth, FittedBeliefs(MeasuredFacts(models, cap), early=blind))
+    live = read_resize(setup.resize)
+    facts = MeasuredFacts(models, cap, None if live is None else live.pause_of)
+    able = partial(_data_parallel, models)
+    return World(trace, truth, FittedBeliefs(facts, early=blind), able=able)
+
+
+def _data_parallel(models: Mapping[str, ModelTable], job: Job) -> bool:
+    """Whether every process of a job has all of its model."""
+    return all(kind.unit == 1 for kind in table_of(models, job).kinds.values())
 
 
 def _by_throughput(table: Throughputs, trace: Trace, cluster: Cluster) -> World:

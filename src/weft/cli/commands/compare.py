@@ -45,6 +45,7 @@ def compare(
     checkpoint_cost: o.CheckpointCost = 0.0,
     weights: o.Weights = "",
     loan: o.Loan = "",
+    resize: o.Resize = "restart",
     node_mtbf_h: o.NodeMtbf = 0.0,
     repair_h: o.RepairH = 1.0,
     job_mtbf_h: o.JobMtbf = 0.0,
@@ -89,6 +90,7 @@ def compare(
             pairs=pairs,
             weights=o.read_weights(weights),
             loans=read_loans(loan),
+            resize=resize,
         )
         sets = [choose_sensible(expand_sets(text)) for text in policy or DEFAULT]
         chosen = dict.fromkeys(text for kept, _ in sets for text in kept)

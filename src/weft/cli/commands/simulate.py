@@ -37,6 +37,7 @@ def simulate(
     checkpoint_cost: o.CheckpointCost = 0.0,
     weights: o.Weights = "",
     loan: o.Loan = "",
+    resize: o.Resize = "restart",
     node_mtbf_h: o.NodeMtbf = 0.0,
     repair_h: o.RepairH = 1.0,
     job_mtbf_h: o.JobMtbf = 0.0,
@@ -83,6 +84,7 @@ def simulate(
             pairs,
             o.read_weights(weights),
             read_loans(loan),
+            resize,
         )
         with progress_bars([policy], quiet=quiet or as_json) as progress:
             result = run_all([setup], processes=1, progress=progress)

@@ -5,7 +5,7 @@ Facts of models with measured tables come from the tables; of any other job from
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 from typing import NamedTuple, Protocol
@@ -85,11 +85,13 @@ class MeasuredFacts:
     """Of jobs whose models have tables.
 
     `cap_batch` limits the batch to the one a job was submitted with, as the authors' simulator of
-    Sia does when it asks for goodput.
+    Sia does when it asks for goodput. `pause_of` is what a change of devices costs data-parallel
+    jobs where they need no restart for it.
     """
 
     models: Mapping[str, ModelTable]
     cap_batch: bool = False
+    pause_of: Callable[[Job], float] | None = None
 
     def batches(self, job: Job, batch: float) -> Batches:  # noqa: ARG002 - tables say
         """As the model was measured."""
@@ -132,7 +134,10 @@ class MeasuredFacts:
 
     def restart_s(self, job: Job) -> float:
         """By the table."""
-        return table_of(self.models, job).assumed_restart_s
+        table = table_of(self.models, job)
+        if self.pause_of is not None and all(kind.unit == 1 for kind in table.kinds.values()):
+            return self.pause_of(job)
+        return table.assumed_restart_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,47 @@
+"""What changes of devices cost, as a simulation charges it: stated, nothing is learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft.core.costs import Costs
+from weft.core.knowledge import NothingLearnt
+from weft.core.model import Job
+from weft.core.ports import PerfModel
+from weft.perf.restart import state_gb
+
+
+def data_parallel(job: Job) -> bool:  # noqa: ARG001 - what may be said of a job
+    """Every job is, where nobody says otherwise."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class StatedCosts(NothingLearnt):
+    """The costs of a truth about speeds.
+
+    With `live` jobs change their devices as they train, if they are `able`: data-parallel ones.
+    They pause for `pause_s` and `pause_gb_s` a GB; new processes get ready for `prepare_s`, None
+    for as long as a restart takes.
+    """
+
+    perf: PerfModel
+    live: bool = False
+    pause_s: float = 0.0
+    pause_gb_s: float = 0.0
+    prepare_s: float | None = None
+    able: Callable[[Job], bool] = data_parallel
+
+    def costs(self, job: Job, kind: str = "") -> Costs:  # noqa: ARG002 - alike on all kinds
+        """Of a job."""
+        again_s = self.perf.restart(job, first=False)
+        first_s = self.perf.restart(job, first=True)
+        if not self.live or not self.able(job):
+            return Costs(first_s, again_s)
+        ready_s = again_s if self.prepare_s is None else self.prepare_s
+        size = state_gb(job.model)
+        return Costs(first_s, again_s, True, ready_s, self.pause_s, self.pause_gb_s, size)
+
+    def observe_pause(self, job: Job, kind: str, pause_s: float, state_gb: float) -> None:
+        """It is known already."""

@@ -6,7 +6,6 @@ whatever is not as an agent writes it raises WireError.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -23,15 +22,13 @@ from weft.core.events import (
     Event,
     Failed,
     Finished,
-    Noticed,
-    Reported,
     Saved,
     Started,
     StartFailed,
     Stopped,
 )
 from weft.core.model import JobId
-from weft.core.report import Report
+from weft.engines.agent_log import AgentLog, read_end, read_notice, read_report, thin_reports
 from weft.engines.clearing import Footprint, Process
 from weft.engines.host import NOTHING_ASKED, Asked
 from weft.wire.attempt import (
@@ -45,16 +42,13 @@ from weft.wire.attempt import (
 )
 from weft.wire.errors import WireError
 from weft.wire.processes import alive, descendants, is_frozen
-from weft.wire.regular_files import open_regular, read_regular
+from weft.wire.regular_files import read_regular
 
 LOOK_S = 1.0  # between two looks whether an agent lives
 CLAIM_S = 20.0  # how long an agent may take to come up
 STARTING_S = 60.0  # how long an agent may then take to start its ranks
 FROZEN_S = 8.0  # how long an agent may stand still before its attempt is given up
 OVERDUE_S = 15.0  # what an agent may take to end its ranks after their time to leave is over
-AT_ONCE = 1 << 20  # bytes of a log that are read in one turn
-LONGEST_LINE = 1 << 20
-LONGEST_TEXT = 2_000
 RANK_LOG = re.compile(r"rank-(\d{1,7})\.log")
 
 
@@ -78,11 +72,9 @@ class Watched:
     asked: Asked = NOTHING_ASKED
     group: Path | None = None
     over: bool = False
-    more: bool = False
     ending: Event | None = None
     deadline: float = inf
-    _offset: int = 0
-    _rest: bytes = b""
+    _log: AgentLog = field(init=False)
     _looked: float = 0.0
     _claim: Process | None = None
     _ranks: dict[str, Process] = field(default_factory=dict)
@@ -91,6 +83,14 @@ class Watched:
     _started: bool = False
     _frozen: float = inf
     _seen: float = inf
+
+    def __post_init__(self) -> None:
+        self._log = AgentLog(self.folder)
+
+    @property
+    def more(self) -> bool:
+        """Whether its agent's log was not read to its end."""
+        return self._log.more
 
     @property
     def pids(self) -> dict[int, int]:
@@ -127,12 +127,8 @@ class Watched:
         """What its agent wrote down since the last call; afterwards it may be `over`."""
         if self.trouble:
             return []
-        before = self._offset, self._rest
-        try:
-            return self._events([_parse(self.folder, line) for line in self._lines()])
-        except OSError:
-            self._offset, self._rest = before  # it is read again, when files can be opened
-            raise
+        with self._log.again_after_trouble():  # when files can be opened again
+            return self._events(self._log.read())
 
     def _events(self, lines: list[dict[str, Any]]) -> list[Event]:
         if self.again and lines:
@@ -145,26 +141,6 @@ class Watched:
                 raise WireError(f"a line of {EVENTS} is not an agent's: {error!r}") from error
         return told
 
-    def _lines(self) -> list[bytes]:
-        try:
-            handle = open_regular(self.folder / EVENTS)
-        except FileNotFoundError:
-            if self._offset:
-                raise WireError(f"{EVENTS} was removed") from None
-            return []
-        try:
-            if os.fstat(handle).st_size < self._offset:
-                raise WireError(f"{EVENTS} was cut short")
-            chunk = os.pread(handle, AT_ONCE, self._offset)
-        finally:
-            os.close(handle)
-        self._offset += len(chunk)
-        self.more = len(chunk) == AT_ONCE
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        if len(self._rest) > LONGEST_LINE:
-            raise WireError(f"a line of {EVENTS} is longer than {LONGEST_LINE} bytes")
-        return lines
-
     def _told(self, line: dict[str, Any]) -> Iterator[Event]:
         job, attempt = self.job, self.attempt
         match line["event"]:
@@ -175,12 +151,11 @@ class Watched:
             case "ranks":  # after a setup
                 self._ranks = {name: (int(p), int(b)) for name, (p, b) in line["ranks"].items()}
             case "report" if line["rank"] == 0:
-                yield from self._reported(line["values"])
+                yield from read_report(job, attempt, line["values"])
             case "saved":
                 yield Saved(job, attempt, line["step"])
             case "notice":
-                level, text = str(line["level"])[:20], str(line["text"])[:LONGEST_TEXT]
-                yield Noticed(job, attempt, level, text)
+                yield read_notice(job, attempt, line)
             case "exited":
                 self._codes[str(line["rank"])] = int(line["code"])
             case "stopping":
@@ -190,31 +165,7 @@ class Watched:
                 if agent is not None and alive(*agent) and descendants(agent[0]):
                     raise WireError(f"{EVENTS} says that it ended, but it runs")
                 self.over = True
-                yield self._ended(line)
-
-    def _reported(self, values: dict[str, Any]) -> list[Event]:
-        """The report as far as it can be right, and what is wrong with it."""
-        report, wrong = Report.sift(values)
-        told: list[Event] = [Reported(self.job, self.attempt, report)]
-        if wrong:
-            text = "; ".join(wrong)[:LONGEST_TEXT]
-            told.append(Noticed(self.job, self.attempt, "warning", text, dropped=True))
-        return told
-
-    def _ended(self, line: dict[str, Any]) -> Event:
-        if line["outcome"] == "finished":
-            return Finished(self.job, self.attempt)
-        if line["outcome"] == "stopped":
-            return Stopped(self.job, self.attempt)
-        code = line.get("code")
-        return Failed(
-            self.job,
-            self.attempt,
-            str(line["reason"])[:LONGEST_TEXT],
-            lost=bool(line.get("lost")),
-            code=None if code is None else int(code),
-            final=bool(line.get("final")),
-        )
+                yield read_end(job, attempt, line)
 
     # ---- when something went wrong
 
@@ -224,7 +175,7 @@ class Watched:
         if body is None:
             if not self.folder.is_dir():
                 raise WireError("its folder was removed")
-            if self._claim is not None or self._offset:
+            if self._claim is not None or self._log.offset:
                 raise WireError(f"{CLAIM} was removed")
             return None
         try:
@@ -318,23 +269,6 @@ def _grace(request: dict[str, Any]) -> float:
         return float(request["grace_s"])
     except (KeyError, TypeError, ValueError) as error:
         raise WireError(f"{STOP} is not ours: {error!r}") from error
-
-
-def _parse(folder: Path, line: bytes) -> dict[str, Any]:
-    try:
-        body = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise WireError(f"a line of {folder / EVENTS} is not JSON: {line[:60]!r}") from error
-    if not isinstance(body, dict) or not isinstance(body.get("event"), str):
-        raise WireError(f"a line of {folder / EVENTS} is no event: {line[:60]!r}")
-    return body
-
-
-def thin_reports(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without reports but the last."""
-    reports = [i for i, line in enumerate(lines) if line["event"] == "report"]
-    old = set(reports[:-1])
-    return [line for i, line in enumerate(lines) if i not in old]
 
 
 def revoke(folder: Path) -> bool:

@@ -10,7 +10,6 @@ when the last process is gone, with `outcome` finished, stopped or failed.
 
 from __future__ import annotations
 
-import errno
 import os
 import selectors
 import signal
@@ -19,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from typing import Any
 from weft.node.attempt_log import Journal, audit
 from weft.node.claim import claim_attempt
 from weft.node.enclosure import Enclosure
+from weft.node.errors import FULL
+from weft.node.gang_member import GangMember
 from weft.node.identity import hand_over, may_speak
 from weft.node.launchers import Place
 from weft.node.locks import hold_all
@@ -35,7 +37,7 @@ from weft.node.rank_environment import rank_environment
 from weft.node.rank_logs import RankLog
 from weft.node.ranks import Budget, Line, first_code, tell_terms, verdict
 from weft.node.shells import Shells
-from weft.node.starting import find_free_port, limits_of, place_of, plan_command, plan_setup
+from weft.node.starting import limits_of, place_of, plan_command, plan_setup
 from weft.node.terminal import Terminal
 from weft.node.time_limit import TimeLimit
 from weft.wire.attempt import ADJUST, SPEC, STOP, AttemptSpec, read_json, short_path
@@ -47,11 +49,6 @@ BLIND_S = 0.05  # how often ranks are looked after where the kernel tells nothin
 LOOK_S = 0.5  # how often requests are looked for when nobody pokes the socket
 PRIVATE = 0o077
 MOST_LINES = 256  # conversations at once: a job may open more than it has ranks
-# No space, no memory, no process or file more: not the job's doing.
-FULL = (
-    *(errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM),
-    *(errno.EMFILE, errno.ENFILE),
-)
 PEERS_GRACE_S = 5.0  # what the others get to leave when one rank has failed
 
 Run = Callable[[Sequence[str]], int]
@@ -79,8 +76,8 @@ class Agent:
     """The attempt while it runs."""
 
     def __init__(self, folder: Path, spec: AttemptSpec, run: Run | None) -> None:
-        self.folder = folder
-        self.spec = spec
+        self._member = GangMember(folder, spec)
+        self.folder, self.spec = folder, self._member.settle()
         self.journal = Journal(folder, spec.notify)
         self._run_script = run
         self._select = selectors.DefaultSelector()
@@ -95,13 +92,13 @@ class Agent:
         self._why = ""
         self._socket = ""
         self._held: list[int] = []
-        self._enclosure = Enclosure(folder, spec, self._notice)
+        self._enclosure = Enclosure(folder, self.spec, self._notice)
         self._budget = Budget()
-        self._time = TimeLimit(folder, spec.time_limit_s, spec.warn_s)
+        self._time = TimeLimit(self._member.job_folder, spec.time_limit_s, spec.warn_s)
         self._setting_up = False
         self._terminal = Terminal(folder, self._select, spec.idle_s)
-        self._shells = Shells(folder, spec, self._select, self._enclosure)
-        self._port = spec.master_port or find_free_port()
+        self._shells = Shells(folder, self.spec, self._select, self._enclosure)
+        self._port = 0
 
     # ---- life
 
@@ -111,6 +108,8 @@ class Agent:
         try:
             self._held = hold_all(self.spec)
             self._listen()
+            address, self._port = self._member.meet()
+            self.spec = replace(self.spec, master_addr=address)
             if (self.folder / STOP).exists():
                 self._end("stopped", "it was stopped before it started")
                 return
@@ -133,7 +132,8 @@ class Agent:
         audit(self.spec.audit, "end", self.spec.job, self.spec.attempt)
         for handle in self._held:
             os.close(handle)  # the next attempt may begin
-        self._time.keep()
+        if self.spec.first_rank == 0:
+            self._time.keep()
         code, final = first_code(self._codes), self._time.passed or self._terminal.idled
         self.journal.write(
             "ended", outcome=outcome, reason=reason, lost=lost, code=code, final=final
@@ -260,8 +260,9 @@ class Agent:
             self._why = self._why or f"a request to its agent was spoilt: {error}"
             self._kill_at = 0.0
         self._look_at_time()
-        if not self._why and (excess := self._enclosure.memory_excess()):
-            self._why, self._kill_at = excess, 0.0
+        why = self._member.look() or self._enclosure.memory_excess()
+        if why and not self._why:
+            self._why, self._kill_at = why, 0.0
 
     def _look_at_time(self) -> None:
         if self._time.warns():
@@ -283,8 +284,8 @@ class Agent:
         wanted = read_json(self.folder / ADJUST)
         if wanted is not None and wanted != self._adjusted:
             self._adjusted = wanted
-            cores, limits = wanted.get("cores", ()), wanted.get("limits", {})
-            self._enclosure.apply(self._ranks.values(), cores, limits)
+            cores = self._member.own_cores(wanted.get("cores", ()))
+            self._enclosure.apply(self._ranks.values(), cores, wanted.get("limits", {}))
             for line in self._lines:
                 if line.rank == 0:
                     tell_terms(line, self.spec, self._adjusted)

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+
+# No space, no memory, no process or file more: not the job's doing.
+FULL = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM),
+    *(errno.EMFILE, errno.ENFILE),
+)
+
 
 class NodeError(Exception):
     """A command line or a path that cannot be used: what is wrong, and a hint that fixes it."""

@@ -24,7 +24,10 @@ def hold_all(spec: AttemptSpec, wait_s: float = WAIT_S) -> list[int]:
     """Handles of the locks; OSError if they are not free in time, WireError if fenced."""
     held = [hold(Path(spec.lock), "an earlier attempt", wait_s)] if spec.lock else []
     with acting_as(spec.user):
-        held.append(_take(Path(spec.checkpoints), spec, wait_s))
+        if spec.first_rank == 0:
+            held.append(_take(Path(spec.checkpoints), spec, wait_s))
+        else:  # the agent of rank 0 has the folder for all of them
+            claim(spec.checkpoints, spec.attempt)
     return held
 
 

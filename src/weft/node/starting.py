@@ -13,6 +13,7 @@ from weft.node.rank import Limits, python_script
 from weft.wire.attempt import AttemptSpec
 
 SHELL = ("bash", "-eo", "pipefail", "-c")
+LOOPBACK = "127.0.0.1"
 NICE = 5  # a job without devices goes behind those that feed theirs
 
 
@@ -60,7 +61,7 @@ def place_of(spec: AttemptSpec, port: int) -> Place:
     """Where the attempt's processes on this node run."""
     gpus = len(spec.devices)
     each = max(gpus, 1)  # a launcher starts one process also where there is no device
-    return Place(each, spec.nodes, spec.first_rank // each, spec.master_addr, port)
+    return Place(each, spec.nodes, spec.node_rank, spec.master_addr, port)
 
 
 def limits_of(spec: AttemptSpec, local: int, alone: Place | None, group: Path | None) -> Limits:
@@ -73,9 +74,9 @@ def limits_of(spec: AttemptSpec, local: int, alone: Place | None, group: Path | 
     return Limits(cores, mem_gb, group, nice=0 if spec.devices else NICE)
 
 
-def find_free_port() -> int:
-    """A port of loopback that nobody listens on."""
+def find_free_port(address: str = LOOPBACK) -> int:
+    """A port that nobody listens on, of loopback or where other nodes reach this one."""
     with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
+        one.bind((LOOPBACK if address == LOOPBACK else "", 0))
         port: int = one.getsockname()[1]
         return port

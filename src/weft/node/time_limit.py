@@ -13,8 +13,8 @@ RAN = "ran.json"  # beside a job's attempts: how long they took together
 class TimeLimit:
     """Counts while an attempt runs. A limit of 0 is none; the warning comes `warn_s` before it."""
 
-    def __init__(self, folder: Path, limit_s: float, warn_s: float) -> None:
-        self._file = folder.parent / RAN
+    def __init__(self, job_folder: Path, limit_s: float, warn_s: float) -> None:
+        self._file = job_folder / RAN
         self._limit_s = limit_s or float("inf")
         self._warn_at = self._limit_s - warn_s if warn_s else float("inf")
         self._before_s = float((read_json(self._file) or {}).get("seconds", 0.0))

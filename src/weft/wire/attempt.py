@@ -22,6 +22,8 @@ from weft.wire.regular_files import read_regular
 
 SPEC, CLAIM, EVENTS = "spec.json", "claim.json", "events.jsonl"
 STOP, ADJUST, AGENT_LOG = "stop.json", "adjust.json", "agent.log"
+MASTER, BEAT, CURRENT = "master.json", "beat", "CURRENT"  # of attempts on several nodes
+ADDRESS = "WEFT_NODE_ADDRESS"  # how other nodes reach this one, where only it knows
 TERMINAL = "terminal.sock"
 SHELLS = "shell.sock"  # whoever connects gets a shell of his own beside the job
 USER = "user.json"  # in a job's folder: whom its ranks run as
@@ -49,7 +51,9 @@ class AttemptSpec:
     could not be applied, each with its level. `notify` is a datagram socket that is poked after
     every event. `lock` is held by every process of the attempt, `audit` a file that agents append
     their begin and end to. `user` is whom the ranks run as, None for the agent's own. `name` is
-    what `ps` calls them.
+    what `ps` calls them. `part` says that this is one of an attempt's parts, a folder inside the
+    attempt's, of which there is one on each of `nodes` nodes; `node_rank` is which. `learnt` says
+    that its devices are those in CUDA_VISIBLE_DEVICES of the agent.
     """
 
     job: str
@@ -71,6 +75,7 @@ class AttemptSpec:
     kind: str = "cpu"
     node: str = ""
     nodes: int = 1
+    node_rank: int = 0
     first_rank: int = 0
     world_size: int = 0
     master_addr: str = "127.0.0.1"
@@ -97,6 +102,8 @@ class AttemptSpec:
     log_bytes: int = LOG_BYTES
     user: Identity | None = None
     name: str = ""
+    part: bool = False
+    learnt: bool = False
 
     def write(self, folder: Path) -> None:
         """Into the attempt's folder."""
@@ -137,6 +144,11 @@ def job_folder(root: Path, job: str) -> Path:
     if len(name) > LONGEST_NAME:
         name = name[:60] + "-" + hashlib.sha256(job.encode()).hexdigest()[:32]
     return root / "jobs" / name
+
+
+def part_folder(attempt: Path, node: str) -> Path:
+    """Where the part of an attempt on `node` lives, whatever characters that name has."""
+    return attempt / quote(node, safe="").replace(".", "%2E")
 
 
 def short_path(path: Path) -> str:

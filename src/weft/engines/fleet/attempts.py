@@ -1,0 +1,124 @@
+"""One attempt between its request and the word of its end: what is to be done next. Pure.
+
+Two sources are weighed: what the agents wrote (`GangWatch`) and what the manager says (`Seen`).
+An end is told when both agree that nothing is left; silence of the manager decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from weft.engines.agent_log import LONGEST_TEXT
+from weft.engines.fleet.gang import GangWatch
+from weft.engines.fleet.port import Phase, Seen
+
+PEERS_GRACE_S = 5.0  # what the others get to leave when one part has failed or is lost
+OVERDUE_S = 15.0  # what agents may take to end their ranks after their time to leave is over
+LAG_S = 3.0  # how long after a manager's word files may take to be seen
+CLAIM_S = 60.0  # how long an agent may take to come up after the manager says that it runs
+SILENT_S = 45.0  # no heartbeat for so long: the part is lost
+LINGER_S = 10.0  # what a manager may take to see that all agents have left
+AGAIN_S = 10.0  # until it is asked once more to end something
+
+
+@dataclass(slots=True)
+class Run:
+    """An attempt whose end has not been told yet.
+
+    `submitted` is when the manager took it, None before that. `asked` says that it is to stop;
+    `deadline` is when whoever has not left is ended. `silent` is for one of nobody.
+    """
+
+    watch: GangWatch
+    submitted: float | None = None
+    submitting: bool = False
+    asked: bool = False
+    deadline: float = inf
+    silent: bool = False
+    waiting: str = ""
+    pending: str = ""
+    _cancelled: float = -inf
+    _gone: float = inf
+    _ran: float = inf
+    _over: float = inf
+
+    def ask(self, grace_s: float, now: float) -> None:
+        """It has been asked to stop within `grace_s`."""
+        self.deadline = min(self.deadline, now + grace_s + OVERDUE_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What follows: ask the other parts to leave, have the manager end it, tell its end.
+
+    `hurry` says that only the manager's word is missing.
+    """
+
+    ask: bool = False
+    cancel: bool = False
+    tell: bool = False
+    hurry: bool = False
+
+
+def next_step(run: Run, seen: Seen | None, *, heard: bool, now: float) -> Step:
+    """What to do about an attempt. `heard`: the manager was asked since it took the attempt.
+
+    `seen` None: it was asked and does not know it.
+    """
+    watch = run.watch
+    gone = _weigh(run, seen, now) if heard and run.submitted is not None else False
+    ask = watch.broken and run.deadline == inf
+    if ask:
+        watch.note_failure()
+        run.ask(PEERS_GRACE_S, now)
+    if watch.over:
+        run._over = min(run._over, now)
+    given_up = any(one.lost for one in watch.parts)
+    left_behind = watch.over and not gone and (given_up or now - run._over > LINGER_S)
+    cancel = (left_behind or now > run.deadline) and not gone and now - run._cancelled > AGAIN_S
+    if cancel:
+        run._cancelled = now
+    return Step(
+        ask=ask,
+        cancel=cancel,
+        tell=watch.over and (gone or watch.node_lost),
+        hurry=watch.over and not gone,
+    )
+
+
+def _weigh(run: Run, seen: Seen | None, now: float) -> bool:
+    """Take in what the manager says; whether nothing of the attempt is left."""
+    watch = run.watch
+    if seen is not None and seen.phase is Phase.LOST:
+        nodes = seen.nodes or tuple(one.part.node for one in watch.parts)
+        watch.lose(nodes, seen.reason or f"{', '.join(nodes)} went down")
+    if seen is None or seen.phase in (Phase.ENDED, Phase.LOST):
+        run._gone = min(run._gone, now)
+        if now - run._gone > LAG_S:
+            _give_up_silent(run, seen)
+        return True
+    run._gone = inf
+    run.waiting = seen.reason if seen.phase is Phase.PENDING else ""
+    if seen.nodes:
+        watch.lose(seen.nodes, seen.reason or f"{', '.join(seen.nodes)} went down")
+    if seen.phase is Phase.RUNNING:
+        run._ran = min(run._ran, now)
+        _look_for_signs(run, now)
+    return False
+
+
+def _give_up_silent(run: Run, seen: Seen | None) -> None:
+    """Parts that the manager says are gone, and that have not said their last word."""
+    why = f": {seen.reason}" if seen is not None and seen.reason else ""
+    for one in run.watch.parts:
+        what = "died" if one.claimed else "did not come up"
+        one.lose(f"its agent on {one.part.node} {what}{why}"[:LONGEST_TEXT])
+
+
+def _look_for_signs(run: Run, now: float) -> None:
+    for one in run.watch.parts:
+        if not one.claimed and now - run._ran > CLAIM_S:
+            one.lose(f"its agent on {one.part.node} did not come up within {CLAIM_S:g} s")
+        elif one.claimed and now - one.heard > SILENT_S:
+            one.lose(f"no heartbeat from its agent on {one.part.node} for {SILENT_S:g} s")

@@ -1,0 +1,291 @@
+"""An engine of several nodes: agents' folders on one side, a manager's word on the other.
+
+Every attempt has a folder with one part a node (`weft.engines.fleet.port`). The engine writes what
+the agents are told, has the manager start them, reads what they write, and tells one story of it.
+Nothing it knows is lost when it dies: folders and the manager's tags are enough to go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from pathlib import Path
+
+from weft.core.about import Controls, Wants
+from weft.core.cluster import Node
+from weft.core.errors import EngineError, InvalidConfig, WeftError
+from weft.core.events import Event, StartFailed, Stopped
+from weft.core.model import Allocation, Job, JobId
+from weft.core.ports import DeviceSharing, EngineHealth
+from weft.engines.fleet.attempts import Run
+from weft.engines.fleet.core_pools import CorePools
+from weft.engines.fleet.folders import (
+    ask_to_stop,
+    find_owner,
+    logs_of,
+    open_gang,
+    prepare,
+    write_terms,
+)
+from weft.engines.fleet.gang import GangWatch
+from weft.engines.fleet.port import Away, Channel, Gang, Key, Manager, SharedFolder
+from weft.engines.fleet.requests import Site, make_gang, make_specs
+from weft.engines.fleet.rounds import Rounds
+from weft.engines.job_folders import remove_jobs, stored_bytes
+from weft.engines.listening import find_attempts, mark_of
+from weft.engines.request import check_launch
+from weft.engines.software import check_software
+from weft.wire.attempt import folder_of
+from weft.wire.errors import WireError
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 1.0
+PATIENCE_S = 60.0  # for a controller that is away when the service begins
+SUBMITTING = 8  # requests at once
+
+
+class FleetEngine:
+    """What `weft.core.ports.Engine` asks for, on whatever `manager` runs agents with.
+
+    `what` is the controller in words for people.
+    """
+
+    wants = Wants.STATE
+
+    def __init__(
+        self, manager: Manager, state: Path, what: str, channel: Channel | None = None
+    ) -> None:
+        self._manager, self._what = manager, what
+        self._root = Path(state).absolute()
+        self._channel: Channel = channel or SharedFolder()
+        self._queue: asyncio.Queue[Event] = asyncio.Queue()
+        self._cores = CorePools()
+        self._slots = asyncio.Semaphore(SUBMITTING)
+        self._opened = False
+        self._rounds = Rounds(
+            manager, self._channel, self._root, what, self._queue.put_nowait, self._cores.give
+        )
+
+    # ---- what it is
+
+    @property
+    def supports(self) -> Controls:
+        """What the manager's way of starting jobs lets agents apply."""
+        return self._manager.abilities.controls
+
+    @property
+    def speed(self) -> float:
+        """Real time."""
+        return 1.0
+
+    @property
+    def real(self) -> bool:
+        """Jobs are processes."""
+        return True
+
+    @property
+    def sharing(self) -> DeviceSharing:
+        """How a device serves several jobs there."""
+        return self._manager.abilities.sharing
+
+    @property
+    def health(self) -> EngineHealth:
+        """Whether the controller answers and the folders can be read."""
+        return self._rounds.health
+
+    async def nodes(self) -> Sequence[Node]:
+        """The nodes that are up; others are told of when they come."""
+        await self._open()
+        return self._rounds.up()
+
+    def check(self, job: Job) -> None:
+        """Refuse a job without a command, in a container where there are none, or with a terminal.
+
+        What is more than any node has is the driver's to refuse.
+        """
+        check_launch(job)
+        if not self._manager.abilities.images:
+            check_software(job)
+        if job.launch is not None and job.launch.pty:
+            raise InvalidConfig(
+                f"job {job.id!r}: sessions with a terminal are not possible on {self._what}",
+                hint="submit it without a terminal, or use the local engine",
+            )
+        self._manager.check(job)
+
+    @property
+    def sessions(self) -> None:
+        """Nobody reaches into processes of other machines."""
+        return None
+
+    def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:  # noqa: ARG002 - not of here
+        """None: numbers of processes mean nothing on another machine."""
+        return {}
+
+    def hold(self, job: JobId, attempt: int, *, still: bool) -> None:
+        """Not from here."""
+        what = "stand still" if still else "go on"
+        raise EngineError(f"{job}@{attempt} cannot be made to {what} on {self._what}")
+
+    def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:
+        """Each rank's file, by its number in the whole gang."""
+        return logs_of(folder_of(self._root, job, attempt))
+
+    # ---- life
+
+    async def _open(self) -> None:
+        """Reach the manager; it may be away for a while when we begin."""
+        if self._opened:
+            return
+        for folder in ("jobs", "live"):
+            (self._root / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        until = time.monotonic() + PATIENCE_S
+        while not self._opened:
+            try:
+                await self._manager.open(find_owner(self._root))
+                self._rounds.note_machines(await self._manager.nodes(), tell=False)
+                self._opened = True
+            except Away as error:
+                if time.monotonic() > until:
+                    raise EngineError(f"{self._what} does not answer: {error.what}") from error
+                log.warning("%s does not answer, trying again: %s", self._what, error.what)
+                await asyncio.sleep(AGAIN_S)
+
+    def running(self) -> set[Key]:
+        """Attempts with a mark that they may run."""
+        gangs = (open_gang(folder) for folder in find_attempts(self._root))
+        return {gang.key for gang in gangs if gang is not None}
+
+    async def adopt(self, attempts: Collection[Key]) -> set[Key]:
+        """Watch these again and end every other one, as they are found."""
+        await self._open()
+        known = await asyncio.to_thread(self._take_up, attempts)
+        self._rounds.begin()
+        return known
+
+    def _take_up(self, attempts: Collection[Key]) -> set[Key]:
+        known = set()
+        for key in attempts:
+            gang = open_gang(folder_of(self._root, *key))
+            if gang is not None:
+                known.add(key)
+                self._watch(gang, again=True)
+        for folder in find_attempts(self._root):
+            gang = open_gang(folder)
+            if gang is not None and gang.key not in known:
+                log.warning("attempt=%s is nobody's; ending it", folder)
+                run = self._watch(gang)
+                run.asked = run.silent = True
+                run.ask(0.0, time.monotonic())
+                ask_to_stop(gang, 0.0)
+        return known
+
+    def _watch(self, gang: Gang, *, again: bool = False) -> Run:
+        """An attempt from before a restart, which the manager may or may not have been given."""
+        run = self._rounds.runs[gang.key] = Run(GangWatch(gang, again=again), time.monotonic())
+        try:
+            self._cores.recall(gang, self._site())
+        except (OSError, WireError) as error:
+            log.warning("job=%s attempt=%d has lost its description: %s", *gang.key, error)
+        return run
+
+    async def forget(self, jobs: Collection[JobId]) -> None:
+        """Remove their folders."""
+        await asyncio.to_thread(remove_jobs, self._root, jobs)
+
+    def stored_bytes(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
+        """The size of each job's folder."""
+        return stored_bytes(self._root, jobs)
+
+    async def close(self) -> None:
+        """Stop listening; agents go on."""
+        await self._rounds.close()
+        if self._opened:
+            await self._manager.close()
+
+    async def events(self) -> AsyncIterator[Event]:
+        """News of nodes and of all attempts."""
+        while True:
+            yield await self._queue.get()
+
+    # ---- requests
+
+    async def start(self, job: Job, on: Allocation, attempt: int) -> None:
+        """Write what its agents are told, and have the manager start them; once for an attempt."""
+        key, folder = (job.id, attempt), folder_of(self._root, job.id, attempt)
+        run = self._rounds.runs.get(key)
+        if run is None:
+            gang = await asyncio.to_thread(open_gang, folder)
+            if gang is not None and not mark_of(self._root, folder).exists():
+                return  # it ran, and its end was told
+            gang = gang or await self._prepare(job, on, attempt)
+            run = self._rounds.runs[key] = Run(GangWatch(gang))
+        elif run.submitting or run.watch.started:
+            return
+        run.submitting, run.submitted = True, None
+        self._rounds.spawn(self._submit(run))
+
+    async def _prepare(self, job: Job, on: Allocation, attempt: int) -> Gang:
+        site = self._site()
+        gang = make_gang(job, on, attempt, site)
+        cores = {} if site.abilities.limits_host else self._cores.take(gang, site)
+        specs = make_specs(job, on, gang, site, cores)
+        try:
+            files = await asyncio.to_thread(prepare, self._root, gang, specs)
+        except OSError as error:
+            self._cores.give(gang.key)
+            folder = folder_of(self._root, job.id, attempt)
+            raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
+        await self._channel.send(files)
+        return gang
+
+    async def _submit(self, run: Run) -> None:
+        """Until the manager has taken it, refused it, or nobody wants it any more."""
+        gang = run.watch.gang
+        while self._rounds.runs.get(gang.key) is run and not run.asked:
+            try:
+                async with self._slots:
+                    await self._manager.submit(gang)
+            except Away as error:
+                log.warning("job=%s attempt=%d waits: %s", *gang.key, error.what)
+                await asyncio.sleep(AGAIN_S)
+            except WeftError as error:
+                lost = isinstance(error, EngineError)  # not the job's doing
+                self._rounds.end(run, [StartFailed(*gang.key, str(error), lost=lost)])
+                return
+            else:
+                break
+        run.submitting = False
+        run.submitted = time.monotonic()
+        if run.asked:  # while it was on its way
+            await self._rounds.cancel(run)
+        self._rounds.hurry()
+
+    async def stop(self, job: JobId, attempt: int, grace_s: float) -> None:
+        """Leave a request for its agents; an attempt that never was has stopped."""
+        run = self._rounds.runs.get((job, attempt))
+        if run is None:
+            self._queue.put_nowait(Stopped(job, attempt))
+            return
+        run.asked = run.asked or not run.watch.broken
+        run.ask(grace_s, time.monotonic())
+        await self._rounds.ask(run, grace_s)
+
+    async def adjust(self, job: JobId, attempt: int, to: Allocation) -> None:
+        """Tell its agents their new batch and part of the host."""
+        run = self._rounds.runs.get((job, attempt))
+        if run is None:
+            return
+        site, gang = self._site(), run.watch.gang
+        try:
+            cores = {} if site.abilities.limits_host else self._cores.change(gang, to, site)
+            files = await asyncio.to_thread(write_terms, gang, to, cores)
+        except OSError as error:
+            raise EngineError(f"cannot write for {job!r}: {error.strerror}") from error
+        await self._channel.send(files)
+
+    def _site(self) -> Site:
+        return Site(self._root, self._rounds.machines, self._manager.abilities)

@@ -1,0 +1,116 @@
+"""The folders of an attempt on several nodes: what is written there, and what is asked there."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.core.model import Allocation, NodeId
+from weft.engines.fleet.port import Gang
+from weft.engines.fleet.requests import Cores, read_gang, write_gang
+from weft.engines.listening import mark_of
+from weft.engines.request import adjustment
+from weft.engines.watch import nudge, rank_logs, revoke
+from weft.wire.attempt import (
+    ADJUST,
+    CURRENT,
+    SPEC,
+    STOP,
+    AttemptSpec,
+    folder_of,
+    job_folder,
+    read_json,
+    write_whole,
+)
+from weft.wire.errors import WireError
+
+GANG = "gang.json"  # in an attempt's folder: its parts, for whoever adopts it
+OWNER = "owner"  # in the state folder: what everything of this service is tagged with
+
+
+@dataclass(frozen=True, slots=True)
+class AskedToStop:
+    """Files that were written, and nodes on which no agent has come or will come."""
+
+    files: tuple[Path, ...]
+    unclaimed: tuple[NodeId, ...]
+
+
+def find_owner(root: Path) -> str:
+    """12 hex digits of this service's own, the same for as long as its state folder is there."""
+    file = root / OWNER
+    try:
+        return file.read_text().strip()
+    except FileNotFoundError:
+        drawn = hashlib.sha256(os.urandom(32)).hexdigest()[:12]
+        file.write_text(drawn + "\n")
+        return drawn
+
+
+def prepare(root: Path, gang: Gang, specs: Sequence[AttemptSpec]) -> list[Path]:
+    """All that agents need to begin; the files that were written, in order.
+
+    From here on earlier attempts of the job are fenced: their agents end when they see it.
+    """
+    whole = folder_of(root, gang.job, gang.attempt)
+    written = []
+    for part, spec in zip(gang.parts, specs, strict=True):
+        part.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        spec.write(part.folder)
+        written.append(part.folder / SPEC)
+    current = job_folder(root, gang.job) / CURRENT
+    fresh = current.with_name(f".{CURRENT}.{os.getpid()}")
+    fresh.write_text(f"{gang.attempt}\n")
+    fresh.replace(current)
+    mark_of(root, whole).touch()
+    write_whole(whole / GANG, write_gang(gang))
+    return [*written, current, whole / GANG]
+
+
+def open_gang(folder: Path) -> Gang | None:
+    """The attempt that was prepared in a folder; None if none was."""
+    try:
+        body = read_json(folder / GANG)
+        return None if body is None else read_gang(body)
+    except (WireError, KeyError, TypeError, ValueError):
+        return None
+
+
+def ask_to_stop(gang: Gang, grace_s: float) -> AskedToStop:
+    """Ask every agent to leave within `grace_s`, unless it was asked for sooner."""
+    files, unclaimed = [], []
+    for part in gang.parts:
+        file = part.folder / STOP
+        present = read_json(file)
+        if present is None or not grace_s >= float(present.get("grace_s", float("inf"))):
+            write_whole(file, {"grace_s": grace_s})
+        files.append(file)
+        if revoke(part.folder):
+            unclaimed.append(part.node)
+        else:
+            nudge(part.folder)
+    return AskedToStop(tuple(files), tuple(unclaimed))
+
+
+def write_terms(gang: Gang, to: Allocation, cores: Mapping[NodeId, Cores]) -> list[Path]:
+    """What a running attempt's agents are told of its new terms; the files written."""
+    files = []
+    for part in gang.parts:
+        own = cores.get(part.node, ())
+        asked = adjustment(to, str(to.sharing.discipline), "", own)
+        write_whole(part.folder / ADJUST, asked)
+        nudge(part.folder)
+        files.append(part.folder / ADJUST)
+    return files
+
+
+def logs_of(folder: Path) -> dict[int, Path]:
+    """What each rank prints into, by its number in the whole gang."""
+    gang = open_gang(folder)
+    found: dict[int, Path] = {}
+    for part in gang.parts if gang is not None else ():
+        found |= rank_logs(part.folder)
+    return dict(sorted(found.items()))

@@ -1,0 +1,211 @@
+"""The parts of an attempt joined to one: started when all have, ended when all have, one verdict.
+
+Everything here reads files that the job may have replaced; what is not as an agent writes it
+raises WireError, for that part alone.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from weft.core.events import Event, Failed, Finished, Saved, Started, StartFailed, Stopped
+from weft.core.model import NodeId
+from weft.engines.agent_log import AgentLog, read_end, read_notice, read_report, thin_reports
+from weft.engines.fleet.port import Gang, Part
+from weft.wire.attempt import BEAT, CLAIM, EVENTS
+from weft.wire.errors import WireError
+
+End = Finished | Stopped | Failed
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+
+
+@dataclass(slots=True)
+class PartWatch:
+    """One part: what its agent said, and when it last gave a sign of life.
+
+    `lost` is why no word of it is expected any more; `node_lost` that its node is gone with it.
+    """
+
+    part: Part
+    log: AgentLog = field(init=False)
+    claimed: bool = False
+    started: bool = False
+    end: End | None = None
+    ended_at: float = 0.0
+    lost: str = ""
+    node_lost: bool = False
+    heard: float = 0.0
+    _beat: bytes = b""
+
+    def __post_init__(self) -> None:
+        self.log = AgentLog(self.part.folder)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more comes of it."""
+        return self.end is not None or bool(self.lost)
+
+    def listen(self, now: float) -> None:
+        """Whether an agent has it, and whether that lives; `now` is this machine's own clock."""
+        self.claimed = self.claimed or (self.part.folder / CLAIM).exists()
+        try:
+            beat = (self.part.folder / BEAT).read_bytes()[:40]
+        except FileNotFoundError:
+            beat = b""
+        if beat != self._beat or not self.heard:
+            self._beat, self.heard = beat, now
+
+    def lose(self, why: str, *, node_lost: bool = False) -> None:
+        """Give it up, unless it had said its last word."""
+        if not self.over:
+            self.lost, self.node_lost = why, node_lost
+
+
+class GangWatch:
+    """An attempt whose end has not been told yet.
+
+    `again` is for one that was watched before a restart: only the last of its reports is told.
+    """
+
+    def __init__(self, gang: Gang, *, again: bool = False) -> None:
+        self.gang = gang
+        self.parts = [PartWatch(part) for part in gang.parts]
+        self.started = False  # told
+        self._again = again
+        self._failed_first = False
+
+    @property
+    def folders(self) -> list[Path]:
+        """Of the parts that may still have something to say."""
+        return [one.part.folder for one in self.parts if not one.over]
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more comes of any part."""
+        return all(one.over for one in self.parts)
+
+    @property
+    def broken(self) -> bool:
+        """Whether one part has failed or is lost while others go on."""
+        return not self.over and any(
+            one.lost or isinstance(one.end, (Failed, Stopped)) for one in self.parts
+        )
+
+    @property
+    def node_lost(self) -> bool:
+        """Whether a node went down under it."""
+        return any(one.node_lost for one in self.parts)
+
+    # ---- news
+
+    def read(self, now: float) -> list[Event]:
+        """What its agents wrote down since the last call."""
+        told: list[Event] = []
+        for one in self.parts:
+            if one.over:
+                continue
+            one.listen(now)
+            try:
+                with one.log.again_after_trouble():
+                    told += self._take(one, one.log.read())
+            except WireError as error:
+                one.end = Failed(self.gang.job, self.gang.attempt, f"quarantined: {error}")
+        self._again = self._again and any(one.log.more for one in self.parts)
+        return [*self._begin(), *told]
+
+    def _begin(self) -> list[Event]:
+        if self.started or not all(one.started for one in self.parts):
+            return []
+        self.started = True
+        return [Started(self.gang.job, self.gang.attempt)]
+
+    def _take(self, one: PartWatch, lines: list[dict[str, Any]]) -> list[Event]:
+        told: list[Event] = []
+        for line in thin_reports(lines) if self._again else lines:
+            try:
+                told += self._told(one, line)
+            except MALFORMED as error:
+                raise WireError(f"a line of {EVENTS} is not an agent's: {error!r}") from error
+        return told
+
+    def _told(self, one: PartWatch, line: dict[str, Any]) -> Iterator[Event]:
+        job, attempt = self.gang.key
+        match line["event"]:
+            case "started":
+                one.started = True
+            case "report" if line["rank"] == 0:
+                yield from read_report(job, attempt, line["values"])
+            case "saved":
+                yield Saved(job, attempt, line["step"])
+            case "notice":
+                yield read_notice(job, attempt, line)
+            case "ended":
+                one.end, one.ended_at = read_end(job, attempt, line), float(line["at"])
+
+    # ---- its end
+
+    def lose(self, nodes: Collection[NodeId], why: str) -> None:
+        """These nodes are gone, and the parts on them."""
+        for one in self.parts:
+            if one.part.node in nodes:
+                one.lose(why, node_lost=True)
+
+    def revoke(self, node: NodeId) -> None:
+        """No agent ever took the part on this node, nor will: it has stopped there."""
+        for one in self.parts:
+            if one.part.node == node and one.end is None:
+                one.end = Stopped(self.gang.job, self.gang.attempt)
+
+    def note_failure(self) -> None:
+        """It fell apart before anybody asked it to stop: that is how it ended."""
+        self._failed_first = True
+
+    def verdict(self, *, asked: bool) -> list[Event]:
+        """How it ended, of an attempt that is over; `asked` says that it was to stop."""
+        job, attempt = self.gang.key
+        if asked and not self._failed_first:
+            return [Finished(job, attempt) if self._is_done() else Stopped(job, attempt)]
+        lost = next((one for one in self.parts if one.lost), None)
+        if lost is not None:
+            return [self._lost(lost)]
+        failures = [one for one in self.parts if isinstance(one.end, Failed)]
+        if failures:
+            return self._failed(failures)
+        if all(isinstance(one.end, Finished) for one in self.parts):
+            return [Finished(job, attempt)]
+        return [Stopped(job, attempt)]
+
+    def _is_done(self) -> bool:
+        """Whether it had come to its own end when it was asked to stop: rank 0 says so."""
+        first, *others = self.parts
+        return isinstance(first.end, Finished) and not any(
+            one.lost or isinstance(one.end, Failed) for one in others
+        )
+
+    def _lost(self, part: PartWatch) -> Event:
+        job, attempt = self.gang.key
+        if not self.started:
+            return StartFailed(job, attempt, part.lost, lost=True)
+        return Failed(job, attempt, part.lost, lost=True, agent_died=not part.node_lost)
+
+    def _failed(self, failures: list[PartWatch]) -> list[Event]:
+        """The first that was not ended because of another; it has started if its ranks ran."""
+        job, attempt = self.gang.key
+        first = min(failures, key=_cause)
+        assert isinstance(first.end, Failed)
+        where = f" (on {first.part.node})" if len(self.parts) > 1 else ""
+        end = replace(first.end, reason=first.end.reason + where)
+        if self.started:
+            return [end]
+        if first.started:
+            return [Started(job, attempt), end]
+        return [StartFailed(job, attempt, end.reason, lost=end.lost)]
+
+
+def _cause(one: PartWatch) -> tuple[bool, float]:
+    assert isinstance(one.end, Failed)
+    return one.end.code == -signal.SIGTERM, one.ended_at

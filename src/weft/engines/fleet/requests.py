@@ -1,0 +1,155 @@
+"""From a promise to what each node's agent and the manager are told: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from weft.core.cluster import CPU
+from weft.core.errors import EngineError, InvalidConfig
+from weft.core.launch import SoftwareKind
+from weft.core.model import Allocation, Job, JobId, NodeId, Slice
+from weft.engines.fleet.port import Abilities, Gang, Machine, Part
+from weft.engines.host import Asked, HostPart, host_part, read_asked
+from weft.engines.request import wire_batch, wire_shift
+from weft.engines.software import activation, preparation
+from weft.wire.attempt import AttemptSpec, folder_of, job_folder, part_folder
+
+Cores = tuple[tuple[int, ...], ...]
+SLACK_S = 60.0  # beyond a job's own time limit, before a manager may end it
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where attempts are kept and who their nodes are."""
+
+    root: Path
+    machines: Mapping[NodeId, Machine]
+    abilities: Abilities
+
+    def machine(self, node: NodeId) -> Machine:
+        """The node of that name; EngineError if it is not there."""
+        if node not in self.machines:
+            raise EngineError(f"node {node!r} is not there any more")
+        return self.machines[node]
+
+
+def make_gang(job: Job, on: Allocation, attempt: int, site: Site) -> Gang:
+    """What the manager is asked to start."""
+    launch = job.launch
+    if launch is None:
+        raise InvalidConfig(f"job {job.id!r} has no command")
+    whole = folder_of(site.root, job.id, attempt)
+    parts = []
+    for some in on.slices:
+        host = part_of_host(read_asked(job), on, some, site)
+        folder = part_folder(whole, some.node)
+        parts.append(Part(some.node, some.gpus, host.cpus, host.mem_gb, folder))
+    image = launch.software is not None and launch.software.kind is SoftwareKind.IMAGE
+    limit = launch.time_limit_s
+    return Gang(
+        job=job.id,
+        attempt=attempt,
+        name=launch.name or job.id,
+        tenant=job.tenant,
+        parts=tuple(parts),
+        time_limit_s=limit + launch.grace_s + SLACK_S if limit else 0.0,
+        grace_s=launch.grace_s,
+        image=launch.software.name if image and launch.software else "",
+    )
+
+
+def part_of_host(asked: Asked, on: Allocation, some: Slice, site: Site) -> HostPart:
+    """What one part may use of its node: its devices' part of what the job asked for."""
+    part = len(some.gpus) / on.gpus if on.gpus else 1.0
+    own = Asked(asked.cpus * part, asked.mem_gb * part)
+    return host_part(own, replace(on, slices=(some,)), site.machine(some.node).node)
+
+
+def make_specs(
+    job: Job, on: Allocation, gang: Gang, site: Site, cores: Mapping[NodeId, Cores]
+) -> list[AttemptSpec]:
+    """What each part's agent is told, in the order of the parts."""
+    launch = job.launch
+    assert launch is not None
+    own, workdir = job_folder(site.root, job.id), Path(launch.workdir).absolute()
+    specs, rank = [], 0
+    for at, part in enumerate(gang.parts):
+        node = site.machine(part.node).node
+        real = bool(part.gpus) and node.kind != CPU
+        exact = real and site.abilities.exact_devices
+        specs.append(
+            AttemptSpec(
+                job=job.id,
+                attempt=gang.attempt,
+                command=launch.command,
+                workdir=str(workdir),
+                checkpoints=str(
+                    workdir / launch.checkpoint if launch.checkpoint else own / "checkpoints"
+                ),
+                devices=part.gpus,
+                env=dict(launch.env),
+                processes=launch.processes.value,
+                setup=launch.setup,
+                prepare=preparation(launch.software),
+                activate=activation(launch.software),
+                time_limit_s=launch.time_limit_s,
+                warn_s=launch.warn_s,
+                grace_s=launch.grace_s,
+                kind=node.kind,
+                node=part.node,
+                nodes=len(gang.parts),
+                node_rank=at,
+                first_rank=rank,
+                world_size=max(on.gpus, 1),
+                master_addr=site.machine(gang.parts[0].node).address,
+                visible=",".join(map(str, part.gpus)) if exact else None,
+                cores=cores.get(part.node, ()),
+                cpus=part.cpus,
+                asked_cpus=(job.cpus or 0.0) * (len(part.gpus) / on.gpus if on.gpus else 1.0),
+                mem_gb=part.mem_gb,
+                gpu_mem_gb=on.sharing.gpu_mem_gb or 0.0,
+                batch=wire_batch(on.batch),
+                discipline=str(on.sharing.discipline),
+                tier=on.sharing.tier.name.lower(),
+                weight=on.sharing.share,
+                phase=on.sharing.phase,
+                time_shift=wire_shift(on.time_shift),
+                name=launch.name or job.id,
+                audit=str(site.root / "audit.jsonl"),
+                part=True,
+                learnt=real and not exact,
+            )
+        )
+        rank += len(part.gpus)
+    return specs
+
+
+def write_gang(gang: Gang) -> dict[str, Any]:
+    """As it is kept in the attempt's folder, for whoever adopts it."""
+    body = asdict(gang)
+    body["parts"] = [{**part, "folder": str(part["folder"])} for part in body["parts"]]
+    return body
+
+
+def read_gang(body: Mapping[str, Any]) -> Gang:
+    """What `write_gang` wrote."""
+    parts = tuple(
+        Part(
+            NodeId(part["node"]),
+            tuple(part["gpus"]),
+            float(part["cpus"]),
+            float(part["mem_gb"]),
+            Path(part["folder"]),
+        )
+        for part in body["parts"]
+    )
+    rest = {name: value for name, value in body.items() if name not in ("parts", "job")}
+    return Gang(job=JobId(body["job"]), parts=parts, **rest)
+
+
+def agent_command(python: str, folder: str) -> Sequence[str]:
+    """What runs on a node; a manager may put more around it."""
+    return (python, "-P", "-m", "weft.node.agent", folder)

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from weft.core.registry import GROUPS
 
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
@@ -147,46 +145,44 @@ def modules() -> list[Path]:
     return sorted(SRC.rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SRC)))
-def test_a_module_imports_only_the_layers_below_it(path: Path) -> None:
-    package = path.relative_to(SRC).parts[0]
-    if package == "__init__.py":
-        return
-    package = package.removesuffix(".py")
-    allowed = ALLOWED[package] | {package}
+def room_of(path: Path) -> str:
+    return path.relative_to(SRC).parts[0].removesuffix(".py")
 
+
+def allowed_in(room: str) -> set[str]:
+    """The rooms it may import from; the package's own `__init__` may from all."""
+    return (set(ALLOWED) if room == "__init__" else ALLOWED[room]) | {room}
+
+
+def test_a_module_imports_only_the_layers_below_it() -> None:
     wrong = [
-        f"{path.name}:{line} imports {name}"
+        f"{path.relative_to(SRC)}:{line} imports {name}"
+        for path in modules()
         for name, line in imports(path)
-        if name.startswith("weft.") and name.split(".")[1] not in allowed
+        if name.startswith("weft.") and name.split(".")[1] not in allowed_in(room_of(path))
     ]
 
     assert not wrong
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SRC)))
-def test_what_a_module_takes_from_another_is_that_ones_own(path: Path) -> None:
-    package = path.relative_to(SRC).parts[0].removesuffix(".py")
-    allowed = ALLOWED.get(package, set(ALLOWED)) | {package}
-
+def test_what_a_module_takes_from_another_is_that_ones_own() -> None:
     wrong = [
-        f"{path.name}:{line} takes {name} of {owner} from elsewhere"
+        f"{path.relative_to(SRC)}:{line} takes {name} of {owner} from elsewhere"
+        for path in modules()
         for name, line, owner in handed_on(path)
-        if owner not in allowed
+        if owner not in allowed_in(room_of(path))
     ]
 
     assert not wrong
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SRC)))
-def test_parts_are_made_by_name_only_by_who_may_import_them(path: Path) -> None:
-    package = path.relative_to(SRC).parts[0].removesuffix(".py")
-    allowed = ALLOWED.get(package, set(ALLOWED)) | {package}
-
+def test_parts_are_made_by_name_only_by_who_may_import_them() -> None:
     wrong = [
-        f"{path.name}:{line} makes a {kind}"
+        f"{path.relative_to(SRC)}:{line} makes a {kind}"
+        for path in modules()
         for kind, line in built(path)
-        if (package, kind) not in BY_NAME and not providers()[kind] <= allowed
+        if (room_of(path), kind) not in BY_NAME
+        and not providers()[kind] <= allowed_in(room_of(path))
     ]
 
     assert not wrong

@@ -64,11 +64,15 @@ def wrong(line: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_commands_that_the_code_names_exist(path: Path) -> None:
-    named = [line for text in texts(path) for line in NAMED.findall(text)]
+def test_commands_that_the_code_names_exist() -> None:
+    named = [
+        (path.name, line)
+        for path in SOURCES
+        for text in texts(path)
+        for line in NAMED.findall(text)
+    ]
 
-    assert [f"{line!r}: {why}" for line in named if (why := wrong(line))] == []
+    assert [f"{name}: {line!r}: {why}" for name, line in named if (why := wrong(line))] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

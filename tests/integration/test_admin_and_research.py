@@ -7,8 +7,8 @@ takes the numbers along.
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import subprocess
 import sys
 import time
@@ -17,8 +17,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+from typer.testing import CliRunner
+
+from weft.cli.main import cli
 
 LIMIT_S = 120.0
 CONFIG = """
@@ -59,19 +63,12 @@ class Person:
 
     def __init__(self, folder: Path, url: str = "") -> None:
         self._folder = folder
-        self.env = {**os.environ, "WEFT_URL": url, "COLUMNS": "100", "NO_COLOR": "1"}
+        self.env = {"WEFT_URL": url, "COLUMNS": "100", "NO_COLOR": "1"}
 
     def types(self, *words: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "weft", *words],
-            cwd=self._folder,
-            env=self.env,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-        assert done.returncode == code, (words, done.stdout, done.stderr)
+        with contextlib.chdir(self._folder), mock.patch.object(sys, "argv", ["weft", *words]):
+            done = CliRunner().invoke(cli, list(words), env=self.env)
+        assert done.exit_code == code, (words, done.output)
         return done.stdout
 
     def asks(self, *words: str) -> Any:

@@ -30,7 +30,7 @@ from weft.engines.local import LocalEngine
 from weft.service.schemas import JobFile
 from weft.wire.attempt import CLAIM, EVENTS, AttemptSpec, folder_of, write_whole
 
-COUNTS = [500, pytest.param(10_000, marks=pytest.mark.slow)]
+COUNTS = [200, pytest.param(10_000, marks=pytest.mark.slow)]
 ENDS = (Finished, Failed, Stopped, StartFailed)
 FAST = "simulated:cluster=2x4:a100,speed=3600"
 NOBODY = {"pid": 4_194_303, "began": 1}  # above any process there is
@@ -181,7 +181,7 @@ def till_ended(client: httpx.Client, jobs: list[str]) -> None:
             assert state in ("pending", "starting", "running", "preempted"), (name, state)
 
 
-@pytest.mark.parametrize("count", [2_000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_random_bodies_are_answered_and_others_jobs_end(client: httpx.Client, count: int) -> None:
     rng, codes, good = random.Random(13), Counter[int](), list[str]()
 

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weft
+from tests.cheap import check_contract
 from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
 from weft.core.model import (
@@ -41,7 +42,7 @@ from weft.policies.antman.control import HIGH, dial_under, next_share, turn_dial
 from weft.policies.antman.memory import Dial
 from weft.policies.antman.policy import Antman
 from weft.sim.result import Outcome
-from weft.testing import check_policy, view_of
+from weft.testing import view_of
 from weft.testing.check import check_run
 
 DATA = Path(os.environ.get("WEFT_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
@@ -299,7 +300,7 @@ def test_quotas_that_cannot_be_read_are_answered() -> None:
 
 
 def test_both_variants_keep_the_contract() -> None:
-    check_policy(Antman(promote=True, quota={"vision": 4}, loose_priority=0.0))
+    check_contract(Antman(promote=True, quota={"vision": 4}, loose_priority=0.0))
     trace = Trace(
         "t", tuple((waiting(f"j{i}", 1 + i % 8, i % 2, 10.0 * i), Truth(99.0)) for i in range(40))
     )

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weft
+from tests.cheap import check_contract
 from tests.papers.astraea_reference import Cluster, Ref
 from weft.core.errors import InvalidConfig
 from weft.core.model import Demand, Job, JobId
@@ -22,7 +23,6 @@ from weft.policies.astraea.order import chance_to_end, classify, reward
 from weft.policies.astraea.policy import Astraea
 from weft.policies.astraea.tenants import Tenant, grant_quotas
 from weft.sim.result import Outcome
-from weft.testing import check_policy
 from weft.testing.build import view_of
 
 ARTIFACT = "astraea:artifact=true"
@@ -246,7 +246,7 @@ def test_a_starving_job_is_first_of_its_tenant() -> None:
 
 
 def test_it_keeps_the_contract_of_policies() -> None:
-    check_policy(Astraea(order="reward", block=False))
+    check_contract(Astraea(order="reward", block=False))
 
 
 # ---- how

@@ -68,6 +68,7 @@ def test_the_muri_trace_on_64_gpus_gives_the_known_completion_times(
 
 
 @pytest.mark.data
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fifo", "fifo:backfill=true", "srtf", "srsf", LAS_TIME, LAS_2D])
 def test_trace1_on_128_gpus_agrees_with_a_naive_simulator(data: Path, policy: str) -> None:
     trace = load(data / "muri" / "traces" / "trace1.csv")

@@ -261,7 +261,7 @@ def test_memory_is_never_exceeded_and_batches_stay_in_their_range(seed: int, cod
     rng = np.random.default_rng(seed)
     names = sorted(MODELS)
     work = []
-    for i, at in enumerate(np.cumsum(rng.exponential(40.0, 25))):
+    for i, at in enumerate(np.cumsum(rng.exponential(40.0, 15))):
         model = names[int(rng.integers(len(names)))]
         work.append((task(f"{model}-{i}", model, float(at)), float(rng.uniform(60, 900))))
     jobs = {job.id: job for job, _ in work}

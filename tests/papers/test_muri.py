@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weft
+from tests.cheap import check_contract
 from weft.core.errors import InvalidConfig
 from weft.core.model import Demand, Discipline, Job, JobId
 from weft.core.view import View
@@ -20,7 +21,7 @@ from weft.perf.sharing.colocation import Colocated, compute_interleaved_speeds
 from weft.perf.sharing.muri import CONTENTION, MuriTruth
 from weft.policies.muri.merge import Bucket, Group, merge_all
 from weft.policies.muri.policy import Muri
-from weft.testing import check_policy, view_of
+from weft.testing import view_of
 
 # Milliseconds on 4 V100: an iteration alone; data, GPU and network stages.
 PROFILES = {
@@ -272,7 +273,7 @@ def test_a_fast_job_beside_a_slow_one_keeps_most_of_its_speed() -> None:
     ids=str,
 )
 def test_the_contract(policy: Muri) -> None:
-    check_policy(policy)
+    check_contract(policy)
 
 
 def average_s(data: Path, trace: str, policy: str) -> float:

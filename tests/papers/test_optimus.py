@@ -44,7 +44,7 @@ from weft.policies.optimus.policy import Optimus
 from weft.predict.oracle import Oracle
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics
-from weft.testing import check_policy, cluster_of, view_of
+from weft.testing import cluster_of, view_of
 from weft.testing.build import Told as Remaining
 from weft.testing.build import with_knowledge
 
@@ -323,10 +323,6 @@ def gpus(view: View, plan: Plan) -> dict[str, int]:
 def queue(gpus_there: int, *jobs: tuple[Job, float]) -> View:
     view = view_of(gpus_there, *(job for job, _ in jobs))
     return with_knowledge(view, predictor=Remaining([left for _, left in jobs]))
-
-
-def test_it_keeps_the_contract_of_a_policy() -> None:
-    check_policy(Optimus())
 
 
 def test_everybody_gets_the_least_first() -> None:

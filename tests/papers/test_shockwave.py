@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cheap import check_contract
 from weft.app.simulate.api import simulate
 from weft.core.errors import InvalidConfig
 from weft.core.model import Demand, Job, JobId
@@ -29,7 +30,7 @@ from weft.policies.shockwave.welfare import (
     log_progress,
     value,
 )
-from weft.testing import check_policy, view_of
+from weft.testing import view_of
 from weft.testing.build import with_knowledge
 
 RUNS = ((32, 4), (64, 4), (128, 2))
@@ -348,6 +349,7 @@ def test_the_longest_job_is_never_left_behind() -> None:
     assert not all(JobId("long") in jobs for jobs in fair.memory.rounds)
 
 
+@pytest.mark.slow
 def test_shorter_jobs_are_favoured_where_that_is_asked_for() -> None:
     mean = {}
     for shorter in (0.0, 2.0):
@@ -376,7 +378,7 @@ def test_parameters_that_mean_nothing_are_refused(parameters: dict[str, float]) 
 
 
 def test_the_contract_holds_with_weight_on_shorter_jobs() -> None:
-    check_policy(Shockwave(window=4, round=1800.0, shorter=2.0, artifact=True))
+    check_contract(Shockwave(window=4, round=1800.0, shorter=2.0, artifact=True))
 
 
 @pytest.mark.parametrize(("artifact", "planned"), [(False, True), (True, False)])

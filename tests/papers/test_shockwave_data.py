@@ -33,6 +33,7 @@ def test_allox_of_their_repository_is_as_in_their_simulator(data: Path) -> None:
     assert found.unfair == pytest.approx(27.5, abs=2.0)
 
 
+@pytest.mark.slow
 def test_shockwave_is_as_they_ship_it(data: Path) -> None:
     found = canonical(data, "shockwave:artifact=true")
 

@@ -19,7 +19,7 @@ from weft.formulas.learning import Law, Learned, Ratios
 from weft.perf.training.learner import Learner
 from weft.perf.training.loss_laws import Linear, Sublinear, fit_law
 from weft.policies.slaq import Slaq, grow_by_gain, reduction, sizes
-from weft.testing import check_policy, view_of, with_knowledge
+from weft.testing import view_of, with_knowledge
 
 X = Sublinear(0.01, 0.1, 1.0, 0.1)
 Y = Sublinear(0.05, 0.2, 0.5, 0.3)
@@ -233,10 +233,6 @@ def test_the_learner_hears_losses_and_forgets() -> None:
     assert float(known.law(8.0)) == pytest.approx(float(Z(8.0)), rel=0.02)
     learner.forget(job)
     assert learner.learned(job) is None
-
-
-def test_it_keeps_the_contract_of_a_policy() -> None:
-    check_policy(Slaq(epoch=60.0))
 
 
 def test_losses_fall_sooner_than_when_all_jobs_have_what_they_asked_for() -> None:

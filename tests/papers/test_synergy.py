@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weft
+from tests.cheap import check_contract
 from weft.core.errors import InvalidConfig
 from weft.core.model import Demand, Job, JobId
 from weft.core.profile import Sensitivity
@@ -21,7 +22,7 @@ from weft.policies.synergy.optimal import optimal, super_server
 from weft.policies.synergy.policy import Synergy
 from weft.policies.synergy.rack import Rack, Server, Want
 from weft.policies.synergy.tune import fill, greedy, proportional, tune
-from weft.testing import check_policy, view_of
+from weft.testing import view_of
 
 DATA = Path(os.environ.get("WEFT_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 needs_data = pytest.mark.skipif(
@@ -225,4 +226,4 @@ def test_a_round_has_a_length() -> None:
     ],
 )
 def test_every_mechanism_keeps_the_contract(policy: Synergy) -> None:
-    check_policy(policy)
+    check_contract(policy)

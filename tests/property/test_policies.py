@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.cheap import every_policy
+from tests.cheap import check_contract, every_policy
 from tests.examples import examples
 
 from weft.core.cluster import Cluster
@@ -13,7 +13,6 @@ from weft.core.events import Finished
 from weft.core.policy import Policy
 from weft.core.registry import build
 from weft.sim.faults import Faults
-from weft.testing import check_policy
 from weft.testing.check import check_run
 from weft.testing.strategies import clusters, traces
 
@@ -37,7 +36,7 @@ def policy_of(spec: str) -> Policy:
 
 @pytest.mark.parametrize("spec", (*SPECS, *WRAPPED))
 def test_the_policy_keeps_the_contract(spec: str) -> None:
-    check_policy(policy_of(spec))
+    check_contract(policy_of(spec))
 
 
 @pytest.mark.parametrize("spec", SPECS)

@@ -19,7 +19,8 @@ from weft.sim.result import Outcome
 
 # Searches of real length are no use on small workloads.
 SHORTER = {
-    "pollux": "generations=4,population=8,interval=600",
+    "pollux": "generations=2,population=6,interval=1800",
+    "slaq": "epoch=120",
     "shockwave": "window=4,round=1800",
 }
 WRAPPERS = ("cassini", "quota", "lend", "reserve", "priority", "firm", "fair:bound=none", "hived")

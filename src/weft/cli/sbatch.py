@@ -41,10 +41,10 @@ REFUSED = {
     "begin": "submit it when it may start",
 }
 DEPENDENCIES = {"afterok": "ok", "afterany": "any", "afternotok": "not_ok"}
-# A script may call srun for its one task: without Slurm that is the command itself.
+# A script may call srun for its one task: that is the command itself, where Slurm is installed too.
 MOST_NODES = 1_000_000
 SRUN = """\
-command -v srun >/dev/null 2>&1 || srun() {
+srun() {
   while [ "${1#-}" != "$1" ]; do
     case $1 in
       --*=*|--exclusive|--label|--unbuffered|--overlap|-l|-u|-v) shift ;;

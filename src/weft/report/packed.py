@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import base64
 import zlib
+from functools import lru_cache
 
 
+@lru_cache(maxsize=4)  # the library of charts is large, and the same in every report
 def pack(text: str) -> str:
     """What `unpack` in `page.js` reads."""
     raw = zlib.compress(text.encode(), 9)

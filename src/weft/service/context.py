@@ -30,17 +30,19 @@ from weft.service.webhooks import Hooks
 T = TypeVar("T")
 
 READERS = 4
+_PROBLEM = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+# FastAPI builds a validator for each `model` of each route at the start; one is enough for a name.
 PROBLEMS: dict[int | str, dict[str, object]] = {
-    400: {"model": Problem, "description": "The body cannot be read."},
-    401: {"model": Problem, "description": "A token is needed."},
-    403: {"model": Problem, "description": "The token does not allow this."},
-    404: {"model": Problem, "description": "There is no such thing."},
-    408: {"model": Problem, "description": "The body did not arrive in time."},
-    409: {"model": Problem, "description": "It cannot be done as things are."},
-    413: {"model": Problem, "description": "The body is too long."},
+    400: {**_PROBLEM, "description": "The body cannot be read."},
+    401: {**_PROBLEM, "description": "A token is needed."},
+    403: {**_PROBLEM, "description": "The token does not allow this."},
+    404: {**_PROBLEM, "description": "There is no such thing."},
+    408: {**_PROBLEM, "description": "The body did not arrive in time."},
+    409: {**_PROBLEM, "description": "It cannot be done as things are."},
+    413: {**_PROBLEM, "description": "The body is too long."},
     422: {"model": Problem, "description": "A field is wrong."},
-    429: {"model": Problem, "description": "A limit of the tenant; `Retry-After` says when."},
-    503: {"model": Problem, "description": "The scheduler is closing or broken."},
+    429: {**_PROBLEM, "description": "A limit of the tenant; `Retry-After` says when."},
+    503: {**_PROBLEM, "description": "The scheduler is closing or broken."},
 }
 
 

@@ -43,19 +43,22 @@ STEPS = 20_000
 IDLE = 5_000
 
 
-def check_policy(policy: Policy, *, seed: int = 0) -> None:
-    """Raise AssertionError, or PlanError, with the first promise that the policy breaks."""
+def check_policy(policy: Policy, *, jobs: int = 40, seed: int = 0) -> None:
+    """Raise AssertionError, or PlanError, with the first promise that the policy breaks.
+
+    `jobs` is how many come to each of the six clusters it is run on.
+    """
     check_about(policy)
     check_small_views(policy)
     rng = np.random.default_rng(seed)
     joined = "3x8:v100@dgx-1v/nic=50/rack=2:80"
     for text in ("1x1:v100", "2x4:v100", joined, "2x4:t4+1x8:a100"):
         cluster = parse_cluster(text)
-        check_run(policy, cluster, _draw_jobs(rng, cluster, 40))
+        check_run(policy, cluster, _draw_jobs(rng, cluster, jobs))
     cluster = parse_cluster("4x4:v100")
     faults = Faults(node_mtbf_h=2.0, repair_h=0.5, job_mtbf_h=2.0)
-    check_run(policy, cluster, _draw_jobs(rng, cluster, 40), faults=faults)
-    check_run(policy, cluster, _draw_jobs(rng, cluster, 40), checkpoint_s=7.0)
+    check_run(policy, cluster, _draw_jobs(rng, cluster, jobs), faults=faults)
+    check_run(policy, cluster, _draw_jobs(rng, cluster, jobs), checkpoint_s=7.0)
     check_thousand(policy, rng)
 
 

@@ -14,9 +14,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.events import Decided, Started, Submitted
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice, TimeShift
 from weft.core.plan import Plan
-from weft.core.policy import Policy
 from weft.core.state import State
-from weft.core.trace import Trace, Truth
 from weft.core.traffic import Phase, Traffic
 from weft.core.view import View
 from weft.formulas.network.compatibility import score_link
@@ -28,8 +26,6 @@ from weft.pieces.wrap.reserve import Reserve
 from weft.policies.fifo import Fifo
 from weft.policies.gandiva.policy import Gandiva
 from weft.policies.themis.policy import Themis
-from weft.testing import check_policy
-from weft.testing.check import check_run
 
 # Four racks of two nodes of one GPU: any two nodes of different racks meet others on uplinks.
 RACKS = parse_cluster("8x1:a100/nic=50/rack=2:50")
@@ -260,33 +256,3 @@ def test_its_decision_survives_the_log() -> None:
 def test_numbers_that_mean_nothing_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidConfig, match=next(iter(wrong))):
         Cassini(Fifo(), **wrong)  # type: ignore[arg-type]
-
-
-def test_it_keeps_the_contract() -> None:
-    check_policy(Cassini(Fifo()))
-
-
-@pytest.mark.parametrize("inner", [Fifo(backfill=True), Themis(), Gandiva()])
-def test_it_keeps_the_contract_on_a_network(inner: Policy) -> None:
-    rng = np.random.default_rng(3)
-    cluster = parse_cluster("12x1:a100/nic=50/rack=2:50+2x2:t4/nic=25")
-    jobs = []
-    for i in range(40):
-        period = float(rng.choice([0.1, 0.2]))
-        share = float(rng.uniform(0.3, 0.6))
-        gbit = 40.0 * share * period
-        phase = Phase((1.0 - share) * period, share * period, 40.0)
-        traffic = Traffic(period, share, gbit, phases=(phase,)) if rng.random() < 0.8 else None
-        one = replace(job(f"j{i}", traffic, int(rng.choice([1, 3, 5]))), submitted=20.0 * i)
-        jobs.append((one, Truth(float(rng.uniform(60.0, 600.0)))))
-
-    log = check_run(Cassini(inner), cluster, Trace("drawn", tuple(jobs)))
-
-    shifted = [
-        to
-        for _, event in log
-        if isinstance(event, Decided)
-        for to in event.changes.values()
-        if to is not None and to.time_shift is not None
-    ]
-    assert shifted

@@ -16,14 +16,12 @@ from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId
 from weft.core.plan import Plan
 from weft.core.reasons import Blocker
-from weft.core.registry import build
 from weft.core.scheduler import Scheduler
 from weft.core.trace import Trace, Truth
 from weft.core.view import View
 from weft.pieces.pack import backfill
 from weft.pieces.place.gangs import consolidate
 from weft.pieces.wrap.defrag import Defrag
-from weft.testing import check_policy
 from weft.testing.build import Told
 
 
@@ -122,8 +120,3 @@ def test_gangs_wait_less_and_nothing_is_lost_on_a_fragmenting_workload() -> None
     assert waits[1] < 0.7 * waits[0]
     assert moved.metrics["fragmented_gpus"] < bare.metrics["fragmented_gpus"]
     assert moved.metrics["finished"] == len(pairs)
-
-
-@pytest.mark.parametrize("inner", ["tiresias", "srtf"])
-def test_the_wrapper_keeps_the_contract_of_a_policy(inner: str) -> None:
-    check_policy(Defrag(build("policy", inner), min_run_s=0.0, margin=0.0))

@@ -15,8 +15,6 @@ from weft.core.registry import build
 from weft.core.trace import Trace, Truth
 from weft.pieces.wrap.fair import Fair
 from weft.policies.fifo import Fifo
-from weft.policies.srtf import Srtf
-from weft.testing import check_policy
 from weft.testing.build import view_of
 
 
@@ -75,17 +73,6 @@ def test_a_job_that_may_not_be_stopped_keeps_its_place() -> None:
     assert outcome.per_job.start_s.tolist() == [0.0, 5000.0]
 
 
-@pytest.mark.parametrize("policy", ["tiresias", "fifo"])
-def test_the_bound_is_a_dial(policy: str) -> None:
-    specs = [policy, *(f"fair:bound={bound}|{policy}" for bound in (3, 1.2))]
-    result = weft.compare("philly", specs, "8x4:v100", jobs=150, load=1.2, seeds=(1,))
-
-    worst = [result.mean(spec, "worst_ftf") for spec in specs]
-    assert worst[0] > 2.0 * worst[1]
-    assert worst[1] < 3.5
-    assert worst[2] < worst[1]
-
-
 def test_a_bound_reads_remaining_times_and_none_reads_what_the_policy_does() -> None:
     assert Needs.REMAINING in Fair(Fifo()).about.needs
     assert Fair(Fifo(), bound=None).about == Fifo().about
@@ -95,10 +82,6 @@ def test_a_bound_reads_remaining_times_and_none_reads_what_the_policy_does() -> 
 def test_a_bound_that_bounds_nothing_is_refused(field: str, value: float) -> None:
     with pytest.raises(InvalidConfig, match=f"fair: {field}="):
         build("policy", f"fair:{field}={value}|fifo")
-
-
-def test_it_keeps_the_contract_of_policies() -> None:
-    check_policy(Fair(Srtf(), bound=1.5))
 
 
 def crowd_and_one() -> Trace:
@@ -140,7 +123,3 @@ def test_a_late_tenant_is_served_within_its_part_alone() -> None:
     plan = build("policy", "fair:of=tenants|srtf").decide(view)
 
     assert sorted(job[0] for job in started(plan)) == ["l", "l", "n", "n"]
-
-
-def test_a_bound_of_tenants_keeps_the_contract_of_policies() -> None:
-    check_policy(Fair(Srtf(), bound=1.5, of="tenants"))

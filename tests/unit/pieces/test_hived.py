@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
 import weft
-from weft.core.about import About
 from weft.core.cluster import Cluster, parse_cluster
 from weft.core.errors import InvalidConfig
 from weft.core.events import Decided, NodeDown, NodeUp, Submitted
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Tier
-from weft.core.plan import Plan
 from weft.core.policy import Policy
 from weft.core.registry import build
 from weft.core.scheduler import Scheduler
 from weft.core.trace import Trace, Truth
-from weft.core.view import View
 from weft.pieces.wrap.hived.file import read_content
 from weft.pieces.wrap.hived.wrapper import Hived
 from weft.policies.fifo import Fifo
-from weft.testing import check_policy, view_of
+from weft.testing import view_of
 from weft.testing.check import check_run
 
 NODES = {"a@node": 1.0, "b@node": 1.0}
@@ -68,33 +63,6 @@ def test_many_small_jobs_of_one_tenant_do_not_keep_a_large_one_of_another_waitin
     assert plan.reasons[JobId("a15")] == (
         "waits for 1 GPU in the virtual cluster of tenant 'a': 8 of its 8 GPUs are in use"
     )
-
-
-@pytest.mark.parametrize("inner", ["fifo", "tiresias", "gandiva", "sia", "las"])
-def test_a_tenant_fares_as_in_a_private_cluster_whatever_the_others_do(inner: str) -> None:
-    rng = np.random.default_rng(3)
-    pairs = [
-        (
-            Job(
-                JobId(f"j{i}"),
-                float(60 * rng.integers(0, 60)),
-                Demand(int(rng.choice([1, 2, 4, 8]))),
-                tenant=str(rng.choice(["a", "b"])),
-                model="vgg16",
-            ),
-            Truth(float(60 * rng.integers(1, 40))),
-        )
-        for i in range(30)
-    ]
-    pairs.sort(key=lambda pair: pair[0].submitted)
-    policy = f"hived:cells=a@node=1/b@node=2|{inner}"
-    shared = weft.simulate(Trace("both", tuple(pairs)), policy, "3x8:v100").outcomes[policy][0]
-
-    for tenant, cluster in (("a", "1x8:v100"), ("b", "2x8:v100")):
-        own = Trace(tenant, tuple(pair for pair in pairs if pair[0].tenant == tenant))
-        alone = weft.simulate(own, inner, cluster).outcomes[inner][0]
-        mine = np.array([pair[0].tenant == tenant for pair in pairs])
-        assert shared.per_job.end_s[mine] == pytest.approx(alone.per_job.end_s)
 
 
 def test_opportunistic_jobs_use_idle_cells_and_give_way_to_their_owner() -> None:
@@ -343,28 +311,3 @@ def _ended(event: object) -> set[JobId]:
     from weft.core.events import Failed, Finished
 
     return {event.job} if isinstance(event, (Finished, Failed)) else set()
-
-
-@dataclass(frozen=True)
-class Suited:
-    """Virtual clusters that fit each of the clusters that the contract is checked on."""
-
-    inner: Policy
-
-    def at(self, kinds: tuple[str, ...]) -> Hived:
-        cells = {"vision@t4.node": 1.0, "vision@a100.gpu": 2.0}
-        return Hived(self.inner, {"vision@gpu": 1.0} if kinds == ("v100",) else cells)
-
-    @property
-    def about(self) -> About:
-        return self.at(("v100",)).about
-
-    def decide(self, view: View) -> Plan:
-        return self.at(view.cluster.kinds).decide(view)
-
-
-@pytest.mark.parametrize(
-    "inner", ["fifo", "tiresias", pytest.param("gandiva", marks=pytest.mark.slow)]
-)
-def test_the_wrapper_keeps_the_contract_of_a_policy(inner: str) -> None:
-    check_policy(Suited(build("policy", inner)))

@@ -36,7 +36,8 @@ from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.facts import MeasuredFacts
 from weft.perf.goodput.model import StepTime
 from weft.perf.goodput.tables import ModelTable
-from weft.policies.sia import Sia, restart_factor, valid_configs
+from weft.pieces.size.configs import valid_configs
+from weft.policies.sia import Sia, restart_factor
 from weft.predict.none import NoPredictor
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics

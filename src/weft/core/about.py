@@ -83,8 +83,8 @@ class About:
     the field. `resize_s` is for policies that let jobs grow and shrink as they run: what that costs
     a job that keeps some of its devices; None: a restart. `whole` says that it ranks classes of
     jobs itself and must be shown all of them with its memory: wrappers that ask about some at a
-    time leave it alone. `objection` says in a line why it cannot be used on a cluster. A wrapper
-    passes all of it on.
+    time leave it alone. `pools` says that it reads what all jobs of a model reported together.
+    `objection` says in a line why it cannot be used on a cluster. A wrapper passes all of it on.
     """
 
     name: str
@@ -101,4 +101,5 @@ class About:
     taxonomy: Taxonomy = UNDECLARED
     resize_s: float | None = None
     whole: bool = False
+    pools: bool = False
     objection: Callable[[Cluster], str] = field(default=accept_any, compare=False)

@@ -1,8 +1,9 @@
-"""What the scheduler knows of jobs beyond what they ask for: one value, of up to five parts.
+"""What the scheduler knows of jobs beyond what they ask for: one value, of up to six parts.
 
-A `Predictor` tells how long jobs still take, `Beliefs` how fast they are on what, a `Colocation`
-how they get on beside each other, a `Training` how their losses fall, and `ChangeCosts` what it
-costs to change their devices. All but the first learn from what running jobs report.
+A `Predictor` tells how long jobs still take, `Beliefs` how fast they are on what, `Pooled` beliefs
+the same from all jobs that train the same model, a `Colocation` how they get on beside each other,
+a `Training` how their losses fall, and `ChangeCosts` what it costs to change their devices. All but
+the first learn from what running jobs report.
 """
 
 from __future__ import annotations
@@ -10,14 +11,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from weft.core.costs import ChangeCosts
 from weft.core.errors import InvalidConfig
-from weft.core.model import Config, Discipline, Job
+from weft.core.model import Allocation, Batch, Config, Discipline, Job
 from weft.core.profile import Profile, Sensitivity
 from weft.core.report import Report
 from weft.core.table import Floats, Rows, Table
+
+
+class Attempt(NamedTuple):
+    """Where a report comes from: which attempt, on what, since when; and when the report came.
+
+    `ran` are the seconds that the job has executed in all its attempts.
+    """
+
+    number: int
+    on: Allocation
+    began: float
+    at: float
+    ran: float
 
 
 @dataclass(slots=True)
@@ -35,21 +49,24 @@ class Knowledge:
     training: Training | None = None
     bus: BusSharing | None = None
     costs: ChangeCosts | None = None
+    pooled: Pooled | None = None
 
     def observe_pause(self, job: Job, kind: str, pause_s: float, state_gb: float) -> None:
         """A running job changed its devices live; `state_gb` 0 if no process was sent any."""
         if self.costs is not None:
             self.costs.observe_pause(job, kind, pause_s, state_gb)
 
-    def observe(self, job: Job, kind: str, report: Report) -> None:
+    def observe(self, job: Job, kind: str, report: Report, attempt: Attempt | None = None) -> None:
         """A running job, on GPUs of `kind`, reported."""
         for part in (self.beliefs, self.colocation, self.training):
             if part is not None:
                 part.observe(job, kind, report)
+        if self.pooled is not None:
+            self.pooled.observe(job, kind, report, attempt)
 
     def forget(self, job: Job) -> None:
         """A job has left: nothing more will be asked of it."""
-        for part in (self.beliefs, self.colocation, self.training):
+        for part in (self.beliefs, self.colocation, self.training, self.pooled):
             if part is not None:
                 part.forget(job)
 
@@ -88,6 +105,7 @@ class Knowledge:
             ("colocation", self.colocation),
             ("training", self.training),
             ("costs", self.costs),
+            ("pooled", self.pooled),
         )
         return [(name, part) for name, part in parts if part is not None]
 
@@ -196,6 +214,29 @@ class Beliefs(Learning, Protocol):
 
     def pairs(self, table: Table, kinds: Sequence[str], first: Rows, second: Rows) -> Floats | None:
         """Pairs x kinds x 2: speeds of two rows that share devices; None where not measured."""
+        ...
+
+
+class Pooled(Beliefs, Protocol):
+    """Beliefs from all jobs that train the same model, running and ended."""
+
+    def observe(self, job: Job, kind: str, report: Report, attempt: Attempt | None = None) -> None:
+        """A running job reported; `attempt` tells when, and on what."""
+        ...
+
+    def alone(self, table: Table, kinds: Sequence[str]) -> Floats:
+        """Rows x kinds: how kinds compare for one replica of jobs that nobody reported of."""
+        ...
+
+    def work_left(self, table: Table, now: float) -> Floats:
+        """Useful samples that each row still needs; NaN where nobody knows.
+
+        Counted so that divided by `goodputs` they are seconds.
+        """
+        ...
+
+    def first_batch(self, job: Job, config: Config) -> Batch | None:
+        """What to begin with on a size; None where nothing is known, or there is no choice."""
         ...
 
 

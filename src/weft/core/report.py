@@ -70,6 +70,7 @@ class Report:
 
     - `steps`, `samples`, `epoch`: updates, samples and whole epochs since the job began
     - `progress`: part of the whole training, 0 to 1
+    - `work`: samples of the whole training, as declared: epochs times the data set
     - `loss`: of the last batch, or after `iteration` iterations where the job counts its loss by
       those; then `loss_change` and `loss_change_most` are the changes in the last iteration and the
       largest in any, `iteration_s` the seconds of an iteration on the `gpus` it holds
@@ -104,6 +105,7 @@ class Report:
     samples: float | None = None
     epoch: float | None = None
     progress: float | None = None
+    work: float | None = None
     loss: float | None = None
     iteration: float | None = None
     loss_change: float | None = None

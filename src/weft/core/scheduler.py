@@ -34,7 +34,7 @@ from weft.core.events import (
     Woken,
 )
 from weft.core.free import EPS
-from weft.core.knowledge import Knowledge
+from weft.core.knowledge import Attempt, Knowledge
 from weft.core.model import Job, JobId
 from weft.core.plan import Plan
 from weft.core.plan_rules import check_plan
@@ -137,7 +137,7 @@ class Scheduler:
         if isinstance(event, (Finished, Failed, Cancelled)):
             self._learn()
         elif isinstance(event, Reported):
-            self._observe(event)
+            self._observe(now, event)
         elif isinstance(event, Resized):
             self._observe_pause(event)
         return actions
@@ -272,7 +272,7 @@ class Scheduler:
         following = (math.floor(now / every + EPS) + 1) * every
         return following if wake is None else min(wake, following)
 
-    def _observe(self, event: Reported) -> None:
+    def _observe(self, now: float, event: Reported) -> None:
         table = self.state.table
         row = table.find(event.job)
         if row is None:
@@ -280,7 +280,11 @@ class Scheduler:
         on = table.allocations[row]
         if on is None or table.get(row, Column.ATTEMPT) != event.attempt:
             return
-        self.knowledge.observe(table.jobs[row], self.state.cluster.kind_of(on), event.report)
+        began = table.get(row, Column.RAN_SINCE)
+        ran = table.get(row, Column.RAN_BASE) + table.get(row, Column.RAN_RATE) * (now - began)
+        attempt = Attempt(event.attempt, on, began, now, ran)
+        kind = self.state.cluster.kind_of(on)
+        self.knowledge.observe(table.jobs[row], kind, event.report, attempt)
 
     def _observe_pause(self, event: Resized) -> None:
         table, able = self.state.table, self.state.live.able.get(event.job)

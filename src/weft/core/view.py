@@ -11,7 +11,7 @@ import numpy as np
 from weft.core.cluster import Cluster
 from weft.core.errors import PlanError
 from weft.core.free import Free
-from weft.core.knowledge import Beliefs, BusSharing, Colocation, Knowledge, Training
+from weft.core.knowledge import Beliefs, BusSharing, Colocation, Knowledge, Pooled, Training
 from weft.core.model import Allocation, Job, JobId
 from weft.core.plan import Plan
 from weft.core.table import Bools, Column, Floats, Rows, Table
@@ -67,8 +67,10 @@ class View:
             )
         return predictor.remaining(self.table, self.now)
 
-    def believed(self) -> Beliefs:
-        """What is believed about speeds."""
+    def believed(self, *, pooled: bool = False) -> Beliefs:
+        """What is believed about speeds; if `pooled`, from all jobs of a model where that is."""
+        if pooled and self.knowledge.pooled is not None:
+            return self.knowledge.pooled
         if self.knowledge.beliefs is None:
             raise PlanError("the policy reads speeds, but nothing is believed about any")
         return self.knowledge.beliefs
@@ -77,6 +79,11 @@ class View:
     def beliefs(self) -> Beliefs | None:
         """The same, for policies that can do without."""
         return self.knowledge.beliefs
+
+    @property
+    def pooled(self) -> Pooled | None:
+        """What all jobs of a model reported together; None where nobody keeps it."""
+        return self.knowledge.pooled
 
     def sharing(self) -> Colocation:
         """What is believed about jobs that share devices."""

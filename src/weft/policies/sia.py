@@ -21,7 +21,6 @@ import numpy as np
 
 from weft.core import taxonomy as tax
 from weft.core.about import About, Assumes, Controls
-from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
 from weft.core.model import Config, Demand
 from weft.core.plan import Plan
@@ -29,6 +28,13 @@ from weft.core.table import Bools, Column, Floats
 from weft.core.view import View
 from weft.pieces.parts import Sizes
 from weft.pieces.place.whole_nodes import place_configs
+from weft.pieces.size.configs import (
+    find_acceptable,
+    find_held,
+    find_smallest,
+    rigid_configs,
+    valid_configs,
+)
 from weft.solve.multiple_choice import NONE, Problem, choose
 
 INVALID = 1e-4
@@ -69,7 +75,8 @@ class Sia:
     """The best kind and number of GPUs for every job together, once a round.
 
     `p` tempers fairness, `lambda` is what leaving a job without GPUs costs, `interval` the
-    length of a round, `max_gpus` the most one job may get.
+    length of a round, `max_gpus` the most one job may get. `pooled` asks for beliefs from all jobs
+    of a model, running and ended, instead of each job's own reports.
     """
 
     p: float = -0.5
@@ -77,6 +84,7 @@ class Sia:
     interval: float = 60.0
     max_gpus: int = 64
     artifact: bool = False
+    pooled: bool = False
 
     @property
     def about(self) -> About:
@@ -88,6 +96,7 @@ class Sia:
             every=self.interval,
             assumes=Assumes.BATCH_CAP if self.artifact else Assumes.NOTHING,
             taxonomy=WHERE,
+            pools=self.pooled,
         )
 
     def __post_init__(self) -> None:
@@ -111,7 +120,7 @@ class Sia:
         """Goodput matrix and program."""
         valid = valid_configs(view.cluster, self.max_gpus)
         configs = (*valid, *rigid_configs(view, valid))
-        held = _find_held(view, configs)
+        held = find_held(view, configs)
         pinned = (view.restoring() | ~view.preemptible()) & (held >= 0) & (held < len(configs))
         worth = self._worth(view, configs, held)
         last = self._choose(view, configs, worth, np.where(pinned, held, float(NONE)))
@@ -137,16 +146,16 @@ class Sia:
 
     def _goodputs(self, view: View, configs: tuple[Config, ...], units: Floats) -> Floats:
         """Beliefs; a job that has never run may have its smallest size of any kind it takes."""
-        goodput = view.believed().goodputs(view.table, configs)
+        goodput = view.believed(pooled=self.pooled).goodputs(view.table, configs)
         unknown = np.isnan(goodput[:, 0])
         masks: dict[Demand, Bools] = {}
         gpus = np.array([float(config.gpus) for config in configs])
         for row, job in enumerate(view.table.jobs):
             if job.demand not in masks:
-                masks[job.demand] = _acceptable(job.demand, configs, gpus)
+                masks[job.demand] = find_acceptable(job.demand, configs, gpus)
             fits = masks[job.demand]
             if unknown[row]:
-                goodput[row] = _smallest(configs, fits, units[row]) * units[row]
+                goodput[row] = find_smallest(configs, fits, units[row]) * units[row]
             elif not fits.all():
                 goodput[row][~fits] = 0.0
         return goodput
@@ -154,14 +163,15 @@ class Sia:
     def _units(self, view: View, configs: tuple[Config, ...]) -> Floats:
         """GPUs of one replica of each row in each configuration."""
         kinds = view.cluster.kinds
-        by_kind = view.believed().units(view.table, kinds)
+        by_kind = view.believed(pooled=self.pooled).units(view.table, kinds)
         units: Floats = by_kind[:, [kinds.index(c.kind) for c in configs]]
         return units
 
     def _restart_factor(self, view: View) -> Floats:
         age = view.now - view.table.submitted
         restarts = np.maximum(view.table.column(Column.ATTEMPT) - 1.0, 0.0)
-        return restart_factor(age, restarts, view.believed().restart_s(view.table))
+        seconds = view.believed(pooled=self.pooled).restart_s(view.table)
+        return restart_factor(age, restarts, seconds)
 
     def _choose(
         self, view: View, configs: tuple[Config, ...], worth: Floats, pinned: Floats
@@ -186,58 +196,7 @@ class Sia:
         return Last(worth, pinned, capacity, pick.astype(float), answer.prices)
 
 
-def valid_configs(cluster: Cluster, max_gpus: int = 64) -> tuple[Config, ...]:
-    """Powers of two inside a node, then whole nodes, of every kind."""
-    configs: list[Config] = []
-    for kind in cluster.kinds:
-        size = cluster.node_size(kind)
-        nodes = sum(n.kind == kind and n.gpus == size for n in cluster.nodes)
-        configs += [Config(kind, 1, 2**i) for i in range(size.bit_length()) if 2**i <= size]
-        configs += [Config(kind, n, n * size) for n in range(2, nodes + 1) if n * size <= max_gpus]
-    return tuple(configs)
-
-
-def rigid_configs(view: View, valid: tuple[Config, ...]) -> tuple[Config, ...]:
-    """The sizes of jobs that take only one, on every kind, where they are not valid ones."""
-    known = {(config.kind, config.gpus) for config in valid}
-    sizes = sorted({job.demand.gpus for job in view.table.jobs if job.demand.rigid})
-    found = []
-    for kind in view.cluster.kinds:
-        size = view.cluster.node_size(kind)
-        every = [Config(kind, -(-gpus // size), gpus) for gpus in sizes]
-        room = view.cluster.gpus_by_kind[kind]
-        found += [c for c in every if (kind, c.gpus) not in known and c.gpus <= room]
-    return tuple(found)
-
-
 def restart_factor(age: Floats, restarts: Floats, seconds: Floats) -> Floats:
     """How much of a job's life a restart now would leave for work; 1 for the very young."""
     factor = np.maximum(age - restarts * seconds, 0.0) / (age + seconds)
     return np.where(age < seconds, 1.0, factor)
-
-
-def _find_held(view: View, configs: tuple[Config, ...]) -> Floats:
-    """The configuration each row holds; one past the last for a size that is none of them."""
-    index = {(config.kind, config.gpus): i for i, config in enumerate(configs)}
-    held = np.full(len(view.table), float(NONE))
-    for row, on in enumerate(view.table.allocations):
-        if on is not None:
-            held[row] = index.get((view.cluster.kind_of(on), on.gpus), len(configs))
-    return held
-
-
-def _acceptable(demand: Demand, configs: tuple[Config, ...], gpus: Floats) -> Bools:
-    """Which configurations, of so many GPUs each, a demand takes."""
-    fits: Bools = (gpus >= demand.min) & (gpus <= demand.max)
-    if demand.kinds:
-        fits &= np.array([config.kind in demand.kinds for config in configs])
-    return fits
-
-
-def _smallest(configs: tuple[Config, ...], fits: Bools, units: Floats) -> Bools:
-    """The smallest size of whole replicas on each kind."""
-    least: dict[str, int] = {}
-    for config, ok, unit in zip(configs, fits, units, strict=True):
-        if ok and unit and config.gpus % unit == 0:
-            least[config.kind] = min(least.get(config.kind, config.gpus), config.gpus)
-    return np.array([least.get(c.kind) == c.gpus for c in configs]) & fits & (units > 0)

@@ -36,10 +36,11 @@ def describe_noise(noise: GradientNoise, batch: Batch) -> dict[str, float]:
 def count_progress(
     epoch: int, position: int, epochs: int, loader: Loader | None, *, done: bool
 ) -> dict[str, float]:
-    """The running epoch, and the part of all epochs that is trained on; 1 when it is done."""
+    """The running epoch, the part of all epochs that is trained on, and samples of all of them."""
     whole = loader.length if loader is not None else 1
     part = (epoch + position / whole) / epochs if epochs else 0.0
     return {
         "epoch": float(max(min(epoch, epochs - 1), 0)),
         "progress": 1.0 if done else min(part, 1.0),
+        **({"work": float(epochs * whole)} if epochs and loader is not None else {}),
     }

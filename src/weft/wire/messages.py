@@ -48,6 +48,7 @@ class Report:
     steps       optimiser steps since the job began
     epoch       the epoch that is running, from 0
     progress    0..1 of the epochs, if the job said how many
+    work        samples of all epochs together, if the job said how many
     loss        mean loss of the last steps
     mem_gb      peak device memory of this rank (resident memory without a GPU)
     user.NAME   what the script gave to `job.report(NAME=…)`

@@ -27,6 +27,7 @@ from weft.core.registry import Described, build, find, read_spec
 from weft.core.spec import PartSpec
 from weft.engines.users_file import find_users, users_of
 from weft.perf.goodput.beliefs import FittedBeliefs
+from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.training.learner import Learner
 from weft.runtime.admit import check_job
 from weft.runtime.clock import Seconds
@@ -149,6 +150,7 @@ class Live:
                 FittedBeliefs(),
                 colocate_on(engine, self._cluster, settings.pairs),
                 Learner(),
+                pooled=PooledBeliefs(),
             ),
             seconds=seconds,
             end_unknown=settings.end_unknown,

@@ -12,7 +12,7 @@ from weft.app.simulate.setup import Setup
 from weft.core.about import About, Assumes, Controls
 from weft.core.cluster import Cluster
 from weft.core.costs import ChangeCosts
-from weft.core.knowledge import Beliefs, BusSharing, Knowledge, Predictor, Training
+from weft.core.knowledge import Beliefs, BusSharing, Knowledge, Pooled, Predictor, Training
 from weft.core.model import Job
 from weft.core.ports import Coupling, LinkSharing, PerfModel, Places
 from weft.core.registry import build
@@ -21,6 +21,7 @@ from weft.perf.change_costs import data_parallel
 from weft.perf.goodput.adaptive import Adaptive, table_of
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.facts import MeasuredFacts
+from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.goodput.shipped import load_shipped_models
 from weft.perf.goodput.tables import ModelTable, read_tables
 from weft.perf.linear import LinearBeliefs
@@ -57,7 +58,8 @@ class World:
     `interruption` is what every decision costs every running job, where that is counted;
     `training` what is learnt of workers, servers and losses, None where no job has any; `joined`
     what links do, None where the cluster or the jobs say nothing of any; `bus` what was measured
-    of jobs on one socket; `able` who could change its devices as it trains.
+    of jobs on one socket; `able` who could change its devices as it trains; `pooled` what all jobs
+    of a model tell together, None where the policy does not ask.
     """
 
     trace: Trace
@@ -70,6 +72,7 @@ class World:
     joined: Joined | None = None
     bus: BusSharing | None = None
     able: Callable[[Job], bool] = data_parallel
+    pooled: Pooled | None = None
 
     @property
     def coupling(self) -> Coupling | None:
@@ -83,7 +86,15 @@ class World:
 
     def knowledge(self, predictor: Predictor, costs: ChangeCosts | None = None) -> Knowledge:
         """What the scheduler knows when it begins."""
-        return Knowledge(predictor, self.beliefs, self.together, self.training, self.bus, costs)
+        return Knowledge(
+            predictor,
+            self.beliefs,
+            self.together,
+            self.training,
+            self.bus,
+            costs,
+            self.pooled,
+        )
 
 
 def world_of(setup: Setup, trace: Trace, cluster: Cluster, about: About) -> World:
@@ -190,7 +201,8 @@ def _adaptive(setup: Setup, models: Mapping[str, ModelTable], trace: Trace, abou
     live = read_resize(setup.resize)
     facts = MeasuredFacts(models, cap, None if live is None else live.pause_of)
     able = partial(_data_parallel, models)
-    return World(trace, truth, FittedBeliefs(facts, early=blind), able=able)
+    pooled = PooledBeliefs(facts) if about.pools else None
+    return World(trace, truth, FittedBeliefs(facts, early=blind), able=able, pooled=pooled)
 
 
 def _data_parallel(models: Mapping[str, ModelTable], job: Job) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Job
+from weft.core.model import Allocation, Batch, Job
 from weft.core.ports import Pace, SimulatedJob
 from weft.core.report import Report
 from weft.core.trace import Truth
@@ -94,6 +94,7 @@ class Tuner:
     limits: Limits = NO_LIMITS
     said: tuple[float, ...] = ()
     replicas: int = 0
+    progress: float = 0.0
 
     def begin(self, on: Allocation, kind: str) -> None:
         """A new allocation: choose a batch for it."""
@@ -104,6 +105,8 @@ class Tuner:
         self.most_local = own.largest_local(self.placement)
         self.limits = Limits(self.table.max_batch, own.min_local, self.most_local)
         self.tune()
+        if on.batch is not None and self.batch is None and own.unit == 1:
+            self._begin_with(on.batch)
         self.fresh, self.said = True, ()
 
     def pace(self, done: float, until_tick: float) -> Pace:
@@ -114,6 +117,7 @@ class Tuner:
         self.fresh = False
         unit = self.length / table.total
         start = progress = done / unit
+        self.progress = progress / table.total
         epoch = bisect_right(table.ends, progress * (1.0 + 1e-12))
         while True:
             speed = self.observe(min(epoch, table.epochs - 1))
@@ -149,7 +153,16 @@ class Tuner:
             nodes=nodes,
             grad_sqr=sqr,
             grad_var=var,
+            progress=min(self.progress, 1.0),
+            work=self.table.total * self.table.init_batch,
         )
+
+    def _begin_with(self, batch: Batch) -> None:
+        """The scheduler says what to begin with; the job tunes itself from there."""
+        self.accumulate = batch.accumulate
+        most = self.table.max_batch // (self.replicas * self.accumulate)
+        self.local = max(min(batch.per_gpu, self.most_local, most), 1)
+        self.tuned_for = ()
 
     def observe(self, epoch: int) -> float:
         """True progress per second now, of which the job takes the measure."""

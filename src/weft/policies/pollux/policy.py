@@ -71,6 +71,7 @@ class Pollux:
     without gain. A job that can do with fewer uses at most `max_nodes` nodes. `kinds` says which
     kind a job keeps that was given as many GPUs of several. With `artifact` the search is the
     authors': a Pareto set of fitness and utility, from the last one on, in all its generations.
+    `pooled` asks for beliefs from all jobs of a model, running and ended.
     """
 
     p: float = -1.0
@@ -81,6 +82,7 @@ class Pollux:
     max_nodes: int = 16
     kinds: tuple[str, ...] = FASTEST_FIRST
     artifact: bool = False
+    pooled: bool = False
 
     @property
     def about(self) -> About:
@@ -93,6 +95,7 @@ class Pollux:
             starves="a gang waits while its GPUs are worth more to several smaller jobs",
             assumes=Assumes.ONE_KIND if self.artifact else Assumes.NOTHING,
             taxonomy=WHERE,
+            pools=self.pooled,
         )
 
     def __post_init__(self) -> None:
@@ -129,7 +132,8 @@ class Pollux:
         held = machines.held(view)
         pinned = ~view.preemptible() & view.running()
         order = np.lexsort((view.service(), ~pinned))
-        known = speedups(view.table, view.beliefs, machines)
+        beliefs = view.believed(pooled=True) if self.pooled else view.beliefs
+        known = speedups(view.table, beliefs, machines)
         matrix = self._matrix(view, machines, known, order)
         names = tuple(part.name for part in machines.parts)
         jobs = tuple(view.job(row).id for row in order)

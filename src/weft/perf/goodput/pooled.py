@@ -1,0 +1,253 @@
+"""Beliefs about adaptive jobs from all that train the same model.
+
+One fit a model and GPU kind over the reports of all its jobs, running and ended, so that a job is
+known before its first report. How far it has come, and the noise of its gradients, are its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from weft.core.knowledge import Attempt
+from weft.core.model import Batch, Config, Job, JobId
+from weft.core.report import Report
+from weft.core.table import Column, Floats, Table
+from weft.perf.goodput.belief import Belief, row_of
+from weft.perf.goodput.beliefs import DECLARED, FittedBeliefs
+from weft.perf.goodput.facts import Facts
+from weft.perf.goodput.fit import Row
+from weft.perf.goodput.model import Limits, Noise, best_batch
+from weft.perf.goodput.pool import Group, Pool
+
+APART_S = 20.0  # reports this far apart tell how fast a job gets on
+LEAST_LEFT = 1e-3  # of a training that has not ended
+
+
+@dataclass(slots=True)
+class Stand:
+    """How far a job has come by its last report.
+
+    `attempt` it was, `at` when, after `ran` seconds of executing; `progress` and declared `work`,
+    useful samples a second; squared norm and variance of its gradients.
+    """
+
+    attempt: int
+    at: float
+    ran: float
+    progress: float
+    work: float
+    goodput: float
+    noise: tuple[float, float] | None
+
+
+class PooledBeliefs(FittedBeliefs):
+    """What is believed of jobs by what all jobs of their model reported.
+
+    `pool` may be one that has learnt before.
+    """
+
+    def __init__(self, facts: Facts = DECLARED, *, pool: Pool | None = None) -> None:
+        super().__init__(facts)
+        self.pool = Pool() if pool is None else pool
+        self._stands: dict[JobId, Stand] = {}
+        self._seen: dict[JobId, tuple[object, ...]] = {}
+
+    # ---- learning
+
+    def observe(self, job: Job, kind: str, report: Report, attempt: Attempt | None = None) -> None:
+        """Take in a report: step time, noise and progress."""
+        row = row_of(report)
+        if row is None:
+            return
+        batch = float(row.local * row.replicas) if report.batch is None else report.batch
+        progress = report.progress or 0.0
+        noise = None
+        if report.grad_sqr is not None and report.grad_var is not None:
+            noise = report.grad_sqr, report.grad_var
+        for group in self.pool.all_of(job):
+            group.observe(job.id, kind, row)
+            group.batch = batch
+            if noise is not None:
+                group.observe_noise(progress, *noise)
+        if attempt is not None:
+            self._advance(job, report, attempt, self._goodput(job, row, report, batch, noise))
+
+    def _advance(self, job: Job, report: Report, attempt: Attempt, goodput: float) -> None:
+        """How far the job has come, and whether that is as fast as it was believed."""
+        before = self._stands.get(job.id)
+        noise = before.noise if before is not None else None
+        if report.grad_sqr is not None and report.grad_var is not None:
+            noise = report.grad_sqr, report.grad_var
+        progress, work = report.progress or 0.0, _declared(report)
+        groups = self.pool.all_of(job)
+        if math.isfinite(work):
+            for group in groups:
+                group.work = work
+        elif before is not None:
+            work = before.work
+        self._stands[job.id] = Stand(
+            attempt.number, attempt.at, attempt.ran, progress, work, goodput, noise
+        )
+        if before is None or before.attempt != attempt.number:
+            for group in groups:
+                group.note_start(attempt.at - attempt.began)
+            return
+        if not math.isfinite(work):
+            return
+        took, gained = attempt.ran - before.ran, progress - before.progress
+        if took > APART_S and gained > 0.0:
+            for group in groups:
+                group.note_slower(before.goodput * took / (gained * work))
+
+    def _goodput(
+        self, job: Job, row: Row, report: Report, batch: float, noise: tuple[float, float] | None
+    ) -> float:
+        """Useful samples a second of what a report tells."""
+        init = self._facts.batches(job, batch).init
+        took = row.step_s if report.step_s is None else report.step_s
+        gain = batch / init if noise is None else float(Noise(*noise, init).gain(batch))
+        return init * gain / took
+
+    def forget(self, job: Job) -> None:
+        """A job has left; what it told of its model is kept."""
+        super().forget(job)
+        self._stands.pop(job.id, None)
+        self._seen.pop(job.id, None)
+        self.pool.forget(job)
+
+    def save(self) -> Any:
+        """The pool, and how far each job is."""
+        stands = {
+            job: [
+                one.attempt,
+                one.at,
+                one.ran,
+                one.progress,
+                None if math.isnan(one.work) else one.work,
+                one.goodput,
+                one.noise and list(one.noise),
+            ]
+            for job, one in self._stands.items()
+        }
+        return {"pool": self.pool.save(), "stands": stands}
+
+    def load(self, saved: Any) -> None:
+        """Take up what `save` gave."""
+        self.pool.load(saved["pool"])
+        for job, (number, at, ran, progress, work, goodput, noise) in saved["stands"].items():
+            told = None if noise is None else (float(noise[0]), float(noise[1]))
+            self._stands[JobId(job)] = Stand(
+                number, at, ran, progress, math.nan if work is None else work, goodput, told
+            )
+
+    # ---- answers
+
+    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
+        """Rows x configurations; NaN in rows of models that nobody reported of."""
+        self._refresh(table)
+        return super().goodputs(table, configs)
+
+    def blind_goodputs(
+        self, table: Table, kinds: Sequence[str], nodes: Floats, replicas: Floats
+    ) -> Floats:
+        """The same by one model over all kinds."""
+        self._refresh(table)
+        return super().blind_goodputs(table, kinds, nodes, replicas)
+
+    def most_run(self, table: Table) -> Floats:
+        """The most replicas that any job of each row's model has run with."""
+        self._refresh(table)
+        return super().most_run(table)
+
+    def restart_s(self, table: Table) -> Floats:
+        """As measured of the model, else as assumed."""
+        found = super().restart_s(table)
+        for row, job in enumerate(table.jobs):
+            group = self.pool.find(job)
+            if group is not None and group.starts:
+                found[row] = median(group.starts)
+        return found
+
+    def alone(self, table: Table, kinds: Sequence[str]) -> Floats:
+        """One replica on each kind, as kinds were compared beforehand; 0 where it cannot run."""
+        found = np.zeros((len(table), len(kinds)))
+        for row, job in enumerate(table.jobs):
+            facts = [self._facts.on(job, 1.0, kind) for kind in kinds]
+            found[row] = [0.0 if one is None else one.bootstrap for one in facts]
+        return found
+
+    def work_left(self, table: Table, now: float) -> Floats:
+        """Declared work less progress, which goes on between reports at the last rate."""
+        left = np.full(len(table), np.nan)
+        ran = table.ran(now)
+        for row, job in enumerate(table.jobs):
+            group, stand = self.pool.find(job), self._stands.get(job.id)
+            work = group.work if group is not None else math.nan
+            if stand is not None and math.isfinite(stand.work):
+                work = stand.work
+            if group is None or not math.isfinite(work):
+                continue
+            needed = work * group.needed()
+            part = 1.0
+            if stand is not None:
+                since = float(ran[row]) - stand.ran
+                if table.held[row] and table.get(row, Column.ATTEMPT) != stand.attempt:
+                    since -= now - table.get(row, Column.RAN_SINCE)  # it is still restoring
+                part -= stand.progress + max(since, 0.0) * stand.goodput / needed
+            left[row] = max(part, LEAST_LEFT) * needed
+        return left
+
+    def first_batch(self, job: Job, config: Config) -> Batch | None:
+        """The best batch on a size, by the fit of its model."""
+        group = self.pool.find(job)
+        if group is None or config.kind not in group.measured or job.batch is None:
+            return None
+        own = self._facts.on(job, group.batch, config.kind)
+        if own is None or own.unit > 1:
+            return None
+        init, largest, _ = self._facts.batches(job, group.batch)
+        limits = Limits(largest, float(own.min_local), float(own.max_local))
+        noise = Noise(*self._noise(job, group), init)
+        times = group.measured[config.kind].times()
+        best = best_batch(times, noise, float(config.nodes), float(config.gpus), limits)
+        return Batch(int(best.local), int(best.accumulate)) if best.goodput > 0.0 else None
+
+    def _noise(self, job: Job, group: Group) -> tuple[float, float]:
+        stand = self._stands.get(job.id)
+        if stand is not None and stand.noise is not None:
+            return stand.noise
+        return group.noise_at(0.0 if stand is None else stand.progress)
+
+    def _refresh(self, table: Table) -> None:
+        """Let every row's belief be its group's, with the noise of its own."""
+        for job in table.jobs:
+            group = self.pool.find(job)
+            if group is None:
+                self._known.pop(job.id, None)
+                continue
+            belief = self._known.get(job.id)
+            if belief is None:
+                belief = self._known[job.id] = Belief()
+            noise = self._noise(job, group)
+            seen = (id(group), group.version, noise, job.batch is None and group.batch)
+            if self._seen.get(job.id) != seen:
+                self._seen[job.id] = seen
+                belief.measured, belief.mixed = group.measured, group.mixed
+                belief.noise, belief.batch = noise, group.batch
+                belief.most = max(group.most, -(-job.demand.min // 2))
+                belief.version += 1
+
+
+def _declared(report: Report) -> float:
+    """Samples of the whole training; NaN where a report does not tell."""
+    if report.work is not None:
+        return report.work
+    if report.samples and report.progress:
+        return report.samples / report.progress
+    return math.nan

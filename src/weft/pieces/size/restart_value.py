@@ -1,0 +1,53 @@
+"""What sizes are worth to jobs that lose time whenever they change.
+
+A job with so many seconds left that runs at part `speed` of its best makes `weight` x `speed` a
+second. A change to a faster size is worth that only for the part of its horizon that the restart
+leaves; losing what it holds costs a restart within a shorter horizon.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core.table import Bools, Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Seconds without progress: of a start, and of a change of what is held; rows x sizes.
+
+    `rise_s` and `loss_s` are the longest horizons that a rise and a loss are counted over.
+    """
+
+    start_s: Floats
+    change_s: Floats
+    rise_s: Floats
+    loss_s: float
+    least: float = 0.02  # of what a faster size is worth that is left at any rate
+
+
+def restart_values(
+    speed: Floats, held: Floats, weight: Floats, left: Floats, changes: Changes
+) -> Floats:
+    """Rows x sizes: what each size is worth to each job; nothing at all is worth 0.
+
+    `speed` is a part of the best, `held` the size that each job holds, below 0 where none; `left`
+    are seconds at the best size.
+    """
+    rows = np.arange(len(speed))
+    has: Bools = (held >= 0.0)[:, None]
+    now = np.where(has[:, 0], speed[rows, np.maximum(held, 0.0).astype(np.intp)], 0.0)[:, None]
+    same = held[:, None] == np.arange(speed.shape[1])[None, :]
+    w, seconds = weight[:, None], left[:, None]
+    stop = changes.start_s.max(axis=1)[:, None]
+    lost = np.minimum(changes.loss_s, seconds / np.maximum(now, 1e-9) + stop)
+    keep = w * now * stop / np.maximum(lost, 1.0)  # what being stopped would cost
+    cost = np.where(has, changes.change_s, changes.start_s)
+    rise = np.minimum(changes.rise_s, seconds / np.maximum(speed, 1e-9) + cost)
+    faster = w * speed * np.maximum(1.0 - cost / np.maximum(rise, 1.0), changes.least)
+    shrunk = np.minimum(changes.loss_s, seconds / np.maximum(now, 1e-9) + cost)
+    slower = w * speed - w * now * cost / np.maximum(shrunk, 1.0)
+    gained = np.where(same, w * speed, np.where(has & (speed <= now), slower, faster))
+    return np.where(has, gained + keep, gained)

@@ -1,0 +1,249 @@
+"""Weft: kind, number of GPUs and first batch of every job, by what a change is worth in seconds.
+
+Paper       our own. Configurations and placement are those of Jayaram Subramanya et al., "Sia",
+            SOSP 2023; weights follow Berg et al., "heSRPT", Performance Evaluation 144, 2020.
+Objective   mean completion time, with the makespan and the slowest jobs no worse for it.
+Needs       goodput from all jobs of a model together, running and ended, and how far each has
+            come; a predictor or the service of past jobs where nobody declared its work.
+Controls    how many GPUs of which kind, where, and the batch size to begin with.
+Cost        O(jobs x sizes) for values and prices, then O(jobs log jobs) for placement.
+Deviations  values of a change count its restart against the time that it is likely to last; they
+            are found by study, not by proof. `pooled=false` believes each job's own reports alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from weft.core import taxonomy as tax
+from weft.core.about import About, Controls, Needs
+from weft.core.errors import InvalidConfig
+from weft.core.model import Allocation, Config, Demand, JobId
+from weft.core.plan import Plan
+from weft.core.table import Bools, Floats, Rows
+from weft.core.view import View
+from weft.pieces.order.rank_weights import flatten_large, rank_weights
+from weft.pieces.order.seconds_left import seconds_left
+from weft.pieces.place.whole_nodes import place_configs
+from weft.pieces.size.configs import (
+    find_acceptable,
+    find_held,
+    find_smallest,
+    rigid_configs,
+    valid_configs,
+)
+from weft.pieces.size.hold_times import HoldTimes, key_of
+from weft.pieces.size.restart_value import Changes, restart_values
+from weft.solve.multiple_choice import NONE, Answer, Problem, choose
+
+GAP = 1e-3  # from the best program that is good enough
+PRIOR_POWER = 0.8  # speed-up of jobs that nobody reported of, up to the size they ask for
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.COMPLETION_TIME | tax.Objective.THROUGHPUT,
+    knowledge=tax.Knowledge.SPEEDS | tax.Knowledge.MODELS | tax.Knowledge.PAST_JOBS,
+    heterogeneity=tax.Heterogeneity.SPEEDS,
+    elasticity=tax.Elasticity.GPUS | tax.Elasticity.BATCH,
+    sharing=tax.Sharing.EXCLUSIVE,
+    topology=tax.Topology.CONSOLIDATED,
+    fairness=tax.Fairness.NONE,
+    preemption=tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """Prices of the last decision by kind, and how long jobs keep what they get."""
+
+    prices: Floats
+    holds: HoldTimes = field(default_factory=HoldTimes)
+
+
+@dataclass(frozen=True, slots=True)
+class Weft:
+    """What every job holds, decided again whenever something happens and every `wake` seconds.
+
+    `shape` is the power of GPUs that weights take speed to grow with. A restart counts `restart`
+    times, for jobs with more than `large` seconds left `large_restart` times; these weigh alike.
+    A rise is counted over at most `rise` seconds, or as long as jobs of the model keep the kind,
+    which is forgotten with a half-life of `half_life`; a loss over `loss` seconds. `pooled` asks
+    for beliefs from all jobs of a model. `max_gpus` is the most one job may get.
+    """
+
+    shape: float = 0.6
+    restart: float = 1.8
+    large_restart: float = 2.4
+    large: float = 3600.0
+    rise: float = 3600.0
+    loss: float = 600.0
+    half_life: float = 7200.0
+    wake: float = 60.0
+    pooled: bool = True
+    max_gpus: int = 64
+
+    @property
+    def about(self) -> About:
+        """Decides when something happened."""
+        return About(
+            "weft",
+            "our own",
+            needs=Needs.MODEL,
+            controls=Controls.COUNT | Controls.BATCH,
+            starves="the longest, while shorter ones keep coming",
+            taxonomy=WHERE,
+            pools=self.pooled,
+        )
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.shape < 1.0:
+            raise InvalidConfig(f"weft: shape={self.shape:g}", hint="shape is between 0 and 1")
+        times = {"rise": self.rise, "loss": self.loss, "half_life": self.half_life}
+        for name, seconds in {**times, "wake": self.wake}.items():
+            if not seconds > 0.0:
+                raise InvalidConfig(f"weft: {name}={seconds:g}", hint="it is seconds, above 0")
+
+    def decide(self, view: View) -> Plan:
+        """Speeds, values, program, placement, batches."""
+        if not len(view.table) or not view.cluster.nodes:
+            return Plan()
+        valid = valid_configs(view.cluster, self.max_gpus)
+        configs = (*valid, *rigid_configs(view, valid))
+        held = find_held(view, configs)
+        odd = (held == len(configs)) & ~view.preemptible()
+        if odd.any():  # of a size that is none of ours, and it may not be changed
+            return self.decide(view.without(odd))
+        held[held == len(configs)] = NONE
+        memory = view.memory if isinstance(view.memory, Last) else None
+        holds = (HoldTimes(view.now) if memory is None else memory.holds).age(view, self.half_life)
+        speed, value = self._values(view, configs, held, holds)
+        answer = self._choose(view, configs, value, held, memory)
+        wanted = {r: configs[c] for r, c in enumerate(answer.pick.tolist()) if c >= 0}
+        changes = place_configs(view, wanted)
+        lost = _find_lost(view, configs, speed, held, answer.pick, changes)
+        wake = (np.floor(view.now / self.wake) + 1.0) * self.wake
+        return Plan(
+            self._with_batches(view, wanted, changes),
+            wake_at=float(wake),
+            memory=Last(answer.prices, holds.lose(lost)),
+        )
+
+    # ---- what sizes are worth
+
+    def _values(
+        self, view: View, configs: tuple[Config, ...], held: Floats, holds: HoldTimes
+    ) -> tuple[Floats, Floats]:
+        """Speeds as a part of the best, and what they are worth; -inf where not allowed."""
+        goodput = self._goodputs(view, configs)
+        best = np.maximum(goodput.max(axis=1), 1e-12)
+        speed = goodput / best[:, None]
+        left = seconds_left(view, best)
+        weight = flatten_large(rank_weights(left, self.shape), left, self.large)
+        kinds = view.cluster.kinds
+        kind = [kinds.index(config.kind) for config in configs]
+        seconds = view.believed(pooled=self.pooled).restart_s(view.table)
+        seconds = seconds * np.where(left > self.large, self.large_restart, self.restart)
+        cost = np.repeat(seconds[:, None], len(configs), axis=1)
+        rise = np.minimum(self.rise, holds.expect(view, self.rise))[:, kind]
+        changes = Changes(cost, cost, rise, self.loss)
+        value = restart_values(speed, held, weight, left, changes)
+        return speed, np.where(goodput > 0.0, value, -np.inf)
+
+    def _goodputs(self, view: View, configs: tuple[Config, ...]) -> Floats:
+        """Beliefs where there are any, else what the size that was asked for lets expect."""
+        believed = view.believed(pooled=self.pooled)
+        kinds = view.cluster.kinds
+        kind = [kinds.index(config.kind) for config in configs]
+        goodput = believed.goodputs(view.table, configs)
+        units = believed.units(view.table, kinds)[:, kind]
+        gpus = np.array([float(config.gpus) for config in configs])
+        unknown = np.isnan(goodput[:, 0])
+        if unknown.any():
+            goodput[unknown] = self._prior(view, units, gpus, kind)[unknown]
+        masks: dict[Demand, Bools] = {}
+        for row, job in enumerate(view.table.jobs):
+            if job.demand not in masks:
+                masks[job.demand] = find_acceptable(job.demand, configs, gpus)
+            fits = masks[job.demand]
+            if not fits.all():
+                goodput[row][~fits] = 0.0
+            if not goodput[row].any():
+                goodput[row] = find_smallest(configs, fits, units[row]) * units[row]
+        return goodput
+
+    def _prior(self, view: View, units: Floats, gpus: Floats, kind: Sequence[int]) -> Floats:
+        """As fast as one replica on each kind, times a power of their number."""
+        if view.pooled is None or not self.pooled:
+            return np.zeros((len(view.table), len(gpus)))
+        alone = view.pooled.alone(view.table, view.cluster.kinds)[:, kind]
+        each = np.maximum(units, 1.0)
+        whole = (units > 0.0) & (gpus[None, :] % each == 0.0)
+        asked = np.maximum(view.table.gpus, 1.0)[:, None]
+        return np.where(whole & (gpus[None, :] <= asked), alone * (gpus / each) ** PRIOR_POWER, 0.0)
+
+    # ---- who gets what
+
+    def _choose(
+        self,
+        view: View,
+        configs: tuple[Config, ...],
+        value: Floats,
+        held: Floats,
+        memory: Last | None,
+    ) -> Answer:
+        """The program for all rows that may change; the others keep what they have."""
+        kinds = view.cluster.kinds
+        kind = np.array([kinds.index(config.kind) for config in configs])
+        count = np.array([float(config.gpus) for config in configs])
+        pick = np.where(view.preemptible(), float(NONE), held).astype(np.intp)
+        room = _find_room(view)
+        np.subtract.at(room, kind[pick[pick >= 0]], count[pick[pick >= 0]])
+        rows = np.flatnonzero(pick < 0)
+        answer = choose(
+            Problem(value[rows], kind, count, np.maximum(room, 0.0)),
+            gap=GAP,
+            start=None if memory is None else memory.prices,
+        )
+        pick[rows] = answer.pick
+        return replace(answer, pick=pick)
+
+    def _with_batches(
+        self, view: View, wanted: dict[int, Config], changes: dict[int, Allocation | None]
+    ) -> dict[JobId, Allocation | None]:
+        """The changes, with the batch that a job is best to begin with."""
+        found: dict[JobId, Allocation | None] = {}
+        for row, on in changes.items():
+            job = view.job(row)
+            if on is not None and view.pooled is not None and self.pooled:
+                on = replace(on, batch=view.pooled.first_batch(job, wanted[row]))
+            found[job.id] = on
+        return found
+
+
+def _find_room(view: View) -> Floats:
+    """GPUs of each kind that are free, or held by rows of the view."""
+    kinds = view.cluster.kinds
+    room = np.array([float(view.free.idle(kind)) for kind in kinds])
+    for on in view.table.allocations:
+        if on is not None:
+            room[kinds.index(view.cluster.kind_of(on))] += on.gpus
+    whole = np.array([float(view.cluster.gpus_by_kind[kind]) for kind in kinds])
+    return np.asarray(np.minimum(room, whole))
+
+
+def _find_lost(
+    view: View,
+    configs: tuple[Config, ...],
+    speed: Floats,
+    held: Floats,
+    pick: Rows,
+    changes: dict[int, Allocation | None],
+) -> list[str]:
+    """Models and kinds of rows that were planned to something slower, or to nothing."""
+    lost = []
+    for row in changes:
+        was, to = int(held[row]), int(pick[row])
+        if was >= 0 and (to < 0 or speed[row, to] < speed[row, was]):
+            lost.append(key_of(view.job(row).model, configs[was].kind))
+    return lost

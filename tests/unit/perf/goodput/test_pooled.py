@@ -1,0 +1,141 @@
+"""What jobs of one model tell together."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from weft.core.cluster import parse_cluster
+from weft.core.events import Decided, Reported, Started, Submitted
+from weft.core.knowledge import Knowledge
+from weft.core.model import Allocation, BatchRange, Config, Demand, Job, JobId, Slice
+from weft.core.report import Report
+from weft.core.scheduler import Scheduler
+from weft.core.table import Table
+from weft.perf.goodput.model import StepTime
+from weft.perf.goodput.pooled import PooledBeliefs
+from weft.policies.fifo import Fifo
+
+TRUTH = StepTime(0.02, 0.001, 0.01, 0.002, 0.03, 0.004, 1.5)
+CONFIGS = [Config("h200", 1, n) for n in (1, 2, 4, 8)]
+
+
+def job(name: str, model: str = "bert", tenant: str = "", user: str = "") -> Job:
+    return Job(
+        JobId(name),
+        demand=Demand(1, 1, 8),
+        model=model,
+        tenant=tenant,
+        user=user,
+        batch=BatchRange(128, 128, 64),
+    )
+
+
+def report(replicas: int, progress: float = 0.0, factor: float = 1.0) -> Report:
+    """What `weft.train` says of a job whose true step times are known."""
+    step = factor * float(TRUTH.step(1, replicas, 64))
+    return Report(
+        step_s=step,
+        grad_s=factor * float(TRUTH.grad(64)),
+        per_gpu=64.0,
+        accumulate=1.0,
+        batch=64.0 * replicas,
+        replicas=float(replicas),
+        grad_sqr=1.0,
+        grad_var=20.0,
+        progress=progress,
+        work=100_000.0,
+    )
+
+
+def table(*jobs: Job) -> Table:
+    rows = Table()
+    for seq, one in enumerate(jobs):
+        rows.add(one, seq)
+    return rows
+
+
+def test_a_job_is_known_before_its_first_report_by_others_of_its_model() -> None:
+    beliefs = PooledBeliefs()
+    beliefs.observe(job("first"), "h200", report(2))
+    beliefs.forget(job("first"))
+
+    found = beliefs.goodputs(table(job("next"), job("other", model="vit")), CONFIGS)
+
+    assert (found[0, :3] > 0.0).all()
+    assert found[0, 3] == 0.0, "twice as many as any job of the model ran with, and no more"
+    assert np.isnan(found[1]).all()
+
+
+def test_jobs_that_declare_no_model_are_on_their_own() -> None:
+    beliefs = PooledBeliefs()
+    beliefs.observe(job("a", model=""), "h200", report(2))
+
+    found = beliefs.goodputs(table(job("a", model=""), job("b", model="")), CONFIGS)
+
+    assert (found[0, :3] > 0.0).all()
+    assert np.isnan(found[1]).all()
+
+
+def test_what_enough_jobs_of_a_tenant_told_comes_before_what_others_did() -> None:
+    beliefs = PooledBeliefs()
+    beliefs.observe(job("b0", tenant="b"), "h200", report(2))
+    before = beliefs.goodputs(table(job("x", tenant="a")), CONFIGS)[0, 0]
+    for i in range(3):
+        beliefs.observe(job(f"a{i}", tenant="a"), "h200", report(2, factor=3.0))
+
+    after = beliefs.goodputs(table(job("x", tenant="a")), CONFIGS)[0, 0]
+
+    assert after < 0.5 * before
+
+
+def scheduler() -> Scheduler:
+    """One that knows three jobs, of which `a` runs since 0 and reported at 30 and at 130."""
+    made = Scheduler(Fifo(), parse_cluster("1x8:h200"), knowledge=Knowledge(pooled=PooledBeliefs()))
+    for name in ("a", "b"):
+        made.recall(0.0, Submitted(job(name)))
+    on = Allocation((Slice(made.state.cluster.nodes[0].id, (0, 1)),))
+    made.recall(0.0, Decided(1, {JobId("a"): on}))
+    made.recall(0.0, Started(JobId("a"), 1))
+    made.recall(30.0, Reported(JobId("a"), 1, report(2)))
+    made.recall(130.0, Reported(JobId("a"), 1, report(2, progress=0.1)))
+    return made
+
+
+def test_work_left_is_what_the_speed_and_the_progress_of_jobs_say_together() -> None:
+    made = scheduler()
+    pooled = made.knowledge.pooled
+    assert pooled is not None
+
+    goodput = pooled.goodputs(made.state.table, [Config("h200", 1, 2)])[:, 0]
+    then, later = (pooled.work_left(made.state.table, now) / goodput for now in (130.0, 230.0))
+
+    # A tenth in 100 s: 900 s to go for the one, 1,000 s for the other.
+    assert then == pytest.approx([900.0, 1000.0], rel=0.05)
+    assert later == pytest.approx([800.0, 1000.0], rel=0.05)
+
+
+def test_a_restart_costs_what_starts_of_the_model_took() -> None:
+    made = scheduler()
+    assert made.knowledge.pooled is not None
+
+    assert made.knowledge.pooled.restart_s(made.state.table) == pytest.approx([30.0, 30.0])
+
+
+def test_what_was_learnt_survives_a_restart_of_the_scheduler() -> None:
+    made = scheduler()
+    pooled = made.knowledge.pooled
+    assert pooled is not None
+
+    again = PooledBeliefs()
+    again.load(json.loads(json.dumps(pooled.save())))
+
+    rows = made.state.table
+    assert again.goodputs(rows, CONFIGS) == pytest.approx(pooled.goodputs(rows, CONFIGS))
+    assert again.work_left(rows, 200.0) == pytest.approx(pooled.work_left(rows, 200.0))
+    assert again.restart_s(rows) == pytest.approx(pooled.restart_s(rows))
+    assert again.first_batch(rows.jobs[1], CONFIGS[1]) == pooled.first_batch(
+        rows.jobs[1], CONFIGS[1]
+    )

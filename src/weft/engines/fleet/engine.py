@@ -18,7 +18,7 @@ from weft.core.cluster import Node
 from weft.core.errors import EngineError, InvalidConfig, WeftError
 from weft.core.events import Event, StartFailed, Stopped
 from weft.core.model import Allocation, Job, JobId
-from weft.core.ports import DeviceSharing, EngineHealth
+from weft.core.ports import DeviceSharing, EngineHealth, NoLiveResize
 from weft.engines.fleet.attempts import Run
 from weft.engines.fleet.core_pools import CorePools
 from weft.engines.fleet.folders import (
@@ -47,7 +47,7 @@ PATIENCE_S = 60.0  # for a controller that is away when the service begins
 SUBMITTING = 8  # requests at once
 
 
-class FleetEngine:
+class FleetEngine(NoLiveResize):
     """What `weft.core.ports.Engine` asks for, on whatever `manager` runs agents with.
 
     `what` is the controller in words for people.

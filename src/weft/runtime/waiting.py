@@ -55,6 +55,7 @@ class Waits:
     kept_back: frozenset[JobId] = frozenset()
     failing: str = ""
     words: Mapping[NodeId, str] = field(default_factory=dict)
+    _found: dict[Demand, Reason] = field(default_factory=dict, init=False, compare=False)
 
     def because(self, job: Job, said: str = "", blocker: Blocker = Blocker.SAID) -> Reason:
         """The one thing that keeps a job waiting; `said` is what the last decision told it."""
@@ -64,7 +65,11 @@ class Waits:
             return Reason(Blocker.NOBODY, {"trouble": self.trouble})
         if job.demand.max == 0:
             return self._without_devices(job)
-        demand = job.demand
+        if job.demand not in self._found:  # many ask for the same; 500 nodes took 1 ms each
+            self._found[job.demand] = self._because(job.demand)
+        return self._found[job.demand]
+
+    def _because(self, demand: Demand) -> Reason:
         if found := self._away(demand) or self._taken(demand):
             return found
         one = self._least(demand) == 1 or demand.share < 1.0

@@ -120,6 +120,11 @@ class Tokens:
                 found = token.caller
         return found
 
+    def caller_of(self, token: str) -> Caller | None:
+        """Who comes with a token, by its id; None if it is gone or has expired."""
+        found = self._tokens.get(token)
+        return found.caller if found is not None and found.valid(self._clock()) else None
+
     def allows(self, who: Caller) -> bool:
         """Whether somebody who was let in may still stay."""
         return self.seconds_left(who) > 0.0

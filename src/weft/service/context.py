@@ -12,19 +12,20 @@ from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
-from fastapi.security.utils import get_authorization_scheme_param
-from starlette.datastructures import Headers
 
 from weft.app.serve.limits import Limits
 from weft.app.serve.live import Driver, JobStatus, Live
 from weft.service.audit import AuditLog
 from weft.service.auth import ANYBODY, Caller, Tokens, is_loopback
 from weft.service.event_text import Rendered
+from weft.service.forecast import Forecast
 from weft.service.job_names import JobNames
 from weft.service.limits import Buckets, Streams
+from weft.service.page_sessions import PageSessions
 from weft.service.refusals import Refused as Refused
 from weft.service.responses import Problem
 from weft.service.watchdog import Watchdog
+from weft.service.watching import Watching
 from weft.service.webhooks import Hooks
 
 T = TypeVar("T")
@@ -59,6 +60,7 @@ class Context:
     tokens: Tokens
     hooks: Hooks
     audit: AuditLog
+    sessions: PageSessions
     buckets: Buckets = field(default_factory=lambda: Buckets(0.0, 1.0))
     bound: str = "127.0.0.1"
     heartbeat_s: float = 15.0
@@ -71,12 +73,16 @@ class Context:
     names: JobNames = field(init=False)
     streams: Streams = field(init=False)
     watchdog: Watchdog = field(init=False)
+    watching: Watching = field(init=False)
+    forecast: Forecast = field(init=False)
     rendered: Rendered = field(default_factory=Rendered)
 
     def __post_init__(self) -> None:
         self.names = JobNames(lambda: self.driver.ledger.jobs)
         self.streams = Streams(self.limits.streams)
         self.watchdog = Watchdog(self.live)
+        self.watching = Watching(self.live)
+        self.forecast = Forecast(self.work_aside)
 
     @property
     def limits(self) -> Limits:
@@ -86,6 +92,10 @@ class Context:
     async def read(self, work: Callable[[], T]) -> T:
         """Read something beside the loop."""
         return await asyncio.get_running_loop().run_in_executor(self.reading, work)
+
+    async def work_aside(self, work: Callable[[], T]) -> T:
+        """Beside the loop and one at a time: decisions go on meanwhile."""
+        return await asyncio.get_running_loop().run_in_executor(self.aside, work)
 
     def close(self) -> None:
         """Let go of the threads."""
@@ -152,26 +162,17 @@ def _service(request: Request) -> Context:
     return found
 
 
-def find_caller(tokens: Tokens, headers: Headers) -> Caller | None:
-    """Whose request this is by its token; None where that is not known."""
-    if not len(tokens):
-        return ANYBODY
-    scheme, secret = get_authorization_scheme_param(headers.get("authorization"))
-    return tokens.who(secret) if scheme.lower() == "bearer" and secret else None
-
-
 def _caller(request: Request, service: Context) -> Caller:
     headers = request.headers
     if not len(service.tokens):
         _check_local(headers.get("host", ""), headers.get("origin", ""), service.bound)
         return ANYBODY
-    scheme, secret = get_authorization_scheme_param(headers.get("authorization"))
-    if scheme.lower() != "bearer" or not secret:
+    found = service.sessions.who(headers)
+    if found is not None:
+        return found
+    if not headers.get("authorization", "").lower().startswith("bearer "):
         raise Refused(401, "a token is needed", "send `Authorization: Bearer TOKEN`")
-    found = service.tokens.who(secret)
-    if found is None:
-        raise Refused(401, "this token is not known here", "it may have expired or been revoked")
-    return found
+    raise Refused(401, "this token is not known here", "it may have expired or been revoked")
 
 
 @lru_cache(maxsize=256)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import cast
 
-from weft.app.serve.live import ASIDE, Driver, JobRecord, JobStatus, waits_of, why_waits
-from weft.app.serve.rules import Window
+from weft.app.serve.live import ASIDE, Driver, JobRecord, JobStatus, Live, waits_of, why_waits
+from weft.app.serve.rules import Window, read_window
 from weft.core.cluster import Node
 from weft.core.codec import encode
 from weft.core.model import Allocation
@@ -59,10 +60,10 @@ class Describer:
             started=record.started,
             ended=record.ended,
             gpu_seconds=record.gpu_s.at(self._now),
-            progress=_progress(record, status.state),
-            batch=_batch(record),
+            progress=progress_of(record, status.state),
+            batch=batch_of(record),
             goodput=goodput_of(record) if running else None,
-            speed=_speed(record) if running else None,
+            speed=speed_of(record) if running else None,
             gpus=GpuRange(asked=job.demand.gpus, min=job.demand.min, max=job.demand.max),
             nodes=job.demand.nodes or None,
             pty=job.launch is not None and job.launch.pty,
@@ -151,13 +152,26 @@ def node_answer(node: Node, state: str, held: set[int], kept: Sequence[Window] =
     )
 
 
-def _progress(record: JobRecord, state: str | None) -> float | None:
+def node_answers(live: Live) -> list[NodeAnswer]:
+    """Every machine with its state and which of its devices are held."""
+    driver = live.driver
+    held: defaultdict[str, set[int]] = defaultdict(set)
+    for on in driver.scheduler.state.table.allocations:
+        for part in on.slices if on is not None else ():
+            held[part.node].update(part.gpus)
+    windows = (read_window(name, text) for name, text in live.quotas.windows.items())
+    kept = [one for one in windows if one.holds(driver.now)]
+    return [node_answer(node, word, held[node.id], kept) for node, word in driver.nodes()]
+
+
+def progress_of(record: JobRecord, state: str | None) -> float | None:
     """What the job reported; one that has finished is done, whatever it said last."""
     told = record.report.progress
     return 1.0 if told is not None and state == "finished" else told
 
 
-def _batch(record: JobRecord) -> float | None:
+def batch_of(record: JobRecord) -> float | None:
+    """The global batch: as reported, as decided, or as it begins."""
     if record.report.batch is not None:
         return record.report.batch
     on, job = record.allocation, record.job
@@ -166,7 +180,7 @@ def _batch(record: JobRecord) -> float | None:
     return float(job.batch.init) if job.batch else None
 
 
-def _speed(record: JobRecord) -> float | None:
+def speed_of(record: JobRecord) -> float | None:
     """Samples a second."""
     step, batch = record.report.step_s, record.report.batch
     return batch / step if step and batch else record.report.updates_per_s
@@ -177,4 +191,4 @@ def goodput_of(record: JobRecord) -> float | None:
     step, gain = record.report.step_s, record.report.gain
     if step and gain and record.job.batch:
         return gain * record.job.batch.init / step
-    return record.report.goodput or _speed(record)
+    return record.report.goodput or speed_of(record)

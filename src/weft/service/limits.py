@@ -28,7 +28,7 @@ WAITING = 256  # answers that are held back at once, of one tenant
 AT_ONCE = 2  # requests of one tenant that are worked on
 BYTES_OF_ONE = 32_768  # of an answer that counts as one request
 STRANGERS = "?"  # requests without a token that is known here
-FREE = ("/health", "/docs", "/openapi.json")
+FREE = ("/health", "/docs", "/openapi.json", "/web/")
 Asks = Callable[[Headers], Caller | None]
 
 
@@ -132,6 +132,11 @@ def _turns() -> asyncio.Semaphore:
     return asyncio.Semaphore(AT_ONCE)
 
 
+def _free(path: str) -> bool:
+    """What costs nothing, and is asked for many at a time when a page opens."""
+    return path == "/" or path.startswith(FREE)
+
+
 class LimitRate:
     """Answers 429 to a tenant that asks too often; before anything else is done for it."""
 
@@ -142,7 +147,7 @@ class LimitRate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        if scope["type"] == "http" and not scope["path"].startswith(FREE):
+        if scope["type"] == "http" and not _free(scope["path"]):
             who = self._asks(Headers(scope=scope))
             if who is None or not who.admin:
                 key = STRANGERS if who is None else who.tenant

@@ -23,9 +23,10 @@ from weft.service.audit import Audit, AuditLog
 from weft.service.auth import Tokens, check_host
 from weft.service.body_limit import LimitBody
 from weft.service.connections import protocol_of
-from weft.service.context import Context, find_caller
+from weft.service.context import Context
 from weft.service.limits import Buckets, LimitRate
 from weft.service.mail import MailServer
+from weft.service.page_sessions import PageSessions, find_caller
 from weft.service.routes import API, ROOT, health
 from weft.service.tls import check_tls
 from weft.service.trust import trust_warnings
@@ -36,6 +37,7 @@ __all__ = ["Settings", "create_app", "serve"]
 log = logging.getLogger(__name__)
 
 TOKEN_FILE, HOOK_FILE, AUDIT_FILE = "tokens.json", "webhooks.json", "requests.jsonl"
+SESSION_FILE = "page-sessions.json"
 GOODBYE_S = 3
 IDLE_S = 75
 BACKLOG = 100  # accepted at once, before any is let go as one too many: see OWN_FILES
@@ -48,6 +50,7 @@ def create_app(settings: Settings) -> FastAPI:
     """The API on a scheduler that opens and closes with it. Refuses an unsafe address."""
     folder = settings.state
     tokens = Tokens(None if folder is None else folder / TOKEN_FILE)
+    sessions = PageSessions(None if folder is None else folder / SESSION_FILE, tokens)
     check_host(settings.host, tokens)
     check_tls(settings.tls_cert, settings.tls_key)
     mail = MailServer.read(settings.smtp, settings.mail_from)
@@ -59,7 +62,7 @@ def create_app(settings: Settings) -> FastAPI:
     async def life(app: FastAPI) -> AsyncIterator[None]:
         live = Live(settings)
         hooks = Hooks(None if folder is None else folder / HOOK_FILE, mail)
-        service = Context(live, tokens, hooks, audit, buckets, settings.host)
+        service = Context(live, tokens, hooks, audit, sessions, buckets, settings.host)
         await live.open()
         for said in trust_warnings(live, tokens):
             log.warning("%s", said)
@@ -86,7 +89,7 @@ def create_app(settings: Settings) -> FastAPI:
     problems.install(app)
     app.add_middleware(LimitBody, most=int(limits.body_mib * MIB) or None, within_s=limits.body_s)
     app.add_middleware(Audit, audit=audit)
-    app.add_middleware(LimitRate, buckets=buckets, asks=partial(find_caller, tokens))
+    app.add_middleware(LimitRate, buckets=buckets, asks=partial(find_caller, sessions, tokens))
     for router in ROOT:
         app.include_router(router)
     app.include_router(health.router, prefix=PREFIX, include_in_schema=False)

@@ -50,6 +50,17 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Me:
+    """Who asks. `everywhere` sees the jobs of all; without `signed_in` nobody needs a token."""
+
+    name: str
+    role: RoleWord
+    tenant: str
+    everywhere: bool
+    signed_in: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Liveness:
     """Whether a restart is not needed."""
 

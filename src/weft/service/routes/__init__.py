@@ -12,11 +12,14 @@ from weft.service.routes import (
     events,
     health,
     jobs,
+    line,
     logs,
     metrics,
     pages,
     reservations,
     sessions,
+    sign_in,
+    watch,
     why,
 )
 
@@ -24,14 +27,17 @@ from weft.service.routes import (
 API: tuple[APIRouter, ...] = (
     jobs.router,
     why.router,
+    line.router,
     logs.router,
     sessions.router,
     cluster.router,
     events.router,
+    watch.router,
     accounting.router,
     admin.router,
     reservations.router,
     audit.router,
+    sign_in.router,
 )
 # Where machines and people look for them.
 ROOT: tuple[APIRouter, ...] = (health.router, metrics.router, pages.router)

@@ -12,10 +12,10 @@ from weft.app.serve.rules import read_window
 from weft.core.errors import UnknownName
 from weft.core.model import NodeId
 from weft.service.context import PROBLEMS, Admin, Anyone, Context, Refused, Service
-from weft.service.describe import goodput_of, node_answer
+from weft.service.describe import goodput_of, node_answers
 from weft.service.json_body import Json
 from weft.service.responses import ClusterAnswer, Counts, Done, Nodes, PolicyAnswer
-from weft.service.routes.reservations import check_devices, windows_of
+from weft.service.routes.reservations import check_devices
 from weft.service.schemas import PolicySpec, PolicyText, Strict, describe_policy
 from weft.service.trust import trust_warnings
 
@@ -72,11 +72,7 @@ async def cluster(service: Service, who: Anyone) -> Json:
 @router.get("/nodes", response_model=Nodes)
 async def nodes(service: Service, who: Anyone) -> Json:  # noqa: ARG001 - any token will do
     """Every machine with its state and how many of its devices are held."""
-    held = _devices(service.driver)
-    found = service.driver.nodes()
-    kept = [one for one in windows_of(service) if one.holds(service.driver.now)]
-    told = [node_answer(node, word, held[node.id], kept) for node, word in found]
-    return Json(Nodes(nodes=told))
+    return Json(Nodes(nodes=node_answers(service.live)))
 
 
 @router.post("/nodes/{node_id}/drain", response_model=Done)
@@ -130,10 +126,7 @@ async def set_policy(body: NewPolicy, service: Service, who: Admin) -> Json:  # 
 
 def count_nodes(service: Context) -> dict[str, int]:
     """Machines by state, as people are told."""
-    kept = [one for one in windows_of(service) if one.holds(service.driver.now)]
-    held = _devices(service.driver)
-    answers = (node_answer(n, word, held[n.id], kept) for n, word in service.driver.nodes())
-    return dict(Counter(answer.state for answer in answers))
+    return dict(Counter(answer.state for answer in node_answers(service.live)))
 
 
 def _policy(service: Context) -> PolicyAnswer:
@@ -148,14 +141,6 @@ def count_held_by_kind(driver: Driver) -> dict[str, float]:
     for on in state.table.allocations:
         if on is not None:
             held[state.cluster.kind_of(on)] += on.gpus * on.sharing.share
-    return held
-
-
-def _devices(driver: Driver) -> defaultdict[str, set[int]]:
-    held: defaultdict[str, set[int]] = defaultdict(set)
-    for on in driver.scheduler.state.table.allocations:
-        for part in on.slices if on is not None else ():
-            held[part.node].update(part.gpus)
     return held
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
@@ -20,6 +20,7 @@ STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
 }
 PACE_S = 0.002
+T = TypeVar("T")
 Row = tuple[int, float, Event]
 
 
@@ -63,10 +64,10 @@ async def stream(service: Context, who: Caller, start: int, *, follow: bool) -> 
 
 
 async def while_allowed(
-    tokens: Tokens, who: Caller, source: AsyncIterator[list[Row]], every_s: float
-) -> AsyncIterator[list[Row] | None]:
+    tokens: Tokens, who: Caller, source: AsyncIterator[T], every_s: float
+) -> AsyncIterator[T | None]:
     """What comes from `source`, and None whenever nothing has for a while; until `who` must go."""
-    following: asyncio.Task[list[Row]] | None = None
+    following: asyncio.Task[T] | None = None
     change = asyncio.ensure_future(tokens.change_of(who).wait())
     try:
         while left_s := tokens.seconds_left(who):

@@ -16,7 +16,9 @@ from fastapi.responses import StreamingResponse
 from weft.core.model import JobId
 from weft.service.auth import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service, find_job
+from weft.service.json_body import Json
 from weft.service.masking import longest, mask_bytes, secrets_of
+from weft.service.watch_responses import LogRanks
 
 router = APIRouter(tags=["jobs"], responses=PROBLEMS)
 
@@ -53,6 +55,20 @@ async def logs(
     if follow:
         return service.streams.response(who, body, TEXT_TYPE)
     return StreamingResponse(body, media_type=TEXT_TYPE)
+
+
+@router.get("/jobs/{job_id}/logs/ranks", response_model=LogRanks)
+async def log_ranks(
+    job_id: str,
+    service: Service,
+    who: Anyone,
+    attempt: Annotated[int | None, Query(ge=1, le=1_000_000_000)] = None,
+) -> Json:
+    """Which ranks of an attempt have printed something so far: of the last one unless told."""
+    record = find_job(service, who, job_id).record
+    number = attempt or record.attempt
+    found = service.driver.engine.logs(record.job.id, number)
+    return Json(LogRanks(attempt=number, ranks=sorted(found)))
 
 
 async def _read(

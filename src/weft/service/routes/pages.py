@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
+from fastapi import APIRouter, Request, Response
 
-from fastapi import APIRouter
-from fastapi.responses import HTMLResponse
+from weft.service.page_files import HEADERS, INDEX, find_file
 
 router = APIRouter(include_in_schema=False)
 
 
-@router.get("/docs", response_class=HTMLResponse)
-def api_page() -> str:
+@router.get("/")
+async def index(request: Request) -> Response:
+    """The web page; what it shows it asks the API for."""
+    return _send(request, INDEX)
+
+
+@router.get("/docs")
+async def api_page(request: Request) -> Response:
     """The API, read from its schema in the browser."""
-    return (files("weft.service") / "web" / "api.html").read_text(encoding="utf-8")
+    return _send(request, "api.html")
+
+
+@router.get("/web/{name:path}")
+async def page_file(name: str, request: Request) -> Response:
+    """A file of the page."""
+    return _send(request, name)
+
+
+def _send(request: Request, name: str) -> Response:
+    found = find_file(name)
+    headers = {**HEADERS, "ETag": found.tag}
+    if request.headers.get("if-none-match") == found.tag:
+        return Response(status_code=304, headers=headers)
+    return Response(found.body, media_type=found.media_type, headers=headers)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -41,7 +39,6 @@ from weft.service.schemas import JobFile, PolicySpec, PolicyText, Strict, Word, 
 
 router = APIRouter(tags=["why"], responses=PROBLEMS)
 
-T = TypeVar("T")
 OVER_QUOTA = (Blocker.QUOTA, Blocker.TOO_LARGE, Blocker.SHARE, Blocker.GUARANTEE)
 
 
@@ -93,7 +90,7 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
     present = Present.of(service.driver.scheduler, service.driver.now)
     waits = describe.waits_for(status)
     more = _others_changes(service, record.job, waits)
-    why = await _aside(service, lambda: explain(present, record.job.id, waits, more))
+    why = await service.work_aside(lambda: explain(present, record.job.id, waits, more))
     advice = why.advice
     answer = replace(
         answer,
@@ -129,7 +126,7 @@ async def _plan(body: JobFile, service: Context, who: Caller, change: Changes) -
     check_job(job, change.cluster(Cluster(tuple(node for node, _ in service.driver.nodes()))))
     present = Present.of(service.driver.scheduler, service.driver.now)
     rules, policy = service.live.quotas, service.live.policy
-    trial = await _aside(service, lambda: plan(change.present(present, policy, rules), job))
+    trial = await service.work_aside(lambda: plan(change.present(present, policy, rules), job))
     return Planned(
         starts_now=trial.allocation is not None,
         allocation=Describer(service.driver).allocation(trial.allocation),
@@ -169,7 +166,7 @@ async def compare(body: WhatIf, service: Service, who: Anyone) -> Json:
         return what_if(read(), variants, now, hours=body.hours, speeds=speeds)
 
     try:
-        found = await _aside(service, work)
+        found = await service.work_aside(work)
     except WeftError as error:
         raise Refused(409, error.what, error.hint) from error
     return Json(
@@ -187,8 +184,7 @@ async def _outlook(service: Context, who: Caller, change: Changes) -> Comparison
     present = Present.of(service.driver.scheduler, service.driver.now)
     rules, named = service.live.quotas, service.live.policy
     try:
-        before, after = await _aside(
-            service,
+        before, after = await service.work_aside(
             lambda: (present.outlook(), change.present(present, named, rules).outlook()),
         )
     except WeftError as error:
@@ -258,11 +254,6 @@ def _others_changes(service: Context, job: Job, waits: Reason | None) -> list[Ad
         raised = partial(change.present, policy=named, rules=rules)
         found.append(Advice(text, {"limits": {job.tenant: limit}}, job, raised))
     return found
-
-
-async def _aside(service: Context, work: Callable[[], T]) -> T:
-    """Beside the loop and one at a time: decisions go on meanwhile."""
-    return await asyncio.get_running_loop().run_in_executor(service.aside, work)
 
 
 def _ahead(who: Caller, one: Front) -> Ahead:

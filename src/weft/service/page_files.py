@@ -1,0 +1,76 @@
+"""The web page as files: read once, served as they are, with nothing from anywhere else."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from weft.core.errors import UnknownName
+
+# Nothing inline and nothing of other sites: what a job's name holds cannot run.
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-cache",  # asked for again each time, sent again only if it changed
+}
+TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+INDEX = "index.html"
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    """One file; `tag` changes when its content does."""
+
+    body: bytes
+    media_type: str
+    tag: str
+
+
+def find_file(name: str) -> PageFile:
+    """A file of the page by its path; UnknownName for one that there is not."""
+    found = page_files().get(name)
+    if found is None:
+        raise UnknownName(f"the page has no file {name[:100]!r}", hint="the page is at /")
+    return found
+
+
+@cache
+def page_files() -> dict[str, PageFile]:
+    """Every file of the page, by its path below `web`; only those are served."""
+    found: dict[str, PageFile] = {}
+    _collect(files("weft.service") / "web", "", found)
+    return found
+
+
+def _collect(folder: Traversable, prefix: str, found: dict[str, PageFile]) -> None:
+    for one in folder.iterdir():
+        name = f"{prefix}{one.name}"
+        if one.is_dir():
+            _collect(one, f"{name}/", found)
+            continue
+        media_type = TYPES.get(name[name.rfind(".") :])
+        if media_type is not None:
+            body = one.read_bytes()
+            found[name] = PageFile(body, media_type, f'"{hashlib.sha256(body).hexdigest()[:20]}"')

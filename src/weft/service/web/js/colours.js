@@ -1,0 +1,48 @@
+// A job has one colour everywhere, on every page: it follows from its id.
+const HUES = 24;
+
+function hash(text) {
+  let value = 2166136261;
+  for (let i = 0; i < text.length; i++) value = Math.imul(value ^ text.charCodeAt(i), 16777619);
+  value ^= value >>> 15;
+  return Math.imul(value, 0x2c1b3c6d) >>> 0;
+}
+
+const known = new Map();
+
+/** The colour of a job or a tenant, light enough for dark text and apart from idle on both grounds. */
+export function colourOf(name) {
+  let found = known.get(name);
+  if (!found) {
+    const value = hash(name);
+    const hue = (value % HUES) * (360 / HUES), light = [66, 74, 58][(value >>> 8) % 3];
+    found = `oklch(${light}% 0.115 ${hue})`;
+    if (known.size > 50_000) known.clear();
+    known.set(name, found);
+  }
+  return found;
+}
+
+/** What a named token is now, light or dark: for canvases, which know no style sheet. */
+export function token(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+const PLAIN = "plain", KEY = "weft-theme";
+
+/** The theme: what the person chose, else what the system says. A choice is no secret. */
+export function theme() {
+  const chosen = localStorage.getItem(KEY) || PLAIN;
+  if (chosen !== PLAIN) return chosen;
+  return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+}
+
+const watching = new Set();
+export function onTheme(then) { watching.add(then); return () => watching.delete(then); }
+
+export function applyTheme(chosen) {
+  if (chosen) localStorage.setItem(KEY, chosen);
+  document.documentElement.dataset.theme = theme();
+  for (const then of watching) then();
+}
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => applyTheme());

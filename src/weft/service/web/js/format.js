@@ -1,0 +1,53 @@
+// Numbers and times as people read them.
+const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+
+/** 4000 as "1 h 7 min". */
+export function duration(seconds) {
+  if (seconds == null || !Number.isFinite(seconds)) return "";
+  const sign = seconds < 0 ? "−" : "";
+  let left = Math.abs(seconds);
+  if (left < 1) return left === 0 ? "0 s" : `${sign}${left.toFixed(left < 0.1 ? 2 : 1)} s`;
+  for (let i = 0; i < UNITS.length; i++) {
+    const [name, size] = UNITS[i];
+    if (left < size) continue;
+    const whole = Math.floor(left / size);
+    if (i + 1 === UNITS.length) return `${sign}${whole} ${name}`;
+    const [small, part] = UNITS[i + 1];
+    const rest = Math.floor((left - whole * size) / part);
+    return `${sign}${whole} ${name}${rest && whole < 20 ? ` ${rest} ${small}` : ""}`;
+  }
+  return "";
+}
+
+/** A number with three figures and thousands apart. */
+export function number(value, digits = 3) {
+  if (value == null || !Number.isFinite(value)) return "";
+  if (Number.isInteger(value) && Math.abs(value) < 1e6) return value.toLocaleString("en");
+  const size = Math.abs(value);
+  if (size >= 1e9) return `${(value / 1e9).toPrecision(digits)} G`;
+  if (size >= 1e6) return `${(value / 1e6).toPrecision(digits)} M`;
+  if (size >= 1e4) return Math.round(value).toLocaleString("en");
+  return Number(value.toPrecision(digits)).toLocaleString("en", { maximumFractionDigits: 6 });
+}
+
+export const percent = value => value == null ? "" : `${(100 * value).toFixed(value > 0 && value < 0.0995 ? 1 : 0)} %`;
+export const gpuHours = seconds => `${number(seconds / 3600)} GPU-h`;
+export const count = (n, word, many = word + "s") => `${number(n)} ${n === 1 ? word : many}`;
+
+const DAY = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric", month: "short" });
+
+/** A time of day; with the day where that is not today's. */
+export function clock(at, { seconds = true, day = false } = {}) {
+  if (at == null) return "";
+  const date = new Date(at * 1000), pad = n => String(n).padStart(2, "0");
+  const time = `${pad(date.getHours())}:${pad(date.getMinutes())}${seconds ? ":" + pad(date.getSeconds()) : ""}`;
+  const today = new Date().toDateString() === date.toDateString();
+  return day || !today ? `${DAY.format(date)} ${time}` : time;
+}
+
+/** "2 × a100", or the kinds that will do. */
+export function asks(job) {
+  const { min, max, asked } = job.gpus;
+  const count = min === max ? `${asked}` : `${min}–${max}`;
+  return job.share < 1 && asked === 1 ? `${number(job.share)}` : count;
+}

@@ -1,0 +1,89 @@
+// What the page knows of the cluster: a fold of what the service tells those who watch.
+import { follow } from "./api.js";
+import { useEffect, useState } from "./lib.js";
+
+const COALESCE_MS = 250;
+
+export const store = {
+  ready: false,
+  link: "connecting",
+  cluster: null,
+  heardAt: 0,
+  jobs: new Map(),
+  nodes: new Map(),
+  reasons: new Map(),
+  version: 0,
+  jobsVersion: 0,
+  nodesVersion: 0,
+};
+
+const listeners = new Set();
+let timer = 0, end = null;
+
+function changed(soon = false) {
+  if (timer && !soon) return;
+  clearTimeout(timer);
+  timer = setTimeout(() => {
+    timer = 0;
+    store.version += 1;
+    for (const listener of [...listeners]) listener();
+  }, soon ? 0 : COALESCE_MS);
+}
+
+function heard(kind, told) {
+  if (kind !== "snapshot" && kind !== "update") return;
+  if (kind === "snapshot") {
+    store.jobs = new Map();
+    store.nodes = new Map();
+    store.reasons = new Map();
+  }
+  store.cluster = told.cluster;
+  store.heardAt = performance.now();
+  for (const node of told.nodes) store.nodes.set(node.id, node);
+  for (const [number, text] of Object.entries(told.reasons)) store.reasons.set(Number(number), text);
+  for (const job of told.jobs) store.jobs.set(job.id, job);
+  if (told.jobs.length || kind === "snapshot") store.jobsVersion += 1;
+  if (told.nodes.length || kind === "snapshot") store.nodesVersion += 1;
+  const first = !store.ready;
+  store.ready = true;
+  changed(first);
+}
+
+/** Begin to watch; once. */
+export function watch() {
+  end?.();
+  end = follow("/watch", heard, word => { store.link = word; changed(true); });
+}
+
+/** Stop, and forget everything: somebody else may sign in. */
+export function unwatch() {
+  end?.();
+  end = null;
+  Object.assign(store, { ready: false, link: "connecting", cluster: null, jobs: new Map(), nodes: new Map(), reasons: new Map() });
+}
+
+/** Draw the component again when something changed, at most four times a second. */
+export function useStore() {
+  const [, again] = useState(0);
+  useEffect(() => {
+    const listener = () => again(n => n + 1);
+    listeners.add(listener);
+    return () => listeners.delete(listener);
+  }, []);
+  return store;
+}
+
+/** Cluster time now, in seconds since the epoch: ahead of the wall where the engine is faster. */
+export function clusterNow() {
+  if (!store.cluster) return Date.now() / 1000;
+  return store.cluster.now + (performance.now() - store.heardAt) / 1000 * store.cluster.speed;
+}
+
+/** Why a job waits, in words. */
+export const reasonOf = job => store.reasons.get(job.why) || "";
+
+export const ENDED = new Set(["succeeded", "failed", "cancelled"]);
+export const WAITING = new Set(["pending", "preempted"]);
+
+/** GPUs that a job holds. */
+export const held = job => job.on.reduce((sum, part) => sum + part.gpus.length, 0);

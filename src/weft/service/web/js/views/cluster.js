@@ -1,0 +1,156 @@
+// What runs where: every GPU as a cell, beside it how much of what is used and why the rest waits.
+import { colourOf, onTheme } from "../colours.js";
+import { count, duration, number, percent } from "../format.js";
+import { byKind, cellAt, draw, layOut, occupants, outOfUse } from "../gpu_map.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../lib.js";
+import { go, link, setQuery } from "../route.js";
+import { clusterNow, held, reasonOf, useStore, WAITING } from "../store.js";
+import { Bar, Choice, Empty, Panel, State } from "../ui.js";
+
+const PAINTS = [["job", "Job"], ["tenant", "Tenant"], ["speed", "Pace"]];
+
+/** From red to green: what a job does of what it would do alone. */
+function paceColour(job) {
+  if (job.pace == null) return "oklch(72% 0.03 250)";
+  return `oklch(70% 0.14 ${25 + 120 * Math.max(0, Math.min(1, job.pace))})`;
+}
+
+const paintOf = { job: job => colourOf(job.id), tenant: job => colourOf(`tenant ${job.tenant}`), speed: paceColour };
+
+export function useWidth() {
+  const ref = useRef(null);
+  const [width, setWidth] = useState(0);
+  useLayoutEffect(() => {
+    const watcher = new ResizeObserver(([entry]) => setWidth(Math.floor(entry.contentRect.width)));
+    watcher.observe(ref.current);
+    setWidth(Math.floor(ref.current.clientWidth));
+    return () => watcher.disconnect();
+  }, []);
+  return [ref, width];
+}
+
+export function ClusterView({ route }) {
+  const store = useStore();
+  const paint = paintOf[route.query.colour] ? route.query.colour : "job";
+  const find = route.query.q || "";
+  const waiting = [...store.jobs.values()].filter(job => WAITING.has(job.state));
+  return html`
+    <div class="columns">
+      <div class="stack">
+        <${Panel} title="GPUs" level=1 end=${html`
+          <input type="search" aria-label="Find a job, tenant or node" placeholder="Find a job, tenant or node" value=${find} onInput=${event => setQuery({ q: event.target.value })} />
+          <${Choice} label="Colour by" value=${paint} options=${PAINTS} choose=${colour => setQuery({ colour: colour === "job" ? "" : colour })} />`}>
+          ${store.nodes.size ? html`<${GpuMap} store=${store} paint=${paint} find=${find} />` : html`<${Empty} title="No machine is known">The engine has told of none.<//>`}
+          <${Legend} />
+        <//>
+      </div>
+      <aside class="stack">
+        <${Figures} store=${store} waiting=${waiting} />
+        <${Waiting} store=${store} waiting=${waiting} />
+      </aside>
+    </div>`;
+}
+
+const Legend = () => html`<div class="legend"><span><i class="held"></i>held, a colour a job</span><span><i class="shared"></i>shared</span>
+  <span><i class="other"></i>another tenant's</span><span><i></i>idle</span><span><i class="out"></i>draining, drained or down</span></div>`;
+
+function matches(job, find) {
+  if (!find) return true;
+  const wanted = find.toLowerCase();
+  return [job.name, job.id, job.tenant, job.user].some(text => text.toLowerCase().includes(wanted)) || job.on.some(part => part.node.toLowerCase().includes(wanted));
+}
+
+function GpuMap({ store, paint, find }) {
+  const [box, width] = useWidth();
+  const canvas = useRef(null);
+  const [over, setOver] = useState({ cell: -1, keyed: false });
+  const [themed, setThemed] = useState(0);
+  useEffect(() => onTheme(() => setThemed(n => n + 1)), []);
+  const plan = useMemo(() => layOut(store.nodes, Math.max(width, 200)), [store.nodesVersion, width]);
+  const who = useMemo(() => occupants(store.jobs), [store.jobsVersion]);
+  const cell = plan.cells[over.cell];
+  const there = cell ? who.get(`${cell.node.id}:${cell.gpu}`) || [] : [];
+  useEffect(() => {
+    if (!width) return;
+    draw(canvas.current, plan, who, { width, paint: paintOf[paint], dimmed: job => !matches(job, find), chosen: over.cell, chosenJob: there[0]?.id });
+  }, [plan, who, width, paint, find, over.cell, themed]);
+
+  const point = event => {
+    const area = canvas.current.getBoundingClientRect();
+    return cellAt(plan, event.clientX - area.left, event.clientY - area.top);
+  };
+  const open = index => {
+    const found = plan.cells[index];
+    const jobs = found ? who.get(`${found.node.id}:${found.gpu}`) : null;
+    if (jobs) go("job", [jobs[0].id]);
+  };
+  const keys = event => {
+    const moves = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 8, ArrowUp: -8, Home: -1e9, End: 1e9 };
+    if (event.key in moves) {
+      event.preventDefault();
+      const to = (over.cell < 0 ? 0 : over.cell) + moves[event.key];
+      setOver({ cell: Math.max(0, Math.min(plan.cells.length - 1, to)), keyed: true });
+    } else if (event.key === "Enter") open(over.cell);
+    else if (event.key === "Escape") setOver({ cell: -1, keyed: false });
+  };
+  const used = [...who.keys()].length;
+  return html`<div class="gpu-map" ref=${box}>
+    <canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="map of GPUs"
+      aria-label=${`${plan.cells.length} GPUs, ${used} of them in use by jobs you see. Arrow keys go from one to the next, Enter opens its job.`}
+      onMouseMove=${event => { const at = point(event); if (at !== over.cell) setOver({ cell: at, keyed: false }); }}
+      onMouseLeave=${() => setOver({ cell: -1, keyed: false })} onClick=${event => open(point(event))}
+      onKeyDown=${keys} onBlur=${() => setOver({ cell: -1, keyed: false })}></canvas>
+    <div class="visually-hidden" aria-live="polite">${over.keyed && cell ? `${cell.node.id} GPU ${cell.gpu}: ${there.map(job => `${job.name}, ${job.state}, tenant ${job.tenant}`).join("; ") || (cell.node.held_gpus.includes(cell.gpu) ? "another tenant's job" : "idle")}` : ""}</div>
+    ${cell && html`<${Tip} cell=${cell} jobs=${there} plan=${plan} width=${width} />`}</div>`;
+}
+
+function Tip({ cell, jobs, plan, width }) {
+  const left = Math.max(0, Math.min(cell.x, width - 290));
+  const out = outOfUse(cell.node, cell.gpu);
+  return html`<div class="tip" style=${{ left: `${left}px`, top: `${cell.y + plan.size + 8}px` }}>
+    <div class="dim">${cell.node.id} · GPU ${cell.gpu} · ${cell.node.kind}${cell.node.links ? ` · ${cell.node.links}` : ""}${out ? ` · ${out}` : ""}</div>
+    ${jobs.length ? jobs.map(job => html`<${JobFacts} key=${job.id} job=${job} />`) : html`<div>${cell.node.held_gpus.includes(cell.gpu) ? "another tenant's job" : out ? "not to be used" : "idle"}</div>`}</div>`;
+}
+
+function JobFacts({ job }) {
+  const facts = [
+    ["tenant", job.tenant], ["share", job.share < 1 ? number(job.share) : ""], ["GPUs", String(held(job))], ["batch", number(job.batch)],
+    ["speed", job.speed == null ? "" : `${number(job.speed)} samples/s`], ["goodput", job.goodput == null ? "" : `${number(job.goodput)} /s`],
+    ["pace", job.pace == null ? "" : `${percent(job.pace)} of alone`], ["done", percent(job.progress)],
+    ["runs for", job.started ? duration(clusterNow() - job.started) : ""],
+  ].filter(([, value]) => value);
+  return html`<div><b>${job.name}</b> <${State} state=${job.state} /><dl class="facts">${facts.map(([key, value]) => html`<dt key=${key}>${key}</dt><dd>${value}</dd>`)}</dl></div>`;
+}
+
+function Figures({ store, waiting }) {
+  const jobs = [...store.jobs.values()];
+  const running = jobs.filter(job => job.state === "running");
+  const goodput = running.reduce((sum, job) => sum + (job.goodput || 0), 0);
+  const kinds = [...byKind(store.nodes)].map(([kind, nodes]) => {
+    const gpus = nodes.reduce((sum, node) => sum + node.gpus, 0);
+    const busy = nodes.reduce((sum, node) => sum + node.held_gpus.length, 0);
+    const out = nodes.reduce((sum, node) => sum + (node.state === "up" ? node.drained_gpus.length : node.gpus), 0);
+    return { kind, gpus, busy, out };
+  });
+  return html`<${Panel} title="In use">
+    <div class="figures">
+      <div><div class="big">${number(running.length)}</div><a class="small" href=${link("jobs", [], { state: "running" })}>running</a></div>
+      <div><div class="big">${number(waiting.length)}</div><a class="small" href=${link("jobs", [], { state: "waiting" })}>waiting</a></div>
+      <div><div class="big">${number(goodput) || "–"}</div><span class="dim small">useful samples/s</span></div>
+      <div><div class="big">${number(store.cluster.decisions)}</div><span class="dim small">decisions</span></div>
+    </div>
+    <div class="kinds">${kinds.map(one => html`<div key=${one.kind}><div class="line"><span>${one.kind}</span><span class="dim">${one.busy} of ${count(one.gpus, "GPU")}${one.out ? `, ${one.out} out of use` : ""}</span></div>
+      <${Bar} part=${one.busy / one.gpus} label=${`${one.busy} of ${one.gpus} ${one.kind} in use`} /></div>`)}</div><//>`;
+}
+
+function Waiting({ waiting }) {
+  const reasons = new Map();
+  for (const job of waiting) {
+    const text = reasonOf(job) || "not decided yet";
+    reasons.set(text, (reasons.get(text) || 0) + 1);
+  }
+  const most = [...reasons].sort((a, b) => b[1] - a[1]).slice(0, 8);
+  return html`<${Panel} title="Why jobs wait">${most.length
+    ? html`<ul class="why-list">${most.map(([text, n]) => html`<li key=${text}><span>${text}</span><b>${number(n)}</b></li>`)}</ul>`
+    : html`<p class="dim">Nobody waits.</p>`}<//>`;
+}

@@ -1,0 +1,83 @@
+// What a job printed, by rank and attempt, as it prints it; always as text.
+import { at, get, query, streamText } from "../api.js";
+import { number } from "../format.js";
+import { html, useEffect, useRef, useState } from "../lib.js";
+import { ENDED } from "../store.js";
+import { Field, Panel, Trouble } from "../ui.js";
+
+const MOST = 400_000; // characters that are kept; the whole can be downloaded
+const AGAIN_MS = 1500;
+// Colours of terminals mean nothing here; other control characters would only confuse.
+const TERMINAL = /\u001b\[[0-9;?]*[ -/]*[@-~]|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[\u0000-\u0008\u000b-\u001a\u001c-\u001f]/g;
+
+export function Logs({ job }) {
+  const [rank, setRank] = useState(0);
+  const [ranks, setRanks] = useState([]);
+  const [attempt, setAttempt] = useState(0);
+  const [text, setText] = useState("");
+  const [find, setFind] = useState("");
+  const [error, setError] = useState(null);
+  const [stay, setStay] = useState(true);
+  const box = useRef(null);
+  const number_ = attempt || job.attempt;
+  const ended = ENDED.has(job.state);
+  useEffect(() => {
+    setText("");
+    setError(null);
+    if (!number_) return undefined;
+    const abort = new AbortController();
+    let timer = 0, held = "", due = 0;
+    const show = () => { due = 0; const more = held; held = ""; setText(was => (was + more).slice(-MOST)); };
+    const read = async () => {
+      try {
+        const { ranks: found } = await get(at("jobs", job.id, "logs", "ranks") + query({ attempt: number_ }), { signal: abort.signal });
+        setRanks(found);
+        if (!found.includes(rank)) {
+          if (!ended) timer = setTimeout(read, AGAIN_MS);
+          return;
+        }
+        for await (const piece of streamText(at("jobs", job.id, "logs") + query({ rank, attempt: number_, follow: true }), { signal: abort.signal })) {
+          held += piece.replace(/\r(?!\n)/g, "\n").replace(TERMINAL, "");
+          if (!due) due = setTimeout(show, 150);
+        }
+      } catch (problem) {
+        if (problem.name === "AbortError") return;
+        if (problem.status) setError(problem);
+        else timer = setTimeout(read, AGAIN_MS);
+      }
+    };
+    read();
+    return () => { abort.abort(); clearTimeout(timer); clearTimeout(due); };
+  }, [job.id, rank, number_, ended]);
+  useEffect(() => { if (stay && box.current) box.current.scrollTop = box.current.scrollHeight; }, [text, stay]);
+  const attempts = Array.from({ length: job.attempt }, (_, i) => i + 1);
+  const choices = ranks.includes(rank) ? ranks : [rank, ...ranks];
+  const address = `/api/v1${at("jobs", job.id, "logs")}${query({ rank, attempt: number_ || "" })}`;
+  const save = async () => {
+    let whole = "";
+    for await (const piece of streamText(address.replace("/api/v1", ""))) whole += piece;
+    const made = Object.assign(document.createElement("a"), { href: URL.createObjectURL(new Blob([whole], { type: "text/plain" })), download: `${job.id}-rank${rank}-attempt${number_}.log` });
+    made.click();
+    setTimeout(() => URL.revokeObjectURL(made.href), 10_000);
+  };
+  const lines = find ? text.split("\n").filter(line => line.toLowerCase().includes(find.toLowerCase())) : null;
+  return html`<${Panel} title="Log" end=${html`
+      <${Field} label="Rank"><select value=${rank} onChange=${event => setRank(Number(event.target.value))}>${choices.map(one => html`<option key=${one} value=${one}>${one}</option>`)}</select><//>
+      <${Field} label="Attempt"><select value=${number_} onChange=${event => setAttempt(Number(event.target.value))}>${attempts.length ? attempts.map(one => html`<option key=${one} value=${one}>${one}</option>`) : html`<option value="0">–</option>`}</select><//>`}>
+    <div class="row"><input type="search" aria-label="Find in the log" placeholder="Find in the log" value=${find} onInput=${event => setFind(event.target.value)} />
+      <label class="check small"><input type="checkbox" checked=${stay} onChange=${event => setStay(event.target.checked)} /> follow</label>
+      <span class="dim small">${lines ? `${number(lines.length)} lines` : ""}</span>
+      <button class="quiet" disabled=${!text} onClick=${save}>Download</button></div>
+    <${Trouble} error=${error} />
+    <pre class="log" ref=${box} tabindex="0" aria-label="Log">${lines ? lines.map((line, i) => html`<${Marked} key=${i} line=${line} find=${find} />`) : text || (!number_ ? "It has not started yet." : ended ? "It printed nothing." : "Nothing is printed yet.")}</pre><//>`;
+}
+
+function Marked({ line, find }) {
+  const parts = [], low = line.toLowerCase(), word = find.toLowerCase();
+  let from = 0;
+  for (let to; (to = low.indexOf(word, from)) >= 0; from = to + word.length) {
+    parts.push(line.slice(from, to), html`<mark>${line.slice(to, to + word.length)}</mark>`);
+  }
+  parts.push(line.slice(from), "\n");
+  return html`<span>${parts}</span>`;
+}

@@ -1,0 +1,44 @@
+"""The web page's files: libraries as they were published, nothing inline, small."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+from weft.service.page_files import page_files
+
+WEB = Path(__file__).resolve().parents[2] / "src" / "weft" / "service" / "web"
+VENDOR = WEB / "vendor"
+MOST_BYTES = 500_000
+OURS = sorted([*WEB.glob("*.html"), *(WEB / "js").rglob("*.js"), *(WEB / "css").glob("*.css")])
+
+
+def test_libraries_are_as_they_were_published() -> None:
+    lines = (VENDOR / "SHA256SUMS").read_text().splitlines()
+    sums = dict(reversed(line.split()) for line in lines)
+    found = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in VENDOR.iterdir()
+        if path.name not in ("README.md", "SHA256SUMS")
+    }
+
+    assert found == sums
+    assert sum(name.startswith("LICENSE-") for name in sums) == 3
+
+
+def test_the_whole_page_is_small() -> None:
+    assert sum(len(one.body) for one in page_files().values()) < MOST_BYTES
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: str(path.relative_to(WEB)))
+def test_nothing_is_inline_and_nothing_comes_from_elsewhere(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+
+    assert len(text.splitlines()) <= 400
+    assert not re.search(r"https?://(?!www\.w3\.org)", text)
+    assert "innerHTML" not in text and "eval(" not in text
+    if path.suffix == ".html":
+        assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\son\w+=|\sstyle=", text)

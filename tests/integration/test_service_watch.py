@@ -1,0 +1,144 @@
+"""Watching the cluster: what changed, told in short, to those who may see it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+
+from tests.integration.serving import API, STILL, bearer, get, serving, submit, token
+
+Message = tuple[str, str, dict[str, Any]]
+
+
+@contextmanager
+def watching(client: httpx.Client, secret: str = "", last: str = "") -> Iterator[Iterator[Message]]:
+    headers = {**bearer(secret), **({"Last-Event-ID": last} if last else {})}
+    with client.stream("GET", f"{API}/watch", headers=headers) as answer:
+        assert answer.status_code == 200
+        yield messages(answer)
+
+
+def messages(answer: httpx.Response) -> Iterator[Message]:
+    told: dict[str, str] = {}
+    for line in answer.iter_lines():
+        if not line and "data" in told:
+            yield told["event"], told["id"], json.loads(told["data"])
+            told = {}
+        elif line and not line.startswith(":"):
+            key, _, value = line.partition(": ")
+            told[key] = value
+
+
+def state_of(heard: Iterator[Message], job: str, state: str) -> Message:
+    """The first message in which a job is in a state."""
+    for message in heard:
+        if any(one["id"] == job and one["state"] == state for one in message[2]["jobs"]):
+            return message
+    raise AssertionError("the stream ended")
+
+
+def test_who_watches_is_told_everything_and_then_what_changes() -> None:
+    with serving(STILL) as client:
+        first = submit(client, gpus=4, kinds=["a100"])
+
+        with watching(client) as heard:
+            kind, _, told = next(heard)
+            second = submit(client, gpus=8, kinds=["a100"])
+            update, _, then = state_of(heard, second, "pending")
+
+        assert (kind, update) == ("snapshot", "update")
+        assert [one["id"] for one in told["jobs"]] == [first]
+        assert [n["id"] for n in told["nodes"]] == [n["id"] for n in get(client, "/nodes")["nodes"]]
+        row = next(one for one in then["jobs"] if one["id"] == second)
+        assert "8 a100 GPUs" in then["reasons"][str(row["why"])]
+
+
+def test_who_comes_back_is_told_what_he_missed_or_everything() -> None:
+    with serving(STILL) as client, watching(client) as other:
+        next(other)  # somebody else watches on
+        with watching(client) as heard:
+            _, last, _ = next(heard)
+        job = submit(client, gpus=1)
+        state_of(other, job, "running")
+
+        with watching(client, last=last) as heard:
+            kind, _, told = next(heard)
+        with watching(client, last="0-1") as heard:
+            unknown, _, whole = next(heard)
+
+        assert kind == "update"
+        assert [one["id"] for one in told["jobs"]] == [job]
+        assert not told["nodes"] or len(told["nodes"]) < len(whole["nodes"])
+        assert unknown == "snapshot"
+
+
+def test_a_tenant_is_told_of_its_own_jobs_and_reasons_alone() -> None:
+    with serving(STILL) as client:
+        admin = token(client, "admin")
+        mine = token(client, "user", "mine", by=admin)
+        bodies = [
+            (admin, {"id": "theirs", "gpus": 8, "kinds": ["a100"], "tenant": "theirs"}),
+            (admin, {"id": "waits", "gpus": 7, "kinds": ["a100"], "tenant": "theirs"}),
+            (mine, {"id": "ours", "gpus": 6, "kinds": ["a100"]}),
+        ]
+        for secret, body in bodies:
+            answer = client.post(f"{API}/jobs", json=body, headers=bearer(secret))
+            assert answer.status_code == 201
+
+        with watching(client, mine) as heard:
+            _, _, told = next(heard)
+        with watching(client, admin) as heard:
+            _, _, everything = next(heard)
+
+        assert [one["name"] for one in told["jobs"]] == ["ours"] or len(told["jobs"]) == 1
+        assert all("6 a100" in text for text in told["reasons"].values())
+        assert any("7 a100" in text for text in everything["reasons"].values())
+        assert sum(len(node["held_gpus"]) for node in told["nodes"]) == 8
+
+
+def test_the_line_says_who_starts_when() -> None:
+    with serving(STILL, policy="fifo") as client:
+        submit(client, gpus=8, kinds=["a100"], hints={"duration_s": 600})
+        soon = submit(client, gpus=8, kinds=["a100"], hints={"duration_s": 600})
+        late = submit(client, gpus=8, kinds=["a100"], hints={"duration_s": 600})
+
+        told = get(client, "/line")
+
+        places = {one["id"]: (one["place"], one["p50"]) for one in told["jobs"]}
+        assert places[soon][0] == 1 and places[late][0] == 2
+        assert 0.0 < places[soon][1] < places[late][1]
+
+
+def test_the_page_is_served_with_a_policy_that_lets_nothing_inline_run() -> None:
+    with serving(STILL) as client:
+        index = client.get("/")
+        script = client.get("/web/js/main.js")
+        again = client.get("/web/js/main.js", headers={"If-None-Match": script.headers["etag"]})
+        missing = client.get("/web/../auth.py")
+
+        assert index.status_code == script.status_code == 200
+        assert "script-src 'self';" in index.headers["content-security-policy"]
+        assert "unsafe" not in index.headers["content-security-policy"]
+        assert script.headers["content-type"].startswith("text/javascript")
+        assert again.status_code == 304
+        assert missing.status_code == 404
+
+
+def test_a_session_is_a_cookie_that_scripts_cannot_read_and_other_sites_cannot_use() -> None:
+    with serving(STILL) as client:
+        admin = token(client, "admin")
+
+        answer = client.post(f"{API}/sign-in", headers=bearer(admin))
+
+        cookie = answer.headers["set-cookie"]
+        assert admin not in cookie
+        assert "HttpOnly" in cookie and "SameSite=strict" in cookie
+        page = {"x-weft-page": "1"}
+        assert client.get(f"{API}/me", headers=page).json()["role"] == "admin"
+        assert client.get(f"{API}/me").status_code == 401
+        assert client.delete(f"{API}/sign-in", headers=page).status_code == 200
+        assert client.get(f"{API}/me", headers=page).status_code == 401

@@ -14,7 +14,7 @@ from math import prod
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from weft.core.launch import DEFAULT_GRACE_S, Launch, Processes, Software, SoftwareKind
 from weft.core.model import (
@@ -29,6 +29,8 @@ from weft.core.model import (
     Tier,
 )
 from weft.service.responses import PriorityWord
+from weft.service.strict import Strict
+from weft.service.traffic_fields import TrafficFields
 
 GUARANTEED: Literal["guaranteed"] = "guaranteed"
 PRIORITIES: dict[PriorityWord, float] = {GUARANTEED: 1.0, "normal": 0.0, "opportunistic": -1.0}
@@ -90,12 +92,6 @@ MemGb = Annotated[float, Field(gt=0.0, le=MOST_MEM_GB, allow_inf_nan=False, stri
 Number = Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False, strict=True)]
 
 
-class Strict(BaseModel):
-    """Fields that are not known are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
 PolicyText = Annotated[str, Field(min_length=1, max_length=500)]
 
 
@@ -103,13 +99,13 @@ class PartFields(Strict):
     """A part by name, with parameters."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
-    params: Annotated[dict[str, Any], Field(max_length=100)] = {}
+    params: dict[str, Any] = Field(default_factory=dict, max_length=100)
 
 
 class PolicySpec(PartFields):
     """A policy as fields; `wrappers` stand around it, outermost first."""
 
-    wrappers: Annotated[list[PartFields], Field(max_length=20)] = []
+    wrappers: list[PartFields] = Field(default_factory=list, max_length=20)
 
 
 def describe_policy(policy: str | PolicySpec) -> str | dict[str, Any]:
@@ -234,6 +230,7 @@ class JobFile(Strict):
     retries: Annotated[int, Field(ge=0, le=1000, strict=True)] = 3
     backoff_s: Annotated[float, Field(ge=0.0, le=3600.0, allow_inf_nan=False)] = 2.0
     hints: dict[Word, Number] = Field(default_factory=dict, max_length=64)
+    traffic: TrafficFields | None = None
     pty: bool = False
     idle_timeout_s: Whole | None = None
     environment: SoftwareFields | None = None
@@ -315,6 +312,7 @@ def job_of(
         cpus=1.0 if body.gpus == 0 and body.cpus is None else body.cpus,
         mem_gb=body.mem_gb,
         hints=dict(body.hints),
+        traffic=None if body.traffic is None else body.traffic.traffic(),
         shareable=body.share != "never",
         preemptible=restarts if body.preemptible is None else body.preemptible,
         launch=replace(_launch(body, name, account), parameters=parameters),

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from weft.core.errors import InvalidConfig
 from weft.core.model import BatchRange, Demand, Tier
+from weft.core.traffic import Pattern, Phase, Traffic
 from weft.service.schemas import JobFile, job_of, new_id
 
 
@@ -195,3 +196,27 @@ def test_nodes_are_a_part_of_what_a_job_asks_for() -> None:
     assert asked.demand == Demand(8, nodes=2)
     with pytest.raises(InvalidConfig, match="nodes: 7 GPUs cannot be divided evenly"):
         job_of(read(command=["x"], gpus=7, nodes=2), tenant="t", user="")
+
+
+def test_what_an_iteration_sends_reaches_the_job() -> None:
+    sent = {"iteration_s": 0.25, "share": 0.4, "gbit": 5.0, "pattern": "tree", "sensitive": False}
+    phase = {"start_s": 0.15, "seconds": 0.1, "gbps": 50.0}
+
+    job = job_of(read(command=["a"], traffic={**sent, "phases": [phase]}), tenant="t", user="u")
+
+    expected = Traffic(0.25, 0.4, 5.0, Pattern.TREE, (Phase(0.15, 0.1, 50.0),), sensitive=False)
+    assert job.traffic == expected
+
+
+@pytest.mark.parametrize(
+    ("traffic", "why"),
+    [
+        ({"iteration_s": 0.0}, "iteration_s"),
+        ({"iteration_s": 1.0, "share": 0.5}, "above 0 where share is"),
+        ({"iteration_s": 1.0, "phases": [{"start_s": 0.9, "seconds": 0.2, "gbps": 1.0}]}, "inside"),
+        ({"iteration_s": 1.0, "speed": 3.0}, "speed"),
+    ],
+)
+def test_an_iteration_that_cannot_be_is_refused(traffic: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        read(command=["a"], traffic=traffic)

@@ -24,7 +24,8 @@ from weft.service.auth import public
 from weft.service.context import PROBLEMS, Admin, Context, Service
 from weft.service.json_body import Json
 from weft.service.responses import Done, StateWord
-from weft.service.schemas import Strict, Word, printable
+from weft.service.schemas import Word, printable
+from weft.service.strict import Strict
 from weft.service.webhooks import Hook
 
 router = APIRouter(tags=["admin"], responses=PROBLEMS)

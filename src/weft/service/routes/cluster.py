@@ -16,7 +16,8 @@ from weft.service.describe import goodput_of, node_answers
 from weft.service.json_body import Json
 from weft.service.responses import ClusterAnswer, Counts, Done, Nodes, PolicyAnswer
 from weft.service.routes.reservations import check_devices
-from weft.service.schemas import PolicySpec, PolicyText, Strict, describe_policy
+from weft.service.schemas import PolicySpec, PolicyText, describe_policy
+from weft.service.strict import Strict
 from weft.service.trust import trust_warnings
 
 router = APIRouter(tags=["cluster"], responses=PROBLEMS)

@@ -14,7 +14,8 @@ from weft.service.admin_responses import Reservation, ReservationList
 from weft.service.context import PROBLEMS, Admin, Anyone, Context, Refused, Service
 from weft.service.json_body import Json
 from weft.service.responses import Done
-from weft.service.schemas import Strict, Word
+from weft.service.schemas import Word
+from weft.service.strict import Strict
 
 router = APIRouter(tags=["reservations"], responses=PROBLEMS)
 

@@ -35,7 +35,8 @@ from weft.service.responses import (
 )
 from weft.service.routes.admin import Amount, Limited, Weight, count_held_by_tenant
 from weft.service.routes.jobs import read_jobs
-from weft.service.schemas import JobFile, PolicySpec, PolicyText, Strict, Word, describe_policy
+from weft.service.schemas import JobFile, PolicySpec, PolicyText, Word, describe_policy
+from weft.service.strict import Strict
 
 router = APIRouter(tags=["why"], responses=PROBLEMS)
 

@@ -18,7 +18,7 @@ OURS = sorted([*WEB.glob("*.html"), *(WEB / "js").rglob("*.js"), *(WEB / "css").
 
 def test_libraries_are_as_they_were_published() -> None:
     lines = (VENDOR / "SHA256SUMS").read_text().splitlines()
-    sums = dict(reversed(line.split()) for line in lines)
+    sums = {name: digest for digest, name in map(str.split, lines)}
     found = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in VENDOR.iterdir()

@@ -115,7 +115,7 @@ class Abilities:
     exactly the devices that were asked for, else they are learnt from CUDA_VISIBLE_DEVICES there.
     `limits_host` says that the manager itself holds parts to their CPUs; else the agent binds its
     ranks to cores. `sharing` is how a device serves several jobs. `images` says that it runs
-    containers.
+    containers. `sees_state` says that agents see all of the state folder, not only `jobs` below it.
     """
 
     controls: Controls
@@ -123,6 +123,7 @@ class Abilities:
     limits_host: bool = False
     sharing: DeviceSharing = "timeslicing"
     images: bool = False
+    sees_state: bool = True
 
 
 class Manager(Protocol):

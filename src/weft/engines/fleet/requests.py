@@ -118,7 +118,7 @@ def make_specs(
                 phase=on.sharing.phase,
                 time_shift=wire_shift(on.time_shift),
                 name=launch.name or job.id,
-                audit=str(site.root / "audit.jsonl"),
+                audit=str(site.root / "audit.jsonl") if site.abilities.sees_state else "",
                 part=True,
                 learnt=real and not exact,
             )

@@ -1,0 +1,1 @@
+"""Kubernetes: an attempt's agents as pods on the nodes that were promised."""

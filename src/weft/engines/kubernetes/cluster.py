@@ -1,0 +1,325 @@
+"""A Kubernetes cluster as a manager of gangs: a thin sender of what `pods` builds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from weft.core.about import Controls
+from weft.core.errors import EngineError, InvalidConfig
+from weft.core.launch import SoftwareKind
+from weft.core.model import Job
+from weft.engines.fleet.port import Abilities, Away, Gang, Health, Key, Machine, Phase, Seen
+from weft.engines.kubernetes.api import (
+    CONFLICT,
+    FORBIDDEN,
+    MISSING,
+    Api,
+    ApiError,
+    Object,
+    Unreachable,
+)
+from weft.engines.kubernetes.nodes import machine_of, read_nodes
+from weft.engines.kubernetes.pods import (
+    SERVICE,
+    Site,
+    headless_service,
+    is_mounted,
+    key_of,
+    pods_of,
+    selector,
+)
+from weft.engines.kubernetes.sightings import (
+    created_at,
+    ended_at,
+    is_over,
+    seen_of,
+    why_hopeless,
+)
+from weft.engines.kubernetes.watching import Watching
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+NODES = "/api/v1/nodes"
+ENDED_S = 300.0  # how long pods that have ended stay, for who wants to look at them
+UNPULLED_S = 300.0  # how long an image may fail to be pulled
+STUCK_S = 20.0  # a pod that is there so long after its grace time is on a node that is gone
+TOUCH_S = 5.0  # how often the server is asked where the watch has nothing to tell
+ENDING_S = 1  # a kubelet ends a pod at once, but must have confirmed it: 0 would only forget it
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """How nodes are read: `device` is the resource that jobs ask for.
+
+    `keep_cpus` and `keep_mem_gb` of each are left to other pods, `labels` chooses nodes, and `file`
+    is a list of them for a service that may not read any.
+    """
+
+    device: str = "nvidia.com/gpu"
+    keep_cpus: float = 0.0
+    keep_mem_gb: float = 0.0
+    labels: str = ""
+    file: Path | None = None
+
+
+class KubernetesCluster:
+    """Pods in one namespace. It needs the rights of a namespace, and to read nodes."""
+
+    def __init__(self, api: Api, site: Site, machines: Machines) -> None:
+        self._api, self._site, self._machines = api, site, machines
+        self._path = f"/api/v1/namespaces/{site.namespace}/pods"
+        self._pods = Watching(api, self._path)
+        self._nodes: Watching | None = None
+        self._listed: Sequence[Object] = ()
+        self._submitting: dict[Key, int] = {}
+        self._since: dict[str, float] = {}
+        self._hopeless: dict[Key, str] = {}
+        self._touched = 0.0
+        self._opened = False
+
+    @property
+    def abilities(self) -> Abilities:
+        """Devices are the plug-in's to number; a pod has its CPUs and memory for all its life."""
+        return Abilities(
+            controls=Controls.COUNT | Controls.BATCH | Controls.SHIFT,
+            exact_devices=False,
+            limits_host=True,
+            images=True,
+            sees_state=False,
+        )
+
+    # ---- life
+
+    async def open(self, owner: str) -> None:
+        """See whether we may do what we need, by asking the server to pretend."""
+        self._site = replace(self._site, owner=owner)
+        try:
+            await self._ask(self._open)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """End the watches; pods go on."""
+        await asyncio.to_thread(self._close)
+
+    def _open(self) -> None:
+        self._pods = Watching(self._api, self._path, selector(self._site.owner))
+        self._pods.start()
+        self._touched = time.monotonic()
+        if self._machines.file is not None:
+            self._listed = read_nodes(self._machines.file)
+        else:
+            self._nodes = Watching(self._api, NODES, self._machines.labels)
+            try:
+                self._nodes.start()
+            except ApiError as error:
+                if error.code != FORBIDDEN:
+                    raise
+                raise EngineError(
+                    "the service may not read the nodes of the cluster",
+                    hint="an administrator applies deploy/kubernetes/rbac.yaml, or gives you the "
+                    "output of `kubectl get nodes -o json` for --engine kubernetes:nodes_file=FILE",
+                ) from error
+        if self._site.address == "service":
+            self._make_service()
+        self._opened = True
+
+    def _make_service(self) -> None:
+        path = f"/api/v1/namespaces/{self._site.namespace}/services"
+        try:
+            self._api.get(f"{path}/{SERVICE}")
+        except ApiError as error:
+            if error.code != MISSING:
+                raise
+            self._create(path, headless_service())
+
+    def _close(self) -> None:
+        self._opened = False
+        self._pods.stop()
+        if self._nodes is not None:
+            self._nodes.stop()
+        self._api.close()
+
+    # ---- what there is
+
+    async def nodes(self) -> Sequence[Machine]:
+        """Every node with devices, also those that are not ready."""
+        known = self._known_nodes()
+        read = partial(
+            machine_of,
+            device=self._machines.device,
+            keep_cpus=self._machines.keep_cpus,
+            keep_mem_gb=self._machines.keep_mem_gb,
+            tolerated=self._site.tolerate,
+        )
+        return [one for one in map(read, known) if one is not None]
+
+    def check(self, job: Job) -> None:
+        """Refuse a job whose folder pods do not see."""
+        launch = job.launch
+        if launch is None:
+            return
+        software = launch.software
+        if software is not None and software.kind is SoftwareKind.IMAGE and not software.name:
+            raise InvalidConfig(f"job {job.id!r}: environment.image is empty")
+        workdir = Path(launch.workdir).absolute()
+        if not is_mounted(workdir, self._site.mounts):
+            seen = ", ".join(one.path for one in self._site.mounts)
+            raise InvalidConfig(
+                f"job {job.id!r}: pods do not see its workdir {str(workdir)!r}; they see {seen}",
+                hint="submit from a folder below one of these, or let `weft serve` mount it: "
+                "--engine kubernetes:mounts=CLAIM:/path",
+            )
+
+    async def look(self) -> Mapping[Key, Seen]:
+        """All attempts from our copy of their pods, once it is known to be fresh."""
+        if time.monotonic() - self._touched > TOUCH_S:
+            await self._ask(lambda: self._api.get(self._path, limit="1", resourceVersion="0"))
+            self._touched = time.monotonic()
+        gangs: dict[Key, list[Object]] = {}
+        for pod in self._away_or(self._pods.objects).values():
+            key = key_of(pod)
+            if key is not None:
+                gangs.setdefault(key, []).append(pod)
+        self._note_times(gangs)
+        lost = {
+            str(one.node.id): one.reason for one in await self.nodes() if one.health is Health.DOWN
+        }
+        stuck = {name for name, since in self._since.items() if _passed(since, STUCK_S)}
+        found = {key: self._see(key, pods, lost, stuck) for key, pods in gangs.items()}
+        for key, parts in self._submitting.items():
+            if len(gangs.get(key, ())) < parts:
+                found[key] = Seen(Phase.PENDING, "its pods are being created")
+        await self._clear_away(gangs, found)
+        return found
+
+    # ---- what is asked for
+
+    async def submit(self, gang: Gang) -> None:
+        """Ask the server whether it would take all pods, then create them."""
+        self._submitting[gang.key] = len(gang.parts)
+        try:
+            await self._ask(lambda: self._submit(gang))
+        finally:
+            self._submitting.pop(gang.key, None)
+
+    def _submit(self, gang: Gang) -> None:
+        pods = pods_of(gang, self._site)
+        try:
+            if len(pods) > 1:  # all or none: a single one is refused as it is
+                for pod in pods:
+                    self._create(self._path, pod, dry=True)
+            for pod in pods:
+                if (made := self._create(self._path, pod)) is not None:
+                    self._pods.put(made)
+        except ApiError as error:
+            if error.rights:
+                raise
+            self._cancel(gang.key)
+            raise EngineError(
+                f"Kubernetes refused a pod of {gang.name or gang.job!r}: {error.what}",
+                hint=error.hint,
+            ) from error
+
+    async def cancel(self, key: Key) -> None:
+        """Delete its pods; kubelets end what runs in them."""
+        await self._ask(lambda: self._cancel(key))
+
+    def _cancel(self, key: Key) -> None:
+        body = self._api.get(self._path, labelSelector=selector(self._site.owner, key))
+        for pod in body.get("items") or ():
+            if key_of(pod) == key:
+                self._api.delete(f"{self._path}/{pod['metadata']['name']}", grace_s=ENDING_S)
+
+    # ---- parts
+
+    def _create(self, path: str, body: Object, *, dry: bool = False) -> Object | None:
+        """None if it is there already."""
+        try:
+            return self._api.create(path, body, dry=dry)
+        except ApiError as error:
+            if error.code == CONFLICT and error.reason == "AlreadyExists":
+                return None
+            raise
+
+    def _see(
+        self, key: Key, pods: Sequence[Object], lost: Mapping[str, str], stuck: set[str]
+    ) -> Seen:
+        if key in self._hopeless:
+            return Seen(Phase.ENDED, self._hopeless[key])
+        return seen_of(pods, lost, stuck)
+
+    def _note_times(self, gangs: Mapping[Key, Sequence[Object]]) -> None:
+        """Since when pods are to be gone: their server's clock need not be ours."""
+        leaving: dict[str, float] = {}
+        for pods in gangs.values():
+            for pod in pods:
+                meta = pod["metadata"]
+                if "deletionTimestamp" in meta:
+                    grace = float(meta.get("deletionGracePeriodSeconds") or 0)
+                    name = str(meta["name"])
+                    leaving[name] = self._since.get(name, time.monotonic() + grace)
+        self._since = leaving
+
+    async def _clear_away(
+        self, gangs: Mapping[Key, Sequence[Object]], found: dict[Key, Seen]
+    ) -> None:
+        """Delete pods that ended a while ago, and such as can never begin."""
+        now = time.time()
+        for key, pods in gangs.items():
+            if any("deletionTimestamp" in pod["metadata"] for pod in pods):
+                continue
+            phase = found[key].phase
+            if phase in (Phase.ENDED, Phase.LOST) and _ended_before(pods, now - ENDED_S):
+                await self.cancel(key)
+            elif phase is Phase.PENDING and (why := _why_never(pods, now)):
+                self._hopeless[key] = why
+                found[key] = Seen(Phase.ENDED, why)
+                await self.cancel(key)
+        self._hopeless = {key: why for key, why in self._hopeless.items() if key in gangs}
+
+    def _known_nodes(self) -> Sequence[Object]:
+        if self._nodes is None:
+            return self._listed
+        return list(self._away_or(self._nodes.objects).values())
+
+    def _away_or(self, look: Callable[[], T]) -> T:
+        try:
+            return look()
+        except Unreachable as error:
+            raise Away(error.what) from error
+        except ApiError as error:
+            # A server that has just started knows no roles yet; and if ours were taken away, that
+            # says nothing about jobs.
+            if error.rights and self._opened:
+                raise Away(error.what) from error
+            raise
+
+    async def _ask(self, question: Callable[[], T]) -> T:
+        return await asyncio.to_thread(lambda: self._away_or(question))
+
+
+def _passed(since: float, seconds: float) -> bool:
+    return time.monotonic() - since > seconds
+
+
+def _ended_before(pods: Sequence[Object], at: float) -> bool:
+    return all(is_over(pod) and (ended_at(pod) or at) <= at for pod in pods)
+
+
+def _why_never(pods: Sequence[Object], now: float) -> str:
+    """Why they cannot begin: what is certain at once, an image that is not there after a while."""
+    for pod in pods:
+        why, certain = why_hopeless(pod)
+        if why and (certain or now - created_at(pod) > UNPULLED_S):
+            return f"its container cannot be started: {why}"
+    return ""

@@ -1,0 +1,112 @@
+"""The engine `kubernetes`: its options, and the cluster they describe."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weft.core.about import Wants
+from weft.core.errors import InvalidConfig
+from weft.engines.fleet.engine import FleetEngine
+from weft.engines.job_environment import check_names
+from weft.engines.kubernetes.access import find_access
+from weft.engines.kubernetes.api import Api
+from weft.engines.kubernetes.cluster import KubernetesCluster, Machines
+from weft.engines.kubernetes.nodes import DEVICE
+from weft.engines.kubernetes.pods import ADDRESSES, PLACES, Site, is_mounted, own_ids, read_mounts
+
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+@dataclass
+class KubernetesEngine(FleetEngine):
+    """Pods of a Kubernetes cluster, one for each node of a job, on exactly that node.
+
+    `image` is the container that agents and jobs run in, unless a job names its own; it needs
+    Python with weft, which `python` names. `mounts` are what pods see: claims, `NAME:/path`, and
+    folders that every node has, `/path`, joined by `+`; without any it is the claim weft-jobs at
+    the state's folder `jobs`. `namespace`, `context` and `kubeconfig` choose the cluster as they
+    do for kubectl. `device` is what GPUs are called. `place` is how pods are put on nodes: by
+    `name`, or by a `selector` that the cluster's own scheduler obeys. `address` is how ranks find
+    rank 0: by the name that a headless `service` gives its pod, or by the address of the `pod` or
+    of the `node`, whose network pods then have. `nodes_file` has the output of `kubectl get nodes
+    -o json` where nodes may not be read, `labels` chooses some of them, `tolerate` names taints
+    of theirs, joined by `+`; `keep_cpus` and `keep_mem_gb` of each are left to other pods.
+    `pull_secret` and `account` are the pods' own.
+    """
+
+    state: Path = field(metadata={"settable": False})
+    image: str = ""
+    namespace: str = ""
+    mounts: str = ""
+    kubeconfig: str = ""
+    context: str = ""
+    python: str = "python3"
+    device: str = DEVICE
+    place: str = "name"
+    address: str = "service"
+    nodes_file: str = ""
+    labels: str = ""
+    tolerate: str = ""
+    keep_cpus: float = 0.0
+    keep_mem_gb: float = 0.0
+    pull_secret: str = ""
+    account: str = ""
+    pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
+
+    wants = Wants.STATE | Wants.VARIABLES
+
+    def __post_init__(self) -> None:
+        self.state = Path(self.state).absolute()
+        access = find_access(self.kubeconfig, self.context)
+        site = self._make_site(self.namespace or access.namespace)
+        machines = Machines(
+            device=self.device,
+            keep_cpus=self.keep_cpus,
+            keep_mem_gb=self.keep_mem_gb,
+            labels=self.labels,
+            file=Path(self.nodes_file) if self.nodes_file else None,
+        )
+        cluster = KubernetesCluster(Api(access), site, machines)
+        super().__init__(cluster, self.state, f"Kubernetes at {access.server}")
+
+    def _make_site(self, namespace: str) -> Site:
+        if not self.image:
+            raise InvalidConfig(
+                "engine 'kubernetes' needs the name of an image",
+                hint="build one from deploy/Containerfile, then --engine kubernetes:image=NAME",
+            )
+        if not NAMESPACE.fullmatch(namespace):
+            raise InvalidConfig(f"namespace is {namespace!r}", hint="write a name like weft")
+        for name, value, known in (
+            ("place", self.place, PLACES),
+            ("address", self.address, ADDRESSES),
+        ):
+            if value not in known:
+                raise InvalidConfig(f"{name} is {value!r}", hint=f"one of {', '.join(known)}")
+        mounts = read_mounts(self.mounts, self.state)
+        if not is_mounted(self.state / "jobs", mounts):
+            raise InvalidConfig(
+                f"mounts: pods do not see {self.state / 'jobs'}, where jobs and service meet",
+                hint=f"add CLAIM:{self.state / 'jobs'}, a volume that several nodes can write to",
+            )
+        check_names(self.pass_env)
+        uid, gid = own_ids()
+        return Site(
+            owner="",
+            namespace=namespace,
+            image=self.image,
+            python=self.python,
+            device=self.device,
+            mounts=mounts,
+            place=self.place,
+            address=self.address,
+            tolerate=tuple(filter(None, self.tolerate.split("+"))),
+            account=self.account,
+            pull_secret=self.pull_secret,
+            env=tuple((name, os.environ[name]) for name in self.pass_env if name in os.environ),
+            uid=uid,
+            gid=gid,
+        )

@@ -1,0 +1,112 @@
+"""Node objects as machines with GPUs: pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+import yaml
+
+from weft.core.cluster import CPU, Node
+from weft.core.errors import InvalidConfig
+from weft.core.model import NodeId
+from weft.engines.devices import kind_of
+from weft.engines.fleet.port import Health, Machine
+from weft.engines.kubernetes.api import Object
+
+DEVICE = "nvidia.com/gpu"
+PRODUCT = "nvidia.com/gpu.product"
+MEMORY = "nvidia.com/gpu.memory"  # MiB of each
+KIND, RACK = "weft/kind", "weft/rack"
+# Who says what the GPUs of a node are, whom we believe first.
+KIND_LABELS = (
+    KIND,
+    PRODUCT,
+    "cloud.google.com/gke-accelerator",
+    "k8s.amazonaws.com/accelerator",
+    "node.kubernetes.io/instance-type",
+)
+OF_NODES = "node.kubernetes.io/"  # marks that the server itself puts on nodes in trouble
+UNITS = {
+    "": 1.0,
+    "m": 1e-3,
+    **{unit: 10.0 ** (3 * at) for at, unit in enumerate(("k", "M", "G", "T", "P"), 1)},
+    **{unit: 2.0 ** (10 * at) for at, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi"), 1)},
+}
+GIB = 2.0**30
+
+
+def quantity(text: str) -> float:
+    """A number as Kubernetes writes it: 250m, 16Gi, 1e3."""
+    match = re.fullmatch(r"([+-]?[\d.]+(?:[eE][+-]?\d+)?)([mkMGTP]?|[KMGTP]i)", text.strip())
+    if match is None:
+        raise InvalidConfig(f"{text!r} is not a quantity", hint="write one like 500m, 8 or 16Gi")
+    return float(match[1]) * UNITS[match[2]]
+
+
+def machine_of(
+    one: Object,
+    *,
+    device: str = DEVICE,
+    keep_cpus: float = 0.0,
+    keep_mem_gb: float = 0.0,
+    tolerated: Collection[str] = (),
+) -> Machine | None:
+    """A node with what jobs may have of it, less what is kept for others; None without devices."""
+    meta, status = one["metadata"], one.get("status") or {}
+    labels: Mapping[str, str] = meta.get("labels") or {}
+    holds: Mapping[str, str] = status.get("allocatable") or {}
+    gpus = int(quantity(str(holds.get(device, "0"))))
+    if gpus < 1:
+        return None
+    health, reason = health_of(one, {device, *tolerated})
+    mem_mib = labels.get(MEMORY, "0") if device == DEVICE else "0"
+    node = Node(
+        NodeId(str(meta["name"])),
+        CPU if device == "cpu" else kind_in(labels),
+        gpus,
+        cpus=max(quantity(str(holds.get("cpu", "0"))) - keep_cpus, 0.0),
+        mem_gb=max(quantity(str(holds.get("memory", "0"))) / GIB - keep_mem_gb, 0.0),
+        rack=labels.get(RACK, ""),
+        gpu_mem_gb=round(quantity(mem_mib) / 1024, 1),
+    )
+    return Machine(node, health, reason)
+
+
+def health_of(one: Object, tolerated: Collection[str]) -> tuple[Health, str]:
+    """Whether pods may be put there and run there, and why not."""
+    conditions = (one.get("status") or {}).get("conditions") or ()
+    ready: Object = next((each for each in conditions if each["type"] == "Ready"), {})
+    if ready.get("status") != "True":
+        said = ready.get("message") or ready.get("reason") or "it never reported"
+        return Health.DOWN, f"not ready: {said}"
+    spec = one.get("spec") or {}
+    if spec.get("unschedulable"):
+        return Health.DRAINING, "cordoned"
+    for taint in spec.get("taints") or ():
+        key, effect = str(taint.get("key")), str(taint.get("effect"))
+        if key not in tolerated and effect in ("NoSchedule", "NoExecute"):
+            return Health.DRAINING, f"tainted {key}:{effect}; `tolerate={key}` ignores that"
+    return Health.UP, ""
+
+
+def kind_in(labels: Mapping[str, str]) -> str:
+    """Our word for the GPUs of a node with these labels."""
+    found = next((labels[name] for name in KIND_LABELS if labels.get(name)), "gpu")
+    return kind_of(found.replace("-", " ").replace("_", " "))
+
+
+def read_nodes(path: Path) -> list[Object]:
+    """What `kubectl get nodes -o json` (or yaml) printed, for who may not read nodes."""
+    try:
+        text = path.read_text()
+        body = json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)
+        items: Iterable[Object] = body.get("items", [body])
+        return [one for one in items if one["metadata"]["name"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+        raise InvalidConfig(
+            f"{path} is not a list of nodes: {error}",
+            hint="an administrator writes it by `kubectl get nodes -o json`",
+        ) from error

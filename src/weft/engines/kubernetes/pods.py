@@ -1,0 +1,252 @@
+"""From a gang to its pods: pure."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from weft.core.errors import InvalidConfig
+from weft.engines.fleet.port import Gang, Key, Part
+from weft.engines.kubernetes.api import Object
+from weft.wire.attempt import ADDRESS
+
+SERVICE = "weft-jobs"  # the headless service that gives every pod of a job a name
+OWNER, JOB, ATTEMPT, PART = "weft/owner", "weft/job", "weft/attempt", "weft/part"
+NAME, NODES = "weft/name", "weft/nodes"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+SPARE_S = 15  # what a kubelet allows beyond a job's own grace time
+LOST_NODE = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
+LOST_NODE_S = 10  # a pod on a node that is gone is given up so long after the server says so
+LONGEST_SLUG = 30
+CLAIM = r"[a-z0-9][-a-z0-9.]*"
+PLACES = ("name", "selector")
+ADDRESSES = ("service", "pod", "node")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """Where pods see a volume: a claim's, or with `claim` empty that folder of the node."""
+
+    path: str
+    claim: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What all pods of this service have in common.
+
+    `place` is "name" (bound to the node by its name, no scheduler in between) or "selector"
+    (Kubernetes' own scheduler is told the only node that will do). `address` is how ranks find
+    rank 0: by the headless service's name for its pod, by the pod's or by the node's address; with
+    the last, pods have the node's network. `uid` and `gid` are those of the service.
+    """
+
+    owner: str
+    namespace: str
+    image: str
+    python: str = "python3"
+    device: str = "nvidia.com/gpu"
+    mounts: tuple[Mount, ...] = ()
+    place: str = "name"
+    address: str = "service"
+    tolerate: tuple[str, ...] = ()
+    account: str = ""
+    pull_secret: str = ""
+    env: tuple[tuple[str, str], ...] = ()
+    uid: int = 0
+    gid: int = 0
+
+
+def read_mounts(text: str, state: Path) -> tuple[Mount, ...]:
+    """`claim:/path` or `/path` (of the node), joined by `+`; else the claim weft-jobs there."""
+    found = []
+    for one in filter(None, text.split("+")):
+        claim, _, path = one.rpartition(":")
+        if not path.startswith("/") or (
+            claim and not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*)", claim)
+        ):
+            raise InvalidConfig(
+                f"mounts: {one!r} is no mount",
+                hint="write CLAIM:/path, or /path for a folder that every node has",
+            )
+        found.append(Mount(str(PurePosixPath(path)), claim))
+    return tuple(found) or (Mount(str(state / "jobs"), "weft-jobs"),)
+
+
+def is_mounted(path: str | Path, mounts: Sequence[Mount]) -> bool:
+    """Whether pods see what is at `path` here."""
+    return any(PurePosixPath(path).is_relative_to(one.path) for one in mounts)
+
+
+def job_label(key: Key) -> str:
+    """What a job is called where only few characters are allowed."""
+    return hashlib.sha256(key[0].encode()).hexdigest()[:16]
+
+
+def selector(owner: str, key: Key | None = None) -> str:
+    """What chooses the pods of a service, or of one attempt of it."""
+    chosen = {OWNER: owner}
+    if key is not None:
+        chosen |= {JOB: job_label(key), ATTEMPT: str(key[1])}
+    return ",".join(f"{name}={value}" for name, value in chosen.items())
+
+
+def pod_name(site: Site, gang: Gang, at: int) -> str:
+    """Readable, and the same whenever it is asked; at most 63 characters."""
+    slug = re.sub(r"[^a-z0-9]+", "-", gang.name.lower()).strip("-")[:LONGEST_SLUG].strip("-")
+    digest = hashlib.sha256(f"{site.owner}/{gang.job}".encode()).hexdigest()[:10]
+    return f"weft-{slug + '-' if slug else ''}{digest}-{gang.attempt}-{at}"
+
+
+def pods_of(gang: Gang, site: Site) -> list[Object]:
+    """One pod for each part, each on its node, rank 0's first."""
+    return [_pod(gang, site, at, part) for at, part in enumerate(gang.parts)]
+
+
+def headless_service() -> Object:
+    """Gives pods names that others in the cluster can resolve, before they are ready too."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": SERVICE, "labels": {MANAGED_BY: "weft"}},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {MANAGED_BY: "weft"},
+        },
+    }
+
+
+def key_of(pod: Object) -> Key | None:
+    """The attempt that a pod belongs to; None if it is none of ours."""
+    notes = pod["metadata"].get("annotations") or {}
+    labels = pod["metadata"].get("labels") or {}
+    job, attempt = notes.get(JOB), str(labels.get(ATTEMPT, ""))
+    return (job, int(attempt)) if job and attempt.isdigit() else None
+
+
+def _pod(gang: Gang, site: Site, at: int, part: Part) -> Object:
+    name = pod_name(site, gang, at)
+    labels = {
+        MANAGED_BY: "weft",
+        OWNER: site.owner,
+        JOB: job_label(gang.key),
+        ATTEMPT: str(gang.attempt),
+        PART: str(at),
+    }
+    notes = {
+        JOB: gang.job,
+        NAME: gang.name,
+        "weft/tenant": gang.tenant,
+        NODES: ",".join(one.node for one in gang.parts),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels, "annotations": notes},
+        "spec": _spec(gang, site, part, name),
+    }
+
+
+def _spec(gang: Gang, site: Site, part: Part, name: str) -> Object:
+    host_network = site.address == "node"
+    spec: Object = {
+        "restartPolicy": "Never",
+        "hostname": name,
+        "subdomain": SERVICE,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": int(gang.grace_s) + SPARE_S,
+        "tolerations": _tolerations(site),
+        "containers": [_container(gang, site, part, name)],
+        "volumes": [*map(_volume, range(len(site.mounts)), site.mounts), _shared_memory()],
+    }
+    if site.place == "name":
+        spec["nodeName"] = part.node
+    else:
+        spec["nodeSelector"] = {"kubernetes.io/hostname": part.node}
+    if host_network:
+        spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    if gang.time_limit_s:
+        spec["activeDeadlineSeconds"] = int(gang.time_limit_s) + SPARE_S
+    if site.account:
+        spec["serviceAccountName"] = site.account
+    if site.pull_secret:
+        spec["imagePullSecrets"] = [{"name": site.pull_secret}]
+    if site.uid:
+        spec["securityContext"] = {
+            "runAsUser": site.uid,
+            "runAsGroup": site.gid,
+            "fsGroup": site.gid,
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+    return spec
+
+
+def _container(gang: Gang, site: Site, part: Part, name: str) -> Object:
+    one: Object = {
+        "name": "agent",
+        "image": gang.image or site.image,
+        "command": [site.python, "-P", "-m", "weft.node.agent", str(part.folder)],
+        "env": [_address(site, name), *({"name": key, "value": text} for key, text in site.env)],
+        "resources": _resources(site, part),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            *({"name": f"v{at}", "mountPath": one.path} for at, one in enumerate(site.mounts)),
+            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - what torch's loaders need
+        ],
+    }
+    if site.uid:
+        one["securityContext"] = {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    return one
+
+
+def _address(site: Site, name: str) -> Object:
+    match site.address:
+        case "service":
+            return {"name": ADDRESS, "value": f"{name}.{SERVICE}.{site.namespace}.svc"}
+        case "pod":
+            return {"name": ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+        case _:
+            return {"name": ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}
+
+
+def _resources(site: Site, part: Part) -> Object:
+    """Requests are limits: what a policy gave is what a pod has."""
+    holds: dict[str, str] = {}
+    if part.cpus:
+        holds["cpu"] = f"{max(round(part.cpus * 1000), 1)}m"
+    if part.mem_gb:
+        holds["memory"] = f"{max(round(part.mem_gb * 1024), 1)}Mi"
+    if part.gpus and site.device != "cpu":
+        holds[site.device] = str(len(part.gpus))
+    return {"limits": holds, "requests": dict(holds)}
+
+
+def _tolerations(site: Site) -> list[Object]:
+    fine = [{"key": key, "operator": "Exists"} for key in (site.device, *site.tolerate)]
+    leave = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": LOST_NODE_S}
+    return [*fine, *({"key": key, **leave} for key in LOST_NODE)]
+
+
+def _volume(at: int, mount: Mount) -> Object:
+    if mount.claim:
+        return {"name": f"v{at}", "persistentVolumeClaim": {"claimName": mount.claim}}
+    return {"name": f"v{at}", "hostPath": {"path": mount.path, "type": "Directory"}}
+
+
+def _shared_memory() -> Object:
+    return {"name": "shm", "emptyDir": {"medium": "Memory"}}
+
+
+def own_ids() -> tuple[int, int]:
+    """Whom pods must run as to share files with this process."""
+    return os.getuid(), os.getgid()

@@ -1,0 +1,46 @@
+"""The Kubernetes engine on a real API server with nodes that are processes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.clusters.kubernetes import KubernetesCluster
+from tests.integration.test_local_engine import STUBBORN, job_of
+from weft.engines.kubernetes.engine import KubernetesEngine
+from weft.testing.check_engine import CHECKS, Check, Subject
+
+pytestmark = pytest.mark.slow
+
+
+def engine(cluster: KubernetesCluster, state: Path) -> KubernetesEngine:
+    return KubernetesEngine(
+        state,
+        image="none",
+        kubeconfig=str(cluster.kubeconfig),
+        mounts=f"{state}+/",
+        python=sys.executable,
+        address="pod",
+    )
+
+
+def subject(cluster: KubernetesCluster, state: Path) -> Subject:
+    return Subject(
+        make=lambda: engine(cluster, state),
+        job=job_of(("sh", "-c", "echo hello from rank $RANK of $WORLD_SIZE")),
+        endless=job_of(("sleep", "1000")),
+        failing=job_of(("sh", "-c", "echo no such luck >&2; exit 3")),
+        stubborn=job_of(("sh", "-c", STUBBORN)),
+        printed="hello from rank",
+        patience_s=120.0,
+    )
+
+
+@pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
+def test_the_kubernetes_engine_keeps_the_contract(
+    check: Check, kubernetes: KubernetesCluster, tmp_path: Path
+) -> None:
+    asyncio.run(check(subject(kubernetes, tmp_path / "state")))

@@ -1,0 +1,216 @@
+"""What is sent to Kubernetes, and what is read from it, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.core.errors import InvalidConfig
+from weft.core.model import JobId, NodeId
+from weft.engines.fleet.port import Gang, Health, Part, Phase
+from weft.engines.kubernetes.nodes import machine_of, quantity, read_nodes
+from weft.engines.kubernetes.pods import Mount, Site, is_mounted, key_of, pods_of, read_mounts
+from weft.engines.kubernetes.sightings import seen_of, why_hopeless
+
+Object = dict[str, Any]
+SITE = Site("0123456789ab", "weft", "example/weft:1", mounts=(Mount("/state/jobs", "weft-jobs"),))
+
+
+def gang(*nodes: str, job: str = "Team/Net 1", gpus: int = 2) -> Gang:
+    parts = [
+        Part(NodeId(node), tuple(range(gpus)), 3.5, 8.0, Path(f"/state/jobs/n/1/{node}"))
+        for node in nodes
+    ]
+    return Gang(JobId(job), 1, "Big Net!", "vision", tuple(parts), grace_s=30.0)
+
+
+def pod(at: int = 0, phase: str = "Running", **status: Any) -> Object:
+    made = pods_of(gang("a", "b"), SITE)[at]
+    return {**made, "status": {"phase": phase, **status}}
+
+
+def ended(code: int, at: int = 0) -> Object:
+    state = {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed"}}
+    phase = "Failed" if code else "Succeeded"
+    return pod(at, phase, containerStatuses=[{"state": state}])
+
+
+def node(name: str = "a", ready: str = "True", **spec: Any) -> Object:
+    return {
+        "metadata": {"name": name, "labels": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"}},
+        "spec": spec,
+        "status": {
+            "allocatable": {"nvidia.com/gpu": "4", "cpu": "31850m", "memory": "128Gi"},
+            "conditions": [{"type": "Ready", "status": ready, "message": "stopped posting"}],
+        },
+    }
+
+
+def test_a_pod_is_bound_to_its_node_with_the_devices_and_host_of_its_part() -> None:
+    one, two = pods_of(gang("a", "b"), SITE)
+
+    assert (one["spec"]["nodeName"], two["spec"]["nodeName"]) == ("a", "b")
+    limits = one["spec"]["containers"][0]["resources"]["limits"]
+    assert limits == {"cpu": "3500m", "memory": "8192Mi", "nvidia.com/gpu": "2"}
+    assert one["spec"]["containers"][0]["command"][-1] == "/state/jobs/n/1/a"
+    assert one["spec"]["restartPolicy"] == "Never"
+
+
+def test_with_a_selector_the_scheduler_of_the_cluster_has_one_node_to_choose() -> None:
+    (one,) = pods_of(gang("a"), replace(SITE, place="selector"))
+
+    assert "nodeName" not in one["spec"]
+    assert one["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "a"}
+
+
+def test_every_pod_has_a_name_by_which_others_find_it() -> None:
+    one, two = pods_of(gang("a", "b"), SITE)
+
+    for each in (one, two):
+        name = each["metadata"]["name"]
+        assert each["spec"]["hostname"] == name
+        assert len(name) <= 63
+        address = each["spec"]["containers"][0]["env"][0]
+        assert address["value"] == f"{name}.weft-jobs.weft.svc"
+    assert one["metadata"]["name"] != two["metadata"]["name"]
+
+
+def test_names_are_the_same_each_time_and_differ_between_services_and_jobs() -> None:
+    def name(job: str, owner: str) -> str:
+        made = pods_of(gang("a", job=job), replace(SITE, owner=owner))
+        return str(made[0]["metadata"]["name"])
+
+    assert name("x", "0" * 12) == name("x", "0" * 12)
+    assert len({name("x", "0" * 12), name("y", "0" * 12), name("x", "1" * 12)}) == 3
+
+
+def test_the_attempt_of_a_pod_is_read_from_its_marks_alone() -> None:
+    (one,) = pods_of(gang("a"), SITE)
+
+    assert key_of(one) == ("Team/Net 1", 1)
+    assert key_of({"metadata": {"name": "somebody-elses"}}) is None
+
+
+def test_a_service_without_root_asks_for_no_more_than_restricted_pods_may_have() -> None:
+    (one,) = pods_of(gang("a"), replace(SITE, uid=1000, gid=1000))
+
+    assert one["spec"]["securityContext"]["runAsNonRoot"] is True
+    container = one["spec"]["containers"][0]["securityContext"]
+    assert container == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def test_mounts_are_claims_or_folders_of_the_nodes() -> None:
+    mounts = read_mounts("weft-jobs:/state/jobs+/nfs/home", Path("/state"))
+
+    assert mounts == (Mount("/state/jobs", "weft-jobs"), Mount("/nfs/home"))
+    assert is_mounted("/nfs/home/ann/net", mounts)
+    assert not is_mounted("/nfs/homes", mounts)
+    with pytest.raises(InvalidConfig, match="is no mount"):
+        read_mounts("data", Path("/state"))
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("250m", 0.25), ("16Gi", 2.0**34), ("2k", 2000.0), ("1e3", 1000.0)]
+)
+def test_quantities_are_read_as_kubernetes_writes_them(text: str, number: float) -> None:
+    assert quantity(text) == number
+
+
+def test_what_is_no_quantity_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="'16 GB' is not a quantity"):
+        quantity("16 GB")
+
+
+def test_a_node_is_known_by_its_labels_and_by_what_it_can_give() -> None:
+    machine = machine_of(node(), keep_cpus=1.85, keep_mem_gb=28.0)
+
+    assert machine is not None
+    assert (machine.node.kind, machine.node.gpus) == ("a100", 4)
+    assert (machine.node.cpus, machine.node.mem_gb) == (30.0, 100.0)
+    assert machine.health is Health.UP
+
+
+def test_a_node_without_devices_is_none_of_ours() -> None:
+    plain = node()
+    del plain["status"]["allocatable"]["nvidia.com/gpu"]
+
+    assert machine_of(plain) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "health", "why"),
+    [
+        (node(ready="Unknown"), Health.DOWN, "stopped posting"),
+        (node(ready="False"), Health.DOWN, "not ready"),
+        (node(unschedulable=True), Health.DRAINING, "cordoned"),
+        (node(taints=[{"key": "mine", "effect": "NoSchedule"}]), Health.DRAINING, "tainted mine"),
+        (node(taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]), Health.UP, ""),
+        (node(taints=[{"key": "soft", "effect": "PreferNoSchedule"}]), Health.UP, ""),
+    ],
+)
+def test_a_node_in_trouble_says_why(one: Object, health: Health, why: str) -> None:
+    machine = machine_of(one)
+
+    assert machine is not None
+    assert machine.health is health
+    assert why in machine.reason
+
+
+def test_nodes_may_be_read_from_what_kubectl_printed(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.yaml"
+    path.write_text("apiVersion: v1\nitems:\n- metadata: {name: a}\n- metadata: {name: b}\n")
+
+    assert [one["metadata"]["name"] for one in read_nodes(path)] == ["a", "b"]
+    path.write_text("[1, 2]")
+    with pytest.raises(InvalidConfig, match="is not a list of nodes"):
+        read_nodes(path)
+
+
+def test_a_gang_runs_while_any_pod_does_and_has_ended_when_all_have() -> None:
+    assert seen_of([pod(0, "Pending"), pod(1, "Pending")], {}).phase is Phase.PENDING
+    assert seen_of([pod(0), pod(1, "Pending")], {}).phase is Phase.RUNNING
+    assert seen_of([ended(0), pod(1)], {}).phase is Phase.RUNNING
+    assert seen_of([ended(0), ended(0, 1)], {}).phase is Phase.ENDED
+
+
+def test_codes_above_128_are_signals() -> None:
+    assert seen_of([ended(0), ended(137, 1)], {}).code == -9
+    assert seen_of([ended(3), ended(0, 1)], {}).code == 3
+
+
+def test_a_gang_whose_node_is_gone_is_lost_once_nothing_else_of_it_runs() -> None:
+    half = seen_of([pod(0), pod(1)], {"b": "not ready: stopped posting"})
+    rest = seen_of([ended(0), pod(1)], {"b": "not ready: stopped posting"})
+
+    assert (half.phase, half.nodes) == (Phase.RUNNING, ("b",))
+    assert (rest.phase, rest.nodes) == (Phase.LOST, ("b",))
+    assert "stopped posting" in rest.reason
+
+
+def test_a_pod_that_a_kubelet_refused_or_somebody_deleted_takes_the_gang_with_it() -> None:
+    refused = pod(1, "Failed", reason="OutOfnvidia.com/gpu", message="no GPU left")
+
+    assert "no GPU left" in seen_of([ended(0), refused], {}).reason
+    assert seen_of([ended(0), refused], {}).phase is Phase.LOST
+    gone = seen_of([pod(0)], {})
+    assert (gone.phase, gone.nodes) == (Phase.RUNNING, ("b",))
+    assert gone.reason == "its pod on b was deleted"
+
+
+def test_a_pod_that_does_not_go_is_on_a_node_that_is_gone() -> None:
+    one = pod(1)
+
+    seen = seen_of([ended(0), one], {}, {one["metadata"]["name"]})
+
+    assert (seen.phase, seen.nodes) == (Phase.LOST, ("b",))
+
+
+def test_why_a_pod_waits_is_told_in_the_words_of_its_kubelet() -> None:
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image x"}}
+    one = pod(0, "Pending", containerStatuses=[{"state": waiting}])
+
+    assert seen_of([one, pod(1, "Pending")], {}).reason == "ImagePullBackOff: no such image x"
+    assert why_hopeless(one) == ("ImagePullBackOff: no such image x", False)

@@ -30,8 +30,9 @@ EXPECTED = ("net::ERR_", "status of 401")
 Open = Callable[..., "Page"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """Not for the session: while it is open there is an event loop, and no test can have its own."""
     if not CHROMIUM:
         pytest.skip("browser tests need Chromium: apt-get install chromium")
     with playwright.sync_playwright() as started:

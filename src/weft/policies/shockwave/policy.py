@@ -171,7 +171,7 @@ class Shockwave:
             heavy = np.where(late > self.rho, np.maximum(late, 1.0) ** exponent, 1.0)
             weight = np.minimum(short * heavy, HEAVIEST)
             ending = (late > self.rho) & (at.left_s < self.round)
-            problem = self._window(at, weight, gpus, _fit(ending, late, at, gpus * self.window))
+            problem = self._window(at, weight, gpus, _fit(ending, late, at, gpus, self.window))
             counts = choose_counts(problem, kappa)
         assert counts is not None
         order = order_early(counts, at.gangs, weight)
@@ -207,10 +207,19 @@ class Shockwave:
         return np.asarray((self.round * now + at.left_s / phi) / np.maximum(goals, 1e-9))
 
 
-def _fit(ending: Bools, late: Floats, at: Standing, room: float) -> Floats:
-    """What late jobs with less than a round to go must be run: all of it, as far as they fit."""
+def _fit(ending: Bools, late: Floats, at: Standing, gpus: float, rounds: int) -> Floats:
+    """What late jobs with less than a round to go must be run: all of it, as far as they fit.
+
+    Each takes the first round with room for its gang: what is promised can be kept.
+    """
     order = np.flatnonzero(ending)[np.argsort(-late[ending], kind="stable")]
-    taken = order[np.cumsum(at.gangs[order]) <= room]
+    room = np.full(rounds, gpus)
+    taken = []
+    for row in order.tolist():
+        free = np.flatnonzero(room >= at.gangs[row] - 1e-9)
+        if len(free):
+            room[free[0]] -= at.gangs[row]
+            taken.append(row)
     least = np.zeros(len(late))
     least[taken] = np.minimum(at.left_s, np.maximum(at.epochs - at.over, 0.0) * at.epoch_s)[taken]
     return least

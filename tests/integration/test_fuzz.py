@@ -30,7 +30,7 @@ from weft.engines.local import LocalEngine
 from weft.service.schemas import JobFile
 from weft.wire.attempt import CLAIM, EVENTS, AttemptSpec, folder_of, write_whole
 
-COUNTS = [200, pytest.param(10_000, marks=pytest.mark.slow)]
+COUNTS = [250, pytest.param(10_000, marks=pytest.mark.slow)]
 ENDS = (Finished, Failed, Stopped, StartFailed)
 FAST = "simulated:cluster=2x4:a100,speed=3600"
 NOBODY = {"pid": 4_194_303, "began": 1}  # above any process there is

@@ -16,11 +16,25 @@ from weft.core.ports import Resident
 from weft.core.registry import find, names
 
 
-@pytest.mark.parametrize("name", names("engine"))
-def test_every_engine_says_what_it_wants_and_supports(name: str, tmp_path: Path) -> None:
-    assert isinstance(find("engine", name).wants, Wants)
+# What some must be told besides where to keep things.
+TOLD = {"kubernetes": "kubernetes:image=weft"}
+KUBECONFIG = """
+current-context: here
+contexts: [{name: here, context: {cluster: lab, user: me}}]
+clusters: [{name: lab, cluster: {server: "https://127.0.0.1:6443"}}]
+users: [{name: me, user: {token: secret}}]
+"""
 
-    engine = build_engine(name, state=tmp_path)
+
+@pytest.mark.parametrize("name", names("engine"))
+def test_every_engine_says_what_it_wants_and_supports(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(find("engine", name).wants, Wants)
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+
+    engine = build_engine(TOLD.get(name, name), state=tmp_path)
 
     assert engine.supports & ~Controls(sum(flag.value for flag in Controls)) == Controls.NOTHING
     assert engine.supports.value == sum(f.value for f in Controls if f in engine.supports)

@@ -32,7 +32,7 @@ Open = Callable[..., "Page"]
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """Not for the session: while it is open there is an event loop, and no test can have its own."""
+    """Not for the session: while it is open a loop runs, and no test can have its own."""
     if not CHROMIUM:
         pytest.skip("browser tests need Chromium: apt-get install chromium")
     with playwright.sync_playwright() as started:

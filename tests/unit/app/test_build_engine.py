@@ -15,7 +15,6 @@ from weft.core.model import Allocation, Job, JobId, NodeId, Slice
 from weft.core.ports import Resident
 from weft.core.registry import find, names
 
-
 # What some must be told besides where to keep things.
 TOLD = {"kubernetes": "kubernetes:image=weft"}
 KUBECONFIG = """

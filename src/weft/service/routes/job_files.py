@@ -14,7 +14,8 @@ from weft.service.job_as_file import file_of
 from weft.service.json_body import Json
 from weft.service.responses import Made
 from weft.service.routes.jobs import hand_in
-from weft.service.schemas import JobFile, Strict
+from weft.service.schemas import JobFile
+from weft.service.strict import Strict
 from weft.service.watch_responses import JobText
 
 router = APIRouter(tags=["jobs"], responses=PROBLEMS)

@@ -85,6 +85,8 @@ async def _lines(
                 yield _line(WhatIfLine(progress=hearing.result()))
             else:
                 hearing.cancel()
+        while not news.empty():
+            yield _line(WhatIfLine(progress=news.get_nowait()))
         found, sides = working.result()
         yield _line(WhatIfLine(result=found, metrics=metric_columns(), sides=sides))
     except WeftError as error:

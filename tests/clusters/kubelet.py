@@ -39,6 +39,8 @@ LOOK_S = 0.1
 RENEW_S = 1.0
 TALLY_S = 0.5
 KILLED = 128 + signal.SIGKILL
+# What a cluster's name service does: the container has a file of hosts of its own.
+NAMES = 'mount --bind "$0" /etc/hosts && exec "$@"'
 # Starts a container's process in a session of its own and keeps its exit code, whoever is there
 # to read it.
 SHIM = '"$@" & echo $! >"$0/pid"; wait $!; echo $? >"$0/code.tmp"; mv "$0/code.tmp" "$0/code"'
@@ -210,9 +212,13 @@ class Kubelet:
             **{item["name"]: self.value(item, pod) for item in container.get("env") or ()},
             TAG: one.uid,
             "NVIDIA_VISIBLE_DEVICES": ",".join(map(str, one.devices)) or "void",
+            "GLOO_SOCKET_IFNAME": "lo",  # the network that its pods have
         }
         log = (one.folder / "log").open("wb")
         command = [*container.get("command", ()), *container.get("args", ())]
+        if can_name():
+            hosts = self.write_hosts(one, pod)
+            command = ["unshare", "-m", "sh", "-c", NAMES, str(hosts), *command]
         try:
             subprocess.Popen(
                 ["/bin/sh", "-c", SHIM, str(one.folder), *command],
@@ -229,6 +235,17 @@ class Kubelet:
         finally:
             log.close()
         self.tell_running(one)
+
+    def write_hosts(self, one: Running, pod: Object) -> Path:
+        """The names that headless services give to pods, all of them on loopback."""
+        space = pod["metadata"]["namespace"]
+        found = self.api.get(f"/api/v1/namespaces/{space}/pods")["items"]
+        named = [each["spec"] for each in found if each["spec"].get("subdomain")]
+        names = [f"{each['hostname']}.{each['subdomain']}.{space}.svc" for each in named]
+        hosts = one.folder / "hosts"
+        lines = [Path("/etc/hosts").read_text(), *(f"127.0.0.1 {name}" for name in names)]
+        hosts.write_text("\n".join(lines) + "\n")
+        return hosts
 
     def value(self, item: Object, pod: Object) -> str:
         if "valueFrom" not in item:
@@ -313,6 +330,11 @@ class suppress_existing(suppress):  # noqa: N801 - used like `suppress`
 
     def __exit__(self, kind, error, trace):  # type: ignore[no-untyped-def]
         return isinstance(error, ApiError) and error.code == 409
+
+
+def can_name() -> bool:
+    """Whether pods can be given names here; without that, ask for their addresses."""
+    return os.geteuid() == 0 and shutil.which("unshare") is not None
 
 
 def over(pod: Object) -> bool:

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.clusters.kubelet import can_name
 from tests.clusters.kubernetes import KubernetesCluster
+from tests.engines.elastic_scenario import train_through_it_all
 from tests.integration.test_local_engine import STUBBORN, job_of
 from weft.engines.kubernetes.engine import KubernetesEngine
 from weft.testing.check_engine import CHECKS, Check, Subject
 
 pytestmark = pytest.mark.slow
+ADDRESS = "service" if can_name() else "pod"
 
 
 def engine(cluster: KubernetesCluster, state: Path) -> KubernetesEngine:
@@ -23,7 +26,7 @@ def engine(cluster: KubernetesCluster, state: Path) -> KubernetesEngine:
         kubeconfig=str(cluster.kubeconfig),
         mounts=f"{state}+/",
         python=sys.executable,
-        address="pod",
+        address=ADDRESS,
     )
 
 
@@ -35,7 +38,7 @@ def subject(cluster: KubernetesCluster, state: Path) -> Subject:
         failing=job_of(("sh", "-c", "echo no such luck >&2; exit 3")),
         stubborn=job_of(("sh", "-c", STUBBORN)),
         printed="hello from rank",
-        patience_s=120.0,
+        patience_s=400.0,
     )
 
 
@@ -44,3 +47,16 @@ def test_the_kubernetes_engine_keeps_the_contract(
     check: Check, kubernetes: KubernetesCluster, tmp_path: Path
 ) -> None:
     asyncio.run(check(subject(kubernetes, tmp_path / "state")))
+
+
+def test_training_goes_on_through_resizes_a_killed_service_and_a_killed_node(
+    kubernetes: KubernetesCluster, tmp_path: Path
+) -> None:
+    options = f"kubeconfig={kubernetes.kubeconfig},image=none,mounts=/,address={ADDRESS}"
+    spec = f"kubernetes:{options},python={sys.executable}"
+    try:
+        train_through_it_all(spec, tmp_path / "state", kubernetes.kill_node)
+    finally:
+        for name in kubernetes.nodes:
+            kubernetes.restore_node(name)
+        kubernetes.wait_for_nodes()

@@ -64,7 +64,7 @@ def watch_from_too_early(cluster: KubernetesCluster) -> None:
     watching._thread.start()
     try:
         wait_until(lambda: watching.relists == 1, "all is listed again")
-        assert set(watching.objects()) == {"a1", "a2", "t1"}
+        assert set(watching.objects()) == {"a1", "t1", "t2"}
     finally:
         watching.stop()
 
@@ -162,13 +162,13 @@ def test_processes_outlive_their_kubelet_and_the_next_one_knows_them(
     kubernetes: KubernetesCluster, script: Path
 ) -> None:
     async def scenario() -> None:
-        it, some = manager(kubernetes, script), gang("kept", 1000, "a2")
+        it, some = manager(kubernetes, script), gang("kept", 1000, "t2")
         await it.open(OWNER)
         await it.submit(some)
         await until(it, some.key, Phase.RUNNING)
 
-        kubernetes.kill_kubelet("a2")
-        kubernetes.start_node("a2")
+        kubernetes.kill_kubelet("t2")
+        kubernetes.start_node("t2")
         kubernetes.wait_for_nodes()
 
         assert (await it.look())[some.key].phase is Phase.RUNNING
@@ -191,7 +191,7 @@ def test_without_the_right_to_read_nodes_their_list_can_be_given(
             await manager(kubernetes, script).open(OWNER)
         it, some = manager(kubernetes, script, listed), gang("blind", 0, "a1")
         await it.open(OWNER)
-        assert [one.node.id for one in await it.nodes()] == ["a1", "a2", "t1"]
+        assert [one.node.id for one in await it.nodes()] == ["a1", "t1", "t2"]
         await it.submit(some)
         await until(it, some.key, Phase.ENDED)
         await it.cancel(some.key)
@@ -208,7 +208,7 @@ def test_while_the_server_is_away_nothing_is_known_and_nothing_is_lost(
 ) -> None:
     async def scenario() -> None:
         it, ends = manager(kubernetes, script), gang("ends", 2, "a1")
-        stays = gang("stays", 1000, "a2")
+        stays = gang("stays", 1000, "t2")
         await it.open(OWNER)
         await it.submit(ends)
         await it.submit(stays)

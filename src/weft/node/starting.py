@@ -68,9 +68,9 @@ def limits_of(spec: AttemptSpec, local: int, alone: Place | None, group: Path | 
     """What one process may use of the machine: its device's part, or all of the job's."""
     parts = spec.cores if alone else spec.cores[local : local + 1]
     cores = tuple(core for part in parts for core in part)
-    mem_gb = (
-        spec.mem_gb / (1 if alone else max(len(spec.devices), 1)) if spec.visible is None else 0.0
-    )
+    # CUDA maps far more addresses than memory: with GPUs, also such as only the node knows, none.
+    plain = spec.visible is None and not spec.learnt
+    mem_gb = spec.mem_gb / (1 if alone else max(len(spec.devices), 1)) if plain else 0.0
     return Limits(cores, mem_gb, group, nice=0 if spec.devices else NICE)
 
 

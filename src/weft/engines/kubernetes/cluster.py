@@ -290,7 +290,8 @@ class KubernetesCluster:
     def _known_nodes(self) -> Sequence[Object]:
         if self._nodes is None:
             return self._listed
-        return list(self._away_or(self._nodes.objects).values())
+        known = self._away_or(self._nodes.objects)
+        return [known[name] for name in sorted(known)]
 
     def _away_or(self, look: Callable[[], T]) -> T:
         try:

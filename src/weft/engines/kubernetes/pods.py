@@ -193,7 +193,11 @@ def _container(gang: Gang, site: Site, part: Part, name: str) -> Object:
         "name": "agent",
         "image": gang.image or site.image,
         "command": [site.python, "-P", "-m", "weft.node.agent", str(part.folder)],
-        "env": [_address(site, name), *({"name": key, "value": text} for key, text in site.env)],
+        "env": [
+            _address(site, name),
+            _field("NODE_NAME", "spec.nodeName"),
+            *({"name": key, "value": text} for key, text in site.env),
+        ],
         "resources": _resources(site, part),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
@@ -214,9 +218,13 @@ def _address(site: Site, name: str) -> Object:
         case "service":
             return {"name": ADDRESS, "value": f"{name}.{SERVICE}.{site.namespace}.svc"}
         case "pod":
-            return {"name": ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+            return _field(ADDRESS, "status.podIP")
         case _:
-            return {"name": ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}
+            return _field(ADDRESS, "status.hostIP")
+
+
+def _field(name: str, path: str) -> Object:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def _resources(site: Site, part: Part) -> Object:

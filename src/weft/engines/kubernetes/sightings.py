@@ -131,6 +131,7 @@ def _ended(status: Object, node: NodeId) -> PodSeen:
             code = int(ended.get("exitCode", 0))
             code = SIGNALLED - code if code > SIGNALLED else code
             reason = "" if code == 0 else _joined(ended)
+            reason += ": more memory than its limit" if ended.get("reason") == "OOMKilled" else ""
             return PodSeen(PodState.ENDED, node, reason, code or None)
     return PodSeen(PodState.ENDED, node, str(status.get("message") or status.get("reason") or ""))
 

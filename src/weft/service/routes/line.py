@@ -8,13 +8,13 @@ from weft.app.insight.present import Present
 from weft.core.errors import WeftError
 from weft.service.context import PROBLEMS, Anyone, Refused, Service
 from weft.service.json_body import Json
-from weft.service.watch_responses import Queue, Waiting
+from weft.service.watch_responses import Line, Waiting
 
 router = APIRouter(tags=["why"], responses=PROBLEMS)
 
 
-@router.get("/queue", response_model=Queue)
-async def queue(service: Service, who: Anyone) -> Json:
+@router.get("/line", response_model=Line)
+async def line(service: Service, who: Anyone) -> Json:
     """Waiting jobs of the caller with their place in line and when they are expected to start.
 
     Simulated from the present state under the policy that decides; places count all tenants' jobs.
@@ -37,4 +37,4 @@ async def queue(service: Service, who: Anyone) -> Json:
         for one in found
         if who.sees(one.job)
     ]
-    return Json(Queue(jobs=jobs, again_s=again_s))
+    return Json(Line(jobs=jobs, again_s=again_s))

@@ -1,0 +1,82 @@
+"""Throw-away clusters by the name of their engine, and how to break each of them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.clusters.kubelet import can_name
+from tests.clusters.kubernetes import KubernetesCluster, what_is_missing
+from weft.core.errors import InvalidConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Testbed:
+    """A cluster that is up: `engine` builds its engine.
+
+    `kill_node` takes a machine away with all that runs there; None where it cannot be done.
+    """
+
+    __test__ = False
+
+    engine: str
+    kill_node: Callable[[str], None] | None = None
+    restore_node: Callable[[str], None] | None = None
+    stop_controller: Callable[[], None] | None = None
+    start_controller: Callable[[], None] | None = None
+
+
+@contextmanager
+def local() -> Iterator[Testbed]:
+    """This machine with four slots."""
+    yield Testbed("local:cpu=true,slots=4,warm=false")
+
+
+@contextmanager
+def processes() -> Iterator[Testbed]:
+    """Two nodes that are processes of this machine."""
+    yield Testbed("processes:nodes=2,slots=2")
+
+
+@contextmanager
+def kubernetes() -> Iterator[Testbed]:
+    """Three nodes of two GPUs; its controller is the API server with what looks after nodes."""
+    if missing := what_is_missing():
+        raise InvalidConfig("there can be no Kubernetes here", hint=missing)
+    folder = Path(tempfile.mkdtemp(prefix="weft-k8s-"))
+    cluster = KubernetesCluster(folder)
+
+    def stop() -> None:
+        cluster.stop_controller()
+        cluster.stop_server()
+
+    def start() -> None:
+        cluster.start_server()
+        cluster.start_controller()
+
+    address = "service" if can_name() else "pod"
+    options = f"kubeconfig={cluster.kubeconfig},image=none,mounts=/,address={address}"
+    try:
+        cluster.up()
+        yield Testbed(
+            f"kubernetes:{options},python={sys.executable}",
+            cluster.kill_node,
+            cluster.restore_node,
+            stop,
+            start,
+        )
+    finally:
+        cluster.down()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+TESTBEDS: Mapping[str, Callable[[], AbstractContextManager[Testbed]]] = {
+    "local": local,
+    "processes": processes,
+    "kubernetes": kubernetes,
+}

@@ -106,7 +106,7 @@ def test_the_line_says_who_starts_when() -> None:
         soon = submit(client, gpus=8, kinds=["a100"], hints={"duration_s": 600})
         late = submit(client, gpus=8, kinds=["a100"], hints={"duration_s": 600})
 
-        told = get(client, "/line")
+        told = get(client, "/queue")
 
         places = {one["id"]: (one["place"], one["p50"]) for one in told["jobs"]}
         assert places[soon][0] == 1 and places[late][0] == 2

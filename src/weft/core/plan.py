@@ -31,6 +31,7 @@ class Plan:
     that can never run, with the reason. `wake_at` asks for a decision at that time even if
     nothing happens. `reasons` are why jobs wait, where the decision knows; an empty one takes back
     what was said before. `blockers` are the same in a word. `memory` comes back in the next view.
+    `numbers` tell people how good the plan is, such as a `gap` or the `price` of a kind.
     """
 
     changes: Mapping[JobId, Allocation | None] = field(default_factory=dict)
@@ -39,6 +40,7 @@ class Plan:
     reasons: Mapping[JobId, str] = field(default_factory=dict)
     memory: object = None
     blockers: Mapping[JobId, Blocker] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
     def explained(self, why: Mapping[JobId, Reason], cleared: Iterable[JobId] = ()) -> Plan:
         """The same, saying why these jobs wait, and that what `cleared` were told holds no more."""

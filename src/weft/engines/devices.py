@@ -8,7 +8,6 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model import NodeId
 from weft.core.topology import NodeTopology
 from weft.engines.gpu_links import find_links
+from weft.engines.nvml import opened_nvml
 
 _QUERY = ("--query-gpu=index,name,memory.total", "--format=csv,noheader,nounits")
 
@@ -107,23 +107,15 @@ def kind_of(name: str) -> str:
 
 
 def _by_nvml() -> tuple[Gpu, ...] | None:
-    try:
-        pynvml = import_module("pynvml")  # optional: nvidia-smi says the same, more slowly
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return ()
-    try:
+    with opened_nvml() as nvml:
+        if nvml is None:
+            return None
         gpus = []
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            name = pynvml.nvmlDeviceGetName(handle)
-            total = pynvml.nvmlDeviceGetMemoryInfo(handle).total
+        for index in range(nvml.nvmlDeviceGetCount()):
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            name = nvml.nvmlDeviceGetName(handle)
+            total = nvml.nvmlDeviceGetMemoryInfo(handle).total
             gpus.append(Gpu(index, name if isinstance(name, str) else name.decode(), total / 2**30))
-    finally:
-        pynvml.nvmlShutdown()
     return tuple(gpus)
 
 

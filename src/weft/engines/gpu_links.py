@@ -8,10 +8,10 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from weft.core.topology import HOST_GB_S, MOST_GPUS, GpuLink, Groups, NodeTopology
+from weft.engines.nvml import opened_nvml
 
 log = logging.getLogger(__name__)
 
@@ -137,21 +137,14 @@ def _group(n: int, together: Callable[[int, int], bool]) -> Groups:
 
 
 def _by_nvml() -> LinkMatrix | None:
-    try:
-        pynvml = import_module("pynvml")  # optional: nvidia-smi says the same, more slowly
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        return _ask_nvml(pynvml)
-    except pynvml.NVMLError as error:
-        log.info("links=unknown reason=%s", error)  # an old driver, or a virtual machine
-        return None
-    finally:
-        pynvml.nvmlShutdown()
+    with opened_nvml() as nvml:
+        if nvml is None:
+            return None
+        try:
+            return _ask_nvml(nvml)
+        except nvml.NVMLError as error:
+            log.info("links=unknown reason=%s", error)  # an old driver, or a virtual machine
+            return None
 
 
 def _ask_nvml(nvml: Any) -> LinkMatrix:

@@ -127,6 +127,7 @@ class Weft:
             self._with_batches(view, wanted, changes),
             wake_at=float(wake),
             memory=Last(answer.prices, holds.lose(lost)),
+            numbers=_say_prices(view, answer),
         )
 
     # ---- what sizes are worth
@@ -247,3 +248,9 @@ def _find_lost(
         if was >= 0 and (to < 0 or speed[row, to] < speed[row, was]):
             lost.append(key_of(view.job(row).model, configs[was].kind))
     return lost
+
+
+def _say_prices(view: View, answer: Answer) -> dict[str, float]:
+    """The gap to the best and what a GPU of each kind is worth now, for people."""
+    prices = zip(view.cluster.kinds, answer.prices.tolist(), strict=False)
+    return {"gap": float(answer.gap), **{f"price {kind}": price for kind, price in prices}}

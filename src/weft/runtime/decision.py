@@ -12,7 +12,7 @@ until a person says so.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from weft.core.actions import Action, Start, Stop
@@ -32,7 +32,16 @@ log = logging.getLogger(__name__)
 PAUSE = 3.0  # times what a decision took: at most a quarter of the time is spent deciding
 LONGEST_S = 1.0
 AGAIN_S = (5.0, 30.0)  # until a policy that failed is asked again; then it is given up
+RECENT = 1_000  # decisions whose numbers are kept for those who ask
 NOBODY_S = 60.0  # until somebody is asked again where even the safe order failed
+
+
+@dataclass(frozen=True, slots=True)
+class Worked:
+    """What a decision took, and the numbers that it came with: a gap, prices by kind."""
+
+    took_s: float
+    numbers: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,7 @@ class Decisions:
         self.undecided = ""  # why nobody decides
         self.failures = 0
         self.took = Took()
+        self.recent: dict[int, Worked] = {}  # by number, those of this process
         self._clock = clock
         self._decider = decider or InProcess()
         self._not_before = float("-inf")
@@ -104,6 +114,9 @@ class Decisions:
     def adopt(self, scheduler: Scheduler, now: float, verdict: Verdict) -> list[Action]:
         """Make it a fact, and say so in the service's own log."""
         actions = scheduler.adopt(now, verdict.plan, verdict.by)
+        self.recent[scheduler.state.decisions] = Worked(verdict.took_s, verdict.plan.numbers)
+        if len(self.recent) > RECENT:
+            del self.recent[next(iter(self.recent))]
         who = (verdict.by or self.policy).text
         log.info("%s", line_of(scheduler.state, who, actions, verdict.took_s))
         return actions

@@ -27,7 +27,7 @@ LONGEST = 16 << 20
 KEPT = 8
 IN_MEMORY = 10_000
 CHANGING = ("POST", "PUT", "PATCH", "DELETE")
-QUESTIONS = ("/plan", "/what-if")  # posted, but they change nothing
+QUESTIONS = ("/plan", "/what-if", "/what-if/stream", "/job-file")  # posted, but they change nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from weft.service.limits import Buckets, Streams
 from weft.service.page_sessions import PageSessions
 from weft.service.refusals import Refused as Refused
 from weft.service.responses import Problem
+from weft.service.timeline import TimelineReader
 from weft.service.watchdog import Watchdog
 from weft.service.watching import Watching
 from weft.service.webhooks import Hooks
@@ -75,6 +76,7 @@ class Context:
     watchdog: Watchdog = field(init=False)
     watching: Watching = field(init=False)
     forecast: Forecast = field(init=False)
+    timeline: TimelineReader = field(init=False)
     rendered: Rendered = field(default_factory=Rendered)
 
     def __post_init__(self) -> None:
@@ -82,7 +84,8 @@ class Context:
         self.streams = Streams(self.limits.streams)
         self.watchdog = Watchdog(self.live)
         self.watching = Watching(self.live)
-        self.forecast = Forecast(self.work_aside)
+        self.forecast = Forecast(self.read)
+        self.timeline = TimelineReader(self.live.driver)
 
     @property
     def limits(self) -> Limits:

@@ -73,6 +73,7 @@ def create_app(settings: Settings) -> FastAPI:
             yield
         finally:
             await service.watchdog.close()
+            await service.timeline.close()
             await hooks.close()
             service.close()
             await live.close()

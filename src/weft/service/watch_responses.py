@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from weft.service.responses import GpuRange, NodeAnswer, PriorityWord, StateWord
 
@@ -93,7 +94,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Queue:
     """Waiting jobs; it is worth to ask again after `again_s` seconds."""
 
     jobs: list[Waiting]
@@ -106,3 +107,35 @@ class LogRanks:
 
     attempt: int
     ranks: list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobText:
+    """A job as fields of a job file, and as its text."""
+
+    job: dict[str, Any]
+    yaml: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyEntry:
+    """One policy: what it is for, where it comes from, its parameters with their defaults.
+
+    `refused` is why this service cannot use it; empty if it can. `said` are the fields of its
+    page: Paper, Objective, Needs, Controls, Cost and Deviations.
+    """
+
+    name: str
+    summary: str
+    said: dict[str, str]
+    parameters: dict[str, str]
+    tags: list[str]
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyEntries:
+    """Every policy there is, and which one decides."""
+
+    active: str
+    policies: list[PolicyEntry]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -203,8 +203,13 @@ class Present:
         kinds = {job.id: self.cluster.kind_of(on) for job, on in held if on is not None}
         return Believed(beliefs, kinds)
 
-    def outlook(self, simulations: int = OUTLOOKS) -> dict[JobId, Outlook]:
-        """When each job starts and ends from here, in so many simulations."""
+    def outlook(
+        self, simulations: int = OUTLOOKS, progress: Callable[[float], None] | None = None
+    ) -> dict[JobId, Outlook]:
+        """When each job starts and ends from here, in so many simulations.
+
+        `progress` is told the part that is done.
+        """
         each = min(DECISIONS, WORK // max(len(self.table), 1)) // simulations
         starts: dict[JobId, list[float | None]] = {job.id: [] for job in self.table.jobs}
         ends: dict[JobId, list[float | None]] = {job.id: [] for job in self.table.jobs}
@@ -212,6 +217,8 @@ class Present:
             for job, (start, end) in self._fork(seed).to_the_end(max(each, 1)).items():
                 starts[job].append(None if start is None else max(start - self.now, 0.0))
                 ends[job].append(None if end is None else max(end - self.now, 0.0))
+            if progress is not None:
+                progress((seed + 1) / simulations)
         return {
             job.id: Outlook(Estimate(tuple(starts[job.id])), Estimate(tuple(ends[job.id])))
             for job in self.table.jobs

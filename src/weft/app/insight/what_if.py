@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,6 +21,9 @@ from weft.core.registry import Described, build, read_spec
 from weft.core.trace import Trace, Truth
 from weft.perf.believed import Believed
 from weft.runtime.ledger import CANCELLED, JobRecord
+from weft.sim.result import Outcome
+
+Simulated = Outcome
 
 MOST_JOBS = 20_000
 HOUR = 3600.0
@@ -45,6 +48,7 @@ class Compared:
     jobs: int
     hours: float
     note: str
+    outcomes: Mapping[str, Simulated] = field(default_factory=dict)
 
 
 def what_if(
@@ -55,8 +59,11 @@ def what_if(
     hours: float | None = None,
     guess_s: float = 600.0,
     speeds: Speeds | None = None,
+    progress: Callable[[str, float], None] | None = None,
 ) -> Compared:
     """Replay the jobs of a ledger in each variant, given by what it is to be called.
+
+    `progress` is told the part done of each.
 
     All are simulated, so that the difference is the change's and not the simulator's. Jobs that
     were cancelled before they ran are left out; of unfinished ones the length is guessed. Speeds
@@ -70,17 +77,19 @@ def what_if(
         )
     trace = _runnable(trace, [one.cluster for one in variants.values()])
     perf = speeds.perf
-    found = {
-        name: simulate(
-            one.change.trace(trace, perf), one.cluster, build("policy", one.policy), perf
-        )
-        for name, one in variants.items()
-    }
+
+    def run(name: str, one: Variant) -> Simulated:
+        report = None if progress is None else lambda n, total: progress(name, n / total)
+        changed, policy = one.change.trace(trace, perf), build("policy", one.policy)
+        return simulate(changed, one.cluster, policy, perf, report)
+
+    found = {name: run(name, one) for name, one in variants.items()}
     last, first = trace.jobs[-1][0].submitted, trace.jobs[0][0].submitted
     note = f"{len(trace)} jobs simulated each time; {_say_speeds(trace, perf)}"
     if guessed:
         note += f"; {guessed} have not finished, their lengths are guessed"
-    return Compared(found, len(trace), (last - first) / HOUR, note)
+    metrics = {name: dict(one.metrics) for name, one in found.items()}
+    return Compared(metrics, len(trace), (last - first) / HOUR, note, found)
 
 
 def what_if_in_file(
@@ -138,10 +147,16 @@ def trace_of(
     return Trace("log", tuple(pairs)), guessed
 
 
-def simulate(trace: Trace, cluster: Cluster, policy: Policy, perf: Believed) -> dict[str, float]:
+def simulate(
+    trace: Trace,
+    cluster: Cluster,
+    policy: Policy,
+    perf: Believed,
+    progress: Callable[[int, int], None] | None = None,
+) -> Simulated:
     """One policy on the jobs of a trace."""
     world = replace(build_replayed_world(trace, policy.about), perf=perf)
-    return dict(wire(world, cluster, policy).outcome(policy.about.name).metrics)
+    return wire(world, cluster, policy, progress=progress).outcome(policy.about.name)
 
 
 def _say_speeds(trace: Trace, perf: Believed) -> str:

@@ -46,6 +46,11 @@ async def submit(body: JobFile, request: Request, service: Service, who: Writer)
 
     With the same id and body once only.
     """
+    return await hand_in(body, request, service, who)
+
+
+async def hand_in(body: JobFile, request: Request, service: Context, who: Caller) -> Json:
+    """The answer to a job file, once its jobs are on disk."""
     check_user_known(service)
     jobs = read_jobs(body, service, who)
     request.state.about = jobs[0].id if body.sweep is None else jobs[0].app  # for the audit log

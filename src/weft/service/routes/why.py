@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter
 from pydantic import Field
 
 from weft.app.insight.changes import Changes
 from weft.app.insight.explain import Advice, Front, explain, plan
-from weft.app.insight.history import read_speeds
 from weft.app.insight.present import Estimate, Present
-from weft.app.insight.what_if import HOUR, MOST_JOBS, Compared, Variant, what_if
 from weft.app.serve.live import JobRecord, check_job, without_wrappers
 from weft.core.cluster import Cluster
-from weft.core.errors import UnknownName, WeftError
+from weft.core.errors import UnknownName
 from weft.core.model import Job
 from weft.core.reasons import Blocker, Reason
 from weft.core.registry import read_spec
@@ -28,9 +26,7 @@ from weft.service.plan_responses import Moved, Planned
 from weft.service.responses import (
     Ahead,
     Change,
-    Comparison,
     Explanation,
-    Outlook,
     Start,
 )
 from weft.service.routes.admin import Amount, Limited, Weight, count_held_by_tenant
@@ -58,13 +54,6 @@ class Changed(Strict):
     weights: dict[Word, Weight] = Field(default_factory=dict, max_length=1000)
     nodes: Annotated[str, Field(max_length=500)] = ""
     jobs: list[ResizedJob] = Field(default_factory=list, max_length=100)
-
-
-class WhatIf(Changed):
-    """The same, from what: the jobs of the log, of the last `hours`, or what there is now."""
-
-    start: Literal["history", "now"] = "history"
-    hours: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] | None = None
 
 
 class PlanIf(Strict):
@@ -99,7 +88,7 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
         blocked_by="" if waits is None else waits.blocker.value,
         numbers=dict(why.numbers),
         ahead=[_ahead(who, one) for one in why.ahead],
-        start=_start(why.start),
+        start=start_of(why.start),
         cheapest_change=None
         if advice is None
         else Change(text=advice.text, fields=dict(advice.fields)),
@@ -116,7 +105,7 @@ async def plan_job(body: JobFile, service: Service, who: Writer) -> Json:
 @router.post("/plan/what-if", response_model=Planned)
 async def plan_job_if(body: PlanIf, service: Service, who: Writer) -> Json:
     """What would happen to this job now if something were different; nothing is queued."""
-    return Json(await _plan(body.job, service, who, _change(service, who, body.change)))
+    return Json(await _plan(body.job, service, who, read_change(service, who, body.change)))
 
 
 async def _plan(body: JobFile, service: Context, who: Caller, change: Changes) -> Planned:
@@ -135,94 +124,12 @@ async def _plan(body: JobFile, service: Context, who: Caller, change: Changes) -
             _ahead(who, Front(one, float(one.demand.gpus), running=True)) for one in trial.displaces
         ],
         reason=trial.reason,
-        start=_start(trial.start),
+        start=start_of(trial.start),
         moves=[_moved(who, job, text) for job, text in trial.moves],
     )
 
 
-@router.post("/what-if", response_model=Comparison)
-async def compare(body: WhatIf, service: Service, who: Anyone) -> Json:
-    """The log's jobs, or those there are now, simulated as things are and with a change."""
-    change = _change(service, who, body)
-    if not change:
-        raise Refused(422, "nothing is different", "name a policy, limits, nodes or a job")
-    if body.start == "now":
-        return Json(await _outlook(service, who, change))
-    if not who.everywhere:
-        raise Refused(403, "the past holds all tenants' jobs", "ask an admin, or start from now")
-    rules, named = service.live.quotas, service.live.policy
-    cluster, now = service.driver.scheduler.state.cluster, service.driver.now
-    variants = {
-        named.text: Variant(service.driver.policy, cluster),
-        change.label(named.text): Variant(
-            change.around(named, rules), change.cluster(cluster), change
-        ),
-    }
-    jobs = service.driver.ledger.jobs
-    since = 0.0 if body.hours is None else now - body.hours * HOUR
-    read = jobs.pager(MOST_JOBS, after=jobs.following - MOST_JOBS - 1, since=since)
-
-    def work() -> Compared:
-        speeds = read_speeds(service.live.store)
-        return what_if(read(), variants, now, hours=body.hours, speeds=speeds)
-
-    try:
-        found = await service.work_aside(work)
-    except WeftError as error:
-        raise Refused(409, error.what, error.hint) from error
-    return Json(
-        Comparison(
-            policies={name: dict(values) for name, values in found.policies.items()},
-            jobs=found.jobs,
-            hours=found.hours,
-            note=found.note,
-        )
-    )
-
-
-async def _outlook(service: Context, who: Caller, change: Changes) -> Comparison:
-    """When the caller's jobs start and end from here, as things are and with the change."""
-    present = Present.of(service.driver.scheduler, service.driver.now)
-    rules, named = service.live.quotas, service.live.policy
-    try:
-        before, after = await service.work_aside(
-            lambda: (present.outlook(), change.present(present, named, rules).outlook()),
-        )
-    except WeftError as error:
-        raise Refused(409, error.what, error.hint) from error
-    jobs = {job.id: job for job in present.table.jobs}
-    looks = [
-        Outlook(
-            id=name,
-            name=name_of(jobs[name]),
-            start=_start(before[name].start),
-            start_then=_start(after[name].start),
-            end=_start(before[name].end),
-            end_then=_start(after[name].end),
-        )
-        for name in before
-        if who.sees(jobs[name])
-    ]
-    labels = (named.text, change.label(named.text))
-    means = {
-        label: {
-            "avg_start_h": _mean_h([one.start for one in found.values()]),
-            "avg_end_h": _mean_h([one.end for one in found.values()]),
-        }
-        for label, found in zip(labels, (before, after), strict=True)
-    }
-    note = f"{len(jobs)} jobs simulated from now on; speeds as they reported, else by GPUs"
-    return Comparison(policies=means, jobs=len(jobs), hours=0.0, note=note, outlook=looks)
-
-
-def _mean_h(found: list[Estimate]) -> float | None:
-    """The mean over jobs of the median over simulations; None where not all came to it."""
-    middles = [one.quantile(0.5) for one in found]
-    known = [one for one in middles if one is not None]
-    return sum(known) / len(known) / 3600.0 if known and len(known) == len(middles) else None
-
-
-def _change(service: Context, who: Caller, told: Changed) -> Changes:
+def read_change(service: Context, who: Caller, told: Changed) -> Changes:
     """What was asked for, checked."""
     try:
         asked = None
@@ -284,7 +191,8 @@ def _moved(who: Caller, job: Job, text: str) -> Moved:
     )
 
 
-def _start(found: Estimate | None) -> Start | None:
+def start_of(found: Estimate | None) -> Start | None:
+    """An estimate as it is told."""
     if found is None or all(one is None for one in found.after):
         return None  # too far away to be simulated
     return Start(

@@ -17,6 +17,10 @@ const VIEWS = {
   cluster: { title: "Cluster", view: ClusterView },
   jobs: { title: "Jobs", view: JobsView },
   job: { title: "Job", view: JobView, hidden: true, under: "jobs" },
+  submit: { title: "Submit", load: later("./views/submit.js", "SubmitView"), writes: true },
+  tenants: { title: "Tenants", load: later("./views/tenants.js", "TenantsView") },
+  "what-if": { title: "What if", load: later("./views/what_if.js", "WhatIfView") },
+  policies: { title: "Policies", load: later("./views/policies.js", "PoliciesView") },
 };
 
 function Frame({ me, leave }) {
@@ -36,7 +40,7 @@ function Frame({ me, leave }) {
     <a class="skip" href="#main" onClick=${event => { event.preventDefault(); main.current.focus(); }}>Skip to the view</a>
     <header class="top">
       <a class="brand" href=${link("cluster")}><img src="/web/icon.svg" alt="" />weft</a>
-      <nav class="nav" aria-label="Views">${Object.entries(VIEWS).filter(([, one]) => !one.hidden && (!one.admin || me.role === "admin")).map(([name, one]) => html`
+      <nav class="nav" aria-label="Views">${Object.entries(VIEWS).filter(([, one]) => !one.hidden && (!one.writes || me.role !== "viewer")).map(([name, one]) => html`
         <a key=${name} href=${link(name)} aria-current=${name === route.view || chosen?.under === name ? "page" : null}>${one.title}</a>`)}</nav>
       <div class="end">
         ${cluster && html`<span class="pulse" title="GPUs in use, what decides">

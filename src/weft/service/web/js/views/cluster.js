@@ -2,10 +2,12 @@
 import { colourOf, onTheme } from "../colours.js";
 import { count, duration, number, percent } from "../format.js";
 import { byKind, cellAt, draw, layOut, occupants, outOfUse } from "../gpu_map.js";
-import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../lib.js";
+import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { go, link, setQuery } from "../route.js";
 import { clusterNow, held, reasonOf, useStore, WAITING } from "../store.js";
+import { Stream } from "../stream.js";
 import { Bar, Choice, Empty, Panel, State } from "../ui.js";
+import { useWidth } from "../width.js";
 
 const PAINTS = [["job", "Job"], ["tenant", "Tenant"], ["speed", "Pace"]];
 
@@ -16,18 +18,6 @@ function paceColour(job) {
 }
 
 const paintOf = { job: job => colourOf(job.id), tenant: job => colourOf(`tenant ${job.tenant}`), speed: paceColour };
-
-export function useWidth() {
-  const ref = useRef(null);
-  const [width, setWidth] = useState(0);
-  useLayoutEffect(() => {
-    const watcher = new ResizeObserver(([entry]) => setWidth(Math.floor(entry.contentRect.width)));
-    watcher.observe(ref.current);
-    setWidth(Math.floor(ref.current.clientWidth));
-    return () => watcher.disconnect();
-  }, []);
-  return [ref, width];
-}
 
 export function ClusterView({ route }) {
   const store = useStore();
@@ -43,6 +33,7 @@ export function ClusterView({ route }) {
           ${store.nodes.size ? html`<${GpuMap} store=${store} paint=${paint} find=${find} />` : html`<${Empty} title="No machine is known">The engine has told of none.<//>`}
           <${Legend} />
         <//>
+        <${Stream} route=${route} />
       </div>
       <aside class="stack">
         <${Figures} store=${store} waiting=${waiting} />

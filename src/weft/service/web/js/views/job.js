@@ -1,10 +1,11 @@
 // One job: what it does, why it waits, what it printed, and what can be done about it.
-import { at, get, remove } from "../api.js";
+import { at, get, post, remove } from "../api.js";
 import { asks, clock, duration, gpuHours, number, percent } from "../format.js";
 import { html, useEffect, useState } from "../lib.js";
-import { link } from "../route.js";
-import { clusterNow, ENDED, store, useStore } from "../store.js";
-import { attempt, Bar, confirm, Loading, Panel, State, Trouble } from "../ui.js";
+import { go, link } from "../route.js";
+import { clusterNow, ENDED, store, useStore, WAITING } from "../store.js";
+import { attempt, Bar, confirm, Loading, Panel, State, toast, Trouble, useAsk } from "../ui.js";
+import { History } from "./job_history.js";
 import { Logs } from "./job_logs.js";
 
 /** The whole job, asked for again when its row changes. */
@@ -13,7 +14,7 @@ function useJob(id) {
   const row = store.jobs.get(id);
   const [job, setJob] = useState(null);
   const [error, setError] = useState(null);
-  const mark = row ? `${row.state} ${row.attempt} ${row.progress} ${row.goodput} ${row.batch} ${store.reasons.get(row.why)}` : "";
+  const mark = row ? `${row.state} ${row.attempt} ${row.progress} ${row.goodput} ${row.batch} ${row.on.length} ${store.reasons.get(row.why)}` : "";
   useEffect(() => {
     let over = false;
     get(at("jobs", id)).then(found => { if (!over) { setJob(found); setError(null); } }, problem => { if (!over) setError(problem); });
@@ -27,36 +28,116 @@ export function JobView({ route, me }) {
   const { job, row, error } = useJob(id);
   if (error && !job) return html`<${Trouble} error=${error} /><p><a href=${link("jobs")}>All jobs</a></p>`;
   if (!job) return html`<${Loading} what="Asking for the job" />`;
-  const ended = ENDED.has(job.state);
-  const cancel = async () => {
-    if (await confirm(`Cancel ${job.name}?`, { detail: job.allocation ? "It has its grace time to leave its devices." : "It leaves the queue.", action: "Cancel the job", danger: true })) attempt(() => remove(at("jobs", job.id)), `${job.name} is cancelled`);
-  };
   return html`
     <div class="head"><h1>${job.name}</h1><${State} state=${job.state} /><span class="dim mono small">${job.id}</span>
-      <div class="end">${me.role !== "viewer" && !ended && html`<button class="danger" onClick=${cancel}>Cancel …</button>`}</div></div>
+      <div class="end"><${Actions} job=${job} me=${me} /></div></div>
     ${job.notices.length > 0 && html`<div class="note">${job.notices.slice(-3).map(one => html`<div key=${one.at}>${one.text}</div>`)}</div>`}
     <div class="halves">
-      <${Facts} job=${job} row=${row} />
-      <${Logs} job=${job} />
-    </div>`;
+      <div class="stack">
+        <${Facts} job=${job} row=${row} />
+        ${!ENDED.has(job.state) && html`<${Why} job=${job} me=${me} />`}
+      </div>
+      <div class="stack"><${Logs} job=${job} /></div>
+    </div>
+    <${History} job=${job} row=${row} />`;
+}
+
+function Actions({ job, me }) {
+  const ended = ENDED.has(job.state);
+  const cancel = async () => {
+    const detail = job.allocation ? "It has its grace time to leave its devices." : "It leaves the queue.";
+    if (await confirm(`Cancel ${job.name}?`, { detail, action: "Cancel the job", danger: true })) attempt(() => remove(at("jobs", job.id)), `${job.name} is cancelled`);
+  };
+  const again = async () => {
+    if (!await confirm(`Hand in ${job.name} again?`, { detail: "A new job with the same file, behind those that wait.", action: "Hand in again" })) return;
+    const made = await attempt(() => post(at("jobs", job.id, "again")), told => `handed in as ${told.id}`);
+    if (made) go("job", [made.id]);
+  };
+  const copy = async () => {
+    const found = await get(at("jobs", job.id, "file")).catch(error => { toast(error.message, true); return null; });
+    if (!found) return;
+    try { await navigator.clipboard.writeText(found.yaml); toast("the job file is in the clipboard"); }
+    catch { saveText(`${job.name}.yaml`, found.yaml); }
+  };
+  return html`<button onClick=${copy}>Copy as job file</button>
+    ${me.role !== "viewer" && html`<button onClick=${again}>Submit again …</button>`}
+    ${me.role !== "viewer" && !ended && html`<button class="danger" onClick=${cancel}>Cancel …</button>`}`;
+}
+
+function saveText(name, text) {
+  const made = Object.assign(document.createElement("a"), { href: URL.createObjectURL(new Blob([text], { type: "text/plain" })), download: name });
+  made.click();
+  setTimeout(() => URL.revokeObjectURL(made.href), 10_000);
 }
 
 function Facts({ job, row }) {
   const now = clusterNow();
   const held = job.allocation ? job.allocation.map(part => `${part.node}: GPU ${part.gpus.join(", ")} (${part.kind})`) : [];
+  const wanted = asks({ gpus: job.gpus, share: row?.share ?? 1 });
   const facts = [
-    ["why", job.reason], ["tenant", job.tenant + (job.user ? ` · ${job.user}` : "")], ["asks for", `${asks({ gpus: job.gpus, share: row?.share ?? 1 })} GPUs${job.kinds.length ? " of " + job.kinds.join(" or ") : ""}${job.nodes ? ` on ${job.nodes} nodes` : ""}`],
-    ["holds", held.length ? html`${held.map(text => html`<div key=${text}>${text}</div>`)}` : "nothing"],
-    ["priority", job.priority], ["batch", number(job.batch)], ["goodput", job.goodput == null ? "" : `${number(job.goodput)} useful samples/s`],
-    ["speed", job.speed == null ? "" : `${number(job.speed)} samples/s`], ["pace", row?.pace == null ? "" : `${percent(row.pace)} of what it does alone`],
+    ["why", job.reason], ["tenant", job.tenant + (job.user ? ` · ${job.user}` : "")],
+    ["asks for", `${wanted} GPU${wanted === "1" ? "" : "s"}${job.kinds.length ? " of " + job.kinds.join(" or ") : ""}${job.nodes ? ` on ${job.nodes} nodes` : ""}`],
+    ["holds", held.length ? held.map(text => html`<div key=${text}>${text}</div>`) : ENDED.has(job.state) ? "" : "nothing"],
+    ["priority", job.priority === "normal" ? "" : job.priority], ["batch", number(job.batch)],
+    ["goodput", job.goodput == null ? "" : `${number(job.goodput)} useful samples/s`], ["speed", job.speed == null ? "" : `${number(job.speed)} samples/s`],
+    ["pace", row?.pace == null ? "" : `${percent(row.pace)} of what it does alone`],
     ["handed in", clock(job.submitted)], ["started", job.started ? `${clock(job.started)}, after ${duration(job.started - job.submitted)}` : ""],
     ["ended", job.ended ? `${clock(job.ended)}, after ${duration(job.ended - job.submitted)}` : ""], ["waits for", !job.started && !job.ended ? duration(now - job.submitted) : ""],
-    ["used", gpuHours(job.gpu_seconds)], ["restarts", job.restarts ? `${job.restarts}${job.failures ? `, ${job.failures} after failures` : ""}` : ""],
+    ["used", job.gpu_seconds ? gpuHours(job.gpu_seconds) : ""], ["restarts", job.restarts ? `${job.restarts}${job.failures ? `, ${job.failures} after failures` : ""}` : ""],
+    ["may be stopped", job.preemptible ? "yes, it restarts from a checkpoint" : "no"],
     ["checkpoint", job.saved_step == null ? "" : `step ${number(job.saved_step)}`], ["deadline", job.deadline ? `${clock(job.deadline)}${job.deadline_missed ? ", missed" : ""}` : ""],
     ["app", job.app], ["command", job.command.length ? html`<code>${job.command.join(" ")}</code>` : ""],
   ].filter(([, value]) => value !== "" && value != null);
   return html`<${Panel} title="Now">
-    ${job.progress != null && html`<div><${Bar} part=${job.progress} label=${`${percent(job.progress)} done`} /><span class="small dim">${percent(job.progress)} done</span></div>`}
+    ${job.progress != null && html`<div class="row"><span class="grow"><${Bar} part=${job.progress} label=${`${percent(job.progress)} done`} /></span><span class="small">${percent(job.progress)} done</span></div>`}
     <dl class="facts">${facts.map(([key, value]) => html`<dt key=${key}>${key}</dt><dd>${value}</dd>`)}</dl><//>`;
 }
 
+// ---- why it waits or holds what it holds
+
+function Why({ job, me }) {
+  const waits = WAITING.has(job.state);
+  const { data, error, loading, again } = useAsk(signal => get(at("jobs", job.id, "explain"), { signal }), `${job.id} ${job.state}`);
+  const end = html`<button class="quiet" disabled=${loading} onClick=${again}>Look again</button>`;
+  return html`<${Panel} title=${waits ? "Why it waits" : "Why it holds this"} end=${end}>
+    ${loading && !data ? html`<${Loading} what=${waits ? "Simulating from the present state" : "Asking"} />` : null}
+    <${Trouble} error=${error} again=${again} />
+    ${data && html`<p>${data.reason}</p>
+      ${waits && html`<${When} start=${data.start} />`}
+      ${data.cheapest_change && html`<${Cheapest} job=${job} change=${data.cheapest_change} me=${me} />`}
+      ${waits && !data.cheapest_change && !loading && html`<p class="dim">No single change to what it asks for would start it now.</p>`}
+      ${data.ahead.length > 0 && html`<${Ahead} ahead=${data.ahead} />`}`}<//>`;
+}
+
+function When({ start }) {
+  if (!start) return html`<p class="dim">Its start is too far away to be simulated.</p>`;
+  return html`<div><span class="when">${start.p50 == null ? "not in sight" : `in ${duration(start.p50)}`}</span>
+    <span class="dim"> expected start · 8 in 10 of ${start.simulations} simulations: ${start.p10 == null ? "never" : duration(start.p10)} to ${start.p90 == null ? "no end in sight" : duration(start.p90)}</span></div>`;
+}
+
+const SELF = new Set(["gpus", "kinds", "share", "nodes", "cpus", "mem_gb", "priority"]);
+
+function Cheapest({ job, change, me }) {
+  const own = Object.keys(change.fields).every(key => SELF.has(key));
+  const node = change.fields.undrain;
+  const apply = async () => {
+    if (own) {
+      const detail = `${job.name} leaves the queue and is handed in anew with this change. As things are, it starts at once.`;
+      if (!await confirm(`Start now: ${change.text}?`, { detail, action: "Change and start" })) return;
+      const made = await attempt(() => post(at("jobs", job.id, "again"), { change: change.fields, replace: true }), told => `handed in as ${told.id}`);
+      if (made) go("job", [made.id]);
+    } else if (node && await confirm(`Use node ${node} again?`, { action: "Use it again" })) {
+      attempt(() => post(at("nodes", node, "undrain")));
+    }
+  };
+  const may = me.role !== "viewer" && (own || (node && me.role === "admin"));
+  return html`<div class="change"><div><h3>The cheapest change that would start it now</h3><div>${change.text}</div></div>
+    ${may ? html`<button class="main" onClick=${apply}>${own ? "Change and start …" : "Do it …"}</button>` : html`<span class="dim small">an admin can do this</span>`}</div>`;
+}
+
+function Ahead({ ahead }) {
+  const waiting = ahead.filter(one => one.state === "waiting"), running = ahead.filter(one => one.state === "running");
+  const list = some => some.slice(0, 6).map((one, i) => html`<li key=${i}>${one.id ? html`<a href=${link("job", [one.id])}>${one.name}</a>` : html`<span class="dim">${one.name}</span>`}<span class="dim">${number(one.gpus)} GPU${one.gpus === 1 ? "" : "s"}</span></li>`);
+  return html`<div class="halves">${waiting.length > 0 && html`<div><h3>In front of it</h3><ul class="why-list">${list(waiting)}</ul></div>`}
+    ${running.length > 0 && html`<div><h3>Running on what it could use</h3><ul class="why-list">${list(running)}</ul></div>`}</div>`;
+}

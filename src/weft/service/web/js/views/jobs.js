@@ -75,7 +75,7 @@ function useLine(store) {
     if (!some) { setLine(new Map()); return undefined; }
     const abort = new AbortController();
     let timer = 0;
-    const ask = () => get("/line", { signal: abort.signal }).then(
+    const ask = () => get("/queue", { signal: abort.signal }).then(
       told => { setLine(new Map(told.jobs.map(one => [one.id, one]))); timer = setTimeout(ask, Math.max(5, told.again_s) * 1000); },
       error => { if (error.name !== "AbortError") timer = setTimeout(ask, 15_000); });
     ask();

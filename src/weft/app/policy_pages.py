@@ -1,0 +1,61 @@
+"""What policies are, as their modules say: the paper, what they optimise, their parameters."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from dataclasses import dataclass
+from functools import cache
+
+from weft.app.standing import read_entries
+from weft.core.about import Controls
+from weft.core.parameters import parameters
+from weft.core.registry import find
+from weft.core.spec import write_value
+
+FIELDS = ("Paper", "Objective", "Needs", "Controls", "Cost", "Deviations")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPage:
+    """One policy. `settable` are its parameters by name, with their defaults as people write them.
+
+    `controls` is what it sets of an allocation.
+    """
+
+    name: str
+    summary: str
+    said: dict[str, str]
+    settable: dict[str, str]
+    tags: tuple[str, ...]
+    controls: Controls
+
+
+@cache
+def read_policy_pages() -> tuple[PolicyPage, ...]:
+    """Every policy, in the order of names."""
+    pages = []
+    for one in read_entries("policy"):
+        part = find("policy", one.name)
+        said = docstring_fields(inspect.getdoc(sys.modules[part.__module__]) or "")
+        settable = {key: write_value(value) for key, (_, value) in parameters(part).items()}
+        pages.append(
+            PolicyPage(one.name, one.summary, said, settable, one.tags, part().about.controls)
+        )
+    return tuple(pages)
+
+
+def docstring_fields(doc: str) -> dict[str, str]:
+    """The fields of a policy's module docstring, each on one line."""
+    found: dict[str, list[str]] = {}
+    current: list[str] | None = None
+    for line in doc.splitlines():
+        word, _, rest = line.partition(" ")
+        if word in FIELDS:
+            current = found.setdefault(word, [])
+            line = rest
+        elif line and not line.startswith(" "):
+            current = None
+        if current is not None and line.strip():
+            current.append(line.strip())
+    return {field: " ".join(lines) for field, lines in found.items()}

@@ -1,0 +1,83 @@
+// What decides, what else could, and the last decisions with their numbers.
+import { get, put } from "../api.js";
+import { clock, duration, number, percent } from "../format.js";
+import { html, useMemo, useState } from "../lib.js";
+import { link, setQuery } from "../route.js";
+import { useStore } from "../store.js";
+import { attempt, confirm, Empty, Field, Loading, Panel, Trouble, useAsk } from "../ui.js";
+
+export function PoliciesView({ route, me }) {
+  const store = useStore();
+  const { data, error, loading, again } = useAsk(signal => get("/policies", { signal }), `policies ${store.cluster.policy}`);
+  const find = (route.query.q || "").toLowerCase();
+  const shown = useMemo(() => (data?.policies || []).filter(one => `${one.name} ${one.summary} ${one.tags.join(" ")} ${Object.values(one.said).join(" ")}`.toLowerCase().includes(find)), [data, find]);
+  const active = store.cluster.policy;
+  const name = active.split(/[:|]/).at(-1) === active ? active : active.replace(/^.*\|/, "").split(":")[0];
+  return html`<div class="halves">
+    <${Panel} title="Policies" level=1 flush=${true} end=${html`<input type="search" aria-label="Find a policy" placeholder="Find: fair, sharing, deadline …" value=${route.query.q || ""} onInput=${event => setQuery({ q: event.target.value })} />`}>
+      ${loading && !data ? html`<${Loading} />` : null}<${Trouble} error=${error} again=${again} />
+      ${me.role === "admin" && html`<${Switch} active=${active} known=${data?.policies || []} />`}
+      ${data && shown.map(one => html`<${Card} key=${one.name} policy=${one} active=${one.name === name} admin=${me.role === "admin"} />`)}
+      ${data && !shown.length && html`<${Empty} title="No policy is like that">Search for fewer words.<//>`}<//>
+    <${Decisions} decisions=${store.cluster.decisions} /></div>`;
+}
+
+async function use(policy, detail) {
+  if (!await confirm(`Decide by ${policy} from now on?`, { detail: detail || "What runs stays until the new policy says otherwise.", action: "Switch the policy" })) return;
+  await attempt(() => put("/policy", { policy }), told => `${told.policy} decides from now on`);
+}
+
+function Switch({ active, known }) {
+  const [text, setText] = useState("");
+  return html`<form class="policy-card" onSubmit=${event => { event.preventDefault(); use(text.trim()); }}>
+    <div class="row"><${Field} label="Decides now"><input readonly value=${active} /><//>
+      <${Field} label="Another, with parameters"><input list="policy-names" placeholder="las:by=time" value=${text} onInput=${event => setText(event.target.value)} /><//>
+      <datalist id="policy-names">${known.map(one => html`<option key=${one.name} value=${one.name}></option>`)}</datalist>
+      <button disabled=${!text.trim()}>Switch …</button></div></form>`;
+}
+
+function Card({ policy, active, admin }) {
+  const settable = Object.entries(policy.parameters);
+  return html`<article class="policy-card" data-active=${active ? "" : null}>
+    <div class="line"><h3><code>${policy.name}</code></h3>${active ? html`<span class="badge running">decides now</span>` : null}
+      ${admin && !active && html`<button class="quiet" disabled=${Boolean(policy.refused)} title=${policy.refused} onClick=${() => use(policy.name)}>Use …</button>`}</div>
+    <div>${policy.summary}</div>
+    ${policy.said.Objective && html`<div class="small"><span class="dim">optimises</span> ${policy.said.Objective}</div>`}
+    ${policy.refused && html`<div class="small dim">Not here: ${policy.refused}</div>`}
+    <details class="small"><summary class="dim">Paper, parameters, deviations</summary>
+      <dl class="facts">${["Paper", "Needs", "Controls", "Cost", "Deviations"].filter(key => policy.said[key]).map(key => html`<dt key=${key}>${key.toLowerCase()}</dt><dd>${policy.said[key]}</dd>`)}
+      ${settable.length > 0 && html`<dt>parameters</dt><dd>${settable.map(([key, value]) => html`<div key=${key}><code>${key}=${value}</code></div>`)}</dd>`}</dl></details></article>`;
+}
+
+function Decisions({ decisions }) {
+  const { data, error, loading } = useAsk(signal => get("/decisions?limit=60", { signal }), `decisions ${Math.floor(decisions / 3)}`);
+  return html`<${Panel} title="Last decisions" flush=${true}>
+    <${Trouble} error=${error} />
+    ${loading && !data ? html`<${Loading} />` : null}
+    ${data && data.part_read < 0.999 && html`<p class="loading" role="status">Reading the log: ${percent(data.part_read)}</p>`}
+    ${data && !data.decisions.length && html`<${Empty} title="Nothing is decided yet">Decisions that change something appear here.<//>`}
+    ${data?.decisions.length > 0 && html`<div class="decisions" tabindex="0" role="region" aria-label="Last decisions">${data.decisions.map(one => html`<${DecisionCard} key=${one.number} decision=${one} />`)}</div>`}<//>`;
+}
+
+function DecisionCard({ decision }) {
+  const numbers = Object.entries(decision.numbers);
+  const gap = decision.numbers.gap;
+  const prices = numbers.filter(([key]) => key.startsWith("price "));
+  return html`<article class="policy-card">
+    <div class="line"><h3>Decision ${number(decision.number)}</h3><span class="dim small">${clock(decision.at)}</span>
+      ${decision.took_s != null && html`<span class="dim small">took ${duration(decision.took_s)}</span>`}
+      ${gap != null && html`<span class="dim small">at most ${percent(gap)} from the best</span>`}
+      ${decision.by && html`<span class="badge failed">decided by ${decision.by} instead</span>`}</div>
+    ${prices.length > 0 && html`<div class="small dim">a GPU is worth ${prices.map(([key, value]) => `${number(value)} (${key.slice(6)})`).join(", ")}</div>`}
+    <ul class="small">${decision.moves.slice(0, 12).map(move => html`<li key=${move.job}><a href=${link("job", [move.job])}>${move.name}</a> ${tell(move)}${move.why ? html`<span class="dim"> – ${move.why}</span>` : ""}</li>`)}</ul>
+    ${decision.more_moves + Math.max(decision.moves.length - 12, 0) > 0 && html`<div class="small dim">and ${number(decision.more_moves + Math.max(decision.moves.length - 12, 0))} more</div>`}
+    ${decision.rejected > 0 && html`<div class="small">${number(decision.rejected)} rejected</div>`}</article>`;
+}
+
+function tell(move) {
+  const [from, to] = [number(move.before_gpus), number(move.after_gpus)];
+  if (!move.before_gpus) return `starts on ${to} GPU${move.after_gpus === 1 ? "" : "s"}`;
+  if (!move.after_gpus) return `gives ${from} GPU${move.before_gpus === 1 ? "" : "s"} back`;
+  if (move.adjusted) return `stays on ${to} GPUs, on other terms`;
+  return from === to ? `moves, with ${to} GPUs` : `goes from ${from} to ${to} GPUs`;
+}

@@ -172,6 +172,11 @@ class Engine(Protocol):
         """Seconds of cluster time in a second of the wall clock; 1 unless simulated."""
         ...
 
+    @property
+    def invitation(self) -> str:
+        """What to run on another machine so that it joins; empty where none can. After `nodes`."""
+        ...
+
     async def nodes(self) -> Sequence[Node]:
         """The machines there are."""
         ...

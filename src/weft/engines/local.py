@@ -102,6 +102,7 @@ class LocalEngine(NoLiveResize):
     users: Mapping[str, Identity] = field(default_factory=dict, metadata={"settable": False})
 
     wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES | Wants.USERS
+    invitation = ""
 
     def __post_init__(self) -> None:
         self.state = Path(self.state).absolute()

@@ -10,10 +10,15 @@ from pathlib import Path
 
 def spawn(module: Sequence[str], log: Path, env: Mapping[str, str]) -> int:
     """`python -m MODULE ARGS` in a session of its own, its output in `log`; its pid."""
+    return spawn_command([sys.executable, "-P", "-m", *module], log, env)
+
+
+def spawn_command(command: Sequence[str], log: Path, env: Mapping[str, str]) -> int:
+    """Any command in a session of its own, its output in `log`; its pid."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    return os.posix_spawn(
-        sys.executable,
-        [sys.executable, "-P", "-m", *module],
+    return os.posix_spawnp(
+        command[0],
+        list(command),
         env,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

@@ -99,8 +99,15 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-def serve(settings: Settings, *, ready: Callable[[str], None] | None = None) -> None:
+def serve(
+    settings: Settings,
+    *,
+    ready: Callable[[str], None] | None = None,
+    invite: Callable[[str], None] | None = None,
+) -> None:
     """Serve until told to stop; jobs go on running. `ready` is given the address.
+
+    `invite` is given what another machine must run to join, where machines can.
 
     Raises WeftError if it cannot begin, or whatever broke the scheduler.
     """
@@ -112,7 +119,7 @@ def serve(settings: Settings, *, ready: Callable[[str], None] | None = None) -> 
         if ready is not None:
             ready(address)
 
-    asyncio.run(serve_async(settings, ready=begun))
+    asyncio.run(serve_async(settings, ready=begun, invite=invite))
 
 
 async def serve_async(
@@ -120,6 +127,7 @@ async def serve_async(
     *,
     ready: Callable[[str], None] | None = None,
     until: Awaitable[object] | None = None,
+    invite: Callable[[str], None] | None = None,
 ) -> None:
     """As `serve`, inside a loop; ends when `until` does, too."""
     app = create_app(settings)
@@ -145,6 +153,8 @@ async def serve_async(
         _look_up_routes(app)
         if ready is not None:
             ready(_address(settings, listening))
+        if invite is not None and driver.engine.invitation:
+            invite(driver.engine.invitation)
         try:
             await server.serve(sockets=[listening])
         finally:

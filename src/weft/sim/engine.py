@@ -73,6 +73,7 @@ class SimulatedEngine(NoLiveResize):
     )
 
     wants = Wants.PHYSICS
+    invitation = ""
 
     def __post_init__(self) -> None:
         self._cluster: Cluster = parse_cluster(self.cluster)

@@ -28,6 +28,7 @@ from weft.core.registry import names
 from weft.core.scheduler import Journal
 from weft.core.spec import PartSpec
 from weft.core.trace import Trace
+from weft.engines.ray.spread import spread
 from weft.sim.result import Outcome, Result
 from weft.sim.sweep import Progress, sweep
 from weft.traces.find import find, workload
@@ -40,15 +41,25 @@ DESCRIBED = (str, PartSpec, Mapping)
 
 
 def run_all(
-    setups: Sequence[Setup], *, processes: int | None = None, progress: Progress | None = None
+    setups: Sequence[Setup],
+    *,
+    processes: int | None = None,
+    progress: Progress | None = None,
+    on: str = "",
 ) -> Result:
-    """Run every setup (same workload and cluster, any policies and seeds) into one result."""
+    """Run every setup (same workload and cluster, any policies and seeds) into one result.
+
+    `on` is the address of a Ray cluster that runs them; empty for this machine.
+    """
     first = setups[0]
     for setup in setups:
         policy_of(setup)  # a misspelt name is answered before anything runs
     trace, cluster = prepare(first)
-    shared = processes if all(isinstance(s.policy, DESCRIBED) for s in setups) else 1
-    outcomes = sweep(run_one, setups, processes=shared, progress=progress)
+    if on:
+        outcomes = spread(run_one, [_travelling(s) for s in setups], on, progress=progress)
+    else:
+        shared = processes if all(isinstance(s.policy, DESCRIBED) for s in setups) else 1
+        outcomes = sweep(run_one, setups, processes=shared, progress=progress)
     by_policy: dict[str, list[Outcome]] = {}
     for label, outcome in zip(labels(setups), outcomes, strict=True):
         by_policy.setdefault(label, []).append(outcome)
@@ -94,6 +105,14 @@ def run_one(setup: Setup, report: Report | None = None) -> Outcome:
             live=read_resize(setup.resize),
         )
         return run.outcome(setup.policy_name)
+
+
+def _travelling(setup: Setup) -> Setup:
+    """The same for another machine: with the jobs of a file, which it may not have."""
+    if isinstance(setup.workload, Trace) or setup.workload in names("trace"):
+        return setup
+    trace, _ = prepare(setup)
+    return replace(setup, workload=trace, cluster=setup.cluster or trace.cluster)
 
 
 def prepare(setup: Setup) -> tuple[Trace, Cluster]:

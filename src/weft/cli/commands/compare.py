@@ -33,6 +33,13 @@ def compare(
     processes: Annotated[
         int | None, typer.Option(help="Parallel processes; one a core unless told.", min=1)
     ] = None,
+    on: Annotated[
+        str,
+        typer.Option(
+            help="Spread the runs over a Ray cluster: ray://HOST:10001, or HOST:PORT of its head.",
+            metavar="ADDRESS",
+        ),
+    ] = "",
     jobs: o.Jobs = None,
     load: o.Load = None,
     predictor: o.Predictor = "",
@@ -102,7 +109,7 @@ def compare(
         ]
         labels = [f"{s.policy_name}" + (f" seed {s.seed}" if seeds > 1 else "") for s in setups]
         with progress_bars(labels, quiet=quiet or as_json) as progress:
-            result = run_all(setups, processes=processes, progress=progress)
+            result = run_all(setups, processes=processes, progress=progress, on=on)
     for text, why in left_out.items():
         typer.echo(f"left out {text}: {why}", err=True)
     show_result(

@@ -200,10 +200,15 @@ def serve(
             decide_limit_s=decide_limit,
             lending=read_lending(own or (), parent or (), half_life_h, min_run),
         )
-        run(settings, ready=lambda url: announce(url, settings.state))
+        run(settings, ready=lambda url: announce(url, settings.state), invite=announce_joining)
 
 
 def announce(url: str, state: object) -> None:
     """Say where the service is, for people and for whoever started us."""
     typer.echo(f"weft serves {url} (API: {url}/docs), state in {state}")
     typer.echo("Ctrl-C ends the service; jobs go on and are taken up again")
+
+
+def announce_joining(line: str) -> None:
+    """Say how another machine joins."""
+    typer.echo(f"other machines join with: {line}")

@@ -96,6 +96,11 @@ class FleetEngine(NoLiveResize):
         """Whether the controller answers and the folders can be read."""
         return self._rounds.health
 
+    @property
+    def invitation(self) -> str:
+        """Machines join by the means of their cluster."""
+        return ""
+
     async def nodes(self) -> Sequence[Node]:
         """The nodes that are up; others are told of when they come."""
         await self._open()

@@ -1,0 +1,94 @@
+"""Make this machine a node of a cluster that a service elsewhere began."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from weft.core.errors import EngineError, InvalidConfig
+from weft.engines.ray.joining import check_address, join, unit_path, unit_text, write_unit
+from weft.engines.ray.starting import NodeSetup, find_setup, write_token
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """What `weft join` is told."""
+
+    address: str
+    token: Path
+    name: str = ""
+    kind: str = ""
+    gpus: int | None = None
+    slots: int = 0
+    ip: str = ""
+    files: str = ""
+    leave_s: float = 60.0
+
+    @property
+    def setup(self) -> NodeSetup:
+        """What this machine has, found or told."""
+        found = find_setup(self.name, self.kind, self.gpus, self.slots, self.ip)
+        own = str(Path(self.files).absolute()) if self.files else ""
+        return replace(found, own=own, leave_s=self.leave_s)
+
+    def command(self) -> list[str]:
+        """The same again, for a machine that boots."""
+        setup = self.setup
+        options = {
+            "--token-file": str(self.token.absolute()),
+            "--name": setup.name,
+            "--kind": setup.kind,
+            "--gpus": str(setup.gpus),
+            "--slots": str(setup.slots),
+            "--ip": self.ip,
+            "--files": setup.own,
+            "--leave-s": f"{self.leave_s:g}",
+        }
+        told = [word for name, value in options.items() if value for word in (name, value)]
+        return [sys.executable, "-m", "weft", "join", self.address, *told, "--no-unit"]
+
+
+def find_token(given: Path | None, usual: Path, ask: Callable[[], str]) -> Path:
+    """The file with a cluster's token: the one named, or one that is written from `ask`."""
+    if given is not None:
+        if not given.is_file():
+            raise InvalidConfig(f"there is no file {given}", hint="--token-file names the token's")
+        return given
+    token = "" if sys.stdin is None else ask().strip()
+    if token:
+        write_token(usual, token)
+    elif not usual.is_file():
+        raise InvalidConfig(
+            "no token was given",
+            hint="pipe it in, as `weft serve --engine ray` prints it, or use --token-file",
+        )
+    return usual
+
+
+def join_cluster(joining: Joining, say: Callable[[str], None]) -> None:
+    """Be a node until told to leave; EngineError if Ray does not take this machine."""
+    if find_spec("ray") is None:
+        raise InvalidConfig("joining needs ray", hint="pip install 'weft[ray]'")
+    check_address(joining.address)
+    setup = joining.setup
+    what = f"{setup.gpus} x {setup.kind}" if setup.gpus else f"{setup.slots} CPU slots"
+    say(f"{setup.name} joins {joining.address} with {what}")
+    done = join(setup, joining.address, joining.token, say)
+    if done.code:
+        raise EngineError(
+            f"{setup.name} is not in the cluster at {joining.address}: {done.said}",
+            hint="is the head up, is the token right, are Ray and Python of the same version?",
+        )
+
+
+def write_join_unit(joining: Joining) -> tuple[Path, str]:
+    """A systemd unit that joins at every boot; where it is, and what switches it on."""
+    check_address(joining.address)
+    system = os.geteuid() == 0
+    text = unit_text(joining.command(), joining.address, joining.leave_s, system=system)
+    path = unit_path(system=system)
+    return path, write_unit(path, text)

@@ -1,0 +1,68 @@
+"""`weft join`: this machine as one more node of a cluster."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weft.cli.view.errors import user_errors
+
+TOKEN = Path("~/.weft/ray-token")
+
+
+def join(
+    address: Annotated[
+        str, typer.Argument(help="HOST:PORT of the head, as `weft serve --engine ray` prints it.")
+    ],
+    name: Annotated[str, typer.Option(help="What the node is called; its host name else.")] = "",
+    kind: Annotated[str, typer.Option(help="The kind of its GPUs; found out else.")] = "",
+    gpus: Annotated[
+        int | None, typer.Option(help="How many GPUs it gives; all unless told.", min=0)
+    ] = None,
+    slots: Annotated[
+        int, typer.Option(help="CPU slots where there are no GPUs; 0: one a core.", min=0)
+    ] = 0,
+    ip: Annotated[str, typer.Option(help="Its address for the others; found out else.")] = "",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the cluster's token; else it is read from stdin."),
+    ] = None,
+    files: Annotated[
+        str, typer.Option(help="Folder for files of jobs where none is shared.", metavar="FOLDER")
+    ] = "",
+    leave_s: Annotated[
+        float, typer.Option(help="Seconds that jobs have to save and move when it leaves.", min=0)
+    ] = 60.0,
+    unit: Annotated[
+        bool | None,
+        typer.Option(
+            "--unit/--no-unit",
+            help="Write a systemd unit that joins at every boot, and leave; asked for else.",
+        ),
+    ] = None,
+) -> None:
+    """Make this machine a node of a cluster.
+
+    Ctrl-C and SIGTERM make it leave: its jobs save and move to others.
+    """
+    with user_errors():
+        from weft.app.join import Joining, find_token, join_cluster, write_join_unit
+
+        asks = sys.stdin.isatty() and sys.stdout.isatty()
+        token = find_token(token_file, TOKEN.expanduser(), _read_token)
+        joining = Joining(address, token, name, kind, gpus, slots, ip, files, leave_s)
+        if unit or (unit is None and asks and typer.confirm("join again at every boot?")):
+            path, command = write_join_unit(joining)
+            typer.echo(f"wrote {path}; this switches it on:\n  {command}")
+            return
+        join_cluster(joining, typer.echo)
+
+
+def _read_token() -> str:
+    """From a pipe, or asked of a person."""
+    if sys.stdin.isatty():
+        return str(typer.prompt("token of the cluster", hide_input=True))
+    return sys.stdin.read()

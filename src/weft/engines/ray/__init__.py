@@ -1,0 +1,1 @@
+"""Several machines through Ray: one runner on each of them, which starts agents for Weft."""

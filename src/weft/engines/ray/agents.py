@@ -1,0 +1,237 @@
+"""Ray as a manager of agents: the runner on each node starts them and says how they are."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from uuid import uuid4
+
+from weft.core.about import Controls
+from weft.core.cluster import Node
+from weft.core.errors import EngineError
+from weft.core.model import Job, JobId, NodeId
+from weft.engines.fleet.port import Abilities, Away, Gang, Health, Key, Machine, Phase, Seen
+from weft.engines.ray.client import BridgeClient
+from weft.engines.ray.head import Head, need_head
+from weft.engines.ray.labels import name_nodes, read_machine
+from weft.engines.ray.runner import MARK
+from weft.engines.ray.starting import NodeSetup, ray_environment
+from weft.wire.attempt import SPEC, AttemptSpec, part_folder
+
+log = logging.getLogger(__name__)
+
+ABILITIES = Abilities(
+    Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT, exact_devices=True
+)
+FIRST_S = 90.0  # for the first runner to come up: a worker of Ray takes seconds to start
+PAUSE_S = 0.5
+
+
+@dataclass
+class RayManager:
+    """Agents through Ray: the cluster at `address`, or one that begins with this machine.
+
+    `setup` is what this machine has then. `token` is the file of a cluster's token where it is
+    known. With `keep_nodes` idle nodes of a cluster of others are kept when the service ends.
+    `head` is the one that was begun here, None if it is somebody else's.
+    """
+
+    state: Path
+    address: str
+    setup: NodeSetup
+    files: Literal["auto", "shared", "carried"] = "auto"
+    token: Path | None = None
+    pass_env: tuple[str, ...] = ()
+    keep_nodes: bool = False
+    head: Head | None = None
+
+    abilities = ABILITIES
+
+    def __post_init__(self) -> None:
+        self._bridge: BridgeClient | None = None
+        self._carrier: BridgeClient | None = None
+        self._known: dict[str, Node] = {}
+        self._ids: dict[NodeId, str] = {}  # names to Ray's own, of nodes that are up
+        self._reports: dict[str, dict[str, Any]] = {}
+        self._gangs: dict[Key, tuple[NodeId, ...]] = {}
+        self._machines: list[Machine] = []
+
+    # ---- life
+
+    async def open(self, owner: str) -> None:
+        """Connect, to a head that is begun if there is none, and wait for nodes to answer."""
+        if not self.address:
+            self.head = await need_head(self.state, self.setup)
+            self.token = self.head.token
+        if self._bridge is None:
+            self._bridge = self._connect(owner, "ray-bridge.log")
+            self._carrier = self._connect(owner, "ray-files.log")
+        until = time.monotonic() + FIRST_S
+        while not await self._all_answer():
+            if time.monotonic() > until:
+                log.warning("not every node of Ray has a runner yet; going on with those that have")
+                return
+            await asyncio.sleep(PAUSE_S)
+
+    def _connect(self, owner: str, log_name: str) -> BridgeClient:
+        mark = self.state / MARK
+        if not mark.exists():
+            mark.write_text(uuid4().hex)
+        told = {
+            "address": self.address or (self.head.address if self.head else ""),
+            "owner": owner,
+            "root": str(self.state),
+            "mark": mark.read_text(),
+            "files": self.files,
+        }
+        env = {} if self.token is None else ray_environment(self.token)
+        return BridgeClient(told, self.state / log_name, env)
+
+    async def close(self) -> None:
+        """Give back idle nodes of a cluster that is not ours; what runs goes on."""
+        if self.head is None and not self.keep_nodes:
+            with suppress(Away, OSError):
+                await self.ask("release")
+        for one in (self._bridge, self._carrier):
+            if one is not None:
+                await one.close()
+
+    async def _all_answer(self) -> bool:
+        machines = await self.nodes()
+        return any(one.health is Health.UP for one in machines) and not any(
+            one.health is Health.DOWN and one.node.id in self._ids for one in machines
+        )
+
+    async def ask(self, call: str, **given: object) -> Any:
+        """A question to Ray; Away while it cannot be asked."""
+        if self._bridge is None:
+            raise Away("not connected to Ray yet")
+        return await self._bridge.ask(call, **given)
+
+    # ---- files
+
+    def apart(self, folder: Path | None = None) -> list[str]:
+        """Ray's ids of nodes that do not share the state folder; only that of a part's folder."""
+        return [
+            ray
+            for name, ray in self._ids.items()
+            if (folder is None or part_folder(folder.parent, name) == folder)
+            and not self._reports.get(ray, {}).get("shared", True)
+        ]
+
+    async def carry_files(self, call: str, **given: object) -> Any:
+        """A question about files: they have a bridge of their own, for they may take long."""
+        if self._carrier is None:
+            raise Away("not connected to Ray yet")
+        return await self._carrier.ask(call, **given)
+
+    # ---- what there is
+
+    async def nodes(self) -> Sequence[Machine]:
+        """Every node, also those that are down."""
+        await self._refresh()
+        return self._machines
+
+    def check(self, job: Job) -> None:
+        """Nothing beyond what every engine asks for."""
+
+    async def look(self) -> Mapping[Key, Seen]:
+        """What the runners say of all attempts."""
+        await self._refresh()
+        return read_attempts(self._gangs, self._codes(), self._lost())
+
+    async def _refresh(self) -> None:
+        """Ask about everything, and keep what holds until somebody says otherwise."""
+        named = name_nodes((await self.ask("look"))["nodes"])
+        machines, ids, reports = [], {}, {}
+        for name, row in named.items():
+            # One that is late is not gone: what it said last holds.
+            said = row["runner"] or (self._reports.get(row["id"]) if row["alive"] else None)
+            machine = read_machine({**row, "runner": said}, name, self._known.get(name))
+            if machine is None:
+                continue
+            machines.append(machine)
+            self._known[name] = machine.node
+            if row["alive"]:
+                ids[machine.node.id] = row["id"]
+                reports[row["id"]] = said or {"agents": []}
+        self._machines, self._ids = machines, ids
+        self._reports = {node: one for node, one in reports.items() if "version" in one}
+        for job, attempt, _, nodes in self._agents():
+            self._gangs.setdefault((JobId(job), attempt), tuple(map(NodeId, nodes)))
+
+    def _agents(self) -> list[list[Any]]:
+        return [agent for report in self._reports.values() for agent in report["agents"]]
+
+    def _codes(self) -> dict[Key, dict[NodeId, int | None]]:
+        """Exit codes of agents by attempt and node; None while one runs."""
+        names = {ray: name for name, ray in self._ids.items()}
+        found: dict[Key, dict[NodeId, int | None]] = {}
+        for ray, report in self._reports.items():
+            for job, attempt, code, _ in report["agents"]:
+                found.setdefault((JobId(job), attempt), {})[names[ray]] = code
+        return found
+
+    def _lost(self) -> dict[NodeId, str]:
+        """Nodes that are down, and why."""
+        return {one.node.id: one.reason for one in self._machines if one.health is Health.DOWN}
+
+    # ---- requests
+
+    async def submit(self, gang: Gang) -> None:
+        """Have every node's runner start its agent, all or none."""
+        missing = [part.node for part in gang.parts if part.node not in self._ids]
+        if missing:
+            raise EngineError(f"node {missing[0]!r} is not in the Ray cluster any more")
+        nodes = tuple(part.node for part in gang.parts)
+        parts = [(self._ids[part.node], part.node, str(part.folder)) for part in gang.parts]
+        told = {"job": gang.job, "attempt": gang.attempt, "pass_env": self.pass_env}
+        try:
+            for part in gang.parts:
+                for node in self.apart(part.folder):
+                    await self.carry_files("push", node=node, folder=checkpoints_of(part.folder))
+            await self.ask("start", parts=parts, **told)
+        except (LookupError, OSError) as error:
+            raise EngineError(f"Ray cannot start it: {error}") from error
+        self._gangs[gang.key] = nodes
+
+    async def cancel(self, key: Key) -> None:
+        """End it wherever it is."""
+        left = await self.ask("end", job=key[0], attempt=key[1])
+        if left:
+            log.warning("job=%s attempt=%d has processes that do not end: %s", *key, left)
+
+
+def checkpoints_of(folder: Path) -> str:
+    """Where the part in `folder` keeps its checkpoints."""
+    return AttemptSpec.read(folder / SPEC).checkpoints
+
+
+def read_attempts(
+    gangs: dict[Key, tuple[NodeId, ...]],
+    codes: Mapping[Key, Mapping[NodeId, int | None]],
+    lost: Mapping[NodeId, str],
+) -> dict[Key, Seen]:
+    """Each attempt's state from its agents' codes and the nodes that are gone.
+
+    Attempts of which nothing is left are taken out of `gangs`.
+    """
+    seen: dict[Key, Seen] = {}
+    for key, nodes in [*gangs.items()]:
+        found = codes.get(key, {})
+        gone = tuple(node for node in nodes if node in lost)
+        why = "; ".join(f"{node} went down: {lost[node]}" for node in gone)
+        if any(code is None for code in found.values()):
+            seen[key] = Seen(Phase.RUNNING, why, nodes=gone)
+            continue
+        ended = next((code for code in found.values() if code), 0 if found else None)
+        seen[key] = Seen(Phase.LOST if gone else Phase.ENDED, why, ended, gone)
+        if not found:
+            del gangs[key]
+    return seen

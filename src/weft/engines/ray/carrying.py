@@ -1,0 +1,100 @@
+"""Files between the service and nodes that do not share its folder, through their runners."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weft.engines.ray.carried import MOST, Carried
+from weft.engines.ray.cluster import RayCluster
+from weft.wire.attempt import EVENTS, SPEC, AttemptSpec
+
+SMALL = 1 << 16
+TELL_OF_FILES = (b'"event":"saved"', b'"event":"ended"')  # then checkpoints are brought first
+Known = dict[str, tuple[int, int, int]]  # name to inode, bytes and time of change over there
+
+
+@dataclass
+class Carrier:
+    """What was brought so far of each folder, and the means to bring more."""
+
+    cluster: RayCluster
+    _known: dict[str, Known] = field(default_factory=dict)
+    _brought: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+
+    def send(self, files: Sequence[tuple[str, str]]) -> None:
+        """Put files, `(ray node, path)`, where agents there look for them."""
+        for node, path in files:
+            here = Path(path)
+            self.cluster.call(node, "write", path, here.read_bytes(), 0o600)
+
+    def fetch(self, folders: Sequence[tuple[str, str]]) -> list[str]:
+        """Bring what is new in folders, `(ray node, path)`; the files that changed here."""
+        changed = []
+        for node, folder in folders:
+            try:
+                changed += self._fetch(node, folder)
+            except LookupError:  # its runner is gone: what it had not told is lost with it
+                self._known.pop(folder, None)
+        return changed
+
+    def _fetch(self, node: str, folder: str) -> list[str]:
+        known = self._known.setdefault(folder, {})
+        changed = []
+        for name, inode, offset, at, body in self.cluster.call(node, "news", folder, known):
+            here = Path(folder, name)
+            here.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if name == EVENTS and any(word in body for word in TELL_OF_FILES):
+                self.pull(node, AttemptSpec.read(Path(folder, SPEC)).checkpoints)
+            _put(here, offset, body)
+            known[name] = (inode, offset + len(body), at)
+            changed.append(str(here))
+        return changed
+
+    def push(self, node: str, folder: str) -> int:
+        """Make a folder there hold what it holds here; how many files were sent."""
+        local = Carried(Path(folder), None)
+        there = {name: size for name, size, _, _ in self.cluster.call(node, "listing", folder)}
+        sent = 0
+        for name, size, _, mode in local.listing(Path(folder)):
+            if there.get(name) == size and size > SMALL:
+                continue
+            # Small files say which of the large ones count, so they always go.
+            path = Path(folder, name)
+            self.cluster.call(node, "write", str(path), path.read_bytes(), mode)
+            sent += 1
+        return sent
+
+    def pull(self, node: str, folder: str) -> int:
+        """Make a folder here hold what it holds there; how many files were brought."""
+        here, brought = Path(folder), 0
+        listing = self.cluster.call(node, "listing", folder)
+        for name, size, at, mode in listing:
+            path = here / name
+            if path.is_file() and (path.stat().st_size, path.stat().st_mtime_ns) == (size, at):
+                continue
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fresh = path.with_name(f".{path.name}.{os.getpid()}")
+            with fresh.open("wb") as out:
+                while piece := self.cluster.call(node, "read", str(path), out.tell(), MOST):
+                    out.write(piece)
+            fresh.chmod(mode)
+            os.utime(fresh, ns=(at, at))
+            fresh.replace(path)
+            brought += 1
+        names = {name for name, *_ in listing}
+        for gone in self._brought.get((node, folder), set()) - names:
+            (here / gone).unlink(missing_ok=True)
+        self._brought[node, folder] = names
+        return brought
+
+
+def _put(path: Path, offset: int, body: bytes) -> None:
+    """Write from `offset` on: the file is then as long as what was brought of it."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    with os.fdopen(handle, "wb") as out:
+        out.truncate(offset)
+        out.seek(offset)
+        out.write(body)

@@ -1,0 +1,93 @@
+"""The head of a Ray cluster of our own: begun where none runs, found again after a restart.
+
+It goes on when the service ends, as jobs do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from weft.core.errors import EngineError
+from weft.engines.ray.starting import (
+    NodeSetup,
+    find_address,
+    head_command,
+    make_token,
+    ray_environment,
+)
+from weft.engines.spawn import reap, spawn_command
+from weft.wire.attempt import read_json, write_whole
+from weft.wire.processes import alive, start_time
+
+HEAD, TOKEN, LOG = "ray-head.json", "ray-token", "ray-head.log"
+BEGIN_S = 120.0
+PAUSE_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A head that runs: where, its process, and the file with the token that it asks for."""
+
+    address: str
+    pid: int
+    token: Path
+
+
+async def need_head(state: Path, setup: NodeSetup) -> Head:
+    """The head that this service began before, or a new one; EngineError if none can be begun."""
+    found = find_head(state)
+    if found is not None:
+        return found
+    setup = replace(setup, ip=setup.ip or find_address(), port=setup.port or _free_port())
+    token = make_token(state / TOKEN)
+    address = f"{setup.ip}:{setup.port}"
+    if _answers(address):
+        raise EngineError(
+            f"something listens at {address} already, where the head of Ray would",
+            hint=f"is it a Ray? --engine ray:address={address} uses it; "
+            "or choose another port with --engine ray:port=NUMBER",
+        )
+    log = state / LOG
+    env = {**os.environ, **ray_environment(token, setup)}
+    pid = spawn_command(head_command(setup), log, env)
+    until = time.monotonic() + BEGIN_S
+    while not _answers(address):
+        if reap(pid) or time.monotonic() > until:
+            raise EngineError(f"the head of Ray did not begin: {_tail(log)}", hint=f"see {log}")
+        await asyncio.sleep(PAUSE_S)
+    write_whole(state / HEAD, {"address": address, "pid": pid, "began": start_time(pid)})
+    return Head(address, pid, token)
+
+
+def find_head(state: Path) -> Head | None:
+    """The head that was begun from this folder, if it still runs."""
+    body: dict[str, Any] | None = read_json(state / HEAD)
+    if body is None or not alive(int(body["pid"]), int(body["began"])):
+        return None
+    return Head(str(body["address"]), int(body["pid"]), state / TOKEN)
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=1.0):
+            return True
+    except OSError:
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def _tail(log: Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1][-300:] if lines else "it said nothing"

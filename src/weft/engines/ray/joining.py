@@ -1,0 +1,144 @@
+"""Makes this machine one more node of a Ray cluster, until it is asked to leave."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.core.errors import EngineError, InvalidConfig
+from weft.engines.ray.starting import NodeSetup, ray_environment, worker_command
+from weft.wire.processes import die_with_parent
+
+UNIT = "weft-join.service"
+STEADY_S = 8.0  # Ray says within this time if it cannot join
+MORE_S = 30.0  # beyond the time to leave, before a service manager ends it
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """How it went: the exit code, and what Ray said last where it went wrong."""
+
+    code: int
+    said: str
+
+
+def check_address(text: str) -> str:
+    """HOST:PORT of a head; InvalidConfig if it is something else."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise InvalidConfig(
+            f"{text!r} is not the address of a Ray head",
+            hint="it is HOST:PORT, as `weft serve --engine ray` prints it",
+        )
+    return text
+
+
+def join(setup: NodeSetup, address: str, token: Path, say: Say) -> Joined:
+    """Be a node until a signal comes or the cluster goes; then leave in good order.
+
+    SIGTERM and SIGINT make it leave: the cluster is told, jobs here save and move, and Ray's
+    processes end when they have or their time is over. A second signal ends them at once.
+    """
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(  # noqa: S603 - Ray's own command
+            worker_command(setup, address),
+            env={**os.environ, **ray_environment(token, setup)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is for us: Ray would drop its jobs
+            preexec_fn=lambda: die_with_parent(signal.SIGTERM),  # there are no other threads
+        )
+        leaving = _pass_signals_on(process, setup, say)
+        code = _wait(process, setup, address, say, leaving)
+        log.seek(0)
+        said = log.read().decode(errors="replace")
+    if leaving:
+        say(f"{setup.name} has left")
+        return Joined(0, "")
+    return Joined(code or 1, _why(said))
+
+
+def _wait(
+    process: subprocess.Popen[bytes],
+    setup: NodeSetup,
+    address: str,
+    say: Say,
+    leaving: Sequence[int],
+) -> int:
+    try:
+        return process.wait(STEADY_S)
+    except subprocess.TimeoutExpired:
+        if not leaving:
+            say(f"{setup.name} is a node of {address}; Ctrl-C makes it leave")
+    return process.wait()
+
+
+def _pass_signals_on(process: subprocess.Popen[bytes], setup: NodeSetup, say: Say) -> list[int]:
+    """Make signals to us ask the node to leave; the list holds those that came."""
+    came: list[int] = []
+
+    def leave(number: int, _frame: object) -> None:
+        came.append(number)
+        if len(came) == 1:
+            say(f"{setup.name} leaves; its jobs have {setup.leave_s:g} s to save and move")
+            process.terminate()
+        else:
+            process.kill()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, leave)
+    return came
+
+
+def _why(said: str) -> str:
+    """What Ray said, as far as it says why."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    telling = [line for line in lines if "rror" in line or "ailed" in line]
+    return (telling or lines or ["it said nothing"])[-1][-400:]
+
+
+def unit_text(command: Sequence[str], address: str, leave_s: float, *, system: bool) -> str:
+    """A systemd unit that makes this machine join at every boot."""
+    target = "multi-user.target" if system else "default.target"
+    return f"""[Unit]
+Description=Weft: this machine in the cluster at {address}
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+ExecStart={shlex.join(command)}
+Restart=always
+RestartSec=10
+KillMode=mixed
+TimeoutStopSec={leave_s + MORE_S:g}
+
+[Install]
+WantedBy={target}
+"""
+
+
+def unit_path(*, system: bool) -> Path:
+    """Where systemd looks for it: the system's units, or a user's own."""
+    if system:
+        return Path("/etc/systemd/system", UNIT)
+    return Path.home() / ".config" / "systemd" / "user" / UNIT
+
+
+def write_unit(path: Path, text: str) -> str:
+    """Write a unit; the command that switches it on."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    except OSError as error:
+        raise EngineError(f"cannot write {path}: {error.strerror}") from error
+    user = "" if path.is_relative_to("/etc") else " --user"
+    also = "" if not user else " && loginctl enable-linger"
+    return f"systemctl{user} daemon-reload && systemctl{user} enable --now {UNIT}{also}"

@@ -1,0 +1,51 @@
+"""Our own policy beside Sia, Pollux, Gavel and shortest-remaining-first, in the same run.
+
+    python -m benchmarks.papers.weft [restart|history|live|scale ...] [--quick] [--fresh] [--cached]
+
+Ratios of ours to theirs, file by file, on Sia's workloads with its published restart costs; `live`
+with live resize as `benchmarks.live_resize` measured it. Parameters were tuned on philly 1-2 and
+saturn 1 alone. Results are kept in out/weft_runs.json: a rerun goes on where it stopped, `--fresh`
+begins anew, `--cached` prints what there is, and `--quick` takes two files a line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+
+from benchmarks.measure import data_folder
+from benchmarks.papers.weft.cases import PARTS
+from benchmarks.papers.weft.runs import Runs
+from benchmarks.papers.weft.table import HEAD, line
+
+
+def main() -> int:
+    """Simulate and print a line for every comparison."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.weft", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--quick", action="store_true", help="two files a line")
+    parser.add_argument("--fresh", action="store_true", help="forget what was simulated before")
+    parser.add_argument("--cached", action="store_true", help="simulate nothing")
+    asked = parser.parse_args()
+    if unknown := set(asked.parts) - set(PARTS):
+        parser.error(f"no part named {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    data = data_folder()
+    if data is None:
+        print("the public research data is not here; set WEFT_DATA to its folder")
+        return 0
+    runs = Runs(data / "sia", fresh=asked.fresh)
+    print(HEAD)
+    for part in asked.parts or PARTS:
+        for one in PARTS[part]:
+            pairs = one.pairs[:2] if asked.quick else one.pairs
+            if asked.cached:
+                pairs = tuple((a, b) for a, b in pairs if runs.has(a) and runs.has(b))
+            if pairs:
+                one = replace(one, pairs=pairs)
+                print(line(one.name, [(runs.get(a), runs.get(b)) for a, b in pairs]), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

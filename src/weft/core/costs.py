@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from weft.core.model import Allocation, Job
 from weft.core.vacating import devices_of
+
+
+class Attempt(NamedTuple):
+    """Where a report comes from: which attempt, on what, since when; and when the report came.
+
+    `ran` are the seconds that the job has executed in all its attempts.
+    """
+
+    number: int
+    on: Allocation
+    began: float
+    at: float
+    ran: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +63,29 @@ class ChangeCosts(Protocol):
         """Of a job on a GPU kind."""
         ...
 
-    def observe_pause(self, job: Job, kind: str, pause_s: float, state_gb: float) -> None:
-        """A job on GPUs of `kind` paused for so long when it was sent `state_gb`."""
+    def observe_report(self, job: Job, kind: str, attempt: Attempt) -> None:
+        """A job on GPUs of `kind` reported; for the first time in an attempt its start is over."""
+        ...
+
+    def observe_able(self, job: Job, state_gb: float) -> None:
+        """A job can change its devices as it trains; a new process is sent `state_gb`."""
+        ...
+
+    def observe_unable(self, job: Job) -> None:
+        """A job was asked to change its devices as it trains, and could not."""
+        ...
+
+    def observe_pause(
+        self, job: Job, kind: str, pause_s: float, state_gb: float, prepare_s: float = 0.0
+    ) -> None:
+        """A job on GPUs of `kind` paused for so long when it was sent `state_gb`.
+
+        Its new processes had been made ready for `prepare_s`.
+        """
+        ...
+
+    def forget(self, job: Job) -> None:
+        """A job has left."""
         ...
 
     def save(self) -> Any:

@@ -11,27 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from weft.core.costs import ChangeCosts
+from weft.core.costs import Attempt, ChangeCosts
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Batch, Config, Discipline, Job
+from weft.core.model import Batch, Config, Discipline, Job
 from weft.core.profile import Profile, Sensitivity
 from weft.core.report import Report
 from weft.core.table import Floats, Rows, Table
-
-
-class Attempt(NamedTuple):
-    """Where a report comes from: which attempt, on what, since when; and when the report came.
-
-    `ran` are the seconds that the job has executed in all its attempts.
-    """
-
-    number: int
-    on: Allocation
-    began: float
-    at: float
-    ran: float
 
 
 @dataclass(slots=True)
@@ -51,11 +38,6 @@ class Knowledge:
     costs: ChangeCosts | None = None
     pooled: Pooled | None = None
 
-    def observe_pause(self, job: Job, kind: str, pause_s: float, state_gb: float) -> None:
-        """A running job changed its devices live; `state_gb` 0 if no process was sent any."""
-        if self.costs is not None:
-            self.costs.observe_pause(job, kind, pause_s, state_gb)
-
     def observe(self, job: Job, kind: str, report: Report, attempt: Attempt | None = None) -> None:
         """A running job, on GPUs of `kind`, reported."""
         for part in (self.beliefs, self.colocation, self.training):
@@ -63,10 +45,12 @@ class Knowledge:
                 part.observe(job, kind, report)
         if self.pooled is not None:
             self.pooled.observe(job, kind, report, attempt)
+        if self.costs is not None and attempt is not None:
+            self.costs.observe_report(job, kind, attempt)
 
     def forget(self, job: Job) -> None:
         """A job has left: nothing more will be asked of it."""
-        for part in (self.beliefs, self.colocation, self.training, self.pooled):
+        for part in (self.beliefs, self.colocation, self.training, self.pooled, self.costs):
             if part is not None:
                 part.forget(job)
 

@@ -17,6 +17,7 @@ import numpy as np
 from weft.core.actions import Action, Reject, Wake
 from weft.core.cluster import Cluster
 from weft.core.columns import pack_floats, unpack_floats
+from weft.core.costs import Attempt
 from weft.core.events import (
     Cancelled,
     DeadlineMissed,
@@ -28,13 +29,14 @@ from weft.core.events import (
     Reported,
     Resizable,
     Resized,
+    ResizeFailed,
     Saved,
     Started,
     Stopped,
     Woken,
 )
 from weft.core.free import EPS
-from weft.core.knowledge import Attempt, Knowledge
+from weft.core.knowledge import Knowledge
 from weft.core.model import Job, JobId
 from weft.core.plan import Plan
 from weft.core.plan_rules import check_plan
@@ -138,8 +140,8 @@ class Scheduler:
             self._learn()
         elif isinstance(event, Reported):
             self._observe(now, event)
-        elif isinstance(event, Resized):
-            self._observe_pause(event)
+        elif isinstance(event, (Resizable, Resized, ResizeFailed)):
+            self._observe_change(event)
         return actions
 
     def save(self) -> SavedScheduler:
@@ -280,21 +282,30 @@ class Scheduler:
         on = table.allocations[row]
         if on is None or table.get(row, Column.ATTEMPT) != event.attempt:
             return
+        if event.job in self.state.live.under_way:
+            return  # it trains where it was, while it is promised something else
         began = table.get(row, Column.RAN_SINCE)
         ran = table.get(row, Column.RAN_BASE) + table.get(row, Column.RAN_RATE) * (now - began)
         attempt = Attempt(event.attempt, on, began, now, ran)
         kind = self.state.cluster.kind_of(on)
         self.knowledge.observe(table.jobs[row], kind, event.report, attempt)
 
-    def _observe_pause(self, event: Resized) -> None:
-        table, able = self.state.table, self.state.live.able.get(event.job)
+    def _observe_change(self, event: Resizable | Resized | ResizeFailed) -> None:
+        """Whether a job can change its devices as it trains, and what that took."""
+        table, costs = self.state.table, self.knowledge.costs
         row = table.find(event.job)
-        on = None if row is None else table.allocations[row]
-        if row is None or on is None or able is None or able.attempt != event.attempt:
+        if row is None or costs is None:
             return
-        sent_gb = able.state_gb if event.prepare_s else 0.0
-        kind = self.state.cluster.kind_of(on)
-        self.knowledge.observe_pause(table.jobs[row], kind, event.pause_s, sent_gb)
+        job, on = table.jobs[row], table.allocations[row]
+        able = self.state.live.able.get(event.job)
+        if isinstance(event, Resizable):
+            costs.observe_able(job, event.state_gb)
+        elif isinstance(event, ResizeFailed):
+            costs.observe_unable(job)
+        elif on is not None and able is not None and able.attempt == event.attempt:
+            sent_gb = able.state_gb if event.prepare_s else 0.0
+            kind = self.state.cluster.kind_of(on)
+            costs.observe_pause(job, kind, event.pause_s, sent_gb, event.prepare_s)
 
     def _learn(self) -> None:
         ended = self.state.ended

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from weft.core.costs import Costs
+from weft.core.costs import Attempt, Costs
 from weft.core.knowledge import NothingLearnt
 from weft.core.model import Job
 from weft.core.ports import PerfModel
@@ -43,5 +43,19 @@ class StatedCosts(NothingLearnt):
         size = state_gb(job.model)
         return Costs(first_s, again_s, True, ready_s, self.pause_s, self.pause_gb_s, size)
 
-    def observe_pause(self, job: Job, kind: str, pause_s: float, state_gb: float) -> None:
+    def observe_report(self, job: Job, kind: str, attempt: Attempt) -> None:
+        """It is known already."""
+
+    def observe_able(self, job: Job, state_gb: float) -> None:
+        """It is known already."""
+
+    def observe_unable(self, job: Job) -> None:
+        """It is known already."""
+
+    def observe_pause(
+        self, job: Job, kind: str, pause_s: float, state_gb: float, prepare_s: float = 0.0
+    ) -> None:
+        """It is known already."""
+
+    def forget(self, job: Job) -> None:
         """It is known already."""

@@ -28,6 +28,7 @@ from weft.core.view import View
 from weft.pieces.order.rank_weights import flatten_large, rank_weights
 from weft.pieces.order.seconds_left import seconds_left
 from weft.pieces.place.whole_nodes import place_configs
+from weft.pieces.size.change_seconds import change_seconds
 from weft.pieces.size.configs import (
     find_acceptable,
     find_held,
@@ -117,7 +118,10 @@ class Weft:
         held[held == len(configs)] = NONE
         memory = view.memory if isinstance(view.memory, Last) else None
         holds = (HoldTimes(view.now) if memory is None else memory.holds).age(view, self.half_life)
-        speed, value = self._values(view, configs, held, holds)
+        prices = np.zeros(len(view.cluster.kinds))
+        if memory is not None and len(memory.prices) == len(prices):
+            prices = memory.prices
+        speed, value = self._values(view, configs, held, holds, prices)
         answer = self._choose(view, configs, value, held, memory)
         wanted = {r: configs[c] for r, c in enumerate(answer.pick.tolist()) if c >= 0}
         changes = place_configs(view, wanted)
@@ -133,7 +137,12 @@ class Weft:
     # ---- what sizes are worth
 
     def _values(
-        self, view: View, configs: tuple[Config, ...], held: Floats, holds: HoldTimes
+        self,
+        view: View,
+        configs: tuple[Config, ...],
+        held: Floats,
+        holds: HoldTimes,
+        prices: Floats,
     ) -> tuple[Floats, Floats]:
         """Speeds as a part of the best, and what they are worth; -inf where not allowed."""
         goodput = self._goodputs(view, configs)
@@ -141,13 +150,18 @@ class Weft:
         speed = goodput / best[:, None]
         left = seconds_left(view, best)
         weight = flatten_large(rank_weights(left, self.shape), left, self.large)
+        seconds = change_seconds(view, configs, held)
+        times = np.where(left > self.large, self.large_restart, self.restart)[:, None]
         kinds = view.cluster.kinds
-        kind = [kinds.index(config.kind) for config in configs]
-        seconds = view.believed(pooled=self.pooled).restart_s(view.table)
-        seconds = seconds * np.where(left > self.large, self.large_restart, self.restart)
-        cost = np.repeat(seconds[:, None], len(configs), axis=1)
-        rise = np.minimum(self.rise, holds.expect(view, self.rise))[:, kind]
-        changes = Changes(cost, cost, rise, self.loss)
+        rise = np.minimum(self.rise, holds.expect(view, self.rise))
+        changes = Changes(
+            times * seconds.start,
+            times * seconds.change,
+            seconds.ready,
+            seconds.moved * np.append(prices, 0.0)[seconds.kind][:, None],
+            rise[:, [kinds.index(config.kind) for config in configs]],
+            self.loss,
+        )
         value = restart_values(speed, held, weight, left, changes)
         return speed, np.where(goodput > 0.0, value, -np.inf)
 

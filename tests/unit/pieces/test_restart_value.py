@@ -20,7 +20,9 @@ W = np.array([1.0])
 def values(held: int, left: float, cost: float, change: float | None = None) -> Floats:
     each = np.full((1, 2), cost)
     other = each if change is None else np.full((1, 2), change)
-    changes = Changes(each, other, np.full((1, 2), 3600.0), 600.0)
+    changes = Changes(
+        each, other, np.zeros((1, 2)), np.zeros((1, 2)), np.full((1, 2), 3600.0), 600.0
+    )
     found: Floats = restart_values(SPEED, np.array([float(held)]), W, np.array([left]), changes)[0]
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -10,9 +11,11 @@ from hypothesis import strategies as st
 
 from weft.core.cluster import Cluster, parse_cluster
 from weft.core.events import Decided, Submitted
+from weft.core.knowledge import Knowledge
 from weft.core.model import Allocation, Config, Demand, Job, JobId, NodeId, Slice
 from weft.core.state import State
 from weft.core.view import View
+from weft.perf.learnt_costs import LearntCosts
 from weft.pieces.place.whole_nodes import place_configs
 
 SMALL = parse_cluster("3x4:t4")
@@ -55,6 +58,29 @@ def check(view: View, wanted: Mapping[int, Config], held: Mapping[int, Allocatio
         assert config_of(view, where) == wanted[row]
         size = view.cluster.node_size(wanted[row].kind)
         assert len(where.slices) == 1 or all(len(s.gpus) == size for s in where.slices)
+
+
+# ---- jobs that change their devices as they train
+
+
+def live_view(*held: Allocation | None) -> View:
+    """The same, of jobs that can."""
+    view = seen(SMALL, *held)
+    costs = LearntCosts()
+    for job in view.table.jobs:
+        costs.observe_able(job, 1.0)
+    return replace(view, knowledge=Knowledge(costs=costs))
+
+
+def test_a_job_that_can_shrinks_and_grows_on_devices_that_it_has() -> None:
+    names = [node.id for node in SMALL.nodes]
+    held = on((names[1], (1, 3))), on((names[2], (0, 1, 2, 3)))
+    view = live_view(*held)
+
+    placed = placed_by(view, {0: Config("t4", 1, 4), 1: Config("t4", 1, 2)})
+
+    assert placed[0].devices == ((names[1], (0, 1, 2, 3)),)
+    assert placed[1].slices[0].node == names[2]
 
 
 # ---- few moves

@@ -28,6 +28,7 @@ from weft.core.spec import PartSpec
 from weft.engines.users_file import find_users, users_of
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
+from weft.perf.learnt_costs import LearntCosts
 from weft.perf.training.learner import Learner
 from weft.runtime.admit import check_job
 from weft.runtime.clock import Seconds
@@ -150,6 +151,7 @@ class Live:
                 FittedBeliefs(),
                 colocate_on(engine, self._cluster, settings.pairs),
                 Learner(),
+                costs=LearntCosts(),
                 pooled=PooledBeliefs(),
             ),
             seconds=seconds,

@@ -20,6 +20,7 @@ from weft.core.scheduler import Journal, Scheduler
 from weft.core.table import Table
 from weft.core.trace import Trace, Truth
 from weft.perf.change_costs import StatedCosts
+from weft.perf.learnt_costs import LearntCosts
 from weft.perf.loaned import OnLoan
 from weft.sim.collect import collect
 from weft.sim.driver import Driver
@@ -101,7 +102,7 @@ def wire(
     scheduler = Scheduler(
         policy,
         cluster,
-        knowledge=world.knowledge(known, costs),
+        knowledge=world.knowledge(known, LearntCosts(world.assumed_s)),
         seed=seed,
         journal=journal,
         weights=named,

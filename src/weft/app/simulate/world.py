@@ -24,6 +24,7 @@ from weft.perf.goodput.facts import MeasuredFacts
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.goodput.shipped import load_shipped_models
 from weft.perf.goodput.tables import ModelTable, read_tables
+from weft.perf.learnt_costs import assume_by_name
 from weft.perf.linear import LinearBeliefs
 from weft.perf.links.bus import COLOCATED, MeasuredBus, read_bus
 from weft.perf.links.joined import Joined, OutOfStep
@@ -58,8 +59,9 @@ class World:
     `interruption` is what every decision costs every running job, where that is counted;
     `training` what is learnt of workers, servers and losses, None where no job has any; `joined`
     what links do, None where the cluster or the jobs say nothing of any; `bus` what was measured
-    of jobs on one socket; `able` who could change its devices as it trains; `pooled` what all jobs
-    of a model tell together, None where the policy does not ask.
+    of jobs on one socket; `able` who could change its devices as it trains; `assumed_s` what starts
+    are taken to cost before any was seen; `pooled` what all jobs of a model tell together, None
+    where the policy does not ask.
     """
 
     trace: Trace
@@ -72,6 +74,7 @@ class World:
     joined: Joined | None = None
     bus: BusSharing | None = None
     able: Callable[[Job], bool] = data_parallel
+    assumed_s: Callable[[Job], float] = assume_by_name
     pooled: Pooled | None = None
 
     @property
@@ -202,7 +205,14 @@ def _adaptive(setup: Setup, models: Mapping[str, ModelTable], trace: Trace, abou
     facts = MeasuredFacts(models, cap, None if live is None else live.pause_of)
     able = partial(_data_parallel, models)
     pooled = PooledBeliefs(facts) if about.pools else None
-    return World(trace, truth, FittedBeliefs(facts, early=blind), able=able, pooled=pooled)
+    return World(
+        trace,
+        truth,
+        FittedBeliefs(facts, early=blind),
+        able=able,
+        assumed_s=MeasuredFacts(models).restart_s,
+        pooled=pooled,
+    )
 
 
 def _data_parallel(models: Mapping[str, ModelTable], job: Job) -> bool:

@@ -20,7 +20,7 @@ from weft.perf.goodput.measurements import Measurements
 Key = tuple[str, ...]
 BINS = 20  # of progress, by which gradient noise is kept
 ENOUGH = 3  # jobs that must have reported before a narrower group is believed
-KEPT, STARTS = 50, 20  # of the last measured slow-downs and starts
+KEPT = 50  # of the last measured slow-downs
 ASSUMED = 1.2  # work really needed over what goodput promises, before anybody measured it
 
 
@@ -31,8 +31,7 @@ class Group:
     `noise` are squared norm and variance of gradients by part of the training, with how many told
     them; `most` is the most replicas any of them ran with, `batch` what one last trained with,
     `work` the samples of a whole training as last declared, `slower` by how much more of them one
-    really needs than its goodput promises, `starts` the seconds from starts to first reports;
-    `told` the jobs that reported, at most `ENOUGH`.
+    really needs than its goodput promises; `told` the jobs that reported, at most `ENOUGH`.
     """
 
     measured: dict[str, Measurements] = field(default_factory=dict)
@@ -42,7 +41,6 @@ class Group:
     batch: float = 1.0
     work: float = math.nan
     slower: list[float] = field(default_factory=list)
-    starts: list[float] = field(default_factory=list)
     told: list[JobId] = field(default_factory=list)
     version: int = 0
 
@@ -77,11 +75,6 @@ class Group:
         self.slower.append(ratio)
         del self.slower[:-KEPT]
 
-    def note_start(self, seconds: float) -> None:
-        """A start took so long until the first report."""
-        self.starts.append(seconds)
-        del self.starts[:-STARTS]
-
     def needed(self) -> float:
         """Times the declared work that a training needs, in samples of believed goodput."""
         return median(self.slower) if self.slower else ASSUMED
@@ -96,7 +89,6 @@ class Group:
             "batch": self.batch,
             "work": None if math.isnan(self.work) else self.work,
             "slower": list(self.slower),
-            "starts": list(self.starts),
             "told": list(self.told),
             "version": self.version,
         }
@@ -112,7 +104,6 @@ class Group:
             saved["batch"],
             math.nan if saved["work"] is None else saved["work"],
             list(saved["slower"]),
-            list(saved["starts"]),
             [JobId(job) for job in saved["told"]],
             saved["version"],
         )

@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import numpy as np
 
-from weft.core.knowledge import Attempt
+from weft.core.costs import Attempt
 from weft.core.model import Batch, Config, Job, JobId
 from weft.core.report import Report
 from weft.core.table import Column, Floats, Table
@@ -94,11 +93,7 @@ class PooledBeliefs(FittedBeliefs):
         self._stands[job.id] = Stand(
             attempt.number, attempt.at, attempt.ran, progress, work, goodput, noise
         )
-        if before is None or before.attempt != attempt.number:
-            for group in groups:
-                group.note_start(attempt.at - attempt.began)
-            return
-        if not math.isfinite(work):
+        if before is None or before.attempt != attempt.number or not math.isfinite(work):
             return
         took, gained = attempt.ran - before.ran, progress - before.progress
         if took > APART_S and gained > 0.0:
@@ -164,15 +159,6 @@ class PooledBeliefs(FittedBeliefs):
         """The most replicas that any job of each row's model has run with."""
         self._refresh(table)
         return super().most_run(table)
-
-    def restart_s(self, table: Table) -> Floats:
-        """As measured of the model, else as assumed."""
-        found = super().restart_s(table)
-        for row, job in enumerate(table.jobs):
-            group = self.pool.find(job)
-            if group is not None and group.starts:
-                found[row] = median(group.starts)
-        return found
 
     def alone(self, table: Table, kinds: Sequence[str]) -> Floats:
         """One replica on each kind, as kinds were compared beforehand; 0 where it cannot run."""

@@ -14,8 +14,10 @@ from heapq import heapify, heappop, heappush
 from weft.core.free import Free
 from weft.core.model import EXCLUSIVE, Allocation, Config, Sharing
 from weft.core.view import View
+from weft.pieces.place.resize import resize
 
 Nodes = dict[int, int]  # node to devices taken there
+NOWHERE: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -41,25 +43,33 @@ class KindNodes:
 def place_configs(view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation | None]:
     """What changes if the rows of `wanted`, and no others, hold these sizes.
 
-    Rows whose size did not change stay if they can; a row without a place holds nothing.
+    Rows whose size did not change stay if they can; a row without a place holds nothing. Jobs that
+    change their devices as they train keep as many of them as they can.
     """
     ledger, table = view.free, view.table
     held: dict[int, Allocation] = {}
+    homes: dict[int, Allocation] = {}
     mark = ledger.mark()
     for row, on in enumerate(table.allocations):
         if on is None:
             continue
         if row in wanted and _same_size(view, on, wanted[row]):
             held[row] = on
-        else:
-            ledger.give(on)
-    where = _assign(view, wanted, held)
+            continue
+        ledger.give(on)
+        if row in wanted and wanted[row].kind == view.cluster.kind_of(on) and _is_live(view, row):
+            homes[row] = on
+            if (part := _shrink(ledger, on, wanted[row])) is not None:
+                ledger.take(part)
+                held[row] = part
+    where = _assign(view, wanted, held, homes)
     for row in where:
         if row in held:
             ledger.give(held.pop(row))
-    for row in sorted(where, key=lambda r: (-wanted[r].gpus, r)):
+    for row in sorted(where, key=lambda r: (r not in homes, -wanted[r].gpus, r)):
         if sum(where[row].values()) == wanted[row].gpus:
-            held[row] = _build(ledger, where[row], view.job(row).demand.share)
+            home = homes.get(row)
+            held[row] = _build(ledger, where[row], view.job(row).demand.share, home)
             ledger.take(held[row])
     ledger.rollback(mark)
     changed = {row: on for row, on in held.items() if on != table.allocations[row]}
@@ -71,10 +81,38 @@ def _same_size(view: View, on: Allocation, wanted: Config) -> bool:
     return on.gpus == wanted.gpus and view.cluster.kind_of(on) == wanted.kind
 
 
-def _build(ledger: Free, nodes: Nodes, share: float) -> Allocation:
-    """Devices of one's own; who asked for a part of one claims no more of it."""
-    slices = tuple(ledger.slice(node, count, share) for node, count in sorted(nodes.items()))
-    return Allocation(slices, EXCLUSIVE if share == 1.0 else Sharing(share=share))
+def _is_live(view: View, row: int) -> bool:
+    """Whether a running job changes its devices as it trains, so that those it keeps matter."""
+    costs, on = view.knowledge.costs, view.allocation(row)
+    if costs is None or on is None:
+        return False
+    return costs.costs(view.job(row), view.cluster.kind_of(on)).live
+
+
+def _shrink(ledger: Free, on: Allocation, wanted: Config) -> Allocation | None:
+    """A part of what is held, on as many nodes as wanted; None if it is none."""
+    if wanted.gpus >= on.gpus or on.sharing != EXCLUSIVE:
+        return None
+    part = resize(on, wanted.gpus, ledger)
+    return part if part is not None and len(part.slices) == wanted.nodes else None
+
+
+def _build(ledger: Free, nodes: Nodes, share: float, home: Allocation | None = None) -> Allocation:
+    """Devices of one's own, those of `home` first; a part of one for who asked for no more."""
+    own: dict[int, int] = {}
+    for part in () if home is None else home.slices:
+        own[ledger.cluster.index[part.node]] = sum(1 << gpu for gpu in part.gpus)
+    slices = []
+    for node, count in sorted(nodes.items()):
+        kept = own.get(node, 0) & ledger.idle_mask(node)
+        if kept.bit_count() >= count or not kept:
+            slices.append(ledger.slice(node, count, share))
+            continue
+        for gpu in range(ledger.cluster.nodes[node].gpus):
+            if kept.bit_count() < count:
+                kept |= 1 << gpu & ledger.idle_mask(node)
+        slices.append(ledger.slice_of(node, kept, share))
+    return Allocation(tuple(slices), EXCLUSIVE if share == 1.0 else Sharing(share=share))
 
 
 def _survey(view: View, held: Mapping[int, Allocation]) -> dict[str, KindNodes]:
@@ -96,10 +134,17 @@ def _survey(view: View, held: Mapping[int, Allocation]) -> dict[str, KindNodes]:
 
 
 def _assign(
-    view: View, wanted: Mapping[int, Config], held: Mapping[int, Allocation]
+    view: View,
+    wanted: Mapping[int, Config],
+    held: Mapping[int, Allocation],
+    homes: Mapping[int, Allocation],
 ) -> dict[int, Nodes]:
-    """Nodes for every row that starts, and for those it pushes aside."""
+    """Nodes for every row that starts, and for those it pushes aside; at `homes` if they can."""
     kinds = _survey(view, held)
+    near = {
+        row: frozenset(view.cluster.index[part.node] for part in on.slices)
+        for row, on in homes.items()
+    }
     where: dict[int, Nodes] = {}
     pushed: list[tuple[int, int]] = []
     parts: list[tuple[int, int]] = []
@@ -108,7 +153,8 @@ def _assign(
         kind = kinds[wanted[row].kind]
         whole, rest = divmod(wanted[row].gpus, kind.size)
         large = min(whole, len(kind.large))
-        where[row] = {_empty_node(kind, pushed): kind.size for _ in range(large)}
+        own = near.get(row, NOWHERE)
+        where[row] = {_empty_node(kind, pushed, own): kind.size for _ in range(large)}
         # A kind with too few large nodes: halves may do on the small ones.
         parts += [(-kind.size // 2, row)] * (2 * (whole - large))
         parts += [(-rest, row)] * (rest > 0)
@@ -117,7 +163,7 @@ def _assign(
     while parts:
         negative, row = heappop(parts)
         kind, pushed = kinds[wanted[row].kind], []
-        node = _room_for(kind, -negative, pushed)
+        node = _room_for(kind, -negative, pushed, near.get(row, NOWHERE))
         if node is None:
             continue
         kind.set_free(node, kind.free[node] + negative)
@@ -142,9 +188,9 @@ def _aside(
     return -where[row].pop(node), row
 
 
-def _empty_node(kind: KindNodes, pushed: list[tuple[int, int]]) -> int:
-    """A whole node: an empty one from the end, else the one with most room, emptied."""
-    node = max(kind.large, key=lambda n: (kind.free[n], n))
+def _empty_node(kind: KindNodes, pushed: list[tuple[int, int]], near: frozenset[int]) -> int:
+    """A whole node: an empty one, `near` first, from the end; else the one with most room."""
+    node = max(kind.large, key=lambda n: (kind.free[n], n in near, n))
     kind.large.discard(node)
     pushed += [(row, node) for row in kind.guests[node]]
     kind.guests[node] = {}
@@ -152,8 +198,13 @@ def _empty_node(kind: KindNodes, pushed: list[tuple[int, int]]) -> int:
     return node
 
 
-def _room_for(kind: KindNodes, need: int, pushed: list[tuple[int, int]]) -> int | None:
+def _room_for(
+    kind: KindNodes, need: int, pushed: list[tuple[int, int]], near: frozenset[int]
+) -> int | None:
     """The node that fits best; else the one where the fewest GPUs must move, smallest first."""
+    for node in sorted(near):
+        if kind.free.get(node, 0) >= need:
+            return node
     for free in range(need, kind.size + 1):
         if nodes := kind.by_free.get(free):
             return min(nodes)

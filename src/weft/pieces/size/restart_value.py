@@ -18,11 +18,15 @@ from weft.core.table import Bools, Floats
 class Changes:
     """Seconds without progress: of a start, and of a change of what is held; rows x sizes.
 
-    `rise_s` and `loss_s` are the longest horizons that a rise and a loss are counted over.
+    A change begins to pay after `ready_s`, in which a job goes on as it is, and what it holds costs
+    `rent` a second to those who wait for it. `rise_s` and `loss_s` are the longest horizons that a
+    rise and a loss are counted over.
     """
 
     start_s: Floats
     change_s: Floats
+    ready_s: Floats
+    rent: Floats
     rise_s: Floats
     loss_s: float
     least: float = 0.02  # of what a faster size is worth that is left at any rate
@@ -45,9 +49,13 @@ def restart_values(
     lost = np.minimum(changes.loss_s, seconds / np.maximum(now, 1e-9) + stop)
     keep = w * now * stop / np.maximum(lost, 1.0)  # what being stopped would cost
     cost = np.where(has, changes.change_s, changes.start_s)
-    rise = np.minimum(changes.rise_s, seconds / np.maximum(speed, 1e-9) + cost)
-    faster = w * speed * np.maximum(1.0 - cost / np.maximum(rise, 1.0), changes.least)
+    ready = np.where(has, changes.ready_s, 0.0)
+    rise = np.maximum(
+        np.minimum(changes.rise_s, seconds / np.maximum(speed, 1e-9) + cost + ready), 1.0
+    )
+    faster = w * speed * np.maximum(1.0 - (cost + ready) / rise, changes.least)
+    faster += (w * now - changes.rent) * np.minimum(ready / rise, 1.0)
     shrunk = np.minimum(changes.loss_s, seconds / np.maximum(now, 1e-9) + cost)
-    slower = w * speed - w * now * cost / np.maximum(shrunk, 1.0)
+    slower = w * speed - (w * now * cost + changes.rent * ready) / np.maximum(shrunk, 1.0)
     gained = np.where(same, w * speed, np.where(has & (speed <= now), slower, faster))
     return np.where(has, gained + keep, gained)

@@ -117,13 +117,6 @@ def test_work_left_is_what_the_speed_and_the_progress_of_jobs_say_together() -> 
     assert later == pytest.approx([800.0, 1000.0], rel=0.05)
 
 
-def test_a_restart_costs_what_starts_of_the_model_took() -> None:
-    made = scheduler()
-    assert made.knowledge.pooled is not None
-
-    assert made.knowledge.pooled.restart_s(made.state.table) == pytest.approx([30.0, 30.0])
-
-
 def test_what_was_learnt_survives_a_restart_of_the_scheduler() -> None:
     made = scheduler()
     pooled = made.knowledge.pooled
@@ -135,7 +128,6 @@ def test_what_was_learnt_survives_a_restart_of_the_scheduler() -> None:
     rows = made.state.table
     assert again.goodputs(rows, CONFIGS) == pytest.approx(pooled.goodputs(rows, CONFIGS))
     assert again.work_left(rows, 200.0) == pytest.approx(pooled.work_left(rows, 200.0))
-    assert again.restart_s(rows) == pytest.approx(pooled.restart_s(rows))
     assert again.first_batch(rows.jobs[1], CONFIGS[1]) == pooled.first_batch(
         rows.jobs[1], CONFIGS[1]
     )

@@ -1,0 +1,78 @@
+"""What a start or a change would cost each job, on each size, as far as it was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core.costs import Costs
+from weft.core.model import Config
+from weft.core.table import Column, Floats, Rows
+from weft.core.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSeconds:
+    """Rows x sizes: seconds lost by a start, by a change while running, and until that is ready.
+
+    `kind` is that which each row holds, -1 where none; `moved` are the GPUs of it that a change to
+    another kind keeps from others until it is ready.
+    """
+
+    start: Floats
+    change: Floats
+    ready: Floats
+    moved: Floats
+    kind: Rows
+
+
+def change_seconds(view: View, configs: tuple[Config, ...], held: Floats) -> ChangeSeconds:
+    """Of all rows, of which each holds the size of that number, below 0 none.
+
+    A job that cannot change its devices as it trains, or is still restoring, has to restart. One
+    that can and gets fewer GPUs of the same kind gives the others up at once.
+    """
+    kinds, table = view.cluster.kinds, view.table
+    kind = np.array([kinds.index(config.kind) for config in configs])
+    gpus = np.array([float(config.gpus) for config in configs])
+    at = held.astype(np.intp)
+    own = np.where(at >= 0, kind[at], -1)
+    count = np.where(at >= 0, gpus[at], 0.0)[:, None]
+    told = _look_up(view)
+    young = (table.column(Column.ATTEMPT) == 0.0)[:, None]
+    start = np.where(young, told[0], told[1])[:, kind]
+    same = own[:, None] == kind[None, :]
+    trains = (view.running() & ~view.restoring())[:, None]
+    live = (told[2][:, kind] > 0.0) & trains
+    fewer = same & (gpus[None, :] < count)
+    pause = told[3][:, kind] + np.where(fewer, 0.0, told[4][:, kind])
+    change = np.where(live, pause, told[1][:, kind])
+    ready = np.where(live & ~fewer, told[5][:, kind], 0.0)
+    return ChangeSeconds(start, change, ready, np.where(live & ~same, count, 0.0), own)
+
+
+def _look_up(view: View) -> Floats:
+    """First start, restart, whether live, pause, the pause of what is sent, preparation.
+
+    Each of rows x kinds.
+    """
+    kinds, table = view.cluster.kinds, view.table
+    costs = view.knowledge.costs
+    found = np.zeros((6, len(table), len(kinds)))
+    if costs is None:
+        found[:2] = view.believed().restart_s(table)[:, None]
+        return found
+    cells: dict[str, list[tuple[float, ...]]] = {}
+    for row, job in enumerate(table.jobs):
+        key = job.model or job.id
+        if key not in cells:
+            cells[key] = [_columns(costs.costs(job, kind)) for kind in kinds]
+        found[:, row] = np.array(cells[key]).T
+    return found
+
+
+def _columns(one: Costs) -> tuple[float, ...]:
+    sent = one.pause_gb_s * one.state_gb
+    live = float(one.live)
+    return one.first_start_s, one.restart_s, live, one.pause_s, sent, one.prepare_s

@@ -26,6 +26,11 @@ def job_of(command: tuple[str, ...]):  # type: ignore[no-untyped-def]
     return make
 
 
+def script(name: str, gpus: int, text: str) -> Job:
+    made: Job = job_of(("sh", "-c", text))(name, gpus)
+    return made
+
+
 def subject(state: Path) -> Subject:
     return Subject(
         make=lambda: LocalEngine(state, slots=2, warm=False, cpu=True),
@@ -33,7 +38,9 @@ def subject(state: Path) -> Subject:
         endless=job_of(("sleep", "1000")),
         failing=job_of(("sh", "-c", "echo no such luck >&2; exit 3")),
         stubborn=job_of(("sh", "-c", STUBBORN)),
+        script=script,
         printed="hello from rank",
+        exact=True,
     )
 
 

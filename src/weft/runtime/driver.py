@@ -317,6 +317,8 @@ class Driver:
                 self.saver.take_base(self._known, self._broken)
                 self.scheduler.use(live_policy(event.policy))
                 self.decisions.change(event)
+            elif isinstance(event, NodeUp):  # one that was not there when the service began
+                self._note_node(event.node)
         actions, due = self.scheduler.take_in(now, events)
         if due and not self.decisions.put_off(self.scheduler, now, self._noted):
             actions += await self._decide(now, asked)
@@ -382,6 +384,11 @@ class Driver:
     def _announce(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+    def _note_node(self, node: Node) -> None:
+        if self._all_nodes.get(node.id) != node:
+            self._all_nodes[node.id] = node
+            self._whole = Cluster(tuple(self._all_nodes.values()))
 
     def _node(self, node: NodeId) -> Node:
         if node not in self._all_nodes:

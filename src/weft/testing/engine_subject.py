@@ -1,0 +1,187 @@
+"""An engine under test: how to make it, what jobs it can run, and how to break it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.core.events import (
+    Event,
+    Failed,
+    Finished,
+    NodeDown,
+    NodeUp,
+    Started,
+    StartFailed,
+    Stopped,
+)
+from weft.core.model import Allocation, Job, JobId, NodeId, Slice
+from weft.core.ports import Engine
+
+ENDS = (Stopped, Finished, Failed, StartFailed)
+GHOST = JobId("ghost")
+
+MakeJob = Callable[[str, int], Job]
+OnNode = Callable[[NodeId], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """An engine under test; None where it has no such jobs, or cannot be broken so.
+
+    `make` gives an engine on the same state each time: calling it again is what a restarted
+    service does. `job(name, gpus)` ends by itself soon, `endless` only when asked to,
+    `stubborn` not even then, `failing` dies. `script(name, gpus, text)` runs a text of `sh` for
+    each GPU. `printed` is what `job` writes. `where` is what the shell of a rank calls its node by,
+    for instance `$SLURMD_NODENAME`. `exact` says that ranks have exactly the devices asked for.
+    `kill_node` takes a node away, with or without the processes there, and `restore_node` brings it
+    back; the same for the controller. `patience_s` bounds every wait.
+    """
+
+    make: Callable[[], Engine]
+    job: MakeJob
+    endless: MakeJob
+    failing: MakeJob
+    stubborn: MakeJob | None = None
+    script: Callable[[str, int, str], Job] | None = None
+    printed: str = ""
+    where: str = ""
+    exact: bool = False
+    kill_node: OnNode | None = None
+    restore_node: OnNode | None = None
+    kill_controller: Callable[[], None] | None = None
+    restore_controller: Callable[[], None] | None = None
+    patience_s: float = 60.0
+
+
+class Session:
+    """One life of an engine: its news, waited for with a limit."""
+
+    def __init__(self, engine: Engine, patience_s: float) -> None:
+        self.engine = engine
+        self._news = engine.events()
+        self._patience_s = patience_s
+        self._coming: asyncio.Future[Event] | None = None  # outlives whoever stops waiting for it
+
+    def leave(self) -> None:
+        """Wait for nothing more."""
+        if self._coming is not None:
+            self._coming.cancel()
+
+    async def on(self, gpus: int) -> Allocation:
+        """The first devices of the first node."""
+        node = (await self.engine.nodes())[0]
+        return Allocation((Slice(node.id, tuple(range(gpus))),))
+
+    async def over(self, *counts: int) -> Allocation:
+        """So many devices of the last nodes of one kind, in their order."""
+        nodes = await self.engine.nodes()
+        same = [node for node in nodes if node.kind == nodes[-1].kind]
+        assert len(same) >= len(counts), f"{len(counts)} nodes of one kind are needed"
+        chosen = same[-len(counts) :]
+        return Allocation(
+            tuple(
+                Slice(node.id, tuple(range(count)))
+                for node, count in zip(chosen, counts, strict=True)
+            )
+        )
+
+    async def start(self, job: Job, attempt: int = 1) -> None:
+        """Start on as many devices as it asks for."""
+        await self.engine.start(job, await self.on(job.demand.gpus), attempt)
+
+    async def next(self) -> Event:
+        """The next thing told of an attempt, reports left out."""
+        event: Event = await self.told((Started, *ENDS))
+        return event
+
+    async def told(self, kinds: type[Event] | tuple[type[Event], ...]) -> Any:
+        """The next event of these kinds."""
+        async with asyncio.timeout(self._patience_s):
+            while not isinstance(event := await self._any(), kinds):
+                pass
+        return event
+
+    async def _any(self) -> Event:
+        if self._coming is None:
+            self._coming = asyncio.ensure_future(anext(self._news))
+        event = await asyncio.shield(self._coming)
+        self._coming = None
+        return event
+
+    async def until_down(self, node: NodeId) -> list[Event]:
+        """What is told of attempts until this node is."""
+        before: list[Event] = []
+        while (event := await self.told((NodeDown, Started, *ENDS))) != NodeDown(node):
+            before.append(event)
+        return before
+
+    async def until_up(self, node: NodeId) -> None:
+        """Until this node is told to be back."""
+        while (await self.told(NodeUp)).node.id != node:
+            pass
+
+    async def silent(self, seconds: float = 0.5) -> None:
+        """Nothing but reports is told for a while."""
+        try:
+            async with asyncio.timeout(seconds):
+                event = await self.next()
+        except TimeoutError:
+            return
+        raise AssertionError(f"nothing more was expected, but {event} was told")
+
+    async def becomes(self, truth: Callable[[], object], what: str) -> None:
+        """Wait until something is true."""
+        try:
+            async with asyncio.timeout(self._patience_s):
+                while not truth():
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(f"{what} did not become true") from None
+
+
+@asynccontextmanager
+async def session(
+    subject: Subject, expecting: frozenset[tuple[JobId, int]] = frozenset()
+) -> AsyncIterator[Session]:
+    """An engine that was opened, and adopted what is expected to run."""
+    engine = subject.make()
+    await engine.nodes()
+    known = await engine.adopt(expecting)
+    assert known == set(expecting), f"expected it to know {set(expecting)}, it knows {known}"
+    it = Session(engine, subject.patience_s)
+    try:
+        yield it
+    finally:
+        it.leave()
+        await engine.close()
+
+
+async def run_script(
+    it: Session, job: Job, on: Allocation, attempt: int = 1
+) -> tuple[Event, dict[int, str]]:
+    """Run a job to its end: how it ended, and what each rank printed."""
+    await it.engine.start(job, on, attempt)
+    while not isinstance(event := await it.next(), ENDS):
+        pass
+    return event, read_all(it.engine, job.id, attempt)
+
+
+def read_all(engine: Engine, job: JobId, attempt: int = 1) -> dict[int, str]:
+    """What each rank has printed."""
+    return {rank: text_of(path) for rank, path in engine.logs(job, attempt).items()}
+
+
+def text_of(path: Path) -> str:
+    """What is in a file; nothing if it is not there."""
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return ""
+
+
+Check = Callable[[Subject], Coroutine[Any, Any, None]]

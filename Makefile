@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compile everything anew
 
-.PHONY: help up compare test test-all lint bench docs clean
+.PHONY: help up compare test test-all test-engines lint bench docs clean
 
 help:            ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -s:
@@ -24,10 +24,13 @@ test: $(READY)   ## lint, types and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
+	$(BIN)/pytest -q -rs -n $(WORKERS) --dist worksteal -m "not slow"
 
 test-all: $(READY) ## every test, the slow ones too
 	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal --hypothesis-profile=thorough
+
+test-engines: $(READY) ## the contract of engines on throw-away clusters of this machine
+	$(BIN)/pytest -q -rs tests/engines tests/integration/test_local_engine.py tests/integration/test_fleet_engine.py
 
 lint: $(READY)   ## style and types
 	$(BIN)/ruff check .

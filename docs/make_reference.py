@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 from api_page import api_page
+from engines_page import engines_page
 from typer.core import TyperGroup
 from typer.models import ArgumentInfo, OptionInfo
 from which_policy import which_policy_html, which_policy_page
@@ -69,6 +70,7 @@ def all_pages() -> dict[str, str]:
     return {
         "api.md": api_page(MADE),
         "cli.md": cli_page(),
+        "engines.md": engines_page(MADE),
         "events.md": events_page(),
         "policies/README.md": policy_index(),
         "result.md": result_page(),

@@ -26,7 +26,7 @@ from dataclasses import replace
 
 from weft.core.actions import Action, Wake
 from weft.core.cluster import Cluster, Node
-from weft.core.errors import EngineError, InvalidConfig, UnknownName
+from weft.core.errors import EngineError, InvalidConfig
 from weft.core.events import Cancelled, Event, NodeDown, NodeUp, PolicyChanged, Submitted, Woken
 from weft.core.knowledge import Knowledge
 from weft.core.launch import Launch
@@ -45,6 +45,7 @@ from weft.runtime.ledger import Ledger
 from weft.runtime.live_policy import live_policy
 from weft.runtime.log_failure import Unwritten, append, read_again
 from weft.runtime.messages import Messages, find_blamed, without
+from weft.runtime.node_list import NodeList
 from weft.runtime.recover import FIFO, reconcile, recover, refuse_strangers
 from weft.runtime.requests import AGAIN_S, Requests
 from weft.runtime.saving import Saver
@@ -92,8 +93,7 @@ class Driver:
         self._wake: float | None = None
         self._seconds, self._clock = seconds, Clock()
         self.decisions = Decisions(self._clock)
-        self._all_nodes: dict[NodeId, Node] = {}
-        self._whole = Cluster(())
+        self._nodes = NodeList()
         self._tasks: list[asyncio.Task[None]] = []
         self._requests = Requests(engine, self._grace_s, self._post)
         self._closing, self.messages = False, Messages()
@@ -114,7 +114,7 @@ class Driver:
         if not self._end_unknown:
             refuse_strangers(known.ledger, self.engine.running())
         nodes = await self.engine.nodes()
-        self._all_nodes, self._whole = {node.id: node for node in nodes}, Cluster(tuple(nodes))
+        self._nodes = NodeList(nodes)
         events, wishes = reconcile(known, nodes, await self.engine.adopt(known.attempts()))
         try:
             await self._decider.start()
@@ -163,7 +163,7 @@ class Driver:
         if job.id in self.ledger.jobs or job.id in self.incoming:
             raise InvalidConfig(f"there is a job {job.id!r} already", hint="choose another id")
         self.engine.check(job)
-        check_job(job, self._whole)
+        check_job(job, self._nodes.whole)
         check_after(job, self.ledger)
         self.incoming[job.id] = job
         try:
@@ -179,12 +179,12 @@ class Driver:
 
     async def drain(self, node: NodeId) -> None:
         """Move every job off `node` and give it no more, until `undrain`."""
-        self._node(node)
+        self._nodes.find(node)
         await self.write_down(NodeDown(node, drained=True))
 
     async def undrain(self, node: NodeId) -> None:
         """Use `node` again."""
-        await self.write_down(NodeUp(self._node(node)))
+        await self.write_down(NodeUp(self._nodes.find(node)))
 
     async def set_policy(self, policy: Described) -> None:
         """Decide by another policy from now on; running jobs stay until it says otherwise."""
@@ -239,8 +239,7 @@ class Driver:
 
     def nodes(self) -> list[tuple[Node, str]]:
         """Every machine with `up`, `drained` or `down`."""
-        words = self._known.node_words()
-        return [(node, words.get(name, "down")) for name, node in self._all_nodes.items()]
+        return self._nodes.with_words(self._known.node_words())
 
     def subscribe(self, from_seq: int = 0) -> AsyncIterator[list[Row]]:
         """Events after number `from_seq`, some at a time, the past first; ends with the driver."""
@@ -317,8 +316,8 @@ class Driver:
                 self.saver.take_base(self._known, self._broken)
                 self.scheduler.use(live_policy(event.policy))
                 self.decisions.change(event)
-            elif isinstance(event, NodeUp):  # one that was not there when the service began
-                self._note_node(event.node)
+            elif isinstance(event, NodeUp):
+                self._nodes.note(event.node)
         actions, due = self.scheduler.take_in(now, events)
         if due and not self.decisions.put_off(self.scheduler, now, self._noted):
             actions += await self._decide(now, asked)
@@ -384,16 +383,6 @@ class Driver:
     def _announce(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
-
-    def _note_node(self, node: Node) -> None:
-        if self._all_nodes.get(node.id) != node:
-            self._all_nodes[node.id] = node
-            self._whole = Cluster(tuple(self._all_nodes.values()))
-
-    def _node(self, node: NodeId) -> Node:
-        if node not in self._all_nodes:
-            raise UnknownName.among("node", node, self._all_nodes, "weft nodes")
-        return self._all_nodes[node]
 
     def _broken(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or not (error := task.exception()):

@@ -96,7 +96,8 @@ async def nothing_is_lost_while_the_controller_is_away(subject: Subject) -> None
         finally:
             subject.restore_controller()
         await it.becomes(lambda: it.engine.health.ok, "good health")
-        assert await it.next() == Started(late.id, 1)
+        begun = await it.next()
+        assert begun == Started(late.id, 1), begun
         for one in (job, late):
             await it.engine.stop(one.id, 1, 5.0)
         assert {await it.next() for _ in (job, late)} == {

@@ -147,8 +147,9 @@ def job_folder(root: Path, job: str) -> Path:
 
 
 def part_folder(attempt: Path, node: str) -> Path:
-    """Where the part of an attempt on `node` lives, whatever characters that name has."""
-    return attempt / quote(node, safe="").replace(".", "%2E")
+    """Where the part of an attempt on `node` lives; host names stand for themselves."""
+    name = quote(node, safe="")
+    return attempt / (name if name.strip(".") else name.replace(".", "%2E"))
 
 
 def short_path(path: Path) -> str:

@@ -1,0 +1,170 @@
+"""What Slurm's programs print, read: explicit text formats, which stay the same over releases."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote
+
+from weft.core.cluster import CPU, Node
+from weft.core.model import JobId, NodeId
+from weft.engines.devices import kind_of
+from weft.engines.fleet.port import Health, Key, Machine, Phase, Seen
+
+NODES = ("sinfo", "-h", "-N", "-o", "%N|%T|%c|%m|%G|%o|%E")
+JOBS = ("squeue", "-h", "-t", "all", "-o", "%i|%T|%k|%r|%N")
+STEPS = ("squeue", "-h", "-s", "-o", "%i|%j|%N")
+GPU = re.compile(r"gpu(?::(?P<type>[^:(,]+))??:(?P<count>\d+)")
+FLAGS = "*~#!%$@^+-"  # after a node's state: not responding, powered down, ...
+PENDING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
+RUNNING = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
+WORDS = {
+    "TIMEOUT": "it ran into the time limit that Slurm set for it",
+    "PREEMPTED": "Slurm preempted it for a job of its own",
+    "CANCELLED": "somebody cancelled it in Slurm",
+    "NODE_FAIL": "Slurm lost one of its nodes",
+    "BOOT_FAIL": "one of its nodes could not be started",
+    "OUT_OF_MEMORY": "Slurm ended it because it took too much memory",
+    "DEADLINE": "Slurm ended it at its deadline",
+    "FAILED": "its batch script failed",
+}
+TAG = "weft"
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmNode:
+    """A node as Slurm names things: `gres` is how its GPUs are asked for, less their number."""
+
+    machine: Machine
+    gres: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """A batch job or a component of one; `id` is what scancel takes."""
+
+    id: str
+    state: str
+    reason: str
+    nodes: str
+
+
+def read_nodes(text: str, slots: int) -> dict[NodeId, SlurmNode]:
+    """The answer to `NODES`; a node without GPUs has `slots` CPU slots, 0 for one a core."""
+    found: dict[NodeId, SlurmNode] = {}
+    for line in text.splitlines():
+        name, state, cpus, mem_mb, gres, address, reason = line.split("|", 6)
+        kind, count, asked = read_gres(gres)
+        node = Node(
+            NodeId(name),
+            kind,
+            count or slots or int(cpus),
+            cpus=float(cpus),
+            mem_gb=float(mem_mb) / 1000.0,
+        )
+        health = health_of(state)
+        why = reason if reason not in ("", "none", "(null)") else f"Slurm says {state}"
+        machine = Machine(node, health, "" if health is Health.UP else why, address)
+        found[node.id] = SlurmNode(machine, asked)
+    return found
+
+
+def read_gres(text: str) -> tuple[str, int, str]:
+    """Kind, number and request of a node's GPUs: `gpu:a100:4(S:0-1)` is a100, 4, `gpu:a100`."""
+    counts: dict[str, int] = {}
+    for match in GPU.finditer(text):
+        counts[match["type"] or ""] = counts.get(match["type"] or "", 0) + int(match["count"])
+    if not counts:
+        return CPU, 0, ""
+    most = max(counts, key=lambda one: counts[one])
+    kind = kind_of(most.replace("_", " ")) if most else "gpu"
+    return kind, counts[most], f"gpu:{most}" if most else "gpu"
+
+
+def health_of(state: str) -> Health:
+    """Whether jobs can be put on a node in this state.
+
+    One that does not answer (`*`) is not down yet: all are like that after a controller's restart.
+    """
+    plain = state.rstrip(FLAGS).lower()
+    if plain.startswith(("down", "fail", "error", "power", "inval", "future", "reboot")):
+        return Health.DOWN
+    if plain.startswith(("drain", "maint", "block")):
+        return Health.DRAINING
+    return Health.UP
+
+
+def write_tag(owner: str, key: Key) -> str:
+    """What an attempt is found by: a comment without spaces or bars."""
+    return f"{TAG}:{owner}:{quote(key[0], safe='')}:{key[1]}"
+
+
+def read_tag(owner: str, text: str) -> Key | None:
+    """The attempt of a comment; None for one that is not this owner's."""
+    words = text.strip().split(":")
+    if len(words) != 4 or words[:2] != [TAG, owner] or not words[3].isdigit():
+        return None
+    return JobId(unquote(words[2])), int(words[3])
+
+
+def read_jobs(text: str) -> list[tuple[str, SlurmJob]]:
+    """The answer to `JOBS`: comments and jobs."""
+    found = []
+    for line in text.splitlines():
+        name, state, comment, reason, nodes = line.split("|", 4)
+        found.append((comment, SlurmJob(name, state, reason, nodes)))
+    return found
+
+
+def see(parts: Iterable[SlurmJob]) -> Seen:
+    """What became of an attempt, from all components of its job."""
+    states = {one.state: one for one in parts}
+    if alive := [one for state, one in states.items() if state in RUNNING]:
+        return Seen(Phase.RUNNING, alive[0].reason)
+    if waiting := [one for state, one in states.items() if state in PENDING]:
+        return Seen(Phase.PENDING, waiting[0].reason)
+    if "NODE_FAIL" in states:
+        return Seen(Phase.LOST, WORDS["NODE_FAIL"])
+    bad = [state for state in states if state != "COMPLETED"]
+    return Seen(Phase.ENDED, WORDS.get(bad[0], f"Slurm says {bad[0].lower()}") if bad else "")
+
+
+def read_config(text: str) -> dict[str, str]:
+    """`scontrol show config`, by name."""
+    pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def read_exit_code(text: str) -> int | None:
+    """The wait status of a job in `squeue --json`, whatever release wrote it; None if unknown.
+
+    Numbers became objects, and the status was split up, from one release to the next.
+    """
+    try:
+        jobs: list[Mapping[str, Any]] = json.loads(text).get("jobs", [])
+        value = jobs[0].get("exit_code") if jobs else None
+    except (ValueError, AttributeError, TypeError):
+        return None
+    return _status(value)
+
+
+def _status(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return -(value & 0x7F) if value & 0x7F else value >> 8
+    if not isinstance(value, Mapping):
+        return None
+    if "number" in value:
+        return _status(value["number"]) if value.get("set", True) else None
+    by_signal = value.get("signal", {})
+    number = by_signal.get("id", by_signal.get("signal_id")) if by_signal else None
+    if isinstance(number, Mapping):
+        number = number.get("number") if number.get("set", True) else None
+    if number:
+        return -int(number)
+    code = value.get("return_code")
+    return int(code["number"]) if isinstance(code, Mapping) else code

@@ -1,0 +1,137 @@
+"""Slurm's own programs, asked by command line: they are there on every site and release."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Mapping
+
+from weft.core.errors import EngineError
+from weft.engines.fleet.port import Away
+from weft.engines.job_environment import filter_environment
+
+TIMEOUT_S = 60.0  # clients give up by themselves after MessageTimeout, 10 s unless a site says else
+# Formats of one's own would change what is read.
+UNWANTED = ("SQUEUE_FORMAT", "SQUEUE_FORMAT2", "SINFO_FORMAT", "SQUEUE_SORT", "SQUEUE_STATES")
+UNREACHABLE = (
+    "unable to contact slurm controller",
+    "slurm_load",
+    "socket timed out",
+    "connection refused",
+    "connection timed out",
+    "zero bytes were transmitted",
+    "transport endpoint",
+    "backup controller",
+    "in standby mode",
+    "communications",
+    "munge",
+)
+# What sbatch says, and what to change.
+HINTS = {
+    "invalid partition": "name one that `sinfo -s` shows: --engine slurm:partition=NAME",
+    "account": "set --engine slurm:account=NAME (and partition=, qos=) to what "
+    "`sacctmgr show assoc user=$USER` lists",
+    "qos": "set --engine slurm:qos=NAME to one that `sacctmgr show qos` lists and you may use",
+    "accounting/qos policy": "a limit of your association is reached: `sacctmgr show assoc` says "
+    "which; ask for less, or have it raised",
+    "requested node configuration": "`scontrol show node NODE` shows what it has; jobs ask for "
+    "more, or the partition does not hold that node: --engine slurm:partition=NAME",
+    "generic resource": "the site counts GPUs otherwise: `sinfo -o %G` shows how",
+    "time limit": "the partition allows less time: lower time_limit of the job, or "
+    "--engine slurm:time_min=MINUTES",
+    "reservation": "`scontrol show reservation` shows those there are: "
+    "--engine slurm:reservation=NAME",
+    "more processors requested": "the nodes have fewer CPUs: lower cpus of the job",
+    "memory specification": "the nodes have less memory: lower mem_gb of the job",
+    "job submit limit": "you have as many jobs in Slurm as you may: use mode=pilot",
+}
+
+
+class Clients:
+    """Runs them with the environment of the service, less what would change their answers."""
+
+    def __init__(self, pass_env: tuple[str, ...] = ()) -> None:
+        self._env = {k: v for k, v in os.environ.items() if k not in UNWANTED}
+        self.job_env = job_environment(pass_env)
+
+    def check(self) -> None:
+        """Raise EngineError where Slurm is not installed."""
+        gone = [one for one in ("sbatch", "squeue", "sinfo", "scancel") if not shutil.which(one)]
+        if gone:
+            raise EngineError(
+                f"{gone[0]} is not here, so Slurm cannot be asked",
+                hint="run the service where people submit jobs to Slurm: a login node, or any "
+                "machine with slurm-client and the cluster's slurm.conf",
+            )
+
+    async def ask(self, *command: str) -> str:
+        """The answer of a client that only looks; Away if it has none."""
+        code, out, err = await self._run(command, self._env, "")
+        if code != 0:
+            raise Away(first_line(err) or f"{command[0]} ended with {code}")
+        return out
+
+    async def order(self, *command: str, script: str = "", for_job: bool = False) -> str:
+        """The same for one that changes something; EngineError if it is refused.
+
+        `for_job`: with the environment that jobs are to have, which sbatch hands on.
+        """
+        env = self.job_env if for_job else self._env
+        code, out, err = await self._run(command, env, script)
+        if code != 0:
+            raise refusal(command[0], err)
+        return out
+
+    async def try_order(self, *command: str) -> None:
+        """The same where it does not matter if there is nothing to be changed any more."""
+        code, _, err = await self._run(command, self._env, "")
+        if code != 0 and isinstance(refused := refusal(command[0], err), Away):
+            raise refused
+
+    async def _run(
+        self, command: tuple[str, ...], env: Mapping[str, str], script: str
+    ) -> tuple[int, str, str]:
+        pipe = asyncio.subprocess.PIPE
+        one = await asyncio.create_subprocess_exec(
+            *command, env=env, stdin=pipe, stdout=pipe, stderr=pipe
+        )
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                out, err = await one.communicate(script.encode())
+        except TimeoutError as error:
+            one.kill()
+            await one.wait()
+            raise Away(f"{command[0]} gave no answer within {TIMEOUT_S:g} s") from error
+        except asyncio.CancelledError:
+            one.kill()
+            await one.wait()
+            raise
+        code = one.returncode
+        assert code is not None
+        return code, out.decode(errors="replace"), err.decode(errors="replace")
+
+
+def job_environment(extra: tuple[str, ...] = ()) -> dict[str, str]:
+    """What jobs get of our environment, and what Slurm's own programs need."""
+    slurm = {k: v for k, v in os.environ.items() if k == "SLURM_CONF"}
+    return {**filter_environment(extra), **slurm}
+
+
+def refusal(program: str, said: str) -> EngineError | Away:
+    """What a client said, with what to change."""
+    what, lower = first_line(said), said.lower()
+    if any(word in lower for word in UNREACHABLE):
+        return Away(what)
+    hint = next((hint for word, hint in HINTS.items() if word in lower), "")
+    return EngineError(f"Slurm refuses it: {what or program + ' failed'}", hint=hint)
+
+
+def first_line(said: str) -> str:
+    """The line that says most, without the program's name."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    telling = [line for line in lines if "error" in line.lower()] or lines
+    if not telling:
+        return ""
+    words = telling[0].removeprefix("sbatch: ").removeprefix("srun: ").removeprefix("squeue: ")
+    return words.removeprefix("error: ")[:500]

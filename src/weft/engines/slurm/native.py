@@ -1,0 +1,113 @@
+"""One batch job for each attempt: Slurm sees, queues and accounts every one of them."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from weft.core.about import Controls
+from weft.core.errors import EngineError, InvalidConfig
+from weft.core.model import Job, NodeId
+from weft.engines.fleet.port import Abilities, Gang, Key, Machine, Seen
+from weft.engines.slurm.answers import (
+    JOBS,
+    NODES,
+    SlurmJob,
+    SlurmNode,
+    read_config,
+    read_jobs,
+    read_nodes,
+    read_tag,
+    see,
+)
+from weft.engines.slurm.clients import Clients
+from weft.engines.slurm.script import Wishes, batch_script
+
+log = logging.getLogger(__name__)
+
+CONTROLS = Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT
+
+
+class NativeSlurm:
+    """A `Manager` by sbatch, squeue and scancel."""
+
+    def __init__(self, wishes: Wishes, slots: int, pass_env: tuple[str, ...]) -> None:
+        self._wishes, self._slots, self._pass_env = wishes, slots, pass_env
+        self._clients = Clients(pass_env)
+        self._nodes: Mapping[NodeId, SlurmNode] = {}
+        self._jobs: dict[Key, list[SlurmJob]] = {}
+        self._uncertain: set[Key] = set()
+        self.abilities = Abilities(CONTROLS)
+
+    async def open(self, owner: str) -> None:
+        """Read how the site divides hosts."""
+        self._clients.check()
+        config = read_config(await self._clients.ask("scontrol", "show", "config"))
+        memory = "MEMORY" in config.get("SelectTypeParameters", "").upper()
+        binds = config.get("TaskPlugin", "task/none") not in ("task/none", "")
+        self._wishes = replace(self._wishes, owner=owner, counts_memory=memory)
+        self.abilities = replace(self.abilities, limits_host=binds)
+        await self.look()
+
+    async def close(self) -> None:
+        """Jobs go on."""
+
+    async def nodes(self) -> Sequence[Machine]:
+        """Those of the partition, or of all that may be seen."""
+        only = ("-p", self._wishes.partition) if self._wishes.partition else ()
+        self._nodes = read_nodes(await self._clients.ask(*NODES, *only), self._slots)
+        if not self._nodes:
+            raise EngineError(
+                f"Slurm shows no node in partition {self._wishes.partition!r}"
+                if only
+                else "Slurm shows no nodes",
+                hint="`sinfo -s` lists partitions: --engine slurm:partition=NAME",
+            )
+        return [one.machine for one in self._nodes.values()]
+
+    def check(self, job: Job) -> None:
+        """Refuse shares of devices: Slurm gives whole ones to a job."""
+        if job.demand.share < 1.0:
+            raise InvalidConfig(
+                f"job {job.id!r}: share is {job.demand.share:g}, but Slurm gives whole GPUs to "
+                "jobs of their own",
+                hint="ask for a whole GPU, or serve with --engine slurm:mode=pilot",
+            )
+
+    async def submit(self, gang: Gang) -> None:
+        """sbatch, unless it is there already."""
+        if gang.key in self._uncertain:  # sbatch gave no answer; it may have been heard
+            await self.look()
+        if gang.key in self._jobs:
+            return
+        for part in gang.parts:
+            if part.node not in self._nodes:
+                raise EngineError(f"node {part.node!r} is not in Slurm any more")
+        self._uncertain.add(gang.key)
+        script = batch_script(gang, self._nodes, self._wishes)
+        name = await self._clients.order("sbatch", "--parsable", script=script, for_job=True)
+        self._uncertain.discard(gang.key)
+        number = name.strip().split(";")[0]
+        self._jobs.setdefault(gang.key, [SlurmJob(number, "PENDING", "", "")])
+
+    async def cancel(self, key: Key) -> None:
+        """Kill its processes, then the job: without the site's own grace time."""
+        if key not in self._jobs:
+            await self.look()
+        ids = [one.id for one in self._jobs.get(key, ())]
+        if not ids:
+            return
+        await self._clients.try_order("scancel", "--full", "--signal=KILL", *ids)
+        await self._clients.try_order("scancel", *ids)
+
+    async def look(self) -> Mapping[Key, Seen]:
+        """One squeue for all."""
+        text = await self._clients.ask(*JOBS, "-u", getpass.getuser())
+        jobs: dict[Key, list[SlurmJob]] = {}
+        for comment, one in read_jobs(text):
+            if (key := read_tag(self._wishes.owner, comment)) is not None:
+                jobs.setdefault(key, []).append(one)
+        self._jobs = jobs
+        return {key: see(parts) for key, parts in jobs.items()}

@@ -1,0 +1,189 @@
+"""Whole nodes held by allocations of their own, and jobs inside as steps that may overlap.
+
+One allocation a node: a node that is lost takes only itself, and is held again when it is back. A
+step starts in a fraction of a second, has exactly the devices of the plan, and may share them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from weft.core.about import Controls
+from weft.core.errors import EngineError, InvalidConfig
+from weft.core.model import Job, JobId, NodeId
+from weft.engines.fleet.port import Abilities, Gang, Health, Key, Machine, Phase, Seen
+from weft.engines.slurm.answers import (
+    JOBS,
+    NODES,
+    PENDING,
+    RUNNING,
+    STEPS,
+    SlurmJob,
+    SlurmNode,
+    read_jobs,
+    read_nodes,
+    read_tag,
+    write_tag,
+)
+from weft.engines.slurm.clients import Clients
+from weft.engines.slurm.script import LOG, Wishes, pilot_script, step_command
+from weft.engines.spawn import reap, spawn_command
+from weft.wire.attempt import job_folder, read_json, write_whole
+from weft.wire.processes import alive, start_time
+
+log = logging.getLogger(__name__)
+
+CONTROLS = Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT
+PILOT = JobId("pilot of")  # no job is called so: names with spaces are quoted in tags all the same
+AGAIN_S = 10.0  # until a node is asked for once more
+
+
+class PilotSlurm:
+    """A `Manager` by allocations and `srun --overlap`; what was started is noted in `folder`."""
+
+    def __init__(
+        self, wishes: Wishes, folder: Path, held: str, slots: int, pass_env: tuple[str, ...]
+    ) -> None:
+        self._wishes, self._folder, self._slots = wishes, folder, slots
+        self._held = {NodeId(name) for name in held.split("/") if name}
+        self._clients = Clients(pass_env)
+        self._nodes: Mapping[NodeId, SlurmNode] = {}
+        self._pilots: dict[NodeId, SlurmJob] = {}
+        self._asked: dict[NodeId, float] = {}
+        self._steps: dict[Key, list[str]] = {}
+        self._children: set[int] = set()
+        self.abilities = Abilities(CONTROLS, exact_devices=True)
+
+    async def open(self, owner: str) -> None:
+        """Find the pilots of before, and ask for those that are missing."""
+        self._clients.check()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._wishes = replace(self._wishes, owner=owner)
+        await self.look()
+        machines = await self.nodes()
+        until = time.monotonic() + AGAIN_S
+        while time.monotonic() < until and any(one.health is Health.DOWN for one in machines):
+            await asyncio.sleep(0.2)  # nodes that nobody else has are held in a second or two
+            machines = await self.nodes()
+
+    async def close(self) -> None:
+        """Allocations and steps stay."""
+
+    # ---- nodes
+
+    async def nodes(self) -> Sequence[Machine]:
+        """Nodes are up while they are held; those that could be and are not are asked for."""
+        only = ("-p", self._wishes.partition) if self._wishes.partition else ()
+        found = read_nodes(await self._clients.ask(*NODES, *only), self._slots)
+        if unknown := self._held - found.keys():
+            raise InvalidConfig(
+                f"slurm: there is no node {min(unknown)!r}", hint="`sinfo -N` lists them"
+            )
+        self._nodes = {name: one for name, one in found.items() if name in (self._held or found)}
+        await self._find_pilots()
+        for name, one in self._nodes.items():
+            if name not in self._pilots and one.machine.health is Health.UP:
+                await self._hold(one)
+        return [self._machine(one) for one in self._nodes.values()]
+
+    def _machine(self, one: SlurmNode) -> Machine:
+        pilot = self._pilots.get(one.machine.node.id)
+        if one.machine.health is not Health.UP or (pilot and pilot.state in RUNNING):
+            return one.machine
+        why = pilot.reason if pilot else "nobody holds it"
+        return replace(one.machine, health=Health.DOWN, reason=f"its allocation waits: {why}")
+
+    async def _find_pilots(self) -> None:
+        text = await self._clients.ask(*JOBS, "-u", getpass.getuser())
+        self._pilots = {}
+        tags = {write_tag(self._wishes.owner, _pilot_key(name)): name for name in self._nodes}
+        for comment, one in read_jobs(text):
+            if comment in tags and one.state in RUNNING | PENDING and one.state != "COMPLETING":
+                self._pilots[tags[comment]] = one
+
+    async def _hold(self, node: SlurmNode) -> None:
+        name, now = node.machine.node.id, time.monotonic()
+        if now - self._asked.get(name, -AGAIN_S) < AGAIN_S:
+            return
+        self._asked[name] = now
+        tag = write_tag(self._wishes.owner, _pilot_key(name))
+        script = pilot_script(node, tag, str(self._folder / f"{name}.log"), self._wishes)
+        number = await self._clients.order("sbatch", "--parsable", script=script, for_job=True)
+        log.info("node=%s is asked for by job %s", name, number.strip())
+
+    def check(self, job: Job) -> None:
+        """Anything that fits on a node."""
+
+    # ---- attempts
+
+    async def submit(self, gang: Gang) -> None:
+        """A step for every part, unless they were started before."""
+        record = self._record(gang.key)
+        if record.exists():
+            return
+        await self._find_pilots()  # a step that finds no controller ends at once
+        started: dict[str, tuple[int, int | None]] = {}
+        for part in gang.parts:
+            pilot = self._pilots.get(part.node)
+            if pilot is None or pilot.state not in RUNNING:
+                _kill_all(started.values())
+                raise EngineError(f"node {part.node!r} is not held any more")
+            command = step_command(gang, part, self._nodes[part.node], pilot.id, self._wishes)
+            pid = spawn_command(command, part.folder / LOG, self._clients.job_env)
+            self._children.add(pid)
+            started[part.node] = (pid, start_time(pid))
+        body = {"job": gang.job, "attempt": gang.attempt, "clients": started}
+        write_whole(record, body)
+
+    async def cancel(self, key: Key) -> None:
+        """End its steps at once."""
+        if steps := self._steps.get(key):
+            await self._clients.try_order("scancel", "--signal=KILL", *steps)
+        body = read_json(self._record(key)) or {"clients": {}}
+        _kill_all(body["clients"].values())
+
+    async def look(self) -> Mapping[Key, Seen]:
+        """One squeue for all steps; a client that lives may still be about to make one."""
+        text = await self._clients.ask(*STEPS, "-u", getpass.getuser())
+        self._steps = {}
+        for line in text.splitlines():
+            step, name, _ = line.split("|", 2)
+            if (key := read_tag(self._wishes.owner, name)) is not None:
+                self._steps.setdefault(key, []).append(step)
+        self._children = {pid for pid in self._children if not reap(pid)}
+        found = {key: Seen(Phase.RUNNING) for key in self._steps}
+        for file in self._folder.glob("*@*.json"):
+            body = read_json(file)
+            if body is None:
+                continue
+            key = JobId(body["job"]), int(body["attempt"])
+            lives = any(b is not None and alive(p, b) for p, b in body["clients"].values())
+            if lives and key not in found:
+                found[key] = Seen(Phase.PENDING, "its steps are being made")
+            elif not lives and key not in found:
+                found[key] = Seen(Phase.ENDED)
+        return found
+
+    def _record(self, key: Key) -> Path:
+        return self._folder / f"{job_folder(self._folder, key[0]).name}@{key[1]}.json"
+
+
+def _pilot_key(node: NodeId) -> Key:
+    return JobId(f"{PILOT} {node}"), 0
+
+
+def _kill_all(clients: Iterable[Sequence[int | None]]) -> None:
+    """The clients of steps; those of a step that runs end it."""
+    for pid, began in clients:
+        if pid is not None and began is not None and alive(pid, began):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,181 @@
+"""The batch script of an attempt, and the command of a step: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from shlex import quote
+
+from weft.core.model import NodeId
+from weft.engines.fleet.port import Gang, Part
+from weft.engines.fleet.requests import agent_command
+from weft.engines.slurm.answers import SlurmNode, write_tag
+from weft.wire.attempt import AGENT_LOG
+
+EPS = 1e-6
+LOG = "slurm.log"  # in an attempt's folder: what Slurm itself has to say
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What goes into every request; empty or 0 leaves it to the site.
+
+    `python` is the interpreter with Weft on the nodes. `counts_memory` says that the site divides
+    memory among jobs, so that each must ask for its part.
+    """
+
+    python: str
+    owner: str
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    reservation: str = ""
+    time_min: int = 0
+    counts_memory: bool = False
+
+    def options(self) -> list[str]:
+        """Those that are the same for every job."""
+        named = {
+            "partition": self.partition,
+            "account": self.account,
+            "qos": self.qos,
+            "reservation": self.reservation,
+        }
+        return [f"--{name}={value}" for name, value in named.items() if value]
+
+
+def batch_script(gang: Gang, nodes: Mapping[NodeId, SlurmNode], wishes: Wishes) -> str:
+    """One job for all parts of a gang: alike ones together, others as heterogeneous components."""
+    groups = group_parts(gang.parts, nodes)
+    headers = [_header(gang, group, nodes, wishes) for group in groups]
+    lines = ["#!/bin/bash"]
+    for at, header in enumerate(headers):
+        lines += ["#SBATCH hetjob"] if at else []
+        lines += [f"#SBATCH {option}" for option in header]
+    return "\n".join([*lines, *_body(gang, groups, wishes), ""])
+
+
+def group_parts(parts: Sequence[Part], nodes: Mapping[NodeId, SlurmNode]) -> list[tuple[Part, ...]]:
+    """Parts that ask for the same, in the order in which they come."""
+    groups: dict[tuple[object, ...], list[Part]] = {}
+    for part in parts:
+        shape = (len(part.gpus), nodes[part.node].gres, _cpus(part), round(part.mem_gb, 3))
+        groups.setdefault(shape, []).append(part)
+    return [tuple(group) for group in groups.values()]
+
+
+def _header(
+    gang: Gang, group: tuple[Part, ...], nodes: Mapping[NodeId, SlurmNode], wishes: Wishes
+) -> list[str]:
+    first = group[0]
+    options = [
+        f"--job-name={quote(job_name(gang))}",
+        f"--comment={write_tag(wishes.owner, gang.key)}",
+        "--no-requeue",
+        f"--output={quote(str(first.folder.parent / LOG))}",
+        "--open-mode=append",
+        f"--nodes={len(group)}",
+        f"--nodelist={','.join(part.node for part in group)}",
+        f"--ntasks={len(group)}",
+        "--ntasks-per-node=1",
+        f"--cpus-per-task={_cpus(first)}",
+        *wishes.options(),
+    ]
+    gres = nodes[first.node].gres
+    if gres and first.gpus:
+        options.append(f"--gres={gres}:{len(first.gpus)}")
+    if memory := _memory_mb(first, nodes[first.node], counted=wishes.counts_memory):
+        options.append(f"--mem={memory}M")
+    minutes = ceil(gang.time_limit_s / 60.0) or wishes.time_min
+    return [*options, *([f"--time={minutes}"] if minutes else [])]
+
+
+def _body(gang: Gang, groups: Sequence[tuple[Part, ...]], wishes: Wishes) -> list[str]:
+    """The agent of the only node in place of the script; else one on each by a step."""
+    if len(gang.parts) == 1:
+        folder = gang.parts[0].folder
+        agent = _words(agent_command(wishes.python, str(folder)))
+        return [f"exec {agent} >> {quote(str(folder / AGENT_LOG))} 2>&1"]
+    root = quote(str(gang.parts[0].folder.parent))
+    agent = _words(agent_command(wishes.python, "FOLDER")).replace(
+        "FOLDER", '"$0/$SLURMD_NODENAME"'
+    )
+    inside = quote(f'exec {agent} >> "$0/$SLURMD_NODENAME/{AGENT_LOG}" 2>&1')
+    steps = [
+        f"--het-group={at} --ntasks={len(group)} --nodes={len(group)} "
+        f"--cpus-per-task={_cpus(group[0])} bash -c {inside} {root}"
+        for at, group in enumerate(groups)
+    ]
+    if len(groups) == 1:
+        steps[0] = steps[0].replace("--het-group=0 ", "")
+    return [f"exec srun --kill-on-bad-exit=0 --wait=0 --mpi=none {' : '.join(steps)}"]
+
+
+def step_command(
+    gang: Gang, part: Part, node: SlurmNode, allocation: str, wishes: Wishes
+) -> list[str]:
+    """One part as a step in an allocation that is held: it shares the node with other steps.
+
+    The step has all GPUs of its node, so that the agent can take exactly those of the plan.
+    """
+    machine = node.machine.node
+    gres = [f"--gres={node.gres}:{machine.gpus}"] if node.gres else []
+    return [
+        "srun",
+        f"--jobid={allocation}",
+        "--overlap",
+        "--nodes=1",
+        "--ntasks=1",
+        f"--nodelist={part.node}",
+        f"--cpus-per-task={int(machine.cpus)}",
+        "--cpu-bind=none",
+        "--mpi=none",
+        *gres,
+        f"--job-name={write_tag(wishes.owner, gang.key)}",
+        *agent_command(wishes.python, str(part.folder)),
+    ]
+
+
+def pilot_script(node: SlurmNode, tag: str, log: str, wishes: Wishes) -> str:
+    """An allocation of a whole node that does nothing itself."""
+    machine = node.machine.node
+    options = [
+        "--job-name=weft-pilot",
+        f"--comment={tag}",
+        "--no-requeue",
+        f"--output={quote(log)}",
+        "--open-mode=append",
+        "--nodes=1",
+        "--ntasks=1",
+        f"--nodelist={machine.id}",
+        f"--cpus-per-task={int(machine.cpus)}",
+        *wishes.options(),
+        *([f"--gres={node.gres}:{machine.gpus}"] if node.gres else []),
+        *(["--mem=0"] if wishes.counts_memory else []),
+        *([f"--time={wishes.time_min}"] if wishes.time_min else []),
+    ]
+    return "\n".join(
+        ["#!/bin/bash", *(f"#SBATCH {option}" for option in options), "exec sleep infinity", ""]
+    )
+
+
+def job_name(gang: Gang) -> str:
+    """What people see in squeue."""
+    plain = "".join(c if c.isalnum() or c in "-_." else "_" for c in gang.name)
+    return f"weft-{plain[:60]}-{gang.attempt}"
+
+
+def _cpus(part: Part) -> int:
+    return max(ceil(part.cpus - EPS), 1)
+
+
+def _memory_mb(part: Part, node: SlurmNode, *, counted: bool) -> int:
+    if part.mem_gb:
+        return ceil(part.mem_gb * 1000)
+    machine = node.machine.node
+    return int(machine.mem_gb * 1000 * len(part.gpus) / machine.gpus) if counted else 0
+
+
+def _words(command: Sequence[str]) -> str:
+    return " ".join(map(quote, command))

@@ -1,0 +1,79 @@
+"""Slurm, both ways, on four nodes of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from _pytest.mark import ParameterSet
+
+from tests.clusters.slurm import SlurmCluster, missing
+from weft.core.launch import Launch, Processes
+from weft.core.model import Demand, Job, JobId
+from weft.engines.slurm.engine import SlurmEngine
+from weft.testing.check_engine import CHECKS, Check, Subject
+
+STUBBORN = "trap '' TERM; echo begun; while :; do sleep 0.05; done"
+# What `make test` runs; `make test-engines` runs all.
+SHORT = ("an_uneven_gang_is_one", "running_jobs_are_adopted")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    if lacking := missing():
+        pytest.skip(lacking)
+    one = SlurmCluster(tmp_path_factory.mktemp("slurm"))
+    one.up()
+    yield one
+    one.down()
+
+
+def script(name: str, gpus: int, text: str) -> Job:
+    launch = Launch(("sh", "-c", text), workdir="/", processes=Processes.PER_GPU)
+    return Job(JobId(name), demand=Demand(gpus), launch=launch)
+
+
+def subject(cluster: SlurmCluster, state: Path, mode: str) -> Subject:
+    return Subject(
+        make=lambda: SlurmEngine(state, mode=mode),
+        job=lambda name, gpus: script(name, gpus, "echo hello from rank $RANK of $WORLD_SIZE"),
+        endless=lambda name, gpus: script(name, gpus, "exec sleep 1000"),
+        failing=lambda name, gpus: script(name, gpus, "echo no such luck >&2; exit 3"),
+        stubborn=lambda name, gpus: script(name, gpus, STUBBORN),
+        script=script,
+        printed="hello from rank",
+        where="$SLURMD_NODENAME",
+        exact=mode == "pilot",
+        kill_node=cluster.kill_node,
+        restore_node=cluster.start_node,
+        kill_controller=cluster.kill_controller,
+        restore_controller=cluster.start_controller,
+        patience_s=120.0,
+    )
+
+
+def every_check() -> list[ParameterSet]:
+    return [
+        pytest.param(check, id=name, marks=() if name in SHORT else pytest.mark.slow)
+        for name, check in CHECKS.items()
+    ]
+
+
+@pytest.mark.parametrize("mode", ["native", "pilot"])
+@pytest.mark.parametrize("check", every_check())
+def test_slurm_keeps_the_contract(
+    check: Check,
+    mode: str,
+    cluster: SlurmCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("PATH", "SLURM_CONF"):
+        monkeypatch.setenv(name, cluster.env[name])
+
+    try:
+        asyncio.run(check(subject(cluster, tmp_path / "state", mode)))
+    finally:
+        cluster.clear()

@@ -1,0 +1,156 @@
+"""What follows from agents' words and a manager's, without either."""
+
+from __future__ import annotations
+
+import json
+from math import inf
+from pathlib import Path
+
+from weft.core.events import Failed, Finished, Started, StartFailed, Stopped
+from weft.core.model import JobId, NodeId
+from weft.engines.fleet.attempts import LAG_S, SILENT_S, Run, next_step
+from weft.engines.fleet.gang import GangWatch
+from weft.engines.fleet.port import Gang, Part, Phase, Seen
+from weft.wire.attempt import CLAIM, EVENTS
+
+RUNNING, ENDED = Seen(Phase.RUNNING), Seen(Phase.ENDED)
+JOB = JobId("j")
+
+
+def run_of(tmp_path: Path, *nodes: str) -> Run:
+    parts = []
+    for node in nodes:
+        (tmp_path / node).mkdir()
+        (tmp_path / node / CLAIM).touch()
+        parts.append(Part(NodeId(node), (0,), 1.0, 0.0, tmp_path / node))
+    return Run(GangWatch(Gang(JOB, 1, "j", "", tuple(parts))), submitted=0.0)
+
+
+def say(tmp_path: Path, node: str, event: str, **values: object) -> None:
+    with (tmp_path / node / EVENTS).open("a") as out:
+        out.write(json.dumps({"at": 1.0, "event": event, **values}) + "\n")
+
+
+def end(tmp_path: Path, node: str, outcome: str, **values: object) -> None:
+    say(tmp_path, node, "ended", outcome=outcome, reason=values.pop("reason", ""), **values)
+
+
+def test_a_gang_has_started_when_all_its_parts_have(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "a", "b")
+    say(tmp_path, "a", "started")
+
+    early = run.watch.read(0.0)
+    say(tmp_path, "b", "started")
+    late = run.watch.read(1.0)
+
+    assert (early, late) == ([], [Started(JOB, 1)])
+
+
+def test_its_end_is_told_when_agents_and_manager_agree(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "a")
+    say(tmp_path, "a", "started")
+    end(tmp_path, "a", "finished")
+    run.watch.read(0.0)
+
+    before = next_step(run, RUNNING, heard=True, now=1.0)
+    after = next_step(run, ENDED, heard=True, now=2.0)
+
+    assert (before.tell, before.hurry, after.tell) == (False, True, True)
+    assert run.watch.verdict(asked=False) == [Finished(JOB, 1)]
+
+
+def test_the_first_failure_ends_the_others_and_is_the_reason(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "a", "b")
+    for node in "ab":
+        say(tmp_path, node, "started")
+    end(tmp_path, "b", "failed", reason="rank 1 ended with exit code 3", code=3)
+    run.watch.read(0.0)
+
+    step = next_step(run, RUNNING, heard=True, now=1.0)
+    end(tmp_path, "a", "stopped")
+    run.watch.read(2.0)
+
+    assert step.ask
+    assert run.deadline < inf
+    assert run.watch.verdict(asked=False) == [
+        Failed(JOB, 1, "rank 1 ended with exit code 3 (on b)", code=3)
+    ]
+
+
+def test_a_part_without_a_last_word_is_lost_only_after_files_had_time_to_be_seen(
+    tmp_path: Path,
+) -> None:
+    run = run_of(tmp_path, "a")
+    say(tmp_path, "a", "started")
+    run.watch.read(0.0)
+
+    soon = next_step(run, None, heard=True, now=1.0)
+    late = next_step(run, None, heard=True, now=1.1 + LAG_S)
+
+    assert (soon.tell, late.tell) == (False, True)
+    (told,) = run.watch.verdict(asked=False)
+    assert isinstance(told, Failed)
+    assert told.lost
+    assert told.agent_died
+
+
+def test_silence_of_the_manager_decides_nothing(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "a")
+    say(tmp_path, "a", "started")
+    run.watch.read(0.0)
+
+    steps = [next_step(run, None, heard=False, now=now) for now in (1.0, 100.0, 1e6)]
+
+    assert not any(step.tell or step.cancel or step.ask for step in steps)
+
+
+def test_a_part_without_heartbeat_is_given_up_and_ended(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "a")
+    say(tmp_path, "a", "started")
+    run.watch.read(1.0)
+
+    step = next_step(run, RUNNING, heard=True, now=2.0 + SILENT_S)
+
+    assert step.cancel
+    assert not step.tell
+    assert "no heartbeat" in run.watch.parts[0].lost
+
+
+def test_a_lost_node_before_all_had_started_is_a_start_that_failed(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "a", "b")
+    say(tmp_path, "a", "started")
+    run.watch.read(0.0)
+
+    run.watch.lose((NodeId("b"),), "node b is down")
+    end(tmp_path, "a", "stopped")
+    run.watch.read(1.0)
+
+    assert next_step(run, RUNNING, heard=True, now=2.0).tell
+    assert run.watch.verdict(asked=False) == [StartFailed(JOB, 1, "node b is down", lost=True)]
+
+
+def test_who_had_finished_when_it_was_asked_to_stop_has_finished(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "a", "b")
+    for node, outcome in (("a", "finished"), ("b", "stopped")):
+        say(tmp_path, node, "started")
+        end(tmp_path, node, outcome)
+    run.watch.read(0.0)
+
+    assert run.watch.verdict(asked=True) == [Finished(JOB, 1)]
+
+
+def test_a_file_that_no_agent_wrote_fails_its_attempt_alone(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "a")
+    (tmp_path / "a" / EVENTS).write_text("not an agent's\n")
+
+    run.watch.read(0.0)
+
+    assert run.watch.over
+    assert isinstance(run.watch.parts[0].end, Failed)
+
+
+def test_parts_that_no_agent_took_have_stopped(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "a")
+    run.watch.revoke(NodeId("a"))
+
+    assert run.watch.verdict(asked=True) == [Stopped(JOB, 1)]

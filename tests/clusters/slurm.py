@@ -157,7 +157,9 @@ class SlurmCluster:
         _kill(self.folder / "slurmctld.pid", signal.SIGTERM)
 
     def start_node(self, node: str) -> None:
-        """Start a node's slurmd."""
+        """Start a node's slurmd, unless it runs."""
+        if (self.folder / f"slurmd.{node}.pid").exists():
+            return
         self._run("slurmd", "-f", str(self.conf), "-N", node)
 
     def kill_node(self, node: str) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.clusters.kubelet import can_name
 from tests.clusters.kubernetes import KubernetesCluster, what_is_missing
+from tests.clusters.slurm import SlurmCluster, missing
 from weft.core.errors import InvalidConfig
 
 
@@ -75,8 +78,35 @@ def kubernetes() -> Iterator[Testbed]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def slurm(mode: str) -> Iterator[Testbed]:
+    """Four nodes of four GPUs that are down 20 s after they were last heard of."""
+    if lacking := missing():
+        raise InvalidConfig("there can be no Slurm here", hint=lacking)
+    folder = Path(tempfile.mkdtemp(prefix="weft-slurm-"))
+    cluster = SlurmCluster(folder)
+    before = {name: os.environ.get(name, "") for name in ("PATH", "SLURM_CONF")}
+    os.environ.update({name: cluster.env[name] for name in before})
+    try:
+        cluster.up()
+        yield Testbed(
+            f"slurm:mode={mode}",
+            cluster.kill_node,
+            cluster.start_node,
+            cluster.kill_controller,
+            cluster.start_controller,
+        )
+        cluster.clear()
+    finally:
+        cluster.down()
+        os.environ.update(before)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 TESTBEDS: Mapping[str, Callable[[], AbstractContextManager[Testbed]]] = {
     "local": local,
     "processes": processes,
     "kubernetes": kubernetes,
+    "slurm": partial(slurm, "native"),
+    "slurm-pilot": partial(slurm, "pilot"),
 }

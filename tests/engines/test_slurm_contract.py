@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
-from tests.clusters.slurm import SlurmCluster, missing
+from tests.clusters.slurm import NODES, SlurmCluster, missing
+from tests.engines.elastic_scenario import train_through_it_all
 from weft.core.launch import Launch, Processes
 from weft.core.model import Demand, Job, JobId
 from weft.engines.slurm.engine import SlurmEngine
@@ -77,3 +78,19 @@ def test_slurm_keeps_the_contract(
         asyncio.run(check(subject(cluster, tmp_path / "state", mode)))
     finally:
         cluster.clear()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["native", "pilot"])
+def test_training_goes_on_through_resizes_a_killed_service_and_a_lost_node(
+    mode: str, cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PATH", "SLURM_CONF"):
+        monkeypatch.setenv(name, cluster.env[name])
+
+    try:
+        train_through_it_all(f"slurm:mode={mode}", tmp_path / "state", cluster.kill_node)
+    finally:
+        cluster.clear()
+        for node in NODES:
+            cluster.start_node(node)

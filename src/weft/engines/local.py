@@ -102,6 +102,7 @@ class LocalEngine(NoLiveResize):
     users: Mapping[str, Identity] = field(default_factory=dict, metadata={"settable": False})
 
     wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES | Wants.USERS
+    declares = (("", SUPPORTS),)
     invitation = ""
 
     def __post_init__(self) -> None:
@@ -119,8 +120,7 @@ class LocalEngine(NoLiveResize):
         self._group = f"weft-{hashlib.sha256(str(self.state).encode()).hexdigest()[:12]}"
         self._site = Site(self.state)
         self._warm: WarmServer | None = None
-        self._tokens = Coordinators(self.state)
-        self._mps = Mps()
+        self._tokens, self._mps = Coordinators(self.state), Mps()
         if self.mps and not self._mps.there:
             log.warning("mps is asked for but not installed; GPUs are shared by time slicing")
 

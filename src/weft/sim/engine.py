@@ -73,6 +73,7 @@ class SimulatedEngine(NoLiveResize):
     )
 
     wants = Wants.PHYSICS
+    declares = (("", SUPPORTS),)
     invitation = ""
 
     def __post_init__(self) -> None:

@@ -134,6 +134,7 @@ class ProcessEngine(FleetEngine):
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
 
     wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES
+    declares = (("", CONTROLS),)
 
     def __post_init__(self) -> None:
         check_names(self.pass_env)

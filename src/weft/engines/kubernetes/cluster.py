@@ -54,6 +54,8 @@ STUCK_S = 20.0  # a pod that is there so long after its grace time is on a node 
 TOUCH_S = 5.0  # how often the server is asked where the watch has nothing to tell
 ENDING_S = 1  # a kubelet ends a pod at once, but must have confirmed it: 0 would only forget it
 
+CONTROLS = Controls.COUNT | Controls.BATCH | Controls.SHIFT
+
 
 @dataclass(frozen=True, slots=True)
 class Machines:
@@ -89,7 +91,7 @@ class KubernetesCluster:
     def abilities(self) -> Abilities:
         """Devices are the plug-in's to number; a pod has its CPUs and memory for all its life."""
         return Abilities(
-            controls=Controls.COUNT | Controls.BATCH | Controls.SHIFT,
+            controls=CONTROLS,
             exact_devices=False,
             limits_host=True,
             images=True,

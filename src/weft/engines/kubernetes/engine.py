@@ -13,7 +13,7 @@ from weft.engines.fleet.engine import FleetEngine
 from weft.engines.job_environment import check_names
 from weft.engines.kubernetes.access import find_access
 from weft.engines.kubernetes.api import Api
-from weft.engines.kubernetes.cluster import KubernetesCluster, Machines
+from weft.engines.kubernetes.cluster import CONTROLS, KubernetesCluster, Machines
 from weft.engines.kubernetes.nodes import DEVICE
 from weft.engines.kubernetes.pods import ADDRESSES, PLACES, Site, is_mounted, own_ids, read_mounts
 
@@ -57,6 +57,7 @@ class KubernetesEngine(FleetEngine):
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
 
     wants = Wants.STATE | Wants.VARIABLES
+    declares = (("", CONTROLS),)
 
     def __post_init__(self) -> None:
         self.state = Path(self.state).absolute()

@@ -12,7 +12,7 @@ from weft.core.about import Wants
 from weft.core.errors import InvalidConfig
 from weft.engines.fleet.engine import FleetEngine
 from weft.engines.job_environment import check_names
-from weft.engines.ray.agents import RayManager
+from weft.engines.ray.agents import ABILITIES, RayManager
 from weft.engines.ray.channel import RayChannel
 from weft.engines.ray.starting import PORT, find_setup
 
@@ -42,6 +42,7 @@ class RayEngine(FleetEngine):
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
 
     wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES
+    declares = (("", ABILITIES.controls),)
 
     def __post_init__(self) -> None:
         check_names(self.pass_env)

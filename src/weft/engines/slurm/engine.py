@@ -11,7 +11,9 @@ from weft.core.errors import InvalidConfig
 from weft.engines.fleet.engine import FleetEngine
 from weft.engines.fleet.port import Manager
 from weft.engines.job_environment import check_names
+from weft.engines.slurm.native import CONTROLS as NATIVE
 from weft.engines.slurm.native import NativeSlurm
+from weft.engines.slurm.pilot import CONTROLS as PILOT
 from weft.engines.slurm.pilot import PilotSlurm
 from weft.engines.slurm.script import Wishes
 
@@ -42,6 +44,7 @@ class SlurmEngine(FleetEngine):
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
 
     wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES
+    declares = (("", NATIVE), (":mode=pilot", PILOT))
 
     def __post_init__(self) -> None:
         check_names(self.pass_env)

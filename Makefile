@@ -12,8 +12,8 @@ unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compi
 help:            ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -s:
 
-up: $(READY)     ## the service on this machine with real training jobs, live
-	@$(BIN)/weft demo
+up: $(READY)     ## the service on this machine with real training jobs, live; KEEP=1 leaves its page running
+	@$(BIN)/weft demo $(if $(KEEP),--keep)
 
 compare: $(READY) ## compare four policies on a built-in workload, with a report
 	@mkdir -p out

@@ -24,8 +24,8 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-# What a browser says of a service that is away, and of somebody who is not signed in.
-EXPECTED = ("net::ERR_", "status of 401")
+# What a browser says of a service that is away, and of refusals that the page shows to its person.
+EXPECTED = ("net::ERR_", "status of 401", "status of 422")
 
 Open = Callable[..., "Page"]
 
@@ -35,6 +35,7 @@ def browser() -> Iterator[Browser]:
     """Not for the session: while it is open a loop runs, and no test can have its own."""
     if not CHROMIUM:
         pytest.skip("browser tests need Chromium: apt-get install chromium")
+    playwright.expect.set_options(timeout=60_000)
     with playwright.sync_playwright() as started:
         found = started.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         yield found

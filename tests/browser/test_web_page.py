@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.browser.conftest import Open
-from tests.integration.serving import API, STILL, Running, bearer, serving, submit, token
+from tests.integration.serving import (
+    API,
+    FAST,
+    STILL,
+    Running,
+    bearer,
+    serving,
+    submit,
+    token,
+    until,
+)
 from weft.service.main import Settings
 
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import expect
 
+AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text(encoding="utf-8")
 MARKUP = "<img src=x onerror=alert(1)>\u202e\u001b[31m"
 
 
@@ -130,3 +142,117 @@ def test_the_page_comes_back_with_the_service(open_page: Open) -> None:
     expect(page.get_by_role("link", name="before")).to_have_count(0)
     page.close()
     second.end()
+
+
+def test_a_form_tells_what_would_happen_before_it_is_sent(
+    client: httpx.Client, open_page: Open
+) -> None:
+    page = open_page(f"{client.base_url}#/submit")
+    page.get_by_label("Name", exact=True).fill("from-the-page")
+    page.get_by_label("Command, read by no shell").fill("python train.py --lr '1 e-3'")
+    page.get_by_label("Tenant").fill("vision")
+
+    page.get_by_label("GPUs", exact=True).fill("9")
+    expect(page.get_by_role("alert")).to_contain_text("there are 8")
+    page.get_by_label("GPUs", exact=True).fill("1")
+    expect(page.get_by_text("Would start now")).to_be_visible()
+    page.get_by_role("button", name="Submit").click()
+
+    expect(page.get_by_role("heading", name="from-the-page")).to_be_visible()
+    expect(page.locator("main .badge").first).to_contain_text(re.compile("starting|running"))
+    job = page.url.rpartition("/")[2]
+    words = client.get(f"{API}/jobs/{job}").json()["command"]
+    assert words == ["python", "train.py", "--lr", "1 e-3"]
+
+
+def test_a_waiting_job_starts_by_the_cheapest_change(open_page: Open) -> None:
+    with serving("simulated:cluster=1x4:a100,speed=1") as client:
+        submit(client, name="first", gpus=3, hints={"duration_s": 6000}, command=["true"])
+        waits = submit(client, name="second", gpus=2, preemptible=False, command=["true"])
+        page = open_page(f"{client.base_url}#/job/{waits}")
+        expect(page.get_by_text("The cheapest change that would start it now")).to_be_visible()
+
+        page.get_by_role("button", name="Change and start …").click()
+        page.get_by_role("button", name="Change and start", exact=True).click()
+
+        expect(page).not_to_have_url(re.compile(waits))
+        expect(page.get_by_role("heading", name="second")).to_be_visible()
+        expect(page.locator("main .badge").first).to_contain_text("running")
+        assert client.get(f"{API}/jobs/{waits}").json()["state"] == "cancelled"
+
+
+def test_an_admin_switches_the_policy_and_tries_another_on_the_past(open_page: Open) -> None:
+    with serving(FAST, policy="fifo") as client:
+        jobs = [submit(client, gpus=4, hints={"duration_s": 300}) for _ in range(6)]
+        until(lambda: client.get(f"{API}/jobs/{jobs[-1]}").json()["state"] == "succeeded")
+        page = open_page(f"{client.base_url}#/policies?q=srtf")
+
+        page.get_by_role("button", name="Use …").first.click()
+        page.get_by_role("button", name="Switch the policy").click()
+        expect(page.get_by_text("decides now")).to_be_visible()
+        expect(page.locator("header .pulse").first).to_contain_text("srtf")
+        page.get_by_role("link", name="What if").click()
+        page.get_by_label("Another policy").fill("las")
+        page.get_by_role("button", name="Simulate both").click()
+
+        expect(page.get_by_role("region", name="Numbers side by side")).to_contain_text("las")
+        expect(page.get_by_text("6 jobs simulated each time")).to_be_visible()
+        assert client.get(f"{API}/policy").json()["policy"] == "srtf"
+
+
+def test_a_job_page_follows_while_the_job_is_resized(open_page: Open) -> None:
+    elastic = {"gpus": {"min": 1, "max": 8}, "batch": {"init": 64, "max": 512}}
+    engine = "simulated:cluster=1x8:a100,speed=300"
+    with serving(engine, policy="optimus") as client:
+        job = submit(client, name="grows", hints={"duration_s": 90_000}, **elastic)
+        page = open_page(f"{client.base_url}#/job/{job}")
+        whole = page.locator("dl.facts dd", has_text="GPU 0, 1, 2, 3, 4, 5, 6, 7")
+        expect(whole).to_be_visible()
+
+        submit(client, name="comes", hints={"duration_s": 90_000}, **elastic)
+
+        expect(whole).to_have_count(0)
+        spans = page.get_by_role("region", name="Spans")
+        expect(spans.get_by_role("row")).to_have_count(3)
+        expect(spans).to_contain_text("preempted")
+
+
+def test_a_real_job_is_followed_and_cancelled(tmp_path: Path, open_page: Open) -> None:
+    said = "echo '<script>alert(1)</script>'; printf '\\033[31mred\\033[0m end\\n'; sleep 600"
+    with serving("local:cpu=true,slots=2,warm=false", tmp_path / "state") as client:
+        page = open_page(f"{client.base_url}#/submit")
+        page.get_by_label("it is a script").check()
+        page.get_by_label("Script, read by bash").fill(said)
+        page.get_by_role("button", name="Submit").click()
+
+        log = page.locator("pre.log")
+        expect(log).to_contain_text("<script>alert(1)</script>")
+        expect(log).to_contain_text("red end")
+        page.get_by_label("Find in the log").fill("red")
+        expect(log.locator("mark")).to_have_text("red")
+        page.get_by_role("button", name="Cancel …").click()
+        page.get_by_role("button", name="Cancel the job").click()
+        expect(page.locator("main .badge").first).to_contain_text("cancelled")
+        until(lambda: not list((tmp_path / "state" / "live").glob("*")))
+
+
+VIEWS = ("cluster", "jobs", "submit", "submit?way=file", "tenants", "what-if", "policies")
+
+
+def test_every_view_is_accessible(client: httpx.Client, open_page: Open) -> None:
+    job = submit(client, name="looked-at", gpus=1, tenant="vision")
+    page = open_page(f"{client.base_url}#/cluster")
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        for view in (*VIEWS, f"job/{job}"):
+            page.evaluate(f"location.hash = '#/{view}'")
+            expect(page.locator("main .panel").first).to_be_visible()
+            expect(page.locator("main .loading")).to_have_count(0)
+            page.evaluate(AXE)
+            found = page.evaluate("axe.run({resultTypes: ['violations']})")["violations"]
+            serious = [
+                (view, theme, one["id"], one["nodes"][0]["html"])
+                for one in found
+                if one["impact"] in ("serious", "critical")
+            ]
+            assert not serious

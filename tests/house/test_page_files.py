@@ -12,21 +12,23 @@ from weft.service.page_files import page_files
 
 WEB = Path(__file__).resolve().parents[2] / "src" / "weft" / "service" / "web"
 VENDOR = WEB / "vendor"
+CHECKER = WEB.parents[3] / "tests" / "browser" / "vendor"
 MOST_BYTES = 500_000
 OURS = sorted([*WEB.glob("*.html"), *(WEB / "js").rglob("*.js"), *(WEB / "css").glob("*.css")])
 
 
-def test_libraries_are_as_they_were_published() -> None:
-    lines = (VENDOR / "SHA256SUMS").read_text().splitlines()
+@pytest.mark.parametrize(("folder", "licences"), [(VENDOR, 3), (CHECKER, 1)], ids=["page", "tests"])
+def test_libraries_are_as_they_were_published(folder: Path, licences: int) -> None:
+    lines = (folder / "SHA256SUMS").read_text().splitlines()
     sums = {name: digest for digest, name in map(str.split, lines)}
     found = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in VENDOR.iterdir()
+        for path in folder.iterdir()
         if path.name not in ("README.md", "SHA256SUMS")
     }
 
     assert found == sums
-    assert sum(name.startswith("LICENSE-") for name in sums) == 3
+    assert sum(name.startswith("LICENSE-") for name in sums) == licences
 
 
 def test_the_whole_page_is_small() -> None:

@@ -362,14 +362,14 @@ def test_a_demonstration_that_is_ended_takes_its_service_and_jobs_along(tmp_path
 
 
 @pytest.mark.slow
-def test_the_demonstration_runs_to_its_end() -> None:
+def test_the_demonstration_runs_to_its_end_and_leaves_its_page(tmp_path: Path) -> None:
     ran = subprocess.run(
-        [PYTHON, "-m", "weft", "demo", "--port", str(free_port())],
+        [PYTHON, "-m", "weft", "demo", "--keep", "--port", str(free_port())],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=600,
-        env={**os.environ, "WEFT_DEMO_EXIT": "1"},
+        env={**os.environ, "TMPDIR": str(tmp_path)},
     )
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -377,6 +377,12 @@ def test_the_demonstration_runs_to_its_end() -> None:
     assert "API: http://127.0.0.1:" in ran.stdout
     assert re.search(r"running on 2 cpu", ran.stdout)
     assert re.search(r"running on 1 cpu x 0.5", ran.stdout)
+    address = ran.stdout.strip().rpartition("the page: ")[2]
+    with urllib.request.urlopen(f"{address}/api/v1/jobs", timeout=30) as answer:
+        assert len(json.load(answer)["jobs"]) == 6
+    left = re.search(r"`kill (\d+)` ends it", ran.stdout)
+    assert left is not None
+    os.kill(int(left[1]), signal.SIGTERM)
 
 
 def test_jobs_are_named_by_what_people_remember(known: Client) -> None:

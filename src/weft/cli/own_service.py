@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from weft.cli.client import Client
@@ -20,10 +21,19 @@ LEAVE_S = 20.0
 LOOPBACK = "127.0.0.1"
 
 
+@dataclass
+class Stay:
+    """Whether a service outlives who started it; `pid` is its process."""
+
+    wanted: bool = False
+    pid: int = 0
+
+
 @contextmanager
-def own_service(state: Path, port: int, *more: str) -> Iterator[Client]:
+def own_service(state: Path, port: int, *more: str, stay: Stay | None = None) -> Iterator[Client]:
     """A client of `weft serve` with its state in `state`; it is asked to leave at the end.
 
+    Unless it is to `stay`, and nothing went wrong.
     For the main thread: a signal to end us is a KeyboardInterrupt inside.
     """
     log = state / "service.log"
@@ -39,13 +49,19 @@ def own_service(state: Path, port: int, *more: str) -> Iterator[Client]:
             start_new_session=True,  # Ctrl-C is for us; we tell it when to leave
             env={**os.environ, "WEFT_TOKEN": ""},
         )
+    stays = stay or Stay()
+    stays.pid = service.pid
     try:
         with interruptible():
             client = Client(f"http://{LOOPBACK}:{port}", token="")
             wait_for(client, service, log)
             yield client
+    except BaseException:
+        stays.wanted = False
+        raise
     finally:
-        stop(service)
+        if not stays.wanted:
+            stop(service)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from weft.core.model import Allocation, JobId, name_of
 from weft.service.timeline_responses import EndWord
 
 MOST_SPANS = 200_000
+MOST_NEWS = 20_000
 MOST_DECISIONS = 1_000
 CHANGES_SHOWN = 100
 Devices = tuple[tuple[str, tuple[int, ...]], ...]
@@ -95,6 +96,7 @@ class Timeline:
 
     spans: deque[Span] = field(default_factory=lambda: deque(maxlen=MOST_SPANS))
     decisions: deque[Decision] = field(default_factory=lambda: deque(maxlen=MOST_DECISIONS))
+    changed: deque[tuple[int, Span]] = field(default_factory=lambda: deque(maxlen=MOST_NEWS))
     names: dict[JobId, JobName] = field(default_factory=dict)
     begun: float | None = None
     seq: int = 0
@@ -166,12 +168,14 @@ class Timeline:
         devices = tuple((str(part.node), part.gpus) for part in on.slices)
         span = self._open[job] = Span(job, attempt, devices, on.sharing.share, at, seq)
         self.spans.append(span)
+        self.changed.append((seq, span))
 
     def _end(self, seq: int, at: float, job: JobId, how: EndWord) -> None:
         span = self._open.pop(job, None)
         if span is None:
             return
         span.end, span.how, span.seq = at, how, seq
+        self.changed.append((seq, span))
         if how in ("preempted", "failed") and job in self._saved:
             span.lost_gpu_s = span.gpus * max(at - max(self._saved[job], span.start), 0.0)
 
@@ -179,12 +183,23 @@ class Timeline:
         """Spans in a window of time, or those of one job; with `after`, what changed since then."""
         return [
             one
-            for one in self.spans.copy()
+            for one in self._after(after)
             if one.start <= until
             and (one.end is None or one.end >= since)
             and one.seq > after
             and job in ("", one.job)
         ]
+
+    def _after(self, after: int) -> Iterable[Span]:
+        """Spans that something happened to after an event: the last few, or all to choose from."""
+        if not after or not self.changed or self.changed[0][0] > after:
+            return self.spans.copy()
+        news: dict[int, Span] = {}
+        for seq, span in reversed(self.changed.copy()):
+            if seq <= after:
+                break
+            news[id(span)] = span
+        return sorted(news.values(), key=lambda one: one.start)
 
 
 class TimelineReader:

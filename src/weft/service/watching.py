@@ -17,8 +17,6 @@ from weft.app.serve.live import JobStatus, Live, active_words, status_of
 from weft.core.events import (
     Decided,
     Event,
-    NodeDown,
-    NodeUp,
     OfJob,
     PolicyChanged,
     Reported,
@@ -66,7 +64,7 @@ class Noted:
 
     jobs: set[JobId] = field(default_factory=set)
     reports: set[JobId] = field(default_factory=set)
-    nodes: bool = False
+    policy: bool = False
 
     def note(self, event: Event) -> None:
         """Take in one event."""
@@ -78,9 +76,8 @@ class Noted:
             self.jobs.add(event.job)
         elif isinstance(event, Decided):
             self.jobs.update(event.changes, event.rejected, event.reasons)
-            self.nodes = True
-        elif isinstance(event, NodeUp | NodeDown | PolicyChanged):
-            self.nodes = True
+        elif isinstance(event, PolicyChanged):
+            self.policy = True
 
 
 class Watching:
@@ -96,6 +93,7 @@ class Watching:
         self._rows: dict[JobId, Row] = {}
         self._nodes: dict[str, NodeAnswer] = {}
         self._told: dict[tuple[int, str], bytes] = {}
+        self._trouble = ""
         self._watchers = 0
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -151,7 +149,7 @@ class Watching:
             if now >= later:
                 later = now + LATER_S
                 await self._look(wholly=True)
-            elif self._noted.jobs:
+            elif self._noted.jobs or self._noted.policy:
                 await self._look(wholly=False)
 
     async def _look(self, *, wholly: bool) -> None:
@@ -166,13 +164,13 @@ class Watching:
             self._tidy()
         else:
             self._noted.reports = noted.reports
-            self._noted.nodes = noted.nodes
         known, state = driver.ledger.jobs, driver.scheduler.state
         found = (known.get(one) for one in jobs)
         await self._describe(status_of(one, state) for one in found if one is not None)
         texts = self._reasons.texts
         reasons = frozenset(one for one, text in texts.items() if before.get(one) != text)
-        if not (jobs or nodes or reasons):
+        trouble, self._trouble = self._trouble, driver.trouble
+        if not (jobs or nodes or reasons or noted.policy or trouble != self._trouble):
             return
         self._number += 1
         self._told.clear()

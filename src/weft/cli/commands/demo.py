@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -30,38 +32,49 @@ def demo(
     leave: Annotated[
         bool, typer.Option("--exit", help="Leave when the jobs are done; as WEFT_DEMO_EXIT=1.")
     ] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave when the jobs are done, and the service running.")
+    ] = False,
 ) -> None:
-    """Try it: the service here, with real training jobs.
+    """Try it: the service here with its web page, and real training jobs.
 
     Six PyTorch jobs of different nature share a few CPU slots. The live view shows who holds
-    what, batch sizes, goodput and the queue. Afterwards the service stays until Ctrl-C where a
-    terminal is attached; else it leaves.
+    what, batch sizes, goodput and the queue; the page shows more. Afterwards the service stays
+    until Ctrl-C where a terminal is attached, with --keep for good; else it leaves.
     """
     import tempfile
 
     from weft.cli.demo_jobs import GROW, check_torch
-    from weft.cli.own_service import own_service
+    from weft.cli.own_service import Stay, own_service
     from weft.cli.view.screen import console, interactive
 
     attended = interactive()
-    stay = attended and not leave and os.environ.get("WEFT_DEMO_EXIT", "") in ("", "0")
-    screen = console()
-    with user_errors(), tempfile.TemporaryDirectory(prefix="weft-demo-") as folder:
+    wait = attended and not leave and os.environ.get("WEFT_DEMO_EXIT", "") in ("", "0")
+    screen, stay = console(), Stay(keep)
+    with user_errors(), ExitStack() as cleanup:
         check_torch()
+        folder = Path(tempfile.mkdtemp(prefix="weft-demo-"))
+        cleanup.callback(lambda: None if stay.wanted else rmtree(folder, ignore_errors=True))
         screen.print("starting the service and a process that has PyTorch loaded", style="dim")
         told = ("--engine", f"local:cpu=true,slots={slots}", "--policy", policy or GROW)
-        with own_service(Path(folder), port, *told) as client:
+        with own_service(folder, port, *told, stay=stay) as client:
             show = Show(client, attended=attended, fixed=bool(policy))
             try:
-                screen.print(f"API: {client.url}   docs: {client.url}/docs", soft_wrap=True)
+                screen.print(f"page: {client.url}   API: {client.url}/docs", soft_wrap=True)
                 show.play()
                 show.final()
-                if stay:
+                if stay.wanted:
+                    said = f"the service goes on; `kill {stay.pid}` ends it, {folder} is its state"
+                    screen.print(said, soft_wrap=True)
+                elif wait:
                     wait_for_ctrl_c(client)
             except KeyboardInterrupt:
+                stay.wanted = False
                 screen.print("leaving", style="dim")
             finally:
-                end_all(client, Path(folder))
+                if not stay.wanted:
+                    end_all(client, folder)
+        screen.print(f"the page: {client.url}" if stay.wanted else f"the page was {client.url}")
     raise typer.Exit(0 if show.good else 1)
 
 
@@ -107,7 +120,7 @@ class Show:
         screen.print(jobs_table(ended, now, screen.width))
         took = time.monotonic() - self._began
         word = "done" if self.good else "over, not all of them well"
-        screen.print(f"\n{len(jobs)} jobs {word} in {took:.0f} s; API: {self.client.url}")
+        screen.print(f"\n{len(jobs)} jobs {word} in {took:.0f} s; page: {self.client.url}")
 
     @property
     def _over(self) -> bool:

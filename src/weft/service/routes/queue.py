@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
 from weft.app.insight.present import Present
 from weft.core.errors import WeftError
+from weft.service.auth import Caller
 from weft.service.context import PROBLEMS, Anyone, Refused, Service
-from weft.service.json_body import Json
+from weft.service.forecast import InLine
+from weft.service.json_body import Json, write_json
 from weft.service.watch_responses import Queue, Waiting
 
 router = APIRouter(tags=["why"], responses=PROBLEMS)
 
 
 @router.get("/queue", response_model=Queue)
-async def queue(service: Service, who: Anyone) -> Json:
+async def queue(service: Service, who: Anyone) -> Response:
     """Waiting jobs of the caller with their place in line and when they are expected to start.
 
     Simulated from the present state under the policy that decides; places count all tenants' jobs.
@@ -26,15 +28,23 @@ async def queue(service: Service, who: Anyone) -> Json:
         )
     except WeftError as error:
         raise Refused(409, error.what, error.hint) from error
-    jobs = [
-        Waiting(
-            id=one.job.id,
-            place=one.place,
-            p10=one.start.quantile(0.1),
-            p50=one.start.quantile(0.5),
-            p90=one.start.quantile(0.9),
-        )
-        for one in found
-        if who.sees(one.job)
-    ]
-    return Json(Queue(jobs=jobs, again_s=again_s))
+    whose = "" if who.everywhere else who.tenant
+    told = service.forecast.told(whose, lambda: _rows(who, found))
+    body = b'{"jobs":%b,"again_s":%b}' % (told, write_json(again_s))
+    return Response(body, media_type=Json.media_type)
+
+
+def _rows(who: Caller, found: list[InLine]) -> bytes:
+    return write_json(
+        [
+            Waiting(
+                id=one.job.id,
+                place=one.place,
+                p10=one.start.quantile(0.1),
+                p50=one.start.quantile(0.5),
+                p90=one.start.quantile(0.9),
+            )
+            for one in found
+            if who.sees(one.job)
+        ]
+    )

@@ -101,15 +101,19 @@ export function follow(path, heard, state) {
         state("live");
         pause = 500;
         const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-        let held = "";
+        let parts = [];
         for (;;) {
           const { done, value } = await reader.read();
           if (done) break;
           clearTimeout(silence);
           silence = setTimeout(() => abort.abort(), SILENT_MS);
-          held += value;
-          for (let end; (end = held.indexOf("\n\n")) >= 0; held = held.slice(end + 2)) {
-            const told = readMessage(held.slice(0, end));
+          parts.push(value);
+          // A long message comes in many pieces: put together once its end is there.
+          if (!value.endsWith("\n") && !value.includes("\n\n")) continue;
+          const messages = parts.join("").split("\n\n");
+          parts = [messages.pop()];
+          for (const text of messages) {
+            const told = readMessage(text);
             if (told.id) last = told.id;
             if (told.data) heard(told.event, JSON.parse(told.data));
           }

@@ -25,8 +25,14 @@ export function colourOf(name) {
 
 /** What a named token is now, light or dark: for canvases, which know no style sheet. */
 export function token(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  let found = tokens.get(name);
+  if (found === undefined) {
+    found = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+    tokens.set(name, found);
+  }
+  return found;
 }
+const tokens = new Map();
 
 const PLAIN = "plain", KEY = "weft-theme";
 
@@ -43,6 +49,7 @@ export function onTheme(then) { watching.add(then); return () => watching.delete
 export function applyTheme(chosen) {
   if (chosen) localStorage.setItem(KEY, chosen);
   document.documentElement.dataset.theme = theme();
+  tokens.clear();
   for (const then of watching) then();
 }
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => applyTheme());

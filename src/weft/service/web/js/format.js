@@ -6,7 +6,7 @@ export function duration(seconds) {
   if (seconds == null || !Number.isFinite(seconds)) return "";
   const sign = seconds < 0 ? "−" : "";
   let left = Math.abs(seconds);
-  if (left < 1) return left === 0 ? "0 s" : `${sign}${left.toFixed(left < 0.1 ? 2 : 1)} s`;
+  if (left < 1) return left === 0 ? "0 s" : `${sign}${left < 0.01 ? (left * 1000).toPrecision(2) : Math.round(left * 1000)} ms`;
   for (let i = 0; i < UNITS.length; i++) {
     const [name, size] = UNITS[i];
     if (left < size) continue;
@@ -14,7 +14,7 @@ export function duration(seconds) {
     if (i + 1 === UNITS.length) return `${sign}${whole} ${name}`;
     const [small, part] = UNITS[i + 1];
     const rest = Math.floor((left - whole * size) / part);
-    return `${sign}${whole} ${name}${rest && whole < 20 ? ` ${rest} ${small}` : ""}`;
+    return `${sign}${whole} ${name}${rest && whole < 10 ? ` ${rest} ${small}` : ""}`;
   }
   return "";
 }

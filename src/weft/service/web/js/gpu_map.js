@@ -101,7 +101,7 @@ export function draw(canvas, plan, who, { width, paint, dimmed, chosen, chosenJo
   ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
   ctx.clearRect(0, 0, width, plan.height);
   const ink = { idle: token("idle"), line: token("idle-line"), strong: token("line-strong"), other: token("other"), text: token("text"), dim: token("dim"), accent: token("accent"), mark: token("mark"), panel: token("panel") };
-  const font = getComputedStyle(document.body).fontFamily;
+  const font = token("font");
   for (const label of plan.labels) {
     if (label.kind) {
       ctx.font = `600 12.5px ${font}`;

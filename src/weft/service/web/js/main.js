@@ -87,6 +87,7 @@ function Page() {
   });
   useEffect(() => {
     onSignedOut(() => { unwatch(); setMe(null); });
+    watch(); // at once: who asks is told at the same time
     ask();
   }, []);
   useEffect(() => {

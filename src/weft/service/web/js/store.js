@@ -2,7 +2,8 @@
 import { follow } from "./api.js";
 import { useEffect, useState } from "./lib.js";
 
-const COALESCE_MS = 250;
+// Views are drawn again this often at most; with thousands of jobs once a second is enough.
+const coalesceMs = () => (store.jobs.size > 1000 ? 1000 : 250);
 
 export const store = {
   ready: false,
@@ -27,7 +28,7 @@ function changed(soon = false) {
     timer = 0;
     store.version += 1;
     for (const listener of [...listeners]) listener();
-  }, soon ? 0 : COALESCE_MS);
+  }, soon ? 0 : coalesceMs());
 }
 
 function heard(kind, told) {
@@ -51,7 +52,7 @@ function heard(kind, told) {
 
 /** Begin to watch; once. */
 export function watch() {
-  end?.();
+  if (end) return;
   end = follow("/watch", heard, word => { store.link = word; changed(true); });
 }
 

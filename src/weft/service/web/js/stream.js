@@ -10,7 +10,7 @@ import { Choice, Panel, Trouble } from "./ui.js";
 import { useWidth } from "./width.js";
 
 const SPANS = [["600", "10 min"], ["3600", "1 h"], ["21600", "6 h"], ["86400", "24 h"], ["604800", "7 d"]];
-const AGAIN_MS = 2000;
+const AGAIN_MS = 3000;
 const TALLEST = 460;
 
 /** Spans of the window, the news of it as they come. */
@@ -95,7 +95,7 @@ export function StreamCanvas({ nodes, nodesVersion = 0, layout, spans, since, un
     const found = barAt(frame, event.clientX - area.left, event.clientY - area.top);
     setOver(found && { ...found, x: event.clientX - area.left, y: event.clientY - area.top });
   };
-  const busy = rows.length ? [...byRow.values()].filter(bars => bars.some(({ span }) => (span.end ?? now) >= until - 1)).length : 0;
+  const busy = useMemo(() => [...byRow.values()].filter(bars => bars.some(({ span }) => span.end === null || span.end >= until - 1)).length, [byRow]);
   return html`<div class="stream" ref=${box}>
     <div class="view" ref=${view} style=${{ height: `${height}px` }} tabindex="0" role="region" aria-label=${`Stream of ${rows.length} GPUs from ${zero === undefined ? clock(since) : duration(since - zero)} to ${zero === undefined ? clock(until) : duration(until - zero)}; ${busy} in use at its end.`}
       onScroll=${event => { setTop(event.target.scrollTop); setOver(null); }}>

@@ -28,7 +28,7 @@ export function rowsOfSpans(spans) {
   return rowsOf(nodes);
 }
 
-/** Spans by row, with lanes where several share a GPU at the same time. */
+/** Spans by row. */
 export function lay(spans, index) {
   const byRow = new Map();
   for (const span of spans) {
@@ -41,21 +41,27 @@ export function lay(spans, index) {
       }
     }
   }
-  for (const bars of byRow.values()) {
-    bars.sort((a, b) => a.span.start - b.span.start);
-    let crowd = [], free = [];
-    const settle = () => { for (const bar of crowd) bar.lanes = free.length; };
-    for (const bar of bars) {
-      if (free.every(end => end <= bar.span.start)) { settle(); crowd = []; free = []; }
-      let lane = free.findIndex(end => end <= bar.span.start);
-      if (lane < 0) lane = free.push(0) - 1;
-      free[lane] = bar.span.end ?? Infinity;
-      bar.lane = lane;
-      crowd.push(bar);
-    }
-    settle();
-  }
   return byRow;
+}
+
+/** The bars of one row with their lanes; found when it is first looked at. */
+function barsOf(byRow, row) {
+  const bars = byRow.get(row);
+  if (!bars || bars.laid) return bars || [];
+  bars.laid = true;
+  bars.sort((a, b) => a.span.start - b.span.start);
+  let crowd = [], free = [];
+  const settle = () => { for (const bar of crowd) bar.lanes = free.length; };
+  for (const bar of bars) {
+    if (free.every(end => end <= bar.span.start)) { settle(); crowd = []; free = []; }
+    let lane = free.findIndex(end => end <= bar.span.start);
+    if (lane < 0) lane = free.push(0) - 1;
+    free[lane] = bar.span.end ?? Infinity;
+    bar.lane = lane;
+    crowd.push(bar);
+  }
+  settle();
+  return bars;
 }
 
 const STEPS = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800];
@@ -81,7 +87,7 @@ export function draw(canvas, { width, height, top, rowHeight, rows, byRow, since
   ctx.clearRect(0, 0, width, height);
   const gutter = width < 500 ? 56 : GUTTER, wide = width - gutter;
   const ink = { idle: token("idle"), line: token("line"), text: token("text"), dim: token("dim"), other: token("other"), failed: token("failed"), mark: token("mark"), panel: token("panel") };
-  const font = getComputedStyle(document.body).fontFamily;
+  const font = token("font");
   const x = at => gutter + (at - since) / (until - since) * wide;
   ctx.fillStyle = ink.idle;
   ctx.fillRect(gutter, AXIS, wide, Math.min(height - AXIS, rows.length * rowHeight - top));
@@ -93,7 +99,7 @@ export function draw(canvas, { width, height, top, rowHeight, rows, byRow, since
   const gap = rowHeight >= 6 ? 1 : 0;
   for (let row = first; row < last; row++) {
     const y = AXIS + row * rowHeight - top;
-    for (const { span, lane, lanes } of byRow.get(row) || []) {
+    for (const { span, lane, lanes } of barsOf(byRow, row)) {
       const end = span.end ?? now;
       if (end < since || span.start > until) continue;
       const left = Math.max(x(span.start), gutter), right = Math.min(x(end), width);
@@ -152,7 +158,7 @@ export function barAt({ width, top, rowHeight, rows, byRow, since, until, now },
   if (py < AXIS || px < gutter || row < 0 || row >= rows.length) return null;
   const at = since + (px - gutter) / (width - gutter) * (until - since);
   const within = (py - AXIS + top - row * rowHeight) / rowHeight;
-  const found = (byRow.get(row) || []).filter(({ span }) => span.start <= at && (span.end ?? now) >= at);
+  const found = barsOf(byRow, row).filter(({ span }) => span.start <= at && (span.end ?? now) >= at);
   const bar = found.find(one => Math.floor(within * one.lanes) === one.lane) || found[0];
   return { row: rows[row], at, span: bar?.span || null };
 }

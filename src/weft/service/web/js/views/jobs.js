@@ -146,7 +146,7 @@ function Row({ job, index, line, chosen, pick }) {
     <td class="c-name" title=${job.id}><a class="name" href=${link("job", [job.id])}>${job.name}</a></td>
     <td class="c-state"><${State} state=${job.state} /></td>
     <td class="c-tenant">${job.tenant}</td>
-    <td class="c-gpus num" title=${job.on.map(part => `${part.node}: ${part.gpus.join(", ")}`).join("\n")}>${now ? html`${now}<span class="dim"> / ${asks(job)}</span>` : asks(job)}</td>
+    <td class="c-gpus num" title=${job.on.map(part => `${part.node}: ${part.gpus.join(", ")}`).join("\n")}>${now ? html`${number(now * job.share)}<span class="dim"> / ${asks(job)}</span>` : asks(job)}</td>
     <td class="c-start num" title=${start.title}>${entry ? html`${start.text}${entry.place ? html` <span class="dim">#${entry.place}</span>` : ""}` : ""}</td>
     <td class="c-why why" title=${why}>${why}</td>
     <td class="c-good num">${number(job.goodput)}</td>

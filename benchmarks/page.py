@@ -1,0 +1,170 @@
+"""The web page with 4,000 GPUs and 5,000 jobs on the simulated engine, in a real browser.
+
+    python -m benchmarks.page [--quick]
+
+Starts a service, fills it through the API, and opens the page: how long until the GPUs are drawn,
+how long the browser's longest tasks are while jobs start and end, how many bytes the page is, and
+what ten open pages cost the service in CPU beside none. The ten are their requests alone: a
+browser each would measure the browsers. A busy machine makes the browser's times longer and leaves
+CPU times as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.service_load import SERVE, Asker, cpu_s
+
+CLUSTER, JOBS = "350x8:a100+100x8:h200+100x4:t4", 5_000
+PAGES = 10
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync")
+WATCH = """
+window.tasks = [];
+new PerformanceObserver(list => {
+  for (const one of list.getEntries()) window.tasks.push(one.duration);
+}).observe({type: "longtask", buffered: true});
+"""
+TENANTS = ("vision", "speech", "nlp", "recsys")
+
+
+def fill(asker: Asker, count: int) -> None:
+    """Jobs of mixed sizes, some elastic, some that share."""
+    draw = random.Random(1)
+    for number in range(count):
+        gpus = draw.choice([1, 1, 1, 1, 2, 2, 4, 8])
+        body: dict[str, Any] = {"name": f"job-{number}", "gpus": gpus}
+        body["tenant"] = draw.choice(TENANTS)
+        body["hints"] = {"duration_s": draw.lognormvariate(9.0, 1.0)}
+        if gpus == 1 and draw.random() < 0.5:
+            body["share"] = 0.5
+        asker.ask("POST", "/jobs", body)
+
+
+class Page(threading.Thread):
+    """What an open page asks for, without a browser around it."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(daemon=True)
+        self._host = address.removeprefix("http://")
+        self._over = threading.Event()
+        self.read = 0
+
+    def run(self) -> None:
+        """Watch until the end."""
+        watch = http.client.HTTPConnection(self._host, timeout=60)
+        watch.request("GET", "/api/v1/watch")
+        answer = watch.getresponse()
+        threading.Thread(target=self._ask, daemon=True).start()
+        while not self._over.is_set():
+            self.read += len(answer.read1(1 << 20))
+        watch.close()
+
+    def _ask(self) -> None:
+        asker, after, line_due = Asker(f"http://{self._host}"), 0, 0.0
+        while not self._over.wait(3.0):
+            now = asker.ask("GET", "/cluster")["now"] if not after else 0.0
+            told = asker.ask("GET", f"/timeline?since={now}&after={after}")
+            after = told["seq"]
+            if time.monotonic() >= line_due:
+                line_due = time.monotonic() + asker.ask("GET", "/queue")["again_s"]
+
+    def end(self) -> None:
+        """Ask no more."""
+        self._over.set()
+
+
+def browse(address: str, seconds: float) -> dict[str, float]:
+    """First view, long tasks and bytes of the page in Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or sys.exit("needs Chromium: apt-get install chromium")
+    found: dict[str, float] = {}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        page = browser.new_page(viewport={"width": 1400, "height": 900})
+        sizes: list[int] = []
+        page.on("response", lambda got: sizes.append(_size(got)))
+        page.add_init_script(WATCH)
+        page.goto(f"{address}/#/cluster")
+        page.wait_for_selector(".gpu-map canvas", timeout=120_000)
+        found["first view, s"] = page.evaluate("performance.now()") / 1000.0
+        page.wait_for_timeout(3_000)
+        for view in ("cluster", "jobs"):
+            page.evaluate(f"location.hash = '#/{view}'; window.tasks.length = 0")
+            page.wait_for_timeout(int(seconds * 500))
+            tasks = page.evaluate("window.tasks")
+            found[f"{view}: long tasks (over 50 ms) a minute"] = len(tasks) * 120.0 / seconds
+            found[f"{view}: longest task, ms"] = max(tasks, default=0.0)
+        found["page, KB"] = sum(sizes) / 1e3
+        browser.close()
+    return found
+
+
+def _size(answer: Any) -> int:
+    """Bytes of the page's own files; what the API tells is data."""
+    if "/api/" in answer.url:
+        return 0
+    return len(answer.body()) if answer.status == 200 else 0
+
+
+def cpu_part(pid: int, seconds: float) -> float:
+    """The part of a core that the service takes for a while."""
+    before = cpu_s(pid)
+    time.sleep(seconds)
+    return (cpu_s(pid) - before) / seconds
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="a tenth of the jobs and GPUs")
+    quick = parser.parse_args().quick
+    cluster, jobs = ("35x8:a100+10x8:h200+10x4:t4", 500) if quick else (CLUSTER, JOBS)
+    seconds = 10.0 if quick else 40.0
+    with tempfile.TemporaryDirectory() as folder:
+        engine = f"simulated:cluster={cluster},speed=20"
+        command = [sys.executable, "-c", SERVE, engine, str(Path(folder) / "state"), "fifo"]
+        service = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            assert service.stdout is not None
+            address = service.stdout.readline().strip()
+            fill(Asker(address), jobs)
+            time.sleep(5.0)
+            alone = cpu_part(service.pid, seconds)
+            pages = [Page(address) for _ in range(PAGES)]
+            for page in pages:
+                page.start()
+            time.sleep(10.0)  # the first answers are long, and once
+            before = [page.read for page in pages]
+            watched = cpu_part(service.pid, seconds)
+            told = sum(page.read for page in pages) - sum(before)
+            for page in pages:
+                page.end()
+            found = browse(address, seconds)
+            report = {
+                **found,
+                "service, part of a core without pages": alone,
+                f"service, more with {PAGES} pages": watched - alone,
+                "told to each page, KB/s": told / PAGES / seconds / 1e3,
+            }
+            report["load average of the machine meanwhile"] = os.getloadavg()[0]
+            for name, value in report.items():
+                print(f"{name:<48} {value:>10.3g}")
+        finally:
+            service.terminate()
+            service.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -117,10 +117,18 @@ class Kubelet:
             "capacity": holds,
             "allocatable": holds,
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-            "conditions": [condition("Ready", "True", "KubeletReady", "runs processes")],
         }
         self.api.merge(f"/api/v1/nodes/{self.node}/status", {"status": status})
+        self.say_ready()
         self.untaint()
+
+    def say_ready(self) -> None:
+        """Unless the server knows; it forgets when it hears nothing for a while."""
+        node = self.api.get(f"/api/v1/nodes/{self.node}")
+        said = {one["type"]: one["status"] for one in node["status"].get("conditions") or ()}
+        if said.get("Ready") != "True":
+            ready = [condition("Ready", "True", "KubeletReady", "runs processes")]
+            self.api.merge(f"/api/v1/nodes/{self.node}/status", {"status": {"conditions": ready}})
 
     def untaint(self) -> None:
         """Where nobody else takes the mark of a lost node away."""
@@ -136,6 +144,7 @@ class Kubelet:
         while True:
             try:
                 self.beat()
+                self.say_ready()
             except WeftError as error:
                 log.warning("node=%s lease: %s", self.node, error.what)
             time.sleep(RENEW_S)

@@ -36,7 +36,8 @@ BUILD = "tests/clusters/build_kubernetes.sh"
 SERVERS = ("kube-apiserver", "kube-controller-manager")
 NAMESPACE = "weft"
 LOST_S = 6  # a node is lost when its lease was not renewed for so long; elsewhere 40
-PATIENCE_S = 400.0
+CALM_S = 2.0  # what the server takes to see that leases were not renewed while it was away
+PATIENCE_S = 200.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +147,10 @@ class KubernetesCluster:
                     os.kill(pid, signal.SIGKILL)
 
     def restore_node(self, name: str) -> None:
-        """A machine that comes back with nothing running; one that never went is left alone."""
+        """It is back and Ready; one that never went is left alone."""
         if not (self.folder / "pids" / f"node-{name}").exists():
             self.start_node(name)
+        self.wait_for_nodes()
 
     def wait_for_nodes(self) -> None:
         """Until the server says Ready of all of them."""
@@ -164,6 +166,8 @@ class KubernetesCluster:
             return len(items) >= len(self.nodes) and all(one == "True" for one in said)
 
         wait_until(ready, "all nodes are Ready")
+        time.sleep(CALM_S)
+        wait_until(ready, "all nodes are Ready and stay so")
 
     # ---- servers
 

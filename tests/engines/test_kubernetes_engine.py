@@ -12,6 +12,7 @@ from tests.clusters.kubelet import can_name
 from tests.clusters.kubernetes import KubernetesCluster
 from tests.engines.elastic_scenario import train_through_it_all
 from tests.integration.test_local_engine import STUBBORN, job_of
+from weft.core.model import Job
 from weft.engines.kubernetes.engine import KubernetesEngine
 from weft.testing.check_engine import CHECKS, Check, Subject
 
@@ -37,16 +38,29 @@ def subject(cluster: KubernetesCluster, state: Path) -> Subject:
         endless=job_of(("sleep", "1000")),
         failing=job_of(("sh", "-c", "echo no such luck >&2; exit 3")),
         stubborn=job_of(("sh", "-c", STUBBORN)),
+        script=script,
         printed="hello from rank",
+        where="$NODE_NAME",
+        kill_node=cluster.kill_kubelet,  # its processes run on, out of reach
+        restore_node=cluster.restore_node,
+        kill_controller=cluster.stop_server,
+        restore_controller=cluster.start_server,
         patience_s=400.0,
     )
+
+
+def script(name: str, gpus: int, text: str) -> Job:
+    return job_of(("sh", "-c", text))(name, gpus)
 
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
 def test_the_kubernetes_engine_keeps_the_contract(
     check: Check, kubernetes: KubernetesCluster, tmp_path: Path
 ) -> None:
-    asyncio.run(check(subject(kubernetes, tmp_path / "state")))
+    try:
+        asyncio.run(check(subject(kubernetes, tmp_path / "state")))
+    finally:
+        kubernetes.wait_for_nodes()
 
 
 def test_training_goes_on_through_resizes_a_killed_service_and_a_killed_node(
@@ -59,4 +73,3 @@ def test_training_goes_on_through_resizes_a_killed_service_and_a_killed_node(
     finally:
         for name in kubernetes.nodes:
             kubernetes.restore_node(name)
-        kubernetes.wait_for_nodes()

@@ -22,37 +22,22 @@ users:
   user: {token: secret}
 - name: file
   user: {tokenFile: token}
-- name: plugin
-  user:
-    exec:
-      apiVersion: client.authentication.k8s.io/v1
-      command: PLUGIN
-      args: ["now"]
-      env: [{name: WHO, value: ann}]
 contexts:
 - name: lab
   context: {cluster: lab, user: ann, namespace: vision}
 - name: files
   context: {cluster: lab, user: file}
 - name: cloud
-  context: {cluster: cloud, user: plugin}
+  context: {cluster: cloud, user: ann}
 - name: broken
   context: {cluster: nowhere, user: ann}
-"""
-PLUGIN = """#!/bin/sh
-[ -n "$FAIL" ] && { echo "log in first" >&2; exit 1; }
-echo x >>"$(dirname "$0")/asked"
-echo '{"status": {"token": "'"$WHO-$1"'", "expirationTimestamp": "2999-01-01T00:00:00Z"}}'
 """
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    plugin = tmp_path / "plugin"
-    plugin.write_text(PLUGIN)
-    plugin.chmod(0o755)
     path = tmp_path / "config"
-    path.write_text(CONFIG.replace("PLUGIN", str(plugin)))
+    path.write_text(CONFIG)
     return path
 
 
@@ -67,18 +52,6 @@ def test_a_token_is_read_from_the_file_beside_the_kubeconfig(config: Path) -> No
     (config.parent / "token").write_text("from a file\n")
 
     assert read_kubeconfig(config, "files").bearer() == "from a file"
-
-
-def test_a_plugin_is_asked_once_while_its_token_holds(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    access = read_kubeconfig(config, "cloud")
-
-    assert [access.bearer(), access.bearer()] == ["ann-now", "ann-now"]
-    assert (config.parent / "asked").read_text() == "x\n"
-    monkeypatch.setenv("FAIL", "1")
-    with pytest.raises(InvalidConfig, match="log in first"):
-        read_kubeconfig(config, "cloud").bearer()
 
 
 def test_a_context_that_is_not_there_is_answered_with_those_that_are(config: Path) -> None:

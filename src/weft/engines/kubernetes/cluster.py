@@ -14,7 +14,7 @@ from typing import TypeVar
 from weft.core.about import Controls
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.launch import SoftwareKind
-from weft.core.model import Job
+from weft.core.model import Job, NodeId
 from weft.engines.fleet.port import Abilities, Away, Gang, Health, Key, Machine, Phase, Seen
 from weft.engines.kubernetes.api import (
     CONFLICT,
@@ -51,6 +51,9 @@ NODES = "/api/v1/nodes"
 ENDED_S = 300.0  # how long pods that have ended stay, for who wants to look at them
 UNPULLED_S = 300.0  # how long an image may fail to be pulled
 STUCK_S = 20.0  # a pod that is there so long after its grace time is on a node that is gone
+# While the server was away no kubelet could show that it lives: nodes that were well before are not
+# taken for lost until they had the time to do so (a lease is renewed every 10 s).
+SETTLE_S = 45.0
 TOUCH_S = 5.0  # how often the server is asked where the watch has nothing to tell
 ENDING_S = 1  # a kubelet ends a pod at once, but must have confirmed it: 0 would only forget it
 
@@ -84,6 +87,7 @@ class KubernetesCluster:
         self._submitting: dict[Key, int] = {}
         self._since: dict[str, float] = {}
         self._hopeless: dict[Key, str] = {}
+        self._well: set[NodeId] = set()
         self._touched = 0.0
         self._opened = False
 
@@ -163,7 +167,16 @@ class KubernetesCluster:
             keep_mem_gb=self._machines.keep_mem_gb,
             tolerated=self._site.tolerate,
         )
-        return [one for one in map(read, known) if one is not None]
+        machines = [one for one in map(read, known) if one is not None]
+        if self._nodes is not None and time.monotonic() - self._nodes.back < SETTLE_S:
+            return [self._believe(one) for one in machines]
+        self._well = {one.node.id for one in machines if one.health is Health.UP}
+        return machines
+
+    def _believe(self, one: Machine) -> Machine:
+        """A node that was well before the server was away, and that nobody has heard of since."""
+        silent = one.health is Health.DOWN and one.node.id in self._well
+        return replace(one, health=Health.UP, reason="") if silent else one
 
     def check(self, job: Job) -> None:
         """Refuse a job whose folder pods do not see."""

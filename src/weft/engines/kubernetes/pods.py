@@ -20,7 +20,9 @@ NAME, NODES = "weft/name", "weft/nodes"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 SPARE_S = 15  # what a kubelet allows beyond a job's own grace time
 LOST_NODE = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
-LOST_NODE_S = 10  # a pod on a node that is gone is given up so long after the server says so
+# Weft sees itself that a node is gone; the server's eviction only clears away. After an outage of
+# the server it takes all nodes for gone until they renew their leases, and must not evict then.
+LOST_NODE_S = 60
 LONGEST_SLUG = 30
 CLAIM = r"[a-z0-9][-a-z0-9.]*"
 PLACES = ("name", "selector")

@@ -48,6 +48,7 @@ class Watching:
         self._watch: Watch | None = None
         self._thread = threading.Thread(target=self._follow, name=f"watch {path}", daemon=True)
         self.relists = 0
+        self.back = float("-inf")  # when the server was last found again after it had been away
 
     def start(self) -> None:
         """List once, so that errors are the caller's, and follow from there."""
@@ -102,6 +103,8 @@ class Watching:
             newer = {n: one for n, one in ours if version_of(one) > int(version)}
             self._objects = {**listed, **newer}
             self._version = version
+            if self._trouble is not None and self.relists:
+                self.back = time.monotonic()
             self._trouble = None
             self._removed.clear()
         self.relists += 1

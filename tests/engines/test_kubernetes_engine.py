@@ -12,7 +12,8 @@ from tests.clusters.kubelet import can_name
 from tests.clusters.kubernetes import KubernetesCluster
 from tests.engines.elastic_scenario import train_through_it_all
 from tests.integration.test_local_engine import STUBBORN, job_of
-from weft.core.model import Job
+from weft.core.launch import Launch, Processes
+from weft.core.model import Demand, Job, JobId
 from weft.engines.kubernetes.engine import KubernetesEngine
 from weft.testing.check_engine import CHECKS, Check, Subject
 
@@ -50,7 +51,8 @@ def subject(cluster: KubernetesCluster, state: Path) -> Subject:
 
 
 def script(name: str, gpus: int, text: str) -> Job:
-    return job_of(("sh", "-c", text))(name, gpus)
+    launch = Launch(("sh", "-c", text), workdir="/", processes=Processes.PER_GPU)
+    return Job(JobId(name), demand=Demand(gpus), launch=launch)
 
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)

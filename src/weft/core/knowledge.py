@@ -219,6 +219,10 @@ class Pooled(Beliefs, Protocol):
         """
         ...
 
+    def work(self, table: Table) -> Floats:
+        """Useful samples of the whole training of each row; NaN where nobody knows."""
+        ...
+
     def first_batch(self, job: Job, config: Config) -> Batch | None:
         """What to begin with on a size; None where nothing is known, or there is no choice."""
         ...

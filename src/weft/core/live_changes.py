@@ -62,8 +62,13 @@ class LiveChanges:
             return on
         return one.holds if self._vacating.holds(job) else join(one.holds, on)
 
-    def pick(self, changes: Mapping[JobId, Allocation | None], table: Table) -> tuple[JobId, ...]:
-        """Those of the changes that jobs can make while they train."""
+    def pick(
+        self,
+        changes: Mapping[JobId, Allocation | None],
+        table: Table,
+        restarts: Collection[JobId] = (),
+    ) -> tuple[JobId, ...]:
+        """Those of the changes that jobs can make while they train, less the `restarts`."""
         if not self.able:
             return ()
         able, held = set[JobId](), dict[JobId, Allocation]()
@@ -73,7 +78,7 @@ class LiveChanges:
                 continue
             held[job] = self.whole(job, was)
             runs = table.get(row, Column.STAGE) == Stage.RUNNING
-            moves = to is not None and to.devices != was.devices
+            moves = to is not None and to.devices != was.devices and job not in restarts
             if moves and runs and self.can(job, int(table.get(row, Column.ATTEMPT))):
                 able.add(job)
         return pick_live(changes, held, able) if able else ()

@@ -31,7 +31,9 @@ class Plan:
     that can never run, with the reason. `wake_at` asks for a decision at that time even if
     nothing happens. `reasons` are why jobs wait, where the decision knows; an empty one takes back
     what was said before. `blockers` are the same in a word. `memory` comes back in the next view.
-    `numbers` tell people how good the plan is, such as a `gap` or the `price` of a kind.
+    `numbers` tell people how good the plan is, such as a `gap` or the `price` of a kind. `restarts`
+    are changes that go through a checkpoint although the jobs could make them as they train, so
+    that what they hold is free at once.
     """
 
     changes: Mapping[JobId, Allocation | None] = field(default_factory=dict)
@@ -41,6 +43,7 @@ class Plan:
     memory: object = None
     blockers: Mapping[JobId, Blocker] = field(default_factory=dict)
     numbers: Mapping[str, float] = field(default_factory=dict)
+    restarts: frozenset[JobId] = frozenset()
 
     def explained(self, why: Mapping[JobId, Reason], cleared: Iterable[JobId] = ()) -> Plan:
         """The same, saying why these jobs wait, and that what `cleared` were told holds no more."""

@@ -248,7 +248,7 @@ class Scheduler:
             plan.reasons,
             by,
             plan.blockers,
-            state.live.pick(plan.changes, state.table),
+            state.live.pick(plan.changes, state.table, plan.restarts),
         )
         if self._journal is not None:
             self._journal(now, decided)

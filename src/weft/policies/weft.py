@@ -25,10 +25,12 @@ from weft.core.model import Allocation, Config, Demand, JobId
 from weft.core.plan import Plan
 from weft.core.table import Bools, Floats, Rows
 from weft.core.view import View
+from weft.pieces.order.finish_time import hasten_late
 from weft.pieces.order.rank_weights import flatten_large, rank_weights
 from weft.pieces.order.seconds_left import seconds_left
 from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.change_seconds import change_seconds
+from weft.pieces.size.choice_reasons import explain_choices
 from weft.pieces.size.configs import (
     find_acceptable,
     find_held,
@@ -37,6 +39,7 @@ from weft.pieces.size.configs import (
     valid_configs,
 )
 from weft.pieces.size.hold_times import HoldTimes, key_of
+from weft.pieces.size.hurried import Worth, find_hurried
 from weft.pieces.size.restart_value import Changes, restart_values
 from weft.solve.multiple_choice import NONE, Answer, Problem, choose
 
@@ -56,10 +59,11 @@ WHERE = tax.Taxonomy(
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """Prices of the last decision by kind, and how long jobs keep what they get."""
+    """Prices of the last decision by kind, how long jobs keep what they get, and who waits."""
 
     prices: Floats
     holds: HoldTimes = field(default_factory=HoldTimes)
+    waiting: tuple[JobId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +73,9 @@ class Weft:
     `shape` is the power of GPUs that weights take speed to grow with. A restart counts `restart`
     times, for jobs with more than `large` seconds left `large_restart` times; these weigh alike.
     A rise is counted over at most `rise` seconds, or as long as jobs of the model keep the kind,
-    which is forgotten with a half-life of `half_life`; a loss over `loss` seconds. `pooled` asks
-    for beliefs from all jobs of a model. `max_gpus` is the most one job may get.
+    which is forgotten with a half-life of `half_life`; a loss over `loss` seconds. Who is about to
+    end more than `fair` times as late as on an equal part of the cluster weighs more, 0 for nobody.
+    `pooled` asks for beliefs from all jobs of a model. `max_gpus` is the most one job may get.
     """
 
     shape: float = 0.6
@@ -80,6 +85,7 @@ class Weft:
     rise: float = 3600.0
     loss: float = 600.0
     half_life: float = 7200.0
+    fair: float = 1.5
     wake: float = 60.0
     pooled: bool = True
     max_gpus: int = 64
@@ -121,17 +127,23 @@ class Weft:
         prices = np.zeros(len(view.cluster.kinds))
         if memory is not None and len(memory.prices) == len(prices):
             prices = memory.prices
-        speed, value = self._values(view, configs, held, holds, prices)
-        answer = self._choose(view, configs, value, held, memory)
+        worth = self._values(view, configs, held, holds, prices)
+        answer = self._choose(view, configs, worth.value, held, memory)
         wanted = {r: configs[c] for r, c in enumerate(answer.pick.tolist()) if c >= 0}
         changes = place_configs(view, wanted)
-        lost = _find_lost(view, configs, speed, held, answer.pick, changes)
+        lost = _find_lost(view, configs, worth.speed, held, answer.pick, changes)
         wake = (np.floor(view.now / self.wake) + 1.0) * self.wake
+        waiting = [row for row in range(len(view.table)) if row not in wanted]
+        names = tuple(view.job(row).id for row in waiting)
+        known = () if memory is None else memory.waiting
+        told = [*changes, *(r for r, name in zip(waiting, names, strict=True) if name not in known)]
         return Plan(
             self._with_batches(view, wanted, changes),
             wake_at=float(wake),
-            memory=Last(answer.prices, holds.lose(lost)),
+            reasons=explain_choices(view, configs, worth.value, answer, told),
+            memory=Last(answer.prices, holds.lose(lost), names),
             numbers=_say_prices(view, answer),
+            restarts=find_hurried(view, changes, held, answer.pick, worth),
         )
 
     # ---- what sizes are worth
@@ -143,13 +155,15 @@ class Weft:
         held: Floats,
         holds: HoldTimes,
         prices: Floats,
-    ) -> tuple[Floats, Floats]:
-        """Speeds as a part of the best, and what they are worth; -inf where not allowed."""
+    ) -> Worth:
+        """What sizes are worth; -inf where not allowed."""
         goodput = self._goodputs(view, configs)
         best = np.maximum(goodput.max(axis=1), 1e-12)
         speed = goodput / best[:, None]
         left = seconds_left(view, best)
         weight = flatten_large(rank_weights(left, self.shape), left, self.large)
+        if self.fair:
+            weight = weight * hasten_late(view, configs, goodput, left, self.fair)
         seconds = change_seconds(view, configs, held)
         times = np.where(left > self.large, self.large_restart, self.restart)[:, None]
         kinds = view.cluster.kinds
@@ -157,13 +171,14 @@ class Weft:
         changes = Changes(
             times * seconds.start,
             times * seconds.change,
-            seconds.ready,
+            times * seconds.ready,
             seconds.moved * np.append(prices, 0.0)[seconds.kind][:, None],
             rise[:, [kinds.index(config.kind) for config in configs]],
             self.loss,
         )
         value = restart_values(speed, held, weight, left, changes)
-        return speed, np.where(goodput > 0.0, value, -np.inf)
+        value = np.where(goodput > 0.0, value, -np.inf)
+        return Worth(value, speed, weight, seconds.change, seconds.start, seconds.ready)
 
     def _goodputs(self, view: View, configs: tuple[Config, ...]) -> Floats:
         """Beliefs where there are any, else what the size that was asked for lets expect."""

@@ -168,24 +168,29 @@ class PooledBeliefs(FittedBeliefs):
             found[row] = [0.0 if one is None else one.bootstrap for one in facts]
         return found
 
-    def work_left(self, table: Table, now: float) -> Floats:
-        """Declared work less progress, which goes on between reports at the last rate."""
-        left = np.full(len(table), np.nan)
-        ran = table.ran(now)
+    def work(self, table: Table) -> Floats:
+        """Declared work, times what trainings of the model were found to need."""
+        found = np.full(len(table), np.nan)
         for row, job in enumerate(table.jobs):
             group, stand = self.pool.find(job), self._stands.get(job.id)
-            work = group.work if group is not None else math.nan
-            if stand is not None and math.isfinite(stand.work):
-                work = stand.work
-            if group is None or not math.isfinite(work):
+            if group is None:
                 continue
-            needed = work * group.needed()
-            part = 1.0
-            if stand is not None:
-                since = float(ran[row]) - stand.ran
-                if table.held[row] and table.get(row, Column.ATTEMPT) != stand.attempt:
-                    since -= now - table.get(row, Column.RAN_SINCE)  # it is still restoring
-                part -= stand.progress + max(since, 0.0) * stand.goodput / needed
+            told = stand is not None and math.isfinite(stand.work)
+            found[row] = (stand.work if told and stand else group.work) * group.needed()
+        return found
+
+    def work_left(self, table: Table, now: float) -> Floats:
+        """Work less progress, which goes on between reports at the last rate."""
+        left = self.work(table)
+        ran = table.ran(now)
+        for row, job in enumerate(table.jobs):
+            stand, needed = self._stands.get(job.id), float(left[row])
+            if stand is None or math.isnan(needed):
+                continue
+            since = float(ran[row]) - stand.ran
+            if table.held[row] and table.get(row, Column.ATTEMPT) != stand.attempt:
+                since -= now - table.get(row, Column.RAN_SINCE)  # it is still restoring
+            part = 1.0 - stand.progress - max(since, 0.0) * stand.goodput / needed
             left[row] = max(part, LEAST_LEFT) * needed
         return left
 

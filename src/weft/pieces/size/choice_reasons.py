@@ -1,0 +1,49 @@
+"""Why a program gave a job what it gave: its worth, the next best, and what GPUs cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from weft.core.model import Config, JobId
+from weft.core.reasons import asks_for
+from weft.core.table import Floats
+from weft.core.view import View
+from weft.solve.multiple_choice import Answer
+
+
+def explain_choices(
+    view: View, configs: tuple[Config, ...], value: Floats, answer: Answer, rows: Iterable[int]
+) -> dict[JobId, str]:
+    """A sentence for each of these rows; values compare within one decision."""
+    kinds = view.cluster.kinds
+    each = answer.prices[[kinds.index(config.kind) for config in configs]]
+    each = each * np.array([float(config.gpus) for config in configs])
+    bill = ", ".join(f"{k} {p:.2g}" for k, p in zip(kinds, answer.prices, strict=True))
+    return {
+        view.job(row).id: _explain(configs, value[row], each, int(answer.pick[row]), bill)
+        for row in rows
+    }
+
+
+def _explain(
+    configs: tuple[Config, ...], value: Floats, price: Floats, pick: int, bill: str
+) -> str:
+    """What it got or could have got, and the best of the rest."""
+    net = value - price
+    order = np.argsort(-net, kind="stable")
+    best = [int(i) for i in order if i != pick and np.isfinite(net[i])][:1]
+    prices = f"prices a GPU: {bill}"
+    if pick < 0:
+        if not best:
+            return f"no size that it takes is there; {prices}"
+        return f"waits: {_describe(configs, value, net, best[0])}; {prices}"
+    rest = f"; next {_describe(configs, value, net, best[0])}" if best else ""
+    return f"{_describe(configs, value, net, pick)}{rest}; {prices}"
+
+
+def _describe(configs: tuple[Config, ...], value: Floats, net: Floats, at: int) -> str:
+    size = asks_for(configs[at].gpus, (configs[at].kind,))
+    verb = "is" if configs[at].gpus == 1 else "are"
+    return f"{size} {verb} worth {value[at]:.3g}, {net[at]:.3g} after the price"

@@ -1,0 +1,181 @@
+"""Our own policy: what it gives to whom, what it says of it, and whom it hurries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import weft
+from weft.core.cluster import parse_cluster
+from weft.core.errors import InvalidConfig
+from weft.core.events import Decided, Reported, Resizable, Started, Submitted
+from weft.core.knowledge import Knowledge
+from weft.core.model import Allocation, BatchRange, Demand, Job, JobId, Slice
+from weft.core.plan import Plan
+from weft.core.report import Report
+from weft.core.scheduler import Scheduler
+from weft.core.trace import Trace, Truth
+from weft.perf.goodput.pooled import PooledBeliefs
+from weft.perf.learnt_costs import LearntCosts
+from weft.perf.linear import LinearBeliefs
+from weft.pieces.order.finish_time import hasten_late
+from weft.pieces.size.configs import valid_configs
+from weft.pieces.size.hurried import Worth, find_hurried
+from weft.policies.weft import Weft
+from weft.testing import view_of
+
+CLUSTER = parse_cluster("2x4:v100")
+
+
+def job(name: str, model: str = "bert", least: int = 1, most: int = 8, **more: object) -> Job:
+    wish = Demand(least, least, most)
+    return Job(JobId(name), demand=wish, model=model, batch=BatchRange(64, 1024, 64), **more)  # type: ignore[arg-type]
+
+
+def report(replicas: int, progress: float, step_s: float = 0.1) -> Report:
+    return Report(
+        step_s=step_s,
+        grad_s=0.9 * step_s,
+        per_gpu=64.0,
+        accumulate=1.0,
+        batch=64.0 * replicas,
+        replicas=float(replicas),
+        grad_sqr=1.0,
+        grad_var=50.0,
+        progress=progress,
+        work=1e6,
+    )
+
+
+def scheduler(*jobs: Job, policy: Weft | None = None) -> Scheduler:
+    knowledge = Knowledge(
+        beliefs=LinearBeliefs(), pooled=PooledBeliefs(), costs=LearntCosts(lambda _: 30.0)
+    )
+    made = Scheduler(policy or Weft(), CLUSTER, knowledge=knowledge)
+    for one in jobs:
+        made.recall(0.0, Submitted(one))
+    return made
+
+
+def run(made: Scheduler, name: str, node: int, gpus: tuple[int, ...]) -> None:
+    """Let a job run on these devices since 0."""
+    on = Allocation((Slice(CLUSTER.nodes[node].id, gpus),))
+    made.recall(0.0, Decided(1, {JobId(name): on}))
+    made.recall(0.0, Started(JobId(name), 1))
+
+
+def test_a_job_is_left_alone_when_its_end_is_nearer_than_a_restart() -> None:
+    made = scheduler(job("a"))
+    run(made, "a", 0, (0,))
+    made.recall(30.0, Reported(JobId("a"), 1, report(1, 0.0)))
+    made.recall(300.0, Reported(JobId("a"), 1, report(1, 0.97)))
+
+    plan = made.propose(301.0)
+
+    assert not plan.changes
+
+
+def test_the_same_job_grows_while_there_is_much_to_do() -> None:
+    made = scheduler(job("a"))
+    run(made, "a", 0, (0,))
+    made.recall(30.0, Reported(JobId("a"), 1, report(1, 0.0)))
+    made.recall(300.0, Reported(JobId("a"), 1, report(1, 0.02)))
+
+    on = made.propose(301.0).changes[JobId("a")]
+
+    assert on is not None
+    assert on.gpus > 1
+
+
+def test_a_job_that_may_not_be_stopped_keeps_what_it_has() -> None:
+    rigid = [job(f"j{i}") for i in range(20)]
+    made = scheduler(job("a", preemptible=False), *rigid)
+    run(made, "a", 0, (0, 1, 2, 3))
+
+    assert JobId("a") not in made.propose(100.0).changes
+
+
+def test_every_choice_says_its_worth_the_runner_up_and_the_prices() -> None:
+    view = view_of(2, ("short", 1, 60.0), ("long", 2, 9000.0), ("other", 2, 9000.0))
+
+    plan = Weft().decide(view)
+
+    said = plan.reasons[JobId("short")]
+    assert "worth" in said
+    assert "prices a GPU: v100" in said
+    waiting = next(name for name in ("long", "other") if JobId(name) not in view.after(plan))
+    assert plan.reasons[JobId(waiting)].startswith("waits: 2 v100 GPUs are worth")
+    assert plan.numbers["price v100"] > 0.0
+
+
+def test_who_is_late_weighs_more_than_who_came_now() -> None:
+    made = scheduler(job("old"), job("seen"))
+    run(made, "seen", 0, (0,))
+    made.recall(30.0, Reported(JobId("seen"), 1, report(1, 0.0)))
+    view = made.view(90_000.0)
+    configs = valid_configs(CLUSTER)
+    goodput = made.knowledge.pooled.goodputs(view.table, configs)  # type: ignore[union-attr]
+
+    times = hasten_late(view, configs, goodput, np.array([100.0, 100.0]), 1.5)
+    never = hasten_late(view, configs, goodput, np.array([100.0, 100.0]), 1e9)
+
+    assert (times > 1.0).all()
+    assert (never == 1.0).all()
+
+
+def worth_of(weights: tuple[float, float]) -> Worth:
+    ones = np.ones((2, 2))
+    return Worth(ones, ones, np.array(weights), ones, 60.0 * ones, 60.0 * ones)
+
+
+@pytest.mark.parametrize(("weights", "hurried"), [((1.0, 9.0), {"a"}), ((9.0, 1.0), set())])
+def test_a_move_that_others_wait_for_is_a_restart_if_they_weigh_more(
+    weights: tuple[float, float], hurried: set[str]
+) -> None:
+    made = scheduler(job("a"), job("b"))
+    run(made, "a", 0, (0, 1))
+    first, second = (node.id for node in CLUSTER.nodes)
+    changes = {0: Allocation((Slice(second, (0, 1)),)), 1: Allocation((Slice(first, (0, 1)),))}
+
+    found = find_hurried(
+        made.view(10.0), changes, np.array([0.0, -1.0]), np.array([1, 0]), worth_of(weights)
+    )
+
+    assert found == hurried
+
+
+@pytest.mark.parametrize("restarts", [frozenset(), frozenset({JobId("a")})])
+def test_a_plan_may_ask_for_a_restart_where_a_job_could_change_live(
+    restarts: frozenset[JobId],
+) -> None:
+    made = scheduler(job("a"))
+    run(made, "a", 0, (0, 1))
+    made.recall(5.0, Resizable(JobId("a"), 1, 1.0))
+    to = Allocation((Slice(CLUSTER.nodes[1].id, (0, 1)),))
+    told: list[Decided] = []
+    made._journal = lambda _, event: told.append(event) if isinstance(event, Decided) else None
+
+    made.adopt(10.0, Plan({JobId("a"): to}, restarts=restarts))
+
+    assert (JobId("a") in told[-1].live) is not bool(restarts)
+
+
+@pytest.mark.parametrize("wrong", ["shape=1", "wake=0", "rise=-1"])
+def test_parameters_that_mean_nothing_are_refused(wrong: str) -> None:
+    with pytest.raises(InvalidConfig, match=wrong.partition("=")[0]):
+        weft.simulate("tiny-20", f"weft:{wrong}")
+
+
+@pytest.mark.slow
+def test_it_ends_a_workload_of_adaptive_jobs_sooner_than_sia_with_fewer_restarts() -> None:
+    models = ("cifar10", "ncf", "yolov3", "cifar10", "deepspeech2")
+    jobs = [replace(job(f"j{i}", models[i % 5], most=16), submitted=100.0 * i) for i in range(30)]
+    trace = Trace("mixed", tuple((one, Truth(1800.0)) for one in jobs))
+
+    result = weft.compare(trace, ["weft", "sia"], "2x4:t4+1x8:a100", processes=1)
+    ours, theirs = (result.outcomes[name][0].metrics for name in ("weft", "sia"))
+
+    assert ours["avg_jct_h"] < theirs["avg_jct_h"]
+    assert ours["restarts_per_job"] < theirs["restarts_per_job"]

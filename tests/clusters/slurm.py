@@ -22,6 +22,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from weft.wire.processes import start_time
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "sinfo", "scancel")
 INSTALL = "apt-get install -y --no-install-recommends slurm-wlm slurmctld slurmd slurm-client munge"
 NODES = ("a1", "a2", "t1", "t2")
@@ -202,7 +204,7 @@ def _kill(file: Path, how: signal.Signals = signal.SIGKILL) -> None:
         os.kill(pid, how)
     except (FileNotFoundError, ValueError, ProcessLookupError):
         return
-    while Path(f"/proc/{pid}").exists():
+    while start_time(pid) is not None:
         time.sleep(0.01)
     file.unlink(missing_ok=True)
 

@@ -7,7 +7,17 @@ from dataclasses import replace
 
 from weft.core.about import Controls
 from weft.core.events import Failed, Finished, Started, Stopped
-from weft.core.model import Allocation, Batch, Demand, Job, Sharing, Slice, Tier, TimeShift
+from weft.core.model import (
+    Allocation,
+    Batch,
+    Demand,
+    Discipline,
+    Job,
+    Sharing,
+    Slice,
+    Tier,
+    TimeShift,
+)
 from weft.testing.engine_subject import ENDS, Session, Subject, read_all, run_script, session
 
 NAMES = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT WEFT_JOB WEFT_ATTEMPT"
@@ -200,7 +210,7 @@ async def what_it_supports_has_an_effect(subject: Subject) -> None:
     if subject.script is None:
         return
     async with session(subject) as it:
-        for check in (_count, _batch, _share):
+        for check in (_count, _batch, _share, _turns):
             await check(subject, it)
 
 
@@ -257,6 +267,21 @@ async def _share(subject: Subject, it: Session) -> None:
             await it.engine.stop(job.id, 1, 5.0)
         ends = [await it.next() for _ in jobs]
         assert all(isinstance(end, ENDS[0]) for end in ends), ends
+
+
+async def _turns(subject: Subject, it: Session) -> None:
+    """PHASE: a job that takes turns finds who hands them out."""
+    assert subject.script is not None
+    if Controls.PHASE not in it.engine.supports:
+        return
+    text = "until test -S $WEFT_COORDINATOR; do sleep 0.1; done; echo AT=$WEFT_PHASE"
+    job = subject.script("turns", 1, text)
+    sharing = Sharing(0.5, phase=0.25, discipline=Discipline.LOCKSTEP)
+
+    ended, printed = await run_script(it, job, replace(await it.on(1), sharing=sharing))
+
+    assert ended == Finished(job.id, 1), f"{ended}, {printed}"
+    assert printed == {0: "AT=0.25\n"}
 
 
 def _variables(text: str) -> dict[str, str]:

@@ -164,6 +164,12 @@ def short_path(path: Path) -> str:
     return str(folder / f"{name}.sock")
 
 
+def token_socket(root: Path, node: str, discipline: str) -> str:
+    """Where a node's coordinator of stage tokens listens: a folder of that machine, not shared."""
+    name = hashlib.sha256(f"{root}|{node}|{discipline}".encode()).hexdigest()[:24]
+    return f"/tmp/weft-{os.getuid()}/{name}.tokens"  # noqa: S108 - its folder is the user's own
+
+
 def write_whole(path: Path, body: Any) -> None:
     """JSON that is there completely or not at all."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")

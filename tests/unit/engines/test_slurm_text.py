@@ -102,11 +102,12 @@ def test_a_step_has_all_devices_of_its_node_and_shares_them() -> None:
 
 
 def test_a_pilot_holds_a_whole_node() -> None:
-    text = pilot_script(NODES[NodeId("a1")], "tag", "/log", WISHES)
+    text = pilot_script(NODES[NodeId("a1")], "tag", "/log", Path("/nfs/weft"), WISHES)
 
     assert "#SBATCH --gres=gpu:a100:4" in text
     assert "#SBATCH --cpus-per-task=8" in text
-    assert text.endswith("exec sleep infinity\n")
+    assert "/nfs/weft/tokens/a1" in text
+    assert '-m weft.node.tokens "$at" --discipline "$one" --state /nfs/weft' in text
 
 
 def test_nodes_are_read_with_kind_health_and_address() -> None:

@@ -287,7 +287,7 @@ class FleetEngine(NoLiveResize):
         site, gang = self._site(), run.watch.gang
         try:
             cores = {} if site.abilities.limits_host else self._cores.change(gang, to, site)
-            files = await asyncio.to_thread(write_terms, gang, to, cores)
+            files = await asyncio.to_thread(write_terms, gang, to, cores, site)
         except OSError as error:
             raise EngineError(f"cannot write for {job!r}: {error.strerror}") from error
         await self._channel.send(files)

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft.core.model import Allocation, NodeId
+from weft.core.model import Allocation, Discipline, NodeId
 from weft.engines.fleet.port import Gang
-from weft.engines.fleet.requests import Cores, read_gang, write_gang
+from weft.engines.fleet.requests import Cores, Site, coordinator_of, read_gang, write_gang
 from weft.engines.listening import mark_of
 from weft.engines.request import adjustment
 from weft.engines.watch import nudge, rank_logs, revoke
@@ -28,6 +28,7 @@ from weft.wire.attempt import (
 from weft.wire.errors import WireError
 
 GANG = "gang.json"  # in an attempt's folder: its parts, for whoever adopts it
+TOKENS = "tokens"  # in the state folder: which disciplines are wanted on which nodes
 OWNER = "owner"  # in the state folder: what everything of this service is tagged with
 
 
@@ -60,6 +61,8 @@ def prepare(root: Path, gang: Gang, specs: Sequence[AttemptSpec]) -> list[Path]:
     for part, spec in zip(gang.parts, specs, strict=True):
         part.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         spec.write(part.folder)
+        if spec.coordinator:
+            want_coordinator(root, part.node, Discipline(spec.discipline))
         written.append(part.folder / SPEC)
     current = job_folder(root, gang.job) / CURRENT
     fresh = current.with_name(f".{CURRENT}.{os.getpid()}")
@@ -95,12 +98,24 @@ def ask_to_stop(gang: Gang, grace_s: float) -> AskedToStop:
     return AskedToStop(tuple(files), tuple(unclaimed))
 
 
-def write_terms(gang: Gang, to: Allocation, cores: Mapping[NodeId, Cores]) -> list[Path]:
+def want_coordinator(root: Path, node: NodeId, discipline: Discipline) -> None:
+    """Leave word that jobs take turns on a node; whoever holds it starts a coordinator."""
+    folder = root / TOKENS / node
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / str(discipline)).touch()
+
+
+def write_terms(
+    gang: Gang, to: Allocation, cores: Mapping[NodeId, Cores], site: Site
+) -> list[Path]:
     """What a running attempt's agents are told of its new terms; the files written."""
     files = []
     for part in gang.parts:
         own = cores.get(part.node, ())
-        asked = adjustment(to, str(to.sharing.discipline), "", own)
+        coordinator = coordinator_of(to, part.node, site)
+        if coordinator:
+            want_coordinator(site.root, part.node, to.sharing.discipline)
+        asked = adjustment(to, str(to.sharing.discipline), coordinator, own)
         write_whole(part.folder / ADJUST, asked)
         nudge(part.folder)
         files.append(part.folder / ADJUST)

@@ -116,6 +116,8 @@ class Abilities:
     `limits_host` says that the manager itself holds parts to their CPUs; else the agent binds its
     ranks to cores. `sharing` is how a device serves several jobs. `images` says that it runs
     containers. `sees_state` says that agents see all of the state folder, not only `jobs` below it.
+    `tokens` says that it runs a coordinator of stage tokens on a node for every file in the folder
+    `tokens/NODE` of the state, which is named by a discipline.
     """
 
     controls: Controls
@@ -124,6 +126,7 @@ class Abilities:
     sharing: DeviceSharing = "timeslicing"
     images: bool = False
     sees_state: bool = True
+    tokens: bool = False
 
 
 class Manager(Protocol):

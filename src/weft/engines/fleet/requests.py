@@ -10,12 +10,12 @@ from typing import Any
 from weft.core.cluster import CPU
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.launch import SoftwareKind
-from weft.core.model import Allocation, Job, JobId, NodeId, Slice
+from weft.core.model import Allocation, Discipline, Job, JobId, NodeId, Slice
 from weft.engines.fleet.port import Abilities, Gang, Machine, Part
 from weft.engines.host import Asked, HostPart, host_part, read_asked
 from weft.engines.request import wire_batch, wire_shift
 from weft.engines.software import activation, preparation
-from weft.wire.attempt import AttemptSpec, folder_of, job_folder, part_folder
+from weft.wire.attempt import AttemptSpec, folder_of, job_folder, part_folder, token_socket
 
 Cores = tuple[tuple[int, ...], ...]
 SLACK_S = 60.0  # beyond a job's own time limit, before a manager may end it
@@ -113,6 +113,7 @@ def make_specs(
                 gpu_mem_gb=on.sharing.gpu_mem_gb or 0.0,
                 batch=wire_batch(on.batch),
                 discipline=str(on.sharing.discipline),
+                coordinator=coordinator_of(on, part.node, site),
                 tier=on.sharing.tier.name.lower(),
                 weight=on.sharing.share,
                 phase=on.sharing.phase,
@@ -125,6 +126,17 @@ def make_specs(
         )
         rank += len(part.gpus)
     return specs
+
+
+def coordinator_of(on: Allocation, node: NodeId, site: Site) -> str:
+    """Where the ranks of a job that takes turns find the coordinator of its node; empty for none.
+
+    There is one a node, so a gang over several nodes takes no turns.
+    """
+    discipline = on.sharing.discipline
+    if discipline is Discipline.NONE or not site.abilities.tokens or len(on.slices) > 1:
+        return ""
+    return token_socket(site.root, node, str(discipline))
 
 
 def write_gang(gang: Gang) -> dict[str, Any]:

@@ -42,7 +42,8 @@ from weft.wire.processes import alive, start_time
 
 log = logging.getLogger(__name__)
 
-CONTROLS = Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT
+ALONE = Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT
+CONTROLS = ALONE | Controls.SHARE | Controls.TIER | Controls.PHASE
 PILOT = JobId("pilot of")  # no job is called so: names with spaces are quoted in tags all the same
 AGAIN_S = 10.0  # until a node is asked for once more
 
@@ -61,7 +62,7 @@ class PilotSlurm:
         self._asked: dict[NodeId, float] = {}
         self._steps: dict[Key, list[str]] = {}
         self._children: set[int] = set()
-        self.abilities = Abilities(CONTROLS, exact_devices=True)
+        self.abilities = Abilities(CONTROLS, exact_devices=True, tokens=True)
 
     async def open(self, owner: str) -> None:
         """Find the pilots of before, and ask for those that are missing."""
@@ -116,7 +117,8 @@ class PilotSlurm:
             return
         self._asked[name] = now
         tag = write_tag(self._wishes.owner, _pilot_key(name))
-        script = pilot_script(node, tag, str(self._folder / f"{name}.log"), self._wishes)
+        log_file = str(self._folder / f"{name}.log")
+        script = pilot_script(node, tag, log_file, self._folder.parent, self._wishes)
         number = await self._clients.order("sbatch", "--parsable", script=script, for_job=True)
         log.info("node=%s is asked for by job %s", name, number.strip())
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
+from pathlib import Path
 from shlex import quote
 
-from weft.core.model import NodeId
+from weft.core.model import Discipline, NodeId
+from weft.engines.fleet.folders import TOKENS
 from weft.engines.fleet.port import Gang, Part
 from weft.engines.fleet.requests import agent_command
 from weft.engines.slurm.answers import SlurmNode, write_tag
-from weft.wire.attempt import AGENT_LOG
+from weft.wire.attempt import AGENT_LOG, token_socket
 
 EPS = 1e-6
 LOG = "slurm.log"  # in an attempt's folder: what Slurm itself has to say
@@ -137,8 +139,8 @@ def step_command(
     ]
 
 
-def pilot_script(node: SlurmNode, tag: str, log: str, wishes: Wishes) -> str:
-    """An allocation of a whole node that does nothing itself."""
+def pilot_script(node: SlurmNode, tag: str, log: str, root: Path, wishes: Wishes) -> str:
+    """An allocation of a whole node; all it does is to run the coordinators that are wanted."""
     machine = node.machine.node
     options = [
         "--job-name=weft-pilot",
@@ -155,9 +157,33 @@ def pilot_script(node: SlurmNode, tag: str, log: str, wishes: Wishes) -> str:
         *(["--mem=0"] if wishes.counts_memory else []),
         *([f"--time={wishes.time_min}"] if wishes.time_min else []),
     ]
-    return "\n".join(
-        ["#!/bin/bash", *(f"#SBATCH {option}" for option in options), "exec sleep infinity", ""]
+    lines = ["#!/bin/bash", *(f"#SBATCH {option}" for option in options)]
+    return "\n".join([*lines, *_coordinators(root, machine.id, wishes.python), ""])
+
+
+def _coordinators(root: Path, node: NodeId, python: str) -> list[str]:
+    """Look for disciplines that are wanted, and start those again that have ended."""
+    wanted = quote(str(root / TOKENS / node))
+    sockets = " ".join(
+        f"[{one.value}]={quote(token_socket(root, node, one.value))}"
+        for one in Discipline
+        if one is not Discipline.NONE
     )
+    start = _words([python, "-P", "-m", "weft.node.tokens"])
+    return [
+        f"declare -A socket=({sockets}) pid",
+        "mkdir -p -m 711 /tmp/weft-$(id -u)",
+        "while :; do",
+        f"  for one in $(ls {wanted} 2>/dev/null); do",
+        "    at=${socket[$one]}",
+        '    [ -n "$at" ] || continue',
+        '    [ -n "${pid[$one]}" ] && kill -0 ${pid[$one]} 2>/dev/null && continue',
+        f'    {start} "$at" --discipline "$one" --state {quote(str(root))} --record "$at.json" &',
+        "    pid[$one]=$!",
+        "  done",
+        "  sleep 1",
+        "done",
+    ]
 
 
 def job_name(gang: Gang) -> str:

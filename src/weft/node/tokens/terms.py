@@ -54,7 +54,16 @@ def read_terms(state: Path, job: str) -> Terms | None:
 
 def _last_attempt(folder: Path) -> Path | None:
     try:
-        found = [one for one in folder.iterdir() if one.name.isdigit() and (one / SPEC).exists()]
+        parts = {int(one.name): _described(one) for one in folder.iterdir() if one.name.isdigit()}
     except OSError:
         return None
-    return max(found, key=lambda one: int(one.name), default=None)
+    known = {number: part for number, part in parts.items() if part is not None}
+    return known[max(known)] if known else None
+
+
+def _described(attempt: Path) -> Path | None:
+    """Where an attempt's description is: in its folder, or in that of its only part."""
+    if (attempt / SPEC).exists():
+        return attempt
+    parts = [spec.parent for spec in attempt.glob(f"*/{SPEC}")]
+    return parts[0] if len(parts) == 1 else None

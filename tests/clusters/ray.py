@@ -40,7 +40,7 @@ PORT = 26379
 ADDRESS = f"127.0.0.1:{PORT}"
 CLONE_NEWNET = 0x40000000
 BEGIN_S, END_S = 120.0, 20.0
-NODES = ("a1:a100:2", "t1:t4:2", "t2:t4:2")
+NODES = ("a1:a100:2", "a2:a100:2")
 
 
 def why_not() -> str:
@@ -70,30 +70,42 @@ class ThrowAwayRay:
     folder: Path
     holder: int = 0
     nodes: dict[str, Node] = field(default_factory=dict)
+    _described: dict[str, str] = field(default_factory=dict)
 
     @property
     def token(self) -> Path:
         return self.folder / "token"
 
+    @property
+    def engine(self) -> str:
+        """What `--engine` takes to use it."""
+        return f"ray:address={ADDRESS},token={self.token},nodes=labelled"
+
     # ---- up and down
 
     def up(self, *nodes: str) -> None:
         """Begin the namespace, a head that runs no jobs, and nodes `NAME:KIND:GPUS`."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.begin()
         make_token(self.token)
-        command = ["unshare", "--net", "sh", "-c", "ip link set lo up && exec sleep infinity"]
-        self.holder = spawn_command(command, self.folder / "holder.log", os.environ)
-        self._wait_for(self._loopback_is_up, "the namespace")
         head = NodeSetup("", cpus=2, ip="127.0.0.1", port=PORT, temp=str(self.folder))
         self._start("head", head_command(head), head)
         self._wait_for(self._answers, "the head")
-        for text in nodes or NODES:
-            self.add(text)
+        for text in nodes or NODES:  # one after the other: Ray would give two the same sockets
+            name = self.add(text).name
+            self._wait_for(lambda name=name: self._has_begun(name), name)  # type: ignore[misc]
         self.save()
+
+    def begin(self) -> None:
+        """The namespace alone."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        command = ["unshare", "--net", "sh", "-c", "ip link set lo up && exec sleep infinity"]
+        self.holder = spawn_command(command, self.folder / "holder.log", os.environ)
+        self._wait_for(self._loopback_is_up, "the namespace")
 
     def add(self, text: str, own: str = "") -> Node:
         """One more node, `NAME:KIND:GPUS`; without GPUs it has four slots."""
         name, kind, gpus = text.split(":")
+        self._described[name] = text
         slots = 0 if int(gpus) else 4
         setup = NodeSetup(
             name, kind, int(gpus), slots, cpus=4, ip="127.0.0.1", own=own, leave_s=20.0
@@ -103,18 +115,35 @@ class ThrowAwayRay:
     def down(self) -> None:
         """End every process by its pid, workers before the head, and the namespace."""
         for node in reversed([*self.nodes.values()]):
-            self.kill(node.name)
+            if start_time(node.pid) == node.began:
+                kill_all([node.pid, *descendants(node.pid)])
+                self._reap(node.pid)
         if self.holder and start_time(self.holder) is not None:
             os.kill(self.holder, signal.SIGKILL)
             self._reap(self.holder)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def kill(self, name: str) -> None:
-        """As if the machine lost its power: its raylet and all below it, at once."""
+        """Its raylet dies, and Ray's other processes of the node with that, as Ray has it."""
         node = self.nodes.pop(name)
-        if start_time(node.pid) == node.began:
-            kill_all([node.pid, *descendants(node.pid)])
-            self._reap(node.pid)
+        if start_time(node.pid) != node.began:
+            return
+        rest = descendants(node.pid)
+        kill_all([self._process_of(node, "raylet")])
+        self._reap(node.pid)
+        kill_all([pid for pid in rest if start_time(pid) is not None])
+
+    def restore(self, name: str) -> None:
+        """The same machine, switched on again."""
+        self.add(self._described[name])
+
+    def stop_controller(self) -> None:
+        """Make the head's controller stand still: it answers nobody."""
+        os.kill(self.head_process("gcs_server"), signal.SIGSTOP)
+
+    def start_controller(self) -> None:
+        """Let it go on."""
+        os.kill(self.head_process("gcs_server"), signal.SIGCONT)
 
     def leave(self, name: str) -> None:
         """Ask a node to leave in good order."""
@@ -122,10 +151,7 @@ class ThrowAwayRay:
 
     def head_process(self, name: str) -> int:
         """A process of the head, such as gcs_server."""
-        for pid in descendants(self.nodes["head"].pid):
-            if name in Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]:
-                return pid
-        raise LookupError(f"the head has no {name}")
+        return self._process_of(self.nodes["head"], name)
 
     # ---- from inside
 
@@ -161,11 +187,20 @@ class ThrowAwayRay:
     # ---- parts
 
     def _start(self, name: str, command: list[str], setup: NodeSetup) -> Node:
-        env = {**os.environ, **ray_environment(self.token, setup)}
+        env = {**os.environ, **ray_environment(self.token, setup), "HOSTNAME": name}
         pid = spawn_command(self.inside(*command), self.folder / f"{name}.log", env)
         node = Node(name, pid, start_time(pid) or 0)
         self.nodes[name] = node
         return node
+
+    def _process_of(self, node: Node, name: str) -> int:
+        for pid in descendants(node.pid):
+            if Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0].endswith(name):
+                return pid
+        raise LookupError(f"{node.name} has no {name}")
+
+    def _has_begun(self, name: str) -> bool:
+        return "Ray runtime started" in (self.folder / f"{name}.log").read_text()
 
     def _loopback_is_up(self) -> bool:
         said = subprocess.run(

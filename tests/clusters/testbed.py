@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.clusters.kubelet import can_name
 from tests.clusters.kubernetes import KubernetesCluster, what_is_missing
+from tests.clusters.ray import throw_away_ray, why_not
 from tests.clusters.slurm import SlurmCluster, missing
 from weft.core.errors import InvalidConfig
 
@@ -103,10 +104,26 @@ def slurm(mode: str) -> Iterator[Testbed]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def ray() -> Iterator[Testbed]:
+    """Two nodes of two GPUs and a head without jobs; its controller stands still when stopped."""
+    if why := why_not():
+        raise InvalidConfig("there can be no Ray here", hint=why)
+    with throw_away_ray("a1:a100:2", "a2:a100:2") as cluster:
+        yield Testbed(
+            cluster.engine,
+            cluster.kill,
+            cluster.restore,
+            cluster.stop_controller,
+            cluster.start_controller,
+        )
+
+
 TESTBEDS: Mapping[str, Callable[[], AbstractContextManager[Testbed]]] = {
     "local": local,
     "processes": processes,
     "kubernetes": kubernetes,
     "slurm": partial(slurm, "native"),
     "slurm-pilot": partial(slurm, "pilot"),
+    "ray": ray,
 }

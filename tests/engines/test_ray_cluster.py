@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.clusters.ray import ADDRESS, ThrowAwayRay, throw_away_ray, why_not
+from tests.engines.elastic_scenario import train_through_it_all
 from weft.core.launch import Launch, Processes
 from weft.core.model import Demand, Job, JobId
 from weft.engines.ray.engine import RayEngine
@@ -20,33 +21,42 @@ STUBBORN = "trap '' TERM; echo begun; while :; do sleep 0.05; done"
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ThrowAwayRay]:
-    with throw_away_ray("a1:a100:2", "t1:cpu:0") as ray:
+    with throw_away_ray("a1:a100:2", "a2:a100:2") as ray:
         yield ray
 
 
-def job_of(*command: str) -> Callable[[str, int], Job]:
-    def make(name: str, gpus: int) -> Job:
-        launch = Launch(command, workdir="/", processes=Processes.PER_GPU)
-        return Job(JobId(name), demand=Demand(gpus), launch=launch)
-
-    return make
+def script(name: str, gpus: int, text: str) -> Job:
+    launch = Launch(("sh", "-c", text), workdir="/", processes=Processes.PER_GPU)
+    return Job(JobId(name), demand=Demand(gpus), launch=launch)
 
 
 def engine(state: Path, cluster: ThrowAwayRay) -> RayEngine:
     """One of the same service each time: its runners are kept from test to test."""
+    take_up_runners(state)
+    token = str(cluster.token)
+    return RayEngine(state, address=ADDRESS, token=token, keep_nodes=True, uses="labelled")
+
+
+def take_up_runners(state: Path) -> None:
     state.mkdir(exist_ok=True)
     (state / "owner").write_text("0123456789ab")
-    return RayEngine(state, address=ADDRESS, token=str(cluster.token), keep_nodes=True)
 
 
 def subject(state: Path, cluster: ThrowAwayRay) -> Subject:
     return Subject(
         make=lambda: engine(state, cluster),
-        job=job_of("sh", "-c", "echo hello from rank $RANK of $WORLD_SIZE"),
-        endless=job_of("sleep", "1000"),
-        failing=job_of("sh", "-c", "echo no such luck >&2; exit 3"),
-        stubborn=job_of("sh", "-c", STUBBORN),
+        job=lambda name, gpus: script(name, gpus, "echo hello from rank $RANK of $WORLD_SIZE"),
+        endless=lambda name, gpus: script(name, gpus, "exec sleep 1000"),
+        failing=lambda name, gpus: script(name, gpus, "echo no such luck >&2; exit 3"),
+        stubborn=lambda name, gpus: script(name, gpus, STUBBORN),
+        script=script,
         printed="hello from rank",
+        where="$HOSTNAME",
+        exact=True,
+        kill_node=cluster.kill,
+        restore_node=cluster.restore,
+        kill_controller=cluster.stop_controller,
+        restore_controller=cluster.start_controller,
         patience_s=120.0,
     )
 
@@ -54,3 +64,12 @@ def subject(state: Path, cluster: ThrowAwayRay) -> Subject:
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
 def test_ray_keeps_the_contract(check: Check, cluster: ThrowAwayRay, tmp_path: Path) -> None:
     asyncio.run(check(subject(tmp_path / "state", cluster)))
+
+
+def test_training_goes_on_through_resizes_a_killed_service_and_a_killed_node(
+    cluster: ThrowAwayRay, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    take_up_runners(state)
+
+    train_through_it_all(cluster.engine, state, cluster.kill)

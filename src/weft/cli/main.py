@@ -34,7 +34,7 @@ COMMANDS = (
     Entry(WORK, "profile", "Measure a training script, alone or beside others.", settings=REST),
     Entry(CLUSTER, "serve", "Run the scheduler service: REST API, events, metrics."),
     Entry(CLUSTER, "join", "Make this machine a node of a cluster."),
-    Entry(CLUSTER, "demo", "Try it: the service here, with real training jobs."),
+    Entry(CLUSTER, "demo", "Try it: the service here with its web page, and real training jobs."),
     Entry(CLUSTER, "top", "Watch who holds what, batch sizes, goodput and the queue."),
     Entry(CLUSTER, "nodes", "List the machines, what they have, and who is on them."),
     Entry(CLUSTER, "drain", "Move every job off a machine and give it no more.", "nodes:drain"),

@@ -14,7 +14,7 @@ from weft.engines.fleet.port import Health, Key, Phase
 from weft.engines.ray.agents import read_attempts
 from weft.engines.ray.carried import Carried
 from weft.engines.ray.joining import check_address, unit_text
-from weft.engines.ray.labels import is_ours, kind_of, name_nodes, read_machine, reserved
+from weft.engines.ray.labels import kind_of, name_nodes, read_machine, reserved
 from weft.engines.ray.starting import NodeSetup, find_setup, head_command, ray_environment
 from weft.engines.ray.starting import worker_command as worker
 
@@ -62,13 +62,6 @@ def test_kinds_are_ours_whatever_they_are_called() -> None:
     assert kind_of({"ray.io/accelerator-type": "Tesla-V100"}, 4) == "v100"
     assert kind_of({}, 4) == "gpu"
     assert kind_of({"weft/kind": "a100"}, 0) == "cpu"
-
-
-def test_nodes_with_our_label_are_ours_and_all_where_none_has_it() -> None:
-    labelled, plain = {"weft/node": "a1"}, {"other": "x"}
-
-    assert [is_ours([labelled, plain])(one) for one in (labelled, plain)] == [True, False]
-    assert is_ours([plain])(plain)
 
 
 def test_nodes_of_one_machine_get_names_of_their_own() -> None:
@@ -214,3 +207,11 @@ def test_locks_and_what_is_being_written_are_not_carried(tmp_path: Path) -> None
     listed = [name for name, *_ in Carried(tmp_path, None).listing(tmp_path)]
 
     assert listed == ["step-1/data"]
+
+
+def test_a_log_that_was_brought_before_is_not_brought_again(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_bytes(b"one\ntwo\n")
+
+    ((_, _, offset, _, body),) = Carried(tmp_path, None).news(tmp_path, {"events.jsonl": (0, 4, 0)})
+
+    assert (offset, body) == (4, b"two\n")

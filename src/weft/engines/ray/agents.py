@@ -8,13 +8,14 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
 from weft.core.about import Controls
 from weft.core.cluster import Node
-from weft.core.errors import EngineError
+from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model import Job, JobId, NodeId
 from weft.engines.fleet.port import Abilities, Away, Gang, Health, Key, Machine, Phase, Seen
 from weft.engines.ray.client import BridgeClient
@@ -39,7 +40,8 @@ class RayManager:
 
     `setup` is what this machine has then. `token` is the file of a cluster's token where it is
     known. With `keep_nodes` idle nodes of a cluster of others are kept when the service ends.
-    `head` is the one that was begun here, None if it is somebody else's.
+    `uses` says which nodes may be used. `head` is the one that was begun here, None if it is
+    somebody else's.
     """
 
     state: Path
@@ -49,6 +51,7 @@ class RayManager:
     token: Path | None = None
     pass_env: tuple[str, ...] = ()
     keep_nodes: bool = False
+    uses: Literal["all", "labelled"] = "all"
     head: Head | None = None
 
     abilities = ABILITIES
@@ -66,6 +69,8 @@ class RayManager:
 
     async def open(self, owner: str) -> None:
         """Connect, to a head that is begun if there is none, and wait for nodes to answer."""
+        if find_spec("ray") is None:
+            raise InvalidConfig("the ray engine needs ray", hint="pip install 'weft[ray]'")
         if not self.address:
             self.head = await need_head(self.state, self.setup)
             self.token = self.head.token
@@ -89,6 +94,7 @@ class RayManager:
             "root": str(self.state),
             "mark": mark.read_text(),
             "files": self.files,
+            "nodes": self.uses,
         }
         env = {} if self.token is None else ray_environment(self.token)
         return BridgeClient(told, self.state / log_name, env)

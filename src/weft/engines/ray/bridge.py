@@ -35,10 +35,12 @@ class Bridge:
         except Exception as error:  # whoever asked decides what it means
             return {"error": str(error).strip()[:4000], "kind": type(error).__name__}
 
-    def _connect(self, address: str, owner: str, root: str, mark: str, files: str) -> str:
+    def _connect(
+        self, address: str, owner: str, root: str, mark: str, files: str, nodes: str
+    ) -> str:
         import ray
 
-        cluster = RayCluster(address, owner, Path(root), mark, files)
+        cluster = RayCluster(address, owner, Path(root), mark, files, nodes)
         cluster.connect()
         carrier = Carrier(cluster)
         self._calls = {

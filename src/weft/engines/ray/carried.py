@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from weft.wire.attempt import EVENTS, SPEC
+from weft.wire.attempt import SPEC
 
 MOST = 4 << 20  # bytes of one file in one answer
 WHOLE = 64 << 10  # files up to here are told of whole when they change
+GROWING = (".jsonl", ".log")
 NOT_TOLD = {SPEC}
 
 
@@ -49,7 +50,7 @@ class Carried:
         """`[name, inode, offset, time, bytes]` of files that changed, given what of each is known.
 
         `have` maps a name to inode, bytes and time of change. A file that only grew is told from
-        where it was known; another one from its beginning.
+        where it was known; another one from its beginning. Inode 0 stands for the same file.
         """
         told = []
         here = self.place(folder)
@@ -60,8 +61,8 @@ class Carried:
                 continue
             stat = entry.stat()
             inode, known, at = have.get(entry.name, (0, 0, 0))
-            same = inode == stat.st_ino and stat.st_size >= known
-            grows = entry.suffix in (".jsonl", ".log") or entry.name == EVENTS
+            same = inode in (0, stat.st_ino) and stat.st_size >= known
+            grows = entry.suffix in GROWING
             offset = known if same and grows else 0
             if same and (stat.st_size == known if grows else stat.st_mtime_ns == at):
                 continue

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft.engines.ray.carried import MOST, Carried
+from weft.engines.ray.carried import GROWING, MOST, Carried
 from weft.engines.ray.cluster import RayCluster
 from weft.wire.attempt import EVENTS, SPEC, AttemptSpec
 
@@ -31,7 +31,12 @@ class Carrier:
             self.cluster.call(node, "write", path, here.read_bytes(), 0o600)
 
     def fetch(self, folders: Sequence[tuple[str, str]]) -> list[str]:
-        """Bring what is new in folders, `(ray node, path)`; the files that changed here."""
+        """Bring what is new in folders, `(ray node, path)`; the files that changed here.
+
+        They are all that somebody waits for: what is known of others is forgotten.
+        """
+        wanted = {folder for _, folder in folders}
+        self._known = {folder: one for folder, one in self._known.items() if folder in wanted}
         changed = []
         for node, folder in folders:
             try:
@@ -41,7 +46,7 @@ class Carrier:
         return changed
 
     def _fetch(self, node: str, folder: str) -> list[str]:
-        known = self._known.setdefault(folder, {})
+        known = self._known.setdefault(folder, _read_known(Path(folder)))
         changed = []
         for name, inode, offset, at, body in self.cluster.call(node, "news", folder, known):
             here = Path(folder, name)
@@ -91,10 +96,16 @@ class Carrier:
         return brought
 
 
+def _read_known(folder: Path) -> Known:
+    """What an earlier life of ours has brought of files that only grow."""
+    there = folder.iterdir() if folder.is_dir() else ()
+    return {one.name: (0, one.stat().st_size, 0) for one in there if one.suffix in GROWING}
+
+
 def _put(path: Path, offset: int, body: bytes) -> None:
     """Write from `offset` on: the file is then as long as what was brought of it."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     with os.fdopen(handle, "wb") as out:
-        out.truncate(offset)
         out.seek(offset)
         out.write(body)
+        out.truncate()

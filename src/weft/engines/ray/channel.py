@@ -36,7 +36,7 @@ class RayChannel:
             return
         try:
             await self.manager.carry_files("send", files=wanted)
-        except (OSError, LookupError) as error:
+        except (OSError, LookupError, Away) as error:
             raise EngineError(f"cannot send files through Ray: {error}") from error
 
     async def fetch(self, folders: Sequence[Path]) -> None:
@@ -47,6 +47,7 @@ class RayChannel:
         self._fetched = now
         apart = {folder: self.manager.apart(folder) for folder in folders}
         wanted = [(node, str(folder)) for folder, nodes in apart.items() for node in nodes]
+        self._met &= {folder.parent for folder in folders}
         meeting = {folder.parent for folder, nodes in apart.items() if nodes} - self._met
         wanted += [
             (node, str(folder.parent))

@@ -18,6 +18,7 @@ from weft.engines.fleet.port import Away
 
 CONNECT_S = 90.0  # a driver of Ray takes seconds to begin, more on a busy machine
 ANSWER_S = 60.0
+OTHERS_S = {"look": 15.0, "fetch": 900.0, "push": 900.0}  # a look is asked again, files are large
 PAUSE_S = 3.0  # between two tries to connect
 LONGEST = 1 << 26
 
@@ -38,7 +39,7 @@ class BridgeClient:
         """The answer. Away while there is no cluster; LookupError and OSError as they come."""
         async with self._turn:
             process = await self._need_process()
-            answer = await self._exchange(process, call, given, ANSWER_S)
+            answer = await self._exchange(process, call, given, OTHERS_S.get(call, ANSWER_S))
         if "error" not in answer:
             return answer["ok"]
         if answer["kind"] == "LookupError":

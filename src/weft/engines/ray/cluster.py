@@ -27,7 +27,7 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from weft import __version__
-from weft.engines.ray.labels import SLOTS, is_ours, reserved
+from weft.engines.ray.labels import NODE, SLOTS, reserved
 from weft.engines.ray.runner import Runner
 
 ANSWER_S = 3.0  # how long a node may take to say how its agents are
@@ -39,7 +39,8 @@ class RayCluster:
     """Nodes and runners.
 
     `root` is the service's folder, `mark` what is written there for nodes to see whether they share
-    it, unless `files` says that all of them do, or none.
+    it, unless `files` says that all of them do, or none. `nodes` says which are used: all, or
+    those with our label.
     """
 
     address: str
@@ -47,6 +48,7 @@ class RayCluster:
     root: Path
     mark: str
     files: str = "auto"
+    nodes: str = "all"
     _runners: dict[str, Any] = field(default_factory=dict)
     _asked: dict[str, Any] = field(default_factory=dict)
 
@@ -69,18 +71,17 @@ class RayCluster:
         """Every node, and what its runner says; None for one that has not answered."""
         rows = ray.nodes()
         draining = self._draining()
-        ours = is_ours([row["Labels"] for row in rows if row["Alive"]])
         told = []
         for row in rows:
             if not row["Alive"]:
                 self._runners.pop(row["NodeID"], None)
                 self._asked.pop(row["NodeID"], None)
-            elif ours(row["Labels"]) and row["NodeID"] not in draining:
+            elif self._is_ours(row) and row["NodeID"] not in draining:
                 self._need_runner(row)
         reports = self._ask_all()
         for row in rows:
             node = row["NodeID"]
-            if row["Alive"] and not ours(row["Labels"]):
+            if not self._is_ours(row):
                 continue
             told.append(
                 {
@@ -97,6 +98,9 @@ class RayCluster:
             )
         self._let_go(reports, draining)
         return {"nodes": told}
+
+    def _is_ours(self, row: Mapping[str, Any]) -> bool:
+        return self.nodes == "all" or NODE in row["Labels"]
 
     def _draining(self) -> Mapping[str, int]:
         if "://" in self.address:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -24,8 +23,9 @@ class RayEngine(FleetEngine):
     `ip` and `port` are those of a head that is begun here, `name`, `kind`, `gpus` and `slots` what
     this machine has then: unless told, what is found. `token` is the file with the token of a
     cluster that is there already, whose idle nodes are given back when the service ends, unless
-    with `keep_nodes`. `files` says whether all nodes have the state folder: shared,
-    carried (nobody has, its files go through Ray), or auto, which finds out for each.
+    with `keep_nodes`. `nodes` are those that may be used: all, or labelled ones only. `files` says
+    whether all nodes have the state folder: shared, carried (nobody has, its files go through
+    Ray), or auto, which finds out for each.
     """
 
     state: Path = field(metadata={"settable": False})
@@ -38,6 +38,7 @@ class RayEngine(FleetEngine):
     slots: int = 0
     token: str = ""
     keep_nodes: bool = False
+    uses: Literal["all", "labelled"] = field(default="all", metadata={"name": "nodes"})
     files: Literal["auto", "shared", "carried"] = "auto"
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
 
@@ -46,8 +47,6 @@ class RayEngine(FleetEngine):
 
     def __post_init__(self) -> None:
         check_names(self.pass_env)
-        if find_spec("ray") is None:
-            raise InvalidConfig("the ray engine needs ray", hint="pip install 'weft[ray]'")
         if self.token and not Path(self.token).is_file():
             raise InvalidConfig(f"token: there is no file {self.token}", hint="name its file")
         self.state = Path(self.state).absolute()
@@ -61,6 +60,7 @@ class RayEngine(FleetEngine):
             token=Path(self.token).absolute() if self.token else None,
             pass_env=self.pass_env,
             keep_nodes=self.keep_nodes,
+            uses=self.uses,
         )
         super().__init__(self._ray, self.state, "Ray", RayChannel(self._ray))
 

@@ -44,7 +44,12 @@ async def need_head(state: Path, setup: NodeSetup) -> Head:
     found = find_head(state)
     if found is not None:
         return found
-    setup = replace(setup, ip=setup.ip or find_address(), port=setup.port or _free_port())
+    setup = replace(
+        setup,
+        ip=setup.ip or find_address(),
+        port=setup.port or _free_port(),
+        leave_s=0.0,  # nobody could take its jobs over
+    )
     token = make_token(state / TOKEN)
     address = f"{setup.ip}:{setup.port}"
     if _answers(address):

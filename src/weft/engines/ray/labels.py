@@ -1,12 +1,12 @@
 """How Weft reads a node of Ray: its name, its kind, its devices, from labels and resources.
 
-`weft join` puts the labels there. A cluster without any is used whole, with Ray's own names.
+`weft join` puts the labels there. Nodes without them have Ray's own names.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.core.cluster import CPU, Node
@@ -20,12 +20,6 @@ GB = 1e9
 LONGEST = 63  # what Ray takes as the value of a label
 
 Row = Mapping[str, Any]
-
-
-def is_ours(labels: Sequence[Mapping[str, str]]) -> Callable[[Mapping[str, str]], bool]:
-    """Which nodes Weft uses: those with its label, or all where none has one."""
-    labelled = any(NODE in one for one in labels)
-    return lambda one: NODE in one or not labelled
 
 
 def reserved(resources: Mapping[str, float]) -> dict[str, float]:

@@ -120,6 +120,7 @@ def test_a_tenant_signs_in_and_sees_no_job_of_another(open_page: Open) -> None:
         expect(page.get_by_role("link", name="ours")).to_be_visible()
         page.get_by_role("button", name="Sign out").click()
         expect(page.get_by_label("Token")).to_be_visible()
+        page.close()
 
 
 def test_the_page_comes_back_with_the_service(open_page: Open) -> None:
@@ -179,6 +180,7 @@ def test_a_waiting_job_starts_by_the_cheapest_change(open_page: Open) -> None:
         expect(page.get_by_role("heading", name="second")).to_be_visible()
         expect(page.locator("main .badge").first).to_contain_text("running")
         assert client.get(f"{API}/jobs/{waits}").json()["state"] == "cancelled"
+        page.close()
 
 
 def test_an_admin_switches_the_policy_and_tries_another_on_the_past(open_page: Open) -> None:
@@ -198,6 +200,7 @@ def test_an_admin_switches_the_policy_and_tries_another_on_the_past(open_page: O
         expect(page.get_by_role("region", name="Numbers side by side")).to_contain_text("las")
         expect(page.get_by_text("6 jobs simulated each time")).to_be_visible()
         assert client.get(f"{API}/policy").json()["policy"] == "srtf"
+        page.close()
 
 
 def test_a_job_page_follows_while_the_job_is_resized(open_page: Open) -> None:
@@ -215,6 +218,7 @@ def test_a_job_page_follows_while_the_job_is_resized(open_page: Open) -> None:
         spans = page.get_by_role("region", name="Spans")
         expect(spans.get_by_role("row")).to_have_count(3)
         expect(spans).to_contain_text("preempted")
+        page.close()
 
 
 def test_a_real_job_is_followed_and_cancelled(tmp_path: Path, open_page: Open) -> None:
@@ -234,6 +238,7 @@ def test_a_real_job_is_followed_and_cancelled(tmp_path: Path, open_page: Open) -
         page.get_by_role("button", name="Cancel the job").click()
         expect(page.locator("main .badge").first).to_contain_text("cancelled")
         until(lambda: not list((tmp_path / "state" / "live").glob("*")))
+        page.close()
 
 
 VIEWS = ("cluster", "jobs", "submit", "submit?way=file", "tenants", "what-if", "policies")

@@ -135,3 +135,15 @@ def _ask(client: httpx.Client, body: dict[str, str]) -> list[dict[str, Any]]:
     answer = client.post(f"{API}/what-if/stream", json=body)
     assert answer.status_code == 200, answer.text
     return [json.loads(line) for line in answer.text.splitlines()]
+
+
+def test_jobs_that_share_a_gpu_are_told_what_pace_was_promised() -> None:
+    with serving("simulated:cluster=1x1:a100,speed=60", policy="las") as client:
+        half = {"gpus": 1, "share": 0.5, "model": "resnet18", "hints": {"duration_s": 60_000}}
+        first, second = (submit(client, **half) for _ in range(2))
+        until(lambda: get(client, f"/jobs/{second}")["state"] == "running")
+
+        numbers = get(client, f"/jobs/{first}/explain")["numbers"]
+
+        assert numbers["beside"] == 1
+        assert 0.0 < numbers["predicted_pace"] <= 1.0

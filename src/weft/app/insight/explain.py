@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.app.insight.predicted import predict_goodput, predict_pace
 from weft.app.insight.present import Estimate, Present
 from weft.core.model import Allocation, Demand, Job, JobId, Tier
 from weft.core.plan import Plan
@@ -220,14 +221,14 @@ def _holding(present: Present, row: int, on: Allocation) -> Why:
     held = float(table.service(present.now)[row])
     devices = {(part.node, gpu) for part in on.slices for gpu in part.gpus}
     beside = [
-        table.jobs[i].id
+        table.jobs[i]
         for i, other in enumerate(table.allocations)
         if other is not None
         and i != row
         and any((part.node, gpu) in devices for part in other.slices for gpu in part.gpus)
     ]
     job = table.jobs[row]
-    numbers = {
+    numbers: dict[str, Any] = {
         "asks_for": _asks(job.demand),
         "gpus": on.gpus,
         "share": on.sharing.share,
@@ -235,7 +236,13 @@ def _holding(present: Present, row: int, on: Allocation) -> Why:
         "beside": len(beside),
         "may_be_stopped": job.preemptible,
     }
-    kind = present.cluster.kind_of(on)
+    kind, known = present.cluster.kind_of(on), present.knowledge
+    predicted = {
+        "predicted_goodput": predict_goodput(known, job, on, kind),
+        "predicted_pace": predict_pace(known, job, beside, on, kind),
+        "measured_pace": known.colocation.pace(job) if known.colocation and beside else None,
+    }
+    numbers |= {name: value for name, value in predicted.items() if value is not None}
     held_now = asks_for(on.gpus, (kind,), on.sharing.share)
     wanted = "" if job.demand.rigid else f"; it takes {job.demand.min} to {job.demand.max}"
     return Why(f"holds {held_now}{wanted}", numbers)

@@ -81,7 +81,17 @@ export function clusterNow() {
 }
 
 /** Why a job waits, in words. */
-export const reasonOf = job => store.reasons.get(job.why) || "";
+export const reasonOf = job => job.reason ?? (store.reasons.get(job.why) || "");
+
+/** Take in jobs of the past, which nobody watches any more. */
+export function remember(jobs) {
+  for (const job of jobs) {
+    if (store.jobs.has(job.id)) continue;
+    store.jobs.set(job.id, { ...job, why: 0, pace: null, share: 1, on: (job.allocation || []).map(part => ({ node: part.node, gpus: part.gpus })) });
+  }
+  store.jobsVersion += 1;
+  changed(true);
+}
 
 export const ENDED = new Set(["succeeded", "failed", "cancelled"]);
 export const WAITING = new Set(["pending", "preempted"]);

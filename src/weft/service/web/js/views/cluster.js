@@ -1,4 +1,5 @@
 // What runs where: every GPU as a cell, beside it how much of what is used and why the rest waits.
+import { at, get } from "../api.js";
 import { colourOf, onTheme } from "../colours.js";
 import { count, duration, number, percent } from "../format.js";
 import { byKind, cellAt, draw, layOut, occupants, outOfUse } from "../gpu_map.js";
@@ -9,6 +10,7 @@ import { Stream } from "../stream.js";
 import { Bar, Choice, Empty, Panel, State } from "../ui.js";
 import { useWidth } from "../width.js";
 
+const LOOKED_MS = 350;
 const PAINTS = [["job", "Job"], ["tenant", "Tenant"], ["speed", "Pace"]];
 
 /** From red to green: what a job does of what it would do alone. */
@@ -103,11 +105,26 @@ function Tip({ cell, jobs, plan, width }) {
     ${jobs.length ? jobs.map(job => html`<${JobFacts} key=${job.id} job=${job} />`) : html`<div>${cell.node.held_gpus.includes(cell.gpu) ? "another tenant's job" : out ? "not to be used" : "idle"}</div>`}</div>`;
 }
 
+/** What the service predicts of a job, asked once somebody has looked at it for a moment. */
+function usePredicted(job) {
+  const [found, setFound] = useState({});
+  useEffect(() => {
+    setFound({});
+    if (job.state !== "running") return undefined;
+    const abort = new AbortController();
+    const timer = setTimeout(() => get(at("jobs", job.id, "explain"), { signal: abort.signal }).then(told => setFound(told.numbers), () => {}), LOOKED_MS);
+    return () => { clearTimeout(timer); abort.abort(); };
+  }, [job.id, job.attempt]);
+  return found;
+}
+
 function JobFacts({ job }) {
+  const predicted = usePredicted(job);
+  const against = (value, told, write) => value == null && told == null ? "" : `${value == null ? "–" : write(value)}${told == null ? "" : ` (predicted ${write(told)})`}`;
   const facts = [
     ["tenant", job.tenant], ["share", job.share < 1 ? number(job.share) : ""], ["GPUs", String(held(job))], ["batch", number(job.batch)],
-    ["speed", job.speed == null ? "" : `${number(job.speed)} samples/s`], ["goodput", job.goodput == null ? "" : `${number(job.goodput)} /s`],
-    ["pace", job.pace == null ? "" : `${percent(job.pace)} of alone`], ["done", percent(job.progress)],
+    ["speed", job.speed == null ? "" : `${number(job.speed)} samples/s`], ["goodput", against(job.goodput, predicted.predicted_goodput, value => `${number(value)} /s`)],
+    ["pace", against(job.pace, predicted.predicted_pace, percent)], ["done", percent(job.progress)],
     ["runs for", job.started ? duration(clusterNow() - job.started) : ""],
   ].filter(([, value]) => value);
   return html`<div><b>${job.name}</b> <${State} state=${job.state} /><dl class="facts">${facts.map(([key, value]) => html`<dt key=${key}>${key}</dt><dd>${value}</dd>`)}</dl></div>`;

@@ -53,13 +53,21 @@ function Actions({ job, me }) {
     const made = await attempt(() => post(at("jobs", job.id, "again")), told => `handed in as ${told.id}`);
     if (made) go("job", [made.id]);
   };
+  const order = async priority => {
+    const detail = "It leaves the queue and is handed in anew: behind those of its new priority that came before.";
+    if (priority === job.priority || !await confirm(`Make ${job.name} ${priority}?`, { detail, action: "Change the priority" })) return;
+    const made = await attempt(() => post(at("jobs", job.id, "again"), { change: { priority }, replace: true }), told => `handed in as ${told.id}`);
+    if (made) go("job", [made.id]);
+  };
   const copy = async () => {
     const found = await get(at("jobs", job.id, "file")).catch(error => { toast(error.message, true); return null; });
     if (!found) return;
     try { await navigator.clipboard.writeText(found.yaml); toast("the job file is in the clipboard"); }
     catch { saveText(`${job.name}.yaml`, found.yaml); }
   };
-  return html`<button onClick=${copy}>Copy as job file</button>
+  return html`${me.role !== "viewer" && !ended && !job.started && html`<select aria-label="Priority" value=${job.priority} onChange=${event => { const to = event.target.value; event.target.value = job.priority; order(to); }}>
+      ${["guaranteed", "normal", "opportunistic"].map(one => html`<option key=${one} value=${one}>${one}</option>`)}</select>`}
+    <button onClick=${copy}>Copy as job file</button>
     ${me.role !== "viewer" && html`<button onClick=${again}>Submit again …</button>`}
     ${me.role !== "viewer" && !ended && html`<button class="danger" onClick=${cancel}>Cancel …</button>`}`;
 }
@@ -104,9 +112,21 @@ function Why({ job, me }) {
     <${Trouble} error=${error} again=${again} />
     ${data && html`<p>${data.reason}</p>
       ${waits && html`<${When} start=${data.start} />`}
+      ${!waits && html`<${Speeds} job=${job} numbers=${data.numbers} />`}
       ${data.cheapest_change && html`<${Cheapest} job=${job} change=${data.cheapest_change} me=${me} />`}
       ${waits && !data.cheapest_change && !loading && html`<p class="dim">No single change to what it asks for would start it now.</p>`}
       ${data.ahead.length > 0 && html`<${Ahead} ahead=${data.ahead} />`}`}<//>`;
+}
+
+/** What is predicted against what is measured: its goodput, and its pace beside those that share its GPUs. */
+function Speeds({ job, numbers }) {
+  const { predicted_goodput: goodput, predicted_pace: promised, measured_pace: measured, beside } = numbers;
+  const rows = [
+    ["goodput", goodput == null ? "" : `${number(goodput)} predicted, ${job.goodput == null ? "not measured yet" : `${number(job.goodput)} measured`}`],
+    ["shares with", beside ? `${beside} job${beside === 1 ? "" : "s"}` : ""],
+    ["pace beside them", promised == null ? "" : `${percent(promised)} of alone promised, ${measured == null ? "not measured yet" : `${percent(measured)} measured`}`],
+  ].filter(([, value]) => value);
+  return rows.length ? html`<dl class="facts">${rows.map(([key, value]) => html`<dt key=${key}>${key}</dt><dd>${value}</dd>`)}</dl>` : null;
 }
 
 function When({ start }) {

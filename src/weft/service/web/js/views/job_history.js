@@ -17,14 +17,15 @@ const MEASURES = [
 ];
 
 const rate = report => (report.step_s && report.batch ? report.batch / report.step_s : report.updates_per_s ?? null);
-const usefulRate = report => report.goodput ?? (report.step_s && report.gain && report.batch ? rate(report) * Math.min(1, report.gain / Math.max(report.batch / (report.init || report.batch), 1e-9)) : rate(report));
+// Steps worth of the initial batch, as the service counts it.
+const usefulRate = report => (report.step_s && report.gain && report.init ? report.gain * report.init / report.step_s : report.goodput ?? rate(report));
 
 export function History({ job, row }) {
   const key = `${job.id} ${job.state} ${job.attempt} ${row?.progress} ${row?.gpu_seconds}`;
   const events = useAsk(signal => get(at("jobs", job.id, "events") + query({ limit: 1000 }), { signal }), key);
   const spans = useAsk(signal => get("/timeline" + query({ job: job.id }), { signal }), key);
   return html`<${Allocations} job=${job} spans=${spans} />
-    <div class="halves"><${Measures} job=${job} events=${events} /><${Events} events=${events} /></div>`;
+    <div class="halves"><${Measures} events=${events} /><${Events} events=${events} /></div>`;
 }
 
 /** GPUs over time as steps, from the spans. */
@@ -51,8 +52,12 @@ function Allocations({ job, spans }) {
     : spans.loading ? html`<${Loading} />` : html`<p class="dim">It has held nothing yet.</p>`}<//>`;
 }
 
-function Measures({ job, events }) {
-  const reports = useMemo(() => (events.data?.events || []).filter(one => one.event === "Reported").map(one => [one.at, { ...one.report, init: job.batch_init }]), [events.data]);
+function Measures({ events }) {
+  const reports = useMemo(() => {
+    const all = events.data?.events || [];
+    const init = all.find(one => one.event === "Submitted")?.job.batch?.init;
+    return all.filter(one => one.event === "Reported").map(one => [one.at, { ...one.report, init }]);
+  }, [events.data]);
   const known = MEASURES.filter(one => one.series.some(([, read]) => reports.some(([, report]) => read(report) != null)));
   const asked = readRoute().query.measure;
   const chosen = known.find(one => one.key === asked) || known[0];

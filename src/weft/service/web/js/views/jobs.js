@@ -1,9 +1,9 @@
 // The queue and all jobs: find, sort, choose some and act on them. What is shown is in the address.
-import { at, get, remove } from "../api.js";
+import { at, get, query as ask, remove } from "../api.js";
 import { asks, count, duration, number, percent } from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { link, setQuery } from "../route.js";
-import { clusterNow, ENDED, held, reasonOf, useStore, WAITING } from "../store.js";
+import { clusterNow, ENDED, held, reasonOf, remember, useStore, WAITING } from "../store.js";
 import { Bar, confirm, Empty, State, toast } from "../ui.js";
 
 const ROW = 39, AROUND = 12;
@@ -63,8 +63,27 @@ export function JobsView({ route, me }) {
         ${kinds.length > 1 && html`<select aria-label="Kind of GPU" value=${query.kind || ""} onChange=${event => setQuery({ kind: event.target.value })}><option value="">all kinds</option>${kinds.map(one => html`<option key=${one} value=${one}>${one}</option>`)}</select>`}
       </div></header>
     ${picked.length > 0 && html`<${Actions} jobs=${picked} clear=${() => setChosen(new Set())} />`}
+    ${ENDED.has(query.state) || query.state === "all" ? html`<${Older} state=${query.state} />` : null}
     <${Table} jobs=${jobs} line=${line} chosen=${chosen} setChosen=${setChosen} query=${query} viewer=${me.role === "viewer"} />
   </section>`;
+}
+
+/** Jobs that ended before those that are watched, a page at a time. */
+function Older({ state }) {
+  const [after, setAfter] = useState("");
+  const [busy, setBusy] = useState(false);
+  const load = async () => {
+    setBusy(true);
+    try {
+      const told = await get("/jobs" + ask({ state: state === "all" ? "" : state, limit: 1000, after }));
+      remember(told.jobs);
+      setAfter(told.next);
+    } catch (error) { toast(error.message, true); }
+    setBusy(false);
+  };
+  useEffect(() => setAfter(""), [state]);
+  if (after === null) return html`<div class="chosen"><span class="dim">All there are.</span></div>`;
+  return html`<div class="chosen"><span class="dim">The last that ended.</span><button disabled=${busy} onClick=${load}>${busy ? "Reading …" : "Read older ones"}</button></div>`;
 }
 
 /** Who starts when, as the service simulates it from now on. */

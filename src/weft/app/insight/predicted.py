@@ -1,0 +1,30 @@
+"""What the scheduler believes of a running job's speed, to be held against what it measures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from weft.core.knowledge import Knowledge
+from weft.core.model import Allocation, Config, Job
+from weft.core.table import Table
+
+
+def predict_goodput(knowledge: Knowledge, job: Job, on: Allocation, kind: str) -> float | None:
+    """Useful samples a second on what it holds, alone there; None where nobody knows."""
+    if knowledge.beliefs is None:
+        return None
+    table = Table()
+    table.add(job, 0)
+    config = Config(kind, len(on.slices), on.gpus)
+    found = float(knowledge.beliefs.goodputs(table, (config,))[0, 0])
+    return found if math.isfinite(found) and found > 0.0 else None
+
+
+def predict_pace(
+    knowledge: Knowledge, job: Job, beside: Sequence[Job], on: Allocation, kind: str
+) -> float | None:
+    """Its speed beside the jobs that share its devices, as a part of that alone: the promise."""
+    if knowledge.colocation is None or not beside:
+        return None
+    return float(knowledge.colocation.speeds([job, *beside], kind, on.sharing.discipline)[0])

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import statistics
+import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -122,6 +124,7 @@ def main() -> None:
     parse.add_argument("engines", nargs="*", help="names of testbeds; local is always measured")
     parse.add_argument("--rounds", type=int, default=5)
     options = parse.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # clusters are torn down all the same
     names = ["local", *(name for name in options.engines or TESTBEDS if name != "local")]
     print(f"{'engine':<12} {'start':>8} {'stop':>8} {'resize':>8} {'lost':>8} {'x local':>9}")
     local: Times | None = None

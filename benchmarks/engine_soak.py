@@ -118,6 +118,7 @@ def main() -> None:
     parse.add_argument("--jobs", type=int, default=200)
     parse.add_argument("--away", type=float, default=5.0, help="seconds without a controller")
     options = parse.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # clusters are torn down all the same
     with (
         tempfile.TemporaryDirectory(prefix="weft-soak-") as folder,
         TESTBEDS[options.engine]() as bed,

@@ -71,7 +71,7 @@ class Kubelet:
         self.root = Path(options.root) / options.node
         self.root.mkdir(parents=True, exist_ok=True)
         self.pods: dict[str, Running] = {}
-        self.known: dict[str, Object] = {}
+        self.done: set[str] = set()  # whose end was told, though the watch may not show it yet
         self.changed = threading.Event()
         self.watching = Watching(
             api, "/api/v1/pods", changed=self.changed.set, fields=f"spec.nodeName={self.node}"
@@ -165,8 +165,10 @@ class Kubelet:
         """Bring every pod of this node one step further."""
         now = self.watching.objects()
         by_uid = {str(one["metadata"]["uid"]): one for one in now.values()}
+        self.done &= set(by_uid)
         for uid, pod in by_uid.items():
-            if uid not in self.pods and not over(pod):
+            ended = over(pod) or uid in self.done
+            if uid not in self.pods and not ended:
                 self.admit(uid, pod)
             elif uid not in self.pods and "deletionTimestamp" in pod["metadata"]:
                 self.remove(pod)
@@ -196,6 +198,7 @@ class Kubelet:
         wanted = int(limits.get(DEVICE, "0"))
         if short := self.shortage(one, wanted):
             self.tell(one, "Failed", {"reason": f"OutOf{short}", "message": f"no {short} left"})
+            self.done.add(uid)
             return
         one.devices = self.free()[:wanted]
         self.pods[uid] = one
@@ -293,6 +296,7 @@ class Kubelet:
 
     def drop(self, one: Running, pod: Object | None) -> None:
         del self.pods[one.uid]
+        self.done.add(one.uid)
         if pod is not None and "deletionTimestamp" in pod["metadata"]:
             self.remove(pod)
 

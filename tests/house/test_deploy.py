@@ -6,9 +6,13 @@ import configparser
 import re
 import shlex
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from weft.cli.commands.serve import serve
 from weft.cli.config_file import ConfigFile, defaults_of, options_of
+from weft.engines.kubernetes.pods import read_mounts
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -46,3 +50,38 @@ def test_the_image_copies_files_that_are_there() -> None:
 
     assert copied
     assert [word for word in copied if not (ROOT / word).exists()] == []
+
+
+def manifests(name: str) -> dict[str, dict[str, Any]]:
+    documents = yaml.safe_load_all((DEPLOY / "kubernetes" / name).read_text())
+    return {f"{one['kind']}/{one['metadata']['name']}": one for one in documents}
+
+
+def test_the_service_in_a_cluster_has_a_valid_configuration_and_mounts_what_pods_see(
+    tmp_path: Path,
+) -> None:
+    there = manifests("weft.yaml")
+    (tmp_path / "weft.toml").write_text(there["ConfigMap/weft"]["data"]["weft.toml"])
+
+    found = defaults_of(ConfigFile.read(tmp_path / "weft.toml"), options_of(serve))
+    pod = there["Deployment/weft"]["spec"]["template"]["spec"]
+
+    assert found["engine"].startswith("kubernetes:image=")
+    (default,) = read_mounts("", Path(found["state"]))
+    claims = {one["name"]: one.get("persistentVolumeClaim") for one in pod["volumes"]}
+    seen = {one["mountPath"]: claims[one["name"]] for one in pod["containers"][0]["volumeMounts"]}
+    assert seen[default.path] == {"claimName": default.claim}
+    assert f"PersistentVolumeClaim/{default.claim}" in there
+
+
+def test_the_rights_are_those_of_a_namespace_and_to_read_nodes() -> None:
+    there = manifests("rbac.yaml")
+
+    cluster = [one for name, one in there.items() if name.startswith("ClusterRole/")]
+
+    assert [rule["resources"] for one in cluster for rule in one["rules"]] == [["nodes"]]
+    assert {verb for one in cluster for rule in one["rules"] for verb in rule["verbs"]} == {
+        "get",
+        "list",
+        "watch",
+    }

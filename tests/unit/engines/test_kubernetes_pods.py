@@ -8,11 +8,20 @@ from typing import Any
 
 import pytest
 
+from weft.core.cluster import Node
 from weft.core.errors import InvalidConfig
 from weft.core.model import JobId, NodeId
 from weft.engines.fleet.port import Gang, Health, Part, Phase
 from weft.engines.kubernetes.nodes import machine_of, quantity, read_nodes
-from weft.engines.kubernetes.pods import Mount, Site, is_mounted, key_of, pods_of, read_mounts
+from weft.engines.kubernetes.pods import (
+    Mount,
+    Site,
+    is_mounted,
+    key_of,
+    pods_of,
+    read_mounts,
+    request_fairly,
+)
 from weft.engines.kubernetes.sightings import seen_of, why_hopeless
 
 Object = dict[str, Any]
@@ -53,10 +62,20 @@ def test_a_pod_is_bound_to_its_node_with_the_devices_and_host_of_its_part() -> N
     one, two = pods_of(gang("a", "b"), SITE)
 
     assert (one["spec"]["nodeName"], two["spec"]["nodeName"]) == ("a", "b")
-    limits = one["spec"]["containers"][0]["resources"]["limits"]
-    assert limits == {"cpu": "3500m", "memory": "8192Mi", "nvidia.com/gpu": "2"}
+    asked = one["spec"]["containers"][0]["resources"]
+    assert asked["limits"] == {"memory": "8192Mi", "nvidia.com/gpu": "2"}
+    assert asked["requests"] == {"cpu": "3500m", **asked["limits"]}
     assert one["spec"]["containers"][0]["command"][-1] == "/state/jobs/n/1/a"
     assert one["spec"]["restartPolicy"] == "Never"
+
+
+def test_the_cpus_that_pods_request_fit_whatever_a_policy_gives_to_others() -> None:
+    (part,) = gang("a").parts
+    machine = Node(NodeId("a"), "a100", 4, cpus=6.0)
+
+    assert request_fairly(part, machine).cpus == 3.0
+    assert request_fairly(replace(part, cpus=1.0), machine).cpus == 1.0
+    assert request_fairly(replace(part, gpus=()), machine).cpus == 3.5
 
 
 def test_with_a_selector_the_scheduler_of_the_cluster_has_one_node_to_choose() -> None:

@@ -33,6 +33,7 @@ from weft.engines.kubernetes.pods import (
     is_mounted,
     key_of,
     pods_of,
+    request_fairly,
     selector,
 )
 from weft.engines.kubernetes.sightings import (
@@ -57,7 +58,7 @@ SETTLE_S = 45.0
 TOUCH_S = 5.0  # how often the server is asked where the watch has nothing to tell
 ENDING_S = 1  # a kubelet ends a pod at once, but must have confirmed it: 0 would only forget it
 
-CONTROLS = Controls.COUNT | Controls.BATCH | Controls.SHIFT
+CONTROLS = Controls.HOST | Controls.COUNT | Controls.BATCH | Controls.SHIFT
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +94,13 @@ class KubernetesCluster:
 
     @property
     def abilities(self) -> Abilities:
-        """Devices are the plug-in's to number; a pod has its CPUs and memory for all its life."""
-        return Abilities(
-            controls=CONTROLS,
-            exact_devices=False,
-            limits_host=True,
-            images=True,
-            sees_state=False,
-        )
+        """Devices are the plug-in's to number; agents bind ranks to cores, pods limit memory."""
+        return Abilities(controls=CONTROLS, exact_devices=False, images=True, sees_state=False)
 
     # ---- life
 
     async def open(self, owner: str) -> None:
-        """See whether we may do what we need, by asking the server to pretend."""
+        """See whether we may do what we need, and begin to watch."""
         self._site = replace(self._site, owner=owner)
         try:
             await self._ask(self._open)
@@ -221,9 +216,12 @@ class KubernetesCluster:
 
     async def submit(self, gang: Gang) -> None:
         """Ask the server whether it would take all pods, then create them."""
-        self._submitting[gang.key] = len(gang.parts)
+        known = {one.node.id: one.node for one in await self.nodes()}
+        parts = tuple(request_fairly(part, known.get(part.node)) for part in gang.parts)
+        asked = replace(gang, parts=parts)
+        self._submitting[gang.key] = len(parts)
         try:
-            await self._ask(lambda: self._submit(gang))
+            await self._ask(lambda: self._submit(asked))
         finally:
             self._submitting.pop(gang.key, None)
 

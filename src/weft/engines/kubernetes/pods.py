@@ -6,9 +6,10 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from weft.core.cluster import Node
 from weft.core.errors import InvalidConfig
 from weft.engines.fleet.port import Gang, Key, Part
 from weft.engines.kubernetes.api import Object
@@ -107,6 +108,17 @@ def pod_name(site: Site, gang: Gang, at: int) -> str:
 def pods_of(gang: Gang, site: Site) -> list[Object]:
     """One pod for each part, each on its node, rank 0's first."""
     return [_pod(gang, site, at, part) for at, part in enumerate(gang.parts)]
+
+
+def request_fairly(part: Part, node: Node | None) -> Part:
+    """What is requested for a pod: of CPUs no more than its devices' part of its node.
+
+    Requests stay as they are while a policy may divide the CPUs anew: those of all pods must fit
+    whatever it does. What a job has beyond is a matter of the cores that its agent binds it to.
+    """
+    if node is None or not part.gpus:
+        return part
+    return replace(part, cpus=min(part.cpus, node.cpus * len(part.gpus) / node.gpus))
 
 
 def headless_service() -> Object:
@@ -230,15 +242,14 @@ def _field(name: str, path: str) -> Object:
 
 
 def _resources(site: Site, part: Part) -> Object:
-    """Requests are limits: what a policy gave is what a pod has."""
-    holds: dict[str, str] = {}
-    if part.cpus:
-        holds["cpu"] = f"{max(round(part.cpus * 1000), 1)}m"
+    """Devices and memory are limits; CPUs a request, for agents bind ranks to their cores."""
+    limits: dict[str, str] = {}
     if part.mem_gb:
-        holds["memory"] = f"{max(round(part.mem_gb * 1024), 1)}Mi"
+        limits["memory"] = f"{max(round(part.mem_gb * 1024), 1)}Mi"
     if part.gpus and site.device != "cpu":
-        holds[site.device] = str(len(part.gpus))
-    return {"limits": holds, "requests": dict(holds)}
+        limits[site.device] = str(len(part.gpus))
+    cpus = {"cpu": f"{max(int(part.cpus * 1000), 1)}m"} if part.cpus else {}
+    return {"limits": limits, "requests": {**limits, **cpus}}
 
 
 def _tolerations(site: Site) -> list[Object]:

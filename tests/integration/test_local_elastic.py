@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from weft.core.events import Event, Finished, Reported, Saved, Started, Stopped
+from weft.core.events import Event, Finished, Reported, Resizable, Saved, Started, Stopped
 from weft.core.launch import Launch, Processes
 from weft.core.model import Allocation, Job, JobId, Slice
 from weft.engines.local import LocalEngine
@@ -50,7 +50,7 @@ class Trial:
                 self.told.append(event)
                 if isinstance(event, kind) and event.attempt == self.attempt:  # type: ignore[union-attr]
                     return event
-                assert isinstance(event, (Started, Reported, Saved)), event
+                assert isinstance(event, (Started, Reported, Saved, Resizable)), event
         raise AssertionError
 
 

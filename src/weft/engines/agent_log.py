@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from weft.core.events import Event, Failed, Finished, Noticed, Reported, Stopped
+from weft.core.events import (
+    Event,
+    Failed,
+    Finished,
+    Noticed,
+    Reported,
+    Resizable,
+    Resized,
+    ResizeFailed,
+    Stopped,
+)
 from weft.core.model import JobId
 from weft.core.report import Report
 from weft.wire.attempt import EVENTS
@@ -85,6 +95,16 @@ def read_notice(job: JobId, attempt: int, line: Line) -> Event:
     """What a rank or its agent wants a person to read."""
     level, text = str(line["level"])[:20], str(line["text"])[:LONGEST_TEXT]
     return Noticed(job, attempt, level, text)
+
+
+def read_resize(job: JobId, attempt: int, line: Line) -> Event:
+    """That its ranks can change as they train, or what became of a change."""
+    if line["event"] == "resizable":
+        return Resizable(job, attempt, float(line["state_gb"]))
+    if line["event"] == "resized":
+        took = (float(line["pause_s"]), float(line["prepare_s"]))
+        return Resized(job, attempt, int(line["epoch"]), *took)
+    return ResizeFailed(job, attempt, int(line["epoch"]), str(line["reason"])[:LONGEST_TEXT])
 
 
 def read_end(job: JobId, attempt: int, line: Line) -> Finished | Stopped | Failed:

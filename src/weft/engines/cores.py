@@ -9,6 +9,7 @@ from math import ceil
 from weft.engines.devices import split_cores
 
 EPS = 1e-6
+RankCores = tuple[tuple[int, ...], ...]  # of each rank
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from weft.core.about import Controls, Wants
@@ -22,15 +22,16 @@ from weft.core.cluster import Node
 from weft.core.errors import EngineError
 from weft.core.events import Event, Stopped
 from weft.core.model import Allocation, Job, JobId
-from weft.core.ports import DeviceSharing, EngineHealth, NoLiveResize
+from weft.core.ports import DeviceSharing, EngineHealth
 from weft.engines.coordinators import Coordinators
-from weft.engines.cores import CorePool
+from weft.engines.cores import CorePool, RankCores
 from weft.engines.devices import Machine, find_machine
 from weft.engines.host import Asked, HostPart, check_host, host_part, read_asked
 from weft.engines.job_environment import check_names, filter_environment
 from weft.engines.job_folders import find_marked_attempts, remove_jobs, stored_bytes
 from weft.engines.listening import EVERYBODYS, Listener, mark_of
 from weft.engines.mps import Mps
+from weft.engines.recall import recall
 from weft.engines.request import (
     Site,
     adjustment,
@@ -50,10 +51,10 @@ from weft.wire.attempt import (
     ADJUST,
     AGENT_LOG,
     CLAIM,
+    RESIZE,
     SPEC,
     AttemptSpec,
     folder_of,
-    read_json,
     short_path,
     write_whole,
 )
@@ -63,19 +64,12 @@ from weft.wire.identity import Identity
 
 log = logging.getLogger(__name__)
 
-SUPPORTS = (
-    Controls.SHARE
-    | Controls.TIER
-    | Controls.PHASE
-    | Controls.BATCH
-    | Controls.HOST
-    | Controls.COUNT
-    | Controls.SHIFT
-)
+SHARES = Controls.SHARE | Controls.TIER | Controls.PHASE | Controls.SHIFT
+SUPPORTS = SHARES | Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.RESIZE
 
 
 @dataclass
-class LocalEngine(NoLiveResize):
+class LocalEngine:
     """Processes on this machine: its GPUs, or CPU slots where there are none.
 
     `slots` 0 means one for each core. `warm` keeps a process that has torch imported and forks
@@ -85,7 +79,8 @@ class LocalEngine(NoLiveResize):
     warm workers import, joined by `/`, instead of torch. `pass_env` names variables of the
     service's environment that jobs get beside those on the list of `job_environment`. `users`
     says whom jobs run as, by account or tenant; with none they all run as the service does.
-    `groups` puts each attempt into a control group of its own where that may be done here.
+    `groups` puts each attempt into a control group of its own where that may be done here. New
+    ranks of a job that trains on may take `resize_limit_s`; 0 stops jobs to resize them.
     """
 
     state: Path = field(metadata={"settable": False})
@@ -98,6 +93,7 @@ class LocalEngine(NoLiveResize):
     discipline: str = ""
     preload: str = ""
     groups: bool = True
+    resize_limit_s: float = 120.0
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
     users: Mapping[str, Identity] = field(default_factory=dict, metadata={"settable": False})
 
@@ -270,6 +266,22 @@ class LocalEngine(NoLiveResize):
                 raise EngineError(f"cannot write in {watched.folder}: {error.strerror}") from error
             log.warning("attempt=%s is not told its new terms: %s", watched.folder, error)
 
+    async def resize(self, job: Job, to: Allocation, attempt: int, epoch: int) -> None:
+        """Tell the agent all that it would be told of an attempt on the new devices."""
+        key, folder = (job.id, attempt), folder_of(self.state, job.id, attempt)
+        cores = self._cores_for(key, to, host_part(read_asked(job), to, self._machine.node))
+
+        def write() -> None:
+            asked = {"epoch": epoch, "spec": asdict(self._spec_of(job, to, attempt, cores))}
+            (folder / ADJUST).unlink(missing_ok=True)  # the new terms are among them
+            write_whole(folder / RESIZE, asked)
+            nudge(folder)
+
+        try:
+            await self._listener.run(write)
+        except OSError as error:
+            raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
+
     def hold(self, job: JobId, attempt: int, *, still: bool) -> None:
         """Make a started attempt stand still where it is, or go on; what it holds it keeps."""
         watched = self._listener.watched.get((job, attempt))
@@ -288,7 +300,7 @@ class LocalEngine(NoLiveResize):
     def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:
         """Each rank's process, once its start was told."""
         watched = self._listener.watched.get((job, attempt))
-        return {} if watched is None else watched.pids
+        return watched.pids if watched else {}
 
     @property
     def sessions(self) -> LocalSessions:
@@ -316,34 +328,25 @@ class LocalEngine(NoLiveResize):
 
     def _recall(self, watched: Watched) -> None:
         """What an attempt has of this machine, from its files."""
-        spec = AttemptSpec.read(watched.folder / SPEC)
-        since = read_json(watched.folder / ADJUST) or {}
-        self._need_coordinator(str(since.get("discipline", spec.discipline)))
-        cores = [core for rank in since.get("cores", spec.cores) for core in rank]
-        watched.asked = Asked(spec.asked_cpus, spec.mem_gb)
-        self._cores.note((watched.job, watched.attempt), cores, spec.cpus)
-        group = Path(spec.group)
-        expected = f"{watched.folder.parent.name}@{watched.attempt}"
-        if (group.parent.name, group.name) == (self._group, expected):
-            watched.group = group
+        found = recall(watched.folder, self._group)
+        self._need_coordinator(found.discipline)
+        watched.asked = Asked(found.spec.asked_cpus, found.spec.mem_gb)
+        self._cores.note((watched.job, watched.attempt), found.cores, found.spec.cpus)
+        watched.group = found.group
 
-    def _cores_for(
-        self, key: tuple[JobId, int], on: Allocation, part: HostPart
-    ) -> tuple[tuple[int, ...], ...]:
+    def _cores_for(self, key: tuple[JobId, int], on: Allocation, part: HostPart) -> RankCores:
         if not self.pin:
             return ()
         devices = [gpu for part in on.slices for gpu in part.gpus]
         near = [core for device in devices for core in self._machine.cores[device]]
         return self._cores.take(key, part.cpus, near, max(len(devices), 1))
 
-    def _begin(
-        self, watched: Watched, job: Job, on: Allocation, cores: tuple[tuple[int, ...], ...]
-    ) -> None:
+    def _begin(self, watched: Watched, job: Job, on: Allocation, cores: RankCores) -> None:
         """Folder and agent of an attempt; a second time changes nothing."""
         folder = watched.folder
         watched.asked = read_asked(job)
         if not (folder / SPEC).exists():
-            self._prepare(folder, job, on, watched.attempt, cores)
+            self._prepare(folder, self._spec_of(job, on, watched.attempt, cores))
         if (folder / CLAIM).exists():
             return
         watched.spawned = time.monotonic()
@@ -357,17 +360,10 @@ class LocalEngine(NoLiveResize):
                 raise
             # The warm server forked one after all.
 
-    def _prepare(
-        self,
-        folder: Path,
-        job: Job,
-        on: Allocation,
-        attempt: int,
-        cores: tuple[tuple[int, ...], ...],
-    ) -> None:
+    def _spec_of(self, job: Job, on: Allocation, attempt: int, cores: RankCores) -> AttemptSpec:
         discipline = self.discipline or str(on.sharing.discipline)
         by_mps = self.sharing == "mps"
-        spec = attempt_spec(
+        return attempt_spec(
             job,
             on,
             attempt,
@@ -379,11 +375,14 @@ class LocalEngine(NoLiveResize):
             user=user_of(self.users, job),
             cores=cores,
             means=means_of(self._site, self._machine, pin=self.pin, mps=by_mps),
+            resize_limit_s=self.resize_limit_s,
         )
+
+    def _prepare(self, folder: Path, spec: AttemptSpec) -> None:
         if spec.user is None:
             folder.mkdir(parents=True, exist_ok=True)
         else:
-            make_folder(folder, self.state, job.id, Path(spec.checkpoints), spec.user)
+            make_folder(folder, self.state, JobId(spec.job), Path(spec.checkpoints), spec.user)
         mark_of(self.state, folder).touch()
         spec.write(folder)
 

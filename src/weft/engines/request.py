@@ -60,8 +60,12 @@ def attempt_spec(
     user: Identity | None = None,
     cores: tuple[tuple[int, ...], ...] = (),
     means: Means = NO_MEANS,
+    resize_limit_s: float = 0.0,
 ) -> AttemptSpec:
-    """Run every rank of `job` on this machine; `env` is the engine's own addition."""
+    """Run every rank of `job` on this machine; `env` is the engine's own addition.
+
+    With a `resize_limit_s` ranks may come and go as they train, where their script can.
+    """
     launch = job.launch
     if launch is None:
         raise InvalidConfig(f"job {job.id!r} has no command")
@@ -111,6 +115,8 @@ def attempt_spec(
         user=user,
         name=launch.name or job.id,
         audit=str(site.root / "audit.jsonl"),
+        most_ranks=max(job.demand.max, 1) if resize_limit_s else 0,
+        resize_limit_s=resize_limit_s,
     )
 
 

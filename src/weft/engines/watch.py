@@ -28,7 +28,14 @@ from weft.core.events import (
     Stopped,
 )
 from weft.core.model import JobId
-from weft.engines.agent_log import AgentLog, read_end, read_notice, read_report, thin_reports
+from weft.engines.agent_log import (
+    AgentLog,
+    read_end,
+    read_notice,
+    read_report,
+    read_resize,
+    thin_reports,
+)
 from weft.engines.clearing import Footprint, Process
 from weft.engines.host import NOTHING_ASKED, Asked
 from weft.wire.attempt import (
@@ -141,15 +148,16 @@ class Watched:
                 raise WireError(f"a line of {EVENTS} is not an agent's: {error!r}") from error
         return told
 
-    def _told(self, line: dict[str, Any]) -> Iterator[Event]:
+    def _told(self, line: dict[str, Any]) -> Iterator[Event]:  # noqa: C901 - one case a line
         job, attempt = self.job, self.attempt
+        if "ranks" in line:  # when it started, after a setup, and when they have changed
+            self._ranks = {name: (int(p), int(b)) for name, (p, b) in line["ranks"].items()}
         match line["event"]:
             case "started":
-                self._ranks = {name: (int(p), int(b)) for name, (p, b) in line["ranks"].items()}
                 self._started = True
                 yield Started(job, attempt)
-            case "ranks":  # after a setup
-                self._ranks = {name: (int(p), int(b)) for name, (p, b) in line["ranks"].items()}
+            case "resizable" | "resized" | "resize_failed":
+                yield read_resize(job, attempt, line)
             case "report" if line["rank"] == 0:
                 yield from read_report(job, attempt, line["values"])
             case "saved":

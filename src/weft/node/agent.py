@@ -16,42 +16,53 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from weft.node.attempt_log import Journal, audit
 from weft.node.claim import claim_attempt
+from weft.node.conversations import Conversations
 from weft.node.enclosure import Enclosure
 from weft.node.errors import FULL
 from weft.node.gang_member import GangMember
-from weft.node.identity import hand_over, may_speak
-from weft.node.launchers import Place
+from weft.node.identity import hand_over
+from weft.node.live_resize import Resizer
 from weft.node.locks import hold_all
-from weft.node.process_name import link_program
-from weft.node.rank import Rank, start_rank
-from weft.node.rank_environment import rank_environment
+from weft.node.rank import Rank, pids_of
 from weft.node.rank_logs import RankLog
-from weft.node.ranks import Budget, Line, first_code, tell_terms, verdict
+from weft.node.rank_process import Home, start_process
+from weft.node.ranks import Line, first_code, tell_terms, verdict
 from weft.node.shells import Shells
-from weft.node.starting import limits_of, place_of, plan_command, plan_setup
+from weft.node.starting import CommandPlan, place_of, plan_command, plan_setup
 from weft.node.terminal import Terminal
 from weft.node.time_limit import TimeLimit
 from weft.wire.attempt import ADJUST, SPEC, STOP, AttemptSpec, read_json, short_path
 from weft.wire.errors import WireError
-from weft.wire.messages import Hello, Leaving, Notice, Report, Saved, Stop, Welcome
+from weft.wire.messages import (
+    FromAgent,
+    FromRank,
+    Hello,
+    Leaving,
+    Notice,
+    Report,
+    Saved,
+    Stop,
+    Welcome,
+)
 from weft.wire.processes import adopt_orphans, reap_others, start_time
 
 BLIND_S = 0.05  # how often ranks are looked after where the kernel tells nothing
 LOOK_S = 0.5  # how often requests are looked for when nobody pokes the socket
 PRIVATE = 0o077
-MOST_LINES = 256  # conversations at once: a job may open more than it has ranks
 PEERS_GRACE_S = 5.0  # what the others get to leave when one rank has failed
 
 Run = Callable[[Sequence[str]], int]
+NO_MORE: Mapping[str, str] = MappingProxyType({})
 
 
 def main(folder: Path, run: Run | None = None) -> int:
@@ -81,24 +92,20 @@ class Agent:
         self.journal = Journal(folder, spec.notify)
         self._run_script = run
         self._select = selectors.DefaultSelector()
-        self._ranks: dict[int, Rank] = {}
-        self._logs: dict[int, RankLog] = {}
-        self._lines: list[Line] = []
-        self._left: dict[int, str] = {}
-        self._codes: dict[int, int] = {}
+        self._ranks, self._logs = dict[int, Rank](), dict[int, RankLog]()
+        self._lines = Conversations(self.spec, self._select, self._said)
+        self._left, self._codes = dict[int, str](), dict[int, int]()
         self._stop: float | None = None
-        self._kill_at = float("inf")
         self._adjusted: Any = None
-        self._why = ""
-        self._socket = ""
+        self._kill_at, self._setting_up, self._port = float("inf"), False, 0
+        self._why, self._socket = "", ""
         self._held: list[int] = []
         self._enclosure = Enclosure(folder, self.spec, self._notice)
-        self._budget = Budget()
+        self._places: dict[int, int] = {}
+        self._resizer = Resizer(folder, self.spec, self.journal, self._ranks, self)
         self._time = TimeLimit(self._member.job_folder, spec.time_limit_s, spec.warn_s)
-        self._setting_up = False
         self._terminal = Terminal(folder, self._select, spec.idle_s)
         self._shells = Shells(folder, self.spec, self._select, self._enclosure)
-        self._port = 0
 
     # ---- life
 
@@ -121,7 +128,8 @@ class Agent:
         while self._ranks:
             self._turn()
         self._why = self._why or self._enclosure.memory_excess()
-        outcome, reason = verdict(self._codes, self._left, self._stop is not None, self._why)
+        asked, first = self._stop is not None, self._resizer.first
+        outcome, reason = verdict(self._codes, self._left, asked, self._why, first)
         if outcome != "finished" and reason:
             last = self._logs[min(self._codes)].last_line() if self._codes else ""
             reason = f"{reason}: {last}" if outcome == "failed" and last else reason
@@ -150,13 +158,9 @@ class Agent:
 
     def _listen(self) -> None:
         path = short_path(self.folder / "agent.sock")
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(path)
+        self._lines.listen(path)
         hand_over(Path(path), self.spec.user)
-        listener.listen(64)
-        listener.setblocking(False)
         self._socket = path
-        self._watch(listener, partial(self._accept, listener))
         self._shells.listen(self._held)
 
     def _start(self) -> None:
@@ -164,20 +168,37 @@ class Agent:
         warm = False
         if setup := plan_setup(self.spec):
             self._setting_up = True
-            self._start_rank(0, setup, place_of(self.spec, self._port), None)
+            place = place_of(self.spec, self._port)
+            self._start_rank(0, CommandPlan(setup, 1, place, warm=False))
         else:
             warm = self._start_command()
-        self.journal.write("started", ranks=self._pids(), socket=self._socket, warm=warm)
+        self.journal.write("started", ranks=pids_of(self._ranks), socket=self._socket, warm=warm)
         for level, text in self.spec.notices:
             self._notice(level, text)
 
     def _start_command(self) -> bool:
         """Every process of the command; whether they began with their imports behind them."""
         plan = plan_command(self.spec, self._port, warm=self._run_script is not None)
-        run = self._run_script if plan.warm else None
         for local in range(plan.count):
-            self._start_rank(local, plan.command, plan.alone, run)
+            self._start_rank(local, plan)
+        self._resizer.begin([] if plan.alone else [*self._ranks])
         return plan.warm
+
+    def start_new(self, number: int, spec: AttemptSpec, local: int, env: Mapping[str, str]) -> None:
+        """One more rank, beside those that train."""
+        plan = plan_command(spec, self._port, warm=self._run_script is not None)
+        self._enclosure.lift_memory_limit()
+        self._start_rank(local, plan, spec, number, env)
+
+    def tell(self, number: int, message: FromAgent) -> None:
+        """Say something to a rank."""
+        self._lines.send(number, message)
+
+    def settle_in(self, spec: AttemptSpec, places: Mapping[int, int]) -> None:
+        """The attempt has these devices from now on; rank 0 is told its terms again."""
+        self.spec, self._places, self._adjusted = spec, dict(places), None
+        self._enclosure.become(spec, self._ranks.values(), places)
+        self._tell_terms()
 
     def _after_setup(self, number: int, code: int) -> None:
         """Go on with the command if the setup went well and nobody asked to stop."""
@@ -190,35 +211,25 @@ class Agent:
             self._start_command()
         except OSError as error:
             self._why = f"it could not be started: {error}"
-        self.journal.write("ranks", ranks=self._pids())
-
-    def _pids(self) -> dict[str, list[int]]:
-        return {str(r.number): [r.pid, r.began] for r in self._ranks.values()}
+        self.journal.write("ranks", ranks=pids_of(self._ranks))
 
     def _start_rank(
-        self, local: int, command: Sequence[str], alone: Place | None, warm: Run | None
+        self,
+        local: int,
+        plan: CommandPlan,
+        spec: AttemptSpec | None = None,
+        number: int | None = None,
+        more: Mapping[str, str] = NO_MORE,
     ) -> None:
         """One process: of those for each device, or the one that has them all."""
-        spec = self.spec
-        number = spec.first_rank + local
+        spec = spec or self.spec
+        number = spec.first_rank + local if number is None else number
         if number not in self._logs:
             self._logs[number] = RankLog(self.folder / f"rank-{number}.log", spec.log_bytes)
-        env = rank_environment(
-            spec, self.folder, local, socket=self._socket, port=self._port, alone=alone
-        )
         pty = spec.pty and not self._setting_up and local == 0
-        rank = start_rank(
-            number,
-            command=command,
-            env=env,
-            workdir=spec.workdir,
-            limits=limits_of(spec, local, alone, self._enclosure.group),
-            keep=self._held,
-            run=warm,
-            user=spec.user,
-            link=link_program(self.folder, spec, spec.command if warm else command, env),
-            pty=pty,
-        )
+        home = Home(self.folder, self._socket, self._port, self._held, self._enclosure.group)
+        run = self._run_script if plan.warm else None
+        rank = start_process(home, spec, number, local, plan, run, pty=pty, more=more)
         self._ranks[number] = rank
         os.set_blocking(rank.output, False)
         self._watch(rank.output, partial(self._read, rank))
@@ -260,7 +271,8 @@ class Agent:
             self._why = self._why or f"a request to its agent was spoilt: {error}"
             self._kill_at = 0.0
         self._look_at_time()
-        why = self._member.look() or self._enclosure.memory_excess()
+        changing = self._resizer.changing
+        why = self._member.look() or ("" if changing else self._enclosure.memory_excess())
         if why and not self._why:
             self._why, self._kill_at = why, 0.0
 
@@ -285,21 +297,27 @@ class Agent:
         if wanted is not None and wanted != self._adjusted:
             self._adjusted = wanted
             cores = self._member.own_cores(wanted.get("cores", ()))
-            self._enclosure.apply(self._ranks.values(), cores, wanted.get("limits", {}))
-            for line in self._lines:
-                if line.rank == 0:
-                    tell_terms(line, self.spec, self._adjusted)
+            limits = wanted.get("limits", {})
+            self._enclosure.apply(self._ranks.values(), cores, limits, self._places)
+            self._tell_terms()
+        self._resizer.take_up()
+        self._resizer.look()
+
+    def _tell_terms(self) -> None:
+        for line in self._lines:
+            if line.rank == self._resizer.first:
+                tell_terms(line, self.spec, self._adjusted)
 
     def _ask_to_stop(self, grace_s: float) -> None:
         if all(start_time(rank.pid) is None for rank in self._ranks.values()):
             return  # it had come to its end before
-        self._stop = grace_s
+        self._stop, self._resizer.stopping = grace_s, True
         self._kill_at = time.monotonic() + grace_s
         self.journal.write("stopping", grace_s=grace_s)
         self._tell_to_leave(grace_s)
 
     def _tell_to_leave(self, grace_s: float) -> None:
-        listening = [line for line in self._lines if line.rank is not None]
+        listening = [*self._lines]
         for line in listening:
             line.send(Stop(grace_s))
         if not listening:  # no trainer of ours: the customary signal
@@ -336,10 +354,10 @@ class Agent:
         code = os.waitstatus_to_exitcode(status)
         self._terminal.end(code)
         del self._ranks[rank.number]
+        self._lines.hear_last(rank.number)  # its last words may still be on the way
+        if self._resizer.exited(rank.number, code):
+            return
         self._codes[rank.number] = code
-        for line in [*self._lines]:
-            if line.rank == rank.number:
-                self._hear(line)  # its last words may still be on the way
         self.journal.write("exited", rank=rank.number, code=code)
         if self._setting_up:
             self._after_setup(rank.number, code)
@@ -351,46 +369,28 @@ class Agent:
 
     # ---- conversation
 
-    def _accept(self, listener: socket.socket) -> None:
-        conversation, _ = listener.accept()
-        if len(self._lines) >= MOST_LINES or not may_speak(conversation, self.spec.user):
-            conversation.close()
-            return
-        line = Line(conversation)
-        self._lines.append(line)
-        self._watch(conversation, partial(self._hear, line))
+    def _said(self, line: Line, message: FromRank) -> None:
+        """What a rank of this attempt says."""
+        assert line.rank is not None
+        rank = self._resizer.rank_of(line.rank)
+        match message:
+            case Hello():
+                self._welcome(line)
+            case Report(values):
+                self.journal.write("report", rank=rank, values=dict(values))
+            case Saved(step, epoch, path):
+                self.journal.write("saved", step=step, epoch=epoch, path=path)
+            case Notice(level, text):
+                self.journal.write("notice", rank=rank, level=level, text=text)
+            case Leaving(reason, text) if reason != "resized":
+                self._left[line.rank] = reason
+                self._why = self._why or (text if reason == "error" else "")
+            case _:
+                self._resizer.hear(line.rank, message)
 
-    def _hear(self, line: Line) -> None:
-        for message in line.receive():
-            match message:
-                case Hello(job, attempt, rank) if (job, attempt) == self._me:
-                    self._welcome(line, rank)
-                case _ if line.rank is None:
-                    continue  # it has not said who it is, or it is of another attempt
-                case Report() | Saved() | Notice() if not self._budget.allows():
-                    continue  # it says more than anybody could read
-                case Report(values):
-                    self.journal.write("report", rank=line.rank, values=dict(values))
-                case Saved(step, epoch, path):
-                    self.journal.write("saved", step=step, epoch=epoch, path=path)
-                case Notice(level, text):
-                    self.journal.write("notice", rank=line.rank, level=level, text=text)
-                case Leaving(reason, text):
-                    self._left[line.rank] = reason
-                    self._why = self._why or (text if reason == "error" else "")
-        if line.closed and line in self._lines:
-            self._lines.remove(line)
-            self._select.unregister(line.socket)
-            line.socket.close()
-
-    @property
-    def _me(self) -> tuple[str, int]:
-        return self.spec.job, self.spec.attempt
-
-    def _welcome(self, line: Line, rank: int) -> None:
-        line.rank = rank
+    def _welcome(self, line: Line) -> None:
         line.send(Welcome())
-        if rank == 0:
+        if line.rank == self._resizer.first:
             tell_terms(line, self.spec, self._adjusted)
         if self._stop is not None:
             line.send(Stop(max(self._kill_at - time.monotonic(), 0.0)))

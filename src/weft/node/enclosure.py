@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 
 from weft.node.attempt_log import is_heard
 from weft.node.rank import Rank
@@ -24,6 +25,7 @@ from weft.wire.processes import (
 
 DYING_S = 10.0  # what processes may take to be gone after SIGKILL before a person is told
 PAUSE_S, LONG_PAUSE_S = 0.01, 0.5
+NO_PLACES: Mapping[int, int] = MappingProxyType({})
 
 Tell = Callable[[str, str], None]  # a notice: level and text
 
@@ -51,18 +53,36 @@ class Enclosure:
         self.group = Path(self._spec.group)
 
     def apply(
-        self, ranks: Collection[Rank], cores: Sequence[Sequence[int]], limits: Mapping[str, str]
+        self,
+        ranks: Collection[Rank],
+        cores: Sequence[Sequence[int]],
+        limits: Mapping[str, str],
+        places: Mapping[int, int] = NO_PLACES,
     ) -> None:
-        """Another part of the host for ranks that run, and for all they started."""
+        """Another part of the host for ranks that run, and for all they started.
+
+        `places` says which of the cores are whose, where that is not by the ranks' numbers.
+        """
         if len(ranks) == 1:
             cores = [[core for some in cores for core in some]]  # one process has all of them
         for rank in ranks:
-            local = rank.number - self._spec.first_rank
+            local = places.get(rank.number, rank.number - self._spec.first_rank)
             if local < len(cores) and cores[local]:
                 for pid in (rank.pid, *descendants(rank.pid)):
                     bind(pid, cores[local])
         if self.group is not None and limits:
             make_group(self.group, limits)
+
+    def lift_memory_limit(self) -> None:
+        """Ranks of two epochs are there for a while."""
+        if self.group is not None:
+            named = [name for name in self._spec.limits if name.startswith("memory.")]
+            make_group(self.group, dict.fromkeys(named, "max"))
+
+    def become(self, spec: AttemptSpec, ranks: Collection[Rank], places: Mapping[int, int]) -> None:
+        """The attempt has other devices, and their part of the host."""
+        self._spec = spec
+        self.apply(ranks, spec.cores, spec.limits, places)
 
     def memory_excess(self) -> str:
         """Why the attempt used too much memory; empty if it did not."""

@@ -63,6 +63,11 @@ class Rank:
             return
 
 
+def pids_of(ranks: Mapping[int, Rank]) -> dict[str, list[int]]:
+    """Processes and when they began, as an agent writes them down."""
+    return {str(rank.number): [rank.pid, rank.began] for rank in ranks.values()}
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Cores to run on (none: all), GB of memory for data (0: no limit), and a control group.

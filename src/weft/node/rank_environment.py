@@ -45,6 +45,7 @@ def rank_environment(
         nodes=spec.nodes,
         cpus=spec.cpus / (1 if whole else here) or float(len(cores)),
         gpu_mem_gb=spec.gpu_mem_gb,
+        most_ranks=0 if alone is not None else spec.most_ranks,
         rank=spec.first_rank + local,
         world_size=spec.world_size or here,
         local_rank=local,

@@ -86,14 +86,14 @@ def tell_terms(line: Line, spec: AttemptSpec, adjusted: Mapping[str, Any]) -> No
 
 
 def verdict(
-    codes: Mapping[int, int], left: Mapping[int, str], asked: bool, why: str
+    codes: Mapping[int, int], left: Mapping[int, str], asked: bool, why: str, first: int = 0
 ) -> tuple[str, str]:
     """Outcome and reason of an attempt from exit codes and last words of its ranks.
 
     One that was asked to leave has stopped whatever its codes, unless its trainer said that
-    the training is done. `why` is a reason known otherwise.
+    the training is done. `why` is a reason known otherwise, `first` the number of rank 0.
     """
-    done = 0 in left and left[0] == "done"
+    done = left.get(first) == "done"
     bad = {rank: code for rank, code in sorted(codes.items()) if code != 0}
     if done and not bad:
         return "finished", ""

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from weft.train.elastic import Tuner
 from weft.train.gang import Gang
 from weft.train.gang_tokens import Gate
 from weft.train.gradients import Gradients
+from weft.train.live_resize import LiveResize
 from weft.train.reports import Reports
 from weft.train.sampling import Batch
 from weft.train.save_times import SaveTimes
 from weft.train.stats import GradientNoise, Norms
 from weft.train.stopping import StopRequest
 from weft.train.timing import Stopwatch
-from weft.wire.messages import Adjust, Shift, Stop, Turns
+from weft.wire.messages import Adjust, Drop, Form, Shift, Stop, Turns
 
 # The vector that is summed over the ranks, by position.
 STOP, SAVE, TOTAL, PER_GPU, MICROS, EVERY, REST, MEASURED, FEW_SQR, MANY_SQR = range(10)
-TURN, GUARDED, SHIFTED, PERIOD_S, SHIFT_S, WIDTH = range(10, 16)
+TURN, GUARDED, SHIFTED, PERIOD_S, SHIFT_S, READY, FAILED, WIDTH = range(10, 18)
 
 TUNE_STEPS = 20
 TUNE_S = 1.0
@@ -36,6 +37,8 @@ class Order(NamedTuple):
 
     stop: bool = False
     save: bool = False
+    switch: bool = False  # to the next epoch of ranks
+    drop: bool = False  # that epoch
 
 
 NOTHING = Order()
@@ -48,9 +51,16 @@ class Control:
     tuner: Tuner
 
     def __init__(
-        self, gang: Gang, reports: Reports, stop: StopRequest, saves: SaveTimes, gate: Gate
+        self,
+        gang: Gang,
+        reports: Reports,
+        stop: StopRequest,
+        saves: SaveTimes,
+        gate: Gate,
+        live: LiveResize,
     ) -> None:
         self._gang, self._reports, self._stop, self._gate = gang, reports, stop, gate
+        self._live = live
         self._turns: Turns | None = None
         self._turning: Turns | None = None
         self._shift: Shift | None = None
@@ -107,6 +117,28 @@ class Control:
         """Finish the exchange that is under way."""
         self._gang.read_sum()
 
+    def settle(self, gradients: Gradients, watch: Stopwatch) -> None:
+        """Finish the exchange that is under way and do what was agreed, but for the ranks.
+
+        What it says of these is of an epoch that is decided already.
+        """
+        agreed, before, self._sizes = self._gang.read_sum(), self._sizes, None
+        if agreed is not None:
+            self._apply(agreed, before, gradients, watch)
+
+    def take(self, profiles: Any, total: int) -> None:
+        """What another rank has measured, and the samples of its steps."""
+        self.tuner.load_state_dict(profiles)
+        self.batch = self.tuner.fit_total(total)
+
+    def resize(self, ranks: int) -> None:
+        """Go on with other ranks, and the same samples in a step where they allow it."""
+        self.tuner.ranks = ranks
+        self.batch = self.tuner.fit_total(self.batch.total)
+        self._chosen, self._sizes = None, None
+        self._steps, self._rest, self._next = 0, 1, 1
+        self._tuned = (0, time.monotonic())
+
     def _receive(self) -> None:
         for message in self._reports.receive():
             if isinstance(message, Stop):
@@ -122,6 +154,10 @@ class Control:
                 self._turns = message
             elif isinstance(message, Shift):
                 self._shift = message
+            elif isinstance(message, (Form, Drop)):
+                self._live.hear(message)
+        if self._gate.guarded:
+            self._live.refuse("jobs that take turns are restarted to change their ranks")
 
     def _has_nothing_to_decide(self, gradients: Gradients) -> bool:
         """Whether a rank without peers has nothing to decide after this step."""
@@ -138,6 +174,7 @@ class Control:
     ) -> tuple[list[float], tuple[float, float] | None]:
         wishes, sizes = [0.0] * WIDTH, None
         wishes[STOP] = float(self._stop.asked)
+        wishes[READY], wishes[FAILED] = map(float, self._live.flags)
         norms = gradients.take()
         if norms is not None:
             wishes[MEASURED] = 1.0
@@ -218,4 +255,10 @@ class Control:
                 gradients.every = 1  # measured steps say what the gradient takes of a step
                 self._rest = 1  # and steps may be much longer now
                 self._tuned = (self._steps, time.monotonic())
-        return Order(stop=agreed[STOP] > 0.0, save=agreed[SAVE] > 0.0)
+        answered = agreed[READY] + agreed[FAILED] == ranks
+        return Order(
+            stop=agreed[STOP] > 0.0,
+            save=agreed[SAVE] > 0.0,
+            switch=answered and not agreed[FAILED],
+            drop=answered and agreed[FAILED] > 0.0,
+        )

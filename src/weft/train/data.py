@@ -91,10 +91,10 @@ class Loader:
         return count_steps(self.length, self.length, self.first_batch)
 
     def __iter__(self) -> Iterator[Any]:
-        """A rank's batches from where the epoch stands; follows changes of the batch size."""
+        """A rank's batches from where the epoch stands; follows changes of batch and ranks."""
         self._state.finish_step()  # of a loop that was left early
         while self._state.position < self.length:
-            batch = self._state.batch
+            batch, among = self._state.batch, self._gang.epoch
             source = self._load_with_workers(batch) if self._workers else self._load_here(batch)
             for cell, fetched in source:
                 if cell.empty:
@@ -103,7 +103,7 @@ class Loader:
                     yield fetched
                 if cell.last:
                     self._state.finish_step()
-                    if self._state.batch != batch:
+                    if self._state.batch != batch or self._gang.epoch != among:
                         break
 
     def permute(self, epoch: int) -> list[int]:

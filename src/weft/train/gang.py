@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from weft.train import groups
 from weft.train.errors import TrainError
 from weft.wire.environment import Environment
 
@@ -20,7 +21,12 @@ CHUNK = 32 << 20
 
 
 class Gang:
-    """One rank among its peers. A job of one rank has no process group at all."""
+    """One rank among its peers. A job of one rank needs no process group at all.
+
+    `epoch` counts changes of the ranks; one that is `joining` has no peers until it has adopted
+    that epoch, though `rank` and `size` are what they will be. `data` is the group that gradients
+    are averaged over, None for torch's own.
+    """
 
     def __init__(self, env: Environment, device: str | None = None, timeout_s: float = 600.0):
         self.rank, self.size, self.nodes = env.rank, env.world_size, env.nodes
@@ -28,8 +34,33 @@ class Gang:
         self._control: Any = None
         self._pending: tuple[Any, torch.Tensor] | None = None
         self._made = False
-        if self.size > 1:
+        self.epoch, self.joining = 0, env.join
+        self.data: Any = None
+        if self.size > 1 and not self.joining:
             self._join(env, timeout_s)
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is nobody to agree with."""
+        return self.size == 1 or bool(self.joining)
+
+    def adopt(self, rank: int, size: int, data: Any, control: Any, epoch: int) -> list[Any]:
+        """Go on among other peers; the groups that nobody uses any more."""
+        gone = [self.data, self._control]
+        if dist.is_initialized() and self._made:
+            gone.append(dist.group.WORLD)
+        self.rank, self.size, self.epoch, self.joining = rank, size, epoch, 0
+        self.data, self._control, self._pending, self._made = data, control, None, False
+        groups.make_default(data if size > 1 else None)
+        return [one for one in gone if one is not None]
+
+    def vote(self, good: bool) -> bool:
+        """Whether it is so on every rank."""
+        if self.alone:
+            return good
+        told = torch.tensor([float(good)])
+        dist.all_reduce(told, group=self._control)
+        return bool(told.item() == self.size)
 
     def _join(self, env: Environment, timeout_s: float) -> None:
         limit = dt.timedelta(seconds=timeout_s)
@@ -49,7 +80,7 @@ class Gang:
         """Start summing this rank's vector with the others'."""
         told = torch.tensor(wishes, dtype=torch.float64)
         work = None
-        if self.size > 1:
+        if not self.alone:
             work = dist.all_reduce(told, group=self._control, async_op=True)
         self._pending = (work, told)
 
@@ -69,24 +100,24 @@ class Gang:
         A parameter that has none anywhere keeps none.
         """
         every = list(parameters)
-        if self.size == 1 or not every:
+        if self.alone or not every:
             return
         there = torch.tensor([float(p.grad is not None) for p in every], device=self.device)
-        dist.all_reduce(there)
+        dist.all_reduce(there, group=self.data)
         used = [p for p, ranks in zip(every, there.tolist(), strict=True) if ranks]
         for parameter in used:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         for some in _split_chunks([p.grad for p in used if p.grad is not None]):
             flat = torch.cat([gradient.flatten() for gradient in some]).div_(self.size)
-            dist.all_reduce(flat)
+            dist.all_reduce(flat, group=self.data)
             parts = torch.split(flat, [gradient.numel() for gradient in some])
             for gradient, part in zip(some, parts, strict=True):
                 gradient.copy_(part.view_as(gradient))
 
     def gather(self, value: Any) -> list[Any]:
         """Every rank's value, at rank 0; an empty list at the others."""
-        if self.size == 1:
+        if self.alone:
             return [value]
         held: list[Any] = [None] * self.size if self.rank == 0 else []
         dist.gather_object(value, held or None, dst=0, group=self._control)
@@ -94,7 +125,7 @@ class Gang:
 
     def broadcast(self, value: Any) -> Any:
         """Rank 0's value, at every rank."""
-        if self.size == 1:
+        if self.alone:
             return value
         held = [value]
         dist.broadcast_object_list(held, src=0, group=self._control)
@@ -102,12 +133,12 @@ class Gang:
 
     def wait_for_first(self) -> None:
         """Go on once rank 0 has come here."""
-        if self.size > 1:
+        if not self.alone:
             dist.broadcast(torch.zeros(1), src=0, group=self._control)
 
     def wait(self) -> None:
         """Until every rank has come here."""
-        if self.size > 1:
+        if not self.alone:
             dist.barrier(group=self._control)
 
     def leave(self) -> None:

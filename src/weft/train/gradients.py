@@ -55,6 +55,11 @@ class Gradients:
         self.measuring = False
         self.ready: Any = None  # when this rank's own gradient was whole, where that was seen
 
+    def resize(self, ranks: int) -> None:
+        """Another number of ranks from here on: what was measured so far is of the old one."""
+        self._ranks, self.every, self.measuring = ranks, 1, False
+        self._before, self._few, self._norms, self._copied = None, None, None, None
+
     def begin(self, step: int) -> None:
         """A new step: decide whether to measure it."""
         self._step = step

@@ -23,7 +23,7 @@ class Reports:
     def __init__(self, env: Environment, every_s: float) -> None:
         self._client: Client | None = None
         if env.agent:
-            hello = Hello(env.job, env.attempt, env.rank, os.getpid())
+            hello = Hello(env.job, env.attempt, env.number, os.getpid())
             self._client = Client(env.agent, hello)
         self._every_s = every_s
         self._next = 0.0
@@ -54,6 +54,10 @@ class Reports:
         """Something a person must be told."""
         log.log(logging.ERROR if level == "error" else logging.WARNING, "%s", text)
         self._send(Notice(level, text))
+
+    def say(self, message: FromRank) -> None:
+        """Anything else that the agent must know."""
+        self._send(message)
 
     def leave(self, reason: str, text: str = "", wait_s: float = 1.0) -> None:
         """The last word; the line is closed."""

@@ -12,6 +12,7 @@ from weft.train import rng_state
 from weft.train.checkpoint import Checkpoints, load
 from weft.train.gang import Gang
 from weft.train.reports import Reports
+from weft.train.step import Trained
 from weft.wire.errors import Fenced
 
 FENCED_EXIT = 3
@@ -36,7 +37,12 @@ class Saver:
         self._checkpoints, self._gang, self._reports = checkpoints, gang, reports
 
     def find(self) -> dict[str, Any]:
-        """The newest whole checkpoint's state, the same on every rank; empty if there is none."""
+        """The newest whole checkpoint's state, the same on every rank; empty if there is none.
+
+        A rank that joins others as they train is sent theirs.
+        """
+        if self._gang.joining:
+            return {}
         path, warnings = None, list[str]()
         if self._checkpoints is not None and self._gang.rank == 0:
             path, warnings = self._checkpoints.find_newest()
@@ -75,3 +81,14 @@ def restore_groups(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> N
     """
     for group, kept in zip(optimizer.param_groups, saved["param_groups"], strict=True):
         group.update({name: value for name, value in kept.items() if name != "params"})
+
+
+def take_trained(trained: Trained, state: dict[str, Any]) -> None:
+    """Model, optimizer and scaler as in a state whose tensors may be their own already."""
+    own = trained.bare.state_dict()
+    for name, value in state["model"].items():
+        if own[name].data_ptr() != value.data_ptr():
+            own[name].copy_(value)
+    trained.optimizer.load_state_dict(state["optimizer"])
+    if trained.scaler is not None and state["scaler"]:
+        trained.scaler.load_state_dict(state["scaler"])

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from torch.optim.lr_scheduler import LRScheduler
 
+from weft.train.data import Loader
 from weft.train.errors import TrainError
+from weft.train.sampling import count_steps
 
 HINT = "the job steps it after each optimizer step; remove the calls"
+
+
+def advance_all(
+    schedules: Iterable[Schedule], epoch: int, position: int, loader: Loader | None
+) -> None:
+    """Bring schedules to where the training stands."""
+    if loader is not None:
+        done = count_steps(position, loader.length, loader.first_batch)
+        for schedule in schedules:
+            schedule.advance(epoch * len(loader) + done)
 
 
 class Schedule:

@@ -31,6 +31,7 @@ class Trained:
     rule: Rule
     clip: float | None
     scaler: torch.amp.GradScaler | None = None
+    wrapped: bool = False  # the model averages gradients itself, where there are peers
 
     @property
     def has_batch_norm(self) -> bool:
@@ -77,19 +78,21 @@ class Step:
             trained.gradients.begin(self.steps)
             if trained.scaler is not None and trained.gradients.measuring:
                 trained.gradients.scale = float(trained.scaler.get_scale())
-        if self._gang.size > 1:
+        if trained.wrapped:
             self._prepare(cell, trained)
         self._propagated = False
         self._began = self._clock.now()
 
     def _prepare(self, cell: Cell, trained: Trained) -> None:
         """Tell DDP whether this backward pass is its to average."""
-        averaged = cell.last and not self._averages_by_hand(cell, trained)
+        peers = self._gang.size > 1
+        averaged = peers and cell.last and not self._averages_by_hand(cell, trained)
         if trained.model.require_backward_grad_sync != averaged:  # setting it is not cheap
             trained.model.require_backward_grad_sync = averaged
-        if cell.first and trained.model.require_forward_param_sync == cell.ragged:
+        synced = peers and not cell.ragged
+        if cell.first and trained.model.require_forward_param_sync != synced:
             # Ranks without samples run no forward, so nobody may wait for their buffers.
-            trained.model.require_forward_param_sync = not cell.ragged
+            trained.model.require_forward_param_sync = synced
 
     def _averages_by_hand(self, cell: Cell, trained: Trained) -> bool:
         """Whether DDP does not average: own gradients are to be seen, or some ranks have none."""
@@ -144,6 +147,30 @@ class Step:
         if cell.last:
             self.steps += 1
             self._done(cell)
+
+    def refuse_others(self, *_: Any) -> None:
+        """Called before every step of the optimizer: this alone may take them."""
+        if not self.stepping:
+            raise TrainError(
+                "optimizer.step() was called by the script",
+                hint="job.step() steps and clears the optimizer itself; remove the calls",
+            )
+
+    def fill_optimizer(self, trained: Trained) -> None:
+        """Make the optimizer's own tensors, by a step that is of no account."""
+        for parameter in trained.bare.parameters():
+            if parameter.requires_grad:
+                parameter.grad = torch.zeros_like(parameter)
+        self.stepping = True
+        try:
+            trained.optimizer.step()
+        finally:
+            self.stepping = False
+        trained.optimizer.zero_grad(set_to_none=True)
+
+    def resize(self, steps: int) -> None:
+        """Other ranks from here on, after so many steps of the job."""
+        self.steps, self._last_end = steps, None
 
     def measure_sync_s(self) -> float:
         """Seconds of a step from a rank's own gradient to the optimizer's step; 0 for one rank."""

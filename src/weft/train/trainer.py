@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
@@ -19,11 +20,13 @@ from weft.train.errors import TrainError
 from weft.train.gang import Gang
 from weft.train.gang_tokens import Gate
 from weft.train.gradients import Gradients
+from weft.train.live_resize import LiveResize
+from weft.train.rank_changes import RankChanges
 from weft.train.reports import Reports, measure_memory_gb
-from weft.train.sampling import Batch, Cell, count_steps
+from weft.train.sampling import Batch, Cell
 from weft.train.save_times import SaveTimes
-from weft.train.saving import FENCED_EXIT, Saver, Stateful, restore_groups
-from weft.train.schedule import Schedule
+from weft.train.saving import FENCED_EXIT, Saver, Stateful, restore_groups, take_trained
+from weft.train.schedule import Schedule, advance_all
 from weft.train.stats import GradientNoise
 from weft.train.step import Step, Trained
 from weft.train.stopping import StopRequest, call_at_exit
@@ -64,15 +67,14 @@ class Job:
         self._smallest: int | None = None
         self._stop = StopRequest()
         self._left = False
-        self.epoch = 0
-        self.position = 0
-        self.steps = 0
-        self.samples = 0
+        self.epoch = self.position = self.steps = self.samples = self._epochs = 0
         self.worth = 0.0
-        self._epochs = 0
+        self._live = LiveResize(env, gang, reports)
+        self._ended = 0.0
         self._control = Control(
-            gang, reports, self._stop, SaveTimes(checkpoint_every_s), self._gate
+            gang, reports, self._stop, SaveTimes(checkpoint_every_s), self._gate, self._live
         )
+        self._changes = RankChanges(gang, self._live, self._control, self._step, self._watch)
         self._restored = self._saver.find()
         if self._restored:
             self._take_counts(self._restored["counts"])
@@ -135,12 +137,15 @@ class Job:
                 scaler.load_state_dict(self._restored["scaler"])
         gradients = Gradients(model.parameters(), self.size, self._clock)
         seen: Any = model
-        if self.size > 1:
+        if wrapped := self.size > 1 or self._live.wraps:
             ids = [self.device.index] if self.device.type == "cuda" else None
             options = {"gradient_as_bucket_view": True, **ddp}
-            seen = DistributedDataParallel(model, device_ids=ids, **options)
-        optimizer.register_step_pre_hook(self._refuse_other_steps)
-        self._trained = Trained(seen, model, optimizer, gradients, self._rule, clip, scaler)
+            group = self._live.first_group()
+            seen = DistributedDataParallel(model, device_ids=ids, process_group=group, **options)
+        optimizer.register_step_pre_hook(self._step.refuse_others)
+        self._trained = Trained(
+            seen, model, optimizer, gradients, self._rule, clip, scaler, wrapped
+        )
         return seen, optimizer
 
     def loader(
@@ -228,6 +233,7 @@ class Job:
             self._restored = {}
         self._loader.smallest = self._smallest or (2 if self._trained.has_batch_norm else 1)
         self._step.train(self._trained, self._noise)
+        self._changes.prepare(self, self._trained, self.steps)
         self._control.begin()
         with self._stop:
             while self.epoch < count:
@@ -280,41 +286,31 @@ class Job:
             self._leave()
         if order.save:
             self._save()
-
-    def _refuse_other_steps(self, *_: Any) -> None:
-        if not self._step.stepping:
-            raise TrainError(
-                "optimizer.step() was called by the script",
-                hint="job.step() steps and clears the optimizer itself; remove the calls",
-            )
+        if (order.switch or order.drop) and self._trained is not None:
+            args = (order, self, self._trained, self._ended, self.steps)
+            if not self._changes.carry_out(*args):
+                self._left = True
+                self._reports.leave("resized")
+                raise SystemExit(0)
 
     def _note_step(self, cell: Cell) -> None:
         """After the optimizer's step: count, and agree with the others on what comes next."""
+        self._ended = time.monotonic()
         self.position = cell.after
         self.samples += cell.total
         self.steps += 1
         self.worth += self._noise.gain(float(cell.total))
-        self._advance_schedules()
+        advance_all(self._schedules, self.epoch, self.position, self._loader)
         assert self._trained is not None
         self._order = self._control.exchange(self._trained.gradients, self._watch)
         if self.rank == 0 and self._reports.is_due():
             self._reports.report(self._describe)
 
-    def _advance_schedules(self) -> None:
-        if not self._schedules or self._loader is None:
-            return
-        done = count_steps(self.position, self._loader.length, self._loader.first_batch)
-        for schedule in self._schedules:
-            schedule.advance(self.epoch * len(self._loader) + done)
-
     def _describe(self, *, done: bool = False) -> dict[str, float]:
+        place = (self.epoch, self.position, self._epochs)
         told = {
-            **values.measure_times(self._watch, self._step, self.batch),
-            **values.describe_batch(self.batch),
-            **values.describe_noise(self._noise, self.batch),
-            **values.count_progress(
-                self.epoch, self.position, self._epochs, self._loader, done=done
-            ),
+            **values.describe_steps(self._watch, self._step, self.batch, self._noise),
+            **values.count_progress(*place, self._loader, done=done),
             "nodes": float(self._env.nodes),
             "lr_factor": self.lr_factor,
             "samples": float(self.samples),
@@ -333,7 +329,7 @@ class Job:
     def _save(self) -> bool:
         """Checkpoint, at the same step on every rank; whether it is on disk (rank 0)."""
         try:
-            took_s = self._saver.save(self._collect_state, self.steps, self.epoch)
+            took_s = self._saver.save(self.collect_state, self.steps, self.epoch)
         except Fenced as error:
             self._left = True
             self._reports.leave("error", str(error))
@@ -341,7 +337,8 @@ class Job:
         self._control.note_saved(took_s or 0.0)
         return took_s is not None
 
-    def _collect_state(self) -> dict[str, Any]:
+    def collect_state(self) -> dict[str, Any]:
+        """What a checkpoint has, and a rank that joins is sent; without random numbers."""
         assert self._trained is not None
         scaler = self._trained.scaler
         return {
@@ -361,6 +358,16 @@ class Job:
             "states": {name: held.state_dict() for name, held in self._states.items()},
         }
 
+    def take_state(self, state: dict[str, Any]) -> None:
+        """Go on as the rank that collected this; most of it is in its place already."""
+        assert self._trained is not None
+        take_trained(self._trained, state)
+        self._take_counts(state["counts"])
+        self._noise.load_state_dict(state["noise"])
+        self._control.take(state["profiles"], state["batch"])
+        for name, held in self._states.items():
+            held.load_state_dict(state["states"][name])
+
     def _leave(self) -> None:
         """Everybody stops here, at the same step, with one checkpoint."""
         self._control.drain()
@@ -369,8 +376,8 @@ class Job:
         if self.rank == 0:
             self._reports.report(self._describe)
         self._left = True
-        kept = written or self.rank != 0
-        self._reports.leave("stopped", "" if kept else "without a checkpoint of the last steps")
+        lost = "" if written or self.rank else "without a checkpoint of the last steps"
+        self._reports.leave("stopped", lost)
         self._gate.close()
         self._gang.leave()
         raise SystemExit(0)

@@ -9,6 +9,17 @@ from weft.train.step import Step
 from weft.train.timing import Stopwatch
 
 
+def describe_steps(
+    watch: Stopwatch, step: Step, batch: Batch, noise: GradientNoise
+) -> dict[str, float]:
+    """Times, samples and gradients of the last steps."""
+    return {
+        **measure_times(watch, step, batch),
+        **describe_batch(batch),
+        **describe_noise(noise, batch),
+    }
+
+
 def measure_times(watch: Stopwatch, step: Step, batch: Batch) -> dict[str, float]:
     """Medians of the last steps."""
     values = {name: watch.median(name) for name in ("step_s", "grad_s", "token_s")}

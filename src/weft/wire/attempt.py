@@ -22,6 +22,7 @@ from weft.wire.regular_files import read_regular
 
 SPEC, CLAIM, EVENTS = "spec.json", "claim.json", "events.jsonl"
 STOP, ADJUST, AGENT_LOG = "stop.json", "adjust.json", "agent.log"
+RESIZE = "resize.json"
 MASTER, BEAT, CURRENT = "master.json", "beat", "CURRENT"  # of attempts on several nodes
 ADDRESS = "WEFT_NODE_ADDRESS"  # how other nodes reach this one, where only it knows
 TERMINAL = "terminal.sock"
@@ -51,9 +52,11 @@ class AttemptSpec:
     could not be applied, each with its level. `notify` is a datagram socket that is poked after
     every event. `lock` is held by every process of the attempt, `audit` a file that agents append
     their begin and end to. `user` is whom the ranks run as, None for the agent's own. `name` is
-    what `ps` calls them. `part` says that this is one of an attempt's parts, a folder inside the
-    attempt's, of which there is one on each of `nodes` nodes; `node_rank` is which. `learnt` says
-    that its devices are those in CUDA_VISIBLE_DEVICES of the agent.
+    what `ps` calls them. `most_ranks` is how many they may become as they train, 0 if they may not
+    change; new ones may take `resize_limit_s` to be ready, and the others as long to switch. `part`
+    says that this is one of an attempt's parts, a folder inside the attempt's, of which there is
+    one on each of `nodes` nodes; `node_rank` is which. `learnt` says that its devices are those in
+    CUDA_VISIBLE_DEVICES of the agent.
     """
 
     job: str
@@ -102,6 +105,8 @@ class AttemptSpec:
     log_bytes: int = LOG_BYTES
     user: Identity | None = None
     name: str = ""
+    most_ranks: int = 0
+    resize_limit_s: float = 120.0
     part: bool = False
     learnt: bool = False
 
@@ -118,6 +123,11 @@ class AttemptSpec:
             raise WireError(f"{path} is not the description of an attempt: {error}") from error
         if body is None:
             raise WireError(f"{path} is not there")
+        return cls.of(body, str(path))
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any], path: str = RESIZE) -> AttemptSpec:
+        """From the values that `write` wrote into `path`."""
         known = {f.name for f in fields(cls)}
         body = {name: value for name, value in body.items() if name in known}
         try:

@@ -12,6 +12,9 @@
     WEFT_KIND           the devices' kind, for instance h200 or cpu
     WEFT_NODES          nodes the gang is spread over (1 if absent)
     WEFT_CPUS           CPU cores of this rank; OMP_NUM_THREADS is set to it, rounded down
+    WEFT_MOST_RANKS     ranks that the job may come to have as it trains; absent: none may join
+    WEFT_MEMBER         what its agent knows this process by; RANK if absent
+    WEFT_JOIN           the epoch that this process is to join; absent: it begins with the others
     WEFT_GPU_MEM_GB     its claim on the memory of its device; absent: all of it
 
 and torchrun's RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
@@ -46,6 +49,9 @@ class Environment:
     nodes: int = 1
     cpus: float = 0.0
     gpu_mem_gb: float = 0.0
+    most_ranks: int = 0
+    member: int = -1
+    join: int = 0
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
@@ -75,6 +81,9 @@ class Environment:
             nodes=_whole(env, "WEFT_NODES", 1),
             cpus=_number(env, "WEFT_CPUS", 0.0),
             gpu_mem_gb=_number(env, "WEFT_GPU_MEM_GB", 0.0),
+            most_ranks=_whole(env, "WEFT_MOST_RANKS", 0),
+            member=_whole(env, "WEFT_MEMBER", -1),
+            join=_whole(env, "WEFT_JOIN", 0),
             rank=rank,
             world_size=world,
             local_rank=_whole(env, "LOCAL_RANK", rank),
@@ -99,6 +108,9 @@ class Environment:
             "WEFT_NODES": str(self.nodes),
             "WEFT_CPUS": f"{self.cpus:g}" if self.cpus else "",
             "WEFT_GPU_MEM_GB": f"{self.gpu_mem_gb:g}" if self.gpu_mem_gb else "",
+            "WEFT_MOST_RANKS": str(self.most_ranks or ""),
+            "WEFT_MEMBER": str(self.member) if self.member >= 0 else "",
+            "WEFT_JOIN": str(self.join or ""),
             "RANK": str(self.rank),
             "WORLD_SIZE": str(self.world_size),
             "LOCAL_RANK": str(self.local_rank),
@@ -107,6 +119,11 @@ class Environment:
             "MASTER_PORT": str(self.master_port or ""),
         }
         return {name: value for name, value in told.items() if value}
+
+    @property
+    def number(self) -> int:
+        """What the agent knows this process by: the rank that it was started with."""
+        return self.member if self.member >= 0 else self.rank
 
     @property
     def device(self) -> int:

@@ -120,6 +120,12 @@ def _texts(found: Any) -> tuple[str, ...]:
     return tuple(_text(item) for item in found)
 
 
+def _wholes(found: Any) -> tuple[int, ...]:
+    if not isinstance(found, list):
+        raise TypeError
+    return tuple(_whole(item) for item in found)
+
+
 _READ = {
     "str": _text,
     "int": _whole,
@@ -127,6 +133,7 @@ _READ = {
     "bool": _truth,
     "Mapping[str, float]": _numbers,
     "tuple[str, ...]": _texts,
+    "tuple[int, ...]": _wholes,
 }
 
 

@@ -1,12 +1,16 @@
 """The conversation of a rank with its job's agent, over the agent's Unix stream socket.
 
-    rank  → agent   hello, report, saved, notice, leaving
-    agent → rank    welcome, stop, adjust, turns, shift
+    rank  → agent   hello, report, saved, notice, canresize, built, adopted, dropped, leaving
+    agent → rank    welcome, stop, adjust, turns, shift, form, drop
 
 A rank speaks first: `hello`, answered by `welcome`. After a lost connection it connects again,
 says `hello` and repeats its last `saved` and last `report`, so an agent that was restarted knows
 where the job stands; agents must take repeats calmly. Messages of an attempt that is not the
-job's present one are to be dropped. A resize is a `stop` and another start.
+job's present one are to be dropped. A resize is a `stop` and another start, unless the ranks said
+`canresize`: then new ranks are started beside them and say `built`, all are told to `form` the next
+epoch, and the old ranks alone agree on the step at which they switch (`adopted`), or that they do
+not (`dropped`). Epochs count the changes of an attempt. Ranks are known to the agent by the number
+they were started with, whatever their rank is now.
 """
 
 from __future__ import annotations
@@ -78,11 +82,43 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class CanResize:
+    """Rank 0 to agent: ranks may come and go as we train; a new one is sent `state_gb`."""
+
+    state_gb: float
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """New rank to agent: it waits for the others of `epoch`."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """Rank to agent: it trains in `epoch` now, from `step` on, after no step for `pause_s`."""
+
+    epoch: int
+    step: int
+    pause_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Old rank to agent: `epoch` will not be; it trains on as before."""
+
+    epoch: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Leaving:
-    """Rank to agent, last: `reason` is done, stopped or error; `text` says more.
+    """Rank to agent, last: `reason` is done, stopped, resized or error; `text` says more.
 
     done     the training is complete; the job must not be started again
     stopped  it was asked to leave and its checkpoint is written; exit code 0
+    resized  the others train on without it; exit code 0
     error    it could not go on, or another attempt owns the checkpoints; exit code not 0
     """
 
@@ -143,11 +179,36 @@ class Shift:
     shift_s: float = 0.0
 
 
-FromRank = Hello | Report | Saved | Notice | Leaving
-FromAgent = Welcome | Stop | Adjust | Turns | Shift
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Agent to old and new ranks: form the groups of `epoch`, and switch when all old ones have.
 
-FROM_RANK: Vocabulary[FromRank] = Vocabulary(Hello, Report, Saved, Notice, Leaving)
-FROM_AGENT: Vocabulary[FromAgent] = Vocabulary(Welcome, Stop, Adjust, Turns, Shift)
+    `members` are the numbers of its ranks in order; the `new` ones among them are sent the state by
+    the `sources`, in turn. They meet in the file `store`.
+    """
+
+    epoch: int
+    members: tuple[int, ...]
+    new: tuple[int, ...]
+    sources: tuple[int, ...]
+    store: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Agent to old ranks: `epoch` is not to be, if they have not switched yet."""
+
+    epoch: int
+    reason: str = ""
+
+
+FromRank = Hello | Report | Saved | Notice | CanResize | Built | Adopted | Dropped | Leaving
+FromAgent = Welcome | Stop | Adjust | Turns | Shift | Form | Drop
+
+FROM_RANK: Vocabulary[FromRank] = Vocabulary(
+    Hello, Report, Saved, Notice, CanResize, Built, Adopted, Dropped, Leaving
+)
+FROM_AGENT: Vocabulary[FromAgent] = Vocabulary(Welcome, Stop, Adjust, Turns, Shift, Form, Drop)
 
 
 def from_rank() -> Splitter[FromRank]:

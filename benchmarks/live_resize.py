@@ -1,0 +1,224 @@
+"""What it costs a real PyTorch job to change its ranks: live, and through a checkpoint.
+
+    python -m benchmarks.live_resize [--quick]
+
+A job on the warm local engine goes from 1 to 2, 4, 2 and 1 ranks, once as it trains and once by a
+stop and a start from its checkpoint, with states of 10, 100 and 500 MB. A pause is from the end of
+the last step before to the beginning of the first one after, on the last rank to begin. Reported
+beside it: steps that were done while new ranks got ready, and how far the losses are from those of
+a run that nobody disturbed. Both ways share one run, so that the machine's load is in both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from benchmarks.live_resize_job import Row, layers_of, losses_of, read_rows
+from weft.core.errors import EngineError
+from weft.core.events import Event, Failed, Finished, Resizable, Resized, ResizeFailed, Stopped
+from weft.core.launch import Launch, Processes
+from weft.core.model import Allocation, Demand, Job, JobId, Slice
+from weft.engines.local import LocalEngine
+
+SIZES = (1, 2, 4, 2, 1)
+STATES_MB = (10.0, 100.0, 500.0)
+EPOCHS = 1_000
+LIMIT_S = 300.0
+GROW_S, GROW_MB_S, SHRINK_S = 0.1, 0.001, 0.05  # what we aim at
+SETTLE_STEPS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of the ranks; `steps` were done between the request and the switch."""
+
+    state_mb: float
+    was: int
+    to: int
+    live_s: float
+    steps: int
+    ready_s: float
+    restart_s: float = 0.0
+
+
+class Trial:
+    """One job on one engine."""
+
+    def __init__(self, engine: LocalEngine, folder: Path, name: str, state_mb: float) -> None:
+        self.name = JobId(name)
+        self._engine, self.noted = engine, folder / f"{name}-steps"
+        self.noted.mkdir()
+        script = str(Path(__file__).with_name("live_resize_job.py"))
+        args = (str(self.noted), str(layers_of(state_mb)), str(EPOCHS))
+        launch = Launch(
+            (sys.executable, script, *args),
+            workdir=str(folder),
+            env={"OMP_NUM_THREADS": "1"},
+            processes=Processes.PER_GPU,
+        )
+        self._job = Job(self.name, demand=Demand(1, min=1, max=4), launch=launch)
+        self._news = engine.events()
+        self.attempt, self._epoch = 0, 0
+
+    async def until(self, kind: type[Event]) -> Event:
+        """The next event of a kind."""
+        async with asyncio.timeout(LIMIT_S):
+            async for event in self._news:
+                if isinstance(event, kind):
+                    return event
+                if isinstance(event, (Failed, ResizeFailed, Finished)):
+                    raise EngineError(f"the job did not go on: {event}")
+        raise EngineError("no news")
+
+    async def start(self, *slots: int) -> None:
+        """A new attempt, until it trains."""
+        self.attempt += 1
+        self._epoch = 0
+        await self._engine.start(self._job, await self._on(slots), self.attempt)
+        await self.until(Resizable)
+
+    async def stop(self) -> None:
+        """Through a checkpoint."""
+        await self._engine.stop(self._job.id, self.attempt, 60.0)
+        await self.until(Stopped)
+
+    async def resize(self, *slots: int) -> None:
+        """As it trains."""
+        await self.ask(*slots)
+        await self.until(Resized)
+
+    async def ask(self, *slots: int) -> None:
+        """The same without waiting for it."""
+        self._epoch += 1
+        await self._engine.resize(self._job, await self._on(slots), self.attempt, self._epoch)
+
+    async def steps(self, count: int) -> None:
+        """Until so many more steps are done."""
+        goal = self.last_step() + count
+        async with asyncio.timeout(LIMIT_S):
+            while self.last_step() < goal:
+                await asyncio.sleep(0.05)
+
+    def last_step(self) -> int:
+        """The last step that was noted."""
+        return max(read_rows(self.noted), default=0)
+
+    async def _on(self, slots: tuple[int, ...]) -> Allocation:
+        node = (await self._engine.nodes())[0]
+        return Allocation((Slice(node.id, slots),))
+
+
+def find_pause(rows: dict[int, list[Row]], after: float, to: int) -> tuple[float, int, float]:
+    """Of the first change to `to` ranks after a time: its pause, steps until then, and when."""
+    first = min(
+        step
+        for step, parts in rows.items()
+        if {part.size for part in parts} == {to} and min(part.began for part in parts) > after
+    )
+    before = [part for part in rows[first - 1] if part.size != to] or rows[first - 1]
+    ended = max(part.ended for part in before)
+    begins = max(part.began for part in rows[first])
+    done = sum(1 for parts in rows.values() if after < max(p.ended for p in parts) <= ended)
+    return begins - ended, done, ended - after
+
+
+async def open_engine(folder: Path) -> LocalEngine:
+    """An engine of four slots that forks its ranks."""
+    engine = LocalEngine(folder / "state", slots=4, cpu=True, pin=False, groups=False)
+    await engine.adopt(())
+    async with asyncio.timeout(LIMIT_S):
+        while not engine.is_warm:
+            await asyncio.sleep(0.05)
+    return engine
+
+
+async def measure(folder: Path, state_mb: float) -> tuple[list[Change], float]:
+    """Every change of size both ways, and the largest relative difference of a loss."""
+    engine = await open_engine(folder)
+    live = await _change_live(Trial(engine, folder, "live", state_mb), state_mb)
+    changes = await _restart(Trial(engine, folder, "restarted", state_mb), live)
+    count = max(read_rows(folder / "live-steps"))
+    calm = Trial(engine, folder, "calm", state_mb)
+    await calm.start(0)
+    await calm.steps(count)
+    await calm.stop()
+    await engine.close()
+    ours, theirs = (losses_of(read_rows(folder / f"{name}-steps")) for name in ("live", "calm"))
+    apart = max(abs(ours[step] - theirs[step]) / abs(theirs[step]) for step in ours)
+    return changes, apart
+
+
+async def _change_live(trial: Trial, state_mb: float) -> list[Change]:
+    await trial.start(*range(SIZES[0]))
+    found = []
+    for was, to in pairwise(SIZES):
+        await trial.steps(SETTLE_STEPS)
+        asked = time.monotonic()
+        await trial.resize(*range(to))
+        await trial.steps(SETTLE_STEPS)
+        pause_s, steps, ready_s = find_pause(read_rows(trial.noted), asked, to)
+        found.append(Change(state_mb, was, to, pause_s, steps, ready_s))
+    await trial.stop()
+    return found
+
+
+async def _restart(trial: Trial, live: list[Change]) -> list[Change]:
+    await trial.start(*range(SIZES[0]))
+    found = []
+    for change in live:
+        await trial.steps(SETTLE_STEPS)
+        asked = time.monotonic()
+        await trial.stop()
+        await trial.start(*range(change.to))
+        await trial.steps(SETTLE_STEPS)
+        pause_s, _, _ = find_pause(read_rows(trial.noted), asked, change.to)
+        values = {**asdict(change), "restart_s": pause_s}
+        found.append(Change(**values))
+    await trial.stop()
+    return found
+
+
+def aim_of(change: Change) -> float:
+    """The longest pause that we aim at."""
+    return GROW_S + GROW_MB_S * change.state_mb if change.to > change.was else SHRINK_S
+
+
+def main() -> int:
+    """Print a table; 1 if a live change was no better than ten restarts at 100 MB and more."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="10 MB alone")
+    parser.add_argument("--states", default="", help="MB of state, for example 10,100")
+    parser.add_argument("--json", type=Path, default=None, help="write the rows here too")
+    asked = parser.parse_args()
+    states = tuple(float(one) for one in asked.states.split(",") if one)
+    states = states or (STATES_MB[:1] if asked.quick else STATES_MB)
+    rows: list[Change] = []
+    for state_mb in states:
+        with tempfile.TemporaryDirectory(prefix="weft-live-") as folder:
+            changes, apart = asyncio.run(measure(Path(folder), state_mb))
+        rows += changes
+        for one in changes:
+            print(
+                f"{state_mb:4.0f} MB  {one.was} -> {one.to}  live {one.live_s * 1e3:6.0f} ms "
+                f"(aim {aim_of(one) * 1e3:3.0f})  restart {one.restart_s * 1e3:6.0f} ms  "
+                f"{one.restart_s / one.live_s:5.1f}x  "
+                f"{one.steps} steps in {one.ready_s:.2f} s while ranks got ready",
+                flush=True,
+            )
+        print(f"{state_mb:4.0f} MB  losses differ by at most {apart:.1e} of their size", flush=True)
+    if asked.json is not None:
+        asked.json.write_text(json.dumps([asdict(one) for one in rows], indent=1))
+    large = [one for one in rows if one.state_mb >= 100.0]
+    return int(any(one.restart_s < 10.0 * one.live_s for one in large))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

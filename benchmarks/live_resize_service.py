@@ -1,0 +1,91 @@
+"""The child of `benchmarks.live_resize_faults`: a service whose one job has what a file says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from weft.core.launch import Launch, Processes
+from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.core.plan import Plan
+from weft.core.scheduler import Scheduler
+from weft.core.spec import PartSpec
+from weft.engines.local import LocalEngine
+from weft.runtime.decider import InProcess
+from weft.runtime.driver import Driver
+from weft.store.sqlite import SqliteStore
+
+NODE = NodeId("faults")
+SLOTS = 4
+WISH = "wish.json"
+LIMIT_S = 30.0  # for new ranks to be ready: they may have to import torch
+LOOK_S = 0.02
+FOREVER = 100_000
+
+
+class Follow(InProcess):
+    """Decides what the file says: the slots of the job, as a list."""
+
+    def __init__(self, wish: Path) -> None:
+        super().__init__()
+        self._wish = wish
+
+    async def plan(self, scheduler: Scheduler, policy: PartSpec, now: float) -> Plan:  # noqa: ARG002
+        """The wished slots, if the job does not have them."""
+        table = scheduler.state.table
+        to = Allocation((Slice(NODE, tuple(json.loads(self._wish.read_text()))),))
+        changes = {
+            job.id: to
+            for job, on in zip(table.jobs, table.allocations, strict=True)
+            if on is None or on.devices != to.devices
+        }
+        return Plan(changes, wake_at=now + 1.0)
+
+
+def job_of(folder: Path, layers: int, save_s: float) -> Job:
+    """One job that trains for ever."""
+    script = str(Path(__file__).with_name("live_resize_job.py"))
+    steps = folder / "steps"
+    launch = Launch(
+        (sys.executable, script, str(steps), str(layers), str(FOREVER), str(save_s)),
+        workdir=str(folder),
+        env={"OMP_NUM_THREADS": "1"},
+        processes=Processes.PER_GPU,
+        retries=FOREVER,
+        grace_s=20.0,
+    )
+    return Job(JobId("job"), demand=Demand(1, min=1, max=SLOTS), launch=launch)
+
+
+async def serve(folder: Path, layers: int, save_s: float) -> None:
+    """Until it is killed."""
+    state, wish = folder / "state", folder / WISH
+    state.mkdir(exist_ok=True)
+    engine = LocalEngine(
+        state,
+        slots=SLOTS,
+        cpu=True,
+        pin=False,
+        groups=False,
+        name=NODE,
+        resize_limit_s=LIMIT_S,
+    )
+    store = SqliteStore(state / "events.db")
+    driver = Driver(engine, store, policy="fifo", decider=Follow(wish), end_unknown=True)
+    await driver.open()
+    if JobId("job") not in driver.ledger.jobs:
+        while not engine.is_warm:
+            await asyncio.sleep(0.05)
+        await driver.submit(job_of(folder, layers, save_s))
+    seen = wish.read_text()
+    while True:
+        await asyncio.sleep(LOOK_S)
+        if (now := wish.read_text()) != seen:
+            seen = now
+            await driver.restate_policy()  # so that it is decided about
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])))

@@ -1,0 +1,91 @@
+"""Process groups formed beside those in use: torch's own functions know only one set at a time.
+
+Everything here that torch does not document is here alone, and only for versions it was tried
+with; scripts on any other are restarted to change their ranks.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C import _distributed_c10d as core
+from torch.distributed import distributed_c10d as c10d
+
+TRIED = ("2.13",)
+RETIRE_S = 0.3  # until a group that nobody uses is closed: that takes up to 0.1 s, beside training
+
+
+def is_tried() -> bool:
+    """Whether groups can be formed here as training goes on."""
+    version = ".".join(torch.__version__.split(".")[:2])
+    return version in TRIED and dist.is_available() and dist.is_gloo_available()
+
+
+def form(store: Any, name: str, rank: int, size: int, timeout_s: float) -> Any:
+    """A group of `size` ranks that meet in `store`, for tensors on CPUs."""
+    met = core.PrefixStore(name, store)
+    gloo: Any = dist.ProcessGroupGloo
+    options = gloo._Options()
+    options._devices = [gloo.create_device(hostname="127.0.0.1", lazy_init=False)]
+    options._threads = 2
+    options._timeout = dt.timedelta(seconds=timeout_s)
+    backend = gloo(met, rank, size, options)
+    group: Any = dist.ProcessGroup(met, rank, size)
+    group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+    group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, backend)
+    group._set_group_name(name)
+    ranks = {number: number for number in range(size)}
+    register: Any = c10d._register_pg_in_world
+    register(group, "gloo", met, name, "cpu:gloo", ranks)
+    return group
+
+
+def form_alone(name: str, timeout_s: float = 60.0) -> Any:
+    """A group of one rank."""
+    return form(core.HashStore(), name, 0, 1, timeout_s)
+
+
+def open_store(path: str, timeout_s: float) -> Any:
+    """Where ranks on one machine meet: a file, so that nobody's end takes it away."""
+    store = core.FileStore(path, -1)
+    store.set_timeout(dt.timedelta(seconds=timeout_s))
+    return store
+
+
+def make_default(group: Any) -> None:
+    """Let scripts that say `dist.all_reduce` and the like mean this group."""
+    c10d._update_default_pg(group)
+
+
+def retire(groups: list[Any]) -> None:
+    """Close groups that nobody uses any more, in a while and beside training."""
+    for group in groups:
+        _forget(group)
+    threading.Thread(target=_close, args=(groups,), name="weft-retire", daemon=True).start()
+
+
+def _close(groups: list[Any]) -> None:
+    time.sleep(RETIRE_S)
+    groups.clear()  # the last reference: sockets are closed
+
+
+def _forget(group: Any) -> None:
+    world = c10d._world
+    for known in (
+        world.pg_map,
+        world.pg_names,
+        world.pg_group_ranks,
+        world.pg_backend_config,
+    ):
+        known.pop(group, None)
+    tag = world.pg_to_tag.pop(group, None)
+    for held in world.tags_to_pg.values():
+        if group in held:
+            held.remove(group)
+    if tag is not None:
+        core._unregister_process_group(group.group_name)

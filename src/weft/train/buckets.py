@@ -21,6 +21,7 @@ def fix_buckets(model: DistributedDataParallel) -> None:
     before = [p.grad for p in held]
     sync = model.require_backward_grad_sync
     model.require_backward_grad_sync = True
+    model.require_forward_param_sync = False  # what stands in for the model has no buffers
     model.module = _Touch(held)
     try:
         model(torch.zeros((), device=held[0].device)).backward()

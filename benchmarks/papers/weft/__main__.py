@@ -1,6 +1,7 @@
 """Our own policy beside Sia, Pollux, Gavel and shortest-remaining-first, in the same run.
 
     python -m benchmarks.papers.weft [restart|history|live|scale ...] [--quick] [--fresh] [--cached]
+    python -m benchmarks.papers.weft decisions
 
 Ratios of ours to theirs, file by file, on Sia's workloads with its published restart costs; `live`
 with live resize as `benchmarks.live_resize` measured it. Parameters were tuned on philly 1-2 and
@@ -15,25 +16,33 @@ import sys
 from dataclasses import replace
 
 from benchmarks.measure import data_folder
+from benchmarks.papers.weft import decisions
 from benchmarks.papers.weft.cases import PARTS
 from benchmarks.papers.weft.runs import Runs
 from benchmarks.papers.weft.table import HEAD, line
+
+DECISIONS = "decisions"
 
 
 def main() -> int:
     """Simulate and print a line for every comparison."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.weft", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}, or {DECISIONS}"
+    )
     parser.add_argument("--quick", action="store_true", help="two files a line")
     parser.add_argument("--fresh", action="store_true", help="forget what was simulated before")
     parser.add_argument("--cached", action="store_true", help="simulate nothing")
     asked = parser.parse_args()
-    if unknown := set(asked.parts) - set(PARTS):
-        parser.error(f"no part named {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    if unknown := set(asked.parts) - {*PARTS, DECISIONS}:
+        there = ", ".join((*PARTS, DECISIONS))
+        parser.error(f"no part named {', '.join(sorted(unknown))}; there are {there}")
     data = data_folder()
     if data is None:
         print("the public research data is not here; set WEFT_DATA to its folder")
         return 0
+    if DECISIONS in asked.parts:
+        return decisions.run(data / "sia")
     runs = Runs(data / "sia", fresh=asked.fresh)
     print(HEAD)
     for part in asked.parts or PARTS:

@@ -241,8 +241,15 @@ class Weft:
     def _with_batches(
         self, view: View, wanted: dict[int, Config], changes: dict[int, Allocation | None]
     ) -> dict[JobId, Allocation | None]:
-        """The changes, with the batch that a job is best to begin with."""
+        """The changes, with the batch that a job is best to begin with.
+
+        Once it has reported, it tunes itself.
+        """
         found: dict[JobId, Allocation | None] = {}
+        for row in np.flatnonzero(view.running() & ~view.restoring()).tolist():
+            on = view.allocation(row)
+            if on is not None and on.batch is not None and row not in changes:
+                found[view.job(row).id] = replace(on, batch=None)
         for row, on in changes.items():
             job = view.job(row)
             if on is not None and view.pooled is not None and self.pooled:

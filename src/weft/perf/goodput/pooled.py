@@ -144,8 +144,32 @@ class PooledBeliefs(FittedBeliefs):
     # ---- answers
 
     def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
-        """Rows x configurations; NaN in rows of models that nobody reported of."""
+        """Rows x configurations; NaN in rows of models that nobody reported of.
+
+        Jobs that are believed to be alike are evaluated once.
+        """
         self._refresh(table)
+        which = tuple(configs)
+        alike: dict[tuple[object, ...], Belief] = {}
+        stale: dict[tuple[object, ...], list[Belief]] = {}
+        news = np.zeros(len(table), dtype=bool)
+        for row, job in enumerate(table.jobs):
+            belief = self._known.get(job.id)
+            if belief is None:
+                continue
+            batches = self._facts.batches(job, belief.batch)
+            key = (*self._seen[job.id], batches, job.batch, job.demand, job.model)
+            if belief.curve_of == (belief.version, which):
+                alike.setdefault(key, belief)
+            elif key in alike:
+                stale.setdefault(key, []).append(belief)
+            else:
+                alike[key], news[row] = belief, True
+        if news.any():
+            super().goodputs(table.pick(news), configs)
+        for key, beliefs in stale.items():
+            for belief in beliefs:
+                belief.curve, belief.curve_of = alike[key].curve, (belief.version, which)
         return super().goodputs(table, configs)
 
     def blind_goodputs(

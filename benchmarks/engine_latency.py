@@ -43,7 +43,7 @@ class Times:
 async def measure(bed: Testbed, rounds: int) -> Times:
     """All rounds on one engine."""
     times = Times()
-    with tempfile.TemporaryDirectory(prefix="weft-latency-") as folder:
+    with tempfile.TemporaryDirectory(prefix="weft-latency-", ignore_cleanup_errors=True) as folder:
         engine = build_engine(bed.engine, state=Path(folder) / "state")
         await engine.nodes()
         await engine.adopt(set())

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,10 +14,13 @@ from _pytest.mark import ParameterSet
 
 from tests.clusters.slurm import NODES, SlurmCluster, missing
 from tests.engines.elastic_scenario import train_through_it_all
+from weft.core.events import Failed, Started
 from weft.core.launch import Launch, Processes
 from weft.core.model import Demand, Job, JobId
 from weft.engines.slurm.engine import SlurmEngine
 from weft.testing.check_engine import CHECKS, Check, Subject
+from weft.testing.engine_subject import session
+from weft.wire.attempt import CLAIM, folder_of
 
 STUBBORN = "trap '' TERM; echo begun; while :; do sleep 0.05; done"
 # What `make test` runs; `make test-engines` runs all.
@@ -94,3 +100,27 @@ def test_training_goes_on_through_resizes_a_killed_service_and_a_lost_node(
         cluster.clear()
         for node in NODES:
             cluster.start_node(node)
+
+
+@pytest.mark.slow
+def test_how_an_agent_died_is_told_in_slurms_words(
+    cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PATH", "SLURM_CONF"):
+        monkeypatch.setenv(name, cluster.env[name])
+
+    async def run() -> Failed:
+        async with session(subject(cluster, tmp_path / "state", "native")) as it:
+            job = script("orphaned", 1, "exec sleep 1000")
+            await it.start(job)
+            assert await it.next() == Started(job.id, 1)
+            (claim,) = folder_of(tmp_path / "state", job.id, 1).rglob(CLAIM)
+            os.kill(json.loads(claim.read_text())["pid"], signal.SIGKILL)
+            failed: Failed = await it.told(Failed)
+            return failed
+
+    failed = asyncio.run(run())
+
+    assert failed.lost
+    assert failed.agent_died
+    assert "signal 9" in failed.reason

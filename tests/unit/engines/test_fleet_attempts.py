@@ -11,7 +11,7 @@ from weft.core.model import JobId, NodeId
 from weft.engines.fleet.attempts import LAG_S, SILENT_S, Run, next_step
 from weft.engines.fleet.gang import GangWatch
 from weft.engines.fleet.port import Gang, Part, Phase, Seen
-from weft.wire.attempt import CLAIM, EVENTS
+from weft.wire.attempt import BEAT, CLAIM, EVENTS
 
 RUNNING, ENDED = Seen(Phase.RUNNING), Seen(Phase.ENDED)
 JOB = JobId("j")
@@ -154,3 +154,27 @@ def test_parts_that_no_agent_took_have_stopped(tmp_path: Path) -> None:
     run.watch.revoke(NodeId("a"))
 
     assert run.watch.verdict(asked=True) == [Stopped(JOB, 1)]
+
+
+def test_what_the_manager_knows_of_an_end_is_told_with_it(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "a")
+    failed = Seen(Phase.ENDED, "its batch script failed", code=-9)
+    run.watch.read(0.0)
+
+    for now in (1.0, 2.0 + LAG_S):
+        next_step(run, failed, heard=True, now=now)
+
+    (told,) = run.watch.verdict(asked=False)
+    assert isinstance(told, StartFailed)
+    assert told.reason == "its agent on a died: its batch script failed (signal 9)"
+
+
+def test_who_makes_a_folder_of_its_heartbeat_fails_alone(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "a", "b")
+    (tmp_path / "a" / BEAT).mkdir()
+    say(tmp_path, "b", "started")
+
+    run.watch.read(0.0)
+
+    assert [one.over for one in run.watch.parts] == [True, False]
+    assert run.watch.parts[1].started

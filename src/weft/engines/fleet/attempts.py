@@ -111,6 +111,8 @@ def _weigh(run: Run, seen: Seen | None, now: float) -> bool:
 def _give_up_silent(run: Run, seen: Seen | None) -> None:
     """Parts that the manager says are gone, and that have not said their last word."""
     why = f": {seen.reason}" if seen is not None and seen.reason else ""
+    if seen is not None and seen.code:
+        why += f" (exit code {seen.code})" if seen.code > 0 else f" (signal {-seen.code})"
     for one in run.watch.parts:
         what = "died" if one.claimed else "did not come up"
         one.lose(f"its agent on {one.part.node} {what}{why}"[:LONGEST_TEXT])

@@ -185,7 +185,10 @@ class FleetEngine(NoLiveResize):
                 run = self._watch(gang)
                 run.asked = run.silent = True
                 run.ask(0.0, time.monotonic())
-                ask_to_stop(gang, 0.0)
+                try:
+                    ask_to_stop(gang, 0.0)
+                except (OSError, WireError) as error:  # the manager ends it when its time is over
+                    log.warning("attempt=%s cannot be asked to leave: %s", folder, error)
         return known
 
     def _watch(self, gang: Gang, *, again: bool = False) -> Run:

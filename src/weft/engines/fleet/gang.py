@@ -6,6 +6,8 @@ raises WireError, for that part alone.
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
@@ -16,9 +18,14 @@ from weft.core.events import Event, Failed, Finished, Saved, Started, StartFaile
 from weft.core.model import NodeId
 from weft.engines.agent_log import AgentLog, read_end, read_notice, read_report, thin_reports
 from weft.engines.fleet.port import Gang, Part
+from weft.engines.listening import EVERYBODYS as OF_THIS_MACHINE
 from weft.wire.attempt import BEAT, CLAIM, EVENTS
 from weft.wire.errors import WireError
+from weft.wire.regular_files import open_regular
 
+# Not the doing of one attempt: of a shared file system, its server's absence as well.
+EVERYBODYS = OF_THIS_MACHINE | {errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN}
+LONGEST_BEAT = 40
 End = Finished | Stopped | Failed
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
@@ -53,9 +60,12 @@ class PartWatch:
         """Whether an agent has it, and whether that lives; `now` is this machine's own clock."""
         self.claimed = self.claimed or (self.part.folder / CLAIM).exists()
         try:
-            beat = (self.part.folder / BEAT).read_bytes()[:40]
+            handle = open_regular(self.part.folder / BEAT)
         except FileNotFoundError:
             beat = b""
+        else:
+            beat = os.read(handle, LONGEST_BEAT)
+            os.close(handle)
         if beat != self._beat or not self.heard:
             self._beat, self.heard = beat, now
 
@@ -108,11 +118,13 @@ class GangWatch:
         for one in self.parts:
             if one.over:
                 continue
-            one.listen(now)
             try:
+                one.listen(now)
                 with one.log.again_after_trouble():
                     told += self._take(one, one.log.read())
-            except WireError as error:
+            except (WireError, OSError) as error:
+                if isinstance(error, OSError) and error.errno in EVERYBODYS:
+                    raise
                 one.end = Failed(self.gang.job, self.gang.attempt, f"quarantined: {error}")
         self._again = self._again and any(one.log.more for one in self.parts)
         return [*self._begin(), *told]

@@ -14,9 +14,11 @@ from weft.engines.fleet.port import Abilities, Gang, Key, Machine, Seen
 from weft.engines.slurm.answers import (
     JOBS,
     NODES,
+    WORDS,
     SlurmJob,
     SlurmNode,
     read_config,
+    read_exit_code,
     read_jobs,
     read_nodes,
     read_tag,
@@ -39,6 +41,7 @@ class NativeSlurm:
         self._nodes: Mapping[NodeId, SlurmNode] = {}
         self._jobs: dict[Key, list[SlurmJob]] = {}
         self._uncertain: set[Key] = set()
+        self._codes: dict[Key, int | None] = {}
         self.abilities = Abilities(CONTROLS)
 
     async def open(self, owner: str) -> None:
@@ -110,4 +113,17 @@ class NativeSlurm:
             if (key := read_tag(self._wishes.owner, comment)) is not None:
                 jobs.setdefault(key, []).append(one)
         self._jobs = jobs
-        return {key: see(parts) for key, parts in jobs.items()}
+        seen = {key: see(parts) for key, parts in jobs.items()}
+        self._codes = {key: code for key, code in self._codes.items() if key in seen}
+        for key, word in seen.items():
+            if word.reason == WORDS["FAILED"]:  # an agent leaves with 0 whatever its job did
+                seen[key] = replace(word, code=await self._find_code(key))
+        return seen
+
+    async def _find_code(self, key: Key) -> int | None:
+        """The exit code of a job that failed; asked for once, however this release tells it."""
+        if key not in self._codes:
+            first = self._jobs[key][0].id.split("+")[0]
+            text = await self._clients.ask("squeue", "--json", "-t", "all", "-j", first)
+            self._codes[key] = read_exit_code(text)
+        return self._codes[key]

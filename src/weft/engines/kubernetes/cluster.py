@@ -327,7 +327,7 @@ def _passed(since: float, seconds: float) -> bool:
 
 
 def _ended_before(pods: Sequence[Object], at: float) -> bool:
-    return all(is_over(pod) and (ended_at(pod) or at) <= at for pod in pods)
+    return all(is_over(pod) and (ended_at(pod) or created_at(pod)) <= at for pod in pods)
 
 
 def _why_never(pods: Sequence[Object], now: float) -> str:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,6 +68,17 @@ def subject(state: Path, cluster: ThrowAwayRay) -> Subject:
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
 def test_ray_keeps_the_contract(check: Check, cluster: ThrowAwayRay, tmp_path: Path) -> None:
     asyncio.run(check(subject(tmp_path / "state", cluster)))
+
+
+def test_a_comparison_over_the_cluster_is_the_same_to_the_byte(cluster: ThrowAwayRay) -> None:
+    command = [sys.executable, "-m", "weft", "compare", "tiny-20", "--seeds", "2", "--json"]
+    env = {**os.environ, **cluster.environment()}
+
+    here = subprocess.run(command, env=env, capture_output=True, check=True)
+    there = subprocess.run([*command, "--on", ADDRESS], env=env, capture_output=True, check=True)
+
+    assert json.loads(here.stdout)["policies"]
+    assert there.stdout == here.stdout
 
 
 def test_training_goes_on_through_resizes_a_killed_service_and_a_killed_node(

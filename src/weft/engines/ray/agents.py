@@ -32,6 +32,7 @@ ABILITIES = Abilities(
 )
 FIRST_S = 90.0  # for the first runner to come up: a worker of Ray takes seconds to start
 PAUSE_S = 0.5
+FRESH_S = 0.2
 
 
 @dataclass
@@ -64,6 +65,7 @@ class RayManager:
         self._reports: dict[str, dict[str, Any]] = {}
         self._gangs: dict[Key, tuple[NodeId, ...]] = {}
         self._machines: list[Machine] = []
+        self._asked = -FRESH_S
 
     # ---- life
 
@@ -141,7 +143,8 @@ class RayManager:
 
     async def nodes(self) -> Sequence[Machine]:
         """Every node, also those that are down."""
-        await self._refresh()
+        if time.monotonic() - self._asked > FRESH_S:  # not right after attempts were asked for
+            await self._refresh()
         return self._machines
 
     def check(self, job: Job) -> None:
@@ -167,7 +170,7 @@ class RayManager:
             if row["alive"]:
                 ids[machine.node.id] = row["id"]
                 reports[row["id"]] = said or {"agents": []}
-        self._machines, self._ids = machines, ids
+        self._machines, self._ids, self._asked = machines, ids, time.monotonic()
         self._reports = {node: one for node, one in reports.items() if "version" in one}
         for job, attempt, _, nodes in self._agents():
             self._gangs.setdefault((JobId(job), attempt), tuple(map(NodeId, nodes)))

@@ -30,7 +30,7 @@ from weft import __version__
 from weft.engines.ray.labels import NODE, SLOTS, reserved
 from weft.engines.ray.runner import Runner
 
-ANSWER_S = 3.0  # how long a node may take to say how its agents are
+ANSWER_S = 1.0  # how long a node may take to say how its agents are
 CALL_S = 20.0
 
 

@@ -89,7 +89,7 @@ PARTS: dict[str, tuple[Comparison, ...]] = {
         compare("untuned, against pollux (one file)", SHORT[:1], theirs=POLLUX),
     ),
     "history": (
-        compare("no history: own reports alone", UNTUNED[:10], ours="weft:pooled=false"),
+        compare("no history: own reports alone", UNTUNED[:10], unlabelled=1.0),
         compare("30 % of jobs unlabelled", UNTUNED[:10], unlabelled=0.3),
         compare("sia with pooled beliefs", UNTUNED[:10], ours="sia:pooled=true"),
     ),

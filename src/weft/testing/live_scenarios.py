@@ -216,7 +216,7 @@ def _true(driver: Driver, record: JobRecord, why: Reason) -> bool:
         Blocker.FALLBACK: bool(driver.trouble),
         Blocker.AWAY: place is None and bool(away),
         Blocker.FAILED: record.starts > 0,
-        Blocker.SAID: False,  # no policy here has words of its own
+        Blocker.SAID: sized,  # who chooses sizes may say what one would be worth
     }
     return holds.get(why.blocker, True)
 

@@ -96,7 +96,8 @@ def test_memory_and_time_are_asked_for_where_they_count() -> None:
 def test_a_step_has_all_devices_of_its_node_and_shares_them() -> None:
     command = step_command(gang(part("a1", 1)), part("a1", 1), NODES[NodeId("a1")], "77", WISHES)
 
-    assert command[:3] == ["srun", "--jobid=77", "--overlap"]
+    assert command[:2] == ["bash", "-c"]
+    assert command[3:7] == ["/nfs/weft/jobs/j/1/a1/claim.json", "srun", "--jobid=77", "--overlap"]
     assert "--gres=gpu:a100:4" in command
     assert command[-1] == "/nfs/weft/jobs/j/1/a1"
 

@@ -184,8 +184,8 @@ def _pilot_key(node: NodeId) -> Key:
 
 
 def _kill_all(clients: Iterable[Sequence[int | None]]) -> None:
-    """The clients of steps; those of a step that runs end it."""
+    """The clients of steps, each a session of its own; those of a step that runs end it."""
     for pid, began in clients:
         if pid is not None and began is not None and alive(pid, began):
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.killpg(pid, signal.SIGKILL)

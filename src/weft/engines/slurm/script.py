@@ -13,9 +13,12 @@ from weft.engines.fleet.folders import TOKENS
 from weft.engines.fleet.port import Gang, Part
 from weft.engines.fleet.requests import agent_command
 from weft.engines.slurm.answers import SlurmNode, write_tag
-from weft.wire.attempt import AGENT_LOG, token_socket
+from weft.wire.attempt import AGENT_LOG, CLAIM, token_socket
 
 EPS = 1e-6
+# A controller that was just restarted refuses steps for seconds: they are asked for until an agent
+# has the part, or a minute is over.
+UNTIL_CLAIMED = 'for i in {1..30}; do "$@" && exit; [ -e "$0" ] && exit 1; sleep 2; done; exit 1'
 LOG = "slurm.log"  # in an attempt's folder: what Slurm itself has to say
 
 
@@ -123,7 +126,7 @@ def step_command(
     """
     machine = node.machine.node
     gres = [f"--gres={node.gres}:{machine.gpus}"] if node.gres else []
-    return [
+    step = [
         "srun",
         f"--jobid={allocation}",
         "--overlap",
@@ -137,6 +140,7 @@ def step_command(
         f"--job-name={write_tag(wishes.owner, gang.key)}",
         *agent_command(wishes.python, str(part.folder)),
     ]
+    return ["bash", "-c", UNTIL_CLAIMED, str(part.folder / CLAIM), *step]
 
 
 def pilot_script(node: SlurmNode, tag: str, log: str, root: Path, wishes: Wishes) -> str:

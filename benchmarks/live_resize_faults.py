@@ -49,6 +49,8 @@ HANG_S = 150.0  # without a step on the devices that were asked for
 SAVE_S = 2.0
 APART = 1e-4  # of a loss
 POLL_S = 0.02
+COMMIT_S = 0.5  # after which a change that was being committed is written down
+CHANGES = ("resizing", "epoch", "resized", "resize_failed")
 
 
 @dataclass
@@ -86,15 +88,14 @@ class Soak:
 
     def strike(self, fault: str) -> None:
         """Ask for a change, and do harm at some moment of it."""
-        before = set(self.ranks())
+        before, made = set(self.ranks()), self.counts()["epoch"]
         self.change()
         time.sleep(self.rng.uniform(0.0, LATEST_S))
         now = self.ranks()
         new, old = [pid for pid in now if pid not in before], [pid for pid in now if pid in before]
         struck = fault
         if fault.startswith("new") and new:
-            how = signal.SIGKILL if fault.endswith("killed") else signal.SIGSTOP
-            _signal(self.rng.choice(new), how)
+            struck = self._strike_new(fault, self.rng.choice(new), made)
         elif fault == "old rank killed" and old:
             _signal(self.rng.choice(old), signal.SIGKILL)
         elif fault == "agent killed" and (agent := self.agent()) is not None:
@@ -108,6 +109,18 @@ class Soak:
         else:
             struck = "none"
         self.done[struck] += 1
+
+    def _strike_new(self, fault: str, pid: int, made: int) -> str:
+        if fault == "new rank killed":
+            _signal(pid, signal.SIGKILL)
+            return fault
+        _signal(pid, signal.SIGSTOP)
+        time.sleep(COMMIT_S)
+        if self.counts()["epoch"] == made:
+            return fault
+        # It had joined: a rank that somebody freezes as it trains stands still, live or not.
+        _signal(pid, signal.SIGCONT)
+        return "none"
 
     def recover(self) -> float:
         """Wait until it trains on the slots that were asked for last; seconds that took."""
@@ -163,7 +176,7 @@ class Soak:
             for folder in self.attempts()
             for line in (folder / "events.jsonl").read_text().splitlines()
         )
-        return Counter(line for line in lines if line in ("resized", "resize_failed", "resizing"))
+        return Counter(line for line in lines if line in CHANGES)
 
 
 def check(rows: dict[int, list[Row]], calm: dict[int, float] | None = None) -> list[str]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from weft.core.errors import EngineError
 from weft.core.launch import Launch, Processes
-from weft.core.model import Demand, Job, JobId, NodeId
-from weft.engines.fleet.processes import AWAY, ProcessEngine
+from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.engines.fleet.engine import FleetEngine
+from weft.engines.fleet.port import SharedFolder
+from weft.engines.fleet.processes import AWAY, ProcessEngine, ProcessManager
 from weft.testing.check_engine import CHECKS, Check, Subject
 
 STUBBORN = "trap '' TERM; echo begun; while :; do sleep 0.05; done"
@@ -59,3 +63,27 @@ def subject(state: Path) -> Subject:
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
 def test_a_fleet_keeps_the_contract(check: Check, tmp_path: Path) -> None:
     asyncio.run(check(subject(tmp_path / "state")))
+
+
+class BrokenChannel(SharedFolder):
+    """Nothing can be sent."""
+
+    async def send(self, files: Sequence[Path]) -> None:
+        raise EngineError("the way is blocked")
+
+
+def test_an_attempt_whose_files_cannot_be_sent_leaves_no_mark(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+
+    async def start() -> None:
+        manager = ProcessManager(state / "fleet", 1, 1, ())
+        engine = FleetEngine(manager, state, "processes", BrokenChannel())
+        (node,) = await engine.nodes()
+        await engine.adopt(())
+        job = Job(JobId("sent"), launch=Launch(("true",), workdir="/"))
+        with pytest.raises(EngineError, match="blocked"):
+            await engine.start(job, Allocation((Slice(node.id, (0,)),)), 1)
+        assert engine.running() == set()
+        await engine.close()
+
+    asyncio.run(start())

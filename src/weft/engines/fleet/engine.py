@@ -247,7 +247,12 @@ class FleetEngine(NoLiveResize):
             self._cores.give(gang.key)
             folder = folder_of(self._root, job.id, attempt)
             raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
-        await self._channel.send(files)
+        try:
+            await self._channel.send(files)
+        except EngineError:
+            self._cores.give(gang.key)
+            mark_of(self._root, folder_of(self._root, *gang.key)).unlink(missing_ok=True)
+            raise
         return gang
 
     async def _submit(self, run: Run) -> None:

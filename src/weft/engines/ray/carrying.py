@@ -9,7 +9,7 @@ from pathlib import Path
 
 from weft.engines.ray.carried import GROWING, MOST, Carried
 from weft.engines.ray.cluster import RayCluster
-from weft.wire.attempt import EVENTS, SPEC, AttemptSpec
+from weft.wire.attempt import CURRENT, EVENTS, SPEC, AttemptSpec
 
 SMALL = 1 << 16
 TELL_OF_FILES = (b'"event":"saved"', b'"event":"ended"')  # then checkpoints are brought first
@@ -28,7 +28,12 @@ class Carrier:
         """Put files, `(ray node, path)`, where agents there look for them."""
         for node, path in files:
             here = Path(path)
-            self.cluster.call(node, "write", path, here.read_bytes(), 0o600)
+            try:
+                self.cluster.call(node, "write", path, here.read_bytes(), 0o600)
+            except LookupError:
+                # A node without a runner has no agents that a newer attempt would have to fence.
+                if here.name != CURRENT:
+                    raise
 
     def fetch(self, folders: Sequence[tuple[str, str]]) -> list[str]:
         """Bring what is new in folders, `(ray node, path)`; the files that changed here.

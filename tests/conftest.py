@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from hypothesis import settings
 settings.register_profile("fast", deadline=None, derandomize=True, max_examples=25)
 settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("fast")
+
+# A run in the background of a shell has Ctrl-C ignored, and would hand that on to what tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[1]
 

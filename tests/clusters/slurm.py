@@ -22,13 +22,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft.wire.processes import start_time
+from weft.wire.processes import descendants, find_tagged, kill_all, start_time
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "sinfo", "scancel")
 INSTALL = "apt-get install -y --no-install-recommends slurm-wlm slurmctld slurmd slurm-client munge"
 NODES = ("a1", "a2", "t1", "t2")
 GPUS = 4
 UP_S = 60.0
+STEP = "slurmstepd"  # runs a step, and outlives its slurmd
 SBIN = "/usr/sbin:/sbin"
 
 CONF = """ClusterName=weft
@@ -102,7 +103,8 @@ class SlurmCluster:
     # ---- all of it
 
     def up(self) -> None:
-        """Write its files, start it, and wait until every node is idle."""
+        """Write its files, start it, and wait until every node is idle; what was there is ended."""
+        self.down()
         for name in ("state", "log", "dev", "munge", *(f"spool/{node}" for node in NODES)):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self._write_files()
@@ -118,6 +120,8 @@ class SlurmCluster:
             self.kill_node(node)
         self.kill_controller()
         _kill(self.folder / "munge/pid")
+        steps = [pid for pid in find_tagged("SLURM_CONF", str(self.conf)) if _name(pid) == STEP]
+        kill_all([*steps, *(one for pid in steps for one in descendants(pid))])
 
     def _write_files(self) -> None:
         self.conf.write_text(
@@ -207,6 +211,13 @@ def _kill(file: Path, how: signal.Signals = signal.SIGKILL) -> None:
     while start_time(pid) is not None:
         time.sleep(0.01)
     file.unlink(missing_ok=True)
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _user() -> str:

@@ -82,8 +82,8 @@ def test_neighbours_slow_each_other_as_in_a_simulation_and_only_while_they_are_t
     assert [e.report.pace for e in paces if e.job == "short"] == [pytest.approx(truth)]
     assert [e.report.pace for e in paces if e.job == "long"] == [pytest.approx(truth), 1.0]
     expected = {"alone": 300.0, "short": 300.0 / truth, "long": 300.0 / truth + 300.0}
-    for name, at in expected.items():  # never before; later only as this machine is
-        assert at - 1.0 <= ended[name]
+    for name, at in expected.items():  # later as this machine is; sooner while one was alone yet
+        assert 0.8 * at <= ended[name]
     assert ended["short"] < ended["long"]
 
 

@@ -45,6 +45,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 model, optimizer = job.wrap(model, optimizer, scaling="sqrt", clip=1.0)
 loader = job.loader(sentences(512, 32, seed=1), batch_size=16, max_batch_size=64)
 
+loss = torch.tensor(torch.nan)  # an epoch that was over before a restart says no more
 for epoch in job.epochs(EPOCHS):
     for codes, following in loader:
         with job.step():

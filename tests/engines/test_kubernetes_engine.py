@@ -11,11 +11,9 @@ import pytest
 from tests.clusters.kubelet import can_name
 from tests.clusters.kubernetes import KubernetesCluster
 from tests.engines.elastic_scenario import train_through_it_all
-from tests.integration.test_local_engine import STUBBORN, job_of
-from weft.core.launch import Launch, Processes
-from weft.core.model import Demand, Job, JobId
 from weft.engines.kubernetes.engine import KubernetesEngine
 from weft.testing.check_engine import CHECKS, Check, Subject
+from weft.testing.engine_subject import shell_subject
 
 pytestmark = pytest.mark.slow
 ADDRESS = "service" if can_name() else "pod"
@@ -33,14 +31,8 @@ def engine(cluster: KubernetesCluster, state: Path) -> KubernetesEngine:
 
 
 def subject(cluster: KubernetesCluster, state: Path) -> Subject:
-    return Subject(
-        make=lambda: engine(cluster, state),
-        job=job_of(("sh", "-c", "echo hello from rank $RANK of $WORLD_SIZE")),
-        endless=job_of(("sleep", "1000")),
-        failing=job_of(("sh", "-c", "echo no such luck >&2; exit 3")),
-        stubborn=job_of(("sh", "-c", STUBBORN)),
-        script=script,
-        printed="hello from rank",
+    return shell_subject(
+        lambda: engine(cluster, state),
         where="$NODE_NAME",
         kill_node=cluster.kill_kubelet,  # its processes run on, out of reach
         restore_node=cluster.restore_node,
@@ -48,11 +40,6 @@ def subject(cluster: KubernetesCluster, state: Path) -> Subject:
         restore_controller=cluster.start_server,
         patience_s=400.0,
     )
-
-
-def script(name: str, gpus: int, text: str) -> Job:
-    launch = Launch(("sh", "-c", text), workdir="/", processes=Processes.PER_GPU)
-    return Job(JobId(name), demand=Demand(gpus), launch=launch)
 
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)

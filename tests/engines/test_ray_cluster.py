@@ -14,24 +14,17 @@ import pytest
 
 from tests.clusters.ray import ADDRESS, ThrowAwayRay, throw_away_ray, why_not
 from tests.engines.elastic_scenario import train_through_it_all
-from weft.core.launch import Launch, Processes
-from weft.core.model import Demand, Job, JobId
 from weft.engines.ray.engine import RayEngine
 from weft.testing.check_engine import CHECKS, Check, Subject
+from weft.testing.engine_subject import shell_subject
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
-STUBBORN = "trap '' TERM; echo begun; while :; do sleep 0.05; done"
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ThrowAwayRay]:
     with throw_away_ray("a1:a100:2", "a2:a100:2") as ray:
         yield ray
-
-
-def script(name: str, gpus: int, text: str) -> Job:
-    launch = Launch(("sh", "-c", text), workdir="/", processes=Processes.PER_GPU)
-    return Job(JobId(name), demand=Demand(gpus), launch=launch)
 
 
 def engine(state: Path, cluster: ThrowAwayRay) -> RayEngine:
@@ -47,14 +40,8 @@ def take_up_runners(state: Path) -> None:
 
 
 def subject(state: Path, cluster: ThrowAwayRay) -> Subject:
-    return Subject(
-        make=lambda: engine(state, cluster),
-        job=lambda name, gpus: script(name, gpus, "echo hello from rank $RANK of $WORLD_SIZE"),
-        endless=lambda name, gpus: script(name, gpus, "exec sleep 1000"),
-        failing=lambda name, gpus: script(name, gpus, "echo no such luck >&2; exit 3"),
-        stubborn=lambda name, gpus: script(name, gpus, STUBBORN),
-        script=script,
-        printed="hello from rank",
+    return shell_subject(
+        lambda: engine(state, cluster),
         where="$HOSTNAME",
         exact=True,
         kill_node=cluster.kill,

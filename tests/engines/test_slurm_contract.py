@@ -15,14 +15,11 @@ from _pytest.mark import ParameterSet
 from tests.clusters.slurm import NODES, SlurmCluster, missing
 from tests.engines.elastic_scenario import train_through_it_all
 from weft.core.events import Failed, Started
-from weft.core.launch import Launch, Processes
-from weft.core.model import Demand, Job, JobId
 from weft.engines.slurm.engine import SlurmEngine
 from weft.testing.check_engine import CHECKS, Check, Subject
-from weft.testing.engine_subject import session
+from weft.testing.engine_subject import session, shell_job, shell_subject
 from weft.wire.attempt import CLAIM, folder_of
 
-STUBBORN = "trap '' TERM; echo begun; while :; do sleep 0.05; done"
 # What `make test` runs; `make test-engines` runs all.
 SHORT = ("an_uneven_gang_is_one", "running_jobs_are_adopted")
 
@@ -37,20 +34,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
     one.down()
 
 
-def script(name: str, gpus: int, text: str) -> Job:
-    launch = Launch(("sh", "-c", text), workdir="/", processes=Processes.PER_GPU)
-    return Job(JobId(name), demand=Demand(gpus), launch=launch)
-
-
 def subject(cluster: SlurmCluster, state: Path, mode: str) -> Subject:
-    return Subject(
-        make=lambda: SlurmEngine(state, mode=mode),
-        job=lambda name, gpus: script(name, gpus, "echo hello from rank $RANK of $WORLD_SIZE"),
-        endless=lambda name, gpus: script(name, gpus, "exec sleep 1000"),
-        failing=lambda name, gpus: script(name, gpus, "echo no such luck >&2; exit 3"),
-        stubborn=lambda name, gpus: script(name, gpus, STUBBORN),
-        script=script,
-        printed="hello from rank",
+    return shell_subject(
+        lambda: SlurmEngine(state, mode=mode),
         where="$SLURMD_NODENAME",
         exact=mode == "pilot",
         kill_node=cluster.kill_node,
@@ -111,7 +97,7 @@ def test_how_an_agent_died_is_told_in_slurms_words(
 
     async def run() -> Failed:
         async with session(subject(cluster, tmp_path / "state", "native")) as it:
-            job = script("orphaned", 1, "exec sleep 1000")
+            job = shell_job("orphaned", 1, "exec sleep 1000")
             await it.start(job)
             assert await it.next() == Started(job.id, 1)
             (claim,) = folder_of(tmp_path / "state", job.id, 1).rglob(CLAIM)

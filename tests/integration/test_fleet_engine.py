@@ -9,30 +9,13 @@ from pathlib import Path
 import pytest
 
 from weft.core.errors import EngineError
-from weft.core.launch import Launch, Processes
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.core.launch import Launch
+from weft.core.model import Allocation, Job, JobId, NodeId, Slice
 from weft.engines.fleet.engine import FleetEngine
 from weft.engines.fleet.port import SharedFolder
 from weft.engines.fleet.processes import AWAY, ProcessEngine, ProcessManager
 from weft.testing.check_engine import CHECKS, Check, Subject
-
-STUBBORN = "trap '' TERM; echo begun; while :; do sleep 0.05; done"
-
-
-def job_of(command: tuple[str, ...]):  # type: ignore[no-untyped-def]
-    def make(name: str, gpus: int) -> Job:
-        return Job(
-            JobId(name),
-            demand=Demand(gpus),
-            launch=Launch(command, workdir="/", processes=Processes.PER_GPU),
-        )
-
-    return make
-
-
-def script(name: str, gpus: int, text: str) -> Job:
-    made: Job = job_of(("sh", "-c", text))(name, gpus)
-    return made
+from weft.testing.engine_subject import shell_subject
 
 
 def subject(state: Path) -> Subject:
@@ -44,14 +27,8 @@ def subject(state: Path) -> Subject:
     def down(node: NodeId) -> str:
         return f"{node}.down"
 
-    return Subject(
-        make=lambda: ProcessEngine(state, count=2, slots=2),
-        job=job_of(("sh", "-c", "echo hello from rank $RANK of $WORLD_SIZE")),
-        endless=job_of(("sleep", "1000")),
-        failing=job_of(("sh", "-c", "echo no such luck >&2; exit 3")),
-        stubborn=job_of(("sh", "-c", STUBBORN)),
-        script=script,
-        printed="hello from rank",
+    return shell_subject(
+        lambda: ProcessEngine(state, count=2, slots=2),
         where="$(basename $WEFT_ATTEMPT_DIR)",
         kill_node=lambda node: (fleet / down(node)).touch(),
         restore_node=lambda node: remove(down(node)),

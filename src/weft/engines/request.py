@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -66,31 +66,14 @@ def attempt_spec(
 
     With a `resize_limit_s` ranks may come and go as they train, where their script can.
     """
-    launch = job.launch
-    if launch is None:
-        raise InvalidConfig(f"job {job.id!r} has no command")
     devices = tuple(gpu for part in on.slices for gpu in part.gpus)
-    own = job_folder(site.root, job.id)
-    workdir = Path(launch.workdir).absolute()
     part = host_part(read_asked(job), on, machine.node)
-    claim_gb = on.sharing.gpu_mem_gb or 0.0
-    return AttemptSpec(
-        job=job.id,
-        attempt=attempt,
-        command=launch.command,
-        workdir=str(workdir),
-        checkpoints=str(workdir / launch.checkpoint if launch.checkpoint else own / "checkpoints"),
+    common = common_spec(job, on, attempt, site.root)
+    sharing = sharing_env(machine, job, common.gpu_mem_gb, devices, means)
+    return replace(
+        common,
         devices=devices,
-        processes=launch.processes.value,
-        setup=launch.setup,
-        prepare=preparation(launch.software),
-        activate=activation(launch.software),
-        pty=launch.pty,
-        idle_s=launch.idle_s,
-        time_limit_s=launch.time_limit_s,
-        warn_s=launch.warn_s,
-        grace_s=launch.grace_s,
-        env={**env, **sharing_env(machine, job, claim_gb, devices, means), **launch.env},
+        env={**env, **sharing, **common.env},
         kind=machine.node.kind,
         node=machine.node.id,
         world_size=max(len(devices), 1),
@@ -101,22 +84,48 @@ def attempt_spec(
         mem_gb=part.mem_gb,
         group=str(group_of(site, job.id, attempt) or ""),
         limits=group_limits(site, part),
-        gpu_mem_gb=claim_gb,
-        notices=notices(part, claim_gb, means),
-        batch=wire_batch(on.batch),
+        notices=notices(part, common.gpu_mem_gb, means),
         discipline=discipline,
         coordinator=coordinator,
+        notify=site.notify,
+        lock=str(job_folder(site.root, job.id) / "running.lock"),
+        user=user,
+        most_ranks=max(job.demand.max, 1) if resize_limit_s else 0,
+        resize_limit_s=resize_limit_s,
+    )
+
+
+def common_spec(job: Job, on: Allocation, attempt: int, root: Path) -> AttemptSpec:
+    """What all agents of an attempt are told, whatever their nodes; `root` keeps jobs' files."""
+    launch = job.launch
+    if launch is None:
+        raise InvalidConfig(f"job {job.id!r} has no command")
+    workdir, own = Path(launch.workdir).absolute(), job_folder(root, job.id)
+    return AttemptSpec(
+        job=job.id,
+        attempt=attempt,
+        command=launch.command,
+        workdir=str(workdir),
+        checkpoints=str(workdir / launch.checkpoint if launch.checkpoint else own / "checkpoints"),
+        devices=(),
+        env=dict(launch.env),
+        processes=launch.processes.value,
+        setup=launch.setup,
+        prepare=preparation(launch.software),
+        activate=activation(launch.software),
+        pty=launch.pty,
+        idle_s=launch.idle_s,
+        time_limit_s=launch.time_limit_s,
+        warn_s=launch.warn_s,
+        grace_s=launch.grace_s,
+        gpu_mem_gb=on.sharing.gpu_mem_gb or 0.0,
+        batch=wire_batch(on.batch),
         tier=on.sharing.tier.name.lower(),
         weight=on.sharing.share,
         phase=on.sharing.phase,
         time_shift=wire_shift(on.time_shift),
-        notify=site.notify,
-        lock=str(own / "running.lock"),
-        user=user,
         name=launch.name or job.id,
-        audit=str(site.root / "audit.jsonl"),
-        most_ranks=max(job.demand.max, 1) if resize_limit_s else 0,
-        resize_limit_s=resize_limit_s,
+        audit=str(root / "audit.jsonl"),
     )
 
 

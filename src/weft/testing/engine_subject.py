@@ -19,11 +19,13 @@ from weft.core.events import (
     StartFailed,
     Stopped,
 )
-from weft.core.model import Allocation, Job, JobId, NodeId, Slice
+from weft.core.launch import Launch, Processes
+from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.ports import Engine
 
 ENDS = (Stopped, Finished, Failed, StartFailed)
 GHOST = JobId("ghost")
+STUBBORN = "trap '' TERM; echo begun; while :; do sleep 0.05; done"
 
 MakeJob = Callable[[str, int], Job]
 OnNode = Callable[[NodeId], None]
@@ -56,6 +58,26 @@ class Subject:
     kill_controller: Callable[[], None] | None = None
     restore_controller: Callable[[], None] | None = None
     patience_s: float = 60.0
+
+
+def shell_job(name: str, gpus: int, text: str) -> Job:
+    """A job whose every rank runs a text of `sh`."""
+    launch = Launch(("sh", "-c", text), workdir="/", processes=Processes.PER_GPU)
+    return Job(JobId(name), demand=Demand(gpus), launch=launch)
+
+
+def shell_subject(make: Callable[[], Engine], **more: Any) -> Subject:
+    """An engine whose jobs are processes, tried with scripts; `more` are fields of `Subject`."""
+    return Subject(
+        make=make,
+        job=lambda name, gpus: shell_job(name, gpus, "echo hello from rank $RANK of $WORLD_SIZE"),
+        endless=lambda name, gpus: shell_job(name, gpus, "exec sleep 1000"),
+        failing=lambda name, gpus: shell_job(name, gpus, "echo no such luck >&2; exit 3"),
+        stubborn=lambda name, gpus: shell_job(name, gpus, STUBBORN),
+        script=shell_job,
+        printed="hello from rank",
+        **more,
+    )
 
 
 class Session:

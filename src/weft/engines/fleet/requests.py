@@ -13,9 +13,8 @@ from weft.core.launch import SoftwareKind
 from weft.core.model import Allocation, Discipline, Job, JobId, NodeId, Slice
 from weft.engines.fleet.port import Abilities, Gang, Machine, Part
 from weft.engines.host import Asked, HostPart, host_part, read_asked
-from weft.engines.request import wire_batch, wire_shift
-from weft.engines.software import activation, preparation
-from weft.wire.attempt import AttemptSpec, folder_of, job_folder, part_folder, token_socket
+from weft.engines.request import common_spec
+from weft.wire.attempt import AttemptSpec, folder_of, part_folder, token_socket
 
 Cores = tuple[tuple[int, ...], ...]
 SLACK_S = 60.0  # beyond a job's own time limit, before a manager may end it
@@ -72,32 +71,16 @@ def make_specs(
     job: Job, on: Allocation, gang: Gang, site: Site, cores: Mapping[NodeId, Cores]
 ) -> list[AttemptSpec]:
     """What each part's agent is told, in the order of the parts."""
-    launch = job.launch
-    assert launch is not None
-    own, workdir = job_folder(site.root, job.id), Path(launch.workdir).absolute()
+    common = common_spec(job, on, gang.attempt, site.root)
     specs, rank = [], 0
     for at, part in enumerate(gang.parts):
         node = site.machine(part.node).node
         real = bool(part.gpus) and node.kind != CPU
         exact = real and site.abilities.exact_devices
         specs.append(
-            AttemptSpec(
-                job=job.id,
-                attempt=gang.attempt,
-                command=launch.command,
-                workdir=str(workdir),
-                checkpoints=str(
-                    workdir / launch.checkpoint if launch.checkpoint else own / "checkpoints"
-                ),
+            replace(
+                common,
                 devices=part.gpus,
-                env=dict(launch.env),
-                processes=launch.processes.value,
-                setup=launch.setup,
-                prepare=preparation(launch.software),
-                activate=activation(launch.software),
-                time_limit_s=launch.time_limit_s,
-                warn_s=launch.warn_s,
-                grace_s=launch.grace_s,
                 kind=node.kind,
                 node=part.node,
                 nodes=len(gang.parts),
@@ -110,16 +93,9 @@ def make_specs(
                 cpus=part.cpus,
                 asked_cpus=(job.cpus or 0.0) * (len(part.gpus) / on.gpus if on.gpus else 1.0),
                 mem_gb=part.mem_gb,
-                gpu_mem_gb=on.sharing.gpu_mem_gb or 0.0,
-                batch=wire_batch(on.batch),
                 discipline=str(on.sharing.discipline),
                 coordinator=coordinator_of(on, part.node, site),
-                tier=on.sharing.tier.name.lower(),
-                weight=on.sharing.share,
-                phase=on.sharing.phase,
-                time_shift=wire_shift(on.time_shift),
-                name=launch.name or job.id,
-                audit=str(site.root / "audit.jsonl") if site.abilities.sees_state else "",
+                audit=common.audit if site.abilities.sees_state else "",
                 part=True,
                 learnt=real and not exact,
             )

@@ -61,5 +61,7 @@ def open_page(browser: Browser) -> Iterator[Open]:
         return page
 
     yield open_one
+    for page in context.pages:  # said of tests that fail
+        print(page.url, page.inner_text("body", timeout=5_000), sep="\n")  # noqa: T201
     context.close()
     assert not complaints

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -230,3 +232,17 @@ def test_plan_says_whether_a_job_would_start(service: StandIn) -> None:
     assert "a: would start now" in out
     assert "ada:3" in out
     assert "left" in out
+
+
+@pytest.mark.parametrize(("forget", "code"), [("main.forget_caught_interrupts()", 0), ("", -2)])
+def test_an_interrupt_that_was_caught_does_not_end_the_process_by_a_signal(
+    forget: str, code: int
+) -> None:
+    lines = [
+        "from weft.cli import main",
+        "try: exec('raise KeyboardInterrupt')",
+        "except KeyboardInterrupt: pass",
+        forget,
+    ]
+    ran = subprocess.run([sys.executable, "-c", "\n".join(lines)], check=False)
+    assert ran.returncode == code

@@ -109,7 +109,7 @@ export function follow(path, heard, state) {
           silence = setTimeout(() => abort.abort(), SILENT_MS);
           parts.push(value);
           // A long message comes in many pieces: put together once its end is there.
-          if (!value.endsWith("\n") && !value.includes("\n\n")) continue;
+          if (!value.includes("\n")) continue;
           const messages = parts.join("").split("\n\n");
           parts = [messages.pop()];
           for (const text of messages) {

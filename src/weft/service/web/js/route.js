@@ -29,6 +29,7 @@ export function useRoute() {
   useEffect(() => {
     const listener = () => setRoute(readRoute());
     window.addEventListener("hashchange", listener);
+    listener(); // the address may have changed before this was heard
     return () => window.removeEventListener("hashchange", listener);
   }, []);
   return route;

@@ -66,9 +66,11 @@ export function unwatch() {
 /** Draw the component again when something changed, at most four times a second. */
 export function useStore() {
   const [, again] = useState(0);
+  const drawn = store.version;
   useEffect(() => {
     const listener = () => again(n => n + 1);
     listeners.add(listener);
+    if (store.version !== drawn) listener(); // a slow browser paints first: somebody may have spoken meanwhile
     return () => listeners.delete(listener);
   }, []);
   return store;

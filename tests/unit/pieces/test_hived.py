@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.examples import examples
 
 import weft
-from weft.core.cluster import Cluster, parse_cluster
+from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
-from weft.core.events import Decided, NodeDown, NodeUp, Submitted
+from weft.core.events import NodeDown, NodeUp, Submitted
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Tier
 from weft.core.policy import Policy
 from weft.core.registry import build
@@ -22,7 +19,6 @@ from weft.pieces.wrap.hived.file import read_content
 from weft.pieces.wrap.hived.wrapper import Hived
 from weft.policies.fifo import Fifo
 from weft.testing import view_of
-from weft.testing.check import check_run
 
 NODES = {"a@node": 1.0, "b@node": 1.0}
 
@@ -250,64 +246,3 @@ def test_who_runs_when_virtual_clusters_are_introduced_goes_on() -> None:
     assert {name: after[name] for name in before} == before
     assert nodes_of(after[JobId("ka")]) == nodes_of(before[JobId("ja")])
     assert "kb" not in after
-
-
-# ---- laws
-
-
-@st.composite
-def workloads(draw: st.DrawFn) -> Trace:
-    rows, at = [], 0.0
-    for i in range(draw(st.integers(3, 25))):
-        at += draw(st.sampled_from((0.0, 5.0, 60.0)))
-        tenant = draw(st.sampled_from(("a", "b", "guest")))
-        loose = draw(st.booleans()) if tenant == "a" else False
-        one = Job(
-            JobId(f"j{i}"),
-            at,
-            Demand(draw(st.sampled_from((1, 2, 4)))),
-            tenant=tenant,
-            tier=Tier.OPPORTUNISTIC if loose else Tier.GUARANTEED,
-        )
-        rows.append((one, Truth(draw(st.sampled_from((10.0, 100.0, 1000.0))))))
-    return Trace("drawn", tuple(rows))
-
-
-@examples(30)
-@given(trace=workloads(), inner=st.sampled_from(("fifo", "las:thresholds=100")))
-def test_guaranteed_jobs_keep_to_their_cells_and_are_stopped_by_nobody_else(
-    trace: Trace, inner: str
-) -> None:
-    policy = build("policy", f"hived:cells=a@node=1/a@gpu=2/b@node=1|{inner}")
-    cluster = Cluster(parse_cluster("3x4:v100").nodes)
-
-    log = check_run(policy, cluster, trace)
-
-    jobs = {one.id: one for one, _ in trace}
-    held: dict[JobId, Allocation] = {}
-    for _, event in log:
-        if isinstance(event, Decided):
-            for name, on in event.changes.items():
-                held.pop(name, None)
-                if on is not None:
-                    held[name] = on
-            firm = [
-                (jobs[n].tenant, on)
-                for n, on in held.items()
-                if jobs[n].tier is Tier.GUARANTEED and jobs[n].tenant != "guest"
-            ]
-            assert sum(on.gpus for tenant, on in firm if tenant == "a") <= 6
-            assert len({n for tenant, on in firm if tenant == "b" for n in nodes_of(on)}) <= 1
-            if inner == "fifo":
-                stopped = [n for n, on in event.changes.items() if on is None]
-                assert all(
-                    jobs[n].tier is Tier.OPPORTUNISTIC or jobs[n].tenant == "guest" for n in stopped
-                )
-        else:
-            held = {n: on for n, on in held.items() if n in jobs and n not in _ended(event)}
-
-
-def _ended(event: object) -> set[JobId]:
-    from weft.core.events import Failed, Finished
-
-    return {event.job} if isinstance(event, (Finished, Failed)) else set()

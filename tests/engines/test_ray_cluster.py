@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.clusters.ray import ADDRESS, ThrowAwayRay, throw_away_ray, why_not
+from tests.engines.contract import every_check
 from tests.engines.elastic_scenario import train_through_it_all
 from weft.engines.ray.engine import RayEngine
-from weft.testing.check_engine import CHECKS, Check, Subject
+from weft.testing.check_engine import Check, Subject
 from weft.testing.engine_subject import shell_subject
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +53,12 @@ def subject(state: Path, cluster: ThrowAwayRay) -> Subject:
     )
 
 
-@pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
+@pytest.mark.parametrize("check", every_check("an_uneven_gang_is_one"))
 def test_ray_keeps_the_contract(check: Check, cluster: ThrowAwayRay, tmp_path: Path) -> None:
     asyncio.run(check(subject(tmp_path / "state", cluster)))
 
 
+@pytest.mark.slow
 def test_a_comparison_over_the_cluster_is_the_same_to_the_byte(cluster: ThrowAwayRay) -> None:
     command = [sys.executable, "-m", "weft", "compare", "tiny-20", "--seeds", "2", "--json"]
     env = {**os.environ, **cluster.environment()}
@@ -68,6 +70,7 @@ def test_a_comparison_over_the_cluster_is_the_same_to_the_byte(cluster: ThrowAwa
     assert there.stdout == here.stdout
 
 
+@pytest.mark.slow
 def test_training_goes_on_through_resizes_a_killed_service_and_a_killed_node(
     cluster: ThrowAwayRay, tmp_path: Path
 ) -> None:

@@ -10,18 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from tests.clusters.slurm import NODES, SlurmCluster, missing
+from tests.engines.contract import every_check
 from tests.engines.elastic_scenario import train_through_it_all
 from weft.core.events import Failed, Started
 from weft.engines.slurm.engine import SlurmEngine
-from weft.testing.check_engine import CHECKS, Check, Subject
+from weft.testing.check_engine import Check, Subject
 from weft.testing.engine_subject import session, shell_job, shell_subject
 from weft.wire.attempt import CLAIM, folder_of
-
-# What `make test` runs; `make test-engines` runs all.
-SHORT = ("an_uneven_gang_is_one", "running_jobs_are_adopted")
 
 
 @pytest.fixture(scope="module")
@@ -47,15 +44,8 @@ def subject(cluster: SlurmCluster, state: Path, mode: str) -> Subject:
     )
 
 
-def every_check() -> list[ParameterSet]:
-    return [
-        pytest.param(check, id=name, marks=() if name in SHORT else pytest.mark.slow)
-        for name, check in CHECKS.items()
-    ]
-
-
 @pytest.mark.parametrize("mode", ["native", "pilot"])
-@pytest.mark.parametrize("check", every_check())
+@pytest.mark.parametrize("check", every_check("an_uneven_gang_is_one", "running_jobs_are_adopted"))
 def test_slurm_keeps_the_contract(
     check: Check,
     mode: str,

@@ -152,10 +152,12 @@ def groups(discipline: str) -> Iterator[dict[str, object]]:
 class Worker:
     """A process that trains one workload when told to."""
 
+    script = __file__
+
     def __init__(self, name: str, env: dict[str, str] | None = None) -> None:
         self.name = name
         self.process = subprocess.Popen(
-            [sys.executable, __file__, "serve", name],
+            [sys.executable, self.script, "serve", name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 
+MOST_CPU_PART = 0.99  # something is done on the GPU
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:
@@ -15,6 +17,8 @@ class Profile:
     Their sum need not be `step_s`: frameworks overlap stages. `gpu_use` and `bandwidth_use` are
     the busy parts, in [0, 1], of the processors and of the memory bus of a GPU. `tag` names
     the measurement: profiles with the same tag are of the same program at the same batch.
+    `cpu_part` is the part of an iteration in which the GPU waits for the host, where that was told
+    apart from the measurement; the busy parts have it in them.
     """
 
     step_s: float = 1.0
@@ -23,6 +27,20 @@ class Profile:
     gpu_use: float = 1.0
     bandwidth_use: float = 1.0
     tag: str = ""
+    cpu_part: float = 0.0
+
+    def with_cpu_part(self, part: float) -> Profile:
+        """The same program where a CPU stage, not measured, takes `part` of the iteration."""
+        if part <= 0.0:
+            return self
+        rest = 1.0 - min(part, MOST_CPU_PART)
+        return replace(
+            self,
+            step_s=self.step_s / rest,
+            gpu_use=self.gpu_use * rest,
+            bandwidth_use=self.bandwidth_use * rest,
+            cpu_part=1.0 - rest,
+        )
 
     @property
     def busy_s(self) -> float:

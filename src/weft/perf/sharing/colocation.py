@@ -26,6 +26,7 @@ from weft.formulas.turns import (
     slice_speed,
 )
 from weft.perf.sharing.batching import Batching, batch_size, untuned
+from weft.perf.sharing.hinted_profile import read_hinted
 
 Interfering = Callable[[Sequence[Profile]], Sequence[float]]
 Host = Callable[[Job], Sensitivity | None]
@@ -59,6 +60,7 @@ class Colocated:
     sensitivity: Host = insensitive
     batching: Callable[[Job], Batching | None] = untuned
     _paces: dict[JobId, float] = field(default_factory=dict)
+    _cpu_parts: dict[JobId, float] = field(default_factory=dict)
     _known: dict[JobId, Profile] = field(default_factory=dict)
 
     # ---- the truth
@@ -121,9 +123,12 @@ class Colocated:
         known = self._known.get(job.id)
         if known is None:
             batching = self.batching(job)
-            known = self._known[job.id] = (
+            known = (
                 self.profiles(job) if batching is None else batching.profile(batching.known.init)
             )
+            if not known.cpu_part:  # else the job's submitter told
+                known = known.with_cpu_part(self._cpu_parts.get(job.id, 0.0))
+            self._known[job.id] = known
         return known
 
     def speeds(
@@ -140,25 +145,35 @@ class Colocated:
         return self._together(tuple(self.profile(job) for job in jobs), discipline)
 
     def observe(self, job: Job, kind: str, report: Report) -> None:  # noqa: ARG002
-        """Keep what a job measured of its speed."""
+        """Keep what a job measured of its speed, and how long its GPU waits for the host.
+
+        Neighbours stretch the rest of a step: the largest part is the one alone. What came with a
+        job as hints was measured with its own data.
+        """
         if report.pace is not None:
             self._paces[job.id] = report.pace
+        part = read_cpu_part(report)
+        if part > self._cpu_parts.get(job.id, 0.0) and read_hinted(job) is None:
+            self._cpu_parts[job.id] = part
+            self._known.pop(job.id, None)
 
     def pace(self, job: Job) -> float | None:
         """What a job last measured of its speed beside its neighbours."""
         return self._paces.get(job.id)
 
     def save(self) -> Any:
-        """The paces that running jobs measured; profiles follow from the jobs."""
-        return dict(self._paces)
+        """What running jobs measured; the rest of their profiles follows from the jobs."""
+        return {"paces": dict(self._paces), "cpu_parts": dict(self._cpu_parts)}
 
     def load(self, saved: Any) -> None:
         """Take up what `save` gave."""
-        self._paces.update({JobId(job): pace for job, pace in saved.items()})
+        self._paces.update({JobId(job): pace for job, pace in saved["paces"].items()})
+        self._cpu_parts.update({JobId(job): part for job, part in saved["cpu_parts"].items()})
 
     def forget(self, job: Job) -> None:
         """Nothing more will be asked of it."""
         self._paces.pop(job.id, None)
+        self._cpu_parts.pop(job.id, None)
         self._known.pop(job.id, None)
 
     # ---- inside
@@ -199,6 +214,14 @@ class Colocated:
         speed = paced_speed(one.on.sharing.share, busy, _use(profile)) / (1 + loose)
         cap = one.on.sharing.gpu_mem_gb
         return speed * SPILL if cap is not None and cap < profile.mem_gb - 1e-6 else speed
+
+
+def read_cpu_part(report: Report) -> float:
+    """The part of a step in which the GPU waited for data; 0 where nobody told."""
+    if report.data_s is None or not report.step_s:
+        return 0.0
+    seconds = report.step_s - (report.token_s or 0.0)
+    return min(report.data_s / seconds, 1.0) if seconds > 0.0 else 0.0
 
 
 def _use(profile: Profile) -> float:

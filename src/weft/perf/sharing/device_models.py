@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
@@ -17,12 +17,15 @@ from weft.perf.sharing.measured_pairs import load_shipped_pairs, read_measured
 from weft.perf.sharing.pair_table import Pairs
 from weft.perf.throughputs import Throughputs
 
+WAITS = 0.2  # of an iteration, for the host: more than any of the pairs that ship did
+
 
 @dataclass(frozen=True, slots=True)
 class Unordered:
     """Speeds of a group that nobody orders, under the driver's time slicing or MPS.
 
-    Pairs are as they were measured, in `pairs` or in what ships; all else is by the model.
+    Pairs are as they were measured, in `pairs` or in what ships; all else is by the model. What
+    ships was measured of jobs that hardly waited for their hosts, and holds for such alone.
     """
 
     discipline: str = TIMESLICING
@@ -32,7 +35,9 @@ class Unordered:
         """The speed of each as a part of its speed alone."""
         if len(group) == 2:
             one, other = group
-            for table in (self.pairs, load_shipped_pairs(self.discipline)):
+            waits = max(one.cpu_part, other.cpu_part) > WAITS
+            shipped = None if waits else load_shipped_pairs(self.discipline)
+            for table in (self.pairs, shipped):
                 known = None if table is None else table.known(one.tag, other.tag)
                 if known is not None:
                     return known
@@ -46,7 +51,11 @@ def unordered(discipline: str, pairs: str = "") -> Unordered:
 
 
 def profile_of(job: Job) -> Profile:
-    """What came with a job; else what was measured of its model; else one that is never idle."""
+    """What came with a job; else what was measured of its model; else one that is never idle.
+
+    Models were measured on data that was on the GPU already. The hint `cpu_s` is the seconds of an
+    iteration in which a job's GPU waits for its host.
+    """
     known = read_hinted(job)
     if known is not None:
         return known
@@ -56,13 +65,19 @@ def profile_of(job: Job) -> Profile:
         return Profile(tag=job.model)
     measured = load_shipped().known[name]
     busy = 1.0 if measured.busy is None else measured.busy
-    return Profile(measured.step_s, (), measured.mem_gb, busy, measured.bandwidth, name)
+    alone = Profile(measured.step_s, (), measured.mem_gb, busy, measured.bandwidth, name)
+    cpu_s = max(job.hints.get("cpu_s", 0.0), 0.0)
+    return alone.with_cpu_part(cpu_s / (cpu_s + measured.step_s))
 
 
 def _features(profile: Profile) -> Features:
+    """Of a measured program as it was measured, but for how busy it keeps the GPU in this job.
+
+    Its kernels are the same whatever the host does between them.
+    """
     measured = load_shipped().known.get(profile.tag)
     if measured is not None:
-        return measured
+        return replace(measured, busy=min(profile.gpu_use, 1.0)) if profile.cpu_part else measured
     return Features(
         busy=min(profile.gpu_use, 1.0),
         bandwidth=min(profile.bandwidth_use, 1.0),

@@ -6,6 +6,7 @@ from weft.core.model import Job
 from weft.core.profile import Profile
 
 STAGES = ("stage0_s", "stage1_s", "stage2_s", "stage3_s")
+FEWEST = 2  # stages that say which one is the GPU's
 MIB_PER_GB = 1024.0
 
 
@@ -17,6 +18,8 @@ def read_hinted(job: Job) -> Profile | None:
     """
     hints = job.hints
     stages = tuple(hints[name] for name in STAGES if name in hints)
+    if len(stages) < FEWEST:
+        stages = ()
     if not stages and "gpu_util" not in hints:
         return None
     step = hints.get("iteration_s", sum(stages) or 1.0)

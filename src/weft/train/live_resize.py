@@ -8,10 +8,13 @@ commit. Whatever goes wrong before it, the old ranks train on as they were.
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -158,9 +161,10 @@ class LiveResize:
         """
         plan, formed = self._plan, self._formed
         assert plan is not None
-        why = self._why or self._send(plan, formed, job, ended)
-        good = self._gang.vote(not why)
-        self._tell(plan, formed, good=good)
+        with _no_garbage_collection():
+            why = self._why or self._send(plan, formed, job, ended)
+            good = self._gang.vote(not why)
+            self._tell(plan, formed, good=good)
         if not good or formed is None:
             self.give_up(why or "another rank could not switch")
             return False
@@ -200,8 +204,8 @@ class LiveResize:
                 "place": (self._gang.rank, self._gang.size),
             }
             both = (*plan.sources, *plan.new)
-            for new in own:
-                send_state(formed.transfer, both.index(new), told)
+            to = [both.index(new) for new in own]
+            send_state(formed.transfer, to, told, self._gang.device)
         except RuntimeError as error:
             return f"the state was not sent: {_first_line(error)}"
         return ""
@@ -234,6 +238,7 @@ class LiveResize:
 
         SystemExit if they train on without this rank.
         """
+        gc.collect()  # now, when nobody waits for it
         self._reports.say(Built(self._gang.joining))
         plan = self._await_form()
         with self._lock:
@@ -243,7 +248,8 @@ class LiveResize:
         told: dict[str, Any] = {}
         if formed is not None:
             try:
-                told = self._receive(plan, formed, job)
+                with _no_garbage_collection():
+                    told = self._receive(plan, formed, job)
             except RuntimeError as error:
                 why = f"the state did not come: {_first_line(error)}"
         if formed is None or not told:
@@ -276,8 +282,20 @@ class LiveResize:
         source = next(one for one, new in _pairs(plan) if new == self._me)
         at = both.index(source)
         own = {"state": job.collect_state()}
-        told: dict[str, Any] = receive_state(formed.transfer, at, own)
+        told: dict[str, Any] = receive_state(formed.transfer, at, own, self._gang.device)
         return told if receive_verdict(formed.transfer, at) else {}
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Let it wait: with torch imported, looking at every object takes 0.1 s."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _pairs(plan: Form) -> list[tuple[int, int]]:

@@ -132,13 +132,17 @@ def test_nothing_that_a_job_started_is_left_behind(tmp_path: Path) -> None:
 
 
 def test_when_one_rank_fails_the_others_are_ended(tmp_path: Path) -> None:
-    script = 'test "$RANK" = 1 && { echo why >&2; exit 9; }; echo $$; exec sleep 1000'
+    there = tmp_path / "there"
+    script = (
+        f"if [ $RANK = 0 ]; then echo $$; touch {there}; exec sleep 1000; fi\n"
+        f"until [ -e {there} ]; do sleep 0.02; done; echo why >&2; exit 9"
+    )
 
-    told = run(tmp_path, job("gang", "sh", "-c", script, gpus=2))
+    told = run(tmp_path / "s", job("gang", "sh", "-c", script, gpus=2))
 
     assert isinstance(told[-1], Failed)
     assert told[-1].reason.startswith("rank 1 ended with exit code 9")
-    assert start_time(int(printed(tmp_path, "gang"))) is None
+    assert start_time(int(printed(tmp_path / "s", "gang"))) is None
 
 
 def test_ends_are_seen_where_the_kernel_does_not_tell_of_them(

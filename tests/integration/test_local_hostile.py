@@ -284,6 +284,24 @@ def test_an_agent_that_was_stopped_once_goes_on(tmp_path: Path) -> None:
     asyncio.run(go())
 
 
+def test_a_rank_that_was_stopped_goes_on_and_a_person_is_told(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with listening_at(tmp_path) as site:
+            await site.start(
+                job("still", "sh", "-c", f"until test -e {tmp_path}/go; do sleep 0.05; done")
+            )
+            await site.until(lambda event: isinstance(event, Started))
+            events = folder_of(tmp_path, "still", 1) / "events.jsonl"
+            rank = json.loads(events.read_text().splitlines()[0])["ranks"]["0"][0]
+            os.kill(rank, signal.SIGSTOP)
+            (tmp_path / "go").touch()
+
+            assert await site.end_of("still") == Finished(JobId("still"), 1)
+            assert "rank 0 was stopped by a signal" in events.read_text()
+
+    asyncio.run(go())
+
+
 def test_an_agent_that_stays_after_its_last_word_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

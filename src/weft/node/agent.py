@@ -21,7 +21,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from weft.node.attempt_log import Journal, audit
@@ -29,6 +28,7 @@ from weft.node.claim import claim_attempt
 from weft.node.conversations import Conversations
 from weft.node.enclosure import Enclosure
 from weft.node.errors import FULL
+from weft.node.frozen_ranks import FrozenRanks
 from weft.node.gang_member import GangMember
 from weft.node.identity import hand_over
 from weft.node.live_resize import Resizer
@@ -62,7 +62,6 @@ PRIVATE = 0o077
 PEERS_GRACE_S = 5.0  # what the others get to leave when one rank has failed
 
 Run = Callable[[Sequence[str]], int]
-NO_MORE: Mapping[str, str] = MappingProxyType({})
 
 
 def main(folder: Path, run: Run | None = None) -> int:
@@ -99,10 +98,10 @@ class Agent:
         self._adjusted: Any = None
         self._kill_at, self._setting_up, self._port = float("inf"), False, 0
         self._why, self._socket = "", ""
-        self._held: list[int] = []
+        self._held, self._places = list[int](), dict[int, int]()
         self._enclosure = Enclosure(folder, self.spec, self._notice)
-        self._places: dict[int, int] = {}
         self._resizer = Resizer(folder, self.spec, self.journal, self._ranks, self)
+        self._frozen = FrozenRanks(folder, self._ranks, self._notice, self._resizer.is_member)
         self._time = TimeLimit(self._member.job_folder, spec.time_limit_s, spec.warn_s)
         self._terminal = Terminal(folder, self._select, spec.idle_s)
         self._shells = Shells(folder, self.spec, self._select, self._enclosure)
@@ -219,7 +218,7 @@ class Agent:
         plan: CommandPlan,
         spec: AttemptSpec | None = None,
         number: int | None = None,
-        more: Mapping[str, str] = NO_MORE,
+        more: Mapping[str, str] | None = None,
     ) -> None:
         """One process: of those for each device, or the one that has them all."""
         spec = spec or self.spec
@@ -229,7 +228,7 @@ class Agent:
         pty = spec.pty and not self._setting_up and local == 0
         home = Home(self.folder, self._socket, self._port, self._held, self._enclosure.group)
         run = self._run_script if plan.warm else None
-        rank = start_process(home, spec, number, local, plan, run, pty=pty, more=more)
+        rank = start_process(home, spec, number, local, plan, run, pty=pty, more=more or {})
         self._ranks[number] = rank
         os.set_blocking(rank.output, False)
         self._watch(rank.output, partial(self._read, rank))
@@ -271,8 +270,9 @@ class Agent:
             self._why = self._why or f"a request to its agent was spoilt: {error}"
             self._kill_at = 0.0
         self._look_at_time()
-        changing = self._resizer.changing
-        why = self._member.look() or ("" if changing else self._enclosure.memory_excess())
+        why = self._member.look() or self._frozen.look(time.monotonic())
+        if not self._resizer.changing:
+            why = why or self._enclosure.memory_excess()
         if why and not self._why:
             self._why, self._kill_at = why, 0.0
 

@@ -103,6 +103,10 @@ class Resizer:
         """What rank a process is now; its number if it is none."""
         return self.members.index(number) if number in self.members else number
 
+    def is_member(self, number: int) -> bool:
+        """Whether the end of a process is that of the attempt."""
+        return not self.members or number in self.members
+
     # ---- what is heard
 
     def hear(self, number: int, message: FromRank) -> bool:
@@ -136,7 +140,7 @@ class Resizer:
     def exited(self, number: int, code: int) -> bool:
         """A process is gone; whether that is nothing but this, and no end of the attempt."""
         change = self._now
-        if not self.members or number in self.members:
+        if self.is_member(number):
             return False
         if change is not None and change.adopted is None:
             why = f"new rank {number} ended with exit code {code} before it had joined"

@@ -123,6 +123,7 @@ class Control:
         What it says of these is of an epoch that is decided already.
         """
         agreed, before, self._sizes = self._gang.read_sum(), self._sizes, None
+        self._saves.ask_again()
         if agreed is not None:
             self._apply(agreed, before, gradients, watch)
 
@@ -181,7 +182,7 @@ class Control:
             wishes[FEW_SQR], wishes[MANY_SQR] = norms.few_sqr, norms.many_sqr
             sizes = (norms.few, norms.many)
         if self._gang.rank == 0:
-            wishes[SAVE] = float(self._saves.is_due())
+            wishes[SAVE] = float(self._saves.ask())
             step_s = watch.median("step_s") if self._gang.size > 1 else 0.0
             if step_s:
                 wishes[REST] = 1.0 if self._new else min(max(TALK_S // step_s, 1.0), RAREST)

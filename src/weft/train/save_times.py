@@ -25,6 +25,7 @@ class SaveTimes:
         self._every_s, self._clock = every_s, clock
         self._pause_s = min(first_s, every_s)
         self._due_at = float("inf")
+        self._asked = False
 
     def begin(self) -> None:
         """Training begins: checkpoints are due from now on."""
@@ -34,8 +35,20 @@ class SaveTimes:
         """Whether to save now."""
         return self._clock() >= self._due_at
 
+    def ask(self) -> bool:
+        """Whether to ask the ranks for one: once, for what they agree on is heard a while later."""
+        if self._asked or not self.is_due():
+            return False
+        self._asked = self._every_s > 0.0
+        return True
+
+    def ask_again(self) -> None:
+        """What was asked for will not be done."""
+        self._asked = False
+
     def note_saved(self, took_s: float = 0.0) -> None:
         """A checkpoint was taken; those that take long come more rarely."""
+        self._asked = False
         self._pause_s = min(2.0 * self._pause_s, self._every_s)
         pause_s = max(self._pause_s, took_s / COST) if self._every_s else 0.0
         self._due_at = self._clock() + pause_s

@@ -23,6 +23,7 @@ from weft.wire.regular_files import read_regular
 SPEC, CLAIM, EVENTS = "spec.json", "claim.json", "events.jsonl"
 STOP, ADJUST, AGENT_LOG = "stop.json", "adjust.json", "agent.log"
 RESIZE = "resize.json"
+HELD = "held"  # there while the service holds the processes still
 MASTER, BEAT, CURRENT = "master.json", "beat", "CURRENT"  # of attempts on several nodes
 ADDRESS = "WEFT_NODE_ADDRESS"  # how other nodes reach this one, where only it knows
 TERMINAL = "terminal.sock"

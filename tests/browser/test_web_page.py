@@ -54,6 +54,41 @@ def test_jobs_appear_as_they_are_handed_in_and_a_job_can_be_cancelled(
     assert client.get(f"{API}/jobs/{made}").json()["state"] == "cancelled"
 
 
+def test_chosen_jobs_are_suspended_resumed_and_given_another_priority(open_page: Open) -> None:
+    with serving("simulated:cluster=1x4:a100,speed=20", policy="fifo") as client:
+        hours = {"duration_s": 1e7}
+        jobs = [submit(client, name=name, gpus=2, hints=hours) for name in ("left", "right")]
+        page = open_page(f"{client.base_url}#/jobs")
+        for name in ("left", "right"):
+            expect(page.get_by_role("row", name=re.compile(name))).to_contain_text("running")
+
+        page.get_by_label("Choose all").check()
+        page.get_by_role("button", name="Suspend …").click()
+        page.get_by_role("button", name="Suspend 2 jobs").click()
+        for name in ("left", "right"):
+            row = page.get_by_role("row", name=re.compile(name))
+            expect(row).to_contain_text("suspended by its owner")
+        page.get_by_label("Choose all").check()
+        page.get_by_label("Priority").select_option("opportunistic")
+        page.get_by_role("button", name="Change the priority of 2 jobs").click()
+        until(lambda: _priorities(client, jobs) == ["opportunistic"] * 2)
+
+        page.get_by_role("link", name="right").click()
+        expect(page.get_by_text("lets it go on")).to_be_visible()
+        page.get_by_role("button", name="Resume …").click()
+        page.get_by_role("button", name="Resume the job").click()
+        expect(page.locator("main .badge").first).to_contain_text("running")
+        page.get_by_label("Priority").select_option("normal")
+        page.get_by_role("button", name="Change the priority of the job").click()
+        expect(page.get_by_label("Priority")).to_have_value("normal")
+        assert client.get(f"{API}/jobs/{jobs[0]}").json()["state"] == "suspended"
+        page.close()
+
+
+def _priorities(client: httpx.Client, jobs: list[str]) -> list[str]:
+    return [client.get(f"{API}/jobs/{job}").json()["priority"] for job in jobs]
+
+
 def test_the_map_tells_who_is_on_a_gpu_by_keyboard(client: httpx.Client, open_page: Open) -> None:
     submit(client, name="mapped", gpus=4, kinds=["t4"], tenant="speech")
     page = open_page(f"{client.base_url}#/cluster")

@@ -24,17 +24,21 @@ from weft.core.events import (
     Finished,
     NodeDown,
     NodeUp,
+    PriorityChanged,
     Reported,
+    Resumed,
     Started,
     StartFailed,
     Stopped,
     Submitted,
+    Suspended,
     Woken,
 )
 from weft.core.free import Free
-from weft.core.model import Allocation, Batch, Demand, Job, JobId, NodeId, Sharing, Slice
+from weft.core.model import Allocation, Batch, Demand, Job, JobId, NodeId, Sharing, Slice, Tier
 from weft.core.plan import Plan
 from weft.core.report import Report
+from weft.core.saved_state import load_state, save_state
 from weft.core.scheduler import Scheduler
 from weft.core.state import State
 from weft.core.table import COLUMNS
@@ -46,8 +50,17 @@ OPERATIONS = (
     *("submit",) * 5,
     *("answer",) * 8,
     *("finish", "finish", "fail", "retry", "cancel", "stale", "report"),
-    *("down", "up", "wake"),
+    *("down", "up", "wake", "suspend", "suspend", "resume", "priority"),
 )
+
+
+COMMANDS = ("suspend", "resume", "priority")
+
+
+def command(what: str, job: JobId, pick: int) -> Event:
+    if what == "priority":
+        return PriorityChanged(job, float(pick % 3 - 1), Tier(pick % 2))
+    return Suspended(job) if what == "suspend" else Resumed(job)
 
 
 @dataclass(frozen=True)
@@ -124,6 +137,7 @@ class Machine:
             match action:
                 case Start(job, on, attempt):
                     assert all(name != job.id for name, _ in self.there), f"{job.id} runs twice"
+                    assert job.id not in self.scheduler.state.table.suspended
                     self.there[job.id, attempt] = on
                     self.asked[job.id, attempt] = Start
                     self.check_room(on)
@@ -161,13 +175,15 @@ class Machine:
             self.happen(Submitted(Job(JobId(f"j{self.jobs}"), self.now, demand)))
         elif what == "cancel" and active:
             self.happen(Cancelled(active[pick % len(active)].id))
+        elif what in COMMANDS and active:
+            self.happen(command(what, active[pick % len(active)].id, pick))
         elif what in ("down", "up"):
             node = self.whole.nodes[pick % len(self.whole.nodes)]
             self.happen(NodeUp(node) if what == "up" else NodeDown(node.id))
         elif what == "wake" and self.wake is not None:
             self.now = max(self.now, self.wake)
             self.happen(Woken())
-        elif alive and what not in ("cancel", "wake"):
+        elif alive and what not in ("cancel", "wake", *COMMANDS):
             self.tell_of(what, *alive[pick % len(alive)])
 
     def tell_of(self, what: str, job: JobId, attempt: int) -> None:
@@ -255,6 +271,11 @@ def test_promises_are_kept_and_the_log_is_the_database(
     assert readings(fresh.free) == readings(state.free)
     assert fresh.ended == state.ended
     assert fresh.reports == state.reports
+    assert fresh.table.suspended == state.table.suspended
+    loaded = load_state(save_state(state), {job.id: job for job in state.table.jobs})
+    assert loaded.table.suspended == state.table.suspended
+    assert loaded.vacating.held() == state.vacating.held()
+    assert loaded.wishes() == state.wishes()
     assert (fresh.decisions, fresh.wake_at) == (state.decisions, state.wake_at)
 
 

@@ -28,6 +28,17 @@ COMMANDS = (
     Entry(WORK, "cancel", "Cancel jobs; those that run get their time to leave."),
     Entry(
         WORK,
+        "suspend",
+        "Suspend jobs: those that run save, leave their GPUs and wait; see `weft resume`.",
+    ),
+    Entry(
+        WORK,
+        "resume",
+        "Resume suspended jobs: they go on from their last checkpoint when there is room.",
+    ),
+    Entry(WORK, "priority", "Give a job that has not ended another priority, where it stands."),
+    Entry(
+        WORK,
         "forward",
         "Open a job's port on this machine: a notebook, TensorBoard, a debugger.",
     ),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from weft.core.cluster import Node
-from weft.core.model import Allocation, Job, JobId, NodeId
+from weft.core.model import Allocation, Job, JobId, NodeId, Tier
 from weft.core.reasons import Blocker
 from weft.core.report import NO_REPORT, Report
 from weft.core.spec import PartSpec
@@ -28,6 +28,33 @@ class Cancelled:
 
     job: JobId
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """Somebody suspended a job: it leaves its devices, and no policy sees it until `Resumed`.
+
+    `by` is who, in words.
+    """
+
+    job: JobId
+    by: str = "its owner"
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A suspended job may go on."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityChanged:
+    """A job that has not ended is of another priority; what it holds it keeps for now."""
+
+    job: JobId
+    priority: float
+    tier: Tier = Tier.GUARANTEED
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +257,9 @@ class Decided:
 Event = (
     Submitted
     | Cancelled
+    | Suspended
+    | Resumed
+    | PriorityChanged
     | Started
     | StartFailed
     | Stopped
@@ -251,6 +281,9 @@ Event = (
 )
 OfJob = (
     Cancelled
+    | Suspended
+    | Resumed
+    | PriorityChanged
     | Started
     | StartFailed
     | Stopped
@@ -267,6 +300,9 @@ OfJob = (
 EVENTS: tuple[type[Event], ...] = (
     Submitted,
     Cancelled,
+    Suspended,
+    Resumed,
+    PriorityChanged,
     Started,
     StartFailed,
     Stopped,

@@ -34,9 +34,7 @@ class _Check:
 
     def all_of(self, plan: Plan) -> None:
         free, table = self.view.free, self.view.table
-        for job in (*plan.changes, *plan.rejected):
-            if job not in table:
-                raise self._wrong(f"names {job!r}, which is not an active job", job)
+        self._check_names(plan)
         if both := plan.changes.keys() & plan.rejected.keys():
             raise self._wrong(f"both changes and rejects {', '.join(map(repr, sorted(both)))}")
         if plan.wake_at is not None and not plan.wake_at > self.view.now:
@@ -52,6 +50,14 @@ class _Check:
                 except PlanError as error:
                     what = f"gives {job!r} what is not there: {error.what}"
                     raise self._wrong(what, job) from error
+
+    def _check_names(self, plan: Plan) -> None:
+        table = self.view.table
+        for job in (*plan.changes, *plan.rejected):
+            if job not in table:
+                raise self._wrong(f"names {job!r}, which is not an active job", job)
+            if job in table.suspended:
+                raise self._wrong(f"names {job!r}, which is suspended", job)
 
     def _one(self, job: Job, to: Allocation) -> None:
         demand, cluster = job.demand, self.view.cluster

@@ -20,6 +20,7 @@ class Blocker(StrEnum):
     """The one thing that keeps a job waiting."""
 
     SAID = "said"  # the decision gave a reason of its own
+    SUSPENDED = "suspended"  # somebody suspended it
     DEPENDENCY = "dependency"  # jobs that it comes after have not ended
     QUOTA = "quota"  # its tenant holds all that it may
     TOO_LARGE = "too_large"  # alone it is more than its tenant may hold
@@ -65,6 +66,7 @@ class Reason:
 
 WORDS: Mapping[Blocker, str] = {
     Blocker.SAID: "{text}",
+    Blocker.SUSPENDED: "suspended by {by}",
     Blocker.DEPENDENCY: "waits for {jobs} to end",
     Blocker.QUOTA: "over quota: with its {asks:g} GPUs tenant {tenant!r} would hold more than "
     "{limit:g} {kind}GPUs",

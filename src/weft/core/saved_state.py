@@ -76,6 +76,7 @@ def save_state(state: State) -> SavedState:
         "decisions": state.decisions,
         "wake_at": state.wake_at,
         "recalled": state.recalled,
+        "suspended": sorted(table.suspended),
         "not_resized": [job for job in state.live.under_way if vacating.holds(job)],
     }
     active = zip(table.jobs, table.allocations, strict=True)
@@ -121,6 +122,7 @@ def load_state(saved: SavedState, jobs: Mapping[JobId, Job]) -> State:
     state.submissions, state.decisions = numbers["submissions"], numbers["decisions"]
     state.wake_at = numbers["wake_at"]
     state.recalled = numbers.get("recalled", 0)
+    state.table.suspended = set(map(JobId, numbers.get("suspended", ())))
     for job in state.table.jobs:
         if job.conditional:
             state.dependencies.add(job, state.table, ())

@@ -186,7 +186,7 @@ class Scheduler:
         every = self._about.every
         if every is None:
             return True
-        if not len(self.state.table):
+        if len(self.state.table) == len(self.state.table.suspended):
             self.state.wake_at = None
             return False
         rounds = now / every

@@ -16,14 +16,20 @@ from weft.core.view import View
 
 def decide_startable(policy: Policy, view: View) -> Plan:
     """What the policy decides about jobs that may start; the others wait unseen."""
-    if not view.table.conditional:
+    table = view.table
+    if not table.conditional and not table.suspended:
         return policy.decide(view)
-    kept_back = find_kept_back(view.table)
+    kept_back = find_kept_back(table)
+    if table.suspended and kept_back.all():
+        return Plan(memory=view.memory)
     return ask(policy, view.without(kept_back) if kept_back.any() else view)
 
 
 def find_kept_back(table: Table) -> Bools:
-    """Rows of jobs that wait for something else than devices: others, or their turn in an app."""
+    """Rows of jobs that no policy is asked about.
+
+    They wait for something else than devices: for others, their turn in an app, or a person.
+    """
     running = Counter(
         app_of(job)
         for job, on in zip(table.jobs, table.allocations, strict=True)
@@ -31,6 +37,9 @@ def find_kept_back(table: Table) -> Bools:
     )
     kept_back = np.zeros(len(table), dtype=bool)
     for row, job in enumerate(table.jobs):
+        if job.id in table.suspended:
+            kept_back[row] = True
+            continue
         if table.allocations[row] is not None or not job.conditional:
             continue
         if awaited_by(job, table):

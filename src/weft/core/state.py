@@ -25,15 +25,18 @@ from weft.core.events import (
     NodeUp,
     Noticed,
     PolicyChanged,
+    PriorityChanged,
     Reported,
     Resizable,
     Resized,
     ResizeFailed,
+    Resumed,
     Saved,
     Started,
     StartFailed,
     Stopped,
     Submitted,
+    Suspended,
     Woken,
 )
 from weft.core.free import Free
@@ -102,6 +105,13 @@ class State:
                 return self._failed(now, job, attempt, retry=True)
             case Cancelled(job):
                 return self._cancelled(now, job)
+            case Suspended(job):
+                return self._suspended(job)
+            case Resumed(job):
+                self.table.suspended.discard(job)
+            case PriorityChanged(job, priority, tier):
+                if (row := self.table.find(job)) is not None:
+                    self.vacating.rename(self.table.set_priority(row, priority, tier))
             case NodeDown(node):
                 return self._node_down(now, node)
             case NodeUp(node):
@@ -208,6 +218,12 @@ class State:
         actions = self._take_away(job)
         self._remove(now, job, finished=False)
         return actions
+
+    def _suspended(self, job: JobId) -> list[Action]:
+        if job not in self.table:
+            return []
+        self.table.suspended.add(job)
+        return self._take_away(job)
 
     def _node_down(self, now: float, node: NodeId) -> list[Action]:
         at = self.cluster.index.get(node)

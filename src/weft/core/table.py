@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import compress
 from typing import NewType
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Job, JobId, Stage
+from weft.core.model import Allocation, Job, JobId, Stage, Tier
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -63,7 +64,16 @@ COLUMNS: Mapping[str, ColumnNumber] = {
 class Table:
     """The columns, and beside them the job and the allocation of each row."""
 
-    __slots__ = ("_cells", "_known", "_row_of_seq", "allocations", "conditional", "jobs", "size")
+    __slots__ = (
+        "_cells",
+        "_known",
+        "_row_of_seq",
+        "allocations",
+        "conditional",
+        "jobs",
+        "size",
+        "suspended",
+    )
 
     def __init__(self, capacity: int = 64) -> None:
         self._cells: Floats = np.zeros((len(COLUMNS), capacity))
@@ -71,6 +81,7 @@ class Table:
         self._known: dict[JobId, int] | None = {}
         self.size = 0
         self.conditional = 0  # rows whose jobs may be kept back by more than devices
+        self.suspended: set[JobId] = set()  # whom no policy is asked about
         self.jobs: list[Job] = []
         self.allocations: list[Allocation | None] = []
 
@@ -183,6 +194,7 @@ class Table:
         if row < n - 1:
             self._cells[:, row : n - 1] = self._cells[:, row + 1 : n]
         job = self.jobs[row]
+        self.suspended.discard(job.id)
         if self.conditional:
             self.conditional -= job.conditional
         del self._seq_of[job.id]
@@ -217,6 +229,13 @@ class Table:
         """Write one cell; only the state does this."""
         self._cells[which, row] = value
 
+    def set_priority(self, row: int, priority: float, tier: Tier) -> Job:
+        """Give a job another priority; the job as it is then."""
+        self.jobs[row] = job = replace(self.jobs[row], priority=priority, tier=tier)
+        self.set(row, Column.PRIORITY, priority)
+        self.set(row, Column.TIER, tier)
+        return job
+
     def meters_on(self, row: int, now: float, gpus: float) -> None:
         """From `now` on the job executes on `gpus` devices."""
         cells = self._cells[:, row]
@@ -246,6 +265,8 @@ class Table:
         if self.conditional:
             part.conditional = sum(job.conditional for job in part.jobs)
         part.allocations = list(compress(self.allocations, kept))
+        if self.suspended:
+            part.suspended = {job.id for job in part.jobs if job.id in self.suspended}
         part._row_of_seq = part.seq.astype(np.int64).tolist()
         part._known = None  # most parts are never asked for a job by name
         return part

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from weft.core.actions import Resize, Start
-from weft.core.model import Allocation, JobId
+from weft.core.model import Allocation, Job, JobId
 
 # A device (node and number), or a job whose previous attempt must be gone first.
 Key = tuple[str, int] | str
@@ -95,6 +96,11 @@ class Vacating:
         """The same start with other settings: a larger share may have to wait for more."""
         self.drop(start.job.id)
         self.hold(start)
+
+    def rename(self, job: Job) -> None:
+        """What is held back of a job is of the job as it is now."""
+        if (what := self._held.get(job.id)) is not None:
+            self._held[job.id] = replace(what, job=job)
 
     def drop(self, job: JobId) -> bool:
         """Forget what is held back of a job; whether there was anything."""

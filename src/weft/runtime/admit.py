@@ -23,15 +23,18 @@ from weft.core.events import (
     NodeUp,
     Noticed,
     PolicyChanged,
+    PriorityChanged,
     Reported,
     Resizable,
     Resized,
     ResizeFailed,
+    Resumed,
     Saved,
     Started,
     StartFailed,
     Stopped,
     Submitted,
+    Suspended,
     Woken,
 )
 from weft.core.free import EPS, Free
@@ -177,6 +180,8 @@ def admit_event(event: Event, state: State, ledger: Ledger) -> Event | None:
             pass
         case Finished() | Reported() | Saved() | Submitted() | Cancelled() | Decided():
             pass
+        case Suspended() | Resumed() | PriorityChanged():
+            pass
         case NodeUp() | NodeDown() | LoanRecalled() | Woken() | PolicyChanged() | DeadlineMissed():
             pass
         case _:
@@ -195,8 +200,21 @@ def _is_old(event: Event, state: State, ledger: Ledger) -> bool:
             return not state.live.awaits(job, attempt, epoch)
         case Resizable(job, attempt):
             return state.live.can(job, attempt)
+        case Suspended() | Resumed() | PriorityChanged():
+            return _is_so(event, state)
         case _:
             return False
+
+
+def _is_so(event: Suspended | Resumed | PriorityChanged, state: State) -> bool:
+    """Whether what somebody asked of a job is so already, or the job has ended."""
+    row = state.table.find(event.job)
+    if row is None:
+        return True
+    if isinstance(event, PriorityChanged):
+        job = state.table.jobs[row]
+        return (job.priority, job.tier) == (event.priority, event.tier)
+    return (event.job in state.table.suspended) == isinstance(event, Suspended)
 
 
 def _judge(event: Failed | StartFailed, state: State, ledger: Ledger) -> Failed | StartFailed:

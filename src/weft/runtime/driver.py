@@ -89,7 +89,7 @@ class Driver:
         self._decider: Decider = decider or InProcess()
         self.saver, self._shelf = Saver(store, snapshot_every), Shelf(store.ended)
         self._inbox, self._noted = Asked(), list[tuple[float, Event]]()
-        self.incoming: dict[JobId, Job] = {}  # submitted, and not yet on disk
+        self.incoming: dict[JobId, Job] = {}  # as they will be, and not yet on disk
         self._wake: float | None = None
         self._seconds, self._clock = seconds, Clock()
         self.decisions = Decisions(self._clock)

@@ -43,6 +43,7 @@ class JobRecord:
     `number` is its place in the order of submission; `missed` says that its deadline came before
     its end. `resizes` counts changes of devices that it made as it trained, `epoch` those asked of
     this attempt; `leaves` is what it holds beside its allocation until the last one is made.
+    `suspended` is who suspended it, None while it is not.
     """
 
     job: Job
@@ -69,6 +70,7 @@ class JobRecord:
     resizes: int = 0
     epoch: int = 0
     leaves: Allocation | None = None
+    suspended: str | None = None
 
     @property
     def restarts(self) -> int:
@@ -195,7 +197,7 @@ class JobRecords(Mapping[JobId, JobRecord]):
         self._take(JobRecord(job, at, number=self.following))
         self.following += 1
 
-    def set(self, job: JobId, **changes: Any) -> None:
+    def set(self, job: JobId, /, **changes: Any) -> None:
         """Another record of a job that is in memory."""
         self.live[job] = replace(self.live[job], **changes)
 

@@ -25,15 +25,18 @@ from weft.core.events import (
     NodeUp,
     Noticed,
     PolicyChanged,
+    PriorityChanged,
     Reported,
     Resizable,
     Resized,
     ResizeFailed,
+    Resumed,
     Saved,
     Started,
     StartFailed,
     Stopped,
     Submitted,
+    Suspended,
     Woken,
 )
 from weft.core.live_changes import join
@@ -75,7 +78,7 @@ class Ledger:
         self.entitlement = Entitlement()
         self._wanted: dict[str, float] = {}
         for one in self.jobs.live.values():
-            if not one.outcome:
+            if not one.outcome and one.suspended is None:
                 self._want(one.job, 1.0)
         self._metering = {name for name, one in self.jobs.live.items() if one.gpu_s.rate}
         # What each attempt was promised, until it is over: one that is late to start may
@@ -105,6 +108,8 @@ class Ledger:
                 self._end(at, job, CANCELLED, reason or "cancelled")
             case DeadlineMissed(job):
                 self._missed(at, job)
+            case Suspended() | Resumed() | PriorityChanged():
+                self._commanded(event)
             case NodeDown(node):
                 self._lost(node)
             case Decided():
@@ -299,11 +304,32 @@ class Ledger:
     def _end(self, at: float, job: JobId, outcome: str, reason: str) -> None:
         one = self.jobs.live.get(job)
         if one is not None and not one.outcome:
-            self._set(job, outcome=outcome, reason=reason, ended=at, allocation=None)
+            over = {"allocation": None, "suspended": None}
+            self._set(job, outcome=outcome, reason=reason, ended=at, **over)
             if one.job.deadline is not None and at > one.job.deadline:
                 self._missed(at, job)
             self.jobs.end(job)
-            self._want(one.job, -1.0)
+            if one.suspended is None:
+                self._want(one.job, -1.0)
+
+    def _commanded(self, event: Suspended | Resumed | PriorityChanged) -> None:
+        """What its owner or an admin did to a job; one that is suspended wants no GPUs."""
+        one = self.jobs.live.get(event.job)
+        if one is None or one.outcome:
+            return
+        match event:
+            case Suspended(job, by):
+                if one.suspended is None:
+                    self._want(one.job, -1.0)
+                self._set(job, suspended=by, allocation=None, said="")
+            case Resumed(job):
+                if one.suspended is not None:
+                    self._want(one.job, 1.0)
+                self._set(job, suspended=None)
+            case PriorityChanged(job, priority, tier):
+                self._set(job, job=replace(one.job, priority=priority, tier=tier))
+            case _:
+                assert_never(event)
 
     def _missed(self, at: float, job: JobId) -> None:
         one = self.jobs.live.get(job)
@@ -326,7 +352,7 @@ class Ledger:
         self._set(job, gpu_s=Meter(meter.at(at), rate, at))
         (self._metering.add if rate else self._metering.discard)(job)
 
-    def _set(self, job: JobId, **changes: object) -> None:
+    def _set(self, job: JobId, /, **changes: object) -> None:
         self.jobs.set(job, **changes)
 
 

@@ -24,15 +24,18 @@ from weft.core.events import (
     NodeUp,
     Noticed,
     PolicyChanged,
+    PriorityChanged,
     Reported,
     Resizable,
     Resized,
     ResizeFailed,
+    Resumed,
     Saved,
     Started,
     StartFailed,
     Stopped,
     Submitted,
+    Suspended,
     Woken,
 )
 from weft.core.model import JobId, NodeId, Stage
@@ -60,7 +63,10 @@ FIFO = PartSpec("fifo")  # decides until a log or a person names another
 
 
 # After these tenants may ask for more or less, or there is more or less to divide.
-DEMANDS = (Submitted, Finished, Failed, Cancelled, NodeUp, NodeDown, PolicyChanged)
+DEMANDS = (
+    *(Submitted, Finished, Failed, Cancelled, Suspended, Resumed),
+    *(NodeUp, NodeDown, PolicyChanged),
+)
 
 
 @dataclass(slots=True)
@@ -98,6 +104,8 @@ class Recovered:
                 self.drained.discard(node.id)
             case Submitted() | Decided() | Woken() | LoanRecalled():
                 pass  # the scheduler and the ledger keep all that these say
+            case Suspended() | Resumed() | PriorityChanged():
+                pass
             case Cancelled() | Started() | StartFailed() | Stopped() | Finished() | Failed():
                 pass
             case Reported() | Saved() | Noticed() | DeadlineMissed() | Resizable():

@@ -20,9 +20,9 @@ READ = (Column.STAGE, Column.RETRIES, Column.FAILED, Column.RAN_SINCE)
 class JobStatus:
     """A job's record and its state.
 
-    `state` is pending, starting, running, checkpointing, preempted, succeeded, failed or
-    cancelled. Preempted jobs have run and wait for devices; pending ones wait for their first
-    run, or to be tried again after a failure.
+    `state` is pending, starting, running, checkpointing, preempted, suspended, succeeded, failed
+    or cancelled. Preempted jobs have run and wait for devices; pending ones wait for their first
+    run, or to be tried again after a failure; suspended ones until somebody resumes them.
     """
 
     record: JobRecord
@@ -67,4 +67,6 @@ def active_words(records: Mapping[JobId, JobRecord], state: State) -> dict[JobId
 def _word(record: JobRecord, stage: float, failed_last: bool) -> str:
     if stage != Stage.PENDING:
         return WORDS[Stage(int(stage))]
+    if record.suspended is not None:
+        return "suspended"
     return "preempted" if record.starts and not failed_last else "pending"

@@ -194,7 +194,8 @@ def waits_of(driver: Driver) -> Waits:
     failing = decisions.trouble or decisions.given_up
     about, state = scheduler.policy.about, scheduler.state
     table = state.table
-    kept_back = find_kept_back(table).nonzero()[0] if table.conditional else ()
+    looks = table.conditional or table.suspended
+    kept_back = find_kept_back(table).nonzero()[0] if looks else ()
     if decisions.trouble:
         about = live_policy(stand_in(driver.policy)).about
     found = driver.nodes()
@@ -215,6 +216,8 @@ def waits_of(driver: Driver) -> Waits:
 def why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason:
     """The same for a job of a live scheduler, which may have failed before."""
     table, job = scheduler.state.table, record.job
+    if record.suspended is not None:
+        return Reason(Blocker.SUSPENDED, {"by": record.suspended})
     if awaited := awaited_by(job, table):
         return Reason(Blocker.DEPENDENCY, {"jobs": name_some(awaited)})
     if job.id in waits.kept_back:

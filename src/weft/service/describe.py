@@ -81,6 +81,7 @@ class Describer:
             mem_gb=job.mem_gb,
             app=job.app,
             parameters=mask_all(dict(job.launch.parameters), secrets) if job.launch else {},
+            suspended_by=record.suspended,
             notices=[
                 Notice(at=at, level=how, text=mask(text, secrets))
                 for at, how, text in record.notices
@@ -104,7 +105,7 @@ class Describer:
 
     def waits_for(self, status: JobStatus) -> Reason | None:
         """Why a job waits; None for one that does not."""
-        if status.state not in ("pending", "preempted"):
+        if status.state not in ("pending", "preempted") and status.record.suspended is None:
             return None
         return why_waits(self._waits, self._driver.scheduler, status.record)
 

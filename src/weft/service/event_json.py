@@ -20,15 +20,18 @@ from weft.core.events import (
     NodeUp,
     Noticed,
     PolicyChanged,
+    PriorityChanged,
     Reported,
     Resizable,
     Resized,
     ResizeFailed,
+    Resumed,
     Saved,
     Started,
     StartFailed,
     Stopped,
     Submitted,
+    Suspended,
     Woken,
 )
 from weft.core.model import JobId
@@ -73,6 +76,9 @@ def _seen(driver: Driver, who: Caller, event: Event) -> Event | None:
             return event
         case (
             Cancelled(job_id)
+            | Suspended(job_id)
+            | Resumed(job_id)
+            | PriorityChanged(job_id)
             | Started(job_id)
             | StartFailed(job_id)
             | Stopped(job_id)

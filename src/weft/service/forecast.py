@@ -59,7 +59,9 @@ def line_of(present: Present) -> list[InLine]:
     """Waiting jobs in the order in which simulations from here start them."""
     table = present.table
     waiting = {
-        job.id: job for job, on in zip(table.jobs, table.allocations, strict=True) if on is None
+        job.id: job
+        for job, on in zip(table.jobs, table.allocations, strict=True)
+        if on is None and job.id not in table.suspended
     }
     if not waiting:
         return []

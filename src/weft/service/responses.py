@@ -9,23 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from weft.core.spec import PartSpec
-
-StateWord = Literal[
-    "pending",
-    "starting",
-    "running",
-    "checkpointing",
-    "preempted",
-    "succeeded",
-    "failed",
-    "cancelled",
-    "unknown",
-]
-
-
-NodeWord = Literal["up", "draining", "drained", "set aside", "down"]
-PriorityWord = Literal["guaranteed", "normal", "opportunistic"]
-RoleWord = Literal["admin", "user", "viewer"]
+from weft.service.state_words import NodeWord as NodeWord
+from weft.service.state_words import PriorityWord as PriorityWord
+from weft.service.state_words import RoleWord as RoleWord
+from weft.service.state_words import StateWord as StateWord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +115,8 @@ class JobAnswer:
     `silent_s` is for how long a running job that used to report has not, if that is remarkable:
     it may hang, or its machine may be out of reach. `pids` are told of a single job, by rank.
     `app` is the sweep or application that it is a part of, and `parameters` its values there.
-    `after` names the jobs that it is to run after, by `ok`, `any` and `not_ok`.
+    `after` names the jobs that it is to run after, by `ok`, `any` and `not_ok`. `suspended_by` is
+    who suspended it, from then until it is resumed: it may still have to leave its devices.
     """
 
     id: str
@@ -168,6 +156,7 @@ class JobAnswer:
     mem_gb: float | None = None
     app: str = ""
     parameters: dict[str, str] = field(default_factory=dict)
+    suspended_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,7 @@ from weft.service.strict import Strict
 from weft.service.traffic_fields import TrafficFields
 
 GUARANTEED: Literal["guaranteed"] = "guaranteed"
+TIERS: dict[PriorityWord, Tier] = {"opportunistic": Tier.OPPORTUNISTIC}
 PRIORITIES: dict[PriorityWord, float] = {GUARANTEED: 1.0, "normal": 0.0, "opportunistic": -1.0}
 WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 JOB_WORD = r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63}:)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -308,7 +309,7 @@ def job_of(
         batch=_batch(body.batch),
         priority=PRIORITIES[body.priority],
         deadline=body.deadline_s,
-        tier=Tier.OPPORTUNISTIC if body.priority == "opportunistic" else Tier.GUARANTEED,
+        tier=TIERS.get(body.priority, Tier.GUARANTEED),
         cpus=1.0 if body.gpus == 0 and body.cpus is None else body.cpus,
         mem_gb=body.mem_gb,
         hints=dict(body.hints),
@@ -329,6 +330,11 @@ def demand_of(body: JobFile) -> Demand:
     if isinstance(body.gpus, Gpus):
         return Demand(body.gpus.min, body.gpus.min, body.gpus.max, kinds, share, nodes)
     return Demand(body.gpus, kinds=kinds, share=share, nodes=nodes)
+
+
+def with_priority(job: Job, word: PriorityWord) -> Job:
+    """The same job of another class."""
+    return replace(job, priority=PRIORITIES[word], tier=TIERS.get(word, Tier.GUARANTEED))
 
 
 def priority_word(job: Job) -> PriorityWord:

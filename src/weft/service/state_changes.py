@@ -19,15 +19,18 @@ from weft.core.events import (
     NodeUp,
     Noticed,
     PolicyChanged,
+    PriorityChanged,
     Reported,
     Resizable,
     Resized,
     ResizeFailed,
+    Resumed,
     Saved,
     Started,
     StartFailed,
     Stopped,
     Submitted,
+    Suspended,
     Woken,
 )
 from weft.core.model import JobId
@@ -59,6 +62,8 @@ def changes_of(driver: Driver, event: Event) -> Iterator[Change]:
         # A job that was cancelled while it ran is not preempted once it has left.
         if record is not None and not (isinstance(event, Stopped) and record.outcome):
             kind = type(event).__name__
+            if isinstance(event, Stopped) and record.suspended is not None:
+                state = "suspended"
             state = state or driver.job(job).state
             told = mask(reason, secrets_of(record.job))
             yield Change(job, name_of(record.job), record.job.tenant, state, kind, told)
@@ -80,6 +85,10 @@ def _states(event: Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C901, PL
             yield job_id, "pending", reason
         case Cancelled(job_id, reason):
             yield job_id, "cancelled", reason
+        case Suspended(job_id, by):
+            yield job_id, "", f"suspended by {by}"
+        case Resumed(job_id) | PriorityChanged(job_id):
+            yield job_id, "", ""
         case ResizeFailed(job_id, _, _, reason):
             yield job_id, "checkpointing", reason
         case DeadlineMissed(job_id):

@@ -18,11 +18,13 @@ from weft.core.events import (
     Failed,
     Finished,
     Resized,
+    Resumed,
     Saved,
     Started,
     StartFailed,
     Stopped,
     Submitted,
+    Suspended,
 )
 from weft.core.model import Allocation, JobId, name_of
 from weft.service.timeline_responses import EndWord
@@ -46,8 +48,9 @@ class JobName:
 class Span:
     """An attempt on devices for a while; `end` None: it is there still.
 
-    `how` it ended: finished, preempted, failed, cancelled or resized. `lost_gpu_s` is the work
-    since its last checkpoint, of one that was stopped or failed. `seq` is the last event of it.
+    `how` it ended: finished, preempted, failed, cancelled, suspended or resized. `lost_gpu_s` is
+    the work since its last checkpoint, of one that was stopped or failed. `seq` is the last event
+    of it.
     """
 
     job: JobId
@@ -103,9 +106,9 @@ class Timeline:
     _wanted: dict[JobId, Allocation] = field(default_factory=dict)
     _open: dict[JobId, Span] = field(default_factory=dict)
     _saved: dict[JobId, float] = field(default_factory=dict)
-    _withdrawn: set[JobId] = field(default_factory=set)
+    _asked: dict[JobId, EndWord] = field(default_factory=dict)  # to leave, and why
 
-    def fold(self, seq: int, at: float, event: Event) -> None:  # noqa: C901 - one case an event
+    def fold(self, seq: int, at: float, event: Event) -> None:  # noqa: C901, PLR0912 - one case an event
         """Take in one event."""
         self.seq = seq
         if self.begun is None:
@@ -123,14 +126,17 @@ class Timeline:
             case Saved(job_id):
                 self._saved[job_id] = at
             case Stopped(job_id):
-                cancelled = job_id in self._withdrawn
-                self._end(seq, at, job_id, "cancelled" if cancelled else "preempted")
+                self._end(seq, at, job_id, self._asked.get(job_id, "preempted"))
             case Finished(job_id):
                 self._end(seq, at, job_id, "finished")
             case Failed(job_id) | StartFailed(job_id):
                 self._end(seq, at, job_id, "failed")
             case Cancelled(job_id):
-                self._withdrawn.add(job_id)
+                self._asked[job_id] = "cancelled"
+            case Suspended(job_id):
+                self._asked[job_id] = "suspended"
+            case Resumed(job_id):
+                self._asked.pop(job_id, None)
             case _:
                 pass  # nobody is on other devices after it
 
@@ -176,7 +182,7 @@ class Timeline:
             return
         span.end, span.how, span.seq = at, how, seq
         self.changed.append((seq, span))
-        if how in ("preempted", "failed") and job in self._saved:
+        if how in ("preempted", "suspended", "failed") and job in self._saved:
             span.lost_gpu_s = span.gpus * max(at - max(self._saved[job], span.start), 0.0)
 
     def between(self, since: float, until: float, after: int, job: str = "") -> list[Span]:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from weft.service.watch_responses import Place
 
-EndWord = Literal["", "finished", "preempted", "failed", "cancelled", "resized"]
+EndWord = Literal["", "finished", "preempted", "failed", "cancelled", "suspended", "resized"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ class WatchedJob:
 
     `why` is the number of its reason in `reasons`, 0 for none. `on` is where it runs, or is about
     to. `share` is its part of each device, `pace` its speed beside its neighbours as a part of
-    that alone, as it measured.
+    that alone, as it measured. It is `suspended` from when it was asked to be until it is resumed.
     """
 
     id: str
@@ -48,6 +48,7 @@ class WatchedJob:
     gpu_seconds: float
     on: list[Place]
     app: str
+    suspended: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from weft.service.responses import GpuRange
 from weft.service.schemas import priority_word
 from weft.service.watch_responses import Place, WatchedJob
 
-WAITING = ("pending", "preempted")
+WAITING = ("pending", "preempted", "suspended")
 NO_REASON = 0
 MOST_REASONS = 50_000
 
@@ -71,6 +71,8 @@ class Reasons:
 def _reason(driver: Driver, describe: Describer, status: JobStatus) -> tuple[str, Hashable]:
     """A job's reason and what it follows from: jobs with the same have the same text."""
     record = status.record
+    if record.suspended is not None:
+        return f"suspended by {record.suspended}", ("suspended", record.suspended)
     if status.state not in WAITING:
         if status.state == "running" and (
             silent := silent_s(record, driver.now, driver.engine.speed)
@@ -114,6 +116,7 @@ def row_of(driver: Driver, status: JobStatus, why: int) -> WatchedJob:
         gpu_seconds=record.gpu_s.at(driver.now),
         on=[Place(node=part.node, gpus=list(part.gpus)) for part in _slices(record)],
         app=job.app,
+        suspended=record.suspended is not None,
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.core.actions import Start
 from weft.core.cluster import Cluster
-from weft.core.events import Decided, Submitted, Woken
+from weft.core.events import Decided, Submitted, Suspended, Woken
 from weft.core.model import Allocation, JobId
 from weft.core.scheduler import Scheduler
 from weft.core.table import Column, Table
@@ -72,6 +72,8 @@ class Fork(Driver):
         for job, seq in zip(table.jobs, table.seq, strict=True):
             scheduler.state.submissions = int(seq)  # what is known of jobs is kept by number
             scheduler.recall(now, Submitted(job))
+            if job.id in table.suspended:
+                scheduler.recall(now, Suspended(job.id))
         own = scheduler.state.table
         held: Mapping[JobId, Allocation | None] = {
             job.id: on

@@ -21,6 +21,9 @@ from weft.app.serve.live import (
     JobStatus,
     Live,
     Settings,
+    resume,
+    set_priority,
+    suspend,
     waits_of,
     why_waits,
 )
@@ -51,6 +54,7 @@ WRAPPERS = (
     "",
 )
 STEPS = 24
+COMMANDS = {"suspend": 0.0, "resume": 0.0, "lower": -1.0, "usual": 0.0, "raise": 1.0}
 PAUSES_S = (0.0, 0.0, 0.5, 5.0, 70.0, 400.0)
 SETTLED_S = 1.1  # until a decision that was put off has been made
 PATIENCE_S = 4 * 86_400.0  # until every job must have ended, after people have gone
@@ -129,6 +133,8 @@ class _Play:
                     return self._problem(number, wrong)
             for node, _ in driver.nodes():
                 await driver.undrain(node.id)
+            for one in driver.jobs():
+                await resume(driver, one.record.job.id)
             for job in self._impossible(driver):
                 await driver.cancel(job)
             return await self._to_the_end(driver)
@@ -149,11 +155,23 @@ class _Play:
             await self._submit(driver, step.job)
         elif step.what == "cancel" and step.whom not in self._refused:
             await driver.cancel(JobId(step.whom))
+        elif step.what in COMMANDS and step.whom not in self._refused:
+            await self._command(driver, step.what, JobId(step.whom))
         elif step.what == "drain":
             await driver.drain(NodeId(step.whom))
         elif step.what == "undrain":
             await driver.undrain(NodeId(step.whom))
         await asyncio.sleep(SETTLED_S)
+
+    async def _command(self, driver: Driver, what: str, job: JobId) -> None:
+        if what == "suspend":
+            await suspend(driver, job, "its owner")
+        elif what == "resume":
+            await resume(driver, job)
+        else:
+            level = COMMANDS[what]
+            tier = Tier.OPPORTUNISTIC if level < 0 else Tier.GUARANTEED
+            await set_priority(driver, job, level, tier)
 
     async def _submit(self, driver: Driver, job: Job) -> None:
         try:
@@ -181,6 +199,8 @@ class _Play:
             return driver.trouble
         waits = waits_of(driver)
         table = driver.scheduler.state.table
+        if held := [job for job in table.suspended if table.allocations[table.row(job)]]:
+            return f"{', '.join(held)} hold devices although they are suspended"
         for job, on in zip(table.jobs, table.allocations, strict=True):
             if on is not None and not _keeps_nodes(job, on):
                 return f"{job.id} asks for {job.demand.nodes} nodes and is on {on.devices}"
@@ -302,6 +322,8 @@ def _step(rng: np.random.Generator, cluster: Cluster, submitted: Sequence[str]) 
         return Step(pause, "undrain", node)
     if dice < 0.38 and submitted:
         return Step(pause, "cancel", str(rng.choice(submitted)))
+    if dice < 0.55 and submitted:
+        return Step(pause, str(rng.choice([*COMMANDS])), str(rng.choice(submitted)))
     name = f"j{len(submitted)}"
     return Step(pause, "submit", name, _in_order(rng, _job(rng, name, cluster), submitted))
 

@@ -37,6 +37,9 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
         "GET /jobs/first": (200, QUEUE[0]),
         "POST /jobs": (201, Made(id="new-1")),
         "DELETE /jobs/first": (202, Done(done="job first is cancelled")),
+        "POST /jobs/first/suspend": (202, Done(done="job first is suspended")),
+        "POST /jobs/first/resume": (202, Done(done="job first goes on when there is room")),
+        "PUT /jobs/first/priority": (202, Done(done="job first is of priority normal")),
         "POST /nodes/ada/drain": (200, Done(done="node ada is drained")),
     }
     with stand_in(answers) as started:
@@ -150,6 +153,21 @@ def test_cancel_and_drain_say_what_they_did(service: StandIn) -> None:
     assert weft("cancel", "first").stdout == "cancelled first\n"
     assert "ada is drained" in weft("drain", "ada").stdout
     assert json.loads(weft("drain", "ada", "--json").stdout) == {"done": "node ada is drained"}
+
+
+def test_suspend_resume_and_priority_say_what_they_did(service: StandIn) -> None:
+    assert weft("suspend", "first").stdout == "suspended first\n"
+    assert weft("resume", "first", "--json").stdout.split() == [
+        "{",
+        '"resumed":',
+        "[",
+        '"first"',
+        "]",
+        "}",
+    ]
+    assert weft("priority", "first", "normal").stdout == "normal now: first\n"
+    wrong = weft("priority", "first", "norml", code=2).stderr
+    assert "no priority named 'norml'; did you mean 'normal'?" in wrong
 
 
 def test_cancelling_says_what_was_done_before_a_mistake(service: StandIn) -> None:

@@ -17,14 +17,28 @@ from weft.core.events import (
     Finished,
     NodeDown,
     NodeUp,
+    PriorityChanged,
     Reported,
+    Resumed,
     Started,
     StartFailed,
     Stopped,
     Submitted,
+    Suspended,
     Woken,
 )
-from weft.core.model import Allocation, Batch, Demand, Job, JobId, NodeId, Sharing, Slice, Stage
+from weft.core.model import (
+    Allocation,
+    Batch,
+    Demand,
+    Job,
+    JobId,
+    NodeId,
+    Sharing,
+    Slice,
+    Stage,
+    Tier,
+)
 from weft.core.report import Report
 from weft.core.state import State
 from weft.core.table import Column
@@ -666,3 +680,68 @@ def test_a_report_of_a_job_that_left_is_not_kept() -> None:
     world.tell(Reported(A, 1, Report(loss=3.0)))
 
     assert world.state.reports == {}
+
+
+def test_a_suspended_job_leaves_its_devices_and_stays_suspended() -> None:
+    world = World()
+    world.running(A, on(0, 1))
+
+    asked = world.tell(Suspended(A))
+    leaving = world.stage(A)
+    world.tell(Stopped(A, 1))
+
+    assert asked == [Stop(A, 1)]
+    assert (leaving, world.stage(A)) == (Stage.STOPPING, Stage.PENDING)
+    assert world.ran(A) == 20.0
+    assert world.state.table.suspended == {A}
+    world.tell(Resumed(A))
+    assert world.state.table.suspended == set()
+
+
+def test_a_start_that_is_held_back_is_dropped_when_its_job_is_suspended() -> None:
+    world = World()
+    world.running(A, on(0, 1))
+    world.decide(a=None, b=on(0, 1))
+
+    asked = world.tell(Suspended(B))
+    freed = world.tell(Stopped(A, 1))
+
+    assert (asked, freed) == ([], [])
+    assert (world.stage(B), world.idle) == (Stage.PENDING, 8)
+
+
+def test_a_job_that_ends_before_its_suspension_reaches_it_has_ended() -> None:
+    world = World()
+    world.running(A, on(0, 1))
+    world.tell(Suspended(A))
+
+    world.tell(Finished(A, 1))
+
+    assert A not in world.state.table
+    assert world.state.table.suspended == set()
+    assert world.state.ended[-1].finished
+
+
+def test_a_start_that_is_held_back_is_of_the_priority_that_its_job_has_then() -> None:
+    world = World()
+    world.running(A, on(0, 1))
+    world.decide(a=None, b=on(0, 1))
+
+    world.tell(PriorityChanged(B, -1.0, Tier.OPPORTUNISTIC))
+    freed = world.tell(Stopped(A, 1))
+
+    now = replace(JOBS[B], priority=-1.0, tier=Tier.OPPORTUNISTIC)
+    assert freed == [Start(now, on(0, 1), 1)]
+    row = world.state.table.row(B)
+    assert world.state.table.get(row, Column.PRIORITY) == -1.0
+    assert world.state.table.get(row, Column.TIER) == Tier.OPPORTUNISTIC
+
+
+def test_commands_to_a_job_that_is_gone_change_nothing() -> None:
+    world = World()
+    world.tell(Cancelled(A))
+
+    for event in (Suspended(A), Resumed(A), PriorityChanged(A, 1.0)):
+        assert world.tell(event) == []
+
+    assert world.state.table.suspended == set()

@@ -9,7 +9,19 @@ import pytest
 
 from weft.core.actions import Start, Stop
 from weft.core.cluster import Cluster, Node
-from weft.core.events import Decided, Event, Failed, NodeDown, NodeUp, Started, Stopped, Submitted
+from weft.core.events import (
+    Decided,
+    Event,
+    Failed,
+    NodeDown,
+    NodeUp,
+    PriorityChanged,
+    Resumed,
+    Started,
+    Stopped,
+    Submitted,
+    Suspended,
+)
 from weft.core.knowledge import Knowledge
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.scheduler import Scheduler
@@ -67,6 +79,25 @@ def test_a_snapshot_and_the_rest_equal_the_whole() -> None:
     assert one.attempts() == other.attempts()
     assert one.ledger.jobs == other.ledger.jobs
     assert (one.seq, one.at) == (other.seq, other.at) == (8, 8.0)
+
+
+def test_commands_to_jobs_come_back_from_a_log_and_from_a_snapshot() -> None:
+    said = (Suspended(A, "an admin"), PriorityChanged(B, 1.0), Suspended(C), Stopped(A, 1))
+    store = stored(*STORY, *said, Resumed(C))
+    frozen = freeze(recover(store, make))
+    store.save(13, frozen.whole(list(frozen.parts())))
+
+    whole, parts = recover(_without_snapshot(store), make), recover(store, make)
+
+    for one in (whole, parts):
+        assert one.scheduler.state.table.suspended == {A}
+        assert one.ledger.jobs[A].suspended == "an admin"
+        assert one.ledger.jobs[C].suspended is None
+        assert [job.priority for job in one.scheduler.state.table.jobs] == [0.0, 1.0, 0.0]
+        assert one.ledger.jobs[B].job == one.scheduler.state.table.jobs[1]
+    assert whole.ledger.jobs == parts.ledger.jobs
+    assert whole.scheduler.state.wishes() == parts.scheduler.state.wishes()
+    assert whole.ledger.entitlement.rates == parts.ledger.entitlement.rates
 
 
 @pytest.mark.parametrize("data", [b"rubbish", pickle.dumps(("other version", 1, 2, 3, 4, 5))])

@@ -12,6 +12,7 @@ from weft.core.events import (
     Started,
     Stopped,
     Submitted,
+    Suspended,
 )
 from weft.core.model import Allocation, Job, JobId, NodeId, Slice
 from weft.core.state import State
@@ -20,6 +21,7 @@ from weft.runtime.status import active_words, status_of
 
 N = NodeId("n")
 A, B, C, D, E, F, G = map(JobId, "abcdefg")
+H = JobId("h")
 
 
 def on(gpu: int) -> Allocation:
@@ -27,13 +29,14 @@ def on(gpu: int) -> Allocation:
 
 
 STORY: tuple[Event, ...] = (
-    *(Submitted(Job(job)) for job in (A, B, C, D, E, F, G)),
+    *(Submitted(Job(job)) for job in (A, B, C, D, E, F, G, H)),
     Decided(1, {A: on(0), B: on(1), C: on(2), D: on(3), E: on(4), F: on(5)}),
     *(Started(job, 1) for job in (A, B, C, D, F)),
     Decided(2, {B: None, C: None}),
     Stopped(B, 1),
     Failed(D, 1, "its own fault", retry=True),
     Finished(F, 1),
+    Suspended(H),
 )
 
 
@@ -52,6 +55,7 @@ def test_every_state_has_its_word_alone_and_together() -> None:
         D: "pending",
         E: "starting",
         G: "pending",
+        H: "suspended",
     }
     alone = {job: status_of(record, state).state for job, record in ledger.jobs.items()}
     assert alone == {**together, F: "succeeded"}

@@ -134,7 +134,7 @@ def in_front(present: Present, row: int) -> list[Front]:
     waiting = [
         (order.get(job.id, len(order)), i)
         for i, job in enumerate(table.jobs)
-        if table.allocations[i] is None and i != row
+        if table.allocations[i] is None and i != row and job.id not in table.suspended
     ]
     before = sorted(one for one in waiting if one[0] < mine or (one[0] == mine and one[1] < row))
     kinds = set(table.jobs[row].demand.kinds or present.cluster.kinds)

@@ -159,7 +159,7 @@ class Present:
         stay = {job, *ahead}
         keep = np.array(
             [
-                on is not None or one.id in stay
+                on is not None or one.id in stay or one.id in self.table.suspended
                 for one, on in zip(self.table.jobs, self.table.allocations, strict=True)
             ],
             dtype=bool,

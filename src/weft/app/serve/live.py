@@ -36,6 +36,7 @@ from weft.runtime.deadlines import Deadlines
 from weft.runtime.decider import LIMIT_S, Decider, InProcess, InWorker
 from weft.runtime.driver import Driver
 from weft.runtime.file_limit import raise_file_limit
+from weft.runtime.job_commands import resume, set_priority, suspend
 from weft.runtime.job_records import ALL, ENDED, JobRecords
 from weft.runtime.ledger import JobRecord
 from weft.runtime.retention import FOR_EVER, Keep, Retention
@@ -63,7 +64,10 @@ __all__ = [
     "active_words",
     "check_job",
     "read_private",
+    "resume",
+    "set_priority",
     "status_of",
+    "suspend",
     "users_of",
     "waits_of",
     "why_waits",

@@ -173,7 +173,7 @@ def board(
     holding = [job for job in jobs if job.state in words.HOLDING]
     lines = fold_sweeps(jobs)
     active = [job for job in lines if job.state in words.HOLDING]
-    queue = [job for job in lines if job.state in ("pending", "preempted")]
+    queue = [job for job in lines if job.state in ("pending", "preempted", "suspended")]
     parts: list[RenderableType] = [
         cluster_line(cluster, jobs),
         *trouble(cluster),

@@ -14,6 +14,7 @@ HOLDING = ("starting", "running", "checkpointing", "unknown")
 STYLES = {
     "pending": "yellow",
     "preempted": "yellow",
+    "suspended": "magenta",
     "starting": "cyan",
     "checkpointing": "cyan",
     "running": "green",

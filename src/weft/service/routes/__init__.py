@@ -11,6 +11,7 @@ from weft.service.routes import (
     cluster,
     events,
     health,
+    job_commands,
     job_files,
     jobs,
     logs,
@@ -30,6 +31,7 @@ from weft.service.routes import (
 # Below the API's prefix, in the order in which they are documented.
 API: tuple[APIRouter, ...] = (
     jobs.router,
+    job_commands.router,
     job_files.router,
     why.router,
     what_if.router,

@@ -164,7 +164,8 @@ def find_after(body: JobFile, service: Context, who: Caller) -> After:
 
 def active_of(driver: Driver, tenant: str) -> int:
     """Jobs of a tenant that have not ended, with those on their way to the log."""
-    coming = sum(one.tenant == tenant for one in driver.incoming.values())
+    known = driver.ledger.jobs.active
+    coming = sum(one.tenant == tenant for one in driver.incoming.values() if one.id not in known)
     return driver.ledger.jobs.active_of[tenant] + coming
 
 

@@ -40,7 +40,7 @@ def _lines(service: Context) -> Iterator[str]:
     jobs.update(driver.ledger.jobs.counts())
     waiting: defaultdict[str, float] = defaultdict(float)
     for job, on in zip(state.table.jobs, state.table.allocations, strict=True):
-        if on is None:
+        if on is None and job.id not in state.table.suspended:
             waiting[job.tenant] += job.demand.min * job.demand.share
     used = driver.ledger.used(driver.now)
     restarts = sum(one.restarts for one in used.values())

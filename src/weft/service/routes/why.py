@@ -77,6 +77,9 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
     )
     if record.outcome or record.job.id not in service.driver.scheduler.state.table:
         return Json(answer)
+    if record.suspended is not None:
+        said = f"suspended by {record.suspended}; `weft resume {record.job.id}` lets it go on"
+        return Json(replace(answer, reason=said, blocked_by=Blocker.SUSPENDED.value))
     present = Present.of(service.driver.scheduler, service.driver.now)
     waits = describe.waits_for(status)
     more = _others_changes(service, record.job, waits)

@@ -1,7 +1,8 @@
 // One job: what it does, why it waits, what it printed, and what can be done about it.
-import { at, get, post, remove } from "../api.js";
+import { at, get, post, put } from "../api.js";
 import { asks, clock, duration, gpuHours, number, percent } from "../format.js";
 import { html, useEffect, useState } from "../lib.js";
+import { JobActions } from "../job_actions.js";
 import { go, link } from "../route.js";
 import { clusterNow, ENDED, store, useStore, WAITING } from "../store.js";
 import { attempt, Bar, confirm, Loading, Panel, State, toast, Trouble, useAsk } from "../ui.js";
@@ -14,7 +15,7 @@ function useJob(id) {
   const row = store.jobs.get(id);
   const [job, setJob] = useState(null);
   const [error, setError] = useState(null);
-  const mark = row ? `${row.state} ${row.attempt} ${row.progress} ${row.goodput} ${row.batch} ${row.on.length} ${store.reasons.get(row.why)}` : "";
+  const mark = row ? `${row.state} ${row.attempt} ${row.progress} ${row.goodput} ${row.batch} ${row.on.length} ${row.priority} ${row.suspended} ${store.reasons.get(row.why)}` : "";
   useEffect(() => {
     let over = false;
     get(at("jobs", id)).then(found => { if (!over) { setJob(found); setError(null); } }, problem => { if (!over) setError(problem); });
@@ -43,20 +44,9 @@ export function JobView({ route, me }) {
 }
 
 function Actions({ job, me }) {
-  const ended = ENDED.has(job.state);
-  const cancel = async () => {
-    const detail = job.allocation ? "It has its grace time to leave its devices." : "It leaves the queue.";
-    if (await confirm(`Cancel ${job.name}?`, { detail, action: "Cancel the job", danger: true })) attempt(() => remove(at("jobs", job.id)), `${job.name} is cancelled`);
-  };
   const again = async () => {
     if (!await confirm(`Hand in ${job.name} again?`, { detail: "A new job with the same file, behind those that wait.", action: "Hand in again" })) return;
     const made = await attempt(() => post(at("jobs", job.id, "again")), told => `handed in as ${told.id}`);
-    if (made) go("job", [made.id]);
-  };
-  const order = async priority => {
-    const detail = "It leaves the queue and is handed in anew: behind those of its new priority that came before.";
-    if (priority === job.priority || !await confirm(`Make ${job.name} ${priority}?`, { detail, action: "Change the priority" })) return;
-    const made = await attempt(() => post(at("jobs", job.id, "again"), { change: { priority }, replace: true }), told => `handed in as ${told.id}`);
     if (made) go("job", [made.id]);
   };
   const copy = async () => {
@@ -65,11 +55,8 @@ function Actions({ job, me }) {
     try { await navigator.clipboard.writeText(found.yaml); toast("the job file is in the clipboard"); }
     catch { saveText(`${job.name}.yaml`, found.yaml); }
   };
-  return html`${me.role !== "viewer" && !ended && !job.started && html`<select aria-label="Priority" value=${job.priority} onChange=${event => { const to = event.target.value; event.target.value = job.priority; order(to); }}>
-      ${["guaranteed", "normal", "opportunistic"].map(one => html`<option key=${one} value=${one}>${one}</option>`)}</select>`}
-    <button onClick=${copy}>Copy as job file</button>
-    ${me.role !== "viewer" && html`<button onClick=${again}>Submit again …</button>`}
-    ${me.role !== "viewer" && !ended && html`<button class="danger" onClick=${cancel}>Cancel …</button>`}`;
+  return html`<button onClick=${copy}>Copy as job file</button>
+    ${me.role !== "viewer" && html`<button onClick=${again}>Submit again …</button><${JobActions} jobs=${[job]} />`}`;
 }
 
 function saveText(name, text) {
@@ -105,14 +92,14 @@ function Facts({ job, row }) {
 
 function Why({ job, me }) {
   const waits = WAITING.has(job.state);
-  const { data, error, loading, again } = useAsk(signal => get(at("jobs", job.id, "explain"), { signal }), `${job.id} ${job.state}`);
+  const { data, error, loading, again } = useAsk(signal => get(at("jobs", job.id, "explain"), { signal }), `${job.id} ${job.state} ${job.suspended_by}`);
   const end = html`<button class="quiet" disabled=${loading} onClick=${again}>Look again</button>`;
-  return html`<${Panel} title=${waits ? "Why it waits" : "Why it holds this"} end=${end}>
+  return html`<${Panel} title=${waits || job.suspended_by ? "Why it waits" : "Why it holds this"} end=${end}>
     ${loading && !data ? html`<${Loading} what=${waits ? "Simulating from the present state" : "Asking"} />` : null}
     <${Trouble} error=${error} again=${again} />
     ${data && html`<p>${data.reason}</p>
       ${waits && html`<${When} start=${data.start} />`}
-      ${!waits && html`<${Speeds} job=${job} numbers=${data.numbers} />`}
+      ${!waits && !job.suspended_by && html`<${Speeds} job=${job} numbers=${data.numbers} />`}
       ${data.cheapest_change && html`<${Cheapest} job=${job} change=${data.cheapest_change} me=${me} />`}
       ${waits && !data.cheapest_change && !loading && html`<p class="dim">No single change to what it asks for would start it now.</p>`}
       ${data.ahead.length > 0 && html`<${Ahead} ahead=${data.ahead} />`}`}<//>`;
@@ -140,8 +127,12 @@ const SELF = new Set(["gpus", "kinds", "share", "nodes", "cpus", "mem_gb", "prio
 function Cheapest({ job, change, me }) {
   const own = Object.keys(change.fields).every(key => SELF.has(key));
   const node = change.fields.undrain;
+  const inPlace = Object.keys(change.fields).join() === "priority";
   const apply = async () => {
-    if (own) {
+    if (inPlace) {
+      const detail = "As things are, it starts at once.";
+      if (await confirm(`Start now: ${change.text}?`, { detail, action: "Change and start" })) await attempt(() => put(at("jobs", job.id, "priority"), change.fields));
+    } else if (own) {
       const detail = `${job.name} leaves the queue and is handed in anew with this change. As things are, it starts at once.`;
       if (!await confirm(`Start now: ${change.text}?`, { detail, action: "Change and start" })) return;
       const made = await attempt(() => post(at("jobs", job.id, "again"), { change: change.fields, replace: true }), told => `handed in as ${told.id}`);

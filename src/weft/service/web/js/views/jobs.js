@@ -1,14 +1,15 @@
 // The queue and all jobs: find, sort, choose some and act on them. What is shown is in the address.
-import { at, get, query as ask, remove } from "../api.js";
+import { get, query as ask } from "../api.js";
 import { asks, count, duration, number, percent } from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
+import { JobActions } from "../job_actions.js";
 import { link, setQuery } from "../route.js";
 import { clusterNow, ENDED, held, reasonOf, remember, useStore, WAITING } from "../store.js";
-import { Bar, confirm, Empty, State, toast } from "../ui.js";
+import { Bar, Empty, State, toast } from "../ui.js";
 
 const ROW = 39, AROUND = 12;
-const STATES = ["active", "waiting", "running", "pending", "preempted", "starting", "checkpointing", "succeeded", "failed", "cancelled", "all"];
-const ORDER = ["running", "starting", "checkpointing", "preempted", "pending", "unknown", "failed", "succeeded", "cancelled"];
+const STATES = ["active", "waiting", "running", "pending", "preempted", "starting", "checkpointing", "suspended", "succeeded", "failed", "cancelled", "all"];
+const ORDER = ["running", "starting", "checkpointing", "preempted", "pending", "suspended", "unknown", "failed", "succeeded", "cancelled"];
 
 const COLUMNS = [
   { key: "name", label: "Job", cls: "c-name", by: job => job.name.toLowerCase() },
@@ -104,17 +105,8 @@ function useLine(store) {
 }
 
 function Actions({ jobs, clear }) {
-  const open = jobs.filter(job => !ENDED.has(job.state));
-  const cancel = async () => {
-    const names = open.slice(0, 3).map(job => job.name).join(", ") + (open.length > 3 ? ` and ${open.length - 3} more` : "");
-    if (!await confirm(`Cancel ${count(open.length, "job")}?`, { detail: `${names}. Running ones have their grace time to leave.`, action: `Cancel ${count(open.length, "job")}`, danger: true })) return;
-    let failed = 0;
-    for (const job of open) await remove(at("jobs", job.id)).catch(() => { failed += 1; });
-    toast(failed ? `${failed} of ${open.length} could not be cancelled` : `${count(open.length, "job")} cancelled`, failed > 0);
-    clear();
-  };
   return html`<div class="chosen"><b>${count(jobs.length, "job")} chosen</b>
-    <button class="danger" disabled=${!open.length} onClick=${cancel}>Cancel …</button>
+    <${JobActions} jobs=${jobs} then=${clear} />
     <button class="quiet" onClick=${clear}>Choose none</button></div>`;
 }
 

@@ -1,0 +1,113 @@
+"""One thing done to several jobs: which are meant, and how it went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from weft.cli.client import Client
+
+PATTERN = "*?["
+SHOWN = 20
+Jobs = Annotated[
+    list[str],
+    typer.Argument(
+        help="Ids, names, unique beginnings, @last, sweeps, or patterns such as 'try-*'.",
+        metavar="ID...",
+    ),
+]
+Yes = Annotated[
+    bool,
+    typer.Option("--yes", "-y", help="Do not ask about what a pattern matches."),
+]
+
+
+def do_to_all(
+    jobs: list[str],
+    verb: str,
+    done_word: str,
+    do: Callable[[Client, str], object],
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Do it to all jobs that are meant, one after the other, and say to which it was done."""
+    from weft.cli.client import Client, Refused
+    from weft.cli.view.errors import user_errors
+    from weft.cli.view.screen import console, print_json
+
+    done: list[str] = []
+    with user_errors():
+        client = Client()
+        try:
+            for text in jobs:
+                for job in find_meant(client, text, verb, yes=yes):
+                    do(client, job)
+                    done.append(job)
+        except Refused as error:
+            if done:
+                error.what += f" ({', '.join(done)} {done_word} before)"
+            raise
+    if as_json:
+        print_json({done_word: done})
+    else:
+        console().print(f"{done_word} {', '.join(done)}" if done else f"nothing was {done_word}")
+
+
+def find_meant(client: Client, text: str, verb: str, *, yes: bool) -> list[str]:
+    """Ids of the jobs that a text means; those of a pattern after somebody has agreed."""
+    from weft.cli.client import Refused, at
+    from weft.core.errors import InvalidConfig
+    from weft.service.responses import JobAnswer
+
+    if not any(sign in text for sign in PATTERN):
+        try:
+            return [client.get(JobAnswer, at("jobs", text)).id]
+        except Refused:
+            found = find_active_members(client, text)
+            if not found:
+                raise
+            return found
+    found = find_matching(client, text)
+    if not found:
+        raise InvalidConfig(
+            f"no job that has not ended matches {text!r}", hint="`weft jobs` lists them"
+        )
+    return found if yes or confirm(text, found, verb) else []
+
+
+def find_active_members(client: Client, app: str) -> list[str]:
+    """Ids of a sweep's or app's jobs that have not ended, the last first: none is to start now."""
+    from weft.cli.pages import active_jobs
+
+    return [job.id for job in active_jobs(client, app=app)][::-1]
+
+
+def find_matching(client: Client, pattern: str) -> list[str]:
+    """Ids of jobs that have not ended and whose id, with or without its tenant, or name fits."""
+    from fnmatch import fnmatchcase
+
+    from weft.cli.pages import active_jobs
+
+    return [
+        job.id
+        for job in active_jobs(client)
+        if any(fnmatchcase(name, pattern) for name in (job.id, job.id.rpartition(":")[2], job.name))
+    ]
+
+
+def confirm(pattern: str, found: list[str], verb: str) -> bool:
+    """Whether somebody at the terminal agrees; without one, an error that says what to do."""
+    from weft.cli.view.screen import interactive
+    from weft.core.errors import InvalidConfig
+
+    some = ", ".join(found[:SHOWN]) + (", ..." if len(found) > SHOWN else "")
+    count = f"{len(found)} job{'s' * (len(found) > 1)}"
+    if not interactive():
+        raise InvalidConfig(
+            f"{pattern!r} matches {count}: {some}", hint=f"add --yes to {verb} them all"
+        )
+    return typer.confirm(f"{verb} {count}: {some}?", default=False, err=True)

@@ -156,10 +156,9 @@ class Agent:
         self.journal.write("notice", rank=0, level=level, text=text)
 
     def _listen(self) -> None:
-        path = short_path(self.folder / "agent.sock")
+        self._socket = path = short_path(self.folder / "agent.sock")
         self._lines.listen(path)
         hand_over(Path(path), self.spec.user)
-        self._socket = path
         self._shells.listen(self._held)
 
     def _start(self) -> None:
@@ -382,9 +381,10 @@ class Agent:
                 self.journal.write("saved", step=step, epoch=epoch, path=path)
             case Notice(level, text):
                 self.journal.write("notice", rank=rank, level=level, text=text)
-            case Leaving(reason, text) if reason != "resized":
+            case Leaving(reason, text):
                 self._left[line.rank] = reason
                 self._why = self._why or (text if reason == "error" else "")
+                self._resizer.hear(line.rank, message)
             case _:
                 self._resizer.hear(line.rank, message)
 

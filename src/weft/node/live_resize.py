@@ -20,10 +20,20 @@ from typing import Protocol
 from weft.node.attempt_log import Journal
 from weft.node.rank import Rank, pids_of
 from weft.wire.attempt import RESIZE, AttemptSpec, read_json
-from weft.wire.messages import Adopted, Built, CanResize, Drop, Dropped, Form, FromAgent, FromRank
+from weft.wire.messages import (
+    Adopted,
+    Built,
+    CanResize,
+    Drop,
+    Dropped,
+    Form,
+    FromAgent,
+    FromRank,
+    Leaving,
+)
 
 LEAVE_S = 10.0  # what a rank that has left may take to be gone
-Words = CanResize | Built | Adopted | Dropped
+Words = CanResize | Built | Adopted | Dropped | Leaving
 
 
 class Hands(Protocol):
@@ -56,6 +66,7 @@ class _Change:
     superseded: bool = False
     failed: str = ""
     dropped: bool = False
+    left_at: float = 0.0  # when an old rank had left, which it does if all agreed
     adopted: Adopted | None = None
     adopted_at: float = 0.0
 
@@ -123,6 +134,8 @@ class Resizer:
                 change.built.add(number)
             case Adopted(epoch) if change is not None and epoch == change.epoch:
                 self._hear_adopted(change, number, message)
+            case Leaving("resized") if change is not None:
+                self._hear_left(change, number)
             case Dropped(epoch, reason) if change is not None and epoch == change.epoch:
                 change.dropped = True
                 change.failed = change.failed or reason or "the old ranks did not agree"
@@ -136,6 +149,15 @@ class Resizer:
             self.members = [*change.form.members]
         elif number == self.members[0] and told.pause_s > change.adopted.pause_s:
             change.adopted = told
+
+    def _hear_left(self, change: _Change, number: int) -> None:
+        """An old rank leaves only when all have agreed: the new ones are the attempt from here on.
+
+        It may be gone before they say so, or they may die before.
+        """
+        if number in self.members and number not in change.form.members:
+            change.left_at = time.monotonic()
+            self.members = [*change.form.members]
 
     def exited(self, number: int, code: int) -> bool:
         """A process is gone; whether that is nothing but this, and no end of the attempt."""
@@ -214,6 +236,10 @@ class Resizer:
             self._finish(change, change.adopted)
             return
         now, limit_s = time.monotonic(), change.spec.resize_limit_s
+        if change.left_at:
+            if now > change.left_at + limit_s:
+                self._kill(change.form.new)  # nobody else is left to go on
+            return
         if self.stopping:
             change.failed = change.failed or "the attempt is stopped"
         if not change.asked and not change.failed and not change.superseded:

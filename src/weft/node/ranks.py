@@ -103,7 +103,7 @@ def verdict(
         return "failed", why
     if bad:
         return "failed", _quote(bad)
-    if "stopped" in left.values() or "error" in left.values():
+    if {"stopped", "resized", "error"} & {*left.values()}:
         return "failed", "it left before it was done"
     return "finished", ""
 

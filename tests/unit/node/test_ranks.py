@@ -20,6 +20,9 @@ from weft.node.ranks import verdict
         ({0: -15, 1: 3}, {}, False, "failed", "rank 1 ended with exit code 3"),
         ({0: -15, 1: -9}, {}, False, "failed", "rank 1 ended with killed by SIGKILL"),
         ({0: 0}, {0: "stopped"}, False, "failed", "it left before it was done"),
+        ({}, {0: "resized", 1: "resized"}, False, "failed", "it left before it was done"),
+        ({1: 0}, {0: "resized", 1: "resized"}, False, "failed", "it left before it was done"),
+        ({0: 0}, {0: "done", 1: "resized"}, False, "finished", ""),
         ({0: 1}, {0: "done"}, False, "failed", "rank 0 ended with exit code 1"),
     ],
 )

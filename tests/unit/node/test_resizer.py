@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,20 @@ from weft.node.attempt_log import Journal
 from weft.node.live_resize import Resizer
 from weft.node.rank import Rank
 from weft.wire.attempt import EVENTS, RESIZE, AttemptSpec, write_whole
-from weft.wire.messages import Adopted, Built, CanResize, Drop, Dropped, Form, FromAgent
+from weft.wire.messages import Adopted, Built, CanResize, Drop, Dropped, Form, FromAgent, Leaving
+
+NO_PID = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class NoProcess(Rank):
+    """Signals to it are noted."""
+
+    killed: list[int]
+
+    def signal(self, what: signal.Signals) -> None:
+        assert what == signal.SIGKILL
+        self.killed.append(self.number)
 
 
 class Agent:
@@ -27,6 +41,7 @@ class Agent:
         self.ranks: dict[int, Rank] = {}
         self._opened: list[int] = []
         self.told: list[tuple[int, FromAgent]] = []
+        self.killed: list[int] = []
         self.settled: list[tuple[int, ...]] = []
         self.journal = Journal(folder, "")
         self.resizer = Resizer(folder, self.spec, self.journal, self.ranks, self)
@@ -36,9 +51,8 @@ class Agent:
         self.resizer.hear(0, CanResize(0.1))
 
     def _add(self, number: int) -> None:
-        # No such process: a signal to it is nothing.
         self._opened.append(os.open(os.devnull, os.O_RDONLY))
-        self.ranks[number] = Rank(number, 1 << 22, 0, self._opened[-1], None)
+        self.ranks[number] = NoProcess(number, NO_PID, 0, self._opened[-1], None, self.killed)
 
     def close(self) -> None:
         self.journal._bell.close()
@@ -107,6 +121,54 @@ def test_a_change_is_written_down_when_those_that_leave_are_gone(agent: Agent) -
     assert agent.settled == [(2,)]
     assert agent.resizer.first == 2
     assert agent.resizer.rank_of(2) == 0
+
+
+def test_a_rank_that_has_left_says_that_all_agreed_before_the_new_one_says_that_it_adopted(
+    agent: Agent,
+) -> None:
+    agent.ask(1, 2)
+    agent.resizer.hear(2, Built(1))
+    for number in (0, 1):
+        agent.resizer.hear(number, Leaving("resized"))
+        assert agent.gone(number), "it is no end of the attempt"
+    assert 2 in agent.ranks
+    assert agent.killed == []
+
+    agent.resizer.hear(2, Adopted(1, 40, 0.25))
+
+    assert [line["epoch"] for line in agent.written("resized")] == [1]
+    assert agent.resizer.members == [2]
+
+
+def test_a_new_rank_that_dies_after_the_old_ones_have_left_is_an_end_of_the_attempt(
+    agent: Agent,
+) -> None:
+    agent.ask(1, 2)
+    agent.resizer.hear(2, Built(1))
+    agent.resizer.hear(0, Leaving("resized"))
+
+    assert not agent.gone(2, -9)
+    assert agent.written("resize_failed") == []
+
+
+def test_a_new_rank_that_takes_no_step_after_the_old_ones_have_left_is_ended(agent: Agent) -> None:
+    agent.ask(1, 2, limit_s=0.0)
+    agent.resizer.hear(2, Built(1))
+    agent.resizer.hear(0, Leaving("resized"))
+
+    agent.resizer.look()
+
+    assert {*agent.killed} == {2}
+    assert agent.resizer.members == [2]
+
+
+def test_a_new_rank_that_leaves_says_nothing_of_the_old_ones(agent: Agent) -> None:
+    agent.ask(1, 2)
+    agent.resizer.hear(2, Built(1))
+
+    agent.resizer.hear(2, Leaving("resized", "the state did not come"))
+
+    assert agent.resizer.members == [0, 1]
 
 
 def test_a_new_rank_that_dies_after_the_call_to_form_is_dropped_by_the_old_ones(

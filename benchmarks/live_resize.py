@@ -1,12 +1,13 @@
 """What it costs a real PyTorch job to change its ranks: live, and through a checkpoint.
 
-    python -m benchmarks.live_resize [--quick]
+    python -m benchmarks.live_resize [--quick] [--device cuda]
 
 A job on the warm local engine goes from 1 to 2, 4, 2 and 1 ranks, once as it trains and once by a
 stop and a start from its checkpoint, with states of 10, 100 and 500 MB. A pause is from the end of
 the last step before to the beginning of the first one after, on the last rank to begin. Reported
 beside it: steps that were done while new ranks got ready, and how far the losses are from those of
-a run that nobody disturbed. Both ways share one run, so that the machine's load is in both.
+a run that nobody disturbed. Both ways share one run, so that the machine's load is in both. With
+`--device cuda` a job of one rank moves from process to process on the first GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import json
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -28,9 +30,16 @@ from weft.core.launch import Launch, Processes
 from weft.core.model import Allocation, Demand, Job, JobId, Slice
 from weft.engines.local import LocalEngine
 
-SIZES = (1, 2, 4, 2, 1)
-STATES_MB = (10.0, 100.0, 500.0)
+Slots = tuple[int, ...]
+# The slots of a job, one after the other. On a GPU they are of the machine's CPUs still: all that
+# computes is the one GPU, and another slot is nothing but another process there.
+PLACES: dict[str, tuple[Slots, ...]] = {
+    "cpu": tuple(tuple(range(size)) for size in (1, 2, 4, 2, 1)),
+    "cuda": ((0,), (1,), (0,), (1,), (0,)),
+}
+STATES_MB = {"cpu": (10.0, 100.0, 500.0), "cuda": (10.0, 100.0, 500.0, 2000.0)}
 EPOCHS = 1_000
+SAVE_S = 3600.0  # never, but when it is stopped
 LIMIT_S = 300.0
 GROW_S, GROW_MB_S, SHRINK_S = 0.1, 0.001, 0.05  # what we aim at
 SETTLE_STEPS = 3
@@ -41,23 +50,37 @@ class Change:
     """One change of the ranks; `steps` were done between the request and the switch."""
 
     state_mb: float
-    was: int
-    to: int
+    was: Slots
+    to: Slots
     live_s: float
     steps: int
     ready_s: float
     restart_s: float = 0.0
 
+    @property
+    def name(self) -> str:
+        """How many ranks it was and is, or that it only moved."""
+        was, to = len(self.was), len(self.to)
+        return "move  " if was == to else f"{was} -> {to}"
+
+    @property
+    def aim_s(self) -> float:
+        """The longest pause that we aim at."""
+        sends = not {*self.to} <= {*self.was}
+        return GROW_S + GROW_MB_S * self.state_mb if sends else SHRINK_S
+
 
 class Trial:
     """One job on one engine."""
 
-    def __init__(self, engine: LocalEngine, folder: Path, name: str, state_mb: float) -> None:
+    def __init__(
+        self, engine: LocalEngine, folder: Path, name: str, state_mb: float, device: str = "cpu"
+    ) -> None:
         self.name = JobId(name)
         self._engine, self.noted = engine, folder / f"{name}-steps"
         self.noted.mkdir()
         script = str(Path(__file__).with_name("live_resize_job.py"))
-        args = (str(self.noted), str(layers_of(state_mb)), str(EPOCHS))
+        args = (str(self.noted), str(layers_of(state_mb)), str(EPOCHS), str(SAVE_S), device)
         launch = Launch(
             (sys.executable, script, *args),
             workdir=str(folder),
@@ -116,15 +139,14 @@ class Trial:
         return Allocation((Slice(node.id, slots),))
 
 
-def find_pause(rows: dict[int, list[Row]], after: float, to: int) -> tuple[float, int, float]:
-    """Of the first change to `to` ranks after a time: its pause, steps until then, and when."""
+def find_pause(rows: dict[int, list[Row]], after: float, to: Slots) -> tuple[float, int, float]:
+    """Of the first change to slots `to` after a time: its pause, steps until then, and when."""
     first = min(
         step
         for step, parts in rows.items()
-        if {part.size for part in parts} == {to} and min(part.began for part in parts) > after
+        if {part.device for part in parts} == {*to} and min(part.began for part in parts) > after
     )
-    before = [part for part in rows[first - 1] if part.size != to] or rows[first - 1]
-    ended = max(part.ended for part in before)
+    ended = max(part.ended for part in rows[first - 1])
     begins = max(part.began for part in rows[first])
     done = sum(1 for parts in rows.values() if after < max(p.ended for p in parts) <= ended)
     return begins - ended, done, ended - after
@@ -140,13 +162,17 @@ async def open_engine(folder: Path) -> LocalEngine:
     return engine
 
 
-async def measure(folder: Path, state_mb: float) -> tuple[list[Change], float]:
-    """Every change of size both ways, and the largest relative difference of a loss."""
+async def measure(folder: Path, state_mb: float, device: str) -> tuple[list[Change], float]:
+    """Every change both ways, and the largest relative difference of a loss."""
     engine = await open_engine(folder)
-    live = await _change_live(Trial(engine, folder, "live", state_mb), state_mb)
-    changes = await _restart(Trial(engine, folder, "restarted", state_mb), live)
+
+    def make(name: str) -> Trial:
+        return Trial(engine, folder, name, state_mb, device)
+
+    live = await _change_live(make("live"), state_mb, PLACES[device])
+    changes = await _restart(make("restarted"), live)
     count = max(read_rows(folder / "live-steps"))
-    calm = Trial(engine, folder, "calm", state_mb)
+    calm = make("calm")
     await calm.start(0)
     await calm.steps(count)
     await calm.stop()
@@ -156,13 +182,13 @@ async def measure(folder: Path, state_mb: float) -> tuple[list[Change], float]:
     return changes, apart
 
 
-async def _change_live(trial: Trial, state_mb: float) -> list[Change]:
-    await trial.start(*range(SIZES[0]))
+async def _change_live(trial: Trial, state_mb: float, places: Sequence[Slots]) -> list[Change]:
+    await trial.start(*places[0])
     found = []
-    for was, to in pairwise(SIZES):
+    for was, to in pairwise(places):
         await trial.steps(SETTLE_STEPS)
         asked = time.monotonic()
-        await trial.resize(*range(to))
+        await trial.resize(*to)
         await trial.steps(SETTLE_STEPS)
         pause_s, steps, ready_s = find_pause(read_rows(trial.noted), asked, to)
         found.append(Change(state_mb, was, to, pause_s, steps, ready_s))
@@ -171,44 +197,40 @@ async def _change_live(trial: Trial, state_mb: float) -> list[Change]:
 
 
 async def _restart(trial: Trial, live: list[Change]) -> list[Change]:
-    await trial.start(*range(SIZES[0]))
+    await trial.start(*live[0].was)
     found = []
     for change in live:
         await trial.steps(SETTLE_STEPS)
         asked = time.monotonic()
         await trial.stop()
-        await trial.start(*range(change.to))
+        await trial.start(*change.to)
         await trial.steps(SETTLE_STEPS)
         pause_s, _, _ = find_pause(read_rows(trial.noted), asked, change.to)
-        values = {**asdict(change), "restart_s": pause_s}
-        found.append(Change(**values))
+        found.append(replace(change, restart_s=pause_s))
     await trial.stop()
     return found
-
-
-def aim_of(change: Change) -> float:
-    """The longest pause that we aim at."""
-    return GROW_S + GROW_MB_S * change.state_mb if change.to > change.was else SHRINK_S
 
 
 def main() -> int:
     """Print a table; 1 if a live change was no better than ten restarts at 100 MB and more."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="10 MB alone")
+    parser.add_argument("--device", choices=[*PLACES], default="cpu")
     parser.add_argument("--states", default="", help="MB of state, for example 10,100")
     parser.add_argument("--json", type=Path, default=None, help="write the rows here too")
     asked = parser.parse_args()
     states = tuple(float(one) for one in asked.states.split(",") if one)
-    states = states or (STATES_MB[:1] if asked.quick else STATES_MB)
+    usual = STATES_MB[asked.device]
+    states = states or (usual[:1] if asked.quick else usual)
     rows: list[Change] = []
     for state_mb in states:
         with tempfile.TemporaryDirectory(prefix="weft-live-") as folder:
-            changes, apart = asyncio.run(measure(Path(folder), state_mb))
+            changes, apart = asyncio.run(measure(Path(folder), state_mb, asked.device))
         rows += changes
         for one in changes:
             print(
-                f"{state_mb:4.0f} MB  {one.was} -> {one.to}  live {one.live_s * 1e3:6.0f} ms "
-                f"(aim {aim_of(one) * 1e3:3.0f})  restart {one.restart_s * 1e3:6.0f} ms  "
+                f"{state_mb:4.0f} MB  {one.name}  live {one.live_s * 1e3:6.0f} ms "
+                f"(aim {one.aim_s * 1e3:3.0f})  restart {one.restart_s * 1e3:6.0f} ms  "
                 f"{one.restart_s / one.live_s:5.1f}x  "
                 f"{one.steps} steps in {one.ready_s:.2f} s while ranks got ready",
                 flush=True,

@@ -1,8 +1,9 @@
 """The job of the live-resize benchmarks: a training script that notes every step it takes.
 
-    python live_resize_job.py FOLDER LAYERS EPOCHS [SAVE_S]
+    python live_resize_job.py FOLDER LAYERS EPOCHS [SAVE_S [DEVICE]]
 
-Each layer is 3.2 MB of state, with Adam; SAVE_S is how often it is saved at most. Lines go into
+Each layer is 3.2 MB of state, with Adam; SAVE_S is how often it is saved at most, DEVICE where all
+ranks compute, if not where they were put. Lines go into
 FOLDER, a file a process: step, epoch, rank, size and device, when the step began and ended by the
 monotonic clock, its loss and the samples it was of.
 """
@@ -29,7 +30,7 @@ def layers_of(state_mb: float) -> int:
     return max(round(state_mb / LAYER_MB), 1)
 
 
-def train(folder: Path, layers: int, epochs: int, save_s: float) -> None:
+def train(folder: Path, layers: int, epochs: int, save_s: float, on: str | None) -> None:
     """Train a deep and narrow network on a sum, as a script of a user does."""
     import torch
     from torch import nn
@@ -62,8 +63,8 @@ def train(folder: Path, layers: int, epochs: int, save_s: float) -> None:
 
     torch.manual_seed(0)
     device = Environment.read().device
-    job = wt.init(checkpoint_every_s=save_s, report_every_s=0.1)
-    net = Net()
+    job = wt.init(checkpoint_every_s=save_s, report_every_s=0.1, device=on)
+    net = Net().to(job.device)
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-4)
     model, optimizer = job.wrap(net, optimizer, scaling="none")
     loader = job.loader(Sums(), BATCH)
@@ -74,8 +75,9 @@ def train(folder: Path, layers: int, epochs: int, save_s: float) -> None:
                 with job.step():
                     loss = nn.functional.mse_loss(model(x), y)
                     job.backward(loss)
+                value = loss.item()  # a GPU has done the step then
                 row = (job.steps, epoch, job.rank, job.size, device, began, time.monotonic())
-                out.write(json.dumps([*row, loss.item(), ids.tolist()]) + "\n")
+                out.write(json.dumps([*row, value, ids.tolist()]) + "\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,4 +144,5 @@ if __name__ == "__main__":
         int(sys.argv[2]),
         int(sys.argv[3]),
         float(sys.argv[4]) if len(sys.argv) > 4 else 3600.0,
+        sys.argv[5] if len(sys.argv) > 5 else None,
     )

@@ -26,15 +26,20 @@ def is_tried() -> bool:
     return version in TRIED and dist.is_available() and dist.is_gloo_available()
 
 
-def form(store: Any, name: str, rank: int, size: int, timeout_s: float) -> Any:
-    """A group of `size` ranks that meet in `store`, for tensors on CPUs."""
-    met = core.PrefixStore(name, store)
+def connect(store: Any, name: str, rank: int, size: int, timeout_s: float) -> Any:
+    """Lines between `size` ranks that meet in `store`, which torch knows nothing of."""
     gloo: Any = dist.ProcessGroupGloo
     options = gloo._Options()
     options._devices = [gloo.create_device(hostname="127.0.0.1", lazy_init=False)]
     options._threads = 2
     options._timeout = dt.timedelta(seconds=timeout_s)
-    backend = gloo(met, rank, size, options)
+    return gloo(core.PrefixStore(name, store), rank, size, options)
+
+
+def form(store: Any, name: str, rank: int, size: int, timeout_s: float) -> Any:
+    """A group of `size` ranks that meet in `store`, for tensors on CPUs."""
+    met = core.PrefixStore(name, store)
+    backend = connect(store, name, rank, size, timeout_s)
     group: Any = dist.ProcessGroup(met, rank, size)
     group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
     group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, backend)

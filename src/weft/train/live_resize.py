@@ -149,7 +149,7 @@ class LiveResize:
             formed.data = groups.form_alone(f"{name}-alone")
         if plan.new and me in both:
             at = both.index(me)
-            formed.transfer = groups.form(store, f"{name}-state", at, len(both), patience_s)
+            formed.transfer = groups.connect(store, f"{name}-state", at, len(both), patience_s)
 
     # ---- the switch
 

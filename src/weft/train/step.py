@@ -157,7 +157,7 @@ class Step:
             )
 
     def fill_optimizer(self, trained: Trained) -> None:
-        """Make the optimizer's own tensors, by a step that is of no account."""
+        """Make the optimizer's own tensors and what the device needs, by a step of no account."""
         for parameter in trained.bare.parameters():
             if parameter.requires_grad:
                 parameter.grad = torch.zeros_like(parameter)
@@ -167,6 +167,9 @@ class Step:
         finally:
             self.stepping = False
         trained.optimizer.zero_grad(set_to_none=True)
+        if self._gang.device.type == "cuda":  # its libraries are loaded when they are first used
+            some = torch.ones(64, 64, device=self._gang.device, requires_grad=True)
+            (some @ some).sum().backward()  # type: ignore[no-untyped-call]
 
     def resize(self, steps: int) -> None:
         """Other ranks from here on, after so many steps of the job."""

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import weft
+from weft.app.insight.explain import explain
+from weft.app.insight.present import Present
 from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
 from weft.core.events import Decided, Reported, Resizable, Started, Submitted
@@ -20,7 +22,7 @@ from weft.core.trace import Trace, Truth
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
 from weft.perf.linear import LinearBeliefs
-from weft.pieces.order.finish_time import hasten_late
+from weft.pieces.order.finish_time import finish_time_fairness, hasten_late
 from weft.pieces.size.configs import valid_configs
 from weft.pieces.size.hurried import Worth, find_hurried
 from weft.policies.weft import Weft
@@ -110,6 +112,18 @@ def test_every_choice_says_its_worth_the_runner_up_and_the_prices() -> None:
     assert plan.numbers["price v100"] > 0.0
 
 
+def test_a_running_job_is_told_its_worth_the_price_and_the_runner_up() -> None:
+    made = scheduler(job("a"), job("b"))
+    run(made, "a", 0, (0, 1))
+    made.recall(30.0, Reported(JobId("a"), 1, report(2, 0.0)))
+
+    said = explain(Present.of(made, 300.0), JobId("a")).reason
+
+    assert said.startswith("holds 2 v100 GPUs")
+    assert "after the price; next" in said
+    assert "prices a GPU: v100" in said
+
+
 def test_who_is_late_weighs_more_than_who_came_now() -> None:
     made = scheduler(job("old"), job("seen"))
     run(made, "seen", 0, (0,))
@@ -123,6 +137,25 @@ def test_who_is_late_weighs_more_than_who_came_now() -> None:
 
     assert (times > 1.0).all()
     assert (never == 1.0).all()
+
+
+def test_who_waits_is_late_by_what_an_equal_part_would_have_done_meanwhile() -> None:
+    made = scheduler(job("waits"), job("runs"))
+    run(made, "runs", 0, (0,))
+    made.recall(30.0, Reported(JobId("runs"), 1, report(1, 0.0)))
+    configs = valid_configs(CLUSTER)
+    pooled = made.knowledge.pooled
+    assert pooled is not None
+    table = made.view(0.0).table
+    goodput = pooled.goodputs(table, configs)
+    alone_s = float(pooled.work(table)[0] / goodput[0, 0])  # it asks for one GPU
+    left = pooled.work(table) / goodput.max(axis=1)
+
+    now = finish_time_fairness(made.view(0.0), configs, goodput, left)
+    later = finish_time_fairness(made.view(0.25 * alone_s), configs, goodput, left)
+
+    assert now == pytest.approx([1.0, 1.0])
+    assert later == pytest.approx([1.25, 1.25])
 
 
 def worth_of(weights: tuple[float, float]) -> Worth:

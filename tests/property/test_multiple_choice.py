@@ -21,6 +21,7 @@ from weft.solve.multiple_choice import (
     choose,
     dual_value,
     fits,
+    lower_bound_prices,
     repair,
     total,
     used,
@@ -123,6 +124,19 @@ def test_large_rounds_carry_a_proof_of_a_small_gap(jobs: int) -> None:
     answer = choose(drawn(jobs, seed=1, room=(512.0, 384.0, 256.0)))
 
     assert 0.0 <= answer.gap <= 1e-3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_prices_of_another_round_are_mended_until_they_prove_a_small_gap(seed: int) -> None:
+    problem = drawn(200, seed, room=(512.0, 384.0, 256.0))
+    far_off = np.array([0.0, 0.0, 0.01])
+
+    mended = lower_bound_prices(problem, far_off)
+    answer = choose(problem, start=far_off)
+
+    assert dual_value(problem, mended) < dual_value(problem, far_off)
+    check(problem, answer)
+    assert answer.gap <= 1e-3
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -25,7 +25,8 @@ class View:
     `knowledge` is what is predicted and believed of jobs. `history` holds the GPU-seconds of
     finished jobs, oldest first. `weights` are what users and tenants are entitled to against each
     other; who is not named has 1. So many of the loaned nodes as `recalled` are wanted back now:
-    those that the plan leaves empty go first, others go with whatever runs on them.
+    those that the plan leaves empty go first, others go with whatever runs on them. Somebody asks
+    about the jobs of `asked`: a plan may give reasons for them although nothing changes.
     """
 
     now: float
@@ -39,6 +40,7 @@ class View:
     decision: int = 0
     weights: Mapping[str, float] = field(default_factory=dict)
     recalled: int = 0
+    asked: frozenset[JobId] = frozenset()
 
     @cached_property
     def rng(self) -> np.random.Generator:

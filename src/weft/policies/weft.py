@@ -52,7 +52,7 @@ WHERE = tax.Taxonomy(
     elasticity=tax.Elasticity.GPUS | tax.Elasticity.BATCH,
     sharing=tax.Sharing.EXCLUSIVE,
     topology=tax.Topology.CONSOLIDATED,
-    fairness=tax.Fairness.NONE,
+    fairness=tax.Fairness.FINISH_TIME,
     preemption=tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
 )
 
@@ -73,8 +73,9 @@ class Weft:
     `shape` is the power of GPUs that weights take speed to grow with. A restart counts `restart`
     times, for jobs with more than `large` seconds left `large_restart` times; these weigh alike.
     A rise is counted over at most `rise` seconds, or as long as jobs of the model keep the kind,
-    which is forgotten with a half-life of `half_life`; a loss over `loss` seconds. Who is about to
-    end more than `fair` times as late as on an equal part of the cluster weighs more, 0 for nobody.
+    which is forgotten with a half-life of `half_life`; a loss over `loss` seconds. Who falls so far
+    behind an equal part of the cluster that it would end more than `fair` times as late weighs
+    more, 0 for nobody.
     `pooled` asks for beliefs from all jobs of a model. `max_gpus` is the most one job may get.
     """
 
@@ -85,7 +86,7 @@ class Weft:
     rise: float = 3600.0
     loss: float = 600.0
     half_life: float = 7200.0
-    fair: float = 1.5
+    fair: float = 1.2
     wake: float = 60.0
     pooled: bool = True
     max_gpus: int = 64
@@ -136,11 +137,12 @@ class Weft:
         waiting = [row for row in range(len(view.table)) if row not in wanted]
         names = tuple(view.job(row).id for row in waiting)
         known = () if memory is None else memory.waiting
-        told = [*changes, *(r for r, name in zip(waiting, names, strict=True) if name not in known)]
+        told = {*changes, *(r for r, name in zip(waiting, names, strict=True) if name not in known)}
+        told |= {r for r, job in enumerate(view.table.jobs) if job.id in view.asked}
         return Plan(
             self._with_batches(view, wanted, changes),
             wake_at=float(wake),
-            reasons=explain_choices(view, configs, worth.value, answer, told),
+            reasons=explain_choices(view, configs, worth.value, answer, sorted(told)),
             memory=Last(answer.prices, holds.lose(lost), names),
             numbers=_say_prices(view, answer),
             restarts=find_hurried(view, changes, held, answer.pick, worth),
@@ -192,14 +194,13 @@ class Weft:
         if unknown.any():
             goodput[unknown] = self._prior(view, units, gpus, kind)[unknown]
         masks: dict[Demand, Bools] = {}
-        for row, job in enumerate(view.table.jobs):
+        for job in view.table.jobs:
             if job.demand not in masks:
                 masks[job.demand] = find_acceptable(job.demand, configs, gpus)
-            fits = masks[job.demand]
-            if not fits.all():
-                goodput[row][~fits] = 0.0
-            if not goodput[row].any():
-                goodput[row] = find_smallest(configs, fits, units[row]) * units[row]
+        fits = np.array([masks[job.demand] for job in view.table.jobs])
+        goodput[~fits] = 0.0
+        for row in np.flatnonzero(~goodput.any(axis=1)).tolist():
+            goodput[row] = find_smallest(configs, fits[row], units[row]) * units[row]
         return goodput
 
     def _prior(self, view: View, units: Floats, gpus: Floats, kind: Sequence[int]) -> Floats:

@@ -23,6 +23,7 @@ NEWTON_STEPS = 3
 DP_STATES = 20_000
 PASSES = 12
 NEARLY = 0.01  # a gap from which a small problem is closed at once
+HALVINGS, SWEEPS = 20, 3  # of the range of a price, and over all prices
 CORE = 80  # jobs in an exact core at most
 NONE = -1
 
@@ -80,9 +81,13 @@ def choose(
             return answer
         if len(problem.value) <= CORE and answer.gap <= NEARLY:
             return close_from(problem, answer, step)
+        if len(problem.value) > CORE:
+            answer = at_prices(problem, lower_bound_prices(problem, start))
+            if answer.within(gap, step):
+                return answer
     answer = at_prices(problem, dual_prices(problem))
     if len(problem.value) > CORE and not answer.within(gap, step):
-        answer = at_prices(problem, _polish(problem, answer.prices, answer.bound))
+        answer = at_prices(problem, lower_bound_prices(problem, answer.prices))
     return answer if answer.within(gap, step) else close_from(problem, answer, step)
 
 
@@ -164,17 +169,46 @@ def _newton(problem: Problem, belongs: Floats, prices: Floats, t: float) -> Floa
     return np.maximum(prices + np.minimum(np.maximum(step, -limit), limit), 0.0)
 
 
-def _polish(problem: Problem, prices: Floats, bound: float) -> Floats:
-    """A few steps along each price, which a hard maximum may still want."""
-    for shrink in (0.1, 0.03, 0.01, 0.003):
+def lower_bound_prices(problem: Problem, prices: Floats) -> Floats:
+    """Prices near these that prove a lower bound: the best along each price in turn."""
+    prices = prices.copy()
+    lowest = dual_value(problem, prices)
+    for _ in range(SWEEPS):
         for k in range(len(prices)):
-            for sign in (1.0, -1.0):
-                trial = prices.copy()
-                trial[k] = max(trial[k] * (1.0 + sign * shrink), 0.0)
-                value = dual_value(problem, trial)
-                if value < bound - 1e-12:
-                    prices, bound = trial, value
+            prices[k] = _best_price(problem, prices, k)
+        bound = dual_value(problem, prices)
+        if bound >= lowest - 1e-9 * abs(lowest):
+            break
+        lowest = bound
     return prices
+
+
+def _best_price(problem: Problem, prices: Floats, k: int) -> float:
+    """Where demand for kind `k` falls to its capacity while the other prices stay.
+
+    Demand falls as the price rises, so halving finds the place.
+    """
+    mine = problem.kind == k
+    value, count = problem.value[:, mine], problem.count[mine]
+    net = problem.value[:, ~mine] - (prices[problem.kind] * problem.count)[~mine]
+    other = net.max(axis=1, initial=0.0)
+    low, high = 0.0, float((value / count).max(initial=0.0))
+    if _demand(value, count, other, low) <= problem.capacity[k]:
+        return low
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        if _demand(value, count, other, middle) > problem.capacity[k]:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _demand(value: Floats, count: Floats, other: Floats, price: float) -> float:
+    """GPUs that jobs take of a kind at a price, where `other` is their best without it."""
+    net = value - price * count
+    pick = net.argmax(axis=1)
+    return float(count[pick[net[np.arange(len(pick)), pick] > other]].sum())
 
 
 def repair(problem: Problem, pick: Ints, prices: Floats) -> Ints:

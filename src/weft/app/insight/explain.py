@@ -245,7 +245,8 @@ def _holding(present: Present, row: int, on: Allocation) -> Why:
     numbers |= {name: value for name, value in predicted.items() if value is not None}
     held_now = asks_for(on.gpus, (kind,), on.sharing.share)
     wanted = "" if job.demand.rigid else f"; it takes {job.demand.min} to {job.demand.max}"
-    return Why(f"holds {held_now}{wanted}", numbers)
+    said = present.decide({job.id}).reasons.get(job.id, "")
+    return Why(f"holds {held_now}{wanted}{said and f'; {said}'}", numbers)
 
 
 def _asks(demand: Demand) -> str:

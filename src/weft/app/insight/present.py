@@ -137,8 +137,8 @@ class Present:
         free.commit()
         return free
 
-    def decide(self) -> Plan:
-        """What the policy would decide now."""
+    def decide(self, asked: Collection[JobId] = ()) -> Plan:
+        """What the policy would decide now, with reasons for the jobs that are `asked` about."""
         view = View(
             self.now,
             _whole(self.table),
@@ -147,6 +147,7 @@ class Present:
             self.knowledge,
             self.memory,
             np.array(self.finished),
+            asked=frozenset(asked),
         )
         return decide_startable(self.policy, view)
 

@@ -195,12 +195,15 @@ class PooledBeliefs(FittedBeliefs):
     def work(self, table: Table) -> Floats:
         """Declared work, times what trainings of the model were found to need."""
         found = np.full(len(table), np.nan)
+        needed: dict[int, float] = {}
         for row, job in enumerate(table.jobs):
             group, stand = self.pool.find(job), self._stands.get(job.id)
             if group is None:
                 continue
+            if id(group) not in needed:
+                needed[id(group)] = group.needed()
             told = stand is not None and math.isfinite(stand.work)
-            found[row] = (stand.work if told and stand else group.work) * group.needed()
+            found[row] = (stand.work if told and stand else group.work) * needed[id(group)]
         return found
 
     def work_left(self, table: Table, now: float) -> Floats:

@@ -1,7 +1,7 @@
-"""Jobs that are about to end much later than on an equal part of the cluster weigh more.
+"""Jobs that fall behind an equal part of the cluster weigh more: a bound on finish-time fairness.
 
 Finish-time fairness (Mahajan et al., "Themis", NSDI 2020) as far as it can be known before the end:
-a job's age and what it still needs, over what it would have needed on its part.
+a job's age and what it still needs on its part, over what it would have needed there in all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HASTE = 4.0  # power of how far a job is beyond the bound
 def hasten_late(
     view: View, configs: tuple[Config, ...], goodput: Floats, left: Floats, bound: float
 ) -> Floats:
-    """What to multiply weights by: 1 for those who will end in time if they run from now on."""
+    """What to multiply weights by: 1 for those who are not about to end beyond the bound."""
     late = finish_time_fairness(view, configs, goodput, left)
     return np.maximum(late / bound, 1.0) ** HASTE
 
@@ -26,14 +26,29 @@ def hasten_late(
 def finish_time_fairness(
     view: View, configs: tuple[Config, ...], goodput: Floats, left: Floats
 ) -> Floats:
-    """Of each row, if it had its best size from now on; 0 where its work is not known."""
+    """Of each row, if it goes on as an equal part would let it; 0 where its work is not known.
+
+    `left` are seconds at its best size. To count with that size from now on would see a job that
+    waits as late only when it is too late.
+    """
     if view.pooled is None:
         return np.zeros(len(view.table))
+    work = view.pooled.work(view.table)
+    speed = _speed_on_a_part(view, configs, goodput)
+    part = sum(view.cluster.gpus_by_kind.values()) / max(len(view.table), 1)
+    alone = work / np.maximum(speed, 1e-12) * np.maximum(view.table.need / part, 1.0)
+    rest = left * goodput.max(axis=1) / work
+    late = (view.now - view.table.submitted) / np.maximum(alone, 1.0) + rest
+    return np.where(np.isfinite(late) & (speed > 0.0), late, 0.0)
+
+
+def _speed_on_a_part(view: View, configs: tuple[Config, ...], goodput: Floats) -> Floats:
+    """Goodput of no more GPUs than each row asked for, on the mean of all GPUs there are."""
     gpus = np.array([float(config.gpus) for config in configs])
     asked = np.maximum(view.table.gpus, 1.0)
-    at_most = np.where(gpus[None, :] <= asked[:, None], goodput, 0.0).max(axis=1)
-    part = sum(view.cluster.gpus_by_kind.values()) / max(len(view.table), 1)
-    alone = view.pooled.work(view.table) / np.maximum(at_most, 1e-12)
-    alone = alone * np.maximum(view.table.need / part, 1.0)
-    late = (view.now - view.table.submitted + left) / np.maximum(alone, 1.0)
-    return np.where(np.isfinite(late) & (at_most > 0.0), late, 0.0)
+    within = np.where(gpus[None, :] <= asked[:, None], goodput, 0.0)
+    total = np.zeros(len(view.table))
+    for kind, count in view.cluster.gpus_by_kind.items():
+        of_kind = [config.kind == kind for config in configs]
+        total += count * within[:, of_kind].max(axis=1, initial=0.0)
+    return total / max(sum(view.cluster.gpus_by_kind.values()), 1)

@@ -190,7 +190,9 @@ def _aside(
 
 def _empty_node(kind: KindNodes, pushed: list[tuple[int, int]], near: frozenset[int]) -> int:
     """A whole node: an empty one, `near` first, from the end; else the one with most room."""
-    node = max(kind.large, key=lambda n: (kind.free[n], n in near, n))
+    free = range(max(kind.by_free), -1, -1)
+    roomiest = next(nodes for f in free if (nodes := kind.by_free.get(f, set()) & kind.large))
+    node = max(roomiest & near or roomiest)
     kind.large.discard(node)
     pushed += [(row, node) for row in kind.guests[node]]
     kind.guests[node] = {}
@@ -209,17 +211,23 @@ def _room_for(
         if nodes := kind.by_free.get(free):
             return min(nodes)
     # Only what is smaller may be pushed aside, so that this comes to an end.
-    room = {
-        node: free + sum(gpus for gpus in kind.guests[node].values() if gpus < need)
-        for node, free in kind.free.items()
-    }
-    enough = [node for node, gpus in room.items() if gpus >= need]
-    if not enough:
+    found = _first_to_clear(kind, need)
+    if found is None:
         return None
-    node = max(enough, key=lambda n: (kind.free[n], -n))
+    node = found
     for row in sorted(kind.guests[node], key=lambda r: (kind.guests[node][r], r)):
         if kind.free[node] >= need:
             break
         kind.set_free(node, kind.free[node] + kind.guests[node].pop(row))
         pushed.append((row, node))
     return node
+
+
+def _first_to_clear(kind: KindNodes, need: int) -> int | None:
+    """Of the nodes with room for `need` once what is smaller has left, the one with most free."""
+    for free in range(need - 1, -1, -1):
+        for node in sorted(kind.by_free.get(free, ())):
+            smaller = sum(gpus for gpus in kind.guests[node].values() if gpus < need)
+            if free + smaller >= need:
+                return node
+    return None

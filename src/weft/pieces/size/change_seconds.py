@@ -59,17 +59,20 @@ def _look_up(view: View) -> Floats:
     """
     kinds, table = view.cluster.kinds, view.table
     costs = view.knowledge.costs
-    found = np.zeros((6, len(table), len(kinds)))
     if costs is None:
+        found = np.zeros((6, len(table), len(kinds)))
         found[:2] = view.believed().restart_s(table)[:, None]
         return found
-    cells: dict[str, list[tuple[float, ...]]] = {}
-    for row, job in enumerate(table.jobs):
+    number: dict[str, int] = {}
+    cells: list[list[tuple[float, ...]]] = []
+    which = []
+    for job in table.jobs:
         key = job.model or job.id
-        if key not in cells:
-            cells[key] = [_columns(costs.costs(job, kind)) for kind in kinds]
-        found[:, row] = np.array(cells[key]).T
-    return found
+        if key not in number:
+            number[key] = len(cells)
+            cells.append([_columns(costs.costs(job, kind)) for kind in kinds])
+        which.append(number[key])
+    return np.array(cells)[which].transpose(2, 0, 1)
 
 
 def _columns(one: Costs) -> tuple[float, ...]:

@@ -32,14 +32,17 @@ def _explain(
 ) -> str:
     """What it got or could have got, and the best of the rest."""
     net = value - price
-    order = np.argsort(-net, kind="stable")
-    best = [int(i) for i in order if i != pick and np.isfinite(net[i])][:1]
+    others = net.copy()
+    if pick >= 0:
+        others[pick] = -np.inf
+    best = int(others.argmax())
+    any_other = bool(np.isfinite(others[best]))
     prices = f"prices a GPU: {bill}"
     if pick < 0:
-        if not best:
+        if not any_other:
             return f"no size that it takes is there; {prices}"
-        return f"waits: {_describe(configs, value, net, best[0])}; {prices}"
-    rest = f"; next {_describe(configs, value, net, best[0])}" if best else ""
+        return f"waits: {_describe(configs, value, net, best)}; {prices}"
+    rest = f"; next {_describe(configs, value, net, best)}" if any_other else ""
     return f"{_describe(configs, value, net, pick)}{rest}; {prices}"
 
 

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-SRC = Path(__file__).resolve().parents[2] / "src" / "weft"
+from tests.house.sources import SRC, modules, nodes
+
 SNIFFS = {"getattr", "hasattr"}
 # Modules that may, and why. A module that no longer does is taken off the list.
 ALLOWED = {
@@ -29,7 +30,7 @@ ALLOWED = {
 
 
 def sniffs(path: Path) -> Iterator[int]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         called = node.func if isinstance(node, ast.Call) else None
         if isinstance(called, ast.Name) and called.id in SNIFFS:
             yield called.lineno
@@ -38,7 +39,7 @@ def sniffs(path: Path) -> Iterator[int]:
 def test_nothing_decides_by_the_attributes_that_an_object_happens_to_have() -> None:
     found = {
         path.relative_to(SRC).as_posix(): lines
-        for path in sorted(SRC.rglob("*.py"))
+        for path in modules()
         if (lines := list(sniffs(path)))
     }
 
@@ -51,8 +52,8 @@ def test_nothing_decides_by_the_attributes_that_an_object_happens_to_have() -> N
 def test_nothing_dispatches_on_the_name_of_a_class() -> None:
     wrong = [
         f"{path.relative_to(SRC)}:{node.lineno}"
-        for path in sorted(SRC.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        for path in modules()
+        for node in nodes(path)
         if isinstance(node, ast.Compare)
         and any(
             isinstance(side, ast.Attribute) and side.attr == "__name__"

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.house.sources import SRC, modules, nodes, parsed
+
 from weft.core.registry import GROUPS
 
-PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
-SRC = PROJECT.parent / "src" / "weft"
+PROJECT = SRC.parents[1] / "pyproject.toml"
 PARTS = {"perf", "predict", "pieces", "traces", "store", "sim", "report"}
 ALLOWED: dict[str, set[str]] = {
     "core": set(),
@@ -44,14 +45,9 @@ BY_NAME = {
 }
 
 
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
 def imports(path: Path) -> Iterator[tuple[str, int]]:
     """Every module that is imported, by any spelling."""
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom):
             yield from _from(path, node)
         elif isinstance(node, ast.Import):
@@ -76,7 +72,7 @@ def _from(path: Path, node: ast.ImportFrom) -> Iterator[tuple[str, int]]:
 
 def handed_on(path: Path) -> Iterator[tuple[str, int, str]]:
     """(name, line, package that defines it) for names that come by way of another module."""
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("weft."):
             for name in node.names:
                 defined = _defined_in(str(node.module), name.name)
@@ -121,7 +117,7 @@ def _listed(node: ast.stmt) -> list[str]:
 
 def built(path: Path) -> Iterator[tuple[str, int]]:
     """Kinds of parts that are made or looked up by name: `build("perf", ...)`."""
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if not isinstance(node, ast.Call) or not node.args:
             continue
         called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
@@ -139,10 +135,6 @@ def providers() -> dict[str, set[str]]:
         kind: {where.split(".")[1] for where in points.get(group, {}).values()}
         for kind, group in GROUPS.items()
     }
-
-
-def modules() -> list[Path]:
-    return sorted(SRC.rglob("*.py"))
 
 
 def room_of(path: Path) -> str:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.house.sources import modules, nodes
 from tests.house.test_docs import PAGES, name_of
 
 from weft.cli.commands.list import PartName
 from weft.cli.main import commands
 
-SOURCES = sorted((Path(__file__).resolve().parents[2] / "src" / "weft").rglob("*.py"))
 NAMED = re.compile(r"`+(weft(?: [^`]*)?)`+")
 TYPED = re.compile(r"^(?:\$ )?(weft .*)$", re.MULTILINE)
 ANYTHING = "\0"  # what a message fills in
@@ -26,9 +26,8 @@ ROOT_LIST, KINDS = ROOT.commands["list"], set(PartName)
 
 def texts(path: Path) -> Iterator[str]:
     """The strings of a module; what is filled in becomes one character."""
-    tree = ast.parse(path.read_text())
-    inside = {id(part) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr) for part in n.values}
-    for node in ast.walk(tree):
+    inside = {id(part) for n in nodes(path) if isinstance(n, ast.JoinedStr) for part in n.values}
+    for node in nodes(path):
         if isinstance(node, ast.JoinedStr):
             yield "".join(
                 str(part.value) if isinstance(part, ast.Constant) else ANYTHING
@@ -67,7 +66,7 @@ def wrong(line: str) -> str:
 def test_commands_that_the_code_names_exist() -> None:
     named = [
         (path.name, line)
-        for path in SOURCES
+        for path in modules()
         for text in texts(path)
         for line in NAMED.findall(text)
     ]

@@ -39,6 +39,7 @@ def test_the_other_half_of_the_h200_pairs_is_predicts(discipline: str, measured:
     assert half_error(measured, discipline, SEEDS) <= ALLOWED
 
 
+@pytest.mark.slow
 def test_the_other_half_of_lucids_pairs_is_predicted_better_than_by_its_scores(data: Path) -> None:
     measured = lucid(data)
     kept, rest = halves(measured.pairs["timeslicing"], 0)
@@ -53,6 +54,7 @@ def test_the_other_half_of_lucids_pairs_is_predicted_better_than_by_its_scores(d
     assert ours < scores
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("discipline", ["timeslicing", "mps"])
 def test_models_never_seen_and_larger_groups_are_predicts(
     discipline: str, measured: Measured

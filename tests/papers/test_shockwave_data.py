@@ -43,6 +43,7 @@ def test_shockwave_is_as_they_ship_it(data: Path) -> None:
     assert found.unfair == pytest.approx(5.0, abs=2.0)
 
 
+@pytest.mark.slow
 def test_weight_on_shorter_jobs_is_fairer_and_faster_than_shockwave(data: Path) -> None:
     found = canonical(data, "shockwave:shorter=2")
 

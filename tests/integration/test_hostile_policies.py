@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.test_local_details import is_gone
 from weft.core import registry
 from weft.core.errors import InvalidConfig
 from weft.core.events import Decided, PolicyChanged
@@ -24,7 +25,6 @@ from weft.runtime.driver import Driver
 from weft.runtime.replay import decide_again
 from weft.sim.engine import SimulatedEngine
 from weft.store.memory import MemoryStore
-from weft.wire.processes import start_time
 
 LIMIT_S = 180.0
 POLICIES = '''
@@ -205,7 +205,7 @@ def test_no_worker_outlives_its_driver() -> None:
 
     driven("fifo", remember, limit_s=30.0)
 
-    assert start_time(pids[0]) is None
+    assert is_gone(pids[0])
 
 
 def test_a_driver_that_does_not_open_leaves_no_process_behind() -> None:

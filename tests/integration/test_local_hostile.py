@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_local_details import LIMIT_S, job, python, said
+from tests.integration.test_local_details import LIMIT_S, is_gone, job, python, said
 from weft.core.events import Event, Failed, Finished, Started, StartFailed, Stopped
 from weft.core.launch import Launch
 from weft.core.model import Allocation, Job, JobId, Slice
@@ -130,7 +130,7 @@ def test_jobs_that_spoil_their_own_files_are_quarantined_and_the_others_go_on(
                 assert isinstance(end, (Failed, StartFailed)), what
                 assert end.reason.startswith("quarantined: "), (what, end)
                 assert not end.lost, what
-                assert start_time(int((tmp_path / str(number)).read_text())) is None, what
+                assert is_gone(int((tmp_path / str(number)).read_text())), what
                 assert not folder_of(state, f"bad-{number}", 1).exists(), what
             await site.works()
             assert site.engine.health.ok
@@ -239,7 +239,7 @@ def test_no_process_hides_from_the_end_of_its_job(tmp_path: Path, groups: bool, 
 
             expected = {"success": Finished, "cancel": Stopped, "agent killed": Failed}
             assert isinstance(end, expected[how])
-            assert start_time(int((tmp_path / "escaped").read_text())) is None
+            assert is_gone(int((tmp_path / "escaped").read_text()))
 
     asyncio.run(go())
 
@@ -342,7 +342,7 @@ def test_an_agent_that_does_not_obey_a_stop_in_time_is_ended(
             await site.engine.stop(JobId("deaf"), 1, 0.1)
 
             assert await site.end_of("deaf") == Stopped(JobId("deaf"), 1)
-            assert start_time(agent) is None
+            assert is_gone(agent)
 
     asyncio.run(go())
 

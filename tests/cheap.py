@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from weft.core.policy import Policy
 from weft.core.registry import names
+from weft.perf.sharing.colocation import Interfering, fair
 from weft.testing import check_policy
 
 CHEAP = {
@@ -27,6 +28,7 @@ def every_policy() -> tuple[str, ...]:
     return tuple(CHEAP.get(name, name) for name in names("policy"))
 
 
-def check_contract(policy: Policy) -> None:
+def check_contract(policy: Policy, interfering: Interfering = fair) -> None:
     """`check_policy`, with as many jobs as users get in a thorough run and fewer in a fast one."""
-    check_policy(policy, jobs=40 if settings().max_examples >= 100 else 16)
+    jobs = 40 if settings().max_examples >= 100 else 16
+    check_policy(policy, jobs=jobs, interfering=interfering)

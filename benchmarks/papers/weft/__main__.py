@@ -2,11 +2,13 @@
 
     python -m benchmarks.papers.weft [restart|history|live|scale ...] [--quick] [--fresh] [--cached]
     python -m benchmarks.papers.weft decisions
+    python -m benchmarks.papers.weft sharing [--quick]
 
 Ratios of ours to theirs, file by file, on Sia's workloads with its published restart costs; `live`
 with live resize as `benchmarks.live_resize` measured it. Parameters were tuned on philly 1-2 and
 saturn 1 alone. Results are kept in out/weft_runs.json: a rerun goes on where it stopped, `--fresh`
-begins anew, `--cached` prints what there is, and `--quick` takes two files a line.
+begins anew, `--cached` prints what there is, and `--quick` takes two files a line. `sharing` is on
+clusters whose interference was measured, with `weft:share=true`.
 """
 
 from __future__ import annotations
@@ -16,26 +18,26 @@ import sys
 from dataclasses import replace
 
 from benchmarks.measure import data_folder
-from benchmarks.papers.weft import decisions
+from benchmarks.papers.weft import decisions, sharing
 from benchmarks.papers.weft.cases import PARTS
 from benchmarks.papers.weft.runs import Runs
 from benchmarks.papers.weft.table import HEAD, line
 
-DECISIONS = "decisions"
+DECISIONS, SHARING = "decisions", "sharing"
 
 
 def main() -> int:
     """Simulate and print a line for every comparison."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.weft", description=__doc__)
     parser.add_argument(
-        "parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}, or {DECISIONS}"
+        "parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}, or {DECISIONS}, {SHARING}"
     )
     parser.add_argument("--quick", action="store_true", help="two files a line")
     parser.add_argument("--fresh", action="store_true", help="forget what was simulated before")
     parser.add_argument("--cached", action="store_true", help="simulate nothing")
     asked = parser.parse_args()
-    if unknown := set(asked.parts) - {*PARTS, DECISIONS}:
-        there = ", ".join((*PARTS, DECISIONS))
+    if unknown := set(asked.parts) - {*PARTS, DECISIONS, SHARING}:
+        there = ", ".join((*PARTS, DECISIONS, SHARING))
         parser.error(f"no part named {', '.join(sorted(unknown))}; there are {there}")
     data = data_folder()
     if data is None:
@@ -43,6 +45,8 @@ def main() -> int:
         return 0
     if DECISIONS in asked.parts:
         return decisions.run(data / "sia")
+    if SHARING in asked.parts:
+        return sharing.run(data, quick=asked.quick)
     runs = Runs(data / "sia", fresh=asked.fresh)
     print(HEAD)
     for part in asked.parts or PARTS:

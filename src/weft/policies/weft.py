@@ -5,10 +5,14 @@ Paper       our own. Configurations and placement are those of Jayaram Subramany
 Objective   mean completion time, with the makespan and the slowest jobs no worse for it.
 Needs       goodput from all jobs of a model together, running and ended, and how far each has
             come; a predictor or the service of past jobs where nobody declared its work.
-Controls    how many GPUs of which kind, where, and the batch size to begin with.
-Cost        O(jobs x sizes) for values and prices, then O(jobs log jobs) for placement.
+Controls    how many GPUs of which kind, where, and the batch size to begin with; with `share=true`
+            also which two jobs have the same devices.
+Cost        O(jobs x sizes) for values and prices, then O(jobs log jobs) for placement; with
+            `share=true` two programs more, and O(running x waiting) for pairs.
 Deviations  values of a change count its restart against the time that it is likely to last; they
             are found by study, not by proof. `pooled=false` believes each job's own reports alone.
+            `share=true` joins a running job where it is, never two running ones; pairs are matched
+            greedily at the program's prices.
 """
 
 from __future__ import annotations
@@ -28,7 +32,10 @@ from weft.core.view import View
 from weft.pieces.order.finish_time import hasten_late
 from weft.pieces.order.rank_weights import flatten_large, rank_weights
 from weft.pieces.order.seconds_left import seconds_left
+from weft.pieces.place.pairs import find_parted, place_pairs
 from weft.pieces.place.whole_nodes import place_configs
+from weft.pieces.share.pair_choices import Pair, explain_pairs, share_devices
+from weft.pieces.share.partners import NO_PARTNERS, Partners, find_partners
 from weft.pieces.size.change_seconds import change_seconds
 from weft.pieces.size.choice_reasons import explain_choices
 from weft.pieces.size.configs import (
@@ -77,6 +84,7 @@ class Weft:
     behind an equal part of the cluster that it would end more than `fair` times as late weighs
     more, 0 for nobody.
     `pooled` asks for beliefs from all jobs of a model. `max_gpus` is the most one job may get.
+    `share` lets two jobs have the same devices where both together gain.
     """
 
     shape: float = 0.6
@@ -90,17 +98,20 @@ class Weft:
     wake: float = 60.0
     pooled: bool = True
     max_gpus: int = 64
+    share: bool = False
 
     @property
     def about(self) -> About:
         """Decides when something happened."""
+        shares = Controls.SHARE if self.share else Controls.NOTHING
+        side = tax.Sharing.SIDE_BY_SIDE if self.share else tax.Sharing.EXCLUSIVE
         return About(
             "weft",
             "our own",
             needs=Needs.MODEL,
-            controls=Controls.COUNT | Controls.BATCH,
+            controls=Controls.COUNT | Controls.BATCH | shares,
             starves="the longest, while shorter ones keep coming",
-            taxonomy=WHERE,
+            taxonomy=replace(WHERE, sharing=side),
             pools=self.pooled,
         )
 
@@ -128,10 +139,25 @@ class Weft:
         prices = np.zeros(len(view.cluster.kinds))
         if memory is not None and len(memory.prices) == len(prices):
             prices = memory.prices
-        worth = self._values(view, configs, held, holds, prices)
-        answer = self._choose(view, configs, worth.value, held, memory)
+        together = worth = self._values(view, configs, held, holds, prices)
+        partners = find_partners(view, worth.weight) if self.share else NO_PARTNERS
+        apart = partners.leave(held)
+        if partners.guests:
+            worth = self._values(view, configs, apart, holds, prices)
+        start = None if memory is None else memory.prices
+        answer = self._choose(view, configs, worth.value, apart, start, partners)
+        pairs: tuple[Pair, ...] = ()
+        if self.share:
+            search = share_devices(view, configs, together, worth, held, partners)
+            answer, pairs = search(
+                answer, lambda v, p: self._choose(view, configs, v, apart, p, partners)
+            )
         wanted = {r: configs[c] for r, c in enumerate(answer.pick.tolist()) if c >= 0}
-        changes = place_configs(view, wanted)
+        changes = (
+            place_pairs(view, wanted, pairs, partners)
+            if self.share
+            else place_configs(view, wanted)
+        )
         lost = _find_lost(view, configs, worth.speed, held, answer.pick, changes)
         wake = (np.floor(view.now / self.wake) + 1.0) * self.wake
         waiting = [row for row in range(len(view.table)) if row not in wanted]
@@ -142,10 +168,14 @@ class Weft:
         return Plan(
             self._with_batches(view, wanted, changes),
             wake_at=float(wake),
-            reasons=explain_choices(view, configs, worth.value, answer, sorted(told)),
+            reasons={
+                **explain_choices(view, configs, worth.value, answer, sorted(told)),
+                **explain_pairs(view, pairs, told),
+            },
             memory=Last(answer.prices, holds.lose(lost), names),
-            numbers=_say_prices(view, answer),
-            restarts=find_hurried(view, changes, held, answer.pick, worth),
+            numbers=_say_prices(view, answer) | ({"pairs": float(len(pairs))} if pairs else {}),
+            restarts=find_hurried(view, changes, held, answer.pick, worth)
+            | find_parted(view, changes),
         )
 
     # ---- what sizes are worth
@@ -221,20 +251,21 @@ class Weft:
         configs: tuple[Config, ...],
         value: Floats,
         held: Floats,
-        memory: Last | None,
+        start: Floats | None,
+        partners: Partners = NO_PARTNERS,
     ) -> Answer:
         """The program for all rows that may change; the others keep what they have."""
         kinds = view.cluster.kinds
         kind = np.array([kinds.index(config.kind) for config in configs])
         count = np.array([float(config.gpus) for config in configs])
         pick = np.where(view.preemptible(), float(NONE), held).astype(np.intp)
-        room = _find_room(view)
+        room = _find_room(view, partners)
         np.subtract.at(room, kind[pick[pick >= 0]], count[pick[pick >= 0]])
         rows = np.flatnonzero(pick < 0)
         answer = choose(
             Problem(value[rows], kind, count, np.maximum(room, 0.0)),
             gap=GAP,
-            start=None if memory is None else memory.prices,
+            start=start,
         )
         pick[rows] = answer.pick
         return replace(answer, pick=pick)
@@ -253,18 +284,25 @@ class Weft:
                 found[view.job(row).id] = replace(on, batch=None)
         for row, on in changes.items():
             job = view.job(row)
-            if on is not None and view.pooled is not None and self.pooled:
+            stays = self.share and on is not None and _is_there(view, row, on)
+            if on is not None and view.pooled is not None and self.pooled and not stays:
                 on = replace(on, batch=view.pooled.first_batch(job, wanted[row]))
             found[job.id] = on
         return found
 
 
-def _find_room(view: View) -> Floats:
-    """GPUs of each kind that are free, or held by rows of the view."""
+def _is_there(view: View, row: int, on: Allocation) -> bool:
+    """Whether a row holds just these devices."""
+    was = view.allocation(row)
+    return was is not None and was.devices == on.devices
+
+
+def _find_room(view: View, partners: Partners) -> Floats:
+    """GPUs of each kind that are free, or held by rows of the view; shared ones count once."""
     kinds = view.cluster.kinds
     room = np.array([float(view.free.idle(kind)) for kind in kinds])
-    for on in view.table.allocations:
-        if on is not None:
+    for row, on in enumerate(view.table.allocations):
+        if on is not None and row not in partners.guests:
             room[kinds.index(view.cluster.kind_of(on))] += on.gpus
     whole = np.array([float(view.cluster.gpus_by_kind[kind]) for kind in kinds])
     return np.asarray(np.minimum(room, whole))

@@ -30,7 +30,7 @@ from weft.core.trace import Trace, Truth
 from weft.core.view import View
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
-from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.colocation import Colocated, Interfering, fair
 from weft.perf.sharing.hinted_profile import profile_of
 from weft.predict.oracle import Oracle
 from weft.sim.driver import Driver
@@ -43,10 +43,13 @@ STEPS = 20_000
 IDLE = 5_000
 
 
-def check_policy(policy: Policy, *, jobs: int = 40, seed: int = 0) -> None:
+def check_policy(
+    policy: Policy, *, jobs: int = 40, seed: int = 0, interfering: Interfering = fair
+) -> None:
     """Raise AssertionError, or PlanError, with the first promise that the policy breaks.
 
-    `jobs` is how many come to each of the six clusters it is run on.
+    `jobs` is how many come to each of the six clusters it is run on, `interfering` what those on
+    the same devices do to each other.
     """
     check_about(policy)
     check_small_views(policy)
@@ -54,11 +57,12 @@ def check_policy(policy: Policy, *, jobs: int = 40, seed: int = 0) -> None:
     joined = "3x8:v100@dgx-1v/nic=50/rack=2:80"
     for text in ("1x1:v100", "2x4:v100", joined, "2x4:t4+1x8:a100"):
         cluster = parse_cluster(text)
-        check_run(policy, cluster, _draw_jobs(rng, cluster, jobs))
+        check_run(policy, cluster, _draw_jobs(rng, cluster, jobs), interfering=interfering)
     cluster = parse_cluster("4x4:v100")
     faults = Faults(node_mtbf_h=2.0, repair_h=0.5, job_mtbf_h=2.0)
-    check_run(policy, cluster, _draw_jobs(rng, cluster, jobs), faults=faults)
-    check_run(policy, cluster, _draw_jobs(rng, cluster, jobs), checkpoint_s=7.0)
+    for more in ({"faults": faults}, {"checkpoint_s": 7.0}):
+        drawn = _draw_jobs(rng, cluster, jobs)
+        check_run(policy, cluster, drawn, interfering=interfering, **more)
     check_thousand(policy, rng)
 
 
@@ -101,11 +105,12 @@ def check_run(
     faults: Faults | None = None,
     checkpoint_s: float = 0.0,
     seed: int = 0,
+    interfering: Interfering = fair,
 ) -> list[tuple[float, Event]]:
     """Simulate a whole trace, watching every decision; return the log of events."""
     faults = faults or Faults()
     struck = faults.strike(trace, seed)
-    together = Colocated(profile_of)
+    together = Colocated(profile_of, interfering)
     physics = Physics(
         struck,
         Replay(5.0),

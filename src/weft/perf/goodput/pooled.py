@@ -69,8 +69,10 @@ class PooledBeliefs(FittedBeliefs):
         noise = None
         if report.grad_sqr is not None and report.grad_var is not None:
             noise = report.grad_sqr, report.grad_var
+        slowed = _is_slowed(job, report, attempt)
         for group in self.pool.all_of(job):
-            group.observe(job.id, kind, row)
+            if not slowed:
+                group.observe(job.id, kind, row)
             group.batch = batch
             if noise is not None:
                 group.observe_noise(progress, *noise)
@@ -96,7 +98,7 @@ class PooledBeliefs(FittedBeliefs):
         if before is None or before.attempt != attempt.number or not math.isfinite(work):
             return
         took, gained = attempt.ran - before.ran, progress - before.progress
-        if took > APART_S and gained > 0.0:
+        if took > APART_S and gained > 0.0 and not _shares(job, attempt):
             for group in groups:
                 group.note_slower(before.goodput * took / (gained * work))
 
@@ -269,3 +271,13 @@ def _declared(report: Report) -> float:
     if report.samples and report.progress:
         return report.samples / report.progress
     return math.nan
+
+
+def _shares(job: Job, attempt: Attempt | None) -> bool:
+    """Whether others are on the devices of a job that could have them alone."""
+    return attempt is not None and attempt.on.sharing.share < job.demand.share
+
+
+def _is_slowed(job: Job, report: Report, attempt: Attempt | None) -> bool:
+    """Whether a neighbour is in the measured times: a job that knows its pace told them without."""
+    return report.pace is None and _shares(job, attempt)

@@ -7,7 +7,7 @@ Other sizes may find none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
@@ -40,11 +40,14 @@ class KindNodes:
         self.by_free.setdefault(free, set()).add(node)
 
 
-def place_configs(view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation | None]:
+def place_configs(
+    view: View, wanted: Mapping[int, Config], guests: Collection[int] = ()
+) -> dict[int, Allocation | None]:
     """What changes if the rows of `wanted`, and no others, hold these sizes.
 
     Rows whose size did not change stay if they can; a row without a place holds nothing. Jobs that
-    change their devices as they train keep as many of them as they can.
+    change their devices as they train keep as many of them as they can. `guests` hold devices of
+    others, and keep nothing of them.
     """
     ledger, table = view.free, view.table
     held: dict[int, Allocation] = {}
@@ -53,11 +56,12 @@ def place_configs(view: View, wanted: Mapping[int, Config]) -> dict[int, Allocat
     for row, on in enumerate(table.allocations):
         if on is None:
             continue
-        if row in wanted and _same_size(view, on, wanted[row]):
+        stays = row in wanted and row not in guests
+        if stays and _same_size(view, on, wanted[row]):
             held[row] = on
             continue
         ledger.give(on)
-        if row in wanted and wanted[row].kind == view.cluster.kind_of(on) and _is_live(view, row):
+        if stays and wanted[row].kind == view.cluster.kind_of(on) and _is_live(view, row):
             homes[row] = on
             if (part := _shrink(ledger, on, wanted[row])) is not None:
                 ledger.take(part)

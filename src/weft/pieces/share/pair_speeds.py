@@ -1,0 +1,101 @@
+"""How fast jobs run two by two on the same devices: as measured on the kind, else as predicted.
+
+Jobs of one type (model, size, what they do with a device) are alike: each type is looked up once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core.cluster import Cluster
+from weft.core.model import Discipline, Job
+from weft.core.profile import Profile
+from weft.core.table import Bools, Floats, Rows
+from weft.core.view import View
+
+NO_TYPE = -1
+LEAST_GAIN = 0.05  # of one job's speed: together two must do more than one alone
+CONTEXT_GB = 0.5  # what a process holds on a device beside its tensors
+
+
+@dataclass(frozen=True, slots=True)
+class PairSpeeds:
+    """Speeds of types beside types as parts of their speeds alone: kinds x types x types.
+
+    0 where two may not be together: their memory does not fit, nobody knows it, or together they do
+    no more than one alone. `types` is of rows, NO_TYPE for who shares with nobody; `asked_only`
+    says that pairs were measured on the number of GPUs that jobs ask for, and hold for no other.
+    """
+
+    types: Rows
+    beside: Floats
+    asked_only: bool
+
+    def find(self, kinds: Rows, one: Rows, other: Rows) -> Floats:
+        """Speeds of rows `one` beside rows `other` on kinds; the three are broadcast."""
+        found: Floats = self.beside[kinds, self.types[one], self.types[other]]
+        return found
+
+    @property
+    def able(self) -> Bools:
+        """Rows that may share at all."""
+        mask: Bools = self.types != NO_TYPE
+        return mask
+
+
+def read_pair_speeds(view: View, rows: Sequence[int]) -> PairSpeeds:
+    """Speeds among these rows, which share with nobody but each other."""
+    sharing, types = view.sharing(), np.full(len(view.table), NO_TYPE, dtype=np.intp)
+    known: dict[tuple[Profile, str, int], int] = {}
+    first: list[int] = []
+    for row in rows:
+        job = view.job(row)
+        key = (sharing.profile(job), job.model, job.demand.gpus)
+        if key not in known:
+            known[key] = len(known)
+            first.append(row)
+        types[row] = known[key]
+    measured = _read_measured(view, np.array(first, dtype=np.intp))
+    beside = _predict(view, [view.job(row) for row in first]) if measured is None else measured
+    both = beside * (beside.transpose(0, 2, 1) > 0.0)
+    gains = both + both.transpose(0, 2, 1) > 1.0 + LEAST_GAIN
+    return PairSpeeds(types, both * gains, measured is not None)
+
+
+def _read_measured(view: View, rows: Rows) -> Floats | None:
+    """What was measured of these rows two by two; None where nobody measured any."""
+    kinds, beliefs, count = view.cluster.kinds, view.believed(), len(rows)
+    first, second = np.repeat(rows, count), np.tile(rows, count)
+    pairs = beliefs.pairs(view.table, kinds, first, second)
+    if pairs is None:
+        return None
+    alone = beliefs.rates(view.table, kinds)[rows]
+    together = pairs[:, :, 0].reshape(count, count, len(kinds))
+    parts = np.minimum(together / np.maximum(alone, 1e-12)[:, None, :], 1.0)
+    parts = np.where(alone[:, None, :] > 0.0, parts, 0.0)
+    found: Floats = parts.transpose(2, 0, 1)
+    return found
+
+
+def _predict(view: View, jobs: Sequence[Job]) -> Floats:
+    """What is believed of jobs two by two, where the memory of both is known and fits."""
+    sharing, kinds = view.sharing(), view.cluster.kinds
+    found = np.zeros((len(kinds), len(jobs), len(jobs)))
+    need = [sharing.profile(job).mem_gb for job in jobs]
+    for at, kind in enumerate(kinds):
+        room = _device_gb(view.cluster, kind)
+        for i, one in enumerate(jobs):
+            for j in range(i, len(jobs)):
+                if min(need[i], need[j]) <= 0.0 or need[i] + need[j] + 2 * CONTEXT_GB > room:
+                    continue
+                speeds = sharing.speeds((one, jobs[j]), kind, Discipline.NONE)
+                found[at, i, j], found[at, j, i] = speeds
+    return found
+
+
+def _device_gb(cluster: Cluster, kind: str) -> float:
+    """Memory of the smallest device of a kind."""
+    return min(node.device_gb for node in cluster.nodes if node.kind == kind)

@@ -1,0 +1,100 @@
+"""Who shares devices with whom now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from weft.core.model import Allocation
+from weft.core.table import Floats
+from weft.core.vacating import devices_of
+from weft.core.view import View
+from weft.solve.multiple_choice import NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Partners:
+    """Rows on the same devices two by two, and rows that are on devices of others.
+
+    `second` has the guest of each two by its host. `guests` are these, and whoever else is on a
+    device that another row holds: the room that they take is counted there. `crowded` share with
+    jobs that are not shown: they keep to the claims that they have.
+    """
+
+    second: Mapping[int, int] = field(default_factory=dict)
+    guests: frozenset[int] = frozenset()
+    crowded: frozenset[int] = frozenset()
+
+    def leave(self, held: Floats) -> Floats:
+        """The sizes that rows hold, where guests hold nothing."""
+        if not self.guests:
+            return held
+        apart = held.copy()
+        apart[list(self.guests)] = NONE
+        return apart
+
+
+NO_PARTNERS = Partners()
+
+
+def find_partners(view: View, weight: Floats) -> Partners:
+    """From what rows hold: the heavier of two is the host, and the other its guest.
+
+    Who may not be stopped comes before all others, and has no partner; who asked for a part of a
+    device has none either.
+    """
+    owner: dict[tuple[str, int], int] = {}
+    second: dict[int, int] = {}
+    guests: set[int] = set()
+    stays = ~view.preemptible()
+    rows = dict(_find_whole(view))
+    for row in sorted(rows, key=lambda r: (not stays[r], -weight[r], r)):
+        devices = [*devices_of(rows[row])]
+        there = {owner[device] for device in devices if device in owner}
+        for device in devices:
+            owner.setdefault(device, row)
+        if not there or stays[row]:
+            continue
+        guests.add(row)
+        first = min(there)
+        alike = len(there) == 1 and rows[first].devices == rows[row].devices
+        if alike and first not in second and first not in guests and not stays[first]:
+            second[first] = row
+    return Partners(second, frozenset(guests), frozenset(_find_crowded(view, rows)))
+
+
+def _find_whole(view: View) -> Iterable[tuple[int, Allocation]]:
+    for row, on in enumerate(view.table.allocations):
+        if on is not None and view.job(row).demand.share == 1.0:
+            yield row, on
+
+
+def _find_crowded(view: View, rows: Mapping[int, Allocation]) -> Iterable[int]:
+    """Rows with a part of a device whose rest none of the rows holds."""
+    parts = {row: on for row, on in rows.items() if on.sharing.share < 1.0}
+    if not parts:
+        return ()
+    free = view.free
+    mark = free.mark()
+    for on in parts.values():
+        free.give(on)
+    found = []
+    for row, on in parts.items():
+        masks = [(free.cluster.index[p.node], sum(1 << gpu for gpu in p.gpus)) for p in on.slices]
+        if any(free.idle_mask(node) & mask != mask for node, mask in masks):
+            found.append(row)
+    free.rollback(mark)
+    return found
+
+
+def may_share(view: View, partners: Partners) -> list[int]:
+    """Rows that may share devices: their submitters and ours have nothing against it."""
+    able = np.flatnonzero(view.preemptible()).tolist()
+    return [row for row in able if row not in partners.crowded and _is_shareable(view, row)]
+
+
+def _is_shareable(view: View, row: int) -> bool:
+    job = view.job(row)
+    return job.shareable and job.demand.share == 1.0 and job.demand.gpus > 0

@@ -1,0 +1,117 @@
+"""Two jobs on the same devices: who may, who gains, and what they are given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from weft.core.events import Decided, Started
+from weft.core.model import EXCLUSIVE, Allocation, Demand, Job, JobId
+from weft.core.plan import Plan
+from weft.core.state import State
+from weft.core.view import View
+from weft.perf.sharing.colocation import Colocated
+from weft.perf.sharing.device_models import Unordered, profile_of
+from weft.pieces.share.partners import find_partners
+from weft.policies.weft import Weft
+from weft.testing import view_of
+from weft.testing.build import with_knowledge
+
+SHARES = Weft(share=True)
+
+
+def job(name: str, model: str = "resnet18-cifar", **more: object) -> Job:
+    given: dict[str, object] = {"hints": {"batch": 512.0, "duration_s": 900.0}, **more}
+    return Job(JobId(name), model=model, **given)  # type: ignore[arg-type]
+
+
+def view(*jobs: Job, cluster: str = "1x1:h200") -> View:
+    return with_knowledge(view_of(cluster, *jobs), colocation=Colocated(profile_of, Unordered()))
+
+
+def follow(before: View, plan: Plan) -> View:
+    """The view once the jobs of a plan run."""
+    state = State(before.cluster)
+    state.table, state.free = before.table, before.free
+    state.fold(before.now, Decided(1, dict(plan.changes), {}, plan.wake_at))
+    for row, on in enumerate(state.table.allocations):
+        if on is not None:
+            state.fold(before.now, Started(before.job(row).id, 1))
+    return replace(before, memory=plan.memory)
+
+
+def given(plan: Plan, name: str) -> Allocation | None:
+    return plan.changes.get(JobId(name))
+
+
+def test_two_that_gain_share_a_gpu_and_are_told_what_to_expect() -> None:
+    plan = SHARES.decide(view(job("a"), job("b")))
+
+    a, b = given(plan, "a"), given(plan, "b")
+    assert a is not None
+    assert b is not None
+    assert a.devices == b.devices
+    assert a.sharing.share == b.sharing.share == 0.5
+    assert "shares its devices with b" in plan.reasons[JobId("a")]
+    assert plan.numbers["pairs"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        job("b", shareable=False),
+        job("b", preemptible=False),
+        job("b", demand=Demand(1, share=0.5)),
+        job("b", model="nobody-knows"),
+    ],
+    ids=["its submitter rules it out", "it may not be stopped", "part of a GPU", "unknown memory"],
+)
+def test_who_may_not_share_or_is_not_known_does_not(other: Job) -> None:
+    plan = SHARES.decide(view(job("a"), other))
+
+    assert len([on for on in plan.changes.values() if on is not None]) == 1
+    assert "pairs" not in plan.numbers
+
+
+def test_two_that_do_not_fit_into_memory_do_not_share() -> None:
+    small = "1x1:t4"
+    large = {"hints": {"batch": 32.0, "duration_s": 900.0}}
+
+    plan = SHARES.decide(view(job("a", "gpt2", **large), job("b", "gpt2", **large), cluster=small))
+
+    assert len([on for on in plan.changes.values() if on is not None]) == 1
+
+
+def test_who_is_left_has_all_of_its_devices_again_where_it_is() -> None:
+    before = view(job("a"), job("b"))
+    running = follow(before, SHARES.decide(before))
+    left = running.without(np.array([False, True]))
+    gone = running.allocation(1)
+    assert gone is not None
+    left.free.give(gone)
+
+    plan = SHARES.decide(left)
+
+    a = given(plan, "a")
+    assert a is not None
+    assert a.devices == gone.devices
+    assert a.sharing == EXCLUSIVE
+
+
+def test_a_partner_that_is_not_shown_keeps_its_part() -> None:
+    before = view(job("a"), job("b"))
+    running = follow(before, SHARES.decide(before))
+
+    half = running.without(np.array([False, True]))
+
+    assert find_partners(half, np.ones(1)).crowded == {0}
+    assert given(SHARES.decide(half), "a") is None
+
+
+def test_without_sharing_nothing_of_it_is_declared_or_done() -> None:
+    plan = Weft().decide(view(job("a"), job("b")))
+
+    assert [on.sharing for on in plan.changes.values() if on is not None] == [EXCLUSIVE]
+    assert Weft().about.controls & SHARES.about.controls == Weft().about.controls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+import weft
 from tests.browser.conftest import Open
 from tests.integration.serving import (
     API,
@@ -254,6 +256,59 @@ def test_a_job_page_follows_while_the_job_is_resized(open_page: Open) -> None:
         expect(spans.get_by_role("row")).to_have_count(3)
         expect(spans).to_contain_text("preempted")
         page.close()
+
+
+def test_an_admin_changes_a_quota_and_the_others_stay(open_page: Open) -> None:
+    with serving(STILL) as client:
+        submit(client, name="used", gpus=1, tenant="vision")
+        before = {"limits": {"nlp": 3}, "weights": {"vision": 2}}
+        assert client.put(f"{API}/quotas", json=before).status_code == 200
+        page = open_page(f"{client.base_url}#/tenants")
+
+        page.get_by_role("button", name="Change the quota of vision").click()
+        page.get_by_label("GPUs at most").fill("6")
+        page.get_by_label("Weight").fill("")
+        page.get_by_role("button", name="Change …").click()
+        expect(page.get_by_role("dialog")).to_contain_text("GPUs at most: no limit → 6")
+        page.get_by_role("button", name="Change the quota", exact=True).click()
+
+        row = page.get_by_role("row", name=re.compile("vision"))
+        expect(row.get_by_role("cell", name="6", exact=True)).to_be_visible()
+        told = client.get(f"{API}/quotas").json()
+        assert (told["limits"], told["weights"]) == ({"nlp": 3.0, "vision": 6.0}, {})
+        page.close()
+
+
+def test_both_sides_of_what_comes_are_drawn(open_page: Open) -> None:
+    with serving("simulated:cluster=1x4:a100,speed=1", policy="fifo") as client:
+        for name, length in (("long", 9000), ("short", 600)):
+            submit(client, name=name, gpus=4, hints={"duration_s": length})
+        page = open_page(f"{client.base_url}#/what-if")
+        page.get_by_role("button", name="From now on").click()
+        page.get_by_label("More machines").fill("1x4:a100")
+        page.get_by_role("button", name="Simulate both").click()
+
+        streams = page.get_by_role("region", name=re.compile("^Stream of"))
+        expect(streams).to_have_count(2)
+        expect(streams.first).to_have_attribute("aria-label", re.compile("Stream of 8 GPUs"))
+        page.close()
+
+
+def test_a_result_of_compare_is_opened_with_its_streams(
+    client: httpx.Client, tmp_path: Path, open_page: Open
+) -> None:
+    result = weft.compare("tiny-20", ["fifo", "srtf"], cluster="1x4:v100")
+    drawn, plain = tmp_path / "drawn.json", tmp_path / "plain.json"
+    drawn.write_text(json.dumps(result.as_dict(per_job=True, timing=False)))
+    plain.write_text(json.dumps(result.as_dict(timing=False)))
+    page = open_page(f"{client.base_url}#/what-if")
+    chosen = page.locator("input[type=file]")
+
+    chosen.set_input_files(drawn)
+    expect(page.get_by_role("region", name=re.compile("^Stream of 4 GPUs"))).to_have_count(2)
+    chosen.set_input_files(plain)
+
+    expect(page.get_by_text("The file holds no streams")).to_be_visible()
 
 
 def test_a_real_job_is_followed_and_cancelled(tmp_path: Path, open_page: Open) -> None:

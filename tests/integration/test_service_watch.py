@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx
+import pytest
 
-from tests.integration.serving import API, STILL, bearer, get, serving, submit, token
+from tests.integration.serving import API, STILL, bearer, get, serving, submit, token, until
 
 Message = tuple[str, str, dict[str, Any]]
 
@@ -26,7 +27,7 @@ def messages(answer: httpx.Response) -> Iterator[Message]:
     told: dict[str, str] = {}
     for line in answer.iter_lines():
         if not line and "data" in told:
-            yield told["event"], told["id"], json.loads(told["data"])
+            yield told["event"], told.get("id", ""), json.loads(told["data"])
             told = {}
         elif line and not line.startswith(":"):
             key, _, value = line.partition(": ")
@@ -55,6 +56,29 @@ def test_who_watches_is_told_everything_and_then_what_changes() -> None:
         assert [n["id"] for n in told["nodes"]] == [n["id"] for n in get(client, "/nodes")["nodes"]]
         row = next(one for one in then["jobs"] if one["id"] == second)
         assert "8 a100 GPUs" in then["reasons"][str(row["why"])]
+
+
+def test_of_many_jobs_those_on_devices_come_first_and_the_others_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("weft.service.watching.PART", 2)
+    with serving("simulated:cluster=2x4:a100+1x4:t4,speed=1", policy="fifo") as client:
+        hours = {"duration_s": 1e6}
+        first = submit(client, gpus=8, kinds=["a100"], hints=hours)
+        waiting = [submit(client, gpus=8, kinds=["a100"], hints=hours)]
+        last = submit(client, gpus=4, kinds=["t4"], hints=hours, priority="guaranteed")
+        waiting += [submit(client, gpus=8, kinds=["a100"], hints=hours) for _ in range(2)]
+        for job in (first, last):
+            until(lambda job=job: get(client, f"/jobs/{job}")["state"] == "running")  # type: ignore[misc]
+
+        with watching(client) as heard:
+            parts = [next(heard) for _ in range(3)]
+
+        assert [kind for kind, _, _ in parts] == ["snapshot", "update", "update"]
+        assert [bool(number) for _, number, _ in parts] == [False, False, True]
+        told = [[one["id"] for one in told["jobs"]] for _, _, told in parts]
+        assert told == [[first, last], waiting[:2], waiting[2:]]
+        assert [len(told["nodes"]) for _, _, told in parts] == [3, 0, 0]
 
 
 def test_who_comes_back_is_told_what_he_missed_or_everything() -> None:

@@ -35,6 +35,7 @@ from weft.service.traffic_fields import TrafficFields
 GUARANTEED: Literal["guaranteed"] = "guaranteed"
 TIERS: dict[PriorityWord, Tier] = {"opportunistic": Tier.OPPORTUNISTIC}
 PRIORITIES: dict[PriorityWord, float] = {GUARANTEED: 1.0, "normal": 0.0, "opportunistic": -1.0}
+WORDS = {value: word for word, value in PRIORITIES.items()}
 WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 JOB_WORD = r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63}:)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 MOST_TEXT = 131_072
@@ -339,6 +340,8 @@ def with_priority(job: Job, word: PriorityWord) -> Job:
 
 def priority_word(job: Job) -> PriorityWord:
     """The class of a job by name."""
+    if (known := WORDS.get(job.priority)) is not None:
+        return known
     return min(PRIORITIES, key=lambda word: abs(PRIORITIES[word] - job.priority))
 
 

@@ -70,6 +70,9 @@ class ClusterPulse:
 class Watched:
     """What a message holds: all there is in a `snapshot`, what changed in an `update`.
 
+    Of many jobs a snapshot holds those that have devices; the others follow at once as updates, and
+    only the last of these has an `id`.
+
     `nodes` are those that changed. `reasons` are texts by number, those that changed; jobs refer
     to them.
     """

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, field
 
-from weft.app.serve.live import JobStatus, Live, active_words, status_of
+from weft.app.serve.live import JobStatus, Live, status_of
 from weft.core.events import (
     Decided,
     Event,
@@ -35,6 +35,7 @@ SOON_S = 0.5  # between messages, while something happens
 LATER_S = 4.0  # between looks at reports, reasons and machines
 REMEMBERED = 1_000  # messages that somebody who comes back is told of
 ENDED_SHOWN = 300  # of the jobs handed in last, those that have ended
+PART = 1_000  # rows of a snapshot's messages: who looks sees the first while the others come
 AT_ONCE = 250  # rows described before others are let in
 ROWS_KEPT = 20_000
 
@@ -104,7 +105,8 @@ class Watching:
             number = self._number
             missed = self._missed(last)
             if missed is None:
-                yield await self._snapshot(who)
+                async for part in self._snapshot(who, number):
+                    yield part
             elif missed:
                 yield self._message("update", who, missed)
             while True:
@@ -225,22 +227,45 @@ class Watching:
             found.append(one)
         return found
 
-    async def _snapshot(self, who: Caller) -> bytes:
-        driver = self._live.driver
-        jobs = driver.ledger.jobs
+    async def _snapshot(self, who: Caller, number: int) -> AsyncGenerator[bytes, None]:
+        """Everything in parts: machines and jobs on them first, the others as updates.
+
+        Only the last says that all up to `number` is told: who loses the connection before is told
+        everything again.
+        """
+        jobs = self._live.driver.ledger.jobs
         if not self._nodes:
             self._renew_nodes()
-        words = active_words(jobs.live, driver.scheduler.state)
-        missing = [one for one in jobs.active if one not in self._rows]
-        await self._describe(
-            JobStatus(jobs.live[one], words.get(one, "")) for one in missing if one in jobs.live
-        )
+        nodes: Iterable[NodeAnswer] = self._nodes.values()
+        first = [one for one in jobs.active if jobs.live[one].allocation is not None]
+        there = {*first}
+        left = [*first, *(one for one in jobs.active if one not in there)]
+        size, kind = max(PART, len(first)), "snapshot"
+        while len(left) > size:
+            some, left = left[:size], left[size:]
+            await self._describe_missing(some)
+            yield self._text(kind, who, some, nodes, frozenset(), None)
+            size, kind, nodes = PART, "update", ()
+        await self._describe_missing(left)
+        shown = [*await self._describe_ended(), *left]
+        yield self._text(kind, who, shown, nodes, frozenset(), number)
+
+    async def _describe_missing(self, jobs: Iterable[JobId]) -> None:
+        """Rows of active jobs that have none yet."""
+        driver, rows = self._live.driver, self._rows
+        known, state = driver.ledger.jobs.live, driver.scheduler.state
+        missing = [one for one in jobs if one not in rows and one in known]
+        await self._describe(status_of(known[one], state) for one in missing)
+
+    async def _describe_ended(self) -> list[JobId]:
+        """The last jobs that have ended, with a row each."""
+        driver = self._live.driver
+        jobs = driver.ledger.jobs
         page = jobs.pager(ENDED_SHOWN, after=max(jobs.following - ENDED_SHOWN, 0) - 1)
-        latest = await asyncio.to_thread(page)
-        ended = [one for one in latest if one.outcome and one.job.id not in self._rows]
-        await self._describe(status_of(one, driver.scheduler.state) for one in ended)
-        shown = [one.job.id for one in latest if one.outcome] + [*jobs.active]
-        return self._text("snapshot", who, shown, self._nodes.values(), frozenset())
+        latest = [one for one in await asyncio.to_thread(page) if one.outcome]
+        missing = [one for one in latest if one.job.id not in self._rows]
+        await self._describe(status_of(one, driver.scheduler.state) for one in missing)
+        return [one.job.id for one in latest]
 
     def _message(self, kind: str, who: Caller, looks: list[Look]) -> bytes:
         if len(looks) != 1:
@@ -255,7 +280,7 @@ class Watching:
         names = frozenset[str]().union(*(one.nodes for one in looks))
         numbers = frozenset[int]().union(*(one.reasons for one in looks))
         nodes = [self._nodes[one] for one in names if one in self._nodes]
-        return self._text(kind, who, sorted(jobs), nodes, numbers)
+        return self._text(kind, who, sorted(jobs), nodes, numbers, self._number)
 
     def _text(
         self,
@@ -264,8 +289,9 @@ class Watching:
         jobs: Iterable[JobId],
         nodes: Iterable[NodeAnswer],
         reasons: frozenset[int],
+        number: int | None,
     ) -> bytes:
-        """One message. Rows were written before; they are put together here.
+        """One message, after which all up to `number` is told. Rows were written before.
 
         Nobody is told a reason that none of his jobs has: it may quote what another's job printed.
         """
@@ -280,7 +306,9 @@ class Watching:
             write_json({one: self._reasons.texts[one] for one in numbers}),
             b",".join(one.text for one in rows),
         )
-        head = f"id: {self._boot}-{self._number}\nevent: {kind}\ndata: ".encode()
+        head = f"event: {kind}\ndata: ".encode()
+        if number is not None:
+            head = f"id: {self._boot}-{number}\n".encode() + head
         return head + body + b"\n\n"
 
     def _pulse(self) -> ClusterPulse:

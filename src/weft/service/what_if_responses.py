@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from weft.app.insight.present import Outlook
-from weft.app.insight.what_if import Simulated
-from weft.core.model import JobId
+from weft.app.insight.present import Ahead
+from weft.app.insight.what_if import Simulated, SimulatedBar
+from weft.core.model import Job, JobId, name_of
 from weft.report.tables import COLUMNS
 from weft.service.responses import Comparison, Problem
 from weft.service.timeline_responses import HeldSpan
@@ -75,12 +75,19 @@ def describe_runs(outcomes: Mapping[str, Simulated]) -> dict[str, Sides]:
     return {label: _run(one) for label, one in outcomes.items()}
 
 
-def describe_forks(both: Mapping[str, Mapping[JobId, Outlook]]) -> dict[str, Sides]:
-    """Sides of a simulated future: from now, the median of each job."""
+def describe_forks(
+    both: Mapping[str, Ahead], seen: Mapping[JobId, Job], now: float
+) -> dict[str, Sides]:
+    """Sides of a simulated future: from now, the median of each job, and one simulation's spans.
+
+    Only jobs that are `seen` have names.
+    """
     return {
         label: Sides(
-            jct_h=_points(one.end.quantile(0.5) for one in found.values()),
-            wait_h=_points(one.start.quantile(0.5) for one in found.values()),
+            jct_h=_points(one.end.quantile(0.5) for one in found.outlook.values()),
+            wait_h=_points(one.start.quantile(0.5) for one in found.outlook.values()),
+            begun=now,
+            spans=_spans(found.timeline, now, seen),
         )
         for label, found in both.items()
     }
@@ -89,16 +96,27 @@ def describe_forks(both: Mapping[str, Mapping[JobId, Outlook]]) -> dict[str, Sid
 def _run(outcome: Simulated) -> Sides:
     per_job = outcome.per_job
     begun = float(per_job.submit_s.min()) if len(per_job.submit_s) else 0.0
-    bars = sorted(outcome.timeline, key=lambda bar: bar.start_s)[:MOST_SPANS]
     return Sides(
         jct_h=_points((per_job.end_s - per_job.submit_s).tolist()),
         wait_h=_points((per_job.start_s - per_job.submit_s).tolist()),
         begun=begun,
-        spans=[
+        spans=_spans(outcome.timeline, begun, None),
+    )
+
+
+def _spans(
+    bars: Iterable[SimulatedBar], begun: float, seen: Mapping[JobId, Job] | None
+) -> list[HeldSpan]:
+    """Bars as spans from `begun` on; without `seen` all are named, by their ids."""
+    found = []
+    for bar in sorted(bars, key=lambda bar: bar.start_s)[:MOST_SPANS]:
+        job = None if seen is None else seen.get(JobId(bar.job))
+        known = seen is None or job is not None
+        found.append(
             HeldSpan(
-                job=bar.job,
-                name=bar.job,
-                tenant="",
+                job=bar.job if known else "",
+                name=name_of(job) if job is not None else bar.job if known else "",
+                tenant="" if job is None else job.tenant,
                 attempt=1,
                 on=[Place(node=bar.node, gpus=[bar.gpu])],
                 share=1.0,
@@ -106,9 +124,8 @@ def _run(outcome: Simulated) -> Sides:
                 end=bar.end_s - begun,
                 how="",
             )
-            for bar in bars
-        ],
-    )
+        )
+    return found
 
 
 def _points(seconds: Iterable[float | None]) -> list[float]:

@@ -68,7 +68,7 @@ def collect(
         round(wall_s, 3),
         per_job,
         _series(physics, submit, held),
-        _timeline(physics, cluster),
+        draw_timeline(physics, cluster),
         _user_shares(run),
     )
 
@@ -206,7 +206,7 @@ def _series(physics: Physics, submit: Floats, held: Stretches) -> Series:
     return Series(at, active - running, level(both, np.concatenate([used, -used]), at))
 
 
-def _timeline(physics: Physics, cluster: Cluster) -> tuple[Bar, ...]:
+def draw_timeline(physics: Physics, cluster: Cluster) -> tuple[Bar, ...]:
     """Who held which GPU when, for runs small enough to look at."""
     if cluster.gpus > TIMELINE_GPUS or len(physics.runs) > TIMELINE_BARS:
         return ()

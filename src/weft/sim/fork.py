@@ -12,8 +12,10 @@ from weft.core.events import Decided, Submitted, Suspended, Woken
 from weft.core.model import Allocation, JobId
 from weft.core.scheduler import Scheduler
 from weft.core.table import Column, Table
+from weft.sim.collect import draw_timeline
 from weft.sim.driver import Driver
 from weft.sim.physics import NEVER, Physics
+from weft.sim.result import Bar
 
 CARRIED = (Column.STARTED, Column.RETRIES, Column.FAILED)
 
@@ -65,6 +67,11 @@ class Fork(Driver):
             job.id: (_reached(start), _reached(end))
             for (job, _), (start, end) in zip(physics.trace, pairs, strict=True)
         }
+
+    @property
+    def timeline(self) -> tuple[Bar, ...]:
+        """Who held which GPU when, as far as it was simulated and is small enough to look at."""
+        return draw_timeline(self._physics, self._cluster)
 
     def _resume(self, table: Table) -> None:
         """Bring scheduler and physics to where the table is."""

@@ -101,6 +101,8 @@ class Outcome:
         known["predictor"] = self.predictor
         if per_job:
             known["per_job"] = list(self.job_rows())
+            if self.timeline:
+                known["timeline"] = [_bar_row(bar) for bar in self.timeline]
         return known
 
     def job_rows(self) -> Iterator[dict[str, Any]]:
@@ -222,6 +224,11 @@ def _pandas() -> Any:
 def _mean_or_none(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return _tidy(float(np.mean(known))) if known else None
+
+
+def _bar_row(bar: Bar) -> dict[str, Any]:
+    times = {"start_s": _tidy(bar.start_s), "end_s": _tidy(bar.end_s)}
+    return {"job": bar.job, "node": bar.node, "gpu": bar.gpu, **times}
 
 
 def _tidy(value: float) -> float | int | None:

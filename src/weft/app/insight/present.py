@@ -24,6 +24,7 @@ from weft.core.view import View
 from weft.perf.believed import Believed
 from weft.perf.replay import Replay
 from weft.sim.fork import Fork
+from weft.sim.result import Bar
 
 SIMULATIONS = 12
 OUTLOOKS = 6
@@ -64,6 +65,14 @@ class Outlook:
 
     start: Estimate
     end: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What comes: when jobs start and end, and who holds which GPU when in one simulation."""
+
+    outlook: dict[JobId, Outlook]
+    timeline: tuple[Bar, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -211,19 +220,29 @@ class Present:
 
         `progress` is told the part that is done.
         """
+        return self.look_ahead(simulations, progress).outlook
+
+    def look_ahead(
+        self, simulations: int = OUTLOOKS, progress: Callable[[float], None] | None = None
+    ) -> Ahead:
+        """The same with who holds which GPU when, in the first of the simulations."""
         each = min(DECISIONS, WORK // max(len(self.table), 1)) // simulations
         starts: dict[JobId, list[float | None]] = {job.id: [] for job in self.table.jobs}
         ends: dict[JobId, list[float | None]] = {job.id: [] for job in self.table.jobs}
+        timeline: tuple[Bar, ...] = ()
         for seed in range(simulations):
-            for job, (start, end) in self._fork(seed).to_the_end(max(each, 1)).items():
+            fork = self._fork(seed)
+            for job, (start, end) in fork.to_the_end(max(each, 1)).items():
                 starts[job].append(None if start is None else max(start - self.now, 0.0))
                 ends[job].append(None if end is None else max(end - self.now, 0.0))
+            timeline = timeline if seed else fork.timeline
             if progress is not None:
                 progress((seed + 1) / simulations)
-        return {
+        found = {
             job.id: Outlook(Estimate(tuple(starts[job.id])), Estimate(tuple(ends[job.id])))
             for job in self.table.jobs
         }
+        return Ahead(found, timeline)
 
     def remaining(self, seed: int) -> Floats:
         """Seconds that each job may still take: one draw.

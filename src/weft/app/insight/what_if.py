@@ -21,9 +21,10 @@ from weft.core.registry import Described, build, read_spec
 from weft.core.trace import Trace, Truth
 from weft.perf.believed import Believed
 from weft.runtime.ledger import CANCELLED, JobRecord
-from weft.sim.result import Outcome
+from weft.sim.result import Bar, Outcome
 
 Simulated = Outcome
+SimulatedBar = Bar
 
 MOST_JOBS = 20_000
 HOUR = 3600.0

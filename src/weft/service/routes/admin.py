@@ -83,7 +83,7 @@ class AskHook(Strict):
     url: Annotated[str, Field(min_length=8, max_length=2000)]
     format: Literal["weft", "slack", "mail"] = "weft"
     tenant: Word | None = None
-    states: Annotated[list[StateWord], Field(max_length=9)] = Field(default_factory=list)
+    states: Annotated[list[StateWord], Field(max_length=10)] = Field(default_factory=list)
     secret: Annotated[str, Field(min_length=16, max_length=200)] | None = None
 
 

@@ -12,11 +12,10 @@ from pydantic import Field
 
 from weft.app.insight.changes import Changes
 from weft.app.insight.history import read_speeds
+from weft.app.insight.present import Ahead as Forked
 from weft.app.insight.present import Estimate, Present
-from weft.app.insight.present import Outlook as Forked
 from weft.app.insight.what_if import HOUR, MOST_JOBS, Compared, Variant, what_if
 from weft.core.errors import WeftError
-from weft.core.model import JobId
 from weft.service.auth import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service
 from weft.service.describe import name_of
@@ -151,7 +150,7 @@ def _ahead(service: Context, who: Caller, change: Changes, report: Report) -> Ca
     def work() -> Found:
         sides = (present, change.present(present, named, rules))
         both = {
-            label: side.outlook(progress=lambda part, label=label: report(label, part))  # type: ignore[misc]
+            label: side.look_ahead(progress=lambda part, label=label: report(label, part))  # type: ignore[misc]
             for label, side in zip(labels, sides, strict=True)
         }
         return _compare_forks(present, who, both)
@@ -159,8 +158,8 @@ def _ahead(service: Context, who: Caller, change: Changes, report: Report) -> Ca
     return work
 
 
-def _compare_forks(present: Present, who: Caller, both: dict[str, dict[JobId, Forked]]) -> Found:
-    before, *_, after = [*both.values(), *both.values()]
+def _compare_forks(present: Present, who: Caller, both: dict[str, Forked]) -> Found:
+    before, *_, after = [one.outlook for one in (*both.values(), *both.values())]
     jobs = {job.id: job for job in present.table.jobs}
     looks = [
         Outlook(
@@ -176,14 +175,15 @@ def _compare_forks(present: Present, who: Caller, both: dict[str, dict[JobId, Fo
     ]
     means = {
         label: {
-            "avg_start_h": _mean_h([one.start for one in found.values()]),
-            "avg_end_h": _mean_h([one.end for one in found.values()]),
+            "avg_start_h": _mean_h([one.start for one in found.outlook.values()]),
+            "avg_end_h": _mean_h([one.end for one in found.outlook.values()]),
         }
         for label, found in both.items()
     }
     note = f"{len(jobs)} jobs simulated from now on; speeds as they reported, else by GPUs"
     told = Comparison(policies=means, jobs=len(jobs), hours=0.0, note=note, outlook=looks)
-    return told, describe_forks(both)
+    seen = {name: job for name, job in jobs.items() if who.sees(job)}
+    return told, describe_forks(both, seen, present.now)
 
 
 def _mean_h(found: list[Estimate]) -> float | None:

@@ -45,7 +45,7 @@ export function useAsk(ask, key, { every = 0 } = {}) {
     const run = async () => {
       try {
         const data = await ask(abort.signal);
-        if (!over) setFound({ data, loading: false });
+        if (!over) setFound({ data, loading: false, key });
       } catch (error) {
         if (!over && error.name !== "AbortError") setFound(was => ({ ...was, error, loading: false }));
       }

@@ -7,7 +7,7 @@ import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { go, link, setQuery } from "../route.js";
 import { clusterNow, held, reasonOf, useStore, WAITING } from "../store.js";
 import { Stream } from "../stream.js";
-import { Bar, Choice, Empty, Panel, State } from "../ui.js";
+import { Bar, Choice, Empty, Loading, Panel, State } from "../ui.js";
 import { useWidth } from "../width.js";
 
 const LOOKED_MS = 350;
@@ -35,13 +35,22 @@ export function ClusterView({ route }) {
           ${store.nodes.size ? html`<${GpuMap} store=${store} paint=${paint} find=${find} />` : html`<${Empty} title="No machine is known">The engine has told of none.<//>`}
           <${Legend} />
         <//>
-        <${Stream} route=${route} />
+        <${Later} title="Stream"><${Stream} route=${route} /><//>
       </div>
       <aside class="stack">
         <${Figures} store=${store} waiting=${waiting} />
         <${Waiting} store=${store} waiting=${waiting} />
       </aside>
     </div>`;
+}
+
+const mapFirstMs = 60;
+
+/** What is not needed at once: the map is on the screen before it is begun. */
+function Later({ title, children }) {
+  const [begun, setBegun] = useState(false);
+  useEffect(() => { const timer = setTimeout(() => setBegun(true), mapFirstMs); return () => clearTimeout(timer); }, []);
+  return begun ? children : html`<${Panel} title=${title}><${Loading} /><//>`;
 }
 
 const Legend = () => html`<div class="legend"><span><i class="held"></i>held, a colour a job</span><span><i class="shared"></i>shared</span>

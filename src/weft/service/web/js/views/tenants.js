@@ -2,9 +2,10 @@
 import { get } from "../api.js";
 import { Chart, lineColour } from "../charts.js";
 import { duration, gpuHours, number, percent } from "../format.js";
-import { html, useMemo } from "../lib.js";
+import { html, useMemo, useState } from "../lib.js";
 import { link, setQuery } from "../route.js";
 import { Choice, Empty, Loading, Panel, Trouble, useAsk } from "../ui.js";
+import { Quotas } from "./quotas.js";
 
 const EVERY_MS = 10_000;
 
@@ -12,6 +13,7 @@ export function TenantsView({ route, me }) {
   const shares = useAsk(signal => get("/accounting/shares", { signal }), "shares", { every: EVERY_MS });
   const accounts = useAsk(signal => get("/accounting?limit=0", { signal }), "accounts", { every: EVERY_MS });
   const quotas = useAsk(signal => me.role === "admin" ? get("/quotas", { signal }) : Promise.resolve(null), "quotas", { every: EVERY_MS });
+  const [edited, setEdited] = useState("");
   const tenants = shares.data?.tenants || [];
   const chosen = tenants.find(one => one.tenant === route.query.tenant) || null;
   return html`
@@ -19,7 +21,8 @@ export function TenantsView({ route, me }) {
       <${Trouble} error=${shares.error} />
       ${shares.loading && !shares.data ? html`<${Loading} />` : null}
       ${tenants.length ? html`<${Shares} shares=${shares.data} chosen=${chosen} />` : shares.data ? html`<${Empty} title="Nobody has used anything yet">The chart begins with the first job.<//>` : null}<//>
-    <${Table} accounts=${accounts} quotas=${quotas.data} />`;
+    <${Table} accounts=${accounts} quotas=${quotas.data} edit=${tenant => { setEdited(tenant); document.getElementById("quota")?.scrollIntoView({ block: "nearest" }); }} />
+    ${me.role === "admin" && quotas.data && html`<${Quotas} quotas=${quotas.data} tenants=${tenants.map(one => one.tenant)} chosen=${edited} saved=${quotas.again} />`}`;
 }
 
 /** One tenant: received and entitled. All: what each received, stacked by lines. */
@@ -35,16 +38,16 @@ function Shares({ shares, chosen }) {
 
 const sum = values => values.reduce((total, value) => total + value, 0);
 
-function Table({ accounts, quotas }) {
+function Table({ accounts, quotas, edit }) {
   const { data, error, loading } = accounts;
   return html`<${Panel} title="Accounting" flush=${true} end=${html`${data?.jain != null ? html`<span class="dim small" title="1: all received the same part of what was due to them">Jain's index ${data.jain.toFixed(2)}</span>` : null}<${Csv} />`}>
     <${Trouble} error=${error} />${loading && !data ? html`<${Loading} />` : null}
     ${data && !data.tenants.length && html`<${Empty} title="No tenant has used anything">The accounts begin with the first job.<//>`}
     ${data?.tenants.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Accounting by tenant"><table><thead><tr><th scope="col">Tenant</th><th class="num" scope="col">Jobs</th><th class="num" scope="col">Used</th><th class="num" scope="col">Entitled to</th><th class="num" scope="col">Received</th><th class="num" scope="col">Weight</th>
-      ${quotas && html`<th class="num" scope="col">Holds now</th><th class="num" scope="col">Limit</th><th class="num" scope="col">Own</th><th class="num" scope="col">Guaranteed</th>`}</tr></thead>
+      ${quotas && html`<th class="num" scope="col">Holds now</th><th class="num" scope="col">Limit</th><th class="num" scope="col">Own</th><th class="num" scope="col">Guaranteed</th><th scope="col"><span class="visually-hidden">Quota</span></th>`}</tr></thead>
       <tbody>${data.tenants.map(one => html`<tr key=${one.tenant}><td><a href=${link("jobs", [], { tenant: one.tenant, state: "all" })}>${one.tenant}</a></td><td class="num">${number(one.jobs)}</td><td class="num">${gpuHours(one.gpu_seconds)}</td><td class="num">${gpuHours(one.entitled_gpu_seconds)}</td>
         <td class="num">${one.received == null ? "–" : percent(one.received)}</td><td class="num">${number(one.weight)}</td>
-        ${quotas && html`<td class="num">${number(quotas.held[one.tenant] ?? 0)}</td><td class="num">${number(quotas.limits[one.tenant]) || "none"}</td><td class="num">${number(quotas.own[one.tenant]) || "–"}</td><td class="num">${number(quotas.guaranteed[one.tenant]) || "–"}</td>`}</tr>`)}</tbody></table></div>`}<//>`;
+        ${quotas && html`<td class="num">${number(quotas.held[one.tenant] ?? 0)}</td><td class="num">${number(quotas.limits[one.tenant]) || "none"}</td><td class="num">${number(quotas.own[one.tenant]) || "–"}</td><td class="num">${number(quotas.guaranteed[one.tenant]) || "–"}</td><td><button class="quiet" aria-label=${`Change the quota of ${one.tenant}`} onClick=${() => edit(one.tenant)}>Change</button></td>`}</tr>`)}</tbody></table></div>`}<//>`;
 }
 
 /** A link cannot send the header that a session needs, so the page asks and saves. */

@@ -95,11 +95,17 @@ function readResult(told, name) {
   for (const [label, one] of Object.entries(told.policies)) {
     const rows = one.per_job || [];
     const hours = (a, b) => rows.filter(row => row[a] != null && row[b] != null).map(row => (row[b] - row[a]) / 3600).sort((x, y) => x - y);
-    sides[label] = { jct_h: hours("submit_s", "end_s"), wait_h: hours("submit_s", "start_s"), spans: [], begun: 0 };
+    sides[label] = { jct_h: hours("submit_s", "end_s"), wait_h: hours("submit_s", "start_s"), spans: (one.timeline || []).map(bar => spanOf(bar, rows)), begun: 0 };
   }
   const names = [...new Set(Object.values(told.policies).flatMap(one => Object.keys(one).filter(key => typeof one[key] === "number")))];
   const metrics = names.map(key => ({ name: key, heading: key.replace(/_h$/, " (h)").replaceAll("_", " "), unit: "plain", better: /util|jain|finished|goodput/.test(key) ? "more" : "less" }));
-  return { policies: told.policies, jobs: Object.values(told.policies)[0]?.jobs, hours: 0, note: `${name}: ${told.workload} on ${told.cluster}`, outlook: [], metrics, sides };
+  return { policies: told.policies, jobs: Object.values(told.policies)[0]?.jobs, hours: 0, note: `${name}: ${told.workload} on ${told.cluster}`, file: true, outlook: [], metrics, sides };
+}
+
+/** A bar of a result, from the first submission on. */
+function spanOf(bar, rows) {
+  const zero = rows[0]?.submit_s ?? 0;
+  return { job: bar.job, name: bar.job, tenant: "", attempt: 1, on: [{ node: bar.node, gpus: [bar.gpu] }], share: 1, start: bar.start_s - zero, end: bar.end_s - zero, how: "" };
 }
 
 function Result({ found }) {
@@ -152,9 +158,9 @@ function cdf(lists) {
 function Streams({ found, labels }) {
   const drawn = labels.filter(label => found.sides[label]?.spans.length);
   const layout = useMemo(() => rowsOfSpans(drawn.flatMap(label => found.sides[label].spans)), [found]);
-  if (!drawn.length) return null;
+  if (!drawn.length) return html`<${Panel} title="Streams"><p class="dim">${found.file ? "The file holds no streams: " : "There are no streams: "}they are kept of runs on at most 128 GPUs with at most 4,000 spans${found.file ? ", by weft compare … --json --per-job with one seed" : ""}.</p><//>`;
   const end = Math.max(...drawn.flatMap(label => found.sides[label].spans.map(span => span.end)));
-  return html`<div class="halves">${drawn.map(label => html`<${Panel} key=${label} title=${label}><${StreamCanvas} layout=${layout} spans=${found.sides[label].spans} since=${0} until=${end} now=${end} zero=${0} tallest=${360} open=${true} /><//>`)}</div>`;
+  return html`<div class="halves">${drawn.map(label => html`<${Panel} key=${label} title=${label}><${StreamCanvas} layout=${layout} spans=${found.sides[label].spans} since=${0} until=${end} now=${end} zero=${0} tallest=${360} open=${!found.file} /><//>`)}</div>`;
 }
 
 function Outlook({ outlook, labels }) {

@@ -1,104 +1,175 @@
 """The same twelve elastic trainings on a real service with four CPU slots, policy by policy.
 
-    python -m benchmarks.elastic_mix [POLICY ...] [--scale S]
+    python -m benchmarks.elastic_mix [POLICY ...] [--jobs N] [--scale S] [--json FILE]
 
-Small perceptrons of `examples/train/regression.py`: six short, four middling and two long ones,
-that take 1 to 4 slots each, one every two seconds. Who decides in rounds does so every 5 s here.
-`--scale` multiplies their lengths. Completion times are of this machine: compare them in one run.
+Perceptrons (`elastic_mix_job.py`): six short, four middling and two long ones, that take 1 to 4
+slots each, one every two seconds. Who decides in rounds does so every 5 s here.
+`--jobs` takes the first N alone, `--scale` multiplies their lengths. A first job that does not
+count warms every service up. Completion times are of this machine: compare them in one run.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.elastic_mix_job import BATCH, MOST
 from benchmarks.gpu_mix.__main__ import call, free_port, wait_ready
-from benchmarks.measure import ROOT
 
 POLICIES = ("weft", "sia:interval=5", "gandiva", "fifo")
-SHORT, MIDDLE, LONG = ("short", 40), ("middle", 120), ("long", 300)  # model and epochs
+SHORT, MIDDLE, LONG = ("short", 96), ("middle", 288), ("long", 768)  # model and steps
 JOBS = (LONG, SHORT, MIDDLE, SHORT, SHORT, MIDDLE, LONG, SHORT, MIDDLE, SHORT, MIDDLE, SHORT)
-APART_S, LIMIT_S = 2.0, 900.0
+APART_S, LIMIT_S, LEAVE_S = 2.0, 900.0, 60.0
+LOOK_S = 0.5
 OVER = ("succeeded", "failed", "cancelled")
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of the jobs under a policy; `live` changes are those without a restart."""
+
+    average_s: float
+    makespan_s: float
+    restarts: int
+    live: int
+
+
 def main() -> int:
-    """Run the policies that were named and compare them with the last."""
+    """Run the policies that were named and compare them with the last; 1 if one of them failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.elastic_mix", description=__doc__)
     parser.add_argument("policies", nargs="*", default=list(POLICIES), metavar="POLICY")
-    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--jobs", type=int, default=len(JOBS), help="only the first so many")
+    parser.add_argument("--scale", type=float, default=1.0, help="how much longer they train")
+    parser.add_argument("--json", type=Path, default=None, help="write the numbers here too")
     asked = parser.parse_args()
-    table = Table("policy", "average completion, s", "makespan, s", "restarts", "average over last")
-    found = {policy: run(policy, asked.scale) for policy in asked.policies}
-    last = found[asked.policies[-1]]["average_s"]
+    found: dict[str, Outcome] = {}
+    for policy in asked.policies:
+        began = time.monotonic()
+        try:
+            found[policy] = run(policy, JOBS[: asked.jobs], asked.scale)
+        except (OSError, RuntimeError) as error:
+            print(f"{policy}: {error}", flush=True)
+            continue
+        print(f"{policy}: {found[policy]}, {time.monotonic() - began:.0f} s in all", flush=True)
+    if found:
+        show(found)
+    if asked.json is not None:
+        asked.json.write_text(json.dumps({name: asdict(one) for name, one in found.items()}))
+    return int(len(found) < len(asked.policies))
+
+
+def show(found: dict[str, Outcome]) -> None:
+    """A row a policy, beside the last one."""
+    table = Table("policy", "average completion, s", "makespan, s", "restarts", "live changes")
+    table.add_column("average over last")
+    last = [*found.values()][-1]
     for policy, one in found.items():
-        numbers = (one["average_s"], one["makespan_s"])
-        cells = [f"{number:.1f}" for number in numbers]
-        table.add_row(policy, *cells, f"{one['restarts']:.0f}", f"{one['average_s'] / last:.2f}")
+        cells = [f"{one.average_s:.1f}", f"{one.makespan_s:.1f}", str(one.restarts), str(one.live)]
+        table.add_row(policy, *cells, f"{one.average_s / last.average_s:.2f}")
     Console().print(table)
-    return 0
 
 
-def run(policy: str, scale: float) -> dict[str, float]:
-    """One service, twelve jobs, and what became of them."""
+def run(policy: str, jobs: tuple[tuple[str, int], ...], scale: float) -> Outcome:
+    """One service, its jobs, and what became of them."""
     port = free_port()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        log = Path(folder) / "service.log"
+        state, log = Path(folder) / "state", Path(folder) / "service.log"
         command = [sys.executable, "-m", "weft", "serve", "--slots", "4", "--policy", policy]
-        command += ["--state", f"{folder}/state", "--port", str(port)]
+        command += ["--state", str(state), "--port", str(port)]
         with log.open("w") as out:
             service = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
         try:
             wait_ready(port, service, log)
-            return watch(policy, port, scale)
+            wait(port, [submit(port, "warm-up", 1)])
+            return watch(port, jobs, scale, state)
         finally:
-            service.send_signal(signal.SIGTERM)
-            service.wait(timeout=60)
+            end(port, service)
 
 
-def watch(policy: str, port: int, scale: float) -> dict[str, float]:
+def watch(port: int, jobs: tuple[tuple[str, int], ...], scale: float, state: Path) -> Outcome:
     """Submit one after the other, and wait for the end of all."""
-    began, ids = time.time(), []
-    for model, epochs in JOBS:
-        ids.append(submit(port, model, max(int(scale * epochs), 1)))
+    before, ids = count_live(state), []
+    for model, steps in jobs:
+        ids.append(submit(port, model, max(int(scale * steps), 1)))
         time.sleep(APART_S)
+    ended = wait(port, ids)
+    return Outcome(
+        average_s=statistics.mean(job["ended"] - job["submitted"] for job in ended),
+        makespan_s=max(j["ended"] for j in ended) - min(j["submitted"] for j in ended),
+        restarts=sum(job["restarts"] for job in ended),
+        live=count_live(state) - before,
+    )
+
+
+def wait(port: int, ids: list[str]) -> list[Any]:
+    """What became of these jobs once all of them have succeeded."""
+    until = time.monotonic() + LIMIT_S
     while True:
         jobs = [call(port, f"/jobs/{name}") for name in ids]
-        if all(job["state"] in OVER for job in jobs):
+        left = [job["id"] for job in jobs if job["state"] not in OVER]
+        if not left:
             break
-        if time.time() - began > LIMIT_S:
-            raise TimeoutError(f"{policy}: some jobs did not end in {LIMIT_S:.0f} s")
-        time.sleep(0.5)
-    if bad := [job["id"] for job in jobs if job["state"] != "succeeded"]:
-        raise RuntimeError(f"{policy}: {', '.join(bad)} did not succeed")
-    return {
-        "average_s": statistics.mean(job["ended"] - job["submitted"] for job in jobs),
-        "makespan_s": max(j["ended"] for j in jobs) - min(j["submitted"] for j in jobs),
-        "restarts": sum(job["attempt"] - 1 for job in jobs),
-    }
+        if time.monotonic() > until:
+            raise RuntimeError(f"{', '.join(left)} did not end in {LIMIT_S:.0f} s")
+        time.sleep(LOOK_S)
+    if bad := [f"{job['id']}: {job['reason']}" for job in jobs if job["state"] != "succeeded"]:
+        raise RuntimeError("; ".join(bad))
+    return jobs
 
 
-def submit(port: int, model: str, epochs: int) -> str:
+def submit(port: int, model: str, steps: int) -> str:
+    """One training; its id."""
     body: dict[str, Any] = {
         "name": model,
-        "command": [sys.executable, "regression.py"],
-        "workdir": str(ROOT / "examples" / "train"),
+        "command": [sys.executable, "elastic_mix_job.py", str(steps)],
+        "workdir": str(Path(__file__).parent),
         "gpus": {"min": 1, "max": 4},
-        "batch": {"init": 64, "max": 512},
-        "model": f"regression-{model}",
-        "env": {"EPOCHS": str(epochs)},
+        "batch": {"init": BATCH, "max": MOST},
+        "model": f"perceptron-{model}",
     }
     return str(call(port, "/jobs", body)["id"])
+
+
+def count_live(state: Path) -> int:
+    """Changes of devices that jobs made as they trained."""
+    logs = (state / "jobs").glob("*/*/events.jsonl")
+    return sum(log.read_text().count('"event":"resized"') for log in logs)
+
+
+def end(port: int, service: subprocess.Popen[bytes]) -> None:
+    """Nothing is left behind: jobs outlive a service that is only ended."""
+    try:
+        left = [job["id"] for job in call(port, "/jobs?limit=100")["jobs"]]
+        left = [name for name in left if call(port, f"/jobs/{name}")["state"] not in OVER]
+        for name in left:
+            cancel(port, name)
+        until = time.monotonic() + LEAVE_S
+        while left and time.monotonic() < until:
+            time.sleep(LOOK_S)
+            left = [name for name in left if call(port, f"/jobs/{name}")["state"] not in OVER]
+    except OSError as error:
+        print(f"the service does not answer any more: {error}", flush=True)
+    service.send_signal(signal.SIGTERM)
+    service.wait(timeout=LEAVE_S)
+
+
+def cancel(port: int, name: str) -> None:
+    """End a job."""
+    url = f"http://127.0.0.1:{port}/api/v1/jobs/{name}"
+    urllib.request.urlopen(urllib.request.Request(url, method="DELETE"), timeout=30).close()
 
 
 if __name__ == "__main__":

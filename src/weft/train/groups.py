@@ -17,13 +17,15 @@ from torch._C import _distributed_c10d as core
 from torch.distributed import distributed_c10d as c10d
 
 TRIED = ("2.13",)
+TRIED_ALONE = ("2.11", *TRIED)  # for a rank without peers: it needs lines, and no groups
 RETIRE_S = 0.3  # until a group that nobody uses is closed: that takes up to 0.1 s, beside training
 
 
-def is_tried() -> bool:
-    """Whether groups can be formed here as training goes on."""
+def is_tried(device: torch.device) -> bool:
+    """Whether ranks that compute there can change as training goes on; on a GPU, a lone one."""
     version = ".".join(torch.__version__.split(".")[:2])
-    return version in TRIED and dist.is_available() and dist.is_gloo_available()
+    tried = TRIED if device.type == "cpu" else TRIED_ALONE
+    return version in tried and dist.is_available() and dist.is_gloo_available()
 
 
 def connect(store: Any, name: str, rank: int, size: int, timeout_s: float) -> Any:

@@ -68,7 +68,7 @@ class LiveResize:
             bool(env.most_ranks and env.agent)
             and env.nodes == 1
             and not env.coordinator
-            and groups.is_tried()
+            and groups.is_tried(gang.device)
         )
         # Ranks on GPUs would meet by NCCL, beside a group in use: only a lone rank moves there.
         self.wraps = self.wanted and env.most_ranks > 1 and gang.device.type == "cpu"

@@ -14,6 +14,7 @@ from weft.core.state import State
 from weft.core.view import View
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of
+from weft.pieces.share import pair_choices
 from weft.pieces.share.partners import find_partners
 from weft.policies.weft import Weft
 from weft.testing import view_of
@@ -115,3 +116,19 @@ def test_without_sharing_nothing_of_it_is_declared_or_done() -> None:
 
     assert [on.sharing for on in plan.changes.values() if on is not None] == [EXCLUSIVE]
     assert Weft().about.controls & SHARES.about.controls == Weft().about.controls
+
+
+def test_pairs_that_run_are_kept_however_few_newcomers_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pair_choices, "FOLLOWERS", 2)
+    now = view(*(job(f"j{i}") for i in range(14)), cluster="1x8:h200")
+    stopped = []
+
+    for _ in range(3):
+        plan = SHARES.decide(now)
+        stopped += [name for name, on in plan.changes.items() if on is None]
+        now = follow(now, plan)
+
+    assert plan.numbers["pairs"] > 4  # as many as two looks at newcomers find
+    assert not stopped

@@ -9,7 +9,7 @@ A running job is joined where it is: it is not moved to share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -86,7 +86,10 @@ class _Search:
         self._worth, self._alone, self._speeds = worth, alone, speeds
         self._held, self._asked = held.astype(np.intp), view.table.gpus
         self._hosts: Bools = now.leave(held) >= 0.0
-        self._host_of = {guest: host for host, guest in now.second.items()}
+        both = [(h, g) for h, g in now.second.items() if speeds.able[h] and speeds.able[g]]
+        self._pairs_now = np.array(both, dtype=np.intp).reshape(-1, 2)
+        self._new: Bools = speeds.able & ~self._hosts  # nobody's guests
+        self._new[self._pairs_now[:, 1]] = False
 
     def improve(self, answer: Answer, solve: Solve) -> Shared:
         """The best of the answer with those who wait attached, and of programs with pairs."""
@@ -118,11 +121,12 @@ class _Search:
         net = self._alone.value - (prices[self._kind] * self._count)[None, :]
         own = np.maximum(net.max(axis=1), 0.0)
         home = np.where(self._hosts, self._held, net.argmax(axis=1))
-        leaders, followers = np.flatnonzero(self._speeds.able), self._heaviest(~self._hosts)
-        return _take_best(self._offer(leaders, followers, home, own, prices))
+        leaders, followers = np.flatnonzero(self._speeds.able), self._heaviest(self._new)
+        offers = self._offer(leaders, followers, home, own, prices)
+        return _take_best(offers + self._keep(self._pairs_now, own, prices))
 
     def _heaviest(self, mask: Bools) -> Rows:
-        rows = np.flatnonzero(mask & self._speeds.able)
+        rows = np.flatnonzero(mask)
         order = np.argsort(-self._alone.weight[rows], kind="stable")
         found: Rows = np.sort(rows[order[:FOLLOWERS]])
         return found
@@ -137,17 +141,27 @@ class _Search:
         taken = {row for pair in pairs for row in (pair.leader, pair.follower)}
         free = np.array([row not in taken for row in range(len(answer.pick))], dtype=bool)
         leaders = np.flatnonzero(self._speeds.able & free & (answer.pick >= 0))
-        followers = self._heaviest(free & (answer.pick < 0) & ~self._hosts)
+        followers = self._heaviest(free & (answer.pick < 0) & self._new)
         own = np.zeros(len(answer.pick))
         own[leaders] = self._alone.value[leaders, answer.pick[leaders]]
         nothing = np.zeros(int(self._kind.max()) + 1)
-        offers = _take_best(self._offer(leaders, followers, answer.pick, own, nothing))
+        host, guest = self._pairs_now.T
+        stay = free[host] & free[guest] & (answer.pick[guest] < 0)
+        stay &= answer.pick[host] == self._held[host]
+        offers = self._offer(leaders, followers, answer.pick, own, nothing)
+        offers += self._keep(self._pairs_now[stay], own, nothing)
+        chosen: list[_Offer] = []
+        while best := _take_best(offers):  # who was offered only what others took is asked again
+            chosen += best
+            free[[row for one in best for row in one.pair[:2]]] = False
+            leaders, followers = leaders[free[leaders]], followers[free[followers]]
+            offers = self._offer(leaders, followers, answer.pick, own, nothing)
         pick = answer.pick.copy()
-        for offer in offers:
+        for offer in chosen:
             pick[offer.pair.follower] = offer.pair.size
-        gained = answer.value + sum(offer.gain for offer in offers)
+        gained = answer.value + sum(offer.gain for offer in chosen)
         bound = max(answer.bound, gained)  # of sizes alone
-        whole = (*pairs, *(offer.pair for offer in offers))
+        whole = (*pairs, *(offer.pair for offer in chosen))
         return Shared(replace(answer, pick=pick, value=gained, bound=bound), whole)
 
     # ---- both
@@ -159,17 +173,14 @@ class _Search:
         if not len(leaders) or not len(followers):
             return []
         size = home[leaders]
-        speeds = self._look_up(leaders, followers, size)
-        lead = _slow(self._alone, leaders[:, None], size[:, None], speeds[0])
-        follow = _slow(self._alone, followers[None, :], size[:, None], speeds[1])
-        for column, row, at in self._find_at_home(leaders, followers, size):
-            here = speeds[1, at, column]
-            follow[at, column] = _slow(self._worth, row, size[at], here)
+        one, other, at_size = leaders[:, None], followers[None, :], size[:, None]
+        speeds = self._check_size(self._find(at_size, one, other), one, other, at_size)
+        lead = _slow(self._alone, one, at_size, speeds[0])
+        follow = _slow(self._alone, other, at_size, speeds[1])
         price = (prices[self._kind[size]] * self._count[size])[:, None]
         worth = np.where(speeds[0] > 0.0, lead + follow, -np.inf)
         gain = worth - price - own[leaders][:, None] - own[followers][None, :]
-        gain[leaders[:, None] == followers[None, :]] = -np.inf
-        gain[self._leave_hosts(leaders, followers)] = -np.inf
+        gain[one == other] = -np.inf
         near = np.argsort(-gain, axis=0, kind="stable")[:NEAREST]
         found = []
         for column, follower in enumerate(followers.tolist()):
@@ -181,38 +192,37 @@ class _Search:
                 found.append(_Offer(float(gain[at, column]), pair, float(worth[at, column])))
         return found
 
-    def _find_at_home(
-        self, leaders: Rows, followers: Rows, size: Rows
-    ) -> Iterator[tuple[int, int, int]]:
-        """Followers that are with one of the leaders now: they need not be started."""
-        where = {int(row): at for at, row in enumerate(leaders)}
-        for column, row in enumerate(followers.tolist()):
-            at = where.get(self._host_of.get(row, -1))
-            if at is not None and size[at] == self._held[leaders[at]]:
-                yield column, row, at
-
-    def _leave_hosts(self, leaders: Rows, followers: Rows) -> Bools:
-        """Guests with other hosts than their own: they would be moved again and again."""
-        host = np.array([self._host_of.get(row, -1) for row in followers.tolist()], dtype=np.intp)
-        mask: Bools = (host >= 0)[None, :] & (leaders[:, None] != host[None, :])
-        return mask
-
-    def _look_up(self, leaders: Rows, followers: Rows, size: Rows) -> Floats:
-        """Speeds of leaders and followers together, leaders x followers; 0 where they may not."""
-        kind = self._kind[size][:, None]
-        one = self._speeds.find(kind, leaders[:, None], followers[None, :])
-        other = self._speeds.find(kind, followers[None, :], leaders[:, None])
-        found = np.stack([one, other])
-        if self._speeds.asked_only:
-            count = self._count[size][:, None]
-            asked = (self._asked[leaders][:, None] == count) & (
-                self._asked[followers][None, :] == count
-            )
-            found = found * asked
+    def _keep(self, pairs: Rows, own: Floats, prices: Floats) -> list[_Offer]:
+        """Guests stay with their hosts: they need not be started, and go to no other host."""
+        host, guest = pairs.T
+        size = self._held[host]
+        speeds = self._check_size(self._find(size, host, guest), host, guest, size)
+        worth = _slow(self._worth, host, size, speeds[0]) + _slow(
+            self._worth, guest, size, speeds[1]
+        )
+        gain = worth - prices[self._kind[size]] * self._count[size] - own[host] - own[guest]
+        found = []
+        for at in np.flatnonzero((gain > 0.0) & (speeds[0] > 0.0)).tolist():
+            kept = (float(speeds[0, at]), float(speeds[1, at]))
+            pair = Pair(int(host[at]), int(guest[at]), int(size[at]), kept)
+            found.append(_Offer(float(gain[at]), pair, float(worth[at])))
         return found
 
+    def _find(self, size: Rows, one: Rows, other: Rows) -> Floats:
+        """Speeds of both together, on devices of a size; the three are broadcast."""
+        kind = self._kind[size]
+        return np.stack([self._speeds.find(kind, one, other), self._speeds.find(kind, other, one)])
 
-def _slow(worth: Worth, rows: Rows | int, size: Rows | int, speed: Floats) -> Floats:
+    def _check_size(self, speeds: Floats, one: Rows, other: Rows, size: Rows) -> Floats:
+        """The speeds, 0 where they were not measured on so many GPUs."""
+        if not self._speeds.asked_only:
+            return speeds
+        count = self._count[size]
+        asked: Floats = speeds * (self._asked[one] == count) * (self._asked[other] == count)
+        return asked
+
+
+def _slow(worth: Worth, rows: Rows, size: Rows, speed: Floats) -> Floats:
     """What a size is worth to rows at part of their speed: what a change costs stays the same."""
     value = worth.value[rows, size]
     made = worth.weight[rows] * worth.speed[rows, size]

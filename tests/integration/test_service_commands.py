@@ -80,8 +80,12 @@ def test_a_waiting_job_is_held_until_it_is_resumed(world: World) -> None:
     world.until("first", "running")
 
     world.ask("ops", "POST", "/jobs/second/suspend")
+    ahead = world.ask("ann", "POST", "/what-if", {"start": "now", "nodes": "1x4:t4"}).json()
     world.ask("ann", "DELETE", "/jobs/first")
 
+    assert [one["id"] for one in ahead["outlook"]] == ["a:first"]
+    assert all(one["avg_end_h"] for one in ahead["policies"].values())
+    assert "suspended and left out: 1" in ahead["note"]
     world.until("first", "cancelled")
     second = world.job("second")
     assert (second["state"], second["reason"]) == ("suspended", "suspended by admin 'admin of '")

@@ -81,6 +81,21 @@ def test_of_many_jobs_those_on_devices_come_first_and_the_others_at_once(
         assert [len(told["nodes"]) for _, _, told in parts] == [3, 0, 0]
 
 
+def test_a_job_that_leaves_is_shown_where_it_still_is() -> None:
+    with serving(STILL, policy="fifo") as client:  # a checkpoint takes for ever
+        job = submit(client, gpus=4, kinds=["t4"])
+        until(lambda: get(client, f"/jobs/{job}")["state"] == "running")
+
+        with watching(client) as heard:
+            next(heard)
+            assert client.post(f"{API}/jobs/{job}/suspend").status_code == 202
+            _, _, told = state_of(heard, job, "checkpointing")
+
+        row = next(one for one in told["jobs"] if one["id"] == job)
+        assert [part["gpus"] for part in row["on"]] == [[0, 1, 2, 3]]
+        assert row["suspended"]
+
+
 def test_who_comes_back_is_told_what_he_missed_or_everything() -> None:
     with serving(STILL) as client, watching(client) as other:
         next(other)  # somebody else watches on

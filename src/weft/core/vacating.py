@@ -47,6 +47,10 @@ class Vacating:
         """The same with what they still hold."""
         return dict(self._leaving)
 
+    def find(self, job: JobId, attempt: int) -> Allocation | None:
+        """What one attempt still holds; None if it was not asked to go."""
+        return self._leaving.get((job, attempt))
+
     def held(self) -> list[Start]:
         """Starts that are held back, in the order they were asked for."""
         return [one for one in self._held.values() if isinstance(one, Start)]

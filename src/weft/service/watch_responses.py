@@ -20,9 +20,10 @@ class Place:
 class WatchedJob:
     """One job in short; times in seconds since the epoch. `GET /jobs/ID` tells more.
 
-    `why` is the number of its reason in `reasons`, 0 for none. `on` is where it runs, or is about
-    to. `share` is its part of each device, `pace` its speed beside its neighbours as a part of
-    that alone, as it measured. It is `suspended` from when it was asked to be until it is resumed.
+    `why` is the number of its reason in `reasons`, 0 for none. `on` is where it runs, is about
+    to, or has not left yet. `share` is its part of each device, `pace` its speed beside its
+    neighbours as a part of that alone, as it measured. It is `suspended` from when it was asked to
+    be until it is resumed.
     """
 
     id: str

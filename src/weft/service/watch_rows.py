@@ -114,11 +114,15 @@ def row_of(driver: Driver, status: JobStatus, why: int) -> WatchedJob:
         pace=record.report.pace if running else None,
         share=job.demand.share if on is None else on.sharing.share,
         gpu_seconds=record.gpu_s.at(driver.now),
-        on=[Place(node=part.node, gpus=list(part.gpus)) for part in _slices(record)],
+        on=[Place(node=part.node, gpus=list(part.gpus)) for part in _slices(driver, record)],
         app=job.app,
         suspended=record.suspended is not None,
     )
 
 
-def _slices(record: JobRecord) -> tuple[Slice, ...]:
-    return () if record.allocation is None else record.allocation.slices
+def _slices(driver: Driver, record: JobRecord) -> tuple[Slice, ...]:
+    """What a job is promised; of one that was asked to go, what it has not left yet."""
+    on = record.allocation
+    if on is None and record.running is not None:
+        on = driver.scheduler.state.vacating.find(record.job.id, record.running)
+    return () if on is None else on.slices

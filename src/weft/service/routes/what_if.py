@@ -160,7 +160,8 @@ def _ahead(service: Context, who: Caller, change: Changes, report: Report) -> Ca
 
 def _compare_forks(present: Present, who: Caller, both: dict[str, Forked]) -> Found:
     before, *_, after = [one.outlook for one in (*both.values(), *both.values())]
-    jobs = {job.id: job for job in present.table.jobs}
+    held = present.table.suspended  # they go nowhere, whatever is different
+    jobs = {job.id: job for job in present.table.jobs if job.id not in held}
     looks = [
         Outlook(
             id=name,
@@ -171,16 +172,18 @@ def _compare_forks(present: Present, who: Caller, both: dict[str, Forked]) -> Fo
             end_then=start_of(after[name].end),
         )
         for name in before
-        if who.sees(jobs[name])
+        if name in jobs and who.sees(jobs[name])
     ]
     means = {
         label: {
-            "avg_start_h": _mean_h([one.start for one in found.outlook.values()]),
-            "avg_end_h": _mean_h([one.end for one in found.outlook.values()]),
+            "avg_start_h": _mean_h([found.outlook[job].start for job in jobs]),
+            "avg_end_h": _mean_h([found.outlook[job].end for job in jobs]),
         }
         for label, found in both.items()
     }
     note = f"{len(jobs)} jobs simulated from now on; speeds as they reported, else by GPUs"
+    if held:
+        note += f"; suspended and left out: {len(held)}"
     told = Comparison(policies=means, jobs=len(jobs), hours=0.0, note=note, outlook=looks)
     seen = {name: job for name, job in jobs.items() if who.sees(job)}
     return told, describe_forks(both, seen, present.now)

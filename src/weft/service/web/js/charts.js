@@ -1,7 +1,8 @@
 // Charts by uPlot, which is loaded when the first one is drawn.
-import { onTheme, token } from "./colours.js";
+import { token } from "./colours.js";
 import { clock, number } from "./format.js";
 import { html, useEffect, useRef, useState } from "./lib.js";
+import { useTheme } from "./theme.js";
 
 let loading = null;
 
@@ -14,17 +15,19 @@ function loadPlot() {
 }
 
 const LINES = ["oklch(58% 0.15 262)", "oklch(64% 0.15 45)", "oklch(60% 0.13 155)", "oklch(60% 0.16 330)", "oklch(66% 0.12 90)", "oklch(60% 0.11 210)", "oklch(56% 0.15 20)", "oklch(55% 0.13 290)"];
+const WHOLE = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096]; // of what comes in pieces, such as GPUs
 export const lineColour = i => LINES[i % LINES.length];
 
 /**
  * One chart. `data` is uPlot's: x first, then a column a series; `series` are `{label, step, dash, scale, colour}`.
- * `time` reads x as seconds since the epoch. `describe` says in words what is drawn.
+ * With `whole` the axis has whole numbers alone. `time` reads x as seconds since the epoch. `describe` says in words what is drawn.
  */
-export function Chart({ data, series, time = true, height = 190, describe, format = number, xLabel, range }) {
+export function Chart({ data, series, time = true, height = 190, describe, format = number, xLabel, range, whole = false }) {
   const box = useRef(null), plot = useRef(null);
-  const [themed, setThemed] = useState(0);
+  const themed = useTheme();
   const [error, setError] = useState(null);
-  useEffect(() => onTheme(() => setThemed(n => n + 1)), []);
+  const latest = useRef(data);
+  latest.current = data; // more may have come by the time that the chart is loaded
   const shape = JSON.stringify([series.map(one => [one.label, one.step, one.dash, one.scale, one.colour]), time, height, xLabel, range, themed]);
   useEffect(() => {
     let over = false, watcher = null;
@@ -35,7 +38,7 @@ export function Chart({ data, series, time = true, height = 190, describe, forma
       const options = {
         width: Math.max(box.current.clientWidth, 120), height, padding: [8, 8, 0, 0], legend: { live: true }, cursor: { y: false, points: { size: 6 } },
         scales: { x: { time }, ...(range ? { y: { range } } : {}) },
-        axes: [{ ...axis, size: 26, space: 80, values: time ? (_, all) => all.map(one => clock(one, { seconds: all.length > 1 && all[1] - all[0] < 60 })) : axis.values, label: xLabel, labelFont: "11px system-ui", labelSize: xLabel ? 16 : 0 }, axis,
+        axes: [{ ...axis, size: 26, space: 80, values: time ? (_, all) => all.map(one => clock(one, { seconds: all.length > 1 && all[1] - all[0] < 60 })) : axis.values, label: xLabel, labelFont: "11px system-ui", labelSize: xLabel ? 16 : 0 }, whole ? { ...axis, incrs: WHOLE } : axis,
           ...(series.some(one => one.scale) ? [{ ...axis, scale: series.find(one => one.scale).scale, side: 1, grid: { show: false } }] : [])],
         series: [{ label: time ? "at" : xLabel || "x", value: (_, value) => value == null ? "–" : time ? clock(value) : format(value) }, ...series.map((one, i) => ({
           label: one.label, stroke: one.colour || lineColour(i), width: 1.5, dash: one.dash, scale: one.scale || "y", spanGaps: Boolean(one.span),
@@ -43,7 +46,7 @@ export function Chart({ data, series, time = true, height = 190, describe, forma
           value: (_, value) => value == null ? "–" : format(value),
         }))],
       };
-      plot.current = new Plot(options, data, box.current);
+      plot.current = new Plot(options, latest.current, box.current);
       watcher = new ResizeObserver(([entry]) => plot.current?.setSize({ width: Math.max(Math.floor(entry.contentRect.width), 120), height }));
       watcher.observe(box.current);
     }, setError);

@@ -44,12 +44,18 @@ export function theme() {
 }
 
 const watching = new Set();
+let changes = 0;
+
+/** How often the theme has changed. */
+export const themeNumber = () => changes;
+
 export function onTheme(then) { watching.add(then); return () => watching.delete(then); }
 
 export function applyTheme(chosen) {
   if (chosen) localStorage.setItem(KEY, chosen);
   document.documentElement.dataset.theme = theme();
   tokens.clear();
-  for (const then of watching) then();
+  changes += 1;
+  for (const then of [...watching]) then();
 }
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => applyTheme());

@@ -5,6 +5,7 @@ import { count, number } from "./format.js";
 import { html, render, useEffect, useRef, useState } from "./lib.js";
 import { link, useRoute } from "./route.js";
 import { unwatch, useStore, watch } from "./store.js";
+import { useTheme } from "./theme.js";
 import { Empty, Loading, Notices, Trouble } from "./ui.js";
 import { ClusterView } from "./views/cluster.js";
 import { JobView } from "./views/job.js";
@@ -44,7 +45,7 @@ function Frame({ me, leave }) {
         <a key=${name} href=${link(name)} aria-current=${name === route.view || chosen?.under === name ? "page" : null}>${one.title}</a>`)}</nav>
       <div class="end">
         ${cluster && html`<span class="pulse" title="GPUs in use, what decides">
-          <span><b>${number(cluster.held)}</b> / ${number(cluster.gpus)} GPUs<span class="wide"> · ${cluster.policy}</span></span></span>`}
+          <span><b>${number(cluster.held)}</b> / ${number(cluster.gpus)} GPUs<span class="wide">${`\u00a0· ${cluster.policy}`}</span></span></span>`}
         <span class="pulse" role="status"><span class="dot ${lost ? (store.link === "lost" ? "off" : "wait") : "live"}" aria-hidden="true"></span>
           <span class=${lost ? "" : "wide"}>${lost ? (store.ready ? "reconnecting" : "connecting") : "live"}</span></span>
         <${ThemeButton} />
@@ -73,10 +74,10 @@ function Chosen({ name, route, me }) {
 }
 
 function ThemeButton() {
-  const [now, setNow] = useState(theme());
-  const other = now === "dark" ? "light" : "dark";
+  useTheme();
+  const now = theme(), other = now === "dark" ? "light" : "dark";
   return html`<button class="quiet" aria-label=${`Use the ${other} theme`} title=${`Use the ${other} theme`}
-    onClick=${() => { applyTheme(other); setNow(other); }}><span aria-hidden="true">${now === "dark" ? "☀" : "☾"}</span></button>`;
+    onClick=${() => applyTheme(other)}><span aria-hidden="true">${now === "dark" ? "☀" : "☾"}</span></button>`;
 }
 
 function Page() {

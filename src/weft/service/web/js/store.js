@@ -8,6 +8,7 @@ const coalesceMs = () => (store.jobs.size > 1000 ? 1000 : 250);
 export const store = {
   ready: false,
   link: "connecting",
+  lives: 0,
   cluster: null,
   heardAt: 0,
   jobs: new Map(),
@@ -53,7 +54,7 @@ function heard(kind, told) {
 /** Begin to watch; once. */
 export function watch() {
   if (end) return;
-  end = follow("/watch", heard, word => { store.link = word; changed(true); });
+  end = follow("/watch", heard, word => { store.link = word; if (word === "live") store.lives += 1; changed(true); });
 }
 
 /** Stop, and forget everything: somebody else may sign in. */

@@ -1,11 +1,11 @@
 // The stream of the cluster: what every GPU did, now and at any hour of the log.
 import { get, query } from "./api.js";
-import { onTheme } from "./colours.js";
 import { clock, count, duration, gpuHours, percent } from "./format.js";
 import { html, useEffect, useMemo, useRef, useState } from "./lib.js";
 import { go, setQuery } from "./route.js";
 import { clusterNow, useStore } from "./store.js";
 import { AXIS, barAt, draw, lay, rowsOf } from "./stream_canvas.js";
+import { useTheme } from "./theme.js";
 import { Choice, Panel, Trouble } from "./ui.js";
 import { useWidth } from "./width.js";
 
@@ -15,6 +15,7 @@ const TALLEST = 460;
 
 /** Spans of the window, the news of it as they come. */
 function useSpans(since, until, live) {
+  const { lives } = useStore();
   const held = useRef(new Map());
   const [told, setTold] = useState({ spans: [], part: 0, begun: null });
   const [error, setError] = useState(null);
@@ -42,7 +43,7 @@ function useSpans(since, until, live) {
     };
     ask();
     return () => { abort.abort(); clearTimeout(timer); };
-  }, [key]);
+  }, [key, lives]);
   return { ...told, error };
 }
 
@@ -81,8 +82,7 @@ export function StreamCanvas({ nodes, nodesVersion = 0, layout, spans, since, un
   const canvas = useRef(null), view = useRef(null);
   const [top, setTop] = useState(0);
   const [over, setOver] = useState(null);
-  const [themed, setThemed] = useState(0);
-  useEffect(() => onTheme(() => setThemed(n => n + 1)), []);
+  const themed = useTheme();
   const { rows, index } = useMemo(() => layout || rowsOf(nodes), [layout, nodesVersion]);
   const byRow = useMemo(() => lay(spans, index), [spans, index]);
   const rowHeight = rows.length <= 24 ? 16 : rows.length <= 64 ? 9 : rows.length <= 256 ? 5 : 3;

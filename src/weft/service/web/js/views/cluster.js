@@ -1,12 +1,13 @@
 // What runs where: every GPU as a cell, beside it how much of what is used and why the rest waits.
 import { at, get } from "../api.js";
-import { colourOf, onTheme } from "../colours.js";
+import { colourOf } from "../colours.js";
 import { count, duration, number, percent } from "../format.js";
 import { byKind, cellAt, draw, layOut, occupants, outOfUse } from "../gpu_map.js";
 import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { go, link, setQuery } from "../route.js";
 import { clusterNow, held, reasonOf, useStore, WAITING } from "../store.js";
 import { Stream } from "../stream.js";
+import { useTheme } from "../theme.js";
 import { Bar, Choice, Empty, Loading, Panel, State } from "../ui.js";
 import { useWidth } from "../width.js";
 
@@ -66,8 +67,7 @@ function GpuMap({ store, paint, find }) {
   const [box, width] = useWidth();
   const canvas = useRef(null);
   const [over, setOver] = useState({ cell: -1, keyed: false });
-  const [themed, setThemed] = useState(0);
-  useEffect(() => onTheme(() => setThemed(n => n + 1)), []);
+  const themed = useTheme();
   const plan = useMemo(() => layOut(store.nodes, Math.max(width, 200)), [store.nodesVersion, width]);
   const who = useMemo(() => occupants(store.jobs), [store.jobsVersion]);
   const cell = plan.cells[over.cell];

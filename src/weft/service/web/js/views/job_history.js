@@ -45,7 +45,7 @@ function Allocations({ job, spans }) {
   const lost = found.reduce((sum, span) => sum + (span.lost_gpu_s || 0), 0);
   return html`<${Panel} title="What it held" end=${lost ? html`<span class="dim small">${gpuHours(lost)} of work lost to stops</span>` : null}>
     <${Trouble} error=${spans.error} />
-    ${found.length ? html`<${Chart} data=${chart} series=${[{ label: "GPUs", step: true, fill: "oklch(58% 0.15 262 / 15%)" }]} height=${150} describe=${`GPUs held over time: ${found.length} spans`} />
+    ${found.length ? html`<${Chart} data=${chart} series=${[{ label: "GPUs", step: true, fill: "oklch(58% 0.15 262 / 15%)" }]} height=${150} whole=${true} describe=${`GPUs held over time: ${found.length} spans`} />
       <div class="scroll events" tabindex="0" role="region" aria-label="Spans"><table><thead><tr><th scope="col">From</th><th scope="col">To</th><th class="num" scope="col">For</th><th class="num" scope="col">Attempt</th><th scope="col">Where</th><th scope="col">Ended</th><th class="num" scope="col">Work lost</th></tr></thead>
       <tbody>${[...found].reverse().slice(0, 100).map(span => html`<tr key=${span.start}><td class="nowrap">${clock(span.start)}</td><td class="nowrap">${span.end === null ? "now" : clock(span.end)}</td><td class="num nowrap">${duration((span.end ?? clusterNow()) - span.start)}</td><td class="num">${span.attempt}</td>
         <td>${span.on.map(part => `${part.node}: ${part.gpus.join(", ")}`).join("; ")}${span.share < 1 ? `, ${number(span.share)} of each` : ""}</td><td>${span.how}</td><td class="num nowrap">${span.lost_gpu_s == null ? "" : gpuHours(span.lost_gpu_s)}</td></tr>`)}</tbody></table></div>`
@@ -73,6 +73,7 @@ const TELL = {
   Submitted: () => "handed in", Started: one => `attempt ${one.attempt} runs`, Stopped: one => `attempt ${one.attempt} has left its devices`,
   Finished: () => "finished", Failed: one => `attempt ${one.attempt} failed: ${one.reason || "no reason"}${one.retry ? "; it is tried again" : ""}`,
   StartFailed: one => `could not start: ${one.reason || ""}`, Cancelled: one => `cancelled${one.reason ? `: ${one.reason}` : ""}`,
+  Suspended: one => `suspended by ${one.by || "its owner"}`, Resumed: () => "resumed", PriorityChanged: one => `priority ${one.priority > 0 ? "guaranteed" : one.priority < 0 ? "opportunistic" : "normal"} from here on`,
   Saved: one => `checkpoint at step ${number(one.step ?? 0)}`, Noticed: one => one.text, DeadlineMissed: () => "its deadline has passed",
   Resizable: () => "can be resized while it trains", Resized: one => `resized while it trained, a pause of ${duration(one.pause_s ?? 0)}`,
   ResizeFailed: () => "could not be resized while it trained",

@@ -2,7 +2,7 @@
 import { at, get, query, streamText } from "../api.js";
 import { number } from "../format.js";
 import { html, useEffect, useRef, useState } from "../lib.js";
-import { ENDED } from "../store.js";
+import { ENDED, useStore } from "../store.js";
 import { Field, Panel, Trouble } from "../ui.js";
 
 const MOST = 400_000; // characters that are kept; the whole can be downloaded
@@ -21,6 +21,7 @@ export function Logs({ job }) {
   const box = useRef(null);
   const number_ = attempt || job.attempt;
   const ended = ENDED.has(job.state);
+  const { lives } = useStore();
   useEffect(() => {
     setText("");
     setError(null);
@@ -36,6 +37,8 @@ export function Logs({ job }) {
           if (!ended) timer = setTimeout(read, AGAIN_MS);
           return;
         }
+        held = "";
+        setText(""); // the stream begins at the beginning, also where one broke off
         for await (const piece of streamText(at("jobs", job.id, "logs") + query({ rank, attempt: number_, follow: true }), { signal: abort.signal })) {
           held += piece.replace(/\r(?!\n)/g, "\n").replace(TERMINAL, "");
           if (!due) due = setTimeout(show, 150);
@@ -48,7 +51,7 @@ export function Logs({ job }) {
     };
     read();
     return () => { abort.abort(); clearTimeout(timer); clearTimeout(due); };
-  }, [job.id, rank, number_, ended]);
+  }, [job.id, rank, number_, ended, lives]); // a service that is back begins at the beginning
   useEffect(() => { if (stay && box.current) box.current.scrollTop = box.current.scrollHeight; }, [text, stay]);
   const attempts = Array.from({ length: job.attempt }, (_, i) => i + 1);
   const choices = ranks.includes(rank) ? ranks : [rank, ...ranks];

@@ -5,7 +5,7 @@ import { attempt, confirm, Field, Panel } from "../ui.js";
 
 const RULES = [
   ["limits", "GPUs at most", "no limit"], ["weights", "Weight", "1"],
-  ["own", "GPUs of its own, lent while idle", "none"], ["guaranteed", "GPUs for guaranteed jobs", "none"],
+  ["own", "GPUs of its own", "none"], ["guaranteed", "GPUs for guaranteed jobs", "none"],
 ];
 const KEPT = ["limits", "weights", "guaranteed", "own", "parents", "half_life_s", "min_run_s"];
 

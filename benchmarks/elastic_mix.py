@@ -137,7 +137,7 @@ def submit(port: int, model: str, steps: int) -> str:
         "command": [sys.executable, "elastic_mix_job.py", str(steps)],
         "workdir": str(Path(__file__).parent),
         "gpus": {"min": 1, "max": 4},
-        "batch": {"init": BATCH, "max": MOST},
+        "batch": {"init": BATCH, "max": MOST, "max_per_gpu": MOST},
         "model": f"perceptron-{model}",
     }
     return str(call(port, "/jobs", body)["id"])

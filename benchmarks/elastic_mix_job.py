@@ -2,16 +2,17 @@
 
     python elastic_mix_job.py STEPS
 
-It trains for STEPS steps of the first batch size, in epochs of 16.
+It trains for STEPS steps of the first batch size, on samples that it sees once. They are noisy, so
+that larger batches, and with them more ranks, are worth something.
 """
 
 from __future__ import annotations
 
 import sys
 
-BATCH, MOST = 128, 512
-WIDTH = 768
-STEPS_OF_EPOCH = 16
+BATCH, MOST = 128, 1024
+FEATURES, WIDTH = 64, 768
+NOISE = 3.0
 
 
 def train(steps: int) -> None:
@@ -24,17 +25,18 @@ def train(steps: int) -> None:
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    x = torch.randn(BATCH * STEPS_OF_EPOCH, WIDTH)
-    y = torch.sin(x[:, :4].sum(dim=1, keepdim=True)) + 0.5 * torch.randn(len(x), 1)
+    x = torch.randn(BATCH * steps, FEATURES)
+    y = torch.sin(x[:, :4].sum(dim=1, keepdim=True)) + NOISE * torch.randn(len(x), 1)
     job = wt.init()
     model: nn.Module = nn.Sequential(
-        *(layer for _ in range(3) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())),
+        nn.Linear(FEATURES, WIDTH),
+        *(layer for _ in range(3) for layer in (nn.ReLU(), nn.Linear(WIDTH, WIDTH))),
         nn.Linear(WIDTH, 1),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     model, optimizer = job.wrap(model, optimizer, scaling="adascale")
-    loader = job.loader(TensorDataset(x, y), batch_size=BATCH, max_batch_size=MOST)
-    for _ in job.epochs(max(steps // STEPS_OF_EPOCH, 1)):
+    loader = job.loader(TensorDataset(x, y), BATCH, MOST, max_per_gpu=MOST)
+    for _ in job.epochs(1):
         for features, target in loader:
             with job.step():
                 job.backward(nn.functional.mse_loss(model(features), target))

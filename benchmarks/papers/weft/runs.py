@@ -28,7 +28,14 @@ from weft.traces.read import load
 OUT = ROOT / "out" / "weft_runs.json"
 METRICS = ("avg_jct_h", "p50_jct_h", "p99_jct_h", "makespan_h", "worst_ftf", "restarts_per_job")
 # What results of the policies that read pooled beliefs depend on, beside the simulator.
-PARTS_OF_OURS = ("policies/weft.py", "pieces/size", "pieces/order", "perf/goodput")
+PARTS_OF_OURS = (
+    "policies/weft.py",
+    "pieces/size",
+    "pieces/order",
+    "pieces/place",
+    "perf/goodput",
+    "solve",
+)
 
 Numbers = dict[str, float]
 

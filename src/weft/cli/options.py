@@ -108,7 +108,8 @@ Resize = Annotated[
         "--resize",
         help="How running jobs change their GPUs: restart, from a checkpoint; or live, with one "
         "pause and new processes started beside training: live:pause_s=0.05,pause_gb_s=0.7, and "
-        "prepare_s unless that is as long as a restart.",
+        "prepare_s unless that is as long as a restart; restart_s and restart_gb_s unless stopped "
+        "jobs come back as slowly as published.",
         metavar="restart|live",
         rich_help_panel=SIM,
     ),

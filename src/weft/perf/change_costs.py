@@ -17,13 +17,18 @@ def data_parallel(job: Job) -> bool:  # noqa: ARG001 - what may be said of a job
     return True
 
 
+def as_published(job: Job) -> None:
+    """Nobody measured another restart."""
+
+
 @dataclass(frozen=True, slots=True)
 class StatedCosts(NothingLearnt):
     """The costs of a truth about speeds.
 
     With `live` jobs change their devices as they train, if they are `able`: data-parallel ones.
     They pause for `pause_s` and `pause_gb_s` a GB; new processes get ready for `prepare_s`, None
-    for as long as a restart takes.
+    for as long as a restart takes. `later` says what a start from a checkpoint takes, where that
+    is not the truth's.
     """
 
     perf: PerfModel
@@ -32,11 +37,17 @@ class StatedCosts(NothingLearnt):
     pause_gb_s: float = 0.0
     prepare_s: float | None = None
     able: Callable[[Job], bool] = data_parallel
+    later: Callable[[Job], float | None] = as_published
+
+    def start_s(self, job: Job, *, first: bool) -> float:
+        """Seconds until a job that was given devices trains."""
+        later_s = None if first else self.later(job)
+        return self.perf.restart(job, first=first) if later_s is None else later_s
 
     def costs(self, job: Job, kind: str = "") -> Costs:  # noqa: ARG002 - alike on all kinds
         """Of a job."""
-        again_s = self.perf.restart(job, first=False)
-        first_s = self.perf.restart(job, first=True)
+        again_s = self.start_s(job, first=False)
+        first_s = self.start_s(job, first=True)
         if not self.live or not self.able(job):
             return Costs(first_s, again_s)
         ready_s = again_s if self.prepare_s is None else self.prepare_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,6 +22,12 @@ NEVER = np.inf
 Interruption = Callable[[Job, Sequence[Job]], float]
 
 END, DEATH, REVIEW = range(3)
+
+
+class StartSeconds(Protocol):
+    """Seconds without progress at the beginning of a run of a job."""
+
+    def __call__(self, job: Job, *, first: bool) -> float: ...  # noqa: D102
 
 
 class Milestone(NamedTuple):
@@ -54,7 +60,7 @@ class Physics:
     every running job, for simulators that count so. `resume_s` is what a suspended job pays to go
     on where it ran last. `saves_every` is how long a job must run until it is saved, where a stop
     itself saves nothing. `resize_s` is what a change of size costs a job that keeps some of its
-    devices, where that is no restart.
+    devices, where that is no restart. `start_s` says what starts take where `perf` does not.
     """
 
     def __init__(
@@ -74,8 +80,10 @@ class Physics:
         resume_s: float | None = None,
         saves_every: float | None = None,
         resize_s: float | None = None,
+        start_s: StartSeconds | None = None,
     ) -> None:
         self.trace = trace
+        self._start_s = perf.restart if start_s is None else start_s
         self.checkpoint_s = checkpoint_s
         self.seq_of: dict[JobId, int] = {job.id: i for i, (job, _) in enumerate(trace)}
         n = len(trace)
@@ -134,7 +142,7 @@ class Physics:
         else:
             self.starts[seq] += 1
             self._simulated[seq].begin(on, kind)
-            cost = self._perf.restart(job, first=first)
+            cost = self._start_s(job, first=first)
             if self._suspension is not None:
                 cost = self._suspension.cost(seq, on, cost)
             begins = now + cost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from weft.core.errors import InvalidConfig
 from weft.core.model import Job
@@ -10,7 +10,7 @@ from weft.core.parameters import settings
 from weft.perf.restart import state_gb
 
 RESTART, LIVE = "restart", "live"
-EXAMPLE = "restart, live, or live:prepare_s=5,pause_s=0.1"
+EXAMPLE = "restart, live, or live:prepare_s=5,pause_s=0.1,restart_s=1,restart_gb_s=17"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +19,21 @@ class LiveTerms:
 
     A pause of `pause_s`, and `pause_gb_s` for each GB of state that new processes are sent.
     `prepare_s` is how long these get ready while the others train; None: as long as a restart of
-    the job takes, so that nothing but the mechanism differs.
+    the job takes, so that nothing but the mechanism differs. A job that was stopped comes back from
+    its checkpoint within `restart_s`, and `restart_gb_s` for each GB; None: as published.
     """
 
     pause_s: float = 0.05
     pause_gb_s: float = 0.7
     prepare_s: float | None = None
+    restart_s: float | None = None
+    restart_gb_s: float = 0.0
+
+    def restart_of(self, job: Job) -> float | None:
+        """Seconds of a later start; None for what was published."""
+        if self.restart_s is None:
+            return None
+        return self.restart_s + self.restart_gb_s * state_gb(job.model)
 
     def pause_of(self, job: Job) -> float:
         """Seconds without progress when a job is sent to other devices."""
@@ -41,8 +50,7 @@ def read_resize(text: str) -> LiveTerms | None:
         return None
     typed = {key.strip(): value for key, _, value in pairs}
     terms = LiveTerms(**settings("--resize live", LiveTerms, typed))
-    for key in ("pause_s", "pause_gb_s", "prepare_s"):
-        value = {"pause_s": terms.pause_s, "pause_gb_s": terms.pause_gb_s}.get(key, terms.prepare_s)
+    for key, value in asdict(terms).items():
         if value is not None and not 0.0 <= value < float("inf"):
             raise InvalidConfig(f"--resize live: {key} is {value:g}, expected 0 or more seconds")
     return terms

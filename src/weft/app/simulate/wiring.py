@@ -82,7 +82,7 @@ def wire(
     costs = StatedCosts(world.perf)
     if live is not None:
         terms = (live.pause_s, live.pause_gb_s, live.prepare_s)
-        costs = StatedCosts(world.perf, True, *terms, able=world.able)
+        costs = StatedCosts(world.perf, True, *terms, able=world.able, later=live.restart_of)
     physics = Physics(
         faults.strike(world.trace, seed),
         _on_loan(world.perf, loans),
@@ -95,6 +95,7 @@ def wire(
         resume_s=about.resume_s,
         saves_every=about.saves_every,
         resize_s=about.resize_s,
+        start_s=None if live is None or live.restart_s is None else costs.start_s,
     )
     default = "oracle" if Needs.REMAINING in about.needs else "none"
     known = build_simulated_predictor(predictor or default, physics, seed)

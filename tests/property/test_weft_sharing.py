@@ -34,7 +34,7 @@ SLOW = [pytest.param(one, marks=pytest.mark.slow) for one in ("priority|", "stea
 
 @pytest.mark.parametrize("wrapper", ["quota:weights=x=2|", *SLOW])
 def test_the_policy_keeps_the_contract_where_pairs_gain(wrapper: str) -> None:
-    check_contract(build("policy", wrapper + SHARES), gaining)
+    check_contract(build("policy", f"{wrapper}{SHARES},wake=600"), gaining)
 
 
 def test_pairs_are_formed_in_a_run_that_is_watched() -> None:

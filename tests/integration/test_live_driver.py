@@ -425,3 +425,19 @@ def test_what_cannot_be_written_is_not_done_and_the_submitter_is_told() -> None:
             assert driver.trouble == ""
 
     asyncio.run(run())
+
+
+def test_jobs_are_counted_before_anything_else_happens() -> None:
+    async def run() -> None:
+        async with driving(simulated(), MemoryStore()) as driver:
+
+            async def count() -> list[JobId]:
+                return [*driver.incoming]
+
+            both = driver.submit(passing("one", 1e6), passing("two", 1e6))
+            _, counted = await asyncio.gather(both, count())
+
+            assert counted == ["one", "two"]
+            assert not driver.incoming
+
+    asyncio.run(run())

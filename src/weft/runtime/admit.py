@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Container
 from math import inf
 from typing import assert_never
 
@@ -40,7 +41,7 @@ from weft.core.events import (
 from weft.core.free import EPS, Free
 from weft.core.gang_nodes import explain_too_few_nodes
 from weft.core.knowledge import Predictor
-from weft.core.model import Job
+from weft.core.model import Job, JobId
 from weft.core.policy import Policy
 from weft.core.reasons import describe_host
 from weft.core.registry import Described, build, read_spec
@@ -55,6 +56,14 @@ OF_ATTEMPT = (
     *(Started, StartFailed, Stopped, Finished, Failed, Reported, Saved, Noticed),
     *(Resizable, Resized, ResizeFailed),
 )
+
+
+def check_new(job: Job, cluster: Cluster, ledger: Ledger, incoming: Container[JobId]) -> None:
+    """Raise InvalidConfig for a job that is there already, can never run or waits in vain."""
+    if job.id in ledger.jobs or job.id in incoming:
+        raise InvalidConfig(f"there is a job {job.id!r} already", hint="choose another id")
+    check_job(job, cluster)
+    check_after(job, ledger)
 
 
 def check_job(job: Job, cluster: Cluster) -> None:

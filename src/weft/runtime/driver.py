@@ -26,7 +26,7 @@ from dataclasses import replace
 
 from weft.core.actions import Action, Wake
 from weft.core.cluster import Cluster, Node
-from weft.core.errors import EngineError, InvalidConfig
+from weft.core.errors import EngineError
 from weft.core.events import Cancelled, Event, NodeDown, NodeUp, PolicyChanged, Submitted, Woken
 from weft.core.knowledge import Knowledge
 from weft.core.launch import Launch
@@ -35,7 +35,7 @@ from weft.core.ports import Engine, Store
 from weft.core.registry import Described
 from weft.core.scheduler import Scheduler
 from weft.core.spec import PartSpec
-from weft.runtime.admit import admit_event, admit_policy, check_after, check_job
+from weft.runtime.admit import admit_event, admit_policy, check_new
 from weft.runtime.clock import Clock, Seconds
 from weft.runtime.decider import Decider, InProcess
 from weft.runtime.decision import Decisions
@@ -155,21 +155,23 @@ class Driver:
 
     # ---- what is asked of it
 
-    async def submit(self, job: Job) -> JobId:
-        """Hand in a job; it is on disk on return. Its time of submission is set here.
+    async def submit(self, job: Job, *more: Job) -> JobId:
+        """Hand in jobs; they are on disk on return. Their time of submission is set here.
 
+        They are `incoming` before anything else happens: who counts what a tenant has sees them.
         Raises InvalidConfig for one that is there already, can never run here or waits in vain.
         """
-        if job.id in self.ledger.jobs or job.id in self.incoming:
-            raise InvalidConfig(f"there is a job {job.id!r} already", hint="choose another id")
-        self.engine.check(job)
-        check_job(job, self._nodes.whole)
-        check_after(job, self.ledger)
-        self.incoming[job.id] = job
+        coming: list[Job] = []
         try:
-            await self.write_down(Submitted(replace(job, submitted=self.now)))
+            for one in (job, *more):
+                self.engine.check(one)
+                check_new(one, self._nodes.whole, self.ledger, self.incoming)
+                self.incoming[one.id] = one
+                coming.append(replace(one, submitted=self.now))
+            await asyncio.gather(*(self.write_down(Submitted(one)) for one in coming))
         finally:
-            self.incoming.pop(job.id, None)
+            for one in coming:
+                self.incoming.pop(one.id, None)
         return job.id
 
     async def cancel(self, job: JobId) -> None:

@@ -59,7 +59,8 @@ async def hand_in(body: JobFile, request: Request, service: Context, who: Caller
     check_jobs(service.limits, fresh, active_of(service.driver, jobs[0].tenant), who)
     for job in fresh:
         service.live.check(job)  # all of them before the first is handed in
-    await asyncio.gather(*(service.driver.submit(job) for job in fresh))
+    if fresh:
+        await service.driver.submit(*fresh)
     if body.sweep is None:
         return Json(Made(id=jobs[0].id), status_code=201)
     return Json(Made(id=jobs[0].app, jobs=[job.id for job in jobs]), status_code=201)

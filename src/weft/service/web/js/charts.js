@@ -28,8 +28,10 @@ export function Chart({ data, series, time = true, height = 190, describe, forma
   const [error, setError] = useState(null);
   const latest = useRef(data);
   latest.current = data; // more may have come by the time that the chart is loaded
-  const shape = JSON.stringify([series.map(one => [one.label, one.step, one.dash, one.scale, one.colour]), time, height, xLabel, range, themed]);
+  const early = time && data[0].length < 2; // of a single moment uPlot shows years
+  const shape = JSON.stringify([early, series.map(one => [one.label, one.step, one.dash, one.scale, one.colour]), time, height, xLabel, range, themed]);
   useEffect(() => {
+    if (early) return undefined;
     let over = false, watcher = null;
     loadPlot().then(Plot => {
       if (over || !box.current) return;
@@ -54,5 +56,6 @@ export function Chart({ data, series, time = true, height = 190, describe, forma
   }, [shape]);
   useEffect(() => { plot.current?.setData(data); }, [data]);
   if (error) return html`<p class="dim">${error.message}</p>`;
+  if (early) return html`<p class="dim">There is too little to draw yet.</p>`;
   return html`<div class="chart" ref=${box} role="img" aria-label=${describe}></div>`;
 }

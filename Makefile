@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Many tests wait for real jobs: twice as many workers as there are cores.
-WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
+# Many tests wait for real jobs: half as many workers again as there are cores.
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compile everything anew
 
 .PHONY: help up compare test test-all test-engines lint bench docs clean

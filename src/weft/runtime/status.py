@@ -41,9 +41,11 @@ def find_record(ledger: Ledger, job: JobId) -> JobRecord:
 def status_of(record: JobRecord, state: State) -> JobStatus:
     """The status of one job."""
     job = record.job.id
-    if record.outcome or job not in state.table:
+    if record.outcome:
         return JobStatus(record, record.outcome)
     table = state.table
+    if job not in table:  # its end is being written down, and has not happened until then
+        return JobStatus(record, _word(record, Stage.RUNNING if record.starts else Stage.PENDING))
     row = table.row(job)
     stage, retries, failed, since = (table.get(row, which) for which in READ)
     return JobStatus(record, _word(record, stage, retries > 0 and failed == since))
@@ -64,7 +66,7 @@ def active_words(records: Mapping[JobId, JobRecord], state: State) -> dict[JobId
     }
 
 
-def _word(record: JobRecord, stage: float, failed_last: bool) -> str:
+def _word(record: JobRecord, stage: float, failed_last: bool = False) -> str:
     if stage != Stage.PENDING:
         return WORDS[Stage(int(stage))]
     if record.suspended is not None:

@@ -79,3 +79,15 @@ def test_a_job_that_is_being_written_down_is_counted_by_nobody_yet() -> None:
     ledger.fold(0.0, Submitted(Job(A)))
 
     assert active_words(ledger.jobs, state) == {A: "pending"}
+
+
+def test_a_job_whose_end_is_being_written_down_is_as_it_was() -> None:
+    state, ledger = State(Cluster((Node(N, "a100", 8),))), Ledger()
+    for at, event in enumerate(STORY):
+        state.fold(float(at), event)
+        ledger.fold(float(at), event)
+    state.fold(99.0, Finished(A, 1))
+    state.fold(99.0, Cancelled(G))
+
+    assert status_of(ledger.jobs[A], state).state == "running"
+    assert status_of(ledger.jobs[G], state).state == "pending"

@@ -41,7 +41,7 @@ async def cluster(service: Service, who: Anyone) -> Json:
     words = active_words(driver.ledger.jobs.live, state)
     for job, tenant in driver.ledger.jobs.active.items():
         if whose in (ALL, tenant):
-            word = words.get(job, "unknown")
+            word = words.get(job) or driver.job(job).state
             counts[word] += 1
             if word == "running":
                 useful += goodput_of(driver.ledger.jobs.live[job]) or 0.0

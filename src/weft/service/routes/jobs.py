@@ -248,10 +248,10 @@ def _active(
     jobs = service.driver.ledger.jobs
     words = active_words(jobs.live, service.driver.scheduler.state)
     found = (
-        JobStatus(jobs.live[name], words.get(name, ""))
+        JobStatus(jobs.live[name], state)
         for name, whose in jobs.active.items()
         if tenant in (ALL, whose)
-        and words.get(name, "unknown") == state
+        and (words.get(name) or service.driver.job(name).state) == state
         and jobs.live[name].number > last
         and app in (None, jobs.live[name].job.app)
     )

@@ -35,7 +35,7 @@ def half_error(measured: Measured, discipline: str, seeds: range) -> float:
 
 
 @pytest.mark.parametrize("discipline", ["timeslicing", "mps"])
-def test_the_other_half_of_the_h200_pairs_is_predicts(discipline: str, measured: Measured) -> None:
+def test_the_other_half_of_the_h200_pairs_is_predicted(discipline: str, measured: Measured) -> None:
     assert half_error(measured, discipline, SEEDS) <= ALLOWED
 
 
@@ -56,7 +56,7 @@ def test_the_other_half_of_lucids_pairs_is_predicted_better_than_by_its_scores(d
 
 @pytest.mark.slow
 @pytest.mark.parametrize("discipline", ["timeslicing", "mps"])
-def test_models_never_seen_and_larger_groups_are_predicts(
+def test_models_never_seen_and_larger_groups_are_predicted(
     discipline: str, measured: Measured
 ) -> None:
     pairs, fitting = measured.pairs[discipline], fittings(measured, discipline)["ours"]

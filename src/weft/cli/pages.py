@@ -9,7 +9,7 @@ from weft.cli.client import Client
 from weft.service.responses import JobAnswer, JobList
 
 PAGE = 500
-ACTIVE = ("running", "starting", "checkpointing", "preempted", "pending", "suspended", "unknown")
+ACTIVE = ("running", "starting", "checkpointing", "preempted", "pending", "suspended")
 
 
 def every_job(client: Client, **wanted: Any) -> Iterator[JobAnswer]:

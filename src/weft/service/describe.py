@@ -124,8 +124,8 @@ def _no_word(silent: float | None) -> str:
 
 
 def state_word(status: JobStatus) -> StateWord:
-    """The state as it is told; a job of which nobody knows is `unknown`."""
-    return cast(StateWord, status.state or "unknown")
+    """The state as it is told."""
+    return cast(StateWord, status.state)
 
 
 def node_answer(node: Node, state: str, held: set[int], kept: Sequence[Window] = ()) -> NodeAnswer:

@@ -14,7 +14,6 @@ StateWord = Literal[
     "succeeded",
     "failed",
     "cancelled",
-    "unknown",
 ]
 NodeWord = Literal["up", "draining", "drained", "set aside", "down"]
 PriorityWord = Literal["guaranteed", "normal", "opportunistic"]

@@ -11,7 +11,7 @@ from weft.service.responses import JobAnswer, StateWord
 
 # What a sweep is said to be: the first of these that any of its jobs is.
 FIRST: tuple[StateWord, ...] = (
-    *("running", "starting", "checkpointing", "unknown", "preempted", "pending", "suspended"),
+    *("running", "starting", "checkpointing", "preempted", "pending", "suspended"),
     *("failed", "cancelled", "succeeded"),
 )
 

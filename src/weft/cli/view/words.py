@@ -10,7 +10,7 @@ from weft.report.units import duration, number
 from weft.service.responses import JobAnswer, Part
 
 ENDED = ("succeeded", "failed", "cancelled")
-HOLDING = ("starting", "running", "checkpointing", "unknown")
+HOLDING = ("starting", "running", "checkpointing")
 STYLES = {
     "pending": "yellow",
     "preempted": "yellow",
@@ -20,7 +20,6 @@ STYLES = {
     "running": "green",
     "succeeded": "bold green",
     "failed": "bold red",
-    "unknown": "bold red",
     "cancelled": "dim",
 }
 BAR, SHORT = 20, 8

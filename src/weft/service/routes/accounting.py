@@ -162,7 +162,7 @@ def _used(driver: Driver, record: JobRecord, now: float) -> Used:
         name=name_of(record.job),
         tenant=record.job.tenant,
         user=record.job.user,
-        state=record.outcome or driver.job(record.job.id).state or "unknown",
+        state=record.outcome or driver.job(record.job.id).state,
         submitted=record.submitted,
         started=record.started,
         ended=record.ended,

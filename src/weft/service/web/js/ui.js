@@ -4,9 +4,9 @@ import { html, useEffect, useRef, useState } from "./lib.js";
 
 const LOOKS = {
   running: "running", pending: "waiting", preempted: "waiting", suspended: "waiting", starting: "moving", checkpointing: "moving",
-  failed: "failed", unknown: "failed", succeeded: "ended", cancelled: "ended",
+  failed: "failed", succeeded: "ended", cancelled: "ended",
 };
-const MARKS = { running: "▶", pending: "…", preempted: "↩", suspended: "‖", starting: "↑", checkpointing: "↓", failed: "✕", unknown: "?", succeeded: "✓", cancelled: "–" };
+const MARKS = { running: "▶", pending: "…", preempted: "↩", suspended: "‖", starting: "↑", checkpointing: "↓", failed: "✕", succeeded: "✓", cancelled: "–" };
 
 /** A state in a word; the mark tells it without colour. */
 export const State = ({ state }) => html`<span class="badge ${LOOKS[state] || ""}"><span aria-hidden="true">${MARKS[state]}</span>${state}</span>`;

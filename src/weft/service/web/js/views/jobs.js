@@ -9,7 +9,7 @@ import { Bar, Empty, State, toast } from "../ui.js";
 
 const ROW = 39, AROUND = 12;
 const STATES = ["active", "waiting", "running", "pending", "preempted", "starting", "checkpointing", "suspended", "succeeded", "failed", "cancelled", "all"];
-const ORDER = ["running", "starting", "checkpointing", "preempted", "pending", "suspended", "unknown", "failed", "succeeded", "cancelled"];
+const ORDER = ["running", "starting", "checkpointing", "preempted", "pending", "suspended", "failed", "succeeded", "cancelled"];
 
 const COLUMNS = [
   { key: "name", label: "Job", cls: "c-name", by: job => job.name.toLowerCase() },

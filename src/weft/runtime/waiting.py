@@ -213,9 +213,14 @@ def waits_of(driver: Driver) -> Waits:
     )
 
 
-def why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason:
-    """The same for a job of a live scheduler, which may have failed before."""
+def why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason | None:
+    """The same for a job of a live scheduler, which may have failed before.
+
+    None for one that waits no more, as its end is being written down.
+    """
     table, job = scheduler.state.table, record.job
+    if job.id not in table:
+        return None
     if record.suspended is not None:
         return Reason(Blocker.SUSPENDED, {"by": record.suspended})
     if awaited := awaited_by(job, table):

@@ -207,7 +207,7 @@ class _Play:
         for one in driver.jobs():
             if one.state in ("pending", "preempted"):
                 why = why_waits(waits, driver.scheduler, one.record)
-                if not _true(driver, one.record, why):
+                if why is not None and not _true(driver, one.record, why):
                     return f"{one.record.job.id} is told what is not so: {why.text}"
         return ""
 

@@ -151,6 +151,8 @@ def test_a_job_that_failed_is_told_when_it_is_tried_again_and_then_what_it_waits
 
     soon, later = (why_waits(_at(now), scheduler, record) for now in (100.0, 200.0))
 
+    assert soon is not None
+    assert later is not None
     assert soon.blocker is Blocker.FAILED
     assert soon.text.endswith("tried again in 20 s")
     assert later.blocker is Blocker.TURN

@@ -30,7 +30,7 @@ from weft.core.plan import Plan
 from weft.core.table import Bools, Floats, Rows
 from weft.core.view import View
 from weft.pieces.order.finish_time import hasten_late
-from weft.pieces.order.rank_weights import flatten_large, rank_weights
+from weft.pieces.order.rank_weights import flatten_large, rank_weights, share_ranks
 from weft.pieces.order.seconds_left import seconds_left
 from weft.pieces.place.pairs import find_parted, place_pairs
 from weft.pieces.place.whole_nodes import place_configs
@@ -84,7 +84,8 @@ class Weft:
     behind an equal part of the cluster that it would end more than `fair` times as late weighs
     more, 0 for nobody.
     `pooled` asks for beliefs from all jobs of a model. `max_gpus` is the most one job may get.
-    `share` lets two jobs have the same devices where both together gain.
+    `share` lets two jobs have the same devices where both together gain. `coarse` looks at the
+    service of jobs whose work nobody knows in doublings, as `share` always does.
     """
 
     shape: float = 0.6
@@ -99,6 +100,7 @@ class Weft:
     pooled: bool = True
     max_gpus: int = 64
     share: bool = False
+    coarse: bool = False
 
     @property
     def about(self) -> About:
@@ -192,8 +194,10 @@ class Weft:
         goodput = self._goodputs(view, configs)
         best = np.maximum(goodput.max(axis=1), 1e-12)
         speed = goodput / best[:, None]
-        left = seconds_left(view, best)
-        weight = flatten_large(rank_weights(left, self.shape), left, self.large)
+        coarse = self.coarse or self.share
+        left = seconds_left(view, best, coarse=coarse)
+        weight = rank_weights(left, self.shape)
+        weight = flatten_large(share_ranks(weight, left) if coarse else weight, left, self.large)
         if self.fair:
             weight = weight * hasten_late(view, configs, goodput, left, self.fair)
         seconds = change_seconds(view, configs, held)

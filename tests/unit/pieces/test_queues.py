@@ -16,7 +16,12 @@ from weft.core.table import Column
 from weft.core.view import View
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.attained import AttainedService, rank_queues
-from weft.pieces.order.gittins import best_gittins_index, gittins_index, past_service
+from weft.pieces.order.gittins import (
+    best_gittins_index,
+    coarse_gittins_index,
+    gittins_index,
+    past_service,
+)
 from weft.pieces.order.queues import Queues
 from weft.pieces.pack import pack
 from weft.pieces.parts import follow, run_order
@@ -261,3 +266,14 @@ def test_waiting_jobs_of_the_first_queue_are_not_promoted_and_keep_what_they_att
 
     assert standing.queue.tolist() == [0.0, 0.0]
     assert standing.service0.tolist() == [0.0, 150.0]
+
+
+def test_the_coarse_index_changes_with_doublings_of_service_alone() -> None:
+    past = past_service(np.zeros(0))
+    attained = np.arange(60.0, 3840.0, 30.0)
+
+    index = coarse_gittins_index(past, attained)
+
+    changes = attained[1:][np.diff(index) != 0.0]
+    assert changes.tolist() == [120.0, 240.0, 480.0, 960.0, 1920.0]
+    assert (np.diff(index) <= 0.0).all()  # who has more behind it of such a past has more to come

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.core.table import Floats
-from weft.pieces.order.rank_weights import flatten_large, rank_weights
+from weft.pieces.order.rank_weights import flatten_large, rank_weights, share_ranks
 from weft.pieces.size.hold_times import HoldTimes, key_of
 from weft.pieces.size.restart_value import Changes, restart_values
 from weft.testing import view_of
@@ -74,3 +74,12 @@ def test_kinds_that_jobs_are_pushed_off_are_not_expected_to_last() -> None:
     after = HoldTimes().lose([key_of(model, kind)] * 3).expect(view, 3600.0)[0, 0]
 
     assert (before, after) == (3600.0, 900.0)
+
+
+def test_who_has_as_much_left_has_the_same_weight() -> None:
+    left = np.array([100.0, 50.0, 100.0])
+
+    weights = share_ranks(rank_weights(left), left)
+
+    assert weights[0] == weights[2] < weights[1]
+    assert weights.sum() == pytest.approx(rank_weights(left).sum())

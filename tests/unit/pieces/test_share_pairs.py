@@ -11,6 +11,7 @@ from weft.core.events import Decided, Started
 from weft.core.model import EXCLUSIVE, Allocation, Demand, Job, JobId
 from weft.core.plan import Plan
 from weft.core.state import State
+from weft.core.table import Column
 from weft.core.view import View
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of
@@ -132,3 +133,42 @@ def test_pairs_that_run_are_kept_however_few_newcomers_are_looked_at(
 
     assert plan.numbers["pairs"] > 4  # as many as two looks at newcomers find
     assert not stopped
+
+
+def test_jobs_of_unknown_length_do_not_take_turns_with_every_minute_they_run() -> None:
+    def unknown(name: str) -> Job:
+        return Job(JobId(name), shareable=False)
+
+    before = view(unknown("a"), unknown("b"))
+    running = follow(before, SHARES.decide(before))
+    first = next(row for row in range(2) if running.allocation(row) is not None)
+    running.table.set(1 - first, Column.SERVICE_BASE, 1100.0)
+    stopped = []
+
+    for service in range(1000, 1900, 60):
+        running.table.set(first, Column.SERVICE_BASE, float(service))
+        stopped += [name for name, on in SHARES.decide(running).changes.items() if on is None]
+
+    assert not stopped
+
+
+def test_a_newcomer_moves_none_of_those_who_share_where_that_gains_less() -> None:
+    def sharing(name: str, model: str, batch: float, seconds: float = 2400.0) -> Job:
+        return job(name, model, hints={"batch": batch, "duration_s": seconds})
+
+    jobs = (
+        sharing("a", "mobilenet_v3", 64.0),
+        sharing("b", "mobilenet_v3", 64.0),
+        sharing("c", "resnet50", 32.0, 1200.0),
+        sharing("d", "resnet18-cifar", 512.0),
+    )
+    before = view(*jobs, cluster="1x2:h200")
+    first = SHARES.decide(before)
+    held = follow(before, first).held()
+    assert 0.5 in {on.sharing.share for on in held.values()}
+    more = view(*jobs, sharing("late", "lstm", 16.0), cluster="1x2:h200")
+    now = follow(more, replace(first, changes=held))
+
+    after = now.after(SHARES.decide(now))
+
+    assert {name: after[name].devices for name in held} == {n: on.devices for n, on in held.items()}

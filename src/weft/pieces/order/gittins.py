@@ -31,12 +31,31 @@ def gittins_index(samples: Floats, attained: Floats, quantum: Floats | float) ->
 
 
 def best_gittins_index(samples: Floats, attained: Floats) -> Floats:
-    """The supremum of the index over all quanta that end at a sample."""
+    """The supremum of the index over all quanta that end at a sample.
+
+    It is very high just before each sample: where it decides who runs, jobs take turns that nothing
+    but the choice of samples explains. `coarse_gittins_index` is for that.
+    """
     s = np.unique(samples)
     a = np.asarray(attained, dtype=float)
     quanta = s[None, :] - a[:, None]
     index = gittins_index(samples, np.repeat(a, len(s)), np.maximum(quanta, 0.0).ravel())
     best: Floats = np.where(quanta > 0.0, index.reshape(quanta.shape), 0.0).max(axis=1, initial=0.0)
+    return best
+
+
+def coarse_gittins_index(samples: Floats, attained: Floats, least: float = 60.0) -> Floats:
+    """The same in doublings of service: it changes when a job has attained `least`, twice that...
+
+    Quanta are as long as the next doubling at least, so that no single sample decides.
+    """
+    a = np.asarray(attained, dtype=float)
+    level = np.where(a < least, 0.0, least * 2.0 ** np.floor(np.log2(np.maximum(a / least, 1.0))))
+    levels, where = np.unique(level, return_inverse=True)
+    shortest = np.maximum(levels, least)[:, None]
+    quanta = np.maximum(np.unique(samples)[None, :] - levels[:, None], shortest)
+    index = gittins_index(samples, np.repeat(levels, quanta.shape[1]), quanta.ravel())
+    best: Floats = index.reshape(quanta.shape).max(axis=1, initial=0.0)[where]
     return best
 
 

@@ -11,15 +11,16 @@ import numpy as np
 
 from weft.core.table import Floats
 from weft.core.view import View
-from weft.pieces.order.gittins import best_gittins_index, past_service
+from weft.pieces.order.gittins import best_gittins_index, coarse_gittins_index, past_service
 
 LEAST_S = 1.0
 
 
-def seconds_left(view: View, best: Floats) -> Floats:
+def seconds_left(view: View, best: Floats, *, coarse: bool = False) -> Floats:
     """Seconds that each row needs alone on its best size, where it makes `best` samples a second.
 
-    What a predictor says counts for the GPUs that a job asked for; so does the service of others.
+    What a predictor says counts for the GPUs that a job asked for; so does the service of others,
+    which is looked at in doublings if `coarse`.
     """
     left = np.full(len(view.table), np.nan)
     if view.pooled is not None:
@@ -30,15 +31,16 @@ def seconds_left(view: View, best: Floats) -> Floats:
         left = np.where(unknown & np.isfinite(told), told, left)
         unknown = ~np.isfinite(left)
     if unknown.any():
-        left[unknown] = _guess(view)[unknown]
+        left[unknown] = _guess(view, coarse)[unknown]
     seconds: Floats = np.maximum(left, LEAST_S)
     return seconds
 
 
-def _guess(view: View) -> Floats:
+def _guess(view: View, coarse: bool) -> Floats:
     """By attained service; who has more than any job before needs as much again."""
     service = view.service()
-    index = best_gittins_index(past_service(view.history), service)
+    find = coarse_gittins_index if coarse else best_gittins_index
+    index = find(past_service(view.history), service)
     gpu_s = np.where(index > 0.0, 1.0 / np.maximum(index, 1e-12), service)
     seconds: Floats = gpu_s / np.maximum(view.table.need, 1e-9)
     return seconds

@@ -2,8 +2,9 @@
 
 At the prices of a program a pair is worth what both make there together, less the one price. Pairs
 that beat what their jobs would have alone are matched, the best first, and the program is solved
-again with each pair as one job; then who would still wait may join who runs. The best of all
-answers counts, so that sharing is chosen only where it gains by the program's own measure.
+again with each pair as one job; then who would still wait may join who runs. So is the program with
+all pairs as they are now: matching the best first would part some of them for little. The best of
+all answers counts, so that sharing is chosen only where it gains by the program's own measure.
 A running job is joined where it is: it is not moved to share.
 """
 
@@ -95,24 +96,34 @@ class _Search:
         """The best of the answer with those who wait attached, and of programs with pairs."""
         best = self._attach(answer, ())
         prices = answer.prices
+        if len(self._pairs_now):
+            best = _better(best, self._solve(self._stay(), prices, solve))
         for _ in range(ROUNDS):
             offers = self._match(prices)
             if not offers:
                 break
-            value = self._alone.value.copy()
-            for offer in offers:
-                value[[offer.pair.leader, offer.pair.follower]] = -np.inf
-                value[offer.pair.leader, offer.pair.size] = offer.worth
-            solved = solve(value, prices)
-            pick = solved.pick.copy()
-            kept = tuple(one.pair for one in offers if pick[one.pair.leader] == one.pair.size)
-            for pair in kept:
-                pick[pair.follower] = pair.size
-            found = self._attach(replace(solved, pick=pick), kept)
-            if found.answer.value > best.answer.value:
-                best = found
-            prices = (prices + solved.prices) / 2.0
+            found = self._solve(offers, prices, solve)
+            best = _better(best, found)
+            prices = (prices + found.answer.prices) / 2.0
         return best
+
+    def _solve(self, offers: list[_Offer], prices: Floats, solve: Solve) -> Shared:
+        """The program with each of these pairs as one job, and who still waits attached."""
+        value = self._alone.value.copy()
+        for offer in offers:
+            value[[offer.pair.leader, offer.pair.follower]] = -np.inf
+            value[offer.pair.leader, offer.pair.size] = offer.worth
+        solved = solve(value, prices)
+        pick = solved.pick.copy()
+        kept = tuple(one.pair for one in offers if pick[one.pair.leader] == one.pair.size)
+        for pair in kept:
+            pick[pair.follower] = pair.size
+        return self._attach(replace(solved, pick=pick), kept)
+
+    def _stay(self) -> list[_Offer]:
+        """All pairs that share now, whatever their jobs would have alone."""
+        nothing = np.zeros(len(self._held))
+        return self._keep(self._pairs_now, nothing, np.zeros(int(self._kind.max()) + 1))
 
     # ---- pairs before the program
 
@@ -220,6 +231,10 @@ class _Search:
         count = self._count[size]
         asked: Floats = speeds * (self._asked[one] == count) * (self._asked[other] == count)
         return asked
+
+
+def _better(one: Shared, other: Shared) -> Shared:
+    return other if other.answer.value > one.answer.value else one
 
 
 def _slow(worth: Worth, rows: Rows, size: Rows, speed: Floats) -> Floats:

@@ -4,9 +4,13 @@
 
 A service (`benchmarks.live_resize_service`) runs one job of a real training that changes its ranks
 again and again. While it does, a new rank, an old one, the agent or the service is killed, a new
-rank is frozen, or another change is asked for. After every fault the job must train on, on the
-devices that it was given last. At the end every step must have been done by whole gangs: the
-samples of each epoch once, in steps without a gap, with the losses of a run that nobody disturbed.
+rank is stopped again and again, or another change is asked for: as soon as a change has begun,
+while new ranks get ready, or while the groups of the next epoch are formed and joined. A change
+that was over before anybody could be struck does not count; it goes on until `--faults` have hit.
+After every fault the job must train on, on the devices that it was given last. At the end every
+step must have been done by whole gangs: the samples of each epoch once, in steps without a gap,
+with the losses of a run that nobody disturbed. Ended early, by a signal too, it leaves nothing
+that trains on.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,24 +38,46 @@ from benchmarks.live_resize_job import (
     without_abandoned,
 )
 from benchmarks.live_resize_service import SLOTS, WISH
-from weft.wire.processes import alive, descendants
+from weft.wire.attempt import AGENT_LOG, CLAIM, EVENTS
+from weft.wire.processes import alive, descendants, find_holding, start_time
 
 FAULTS = {
     "new rank killed": 30,
-    "new rank frozen": 10,
+    "new rank stopped": 10,
     "old rank killed": 15,
     "agent killed": 10,
     "service killed": 15,
     "another change": 10,
-    "none": 10,
 }
-LATEST_S = 1.5  # after a change was asked for
+MOMENTS = ("at once", "getting ready", "switching")
+BEGIN_S = 10.0  # a change that is not made live by then is made through a checkpoint
+SWITCH_S = 0.08  # groups are formed, the state is sent, and it is agreed upon
+FIRST_GUESS_S = 0.5  # of how long new ranks take to get ready
 HANG_S = 400.0  # without a step where it should be: ranks may all have to import torch
 SAVE_S = 2.0
 APART, FIRST = 1e-4, 100  # of the losses of the first steps
-POLL_S = 0.02
-COMMIT_S = 0.5  # after which a change that was being committed is written down
+POLL_S, QUICK_S = 0.02, 0.002
+QUIET_S = 0.3  # in which a process that was just started shows up
 CHANGES = ("resizing", "epoch", "resized", "resize_failed")
+
+
+@dataclass
+class ChangeLog:
+    """What an agent wrote down of changes, read on from where it was read to."""
+
+    path: Path
+    at: int = 0
+    seen: list[str] = field(default_factory=list)
+
+    def read(self) -> list[str]:
+        """All that was written so far, oldest first."""
+        with self.path.open("rb") as file:
+            file.seek(self.at)
+            whole, _, _ = file.read().rpartition(b"\n")
+        self.at += len(whole) + 1 if whole else 0
+        self.seen += [json.loads(line)["event"] for line in whole.splitlines()]
+        self.seen = [event for event in self.seen if event in CHANGES]
+        return self.seen
 
 
 @dataclass
@@ -64,6 +90,13 @@ class Soak:
     done: Counter[str] = field(default_factory=Counter)
     child: subprocess.Popen[bytes] | None = None
     slots: tuple[int, ...] = (0,)
+    still: tuple[int, int] | None = None  # a process and when it began
+    took_s: deque[float] = field(default_factory=lambda: deque([FIRST_GUESS_S], maxlen=9))
+
+    @property
+    def hits(self) -> int:
+        """Faults that met a change."""
+        return sum(self.done.values())
 
     def start(self) -> None:
         """The service; its job goes on if there is one."""
@@ -79,58 +112,108 @@ class Soak:
         fresh.write_text(json.dumps(slots))
         fresh.replace(self.folder / WISH)
 
-    def change(self) -> None:
-        """Ask for other slots than it has."""
+    def change(self, *, grow: bool = False) -> None:
+        """Ask for other slots than it has; to `grow` is to have one among them that is new."""
         slots = self.slots
-        while slots == self.slots:
+        while slots == self.slots or (grow and {*slots} <= {*self.slots}):
             count = self.rng.choice((1, 1, 2, 2, 3, 4))
             slots = tuple(sorted(self.rng.sample(range(SLOTS), count)))
         self.wish(*slots)
 
-    def strike(self, fault: str) -> None:
-        """Ask for a change, and do harm at some moment of it."""
-        before, made = set(self.ranks()), self.counts()["epoch"]
-        self.change()
-        time.sleep(self.rng.uniform(0.0, LATEST_S))
-        now = self.ranks()
-        new, old = [pid for pid in now if pid not in before], [pid for pid in now if pid in before]
-        struck = fault
-        if fault.startswith("new") and new:
-            struck = self._strike_new(fault, self.rng.choice(new), made)
-        elif fault == "old rank killed" and old:
-            _signal(self.rng.choice(old), signal.SIGKILL)
-        elif fault == "agent killed" and (agent := self.agent()) is not None:
-            _signal(agent, signal.SIGKILL)
-        elif fault == "service killed" and self.child is not None:
+    def strike(self, fault: str) -> str:
+        """Ask for a change and do harm while it is made; when, or nothing if it was over before."""
+        before, moment = set(self.ranks()), self.rng.choice(MOMENTS)
+        log = self._log()
+        known = 0 if log is None else len(log.read())
+        if fault.startswith("new") and len(self.slots) == SLOTS:
+            self.change()
+            return ""  # there is no slot for a new one
+        self.change(grow=fault.startswith("new"))
+        if log is None or not self._wait_for(moment, log, known):
+            return ""
+        hit = self._harm(fault, before, log, known)
+        if not hit:
+            return ""
+        self.done[f"{fault}, {moment}"] += 1
+        return moment
+
+    def _log(self) -> ChangeLog | None:
+        newest = self.attempts()[:1]
+        return ChangeLog(newest[0] / EVENTS) if newest and (newest[0] / EVENTS).exists() else None
+
+    def _wait_for(self, moment: str, log: ChangeLog, known: int) -> bool:
+        """Whether that moment of the change came; False if the change was over before."""
+        until = time.monotonic() + BEGIN_S
+        while not log.read()[known:]:
+            if time.monotonic() > until:
+                return False
+            time.sleep(QUICK_S)
+        began = time.monotonic()
+        if moment == "getting ready":
+            until = began + self.rng.uniform(0.0, statistics.median(self.took_s))
+            while time.monotonic() < until and _under_way(log, known):
+                time.sleep(QUICK_S)
+        elif moment == "switching":
+            while not self._forming(log.path.parent) and _under_way(log, known):
+                time.sleep(QUICK_S)
+            self.took_s.append(time.monotonic() - began)
+            time.sleep(self.rng.uniform(0.0, SWITCH_S))
+        return _under_way(log, known)
+
+    def _forming(self, attempt: Path) -> bool:
+        """Whether the groups of the next epoch are being formed: they meet in a file."""
+        return any((attempt.parent / "checkpoints").glob(f".ranks-{attempt.name}-*"))
+
+    def _harm(self, fault: str, before: set[int], log: ChangeLog, known: int) -> bool:
+        """Do it; whether the change was still under way."""
+        if fault == "service killed" and self.child is not None:
             self.child.kill()
+            hit = _under_way(log, known)
             self.child.wait()
             self.start()
-        elif fault == "another change":
+            return hit
+        if fault == "another change":
+            hit = _under_way(log, known)
             self.change()
+            return hit
+        pid = self._find_victim(fault, before, log, known)
+        if pid is None:
+            return False
+        hit = _under_way(log, known)
+        if fault == "new rank stopped" and (began := start_time(pid)) is not None:
+            self.still = (pid, began)
+            self._keep_still()
         else:
-            struck = "none"
-        self.done[struck] += 1
-
-    def _strike_new(self, fault: str, pid: int, made: int) -> str:
-        if fault == "new rank killed":
             _signal(pid, signal.SIGKILL)
-            return fault
-        _signal(pid, signal.SIGSTOP)
-        time.sleep(COMMIT_S)
-        if self.counts()["epoch"] == made:
-            return fault
-        # It had joined: a rank that somebody freezes as it trains stands still, live or not.
-        _signal(pid, signal.SIGCONT)
-        return "none"
+        return hit
+
+    def _find_victim(self, fault: str, before: set[int], log: ChangeLog, known: int) -> int | None:
+        if fault == "agent killed":
+            return self.agent()
+        while True:
+            there = self.ranks()
+            found = [pid for pid in there if (pid in before) != fault.startswith("new")]
+            if found:
+                return self.rng.choice(found)
+            if not _under_way(log, known):
+                return None
+            time.sleep(QUICK_S)  # it was asked for, and is being started
 
     def recover(self) -> float:
         """Wait until it trains on the slots that were asked for last; seconds that took."""
         began = time.monotonic()
         while time.monotonic() < began + HANG_S:
+            self._keep_still()
             if self._trains(began):
+                self.still = None
                 return time.monotonic() - began
-            time.sleep(POLL_S)
+            time.sleep(QUICK_S if self.still else POLL_S)
         raise SystemExit(f"it hangs: {self.slots} after {dict(self.done)}; see {self.folder}")
+
+    def _keep_still(self) -> None:
+        """Agents wake whom a signal stopped, and end whom somebody stops again and again."""
+        if self.still is not None and alive(*self.still):
+            _signal(self.still[0], signal.SIGSTOP)
 
     def _trains(self, since: float) -> bool:
         noted = (self.folder / "steps" / f"{pid}.jsonl" for pid in self.ranks())
@@ -147,7 +230,7 @@ class Soak:
     def agent(self) -> int | None:
         """The process of the present attempt's agent, if it lives."""
         for folder in self.attempts()[:1]:
-            claim = folder / "claim.json"
+            claim = folder / CLAIM
             if claim.exists():
                 body = json.loads(claim.read_text())
                 if body["pid"] and alive(body["pid"], body["began"]):
@@ -160,24 +243,33 @@ class Soak:
         return [] if agent is None else sorted(descendants(agent))
 
     def end(self) -> None:
-        """End the service and the job."""
-        agent, ranks = self.agent(), self.ranks()
+        """End the service and the job: agents hold their log open, ranks die with them."""
         if self.child is not None:
             self.child.kill()
             self.child.wait()
-        if agent is not None:
-            _signal(agent, signal.SIGKILL)
-        while any(Path(f"/proc/{pid}").exists() for pid in ranks):
-            time.sleep(POLL_S)  # they die with it
+        quiet_since = time.monotonic()
+        while time.monotonic() < quiet_since + QUIET_S:
+            logs = [folder / AGENT_LOG for folder in self.attempts()[:2]]
+            agents = {pid for log in logs for pid in find_holding(log, writing=True)}
+            for pid in agents | {pid for agent in agents for pid in descendants(agent)}:
+                _signal(pid, signal.SIGKILL)
+                quiet_since = time.monotonic()
+            time.sleep(POLL_S)
 
     def counts(self) -> Counter[str]:
         """What agents wrote down of changes, over all attempts."""
         lines = (
             json.loads(line)["event"]
             for folder in self.attempts()
-            for line in (folder / "events.jsonl").read_text().splitlines()
+            for line in (folder / EVENTS).read_text().splitlines()
         )
         return Counter(line for line in lines if line in CHANGES)
+
+
+def _under_way(log: ChangeLog, known: int) -> bool:
+    """Whether a change that began after the first `known` lines is not answered yet."""
+    new = log.read()[known:]
+    return bool(new) and new[-1] in ("resizing", "epoch")
 
 
 def check(rows: dict[int, list[Row]], calm: dict[int, float] | None = None) -> list[str]:
@@ -209,23 +301,36 @@ def check(rows: dict[int, list[Row]], calm: dict[int, float] | None = None) -> l
 
 
 def soak(folder: Path, faults: int, seed: int) -> list[str]:
-    """Strike so often; what is wrong afterwards."""
+    """Strike until so many have hit; what is wrong afterwards."""
     (folder / "steps").mkdir()
-    one = Soak(folder, random.Random(seed))
+    one, over, waits = Soak(folder, random.Random(seed)), 0, []
     one.wish(0)
     one.start()
     try:
         one.recover()
-        for number in range(faults):
+        while one.hits < faults:
             fault = one.rng.choices([*FAULTS], [*FAULTS.values()])[0]
-            one.strike(fault)
-            took = one.recover()
-            print(f"{number + 1:4d}  {fault:16s} {took:6.2f} s  slots {one.slots}", flush=True)
+            moment = one.strike(fault)
+            over += not moment
+            waits.append(one.recover())
+            said = f"{fault}, {moment}" if moment else f"({fault}: too late)"
+            print(f"{one.hits:4d}  {said:32s} {waits[-1]:6.2f} s  slots {one.slots}", flush=True)
     finally:
         one.end()
     rows = without_abandoned(read_rows(folder / "steps"))
-    print(dict(one.done), dict(one.counts()), f"{max(rows)} steps")
+    show(one, over, waits, max(rows))
     return check(rows, _calm(folder, one.layers, max(rows)))
+
+
+def show(one: Soak, over: int, waits: list[float], steps: int) -> None:
+    """What was hit when, and what became of the changes."""
+    for fault in FAULTS:
+        counts = [one.done[f"{fault}, {moment}"] for moment in MOMENTS]
+        each = ", ".join(f"{count} {when}" for count, when in zip(counts, MOMENTS, strict=True))
+        print(f"{fault:16s} {sum(counts):4d}: {each}")
+    print(f"{one.hits} faults hit a change, {over} changes were over before; {steps} steps")
+    print(f"changes: {dict(one.counts())}")
+    print(f"trains on after {statistics.median(waits):.1f} s (median), {max(waits):.1f} s at most")
 
 
 def _calm(folder: Path, layers: int, steps: int) -> dict[int, float]:
@@ -262,6 +367,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, default=None, help="a folder to work in and keep")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if asked.keep is not None:
         asked.keep.mkdir(parents=True)
         wrong = soak(asked.keep, asked.faults, asked.seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -60,8 +61,8 @@ def job_of(folder: Path, layers: int, save_s: float) -> Job:
 
 
 async def serve(folder: Path, layers: int, save_s: float) -> None:
-    """Until it is killed."""
-    state, wish = folder / "state", folder / WISH
+    """Until it is killed, or whoever started it is gone: then the job is ended first."""
+    parent, state, wish = os.getppid(), folder / "state", folder / WISH
     state.mkdir(exist_ok=True)
     engine = LocalEngine(
         state,
@@ -80,11 +81,14 @@ async def serve(folder: Path, layers: int, save_s: float) -> None:
             await asyncio.sleep(0.05)
         await driver.submit(job_of(folder, layers, save_s))
     seen = wish.read_text()
-    while True:
+    while os.getppid() == parent:
         await asyncio.sleep(LOOK_S)
         if (now := wish.read_text()) != seen:
             seen = now
             await driver.restate_policy()  # so that it is decided about
+    await driver.cancel(JobId("job"))
+    await driver.ended(JobId("job"))
+    await driver.close()
 
 
 if __name__ == "__main__":

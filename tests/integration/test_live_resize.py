@@ -7,19 +7,23 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from benchmarks.live_resize import LIMIT_S, Trial, open_engine
 from benchmarks.live_resize_job import losses_of, read_rows
 
+from tests.integration.serving import until
 from weft.core.events import Resized, ResizeFailed
 from weft.engines.local import LocalEngine
 from weft.wire.attempt import folder_of
-from weft.wire.processes import descendants
+from weft.wire.processes import descendants, find_holding
 
 pytest.importorskip("torch")
 
+ROOT = Path(__file__).parents[2]
 LAYERS_MB = 3.0
 
 
@@ -97,3 +101,21 @@ def test_whoever_is_killed_in_a_change_nothing_hangs_and_nothing_is_lost(tmp_pat
     from benchmarks.live_resize_faults import soak
 
     assert soak(tmp_path, 40, random.Random().randrange(1 << 30)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_benchmark_that_is_ended_leaves_nothing_that_trains_on(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "benchmarks.live_resize_faults", "--keep", str(folder)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as ours:
+        until(lambda: any((folder / "steps").glob("*.jsonl")))
+
+        ours.send_signal(how)
+
+    started = [int(path.stem) for path in (folder / "steps").glob("*.jsonl")]
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))
+    logs = (folder / "state" / "jobs" / "job").glob("*/agent.log")
+    until(lambda: not any(find_holding(log, writing=True) for log in logs))

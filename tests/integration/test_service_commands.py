@@ -111,6 +111,11 @@ def test_another_priority_counts_at_once_and_keeps_the_job(world: World) -> None
     assert world.job("third")["priority"] == "guaranteed"
     assert world.job("second")["state"] == "pending"
     assert world.ask("ann", "PUT", "/jobs/third/priority", {"priority": "high"}).status_code == 422
+    # What was handed in may be handed in again, changed since or not; anything else may not.
+    assert world.ask("ann", "POST", "/jobs", third).status_code == 201
+    other = {**third, "priority": "guaranteed"}
+    assert world.ask("ann", "POST", "/jobs", other).status_code == 409
+    assert world.job("third")["priority"] == "guaranteed"
 
 
 @pytest.mark.parametrize(
@@ -145,6 +150,8 @@ def test_suspended_jobs_and_priorities_outlast_a_service_that_ends(tmp_path: Pat
     with serving(LONG, tmp_path, policy="fifo") as client:
         until(lambda: get(client, "/jobs/waits")["state"] == "running")
         assert get(client, "/jobs/runs")["state"] == "suspended"
+        assert get(client, "/jobs/waits")["priority"] == "opportunistic"
+        assert submit(client, id="waits", gpus=4, hints=MANY_HOURS) == "waits"
         assert get(client, "/jobs/waits")["priority"] == "opportunistic"
         assert client.post(f"{API}/jobs/runs/resume").status_code == 202
         until(lambda: get(client, "/jobs/runs")["state"] != "suspended")

@@ -17,7 +17,7 @@ from typing import Any
 
 from weft.core.codec import decode, encode
 from weft.core.ended_jobs import EndedInMemory, EndedJob, EndedJobs
-from weft.core.model import Allocation, Job, JobId, Meter, name_of
+from weft.core.model import Allocation, Job, JobId, Meter, Tier, name_of
 from weft.core.reasons import Blocker
 from weft.core.report import NO_REPORT, Report
 
@@ -43,7 +43,8 @@ class JobRecord:
     `number` is its place in the order of submission; `missed` says that its deadline came before
     its end. `resizes` counts changes of devices that it made as it trained, `epoch` those asked of
     this attempt; `leaves` is what it holds beside its allocation until the last one is made.
-    `suspended` is who suspended it, None while it is not.
+    `suspended` is who suspended it, None while it is not. `first_priority` is the priority and tier
+    it was handed in with, None while it still has those.
     """
 
     job: Job
@@ -71,6 +72,15 @@ class JobRecord:
     epoch: int = 0
     leaves: Allocation | None = None
     suspended: str | None = None
+    first_priority: tuple[float, Tier] | None = None
+
+    @property
+    def handed_in(self) -> Job:
+        """The job as it was handed in, whatever was changed since."""
+        if self.first_priority is None:
+            return self.job
+        priority, tier = self.first_priority
+        return replace(self.job, priority=priority, tier=tier)
 
     @property
     def restarts(self) -> int:

@@ -327,7 +327,9 @@ class Ledger:
                     self._want(one.job, 1.0)
                 self._set(job, suspended=None)
             case PriorityChanged(job, priority, tier):
-                self._set(job, job=replace(one.job, priority=priority, tier=tier))
+                first = one.first_priority or (one.job.priority, one.job.tier)
+                changed = replace(one.job, priority=priority, tier=tier)
+                self._set(job, job=changed, first_priority=first)
             case _:
                 assert_never(event)
 

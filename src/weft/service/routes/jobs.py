@@ -71,7 +71,7 @@ def _is_known(job: Job, service: Context, who: Caller) -> bool:
     known = service.driver.ledger.jobs.get(job.id)
     if known is None:
         return False
-    if not who.commands(known.job) or not _same(known.job, job):
+    if not who.commands(known.job) or not _same(known.handed_in, job):
         raise Refused(409, f"there is a job {job.id!r} already", "choose another id", "id")
     return True
 

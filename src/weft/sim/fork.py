@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from weft.core.actions import Start
+from weft.core.actions import Action, Start, Wake
 from weft.core.cluster import Cluster
-from weft.core.events import Decided, Submitted, Suspended, Woken
+from weft.core.events import Decided, Event, Submitted, Suspended, Woken
 from weft.core.model import Allocation, JobId
 from weft.core.scheduler import Scheduler
 from weft.core.table import Column, Table
@@ -18,13 +18,15 @@ from weft.sim.physics import NEVER, Physics
 from weft.sim.result import Bar
 
 CARRIED = (Column.STARTED, Column.RETRIES, Column.FAILED)
+LULL = 1 / 32  # of the time looked ahead: what comes then is not known to the minute anyway
 
 
 class Fork(Driver):
     """Every job of `table` as it stands at `now`.
 
     `scheduler` is fresh, on an empty cluster; `physics` has the same jobs, each as
-    long as what is left of it.
+    long as what is left of it. Policies that wake up to look again do so the less often the further
+    ahead it is, while nothing happens and they change nothing: most of their decisions are such.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class Fork(Driver):
     ) -> None:
         super().__init__(scheduler, physics, cluster)
         self._began = now
+        self._still = False
         self._arrived = len(physics.trace)
         self._resume(table)
 
@@ -72,6 +75,18 @@ class Fork(Driver):
     def timeline(self) -> tuple[Bar, ...]:
         """Who held which GPU when, as far as it was simulated and is small enough to look at."""
         return draw_timeline(self._physics, self._cluster)
+
+    def _settle(self, now: float, events: list[Event]) -> None:
+        self._still = all(isinstance(event, Woken) for event in events)
+        super()._settle(now, events)
+        asked = self._scheduler.state.wake_at
+        if asked is not None:
+            soonest = now + LULL * (now - self._began) if self._still else asked
+            self._wake = max(asked, soonest)
+
+    def _carry_out(self, now: float, action: Action) -> Iterable[Event]:
+        self._still = self._still and isinstance(action, Wake)
+        return super()._carry_out(now, action)
 
     def _resume(self, table: Table) -> None:
         """Bring scheduler and physics to where the table is."""

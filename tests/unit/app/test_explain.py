@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pytest
 
 from weft.app.insight.explain import Advice, cheapest_change, explain, in_front, plan
 from weft.app.insight.present import Estimate, Present
+from weft.core.about import About
 from weft.core.actions import Start
 from weft.core.cluster import Node, parse_cluster
 from weft.core.events import Started, Submitted
 from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId, NodeId
+from weft.core.plan import Plan
 from weft.core.reasons import Blocker, Reason
 from weft.core.registry import build
 from weft.core.scheduler import Scheduler
+from weft.core.view import View
+from weft.policies.fifo import Fifo
 from weft.predict.hinted import Hinted
 from weft.testing.build import cluster_of
 
@@ -211,3 +215,22 @@ def test_an_outlook_from_now_tells_when_each_job_starts_and_ends() -> None:
     assert end is not None
     assert 0.0 < start < end
     assert then[JobId("next")].start.quantile(0.5) == 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Restless:
+    """First in, first out, and a look every second whether anything is different."""
+
+    about = About("restless", "nowhere")
+
+    def decide(self, view: View) -> Plan:
+        return replace(Fifo().decide(view), wake_at=view.now + 1.0)
+
+
+def test_looks_at_what_has_not_changed_do_not_keep_an_outlook_from_the_end() -> None:
+    present = live("fifo", "1x4:a100", job("runs", 4, 1e6), job("next", 4, 1e6))
+
+    found = replace(present, policy=Restless()).outlook(simulations=1)
+
+    assert found == present.outlook(simulations=1)
+    assert found[JobId("next")].end.quantile(0.5) is not None

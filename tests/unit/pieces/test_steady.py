@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,17 +12,24 @@ from hypothesis import strategies as st
 from weft.core.about import About, Controls
 from weft.core.actions import Start, Stop
 from weft.core.cluster import parse_cluster
+from weft.core.costs import Attempt
 from weft.core.errors import InvalidConfig
-from weft.core.events import Cancelled, Decided, Event, Started, Stopped, Submitted
+from weft.core.events import Cancelled, Decided, Event, Reported, Started, Stopped, Submitted
+from weft.core.knowledge import Asks, Knowledge, NothingLearnt
 from weft.core.model import Allocation, Demand, Job, JobId
 from weft.core.plan import Plan
 from weft.core.reasons import Blocker
+from weft.core.report import NO_REPORT, Report
 from weft.core.scheduler import Scheduler
 from weft.core.state import State
+from weft.core.table import Floats, Table
 from weft.core.view import View
+from weft.perf.goodput.pooled import PooledBeliefs
+from weft.perf.learnt_costs import LearntCosts
 from weft.pieces.wrap.steady import Memory, Steady
 
 A, B = JobId("a"), JobId("b")
+STEP = Report(step_s=1.0, grad_s=0.9, last_s=1.0, batch=8.0, per_gpu=4.0, replicas=2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +114,87 @@ def test_it_grows_only_where_that_saves_more_than_a_restart_costs(ran: float, gr
     plan = Steady(Equal(), min_run_s=60.0, margin=2.0).decide(view(state, ran))
 
     assert (A in plan.changes) == grows
+
+
+@dataclass(frozen=True, slots=True)
+class Over(NothingLearnt):
+    """Every job should have ended by now."""
+
+    label = "over"
+    asks = Asks()
+
+    def remaining(self, table: Table, now: float) -> Floats:
+        return np.zeros(len(table))
+
+    def learn(self, job: Job, ran: float) -> None:
+        pass
+
+
+def test_who_runs_longer_than_predicted_is_taken_to_run_as_long_again_and_may_grow() -> None:
+    known = replace(view(running(A, gpus=2), 500.0), knowledge=Knowledge(Over()))
+
+    plan = Steady(Equal(), min_run_s=60.0, margin=2.0).decide(known)
+
+    assert A in plan.changes
+
+
+@pytest.mark.parametrize(("progress", "grows"), [(0.5, True), (0.99, False)])
+def test_its_own_progress_tells_better_than_a_prediction(progress: float, grows: bool) -> None:
+    state, pooled = running(A, gpus=2), PooledBeliefs()
+    on = state.table.allocations[0]
+    assert on is not None
+    told = replace(STEP, progress=progress, work=1e6)
+    pooled.observe(Job(A), "v100", told, Attempt(1, on, 0.0, 500.0, 500.0))
+    known = replace(view(state, 500.0), knowledge=Knowledge(Over(), pooled=pooled))
+
+    plan = Steady(Equal(), min_run_s=60.0, margin=2.0).decide(known)
+
+    assert (A in plan.changes) == grows
+
+
+def live_view(state: State, now: float) -> View:
+    """Jobs train, and were seen to change their devices live: ready in 0.4 s, paused for 0.1 s."""
+    costs = LearntCosts()
+    state.fold(1.0, Reported(A, 1, NO_REPORT))
+    for name in (A, B):
+        costs.observe_able(Job(name), 0.0)
+        costs.observe_pause(Job(name), "v100", 0.1, 0.0, 0.4)
+    return replace(view(state, now), knowledge=Knowledge(costs=costs))
+
+
+@pytest.mark.parametrize(("now", "gives_way"), [(4.0, False), (6.0, True)])
+def test_who_changes_as_it_trains_is_left_alone_for_ten_times_what_that_takes(
+    now: float, gives_way: bool
+) -> None:
+    state = running(A, gpus=4)
+    state.fold(now, Submitted(Job(B, demand=Demand(1, 1, 4))))
+
+    plan = Steady(Equal(), min_run_s=60.0).decide(live_view(state, now))
+
+    held = live_view(state, now).after(plan)
+    assert {job: on.gpus for job, on in held.items()} == ({A: 2, B: 2} if gives_way else {A: 4})
+    assert plan.wake_at == (60.0 if gives_way else 5.0)  # A may be stopped only then
+
+
+def test_who_changes_as_it_trains_is_not_stopped_sooner_for_that() -> None:
+    class Stops(Equal):
+        def decide(self, view: View) -> Plan:
+            return Plan({A: None}) if A in view.held() else Plan()
+
+    state = running(A, gpus=4)
+    state.fold(6.0, Submitted(Job(B, demand=Demand(4, 4, 4))))
+
+    plan = Steady(Stops(), min_run_s=60.0).decide(live_view(state, 6.0))
+
+    assert (plan.changes, plan.wake_at) == ({}, 60.0)
+
+
+def test_it_grows_live_where_that_saves_more_than_the_pause() -> None:
+    state = running(A, gpus=2)
+
+    plan = Steady(Equal(), min_run_s=60.0, margin=2.0).decide(live_view(state, 20.0))
+
+    assert A in plan.changes
 
 
 def test_policies_that_choose_no_sizes_are_left_alone() -> None:

@@ -1,4 +1,4 @@
-"""What stopping a running job costs, and how long it would go on: as far as anybody knows."""
+"""What changing a running job costs, and how long it would go on: as far as anybody knows."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import numpy as np
 from weft.core.table import Floats
 from weft.core.view import View
 
+TINY = 1e-9
 RESTART_S = 30.0  # what a restart costs where nobody believes anything of it
 
 
@@ -18,10 +19,34 @@ def restart_seconds(view: View) -> Floats:
     return np.where(np.isfinite(cost) & (cost > 0.0), cost, RESTART_S)
 
 
+def live_seconds(view: View) -> Floats:
+    """Seconds until a row trains on other devices, made ready beside it; inf if it must restart."""
+    found = np.full(len(view.table), np.inf)
+    costs = view.knowledge.costs
+    if costs is None:
+        return found
+    for row in np.flatnonzero(view.running() & ~view.restoring()).tolist():
+        on = view.allocation(row)
+        assert on is not None
+        one = costs.costs(view.job(row), view.cluster.kind_of(on))
+        if one.live:
+            found[row] = one.prepare_s + one.pause_s + one.pause_gb_s * one.state_gb
+    return found
+
+
 def seconds_left(view: View) -> Floats:
-    """Seconds that each row may still run: predicted, else as long as it has run."""
+    """Seconds that each row may still run, at the pace it had: by its own progress, if it tells.
+
+    Else what is predicted; as long as it has run where nothing is, or that time is over.
+    """
     ran = view.ran()
-    if view.knowledge.predictor is None:
-        return ran
-    left = view.remaining()
-    return np.where(np.isfinite(left), left, ran)
+    left = ran
+    if view.knowledge.predictor is not None:
+        told = view.remaining()
+        left = np.where(np.isfinite(told) & (told > 0.0), told, ran)
+    pooled = view.knowledge.pooled
+    if pooled is None or not len(view.table):
+        return left
+    part = pooled.work_left(view.table, view.now) / pooled.work(view.table)
+    begun = np.isfinite(part) & (part < 1.0)
+    return np.where(begun, ran * part / np.maximum(1.0 - part, TINY), left)

@@ -1,9 +1,10 @@
 """No thrash: running jobs are changed only after a while, and only where that pays.
 
-A change of a running job's devices is a restart. Elastic policies see a better division at every
-event; here a job that was just started or changed is left alone for a time, and one that would only
-grow or move must gain more than the restart costs it. Whoever is left alone is out of the policy's
-sight while it decides again, so that what it then promises hangs together.
+A change of a running job's devices is a restart, or a short pause for a job that makes it live.
+Elastic policies see a better division at every event; here a job that was just started or changed
+is left alone for a time, and one that would only grow or move must gain more than the change costs
+it. Whoever is left alone is out of the policy's sight while it decides again, so that what it then
+promises hangs together.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from weft.core.table import Bools, Column, Floats
 from weft.core.view import View
 from weft.pieces.wrap import tell
 from weft.pieces.wrap.among import decide_among
-from weft.pieces.wrap.restart_costs import restart_seconds, seconds_left
+from weft.pieces.wrap.restart_costs import live_seconds, restart_seconds, seconds_left
 from weft.pieces.wrap.tell import tell_news
 
 TRIES = 8
+LIVE_TIMES = 10.0  # at most a tenth of the time is spent on live changes
 SLACK_S = 1e-6
 
 
@@ -42,13 +44,22 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class Fresh:
+    """Who started or changed too lately to be stopped, and who to be changed as it trains."""
+
+    stop: Bools
+    live: Bools
+
+
+@dataclass(frozen=True, slots=True)
 class Steady:
     """Change a running job at most every `min_run_s` seconds, and only for a gain.
 
-    A job that grows or moves must save `margin` times what its restart costs, as far as anybody
+    A job that grows or moves must save `margin` times what the change costs, as far as anybody
     knows how long it still runs: what is predicted, else as long as it has run. Jobs may still be
     made smaller or stopped for others, after `min_run_s`; a policy that lets them take turns
-    may suspend them at any time. Policies that do not choose sizes are left alone.
+    may suspend them at any time. Where a change is made live, it is ten times what that takes if
+    that is less than `min_run_s`. Policies that do not choose sizes are left alone.
     """
 
     inner: Policy = field(metadata={"settable": False})
@@ -79,15 +90,17 @@ class Steady:
         since = _seen(view, kept.since)
         view = replace(view, memory=kept.inner)
         age = _ages(view, since)
-        fresh = view.running() & (age < self.min_run_s - SLACK_S)
+        calm = np.minimum(self.min_run_s, LIVE_TIMES * live_seconds(view))
+        fresh = Fresh(age < self.min_run_s - SLACK_S, age < calm - SLACK_S)
         plan, wished = self._settle(view, fresh)
-        waits = fresh & view.running()
+        waits = fresh.stop & view.running()
         if waits.any() and view.waiting().any():
-            thaw = view.now + float((self.min_run_s - age[waits]).min())
+            until = np.where(fresh.live, calm, self.min_run_s)
+            thaw = view.now + float((until - age)[waits].min())
             plan = replace(plan, wake_at=thaw if plan.wake_at is None else min(plan.wake_at, thaw))
         return self._wrapped(view, plan, self._held_back(view, plan, wished), since, kept)
 
-    def _settle(self, view: View, fresh: Bools) -> tuple[Plan, Plan]:
+    def _settle(self, view: View, fresh: Fresh) -> tuple[Plan, Plan]:
         """Ask until nobody who is to be left alone is touched; the plan, and the first one."""
         mark = view.free.mark()
         plan = first = ask(self.inner, view)
@@ -101,7 +114,7 @@ class Steady:
             plan = decide_among(self.inner, view.without(alone))
         return decide_among(self.inner, view.without(view.running())), first
 
-    def _too_soon(self, view: View, plan: Plan, fresh: Bools) -> Bools:
+    def _too_soon(self, view: View, plan: Plan, fresh: Fresh) -> Bools:
         """Running rows that the plan changes although they are fresh, or gain too little."""
         mask = np.zeros(len(view.table), dtype=bool)
         for job, to in plan.changes.items():
@@ -111,15 +124,18 @@ class Steady:
                 continue
             if to is None and self.about.resume_s is not None:
                 continue  # its turn is over
-            grows = to is not None and to.gpus >= was.gpus
-            mask[row] = fresh[row] or (grows and not self._pays(view, row, was, to))
+            if to is None:
+                mask[row] = fresh.stop[row]
+            else:
+                grows = to.gpus >= was.gpus
+                mask[row] = fresh.live[row] or (grows and not self._pays(view, row, was, to))
         return mask
 
-    def _pays(self, view: View, row: int, was: Allocation, to: Allocation | None) -> bool:
-        assert to is not None
+    def _pays(self, view: View, row: int, was: Allocation, to: Allocation) -> bool:
         speed_up = max(to.gpus / was.gpus, 1.0)
         saved = float(seconds_left(view)[row]) * (1.0 - 1.0 / speed_up)
-        return saved > self.margin * float(restart_seconds(view)[row])
+        costs = min(float(restart_seconds(view)[row]), float(live_seconds(view)[row]))
+        return saved > self.margin * costs
 
     def _held_back(self, view: View, plan: Plan, wished: Plan) -> dict[JobId, Reason]:
         """Waiting jobs that would start if nobody had to be left alone."""

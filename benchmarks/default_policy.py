@@ -1,0 +1,180 @@
+"""What a service's default does for plain jobs and for elastic ones, on the same machines.
+
+    python -m benchmarks.default_policy [POLICY ...] [--seeds N] [--plain LOAD] [--elastic LOAD]
+
+Plain jobs (Philly's sizes and lengths) ask for a fixed number of GPUs, are not stopped for others
+and report nothing; half of them come with an estimate that is off by a log-normal factor. Elastic
+ones (Pollux's) train with `weft.train`: any number of GPUs, changed live. Every policy runs as in a
+service, within its rules and with its predictor: estimates where there are any, else past jobs.
+Ratios are to the first policy, the geometric mean over seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from weft.app.serve.hinted_or_history import HintedOrAlike
+from weft.app.serve.live import Quotas
+from weft.app.simulate.resize_text import read_resize
+from weft.app.simulate.wiring import wire
+from weft.app.simulate.world import World
+from weft.core.about import Controls
+from weft.core.cluster import parse_cluster
+from weft.core.costs import ChangeCosts
+from weft.core.knowledge import Knowledge, Predictor
+from weft.core.model import Job
+from weft.core.policy import Policy
+from weft.core.ports import PerfModel, SimulatedJob
+from weft.core.registry import build, read_spec
+from weft.core.trace import Trace, Truth
+from weft.perf.goodput.adaptive import Adaptive
+from weft.perf.goodput.beliefs import FittedBeliefs
+from weft.perf.goodput.pooled import PooledBeliefs
+from weft.perf.goodput.shipped import load_shipped_models
+from weft.perf.replay import Replay
+from weft.traces.find import find
+from weft.traces.options import Request
+
+POLICIES = ("fifo", "fifo:backfill=true", "weft")
+CLUSTER = "8x4:t4"
+LIVE = "live:prepare_s=5,restart_s=0.7,restart_gb_s=17"  # as `benchmarks.live_resize` found
+JOBS, MANY, LARGEST = 60, 3_000, 16
+ESTIMATED, OFF = 0.5, 0.5  # the part of plain jobs with an estimate, and how far that is off
+HOUR = 3600.0
+WORDS = {
+    "wait": "plain: mean wait",
+    "wait_p99": "p99",
+    "longest": "longest",
+    "plain": "mean completion",
+    "elastic": "elastic: mean completion",
+    "elastic_p99": "p99",
+}
+Numbers = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """Elastic jobs as their models were measured, plain ones as long as they are."""
+
+    elastic: PerfModel
+    plain: PerfModel
+
+    steady = False
+
+    def simulate_job(self, job: Job, truth: Truth) -> SimulatedJob:
+        """By what it is."""
+        return (self.plain if is_plain(job) else self.elastic).simulate_job(job, truth)
+
+    def restart(self, job: Job, *, first: bool) -> float:
+        """By what it is."""
+        return (self.plain if is_plain(job) else self.elastic).restart(job, first=first)
+
+
+class Served(World):
+    """A simulation whose scheduler is told what a service's is."""
+
+    def knowledge(self, predictor: Predictor, costs: ChangeCosts | None = None) -> Knowledge:  # noqa: ARG002
+        """Estimates, else what past jobs took."""
+        return super().knowledge(HintedOrAlike(), costs)
+
+
+def is_plain(job: Job) -> bool:
+    """Whether it is nothing but a command on so many GPUs."""
+    return not job.preemptible
+
+
+def draw(seed: int, plain: float, elastic: float) -> Trace:
+    """Both sorts of jobs, at these loads, while elastic ones come."""
+    gpus = parse_cluster(CLUSTER).gpus
+    rng = np.random.default_rng(seed)
+    more = find("pollux", Request(seed=seed, jobs=JOBS, load=elastic, gpus=gpus))
+    until = more.jobs[-1][0].submitted
+    drawn = find("philly", Request(seed=seed, jobs=MANY, load=plain, gpus=gpus, max_gpus=LARGEST))
+    pairs = list(more.jobs)
+    for job, truth in drawn.jobs:
+        off, told = float(np.exp(OFF * rng.standard_normal())), rng.random() < ESTIMATED
+        hints = {"duration_s": truth.length * off} if told else {}
+        if job.submitted <= until:
+            pairs.append((replace(job, preemptible=False, model="", hints=hints), truth))
+    pairs.sort(key=lambda pair: pair[0].submitted)
+    return Trace("plain and elastic", tuple(pairs))
+
+
+def simulate(text: str, trace: Trace) -> Numbers:
+    """One policy, as a service runs it."""
+    policy: Policy = build("policy", Quotas().around(read_spec("policy", text)))
+    models = load_shipped_models()
+    fixed = Controls.COUNT not in policy.about.controls
+    world = Served(
+        trace,
+        Mixed(Adaptive(models, None, fixed, False), Replay()),
+        FittedBeliefs(),
+        able=lambda job: not is_plain(job),
+        pooled=PooledBeliefs() if policy.about.pools else None,
+    )
+    run = wire(world, parse_cluster(CLUSTER), policy, live=read_resize(LIVE))
+    run.driver.run()
+    submitted = np.array([job.submitted for job, _ in trace])
+    plain = np.array([is_plain(job) for job, _ in trace])
+    wait = (run.physics.first_start - submitted)[plain] / HOUR
+    whole = (run.physics.ended_at - submitted) / HOUR
+    return {
+        "wait": float(wait.mean()),
+        "wait_p99": float(np.quantile(wait, 0.99)),
+        "longest": float(wait.max()),
+        "plain": float(whole[plain].mean()),
+        "elastic": float(whole[~plain].mean()),
+        "elastic_p99": float(np.quantile(whole[~plain], 0.99)),
+    }
+
+
+def show(found: dict[str, list[Numbers]]) -> None:
+    """Hours, and ratios to the first policy seed by seed."""
+    table = Table("policy", *WORDS.values(), title="hours (ratio)")
+    first = next(iter(found.values()))
+    for policy, seeds in found.items():
+        cells = []
+        for name in WORDS:
+            hours = statistics.mean(one[name] for one in seeds)
+            pairs = zip(seeds, first, strict=True)
+            ratio = statistics.geometric_mean(
+                max(one[name], 1e-3) / max(base[name], 1e-3) for one, base in pairs
+            )
+            cells.append(f"{hours:.2f} ({ratio:.2f})")
+        table.add_row(policy, *cells)
+    Console(width=140).print(table)
+
+
+def compare(policies: Sequence[str], seeds: int, plain: float, elastic: float) -> None:
+    """All of them on the same jobs."""
+    found: dict[str, list[Numbers]] = {policy: [] for policy in policies}
+    for seed in range(seeds):
+        trace = draw(seed, plain, elastic)
+        for policy in policies:
+            found[policy].append(simulate(policy, trace))
+            print(f"seed {seed}, {len(trace)} jobs, {policy}: {found[policy][-1]}", flush=True)
+    show(found)
+
+
+def main() -> int:
+    """Compare the policies that were named."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("policies", nargs="*", default=list(POLICIES), metavar="POLICY")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--plain", type=float, default=0.4, help="load of plain jobs")
+    parser.add_argument("--elastic", type=float, default=0.4, help="load of elastic jobs")
+    asked = parser.parse_args()
+    compare(asked.policies, asked.seeds, asked.plain, asked.elastic)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

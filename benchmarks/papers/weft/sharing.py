@@ -4,7 +4,9 @@ Two clusters. H200: jobs on one GPU each, drawn from the twelve workloads whose 
 on an H200 and ship with the package, under the driver's time slicing and under MPS. Three kinds:
 jobs of Gavel's types on V100, P100 and K80, at the speeds that its authors measured alone and in
 pairs. Lengths are log-normal (median 20 minutes, 1 minute to 8 hours), arrivals Poisson at a `load`
-of the cluster's capacity for one job a GPU. Nothing was tuned on these seeds.
+of the cluster's capacity for one job a GPU. How long jobs take is told to nobody. Seed 11
+was looked at while sharing was built, none of these. `alike` is ours
+without sharing that ranks such jobs as it does with sharing, by doublings of their service.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.papers.weft.table import interval
 from weft.app.simulate.setup import Setup
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import world_of
@@ -29,9 +32,9 @@ from weft.perf.sharing.measured_pairs import load_shipped_pairs
 from weft.perf.throughputs import Throughputs, read_throughputs
 
 LOADS = (0.7, 1.0, 1.3)
-SEEDS = (11, 12)
+SEEDS = (21, 22, 23, 24)
 JOBS = 400
-POLICIES = ("weft:share=true", "weft", "sia")
+POLICIES = OURS, ALONE, ALIKE, SIA = ("weft:share=true", "weft", "weft:coarse=true", "sia")
 H200, KINDS = "2x4:h200", "1x4:v100+1x4:p100+1x4:k80"
 TABLE = "simulation_throughputs.json"  # Gavel's, alone and together
 MEDIAN_S, SPREAD, SHORTEST_S, LONGEST_S = 1200.0, 1.2, 60.0, 28_800.0
@@ -52,9 +55,14 @@ class Setting:
 
 
 def run(data: Path, *, quick: bool = False) -> int:
-    """Print ratios of ours with sharing to ours without and to Sia."""
-    print(f"{'setting':<24}{'load':>5}  {'to weft':^31}  {'to sia':^14}  {'CPU':>5}")
-    print(f"{'':<29}  {'JCT':>7}{'p99':>8}{'make':>8}{'FTF':>8}  {'JCT':>7}{'p99':>7}")
+    """Print ratios of ours with sharing to ours without, alike too, and to Sia."""
+    print(
+        f"{'':<24}{'':>5} {'to weft':^42} {'alike':^17} {'to sia':^14} {'CPU':>5}  restarts a job"
+    )
+    print(
+        f"{'setting':<24}{'load':>5} {'JCT (90 %)':>18}{'p99':>8}{'make':>8}{'FTF':>8} "
+        f"{'JCT (90 %)':>17} {'JCT':>7}{'p99':>7} {'':>5}  with / without / alike"
+    )
     for setting in settings(data):
         for load in LOADS[1:2] if quick else LOADS:
             runs = [simulate(setting, load, seed) for seed in (SEEDS[:1] if quick else SEEDS)]
@@ -128,15 +136,23 @@ def simulate(setting: Setting, load: float, seed: int) -> dict[str, Numbers]:
 
 
 def _line(name: str, load: float, runs: list[dict[str, Numbers]]) -> str:
-    ours, alone, sia = POLICIES
+    def ratios(metric: str, to: str) -> np.ndarray:
+        return np.array([one[OURS][metric] / one[to][metric] for one in runs])
 
-    def ratio(metric: str, to: str) -> float:
-        return float(np.mean([one[ours][metric] / one[to][metric] for one in runs]))
+    def average(to: str) -> str:
+        found = ratios("avg_jct_h", to)
+        low, high = interval(found)
+        return f"{found.mean():.2f} ({low:.2f}-{high:.2f})"
 
-    own = [ratio(m, alone) for m in ("avg_jct_h", "p99_jct_h", "makespan_h", "worst_ftf")]
-    theirs = [ratio(m, sia) for m in ("avg_jct_h", "p99_jct_h")]
-    cells = "".join(f"{r:>8.2f}" for r in own) + " " + "".join(f"{r:>7.2f}" for r in theirs)
-    restarts = "/".join(
-        f"{np.mean([one[p]['restarts_per_job'] for one in runs]):.1f}" for p in (ours, alone)
+    rest = "".join(
+        f"{ratios(m, ALONE).mean():>8.2f}" for m in ("p99_jct_h", "makespan_h", "worst_ftf")
     )
-    return f"{name:<24}{load:>5.1f} {cells}  {ratio('cpu_s', alone):>5.1f}  restarts {restarts}"
+    sia = "".join(f"{ratios(m, SIA).mean():>7.2f}" for m in ("avg_jct_h", "p99_jct_h"))
+    restarts = " / ".join(
+        f"{np.mean([one[p]['restarts_per_job'] for one in runs]):.1f}" for p in (OURS, ALONE, ALIKE)
+    )
+    cpu = ratios("cpu_s", ALONE).mean()
+    return (
+        f"{name:<24}{load:>5.1f} {average(ALONE):>18}{rest} {average(ALIKE):>17} {sia} "
+        f"{cpu:>5.1f}  {restarts}"
+    )

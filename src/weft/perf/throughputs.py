@@ -143,6 +143,7 @@ class ThroughputBeliefs(NothingLearnt):
     def __init__(self, table: Throughputs) -> None:
         self._table = table
         self._rows: dict[tuple[str, int, tuple[str, ...]], Floats] = {}
+        self._pairs: dict[tuple[Key, Key, tuple[str, ...]], list[tuple[float, float]]] = {}
 
     def observe(self, job: Job, kind: str, report: Report) -> None:
         """Nothing to learn."""
@@ -158,11 +159,9 @@ class ThroughputBeliefs(NothingLearnt):
 
     def pairs(self, table: Table, kinds: Sequence[str], first: Rows, second: Rows) -> Floats:
         """Pairs x kinds x 2: steps per second of two rows that share devices."""
-        jobs = table.jobs
-        cells = [
-            [self._table.pair(jobs[a], jobs[b], kind) for kind in kinds]
-            for a, b in zip(first, second, strict=True)
-        ]
+        jobs, names = table.jobs, tuple(kinds)
+        both = zip(first.tolist(), second.tolist(), strict=True)
+        cells = [self._pair(jobs[a], jobs[b], names) for a, b in both]
         return np.array(cells, dtype=float).reshape(len(first), len(kinds), 2)
 
     def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
@@ -195,6 +194,12 @@ class ThroughputBeliefs(NothingLearnt):
     def restart_s(self, table: Table) -> Floats:
         """What the truth charges."""
         return np.array([self._table.restart(job, first=False) for job in table.jobs])
+
+    def _pair(self, one: Job, other: Job, kinds: tuple[str, ...]) -> list[tuple[float, float]]:
+        key = ((one.model, one.demand.gpus), (other.model, other.demand.gpus), kinds)
+        if key not in self._pairs:
+            self._pairs[key] = [self._table.pair(one, other, kind) for kind in kinds]
+        return self._pairs[key]
 
     def _row(self, model: str, gpus: int, kinds: tuple[str, ...]) -> Floats:
         key = (model, gpus, kinds)

@@ -66,11 +66,25 @@ WHERE = tax.Taxonomy(
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """Prices of the last decision by kind, how long jobs keep what they get, and who waits."""
+    """Prices of the last decision by kind, how long jobs keep what they get, and who waits.
+
+    With sharing, `alone` are the prices if nobody shared.
+    """
 
     prices: Floats
     holds: HoldTimes = field(default_factory=HoldTimes)
     waiting: tuple[JobId, ...] = ()
+    alone: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """Speeds of sizes as parts of the best, seconds left, weights, and which sizes are allowed."""
+
+    speed: Floats
+    left: Floats
+    weight: Floats
+    allowed: Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,18 +155,22 @@ class Weft:
         prices = np.zeros(len(view.cluster.kinds))
         if memory is not None and len(memory.prices) == len(prices):
             prices = memory.prices
-        together = worth = self._values(view, configs, held, holds, prices)
+        gains = self._gains(view, configs)
+        together = worth = self._values(view, configs, gains, held, holds, prices)
         partners = find_partners(view, worth.weight) if self.share else NO_PARTNERS
         apart = partners.leave(held)
         if partners.guests:
-            worth = self._values(view, configs, apart, holds, prices)
+            worth = self._values(view, configs, gains, apart, holds, prices)
         start = None if memory is None else memory.prices
-        answer = self._choose(view, configs, worth.value, apart, start, partners)
+        first = start if memory is None or memory.alone is None else memory.alone
+        room = _find_room(view, partners)
+        answer = self._choose(view, configs, worth.value, apart, first, room)
         pairs: tuple[Pair, ...] = ()
+        alone = answer.prices if self.share else None
         if self.share:
             search = share_devices(view, configs, together, worth, held, partners)
             answer, pairs = search(
-                answer, lambda v, p: self._choose(view, configs, v, apart, p, partners)
+                answer, lambda value: self._choose(view, configs, value, apart, start, room)
             )
         wanted = {r: configs[c] for r, c in enumerate(answer.pick.tolist()) if c >= 0}
         changes = (
@@ -174,7 +192,7 @@ class Weft:
                 **explain_choices(view, configs, worth.value, answer, sorted(told)),
                 **explain_pairs(view, pairs, told),
             },
-            memory=Last(answer.prices, holds.lose(lost), names),
+            memory=Last(answer.prices, holds.lose(lost), names, alone),
             numbers=_say_prices(view, answer) | ({"pairs": float(len(pairs))} if pairs else {}),
             restarts=find_hurried(view, changes, held, answer.pick, worth)
             | find_parted(view, changes),
@@ -182,24 +200,29 @@ class Weft:
 
     # ---- what sizes are worth
 
-    def _values(
-        self,
-        view: View,
-        configs: tuple[Config, ...],
-        held: Floats,
-        holds: HoldTimes,
-        prices: Floats,
-    ) -> Worth:
-        """What sizes are worth; -inf where not allowed."""
+    def _gains(self, view: View, configs: tuple[Config, ...]) -> Gains:
+        """What sizes do for rows, whatever they hold."""
         goodput = self._goodputs(view, configs)
         best = np.maximum(goodput.max(axis=1), 1e-12)
-        speed = goodput / best[:, None]
         coarse = self.coarse or self.share
         left = seconds_left(view, best, coarse=coarse)
         weight = rank_weights(left, self.shape)
         weight = flatten_large(share_ranks(weight, left) if coarse else weight, left, self.large)
         if self.fair:
             weight = weight * hasten_late(view, configs, goodput, left, self.fair)
+        return Gains(goodput / best[:, None], left, weight, goodput > 0.0)
+
+    def _values(
+        self,
+        view: View,
+        configs: tuple[Config, ...],
+        gains: Gains,
+        held: Floats,
+        holds: HoldTimes,
+        prices: Floats,
+    ) -> Worth:
+        """What sizes are worth to rows that hold these; -inf where not allowed."""
+        speed, left, weight = gains.speed, gains.left, gains.weight
         seconds = change_seconds(view, configs, held)
         times = np.where(left > self.large, self.large_restart, self.restart)[:, None]
         kinds = view.cluster.kinds
@@ -213,7 +236,7 @@ class Weft:
             self.loss,
         )
         value = restart_values(speed, held, weight, left, changes)
-        value = np.where(goodput > 0.0, value, -np.inf)
+        value = np.where(gains.allowed, value, -np.inf)
         return Worth(value, speed, weight, seconds.change, seconds.start, seconds.ready)
 
     def _goodputs(self, view: View, configs: tuple[Config, ...]) -> Floats:
@@ -256,14 +279,14 @@ class Weft:
         value: Floats,
         held: Floats,
         start: Floats | None,
-        partners: Partners = NO_PARTNERS,
+        room: Floats,
     ) -> Answer:
         """The program for all rows that may change; the others keep what they have."""
         kinds = view.cluster.kinds
         kind = np.array([kinds.index(config.kind) for config in configs])
         count = np.array([float(config.gpus) for config in configs])
         pick = np.where(view.preemptible(), float(NONE), held).astype(np.intp)
-        room = _find_room(view, partners)
+        room = room.copy()
         np.subtract.at(room, kind[pick[pick >= 0]], count[pick[pick >= 0]])
         rows = np.flatnonzero(pick < 0)
         answer = choose(

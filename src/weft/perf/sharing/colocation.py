@@ -32,6 +32,7 @@ Interfering = Callable[[Sequence[Profile]], Sequence[float]]
 Host = Callable[[Job], Sensitivity | None]
 # Stretch of all stages in groups of one to four, as Muri's authors calibrated it on V100.
 CONTENTION = (1.0, 1.31, 1.478, 1.35)
+MOST_GROUPS = 4096  # whose speeds are kept
 
 
 def insensitive(job: Job) -> Sensitivity | None:  # noqa: ARG001 - of no job
@@ -62,6 +63,9 @@ class Colocated:
     _paces: dict[JobId, float] = field(default_factory=dict)
     _cpu_parts: dict[JobId, float] = field(default_factory=dict)
     _known: dict[JobId, Profile] = field(default_factory=dict)
+    _groups: dict[tuple[Discipline, tuple[Profile, ...]], Sequence[float]] = field(
+        default_factory=dict
+    )
 
     # ---- the truth
 
@@ -142,7 +146,13 @@ class Colocated:
             return (1.0,)
         if discipline is Discipline.TIMESLICE:
             return [slice_speed(1.0, len(jobs))] * len(jobs)
-        return self._together(tuple(self.profile(job) for job in jobs), discipline)
+        group = tuple(self.profile(job) for job in jobs)
+        found = self._groups.get((discipline, group))
+        if found is None:
+            if len(self._groups) >= MOST_GROUPS:
+                self._groups.clear()
+            found = self._groups[discipline, group] = tuple(self._together(group, discipline))
+        return found
 
     def observe(self, job: Job, kind: str, report: Report) -> None:  # noqa: ARG002
         """Keep what a job measured of its speed, and how long its GPU waits for the host.

@@ -30,7 +30,10 @@ def place_pairs(
     for pair in pairs:
         on = after.pop(pair.leader)
         for row in (pair.leader, pair.follower):
-            changes[row] = None if on is None else _share(view, row, on)
+            if not _shares_there(view, row, on):
+                changes[row] = None if on is None else _share(view, row, on)
+            else:
+                changes.pop(row, None)
     for row, on in after.items():
         if on is not None and row not in now.crowded and _is_half(view, row, on):
             changes[row] = _replace_share(view.free, on, EXCLUSIVE)
@@ -57,6 +60,14 @@ def _is_half(view: View, row: int, on: Allocation) -> bool:
     """Whether a job that could have all of its devices claims a part of them."""
     whole = view.job(row).demand.share == 1.0 and bool(view.preemptible()[row])
     return whole and on.sharing != EXCLUSIVE
+
+
+def _shares_there(view: View, row: int, on: Allocation | None) -> bool:
+    """Whether a row has half of just these devices already, with the memory that it needs."""
+    was = view.allocation(row)
+    if was is None or on is None or was.devices != on.devices or was.sharing.share != HALF:
+        return False
+    return was.sharing.gpu_mem_gb == (view.sharing().profile(view.job(row)).mem_gb or None)
 
 
 def _share(view: View, row: int, on: Allocation) -> Allocation:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weft.core.model import Config, JobId
 from weft.core.table import Bools, Floats, Rows
@@ -24,10 +25,10 @@ from weft.pieces.share.partners import Partners, may_share
 from weft.pieces.size.hurried import Worth
 from weft.solve.multiple_choice import Answer
 
-ROUNDS = 2
 FOLLOWERS = 128  # rows without devices that are looked at, the heaviest first
 NEAREST = 8  # leaders that each of them is offered
-Solve = Callable[[Floats, Floats], Answer]  # values and first prices to an answer
+NOBODY: Rows = np.zeros(0, dtype=np.intp)
+Solve = Callable[[Floats], Answer]  # values to an answer
 Improve = Callable[[Answer, Solve], "Shared"]
 
 
@@ -47,10 +48,40 @@ class Shared(NamedTuple):
     pairs: tuple[Pair, ...] = ()
 
 
-class _Offer(NamedTuple):
-    gain: float
-    pair: Pair
-    worth: float
+class _Offers(NamedTuple):
+    """Pairs as columns: what they gain over their jobs alone, and what they are worth."""
+
+    gain: Floats
+    worth: Floats
+    leader: Rows
+    follower: Rows
+    size: Rows
+    speeds: Floats  # of leaders and of followers
+
+    def add(self, other: _Offers) -> _Offers:
+        """These and those."""
+        rest = iter(other)
+        return self.change(lambda column: np.concatenate([column, next(rest)], axis=-1))
+
+    def pick(self, at: Rows | Bools) -> _Offers:
+        """Some of them."""
+        return self.change(lambda column: column[..., at])
+
+    def change(self, each: Callable[[NDArray[Any]], NDArray[Any]]) -> _Offers:
+        """The same done to each column, from the first to the last."""
+        gain, worth, leader = each(self.gain), each(self.worth), each(self.leader)
+        return _Offers(gain, worth, leader, each(self.follower), each(self.size), each(self.speeds))
+
+    def as_pairs(self) -> tuple[Pair, ...]:
+        """Each as a pair."""
+        rows = (self.leader.tolist(), self.follower.tolist(), self.size.tolist())
+        speeds = zip(*self.speeds.tolist(), strict=True)
+        return tuple(Pair(*one) for one in zip(*rows, speeds, strict=True))
+
+
+class _Found(NamedTuple):
+    answer: Answer
+    pairs: _Offers
 
 
 def share_devices(
@@ -84,57 +115,49 @@ class _Search:
         kinds = view.cluster.kinds
         self._kind = np.array([kinds.index(config.kind) for config in configs], dtype=np.intp)
         self._count = np.array([float(config.gpus) for config in configs])
-        self._worth, self._alone, self._speeds = worth, alone, speeds
+        self._alone, self._speeds = alone, speeds
+        self._slows = _slows(alone)
         self._held, self._asked = held.astype(np.intp), view.table.gpus
         self._hosts: Bools = now.leave(held) >= 0.0
-        both = [(h, g) for h, g in now.second.items() if speeds.able[h] and speeds.able[g]]
+        able = speeds.able.tolist()
+        both = [(host, guest) for host, guest in now.second.items() if able[host] and able[guest]]
         self._pairs_now = np.array(both, dtype=np.intp).reshape(-1, 2)
         self._new: Bools = speeds.able & ~self._hosts  # nobody's guests
         self._new[self._pairs_now[:, 1]] = False
+        self._now = self._see(worth)
 
     def improve(self, answer: Answer, solve: Solve) -> Shared:
         """The best of the answer with those who wait attached, and of programs with pairs."""
-        best = self._attach(answer, ())
-        prices = answer.prices
-        if len(self._pairs_now):
-            best = _better(best, self._solve(self._stay(), prices, solve))
-        for _ in range(ROUNDS):
-            offers = self._match(prices)
-            if not offers:
-                break
-            found = self._solve(offers, prices, solve)
-            best = _better(best, found)
-            prices = (prices + found.answer.prices) / 2.0
-        return best
+        found = [self._attach(answer, self._now.pick(NOBODY))]
+        programs = (self._now, self._match(answer.prices))
+        found += [self._solve(offers, solve) for offers in programs if len(offers.gain)]
+        best = max(found, key=lambda one: one.answer.value)
+        return Shared(best.answer, best.pairs.as_pairs())
 
-    def _solve(self, offers: list[_Offer], prices: Floats, solve: Solve) -> Shared:
+    def _solve(self, offers: _Offers, solve: Solve) -> _Found:
         """The program with each of these pairs as one job, and who still waits attached."""
         value = self._alone.value.copy()
-        for offer in offers:
-            value[[offer.pair.leader, offer.pair.follower]] = -np.inf
-            value[offer.pair.leader, offer.pair.size] = offer.worth
-        solved = solve(value, prices)
+        value[offers.leader] = value[offers.follower] = -np.inf
+        value[offers.leader, offers.size] = offers.worth
+        solved = solve(value)
         pick = solved.pick.copy()
-        kept = tuple(one.pair for one in offers if pick[one.pair.leader] == one.pair.size)
-        for pair in kept:
-            pick[pair.follower] = pair.size
+        kept = offers.pick(pick[offers.leader] == offers.size)
+        pick[kept.follower] = kept.size
         return self._attach(replace(solved, pick=pick), kept)
-
-    def _stay(self) -> list[_Offer]:
-        """All pairs that share now, whatever their jobs would have alone."""
-        nothing = np.zeros(len(self._held))
-        return self._keep(self._pairs_now, nothing, np.zeros(int(self._kind.max()) + 1))
 
     # ---- pairs before the program
 
-    def _match(self, prices: Floats) -> list[_Offer]:
+    def _match(self, prices: Floats) -> _Offers:
         """Pairs that are worth more than their jobs alone at these prices, no job in two."""
         net = self._alone.value - (prices[self._kind] * self._count)[None, :]
         own = np.maximum(net.max(axis=1), 0.0)
         home = np.where(self._hosts, self._held, net.argmax(axis=1))
         leaders, followers = np.flatnonzero(self._speeds.able), self._heaviest(self._new)
+        kept = self._keep(own, prices)
+        if not len(leaders) or not len(followers):
+            return _take_best(kept)
         offers = self._offer(leaders, followers, home, own, prices)
-        return _take_best(offers + self._keep(self._pairs_now, own, prices))
+        return _take_best(_find_nearest(offers).add(kept))
 
     def _heaviest(self, mask: Bools) -> Rows:
         rows = np.flatnonzero(mask)
@@ -144,80 +167,70 @@ class _Search:
 
     # ---- pairs after it
 
-    def _attach(self, answer: Answer, pairs: tuple[Pair, ...]) -> Shared:
+    def _attach(self, answer: Answer, pairs: _Offers) -> _Found:
         """Who waits joins who has devices of its own, where both together make more.
 
         Who runs on its own and would be stopped does not join others: it would have to move.
         """
-        taken = {row for pair in pairs for row in (pair.leader, pair.follower)}
-        free = np.array([row not in taken for row in range(len(answer.pick))], dtype=bool)
+        free = np.ones(len(answer.pick), dtype=bool)
+        free[pairs.leader] = free[pairs.follower] = False
         leaders = np.flatnonzero(self._speeds.able & free & (answer.pick >= 0))
         followers = self._heaviest(free & (answer.pick < 0) & self._new)
         own = np.zeros(len(answer.pick))
         own[leaders] = self._alone.value[leaders, answer.pick[leaders]]
         nothing = np.zeros(int(self._kind.max()) + 1)
-        host, guest = self._pairs_now.T
-        stay = free[host] & free[guest] & (answer.pick[guest] < 0)
-        stay &= answer.pick[host] == self._held[host]
-        offers = self._offer(leaders, followers, answer.pick, own, nothing)
-        offers += self._keep(self._pairs_now[stay], own, nothing)
-        chosen: list[_Offer] = []
-        while best := _take_best(offers):  # who was offered only what others took is asked again
-            chosen += best
-            free[[row for one in best for row in one.pair[:2]]] = False
-            leaders, followers = leaders[free[leaders]], followers[free[followers]]
-            offers = self._offer(leaders, followers, answer.pick, own, nothing)
+        stay = free[self._now.leader] & free[self._now.follower]
+        stay &= answer.pick[self._now.follower] < 0
+        stay &= answer.pick[self._now.leader] == self._now.size
+        offers = self._keep(own, nothing, stay)
+        grid = self._offer(leaders, followers, answer.pick, own, nothing)
+        chosen = self._now.pick(NOBODY)
+        while len((best := _take_best(_find_nearest(grid).add(offers))).gain):
+            chosen = chosen.add(best)  # who was offered only what others took is asked again
+            free[best.leader] = free[best.follower] = False
+            grid, offers = _leave(grid, free), offers.pick(NOBODY)
         pick = answer.pick.copy()
-        for offer in chosen:
-            pick[offer.pair.follower] = offer.pair.size
-        gained = answer.value + sum(offer.gain for offer in chosen)
+        pick[chosen.follower] = chosen.size
+        gained = answer.value + float(chosen.gain.sum())
         bound = max(answer.bound, gained)  # of sizes alone
-        whole = (*pairs, *(offer.pair for offer in chosen))
-        return Shared(replace(answer, pick=pick, value=gained, bound=bound), whole)
+        return _Found(replace(answer, pick=pick, value=gained, bound=bound), pairs.add(chosen))
 
     # ---- both
 
     def _offer(
         self, leaders: Rows, followers: Rows, home: Rows, own: Floats, prices: Floats
-    ) -> list[_Offer]:
-        """Every follower with the leaders that it gains most with, at their sizes."""
-        if not len(leaders) or not len(followers):
-            return []
+    ) -> _Offers:
+        """Leaders x followers: both together at the leader's size; -inf where that is none."""
         size = home[leaders]
         one, other, at_size = leaders[:, None], followers[None, :], size[:, None]
         speeds = self._check_size(self._find(at_size, one, other), one, other, at_size)
-        lead = _slow(self._alone, one, at_size, speeds[0])
-        follow = _slow(self._alone, other, at_size, speeds[1])
-        price = (prices[self._kind[size]] * self._count[size])[:, None]
-        worth = np.where(speeds[0] > 0.0, lead + follow, -np.inf)
-        gain = worth - price - own[leaders][:, None] - own[followers][None, :]
-        gain[one == other] = -np.inf
-        near = np.argsort(-gain, axis=0, kind="stable")[:NEAREST]
-        found = []
-        for column, follower in enumerate(followers.tolist()):
-            for at in near[:, column].tolist():
-                if not gain[at, column] > 0.0:
-                    break
-                kept = (float(speeds[0, at, column]), float(speeds[1, at, column]))
-                pair = Pair(int(leaders[at]), follower, int(size[at]), kept)
-                found.append(_Offer(float(gain[at, column]), pair, float(worth[at, column])))
-        return found
+        value, slows = self._alone.value, self._slows
+        lead = own[leaders] + prices[self._kind[size]] * self._count[size]
+        worth = value[one, at_size] - (1.0 - speeds[0]) * slows[one, at_size]
+        worth += value[other, at_size] - (1.0 - speeds[1]) * slows[other, at_size]
+        gain = worth - lead[:, None] - own[followers][None, :]
+        gain[(speeds[0] <= 0.0) | (one == other)] = -np.inf
+        wide = [np.broadcast_to(rows, gain.shape) for rows in (one, other, at_size)]
+        return _Offers(gain, worth, wide[0], wide[1], wide[2], speeds)
 
-    def _keep(self, pairs: Rows, own: Floats, prices: Floats) -> list[_Offer]:
-        """Guests stay with their hosts: they need not be started, and go to no other host."""
-        host, guest = pairs.T
+    def _see(self, worth: Worth) -> _Offers:
+        """Those who share now, where they are: they need not be started."""
+        host, guest = self._pairs_now.T
         size = self._held[host]
         speeds = self._check_size(self._find(size, host, guest), host, guest, size)
-        worth = _slow(self._worth, host, size, speeds[0]) + _slow(
-            self._worth, guest, size, speeds[1]
-        )
-        gain = worth - prices[self._kind[size]] * self._count[size] - own[host] - own[guest]
-        found = []
-        for at in np.flatnonzero((gain > 0.0) & (speeds[0] > 0.0)).tolist():
-            kept = (float(speeds[0, at]), float(speeds[1, at]))
-            pair = Pair(int(host[at]), int(guest[at]), int(size[at]), kept)
-            found.append(_Offer(float(gain[at]), pair, float(worth[at])))
-        return found
+        slows = _slows(worth)
+        both = worth.value[host, size] - (1.0 - speeds[0]) * slows[host, size]
+        both += worth.value[guest, size] - (1.0 - speeds[1]) * slows[guest, size]
+        found = _Offers(both, both, host, guest, size, speeds)
+        return found.pick((both > 0.0) & (speeds[0] > 0.0))
+
+    def _keep(self, own: Floats, prices: Floats, which: Bools | None = None) -> _Offers:
+        """Guests stay with their hosts, where that gains; they go to no other host."""
+        now = self._now
+        alone = own[now.leader] + own[now.follower]
+        gain = now.worth - prices[self._kind[now.size]] * self._count[now.size] - alone
+        gains = gain > 0.0
+        return now._replace(gain=gain).pick(gains if which is None else gains & which)
 
     def _find(self, size: Rows, one: Rows, other: Rows) -> Floats:
         """Speeds of both together, on devices of a size; the three are broadcast."""
@@ -233,28 +246,40 @@ class _Search:
         return asked
 
 
-def _better(one: Shared, other: Shared) -> Shared:
-    return other if other.answer.value > one.answer.value else one
+def _slows(worth: Worth) -> Floats:
+    """Rows x sizes: what would be lost with all speed; what a change costs stays the same."""
+    lost: Floats = np.clip(worth.value, 0.0, worth.weight[:, None] * worth.speed)
+    return lost
 
 
-def _slow(worth: Worth, rows: Rows, size: Rows, speed: Floats) -> Floats:
-    """What a size is worth to rows at part of their speed: what a change costs stays the same."""
-    value = worth.value[rows, size]
-    made = worth.weight[rows] * worth.speed[rows, size]
-    slowed: Floats = value - (1.0 - speed) * np.clip(value, 0.0, made)
-    return slowed
+def _find_nearest(grid: _Offers) -> _Offers:
+    """Of a grid the leaders that each follower gains most with, as columns."""
+    if not grid.gain.size:
+        return grid.change(lambda column: column[..., :0].reshape(*column.shape[:-2], 0))
+    near = np.argsort(-grid.gain, axis=0, kind="stable")[:NEAREST]
+    at = near, np.broadcast_to(np.arange(near.shape[1])[None, :], near.shape)
+    found = grid.change(lambda column: column[(..., *at)].reshape(*column.shape[:-2], -1))
+    return found.pick(found.gain > 0.0)
 
 
-def _take_best(offers: list[_Offer]) -> list[_Offer]:
+def _leave(grid: _Offers, free: Bools) -> _Offers:
+    """The grid without leaders and followers that are no longer free."""
+    if not grid.gain.size:
+        return grid
+    rows, columns = free[grid.leader[:, 0]], free[grid.follower[0]]
+    return grid.change(lambda column: column[..., rows, :][..., columns])
+
+
+def _take_best(offers: _Offers) -> _Offers:
     """The offers with the largest gains, no row in two of them."""
     taken: set[int] = set()
     found = []
-    for offer in sorted(offers, key=lambda one: (-one.gain, one.pair)):
-        rows = {offer.pair.leader, offer.pair.follower}
-        if not rows & taken:
-            taken |= rows
-            found.append(offer)
-    return found
+    pairs = list(zip(offers.leader.tolist(), offers.follower.tolist(), strict=True))
+    for at in np.lexsort((offers.size, offers.follower, offers.leader, -offers.gain)).tolist():
+        if taken.isdisjoint(pairs[at]):
+            taken.update(pairs[at])
+            found.append(at)
+    return offers.pick(np.array(found, dtype=np.intp))
 
 
 def explain_pairs(view: View, pairs: Iterable[Pair], rows: Container[int]) -> dict[JobId, str]:

@@ -27,23 +27,19 @@ class PairSpeeds:
 
     0 where two may not be together: their memory does not fit, nobody knows it, or together they do
     no more than one alone. `types` is of rows, NO_TYPE for who shares with nobody; `asked_only`
-    says that pairs were measured on the number of GPUs that jobs ask for, and hold for no other.
+    says that pairs were measured on the number of GPUs that jobs ask for, and hold for no other;
+    `able` are the rows that may share at all.
     """
 
     types: Rows
     beside: Floats
     asked_only: bool
+    able: Bools
 
     def find(self, kinds: Rows, one: Rows, other: Rows) -> Floats:
         """Speeds of rows `one` beside rows `other` on kinds; the three are broadcast."""
         found: Floats = self.beside[kinds, self.types[one], self.types[other]]
         return found
-
-    @property
-    def able(self) -> Bools:
-        """Rows that may share at all."""
-        mask: Bools = self.types != NO_TYPE
-        return mask
 
 
 def read_pair_speeds(view: View, rows: Sequence[int]) -> PairSpeeds:
@@ -62,7 +58,7 @@ def read_pair_speeds(view: View, rows: Sequence[int]) -> PairSpeeds:
     beside = _predict(view, [view.job(row) for row in first]) if measured is None else measured
     both = beside * (beside.transpose(0, 2, 1) > 0.0)
     gains = both + both.transpose(0, 2, 1) > 1.0 + LEAST_GAIN
-    return PairSpeeds(types, both * gains, measured is not None)
+    return PairSpeeds(types, both * gains, measured is not None, types != NO_TYPE)
 
 
 def _read_measured(view: View, rows: Rows) -> Floats | None:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core.model import Allocation
+from weft.core.model import Allocation, NodeId
 from weft.core.table import Floats
 from weft.core.vacating import devices_of
 from weft.core.view import View
 from weft.solve.multiple_choice import NONE
+
+TINY = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +74,15 @@ def _find_whole(view: View) -> Iterable[tuple[int, Allocation]]:
 
 
 def _find_crowded(view: View, rows: Mapping[int, Allocation]) -> Iterable[int]:
-    """Rows with a part of a device whose rest none of the rows holds."""
+    """Rows with a part of a device on which others than the rows claim something."""
     parts = {row: on for row, on in rows.items() if on.sharing.share < 1.0}
-    if not parts:
-        return ()
-    free = view.free
-    mark = free.mark()
+    claims: dict[tuple[str, int], float] = {}
     for on in parts.values():
-        free.give(on)
-    found = []
-    for row, on in parts.items():
-        masks = [(free.cluster.index[p.node], sum(1 << gpu for gpu in p.gpus)) for p in on.slices]
-        if any(free.idle_mask(node) & mask != mask for node, mask in masks):
-            found.append(row)
-    free.rollback(mark)
-    return found
+        for device in devices_of(on):
+            claims[device] = claims.get(device, 0.0) + on.sharing.share
+    index, claimed = view.cluster.index, view.free.claimed
+    others = {d for d, claim in claims.items() if claimed(index[NodeId(d[0])], d[1]) - claim > TINY}
+    return [row for row, on in parts.items() if others and not others.isdisjoint(devices_of(on))]
 
 
 def may_share(view: View, partners: Partners) -> list[int]:

@@ -39,16 +39,21 @@ OVER = ("succeeded", "failed", "cancelled")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the jobs under a policy; `live` changes are those without a restart."""
+    """What became of the jobs under a policy; `live` changes are those without a restart.
+
+    `loss` is the mean over jobs, of what each had learnt.
+    """
 
     average_s: float
     makespan_s: float
     restarts: int
     live: int
+    loss: float
 
 
 def main() -> int:
     """Run the policies that were named and compare them with the last; 1 if one of them failed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     parser = argparse.ArgumentParser(prog="python -m benchmarks.elastic_mix", description=__doc__)
     parser.add_argument("policies", nargs="*", default=list(POLICIES), metavar="POLICY")
     parser.add_argument("--jobs", type=int, default=len(JOBS), help="only the first so many")
@@ -72,14 +77,19 @@ def main() -> int:
 
 
 def show(found: dict[str, Outcome]) -> None:
-    """A row a policy, beside the last one."""
-    table = Table("policy", "average completion, s", "makespan, s", "restarts", "live changes")
-    table.add_column("average over last")
+    """A row a policy; ratios are to the last one."""
+    table = Table("policy", "average completion", "makespan", "loss", "restarts", "live changes")
     last = [*found.values()][-1]
     for policy, one in found.items():
-        cells = [f"{one.average_s:.1f}", f"{one.makespan_s:.1f}", str(one.restarts), str(one.live)]
-        table.add_row(policy, *cells, f"{one.average_s / last.average_s:.2f}")
-    Console().print(table)
+        table.add_row(
+            policy,
+            f"{one.average_s:.1f} s ({one.average_s / last.average_s:.2f})",
+            f"{one.makespan_s:.1f} s ({one.makespan_s / last.makespan_s:.2f})",
+            f"{one.loss:.3f} ({one.loss / last.loss:.2f})",
+            str(one.restarts),
+            str(one.live),
+        )
+    Console(width=110).print(table)
 
 
 def run(policy: str, jobs: tuple[tuple[str, int], ...], scale: float) -> Outcome:
@@ -93,17 +103,19 @@ def run(policy: str, jobs: tuple[tuple[str, int], ...], scale: float) -> Outcome
             service = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
         try:
             wait_ready(port, service, log)
-            wait(port, [submit(port, "warm-up", 1)])
-            return watch(port, jobs, scale, state)
+            wait(port, [submit(port, "warm-up", 1, Path(folder) / "warm-up")])
+            return watch(port, jobs, scale, Path(folder))
         finally:
             end(port, service)
 
 
-def watch(port: int, jobs: tuple[tuple[str, int], ...], scale: float, state: Path) -> Outcome:
+def watch(port: int, jobs: tuple[tuple[str, int], ...], scale: float, folder: Path) -> Outcome:
     """Submit one after the other, and wait for the end of all."""
-    before, ids = count_live(state), []
-    for model, steps in jobs:
-        ids.append(submit(port, model, max(int(scale * steps), 1)))
+    state, ids, losses = folder / "state", [], []
+    before = count_live(state)
+    for number, (model, steps) in enumerate(jobs):
+        losses.append(folder / f"loss-{number}")
+        ids.append(submit(port, model, max(int(scale * steps), 1), losses[-1]))
         time.sleep(APART_S)
     ended = wait(port, ids)
     return Outcome(
@@ -111,6 +123,7 @@ def watch(port: int, jobs: tuple[tuple[str, int], ...], scale: float, state: Pat
         makespan_s=max(j["ended"] for j in ended) - min(j["submitted"] for j in ended),
         restarts=sum(job["restarts"] for job in ended),
         live=count_live(state) - before,
+        loss=statistics.mean(float(path.read_text()) for path in losses),
     )
 
 
@@ -130,11 +143,11 @@ def wait(port: int, ids: list[str]) -> list[Any]:
     return jobs
 
 
-def submit(port: int, model: str, steps: int) -> str:
-    """One training; its id."""
+def submit(port: int, model: str, steps: int, loss: Path) -> str:
+    """One training, and where its loss goes; its id."""
     body: dict[str, Any] = {
         "name": model,
-        "command": [sys.executable, "elastic_mix_job.py", str(steps)],
+        "command": [sys.executable, "elastic_mix_job.py", str(steps), str(loss)],
         "workdir": str(Path(__file__).parent),
         "gpus": {"min": 1, "max": 4},
         "batch": {"init": BATCH, "max": MOST, "max_per_gpu": MOST},

@@ -1,12 +1,14 @@
 """What a service's default does for plain jobs and for elastic ones, on the same machines.
 
     python -m benchmarks.default_policy [POLICY ...] [--seeds N] [--plain LOAD] [--elastic LOAD]
+    python -m benchmarks.default_policy [POLICY ...] --crowd
 
 Plain jobs (Philly's sizes and lengths) ask for a fixed number of GPUs, are not stopped for others
 and report nothing; half of them come with an estimate that is off by a log-normal factor. Elastic
 ones (Pollux's) train with `weft.train`: any number of GPUs, changed live. Every policy runs as in a
 service, within its rules and with its predictor: estimates where there are any, else past jobs.
-Ratios are to the first policy, the geometric mean over seeds.
+Ratios are to the first policy, the geometric mean over seeds. `--crowd` has plain jobs alone: one
+of all 8 GPUs, among 400 of one GPU that keep coming at a load of 0.95.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from weft.core.about import Controls
 from weft.core.cluster import parse_cluster
 from weft.core.costs import ChangeCosts
 from weft.core.knowledge import Knowledge, Predictor
-from weft.core.model import Job
+from weft.core.model import Demand, Job, JobId
 from weft.core.policy import Policy
 from weft.core.ports import PerfModel, SimulatedJob
 from weft.core.registry import build, read_spec
@@ -40,15 +42,18 @@ from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.goodput.shipped import load_shipped_models
 from weft.perf.replay import Replay
+from weft.sim.physics import Physics
 from weft.traces.find import find
 from weft.traces.options import Request
 
 POLICIES = ("fifo", "fifo:backfill=true", "weft")
 CLUSTER = "8x4:t4"
 LIVE = "live:prepare_s=5,restart_s=0.7,restart_gb_s=17"  # as `benchmarks.live_resize` found
-JOBS, MANY, LARGEST = 60, 3_000, 16
+JOBS, MANY, LARGEST = 100, 3_000, 16
 ESTIMATED, OFF = 0.5, 0.5  # the part of plain jobs with an estimate, and how far that is off
 HOUR = 3600.0
+CROWD, CROWD_GPUS = 400, 8
+LARGE = (HOUR, CROWD_GPUS, HOUR)  # when it comes, GPUs, length
 WORDS = {
     "wait": "plain: mean wait",
     "wait_p99": "p99",
@@ -108,8 +113,22 @@ def draw(seed: int, plain: float, elastic: float) -> Trace:
     return Trace("plain and elastic", tuple(pairs))
 
 
-def simulate(text: str, trace: Trace) -> Numbers:
-    """One policy, as a service runs it."""
+def draw_crowd(*, estimated: bool) -> Trace:
+    """Small plain jobs that keep coming, and one of all GPUs after an hour."""
+    rng = np.random.default_rng(1)
+    when = np.cumsum(rng.exponential(0.5 * HOUR / CROWD_GPUS / 0.95, CROWD)).tolist()
+    lengths = rng.uniform(0.25 * HOUR, 0.75 * HOUR, CROWD).tolist()
+    asked = [*((at, 1, one) for at, one in zip(when, lengths, strict=True)), LARGE]
+    pairs = []
+    for number, (at, gpus, length) in enumerate(sorted(asked)):
+        hints = {"duration_s": length} if estimated else {}
+        job = Job(JobId(f"{number}"), at, Demand(gpus), preemptible=False, hints=hints)
+        pairs.append((job, Truth(length)))
+    return Trace("a crowd", tuple(pairs))
+
+
+def simulate(text: str, trace: Trace, cluster: str = CLUSTER) -> Physics:
+    """One policy, as a service runs it; what became of the jobs."""
     policy: Policy = build("policy", Quotas().around(read_spec("policy", text)))
     models = load_shipped_models()
     fixed = Controls.COUNT not in policy.about.controls
@@ -120,12 +139,18 @@ def simulate(text: str, trace: Trace) -> Numbers:
         able=lambda job: not is_plain(job),
         pooled=PooledBeliefs() if policy.about.pools else None,
     )
-    run = wire(world, parse_cluster(CLUSTER), policy, live=read_resize(LIVE))
+    run = wire(world, parse_cluster(cluster), policy, live=read_resize(LIVE))
     run.driver.run()
+    return run.physics
+
+
+def measure(text: str, trace: Trace) -> Numbers:
+    """Hours that jobs of both sorts took under a policy."""
+    physics = simulate(text, trace)
     submitted = np.array([job.submitted for job, _ in trace])
     plain = np.array([is_plain(job) for job, _ in trace])
-    wait = (run.physics.first_start - submitted)[plain] / HOUR
-    whole = (run.physics.ended_at - submitted) / HOUR
+    wait = (physics.first_start - submitted)[plain] / HOUR
+    whole = (physics.ended_at - submitted) / HOUR
     return {
         "wait": float(wait.mean()),
         "wait_p99": float(np.quantile(wait, 0.99)),
@@ -159,9 +184,23 @@ def compare(policies: Sequence[str], seeds: int, plain: float, elastic: float) -
     for seed in range(seeds):
         trace = draw(seed, plain, elastic)
         for policy in policies:
-            found[policy].append(simulate(policy, trace))
+            found[policy].append(measure(policy, trace))
             print(f"seed {seed}, {len(trace)} jobs, {policy}: {found[policy][-1]}", flush=True)
     show(found)
+
+
+def compare_crowd(policies: Sequence[str]) -> None:
+    """How long the large job waits, and the small ones on average."""
+    table = Table("policy", "estimates", "the large one waits", "the others, mean", title="hours")
+    for policy in policies:
+        for estimated in (False, True):
+            trace = draw_crowd(estimated=estimated)
+            physics = simulate(policy, trace, f"2x{CROWD_GPUS // 2}:t4")
+            waits = physics.first_start - np.array([job.submitted for job, _ in trace])
+            large = np.array([job.demand.gpus > 1 for job, _ in trace])
+            hours = [float(waits[mask].mean()) / HOUR for mask in (large, ~large)]
+            table.add_row(policy, "all" if estimated else "none", *(f"{h:.2f}" for h in hours))
+    Console(width=100).print(table)
 
 
 def main() -> int:
@@ -171,7 +210,11 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--plain", type=float, default=0.4, help="load of plain jobs")
     parser.add_argument("--elastic", type=float, default=0.4, help="load of elastic jobs")
+    parser.add_argument("--crowd", action="store_true", help="a large job among small ones")
     asked = parser.parse_args()
+    if asked.crowd:
+        compare_crowd(asked.policies)
+        return 0
     compare(asked.policies, asked.seeds, asked.plain, asked.elastic)
     return 0
 

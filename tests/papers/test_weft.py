@@ -108,7 +108,7 @@ def test_every_choice_says_its_worth_the_runner_up_and_the_prices() -> None:
     assert "worth" in said
     assert "prices a GPU: v100" in said
     waiting = next(name for name in ("long", "other") if JobId(name) not in view.after(plan))
-    assert plan.reasons[JobId(waiting)].startswith("waits: 2 v100 GPUs are worth")
+    assert plan.reasons[JobId(waiting)].startswith("waits for 2 v100 GPUs: worth")
     assert plan.numbers["price v100"] > 0.0
 
 

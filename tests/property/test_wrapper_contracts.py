@@ -56,6 +56,8 @@ def test_virtual_clusters_keep_the_contract(inner: str) -> None:
     "spec",
     [
         "cassini|fifo",
+        "easy:patience_s=0|fifo:backfill=true",
+        "easy:patience_s=0|srtf",
         "defrag:min_run_s=0,margin=0|srtf",
         "defrag:min_run_s=0,margin=0|tiresias",
         "fair:bound=1.5,of=tenants|srtf",

@@ -23,7 +23,17 @@ SHORTER = {
     "slaq": "epoch=120",
     "shockwave": "window=4,round=1800",
 }
-WRAPPERS = ("cassini", "quota", "lend", "reserve", "priority", "firm", "fair:bound=none", "hived")
+WRAPPERS = (
+    "cassini",
+    "quota",
+    "lend",
+    "reserve",
+    "priority",
+    "firm",
+    "fair:bound=none",
+    "hived",
+    "easy",
+)
 # Self-tuning jobs, measured throughputs, layers and servers, losses, jobs that share devices.
 WORKLOADS = {
     "tiny-20": ("", None),

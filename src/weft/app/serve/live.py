@@ -18,10 +18,12 @@ from weft.app.serve.limits import Limits
 from weft.app.serve.private_file import read_private, write_private
 from weft.app.serve.rules import Quotas, read_quotas, without_wrappers
 from weft.app.state.folder import LOG, check_log_is_there, make_private, refuse_beside_jobs
+from weft.core.about import Controls
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge import Knowledge, Predictor
 from weft.core.model import Job, NodeId
+from weft.core.policy import Policy
 from weft.core.ports import Store
 from weft.core.registry import Described, build, find, read_spec
 from weft.core.spec import PartSpec
@@ -49,6 +51,7 @@ from weft.store.sqlite import SqliteStore
 __all__ = [
     "ALL",
     "ASIDE",
+    "DEFAULT_POLICY",
     "DRAIN",
     "ENDED",
     "DayUsage",
@@ -78,6 +81,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 QUOTA_FILE = "quotas.json"
+DEFAULT_POLICY = "weft"  # of `weft serve`
 DRAIN, ASIDE = "drain:", "aside:"  # names of windows that no person wrote
 
 
@@ -86,7 +90,8 @@ class Settings:
     """What `weft serve` is told.
 
     `engine` and `policy` are names with parameters. `state` is the folder of everything that
-    survives; None keeps nothing, for tests. `policy` None goes on with what decided last.
+    survives; None keeps nothing, for tests. `policy` None goes on with what decided last; where
+    nobody has decided yet, with `default`, if the engine can do all that it asks for.
     `slots` is for the local engine: CPU slots where there are no GPUs, 0 for one a core. `pairs`
     is a file of speeds of jobs beside each other, as `weft profile` writes it. `pass_env` names
     variables of the service's environment that jobs get beside the usual ones. `users` is a file
@@ -118,6 +123,7 @@ class Settings:
     decide_in: Literal["worker", "service"] = "worker"
     decide_limit_s: float = LIMIT_S
     lending: Mapping[str, Any] = field(default_factory=dict)
+    default: Described = "fifo"
 
 
 class Live:
@@ -146,6 +152,8 @@ class Live:
             seconds=seconds,
         )
         self.store: Store = MemoryStore() if folder is None else SqliteStore(folder / LOG)
+        if policy is None and not self.store.last():
+            policy = _first_policy(settings.default, engine.supports)
         self.driver = Driver(
             engine,
             self.store,
@@ -262,6 +270,13 @@ class Live:
         why = self.bad_nodes.why(node)
         log.warning("node=%s set aside: %s; `weft undrain %s` uses it again", node, why, node)
         await self.set_quotas(self.quotas.with_window(f"{ASIDE}{node}", f"~{node}"))
+
+
+def _first_policy(described: Described, supports: Controls) -> PartSpec | None:
+    """What is decided by before anybody says; None where the engine cannot do that."""
+    spec = read_spec("policy", described)
+    policy: Policy = build("policy", spec)
+    return None if policy.about.controls & ~supports else spec
 
 
 def _decider(settings: Settings) -> Decider:

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 STEADY, QUOTA, LEND, RESERVE = PartSpec("steady"), "quota", "lend", "reserve"
-OWN_WRAPPERS = ("spare", RESERVE, LEND, QUOTA, "priority", "firm")
+OWN_WRAPPERS = ("spare", RESERVE, LEND, QUOTA, "easy", "priority", "firm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,8 @@ class Quotas:
     def around(self, policy: PartSpec) -> PartSpec:
         """The policy with these rules and those of single jobs around it."""
         own = any(wrapper.name == STEADY.name for wrapper in policy.wrappers)
-        jobs = [PartSpec("priority"), PartSpec("firm"), *([] if own else [STEADY])]
+        rules = [PartSpec("easy"), PartSpec("priority"), PartSpec("firm")]
+        jobs = [*rules, *([] if own else [STEADY])]
         return policy.inside(PartSpec("spare"), *self._tenants(), *jobs)
 
     def _tenants(self) -> list[PartSpec]:

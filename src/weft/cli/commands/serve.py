@@ -48,7 +48,9 @@ def serve(
     ] = "local",
     policy: Annotated[
         str | None,
-        typer.Option("--policy", "-p", help="What decides; unless told, what decided last."),
+        typer.Option(
+            "--policy", "-p", help="What decides; unless told, what did last, at first weft."
+        ),
     ] = None,
     state: Annotated[
         Path, typer.Option(help="Folder of everything that survives a restart.")
@@ -172,7 +174,7 @@ def serve(
             ) from error
         from weft.app.policy_file import read_policy_to_send
         from weft.app.serve.limits import read_limits
-        from weft.app.serve.live import Keep, Settings
+        from weft.app.serve.live import DEFAULT_POLICY, Keep, Settings
         from weft.app.serve.rules import read_lending
 
         level = logging.INFO if verbose else logging.WARNING
@@ -199,6 +201,7 @@ def serve(
             limits=read_limits(limit or ()),
             decide_limit_s=decide_limit,
             lending=read_lending(own or (), parent or (), half_life_h, min_run),
+            default=DEFAULT_POLICY,
         )
         run(settings, ready=lambda url: announce(url, settings.state), invite=announce_joining)
 

@@ -41,12 +41,19 @@ def _explain(
     if pick < 0:
         if not any_other:
             return f"no size that it takes is there; {prices}"
-        return f"waits: {_describe(configs, value, net, best)}; {prices}"
+        return f"waits for {_size(configs[best])}: {_worth(value, net, best)}; {prices}"
     rest = f"; next {_describe(configs, value, net, best)}" if any_other else ""
     return f"{_describe(configs, value, net, pick)}{rest}; {prices}"
 
 
 def _describe(configs: tuple[Config, ...], value: Floats, net: Floats, at: int) -> str:
-    size = asks_for(configs[at].gpus, (configs[at].kind,))
     verb = "is" if configs[at].gpus == 1 else "are"
-    return f"{size} {verb} worth {value[at]:.3g}, {net[at]:.3g} after the price"
+    return f"{_size(configs[at])} {verb} {_worth(value, net, at)}"
+
+
+def _size(config: Config) -> str:
+    return asks_for(config.gpus, (config.kind,))
+
+
+def _worth(value: Floats, net: Floats, at: int) -> str:
+    return f"worth {value[at]:.3g}, {net[at]:.3g} after the price"

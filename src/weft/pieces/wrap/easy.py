@@ -1,0 +1,159 @@
+"""Backfilling with a reservation: jobs that cannot be stopped do not keep a larger one waiting.
+
+A job that may not be stopped holds its devices to its end. Where small ones of that kind keep
+coming, the devices that a large one needs are never free together, whatever the policy thinks of
+it. As in EASY (Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995) the job that came first among
+those that wait for long gets a reservation: the devices that the fewest such jobs are on. Others of
+the kind that came later start there only if they are predicted to end before those; and not at all
+once it has waited so long that predictions must have been wrong. So what is kept empties, whoever
+predicts what. Jobs that can be stopped are not in the way, and use it meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import ceil, inf
+
+import numpy as np
+
+from weft.core import taxonomy as tax
+from weft.core.about import About
+from weft.core.asking import ask
+from weft.core.errors import InvalidConfig
+from weft.core.model import Job, NodeId
+from weft.core.plan import Plan
+from weft.core.policy import Policy
+from weft.core.table import Bools, Floats
+from weft.core.vacating import devices_of
+from weft.core.view import View
+from weft.pieces.wrap.among import decide_among
+from weft.pieces.wrap.restart_costs import seconds_left
+
+TRIES = 4
+TRUSTED = 6.0  # times the patience: after that nobody starts on what is kept, however short
+Device = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Devices for the job of a row; who ends in `within_s` seconds is not in its way."""
+
+    row: int
+    devices: frozenset[Device]
+    within_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Easy:
+    """Keep devices for the first job that cannot be stopped and has waited `patience_s` seconds."""
+
+    inner: Policy = field(metadata={"settable": False})
+    patience_s: float = 600.0
+
+    adds = tax.Taxonomy(objective=tax.Objective.GUARANTEES)
+
+    def __post_init__(self) -> None:
+        if self.patience_s < 0.0:
+            raise InvalidConfig(f"easy: patience_s={self.patience_s:g}", hint="it is 0 or more")
+
+    @property
+    def about(self) -> About:
+        """The inner policy's."""
+        return self.inner.about
+
+    def decide(self, view: View) -> Plan:
+        """The inner policy's decision, without jobs that would be in the way for long."""
+        late = view.waiting() & ~view.preemptible() & (view.waited() >= self.patience_s)
+        late &= (view.table.gpus >= 1.0) & (view.table.need >= view.table.gpus)
+        if not late.any():
+            return ask(self.inner, view)
+        mark = view.free.mark()
+        plan = ask(self.inner, view)
+        view.free.rollback(mark)
+        kept = self._reserve(view, plan, late)
+        if kept is None:
+            return plan
+        hidden = np.zeros(len(view.table), dtype=bool)
+        for _ in range(TRIES):
+            in_the_way = _find_in_the_way(view, plan, kept)
+            if not in_the_way.any():
+                return plan
+            hidden |= in_the_way
+            plan = decide_among(self.inner, view.without(hidden))
+        return decide_among(self.inner, view.without(hidden | _find_behind(view, kept)))
+
+    def _reserve(self, view: View, plan: Plan, late: Bools) -> Reservation | None:
+        """For the first of these that the plan does not start."""
+        waiting = np.flatnonzero(late).tolist()
+        rows = [row for row in waiting if not plan.changes.get(view.job(row).id)]
+        if not rows:
+            return None
+        job = view.job(rows[0])
+        nodes = sorted(_nodes_for(job, view))
+        largest = max((len(gpus) for *_, gpus in nodes), default=1)
+        chosen = nodes[: max(ceil(job.demand.min / largest), job.demand.nodes)]
+        if sum(len(gpus) for *_, gpus in chosen) < job.demand.min:
+            return None
+        devices = frozenset((name, gpu) for *_, name, gpus in chosen for gpu in gpus)
+        trusted = view.waited()[rows[0]] < TRUSTED * self.patience_s
+        return Reservation(rows[0], devices, max(one[1] for one in chosen) if trusted else 0.0)
+
+
+def _nodes_for(job: Job, view: View) -> Iterator[tuple[int, float, NodeId, list[int]]]:
+    """Nodes of its kinds: devices for it that are held, seconds until they are free, which."""
+    busy_s = _seconds_until_free(view)
+    for node in view.cluster.nodes:
+        if node.kind not in (job.demand.kinds or view.cluster.kinds) or not node.gpus:
+            continue
+        ends = sorted((busy_s.get((node.id, gpu), 0.0), gpu) for gpu in range(node.gpus))
+        ends = ends[: min(job.demand.min, node.gpus)]
+        if ends[-1][0] < inf:
+            held = sum(end > 0.0 for end, _ in ends)
+            yield held, ends[-1][0], node.id, [gpu for _, gpu in ends]
+
+
+def _seconds_until_free(view: View) -> dict[Device, float]:
+    """Of devices with somebody on them who cannot be stopped; inf of those out of sight."""
+    found: dict[Device, float] = {}
+    for i, node in enumerate(view.cluster.nodes):
+        idle = view.free.idle_mask(i)
+        found |= {(node.id, gpu): inf for gpu in range(node.gpus) if not idle >> gpu & 1}
+    left, firm = seconds_left(view), ~view.preemptible()
+    for row, on in enumerate(view.table.allocations):
+        if on is not None:
+            found |= dict.fromkeys(devices_of(on), float(left[row]) if firm[row] else 0.0)
+    return found
+
+
+def _find_in_the_way(view: View, plan: Plan, kept: Reservation) -> Bools:
+    """Waiting rows that the plan starts on kept devices, and that are not known to end in time."""
+    found = np.zeros(len(view.table), dtype=bool)
+    lengths, behind = _lengths(view), _find_behind(view, kept)
+    for row, devices in _started(view, plan):
+        ends_in_time = lengths[row] <= kept.within_s
+        found[row] = behind[row] and not ends_in_time and not kept.devices.isdisjoint(devices)
+    return found
+
+
+def _started(view: View, plan: Plan) -> Iterator[tuple[int, set[Device]]]:
+    for job, to in plan.changes.items():
+        row = view.table.row(job)
+        if to is not None and view.allocation(row) is None:
+            yield row, {*devices_of(to)}
+
+
+def _find_behind(view: View, kept: Reservation) -> Bools:
+    """Waiting rows that came later, cannot be stopped, and are no more important."""
+    first = view.job(kept.row)
+    meant = [one.priority <= first.priority and one.tier >= first.tier for one in view.table.jobs]
+    mask: Bools = view.waiting() & ~view.preemptible() & np.array(meant, dtype=bool)
+    mask[: kept.row + 1] = False
+    return mask
+
+
+def _lengths(view: View) -> Floats:
+    """Predicted seconds of rows that have not run; inf where nobody predicts."""
+    if view.knowledge.predictor is None:
+        return np.full(len(view.table), inf)
+    return view.remaining()

@@ -36,7 +36,7 @@ from weft.pieces.place.pairs import find_parted, place_pairs
 from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.share.pair_choices import Pair, explain_pairs, share_devices
 from weft.pieces.share.partners import NO_PARTNERS, Partners, find_partners
-from weft.pieces.size.change_seconds import change_seconds
+from weft.pieces.size.change_seconds import change_seconds, read_costs
 from weft.pieces.size.choice_reasons import explain_choices
 from weft.pieces.size.configs import (
     find_acceptable,
@@ -79,12 +79,17 @@ class Last:
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """Speeds of sizes as parts of the best, seconds left, weights, and which sizes are allowed."""
+    """Speeds of sizes as parts of the best, seconds left, weights, and which sizes are allowed.
+
+    `rise_s` is how long a rise to each size counts at most, `costs` what starts and changes take.
+    """
 
     speed: Floats
     left: Floats
     weight: Floats
     allowed: Bools
+    rise_s: Floats
+    costs: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +160,12 @@ class Weft:
         prices = np.zeros(len(view.cluster.kinds))
         if memory is not None and len(memory.prices) == len(prices):
             prices = memory.prices
-        gains = self._gains(view, configs)
-        together = worth = self._values(view, configs, gains, held, holds, prices)
+        gains = self._gains(view, configs, holds)
+        together = worth = self._values(view, configs, gains, held, prices)
         partners = find_partners(view, worth.weight) if self.share else NO_PARTNERS
         apart = partners.leave(held)
         if partners.guests:
-            worth = self._values(view, configs, gains, apart, holds, prices)
+            worth = self._values(view, configs, gains, apart, prices)
         start = None if memory is None else memory.prices
         first = start if memory is None or memory.alone is None else memory.alone
         room = _find_room(view, partners)
@@ -200,7 +205,7 @@ class Weft:
 
     # ---- what sizes are worth
 
-    def _gains(self, view: View, configs: tuple[Config, ...]) -> Gains:
+    def _gains(self, view: View, configs: tuple[Config, ...], holds: HoldTimes) -> Gains:
         """What sizes do for rows, whatever they hold."""
         goodput = self._goodputs(view, configs)
         best = np.maximum(goodput.max(axis=1), 1e-12)
@@ -210,7 +215,11 @@ class Weft:
         weight = flatten_large(share_ranks(weight, left) if coarse else weight, left, self.large)
         if self.fair:
             weight = weight * hasten_late(view, configs, goodput, left, self.fair)
-        return Gains(goodput / best[:, None], left, weight, goodput > 0.0)
+        kinds = view.cluster.kinds
+        rise = np.minimum(self.rise, holds.expect(view, self.rise))
+        rise = rise[:, [kinds.index(config.kind) for config in configs]]
+        speed = goodput / best[:, None]
+        return Gains(speed, left, weight, goodput > 0.0, rise, read_costs(view))
 
     def _values(
         self,
@@ -218,21 +227,18 @@ class Weft:
         configs: tuple[Config, ...],
         gains: Gains,
         held: Floats,
-        holds: HoldTimes,
         prices: Floats,
     ) -> Worth:
         """What sizes are worth to rows that hold these; -inf where not allowed."""
         speed, left, weight = gains.speed, gains.left, gains.weight
-        seconds = change_seconds(view, configs, held)
+        seconds = change_seconds(view, configs, held, gains.costs)
         times = np.where(left > self.large, self.large_restart, self.restart)[:, None]
-        kinds = view.cluster.kinds
-        rise = np.minimum(self.rise, holds.expect(view, self.rise))
         changes = Changes(
             times * seconds.start,
             times * seconds.change,
             times * seconds.ready,
             seconds.moved * np.append(prices, 0.0)[seconds.kind][:, None],
-            rise[:, [kinds.index(config.kind) for config in configs]],
+            gains.rise_s,
             self.loss,
         )
         value = restart_values(speed, held, weight, left, changes)

@@ -72,6 +72,11 @@ class _Offers(NamedTuple):
         gain, worth, leader = each(self.gain), each(self.worth), each(self.leader)
         return _Offers(gain, worth, leader, each(self.follower), each(self.size), each(self.speeds))
 
+    def is_of(self, other: _Offers) -> bool:
+        """Whether these are the same pairs."""
+        mine, theirs = (sorted(zip(o.leader, o.follower, strict=True)) for o in (self, other))
+        return mine == theirs
+
     def as_pairs(self) -> tuple[Pair, ...]:
         """Each as a pair."""
         rows = (self.leader.tolist(), self.follower.tolist(), self.size.tolist())
@@ -129,7 +134,8 @@ class _Search:
     def improve(self, answer: Answer, solve: Solve) -> Shared:
         """The best of the answer with those who wait attached, and of programs with pairs."""
         found = [self._attach(answer, self._now.pick(NOBODY))]
-        programs = (self._now, self._match(answer.prices))
+        matched = self._match(answer.prices)
+        programs = (self._now,) if matched.is_of(self._now) else (self._now, matched)
         found += [self._solve(offers, solve) for offers in programs if len(offers.gain)]
         best = max(found, key=lambda one: one.answer.value)
         return Shared(best.answer, best.pairs.as_pairs())

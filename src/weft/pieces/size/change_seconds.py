@@ -27,8 +27,10 @@ class ChangeSeconds:
     kind: Rows
 
 
-def change_seconds(view: View, configs: tuple[Config, ...], held: Floats) -> ChangeSeconds:
-    """Of all rows, of which each holds the size of that number, below 0 none.
+def change_seconds(
+    view: View, configs: tuple[Config, ...], held: Floats, told: Floats
+) -> ChangeSeconds:
+    """Of all rows, of which each holds the size of that number, below 0 none; by `read_costs`.
 
     A job that cannot change its devices as it trains, or is still restoring, has to restart. One
     that can and gets fewer GPUs of the same kind gives the others up at once.
@@ -39,7 +41,6 @@ def change_seconds(view: View, configs: tuple[Config, ...], held: Floats) -> Cha
     at = held.astype(np.intp)
     own = np.where(at >= 0, kind[at], -1)
     count = np.where(at >= 0, gpus[at], 0.0)[:, None]
-    told = _look_up(view)
     young = (table.column(Column.ATTEMPT) == 0.0)[:, None]
     start = np.where(young, told[0], told[1])[:, kind]
     same = own[:, None] == kind[None, :]
@@ -52,7 +53,7 @@ def change_seconds(view: View, configs: tuple[Config, ...], held: Floats) -> Cha
     return ChangeSeconds(start, change, ready, np.where(live & ~same, count, 0.0), own)
 
 
-def _look_up(view: View) -> Floats:
+def read_costs(view: View) -> Floats:
     """First start, restart, whether live, pause, the pause of what is sent, preparation.
 
     Each of rows x kinds.

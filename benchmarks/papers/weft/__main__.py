@@ -3,6 +3,7 @@
     python -m benchmarks.papers.weft [restart|history|live|scale ...] [--quick] [--fresh] [--cached]
     python -m benchmarks.papers.weft decisions
     python -m benchmarks.papers.weft sharing [--quick]
+    python -m benchmarks.papers.weft sharing-decisions
 
 Ratios of ours to theirs, file by file, on Sia's workloads with its published restart costs; `live`
 with live resize as `benchmarks.live_resize` measured it. Parameters were tuned on philly 1-2 and
@@ -18,27 +19,30 @@ import sys
 from dataclasses import replace
 
 from benchmarks.measure import data_folder
-from benchmarks.papers.weft import decisions, sharing
+from benchmarks.papers.weft import decisions, sharing, sharing_decisions
 from benchmarks.papers.weft.cases import PARTS
 from benchmarks.papers.weft.runs import Runs
 from benchmarks.papers.weft.table import HEAD, line
 
-DECISIONS, SHARING = "decisions", "sharing"
+DECISIONS, SHARING, SHARED = "decisions", "sharing", "sharing-decisions"
+OTHERS = (DECISIONS, SHARING, SHARED)
 
 
 def main() -> int:
     """Simulate and print a line for every comparison."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.weft", description=__doc__)
     parser.add_argument(
-        "parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}, or {DECISIONS}, {SHARING}"
+        "parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}, or {', '.join(OTHERS)}"
     )
     parser.add_argument("--quick", action="store_true", help="two files a line")
     parser.add_argument("--fresh", action="store_true", help="forget what was simulated before")
     parser.add_argument("--cached", action="store_true", help="simulate nothing")
     asked = parser.parse_args()
-    if unknown := set(asked.parts) - {*PARTS, DECISIONS, SHARING}:
-        there = ", ".join((*PARTS, DECISIONS, SHARING))
+    if unknown := set(asked.parts) - {*PARTS, *OTHERS}:
+        there = ", ".join((*PARTS, *OTHERS))
         parser.error(f"no part named {', '.join(sorted(unknown))}; there are {there}")
+    if SHARED in asked.parts:
+        return sharing_decisions.run()
     data = data_folder()
     if data is None:
         print("the public research data is not here; set WEFT_DATA to its folder")

@@ -19,11 +19,14 @@ from weft.core.plan import Plan
 from weft.core.report import Report
 from weft.core.scheduler import Scheduler
 from weft.core.trace import Trace, Truth
+from weft.perf.change_costs import StatedCosts
+from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
 from weft.perf.linear import LinearBeliefs
 from weft.pieces.order.finish_time import finish_time_fairness, hasten_late
-from weft.pieces.size.configs import valid_configs
+from weft.pieces.size.change_seconds import change_seconds, read_costs
+from weft.pieces.size.configs import find_held, valid_configs
 from weft.pieces.size.hurried import Worth, find_hurried
 from weft.policies.weft import Weft
 from weft.testing import view_of
@@ -137,6 +140,33 @@ def test_who_is_late_weighs_more_than_who_came_now() -> None:
 
     assert (times > 1.0).all()
     assert (never == 1.0).all()
+
+
+def test_who_has_hours_left_is_hastened_less_than_who_is_about_to_end() -> None:
+    made = scheduler(job("long"), job("short"))
+    run(made, "short", 0, (0,))
+    made.recall(30.0, Reported(JobId("short"), 1, report(1, 0.0)))
+    view = made.view(90_000.0)
+    configs = valid_configs(CLUSTER)
+    goodput = made.knowledge.pooled.goodputs(view.table, configs)  # type: ignore[union-attr]
+
+    long, short = hasten_late(view, configs, goodput, np.array([36_000.0, 60.0]), 1.5)
+
+    assert 1.0 < long < 0.5 * short  # though it is the later of the two
+
+
+def test_a_first_start_that_is_not_over_costs_as_much_again() -> None:
+    made = scheduler(job("starts"), job("trains"))
+    costs = StatedCosts(Adaptive({}, 60.0), later=lambda _: 1.0)
+    made.knowledge = replace(made.knowledge, costs=costs)
+    for name, node in (("starts", 0), ("trains", 1)):
+        run(made, name, node, (0,))
+    made.recall(30.0, Reported(JobId("trains"), 1, report(1, 0.0)))
+    view, configs = made.view(40.0), valid_configs(CLUSTER)
+
+    seconds = change_seconds(view, configs, find_held(view, configs), read_costs(view))
+
+    assert seconds.change.max(axis=1).tolist() == [60.0, 1.0]
 
 
 def test_who_waits_is_late_by_what_an_equal_part_would_have_done_meanwhile() -> None:

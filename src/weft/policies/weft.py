@@ -51,7 +51,6 @@ from weft.pieces.size.restart_value import Changes, restart_values
 from weft.solve.multiple_choice import NONE, Answer, Problem, choose
 
 GAP = 1e-3  # from the best program that is good enough
-PRIOR_POWER = 0.8  # speed-up of jobs that nobody reported of, up to the size they ask for
 WHERE = tax.Taxonomy(
     objective=tax.Objective.COMPLETION_TIME | tax.Objective.THROUGHPUT,
     knowledge=tax.Knowledge.SPEEDS | tax.Knowledge.MODELS | tax.Knowledge.PAST_JOBS,
@@ -96,7 +95,8 @@ class Gains:
 class Weft:
     """What every job holds, decided again whenever something happens and every `wake` seconds.
 
-    `shape` is the power of GPUs that weights take speed to grow with. A restart counts `restart`
+    `shape` is the power of GPUs that weights take speed to grow with, as is that of jobs nobody
+    reported of, up to the size they ask for. A restart counts `restart`
     times, for jobs with more than `large` seconds left `large_restart` times; these weigh alike.
     A rise is counted over at most `rise` seconds, or as long as jobs of the model keep the kind,
     which is forgotten with a half-life of `half_life`; a loss over `loss` seconds. Who falls so far
@@ -108,9 +108,9 @@ class Weft:
     """
 
     shape: float = 0.6
-    restart: float = 1.8
-    large_restart: float = 2.4
-    large: float = 3600.0
+    restart: float = 2.2
+    large_restart: float = 2.8
+    large: float = 5400.0
     rise: float = 3600.0
     loss: float = 600.0
     half_life: float = 7200.0
@@ -274,7 +274,7 @@ class Weft:
         each = np.maximum(units, 1.0)
         whole = (units > 0.0) & (gpus[None, :] % each == 0.0)
         asked = np.maximum(view.table.gpus, 1.0)[:, None]
-        return np.where(whole & (gpus[None, :] <= asked), alone * (gpus / each) ** PRIOR_POWER, 0.0)
+        return np.where(whole & (gpus[None, :] <= asked), alone * (gpus / each) ** self.shape, 0.0)
 
     # ---- who gets what
 

@@ -89,6 +89,7 @@ class Physics:
         n = len(trace)
         self.length: Floats = np.array([truth.length for _, truth in trace])
         self.starts = np.zeros(n, dtype=np.int64)
+        self._trained = np.zeros(n, dtype=np.bool_)
         self.first_start = np.full(n, np.nan)
         self.ended_at = np.full(n, np.nan)
         self.gpu_s = np.zeros(n)
@@ -142,7 +143,7 @@ class Physics:
         else:
             self.starts[seq] += 1
             self._simulated[seq].begin(on, kind)
-            cost = self._start_s(job, first=first)
+            cost = self._start_s(job, first=not self._trained[seq])
             if self._suspension is not None:
                 cost = self._suspension.cost(seq, on, cost)
             begins = now + cost
@@ -263,6 +264,7 @@ class Physics:
 
     def review(self, now: float, seq: int) -> Milestone:
         """Settle progress so far and take up the pace from here."""
+        self._trained[seq] = True
         self._settle(now, seq)
         base, goal, fatal = self._base.item(seq), self.length.item(seq), False
         speed, seconds, report = self._simulated[seq].pace(base, self._tick_s - now % self._tick_s)

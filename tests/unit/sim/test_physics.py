@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.unit.perf.goodput.test_adaptive import toy
 
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice
 from weft.core.trace import Trace, Truth
+from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.replay import Replay
 from weft.perf.restart import restart_s
 from weft.sim.physics import DEATH, END, Physics
@@ -55,6 +57,24 @@ def test_a_restart_makes_no_progress_until_it_is_paid_for() -> None:
     assert milestone.at == 170.0
     assert world.remaining(SEQ, 105.0)[0] == 60.0
     assert world.remaining(SEQ, 130.0)[0] == 40.0
+
+
+def test_a_first_start_that_was_cut_off_begins_anew() -> None:
+    job = Job(JobId("a"), model="toy")
+    trace = Trace("t", ((job, Truth(1000.0)),))
+    world = Physics(
+        trace, Adaptive({"toy": toy()}), start_s=lambda _, *, first: 100.0 if first else 1.0
+    )
+    world.start(0.0, job, on(0), "t4")
+    world.halt(50.0, 0)
+
+    again = world.start(60.0, job, on(0), "t4")
+    world.review(again.at, 0)
+    world.halt(200.0, 0)
+    world.start(300.0, job, on(0), "t4")
+
+    assert again.at == 160.0
+    assert world.trains_at(0) == 301.0
 
 
 def test_a_run_that_is_stopped_while_restarting_loses_nothing_and_gains_nothing() -> None:

@@ -13,14 +13,21 @@ from weft.core.table import Floats
 from weft.core.view import View
 
 HASTE = 4.0  # power of how far a job is beyond the bound
+SOON_S = 600.0  # who has no more than this left is hastened in full
 
 
 def hasten_late(
     view: View, configs: tuple[Config, ...], goodput: Floats, left: Floats, bound: float
 ) -> Floats:
-    """What to multiply weights by: 1 for those who are not about to end beyond the bound."""
+    """What to multiply weights by: 1 for those who are not about to end beyond the bound.
+
+    A second changes the fairness of a job that has hours left by next to nothing, and may be all
+    that a short one behind it waits for: the more is left, the less a job is hastened.
+    """
     late = finish_time_fairness(view, configs, goodput, left)
-    return np.maximum(late / bound, 1.0) ** HASTE
+    haste = np.maximum(late / bound, 1.0) ** HASTE - 1.0
+    more: Floats = 1.0 + haste * np.minimum(SOON_S / left, 1.0)
+    return more
 
 
 def finish_time_fairness(

@@ -41,14 +41,14 @@ def change_seconds(
     at = held.astype(np.intp)
     own = np.where(at >= 0, kind[at], -1)
     count = np.where(at >= 0, gpus[at], 0.0)[:, None]
-    young = (table.column(Column.ATTEMPT) == 0.0)[:, None]
+    young = (table.column(Column.REPORTED) == 0.0)[:, None]  # its first start is not over
     start = np.where(young, told[0], told[1])[:, kind]
     same = own[:, None] == kind[None, :]
     trains = (view.running() & ~view.restoring())[:, None]
     live = (told[2][:, kind] > 0.0) & trains
     fewer = same & (gpus[None, :] < count)
     pause = told[3][:, kind] + np.where(fewer, 0.0, told[4][:, kind])
-    change = np.where(live, pause, told[1][:, kind])
+    change = np.where(live, pause, start)
     ready = np.where(live & ~fewer, told[5][:, kind], 0.0)
     return ChangeSeconds(start, change, ready, np.where(live & ~same, count, 0.0), own)
 

@@ -5,8 +5,7 @@ on an H200 and ship with the package, under the driver's time slicing and under 
 jobs of Gavel's types on V100, P100 and K80, at the speeds that its authors measured alone and in
 pairs. Lengths are log-normal (median 20 minutes, 1 minute to 8 hours), arrivals Poisson at a `load`
 of the cluster's capacity for one job a GPU. How long jobs take is told to nobody. Seed 11 was
-looked at while sharing was built, none of these. `alike` is ours without sharing that ranks such
-jobs as it does with sharing, by doublings of their service.
+looked at while sharing was built, none of these.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from weft.perf.throughputs import Throughputs, read_throughputs
 LOADS = (0.7, 1.0, 1.3)
 SEEDS = (21, 22, 23)
 JOBS = 400
-POLICIES = OURS, ALONE, ALIKE, SIA = ("weft:share=true", "weft", "weft:coarse=true", "sia")
+POLICIES = OURS, ALONE, SIA = ("weft:share=true", "weft", "sia")
 H200, KINDS = "2x4:h200", "1x4:v100+1x4:p100+1x4:k80"
 TABLE = "simulation_throughputs.json"  # Gavel's, alone and together
 MEDIAN_S, SPREAD, SHORTEST_S, LONGEST_S = 1200.0, 1.2, 60.0, 28_800.0
@@ -55,13 +54,11 @@ class Setting:
 
 
 def run(data: Path, *, quick: bool = False) -> int:
-    """Print ratios of ours with sharing to ours without, alike too, and to Sia."""
-    print(
-        f"{'':<24}{'':>5} {'to weft':^42} {'alike':^17} {'to sia':^14} {'CPU':>5}  restarts a job"
-    )
+    """Print ratios of ours with sharing to ours without, and to Sia."""
+    print(f"{'':<24}{'':>5} {'to weft':^42} {'to sia':^14} {'CPU':>5}  restarts a job")
     print(
         f"{'setting':<24}{'load':>5} {'JCT (90 %)':>18}{'p99':>8}{'make':>8}{'FTF':>8} "
-        f"{'JCT (90 %)':>17} {'JCT':>7}{'p99':>7} {'':>5}  with / without / alike"
+        f"{'JCT':>7}{'p99':>7} {'':>5}  with / without"
     )
     for setting in settings(data):
         for load in LOADS[1:2] if quick else LOADS:
@@ -149,10 +146,7 @@ def _line(name: str, load: float, runs: list[dict[str, Numbers]]) -> str:
     )
     sia = "".join(f"{ratios(m, SIA).mean():>7.2f}" for m in ("avg_jct_h", "p99_jct_h"))
     restarts = " / ".join(
-        f"{np.mean([one[p]['restarts_per_job'] for one in runs]):.1f}" for p in (OURS, ALONE, ALIKE)
+        f"{np.mean([one[p]['restarts_per_job'] for one in runs]):.1f}" for p in (OURS, ALONE)
     )
     cpu = ratios("cpu_s", ALONE).mean()
-    return (
-        f"{name:<24}{load:>5.1f} {average(ALONE):>18}{rest} {average(ALIKE):>17} {sia} "
-        f"{cpu:>5.1f}  {restarts}"
-    )
+    return f"{name:<24}{load:>5.1f} {average(ALONE):>18}{rest} {sia} {cpu:>5.1f}  {restarts}"

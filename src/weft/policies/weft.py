@@ -103,8 +103,7 @@ class Weft:
     behind an equal part of the cluster that it would end more than `fair` times as late weighs
     more, 0 for nobody.
     `pooled` asks for beliefs from all jobs of a model. `max_gpus` is the most one job may get.
-    `share` lets two jobs have the same devices where both together gain. `coarse` looks at the
-    service of jobs whose work nobody knows in doublings, as `share` always does.
+    `share` lets two jobs have the same devices where both together gain.
     """
 
     shape: float = 0.6
@@ -119,7 +118,6 @@ class Weft:
     pooled: bool = True
     max_gpus: int = 64
     share: bool = False
-    coarse: bool = False
 
     @property
     def about(self) -> About:
@@ -209,10 +207,10 @@ class Weft:
         """What sizes do for rows, whatever they hold."""
         goodput = self._goodputs(view, configs)
         best = np.maximum(goodput.max(axis=1), 1e-12)
-        coarse = self.coarse or self.share
-        left = seconds_left(view, best, coarse=coarse)
-        weight = rank_weights(left, self.shape)
-        weight = flatten_large(share_ranks(weight, left) if coarse else weight, left, self.large)
+        left, guessed = seconds_left(view, best)
+        tied = guessed | self.share  # partners are not parted for a rank that means nothing
+        weight = share_ranks(rank_weights(left, self.shape), left, tied)
+        weight = flatten_large(weight, left, self.large)
         if self.fair:
             weight = weight * hasten_late(view, configs, goodput, left, self.fair)
         kinds = view.cluster.kinds

@@ -76,10 +76,11 @@ def test_kinds_that_jobs_are_pushed_off_are_not_expected_to_last() -> None:
     assert (before, after) == (3600.0, 900.0)
 
 
-def test_who_has_as_much_left_has_the_same_weight() -> None:
-    left = np.array([100.0, 50.0, 100.0])
+def test_who_is_guessed_to_have_as_much_left_has_the_same_weight() -> None:
+    left = np.array([100.0, 50.0, 100.0, 100.0])
+    ranks = rank_weights(left)
 
-    weights = share_ranks(rank_weights(left), left)
+    weights = share_ranks(ranks, left, np.array([True, True, True, False]))
 
-    assert weights[0] == weights[2] < weights[1]
-    assert weights.sum() == pytest.approx(rank_weights(left).sum())
+    assert weights[0] == weights[2] == (ranks[0] + ranks[2]) / 2.0
+    assert weights[[1, 3]].tolist() == ranks[[1, 3]].tolist()

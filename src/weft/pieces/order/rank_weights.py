@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.table import Floats
+from weft.core.table import Bools, Floats
 
 
 def rank_weights(left: Floats, shape: float = 0.6) -> Floats:
@@ -21,14 +21,15 @@ def rank_weights(left: Floats, shape: float = 0.6) -> Floats:
     return weights
 
 
-def share_ranks(weights: Floats, left: Floats) -> Floats:
-    """The same, with one weight for all who have as much left: their mean.
+def share_ranks(weights: Floats, left: Floats, among: Bools) -> Floats:
+    """The same, with one weight for all of `among` who have as much left: their mean.
 
     Whose rank is the higher then says nothing, and what a change costs decides between them.
     """
-    _, where, count = np.unique(left, return_inverse=True, return_counts=True)
-    mean: Floats = (np.bincount(where, weights) / count)[where]
-    return mean
+    shared = weights.copy()
+    _, where, count = np.unique(left[among], return_inverse=True, return_counts=True)
+    shared[among] = (np.bincount(where, weights[among]) / count)[where]
+    return shared
 
 
 def flatten_large(weights: Floats, left: Floats, large_s: float) -> Floats:

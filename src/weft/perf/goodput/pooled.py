@@ -196,32 +196,35 @@ class PooledBeliefs(FittedBeliefs):
 
     def work(self, table: Table) -> Floats:
         """Declared work, times what trainings of the model were found to need."""
-        found = np.full(len(table), np.nan)
+        found: list[float] = []
         needed: dict[int, float] = {}
-        for row, job in enumerate(table.jobs):
+        for job in table.jobs:
             group, stand = self.pool.find(job), self._stands.get(job.id)
             if group is None:
+                found.append(math.nan)
                 continue
             if id(group) not in needed:
                 needed[id(group)] = group.needed()
             told = stand is not None and math.isfinite(stand.work)
-            found[row] = (stand.work if told and stand else group.work) * needed[id(group)]
-        return found
+            found.append((stand.work if told and stand else group.work) * needed[id(group)])
+        return np.array(found)
 
     def work_left(self, table: Table, now: float) -> Floats:
         """Work less progress, which goes on between reports at the last rate."""
-        left = self.work(table)
-        ran = table.ran(now)
+        left: list[float] = self.work(table).tolist()
+        ran: list[float] = table.ran(now).tolist()
+        held: list[float] = table.held.tolist()
+        attempt, since = (table.column(c).tolist() for c in (Column.ATTEMPT, Column.RAN_SINCE))
         for row, job in enumerate(table.jobs):
-            stand, needed = self._stands.get(job.id), float(left[row])
+            stand, needed = self._stands.get(job.id), left[row]
             if stand is None or math.isnan(needed):
                 continue
-            since = float(ran[row]) - stand.ran
-            if table.held[row] and table.get(row, Column.ATTEMPT) != stand.attempt:
-                since -= now - table.get(row, Column.RAN_SINCE)  # it is still restoring
-            part = 1.0 - stand.progress - max(since, 0.0) * stand.goodput / needed
+            trained = ran[row] - stand.ran
+            if held[row] and attempt[row] != stand.attempt:
+                trained -= now - since[row]  # it is still restoring
+            part = 1.0 - stand.progress - max(trained, 0.0) * stand.goodput / needed
             left[row] = max(part, LEAST_LEFT) * needed
-        return left
+        return np.array(left)
 
     def first_batch(self, job: Job, config: Config) -> Batch | None:
         """The best batch on a size, by the fit of its model."""

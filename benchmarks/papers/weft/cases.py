@@ -23,6 +23,7 @@ SHORT = ("philly/workload-3", "saturn/workload-2")
 # what was published throughout.
 LIVE, SOON = (*UNTUNED[:3], *UNTUNED[4:7]), "live:prepare_s=10"
 MEASURED = "live:prepare_s=5,restart_s=0.7,restart_gb_s=17"
+FREE = "live:prepare_s=0,pause_s=0,pause_gb_s=0,restart_s=0"  # all but the first start
 RATES = tuple(f"scale/rate_{rate}/workload-1" for rate in (10, 20, 30, 40, 50))
 
 
@@ -105,6 +106,7 @@ PARTS: dict[str, tuple[Comparison, ...]] = {
         compare("ready in 10 s, against sia alike", LIVE, resize=SOON, their_resize=SOON),
         compare("measured restarts, to sia as published", LIVE, resize=MEASURED),
         compare("measured restarts, to sia alike", LIVE, resize=MEASURED, their_resize=MEASURED),
+        compare("free changes, to sia as published", LIVE, resize=FREE),
     ),
     "scale": (
         compare("rates of 10 to 50 jobs an hour", RATES),

@@ -7,9 +7,10 @@
 
 Ratios of ours to theirs, file by file, on Sia's workloads with its published restart costs; `live`
 with live resize as `benchmarks.live_resize` measured it. Parameters were tuned on philly 1-2 and
-saturn 1 alone. Results are kept in out/weft_runs.json: a rerun goes on where it stopped, `--fresh`
-begins anew, `--cached` prints what there is, and `--quick` takes two files a line. `sharing` is on
-clusters whose interference was measured, with `weft:share=true`.
+saturn 1 (docs/explanation/weft.md names the one exception). Results are kept in
+out/weft_runs.json: a rerun goes on where it stopped, `--fresh` begins anew, `--cached` prints what
+there is, and `--quick` takes two files a line. `sharing` is on clusters whose interference was
+measured, with `weft:share=true`.
 """
 
 from __future__ import annotations

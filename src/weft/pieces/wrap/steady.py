@@ -18,7 +18,7 @@ from weft.core import taxonomy as tax
 from weft.core.about import About, Controls
 from weft.core.asking import ask
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, JobId
+from weft.core.model import JobId
 from weft.core.plan import Plan
 from weft.core.policy import Policy
 from weft.core.reasons import Blocker, Reason, asks_for
@@ -45,10 +45,15 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """Who started or changed too lately to be stopped, and who to be changed as it trains."""
+    """Who started or changed too lately to be stopped, and who to be changed as it trains.
+
+    `left_s` are seconds that rows may still run, `cost_s` what a change costs them.
+    """
 
     stop: Bools
     live: Bools
+    left_s: Floats
+    cost_s: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +95,14 @@ class Steady:
         since = _seen(view, kept.since)
         view = replace(view, memory=kept.inner)
         age = _ages(view, since)
-        calm = np.minimum(self.min_run_s, LIVE_TIMES * live_seconds(view))
-        fresh = Fresh(age < self.min_run_s - SLACK_S, age < calm - SLACK_S)
+        live_s = live_seconds(view)
+        calm = np.minimum(self.min_run_s, LIVE_TIMES * live_s)
+        fresh = Fresh(
+            age < self.min_run_s - SLACK_S,
+            age < calm - SLACK_S,
+            seconds_left(view),
+            np.minimum(restart_seconds(view), live_s),
+        )
         plan, wished = self._settle(view, fresh)
         waits = fresh.stop & view.running()
         if waits.any() and view.waiting().any():
@@ -127,15 +138,10 @@ class Steady:
             if to is None:
                 mask[row] = fresh.stop[row]
             else:
-                grows = to.gpus >= was.gpus
-                mask[row] = fresh.live[row] or (grows and not self._pays(view, row, was, to))
+                saved = float(fresh.left_s[row]) * (1.0 - was.gpus / to.gpus)
+                pays = saved > self.margin * float(fresh.cost_s[row])
+                mask[row] = fresh.live[row] or (to.gpus >= was.gpus and not pays)
         return mask
-
-    def _pays(self, view: View, row: int, was: Allocation, to: Allocation) -> bool:
-        speed_up = max(to.gpus / was.gpus, 1.0)
-        saved = float(seconds_left(view)[row]) * (1.0 - 1.0 / speed_up)
-        costs = min(float(restart_seconds(view)[row]), float(live_seconds(view)[row]))
-        return saved > self.margin * costs
 
     def _held_back(self, view: View, plan: Plan, wished: Plan) -> dict[JobId, Reason]:
         """Waiting jobs that would start if nobody had to be left alone."""

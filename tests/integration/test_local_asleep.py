@@ -222,8 +222,11 @@ def test_a_device_without_room_is_tried_again(tmp_path: Path) -> None:
 
         (run.room / "full").unlink()
 
-        assert await run.prints()
+        until = time.monotonic() + LIMIT_S
+        while find_state(run) != AWAKE and time.monotonic() < until:
+            await asyncio.sleep(0.05)
         assert find_state(run) == AWAKE
+        assert await run.prints()
 
     try_out(tmp_path, resume)
 

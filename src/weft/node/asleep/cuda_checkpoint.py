@@ -19,7 +19,7 @@ from pathlib import Path
 LIBRARY = "libcuda.so.1"
 LOCK_MS = 30_000  # for kernels in flight to end
 NOT_SUPPORTED = 801
-NEEDED = tuple(f"cuCheckpointProcess{verb}" for verb in ("Lock", "Checkpoint", "Restore", "Unlock"))
+VERBS = ("Lock", "Checkpoint", "Restore", "Unlock")
 
 
 class DriverError(Exception):
@@ -42,8 +42,10 @@ class CudaDriver:
             self._cuda = ctypes.CDLL(LIBRARY)
         except OSError as error:
             raise DriverError(f"there is no CUDA driver here: {error}") from error
-        if missing := [name for name in NEEDED if not hasattr(self._cuda, name)]:
-            raise DriverError(f"the CUDA driver has no {missing[0]}; it takes one of CUDA 12.8")
+        try:
+            self._calls = {verb: self._cuda[f"cuCheckpointProcess{verb}"] for verb in VERBS}
+        except AttributeError as error:
+            raise DriverError(f"the CUDA driver is older than 12.8: {error}") from error
         self._check("cuInit", self._cuda.cuInit(0))
 
     def suspend(self, pid: int) -> None:
@@ -62,8 +64,7 @@ class CudaDriver:
         self._call("Unlock", pid, None)
 
     def _call(self, verb: str, pid: int, args: object) -> None:
-        name = f"cuCheckpointProcess{verb}"
-        self._check(name, getattr(self._cuda, name)(ctypes.c_int(pid), args))
+        self._check(f"cuCheckpointProcess{verb}", self._calls[verb](ctypes.c_int(pid), args))
 
     def _check(self, name: str, code: int) -> None:
         if code == 0:

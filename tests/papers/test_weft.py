@@ -28,7 +28,7 @@ from weft.pieces.order.finish_time import finish_time_fairness, hasten_late
 from weft.pieces.size.change_seconds import change_seconds, read_costs
 from weft.pieces.size.configs import find_held, valid_configs
 from weft.pieces.size.hurried import Worth, find_hurried
-from weft.policies.weft import Weft
+from weft.policies.weft.policy import Weft
 from weft.testing import view_of
 
 CLUSTER = parse_cluster("2x4:v100")

@@ -103,7 +103,8 @@ def test_a_job_that_may_not_be_stopped_keeps_what_it_has() -> None:
 
 
 def test_every_choice_says_its_worth_the_runner_up_and_the_prices() -> None:
-    view = view_of(2, ("short", 1, 60.0), ("long", 2, 9000.0), ("other", 2, 9000.0))
+    short = Job(JobId("short"), demand=Demand(1, 1, 2), hints={"duration_s": 60.0})
+    view = view_of(2, short, ("long", 2, 9000.0), ("other", 2, 9000.0))
 
     plan = Weft().decide(view)
 

@@ -11,7 +11,8 @@ Cost        O(jobs x sizes) for values and prices, then O(jobs log jobs) for pla
             `share=true` two programs more, and O(running x waiting) for pairs.
 Deviations  values of a change count its restart against the time that it is likely to last; they
             are found by study, not by proof. `pooled=false` believes each job's own reports alone.
-            `share=true` joins a running job where it is, never two running ones; pairs are matched
+            Where all jobs have one size and all GPUs are of one kind no program is solved: the
+            fewest GPU-seconds left run. `share=true` joins a running job where it is, never two running ones; pairs are matched
             greedily at the program's prices.
 """
 
@@ -29,8 +30,9 @@ from weft.core.plan import Plan
 from weft.core.table import Floats
 from weft.core.view import View
 from weft.pieces.order.finish_time import hasten_late
+from weft.pieces.order.plain_jobs import charged_service, find_plain, plain_weights
 from weft.pieces.order.rank_weights import flatten_large, rank_weights, share_ranks
-from weft.pieces.order.seconds_left import seconds_left
+from weft.pieces.order.seconds_left import MINUTE, seconds_left
 from weft.pieces.place.pairs import find_parted
 from weft.pieces.share.pair_choices import explain_pairs
 from weft.pieces.size.change_seconds import read_costs
@@ -38,6 +40,7 @@ from weft.pieces.size.choice_reasons import explain_choices
 from weft.pieces.size.configs import find_held, rigid_configs, valid_configs
 from weft.pieces.size.hold_times import HoldTimes, key_of
 from weft.pieces.size.hurried import find_hurried
+from weft.policies.weft.plain import STEP, decide_plain, find_waiting, is_all_plain
 from weft.policies.weft.program import Choice, Start, choose_alone
 from weft.policies.weft.sharing import choose_shared
 from weft.policies.weft.values import Gains, Values, find_goodputs
@@ -59,10 +62,11 @@ WHERE = tax.Taxonomy(
 class Last:
     """Prices of the last decision by kind, how long jobs keep what they get, and who waits.
 
-    With sharing, `alone` are the prices if nobody shared.
+    With sharing, `alone` are the prices if nobody shared. There are no prices before the first
+    program.
     """
 
-    prices: Floats
+    prices: Floats = field(default_factory=lambda: np.zeros(0))
     holds: HoldTimes = field(default_factory=HoldTimes)
     waiting: tuple[JobId, ...] = ()
     alone: Floats | None = None
@@ -123,6 +127,9 @@ class Weft:
         """Speeds, values, program, placement, batches."""
         if not len(view.table) or not view.cluster.nodes:
             return Plan()
+        last = view.memory if isinstance(view.memory, Last) else None
+        if not self.share and is_all_plain(view):
+            return self._decide_plain(view, last or Last(holds=HoldTimes(view.now)))
         valid = valid_configs(view.cluster, self.max_gpus)
         configs = (*valid, *rigid_configs(view, valid))
         held = find_held(view, configs)
@@ -130,12 +137,16 @@ class Weft:
         if odd.any():  # of a size that is none of ours, and it may not be changed
             return self.decide(view.without(odd))
         held[held == len(configs)] = NONE
-        last = view.memory if isinstance(view.memory, Last) else None
         holds = (HoldTimes(view.now) if last is None else last.holds).age(view, self.half_life)
         values = self._values(view, configs, holds, last)
         choose = choose_shared if self.share else choose_alone
         choice = choose(values, held, _start_from(last))
         return self._plan(values, held, choice, holds, last)
+
+    def _decide_plain(self, view: View, last: Last) -> Plan:
+        """Nothing is elastic: prices and holds stay as they were."""
+        plan = decide_plain(view, last.waiting, pooled=self.pooled)
+        return replace(plan, memory=replace(last, waiting=find_waiting(view, plan)))
 
     def _values(
         self, view: View, configs: tuple[Config, ...], holds: HoldTimes, last: Last | None
@@ -143,18 +154,21 @@ class Weft:
         """What sizes are worth to rows, at the prices of the last decision."""
         goodput = find_goodputs(view, configs, pooled=self.pooled, shape=self.shape)
         best = np.maximum(goodput.max(axis=1), 1e-12)
-        left, guessed = seconds_left(view, best)
+        plain = find_plain(view) & (not self.share)  # ranks would part who shares
+        left, guessed, _ = seconds_left(view, best, np.where(plain, STEP, MINUTE))
         tied = guessed | self.share  # partners are not parted for a rank that means nothing
         weight = share_ranks(rank_weights(left, self.shape), left, tied)
         weight = flatten_large(weight, left, self.large)
         if self.fair:
             weight = weight * hasten_late(view, configs, goodput, left, self.fair)
-        kinds = view.cluster.kinds
+        kinds, costs = view.cluster.kinds, read_costs(view)
+        if plain.any():
+            weight = plain_weights(view, weight, charged_service(view, left, costs), plain)
         rise = np.minimum(self.rise, holds.expect(view, self.rise))
         rise = rise[:, [kinds.index(config.kind) for config in configs]]
         times = np.where(left > self.large, self.large_restart, self.restart)
         speed, allowed = goodput / best[:, None], goodput > 0.0
-        gains = Gains(speed, left, weight, allowed, rise, read_costs(view), times)
+        gains = Gains(speed, left, weight, allowed, rise, costs, times, plain)
         prices = np.zeros(len(kinds))
         if last is not None and len(last.prices) == len(kinds):
             prices = last.prices
@@ -209,7 +223,7 @@ class Weft:
 
 def _start_from(last: Last | None) -> Start:
     """The last prices."""
-    if last is None:
+    if last is None or not len(last.prices):
         return Start()
     return Start(last.prices, last.prices if last.alone is None else last.alone)
 

@@ -21,7 +21,7 @@ class Gains:
     """Speeds of sizes as parts of the best, seconds left, weights, and which sizes are allowed.
 
     `rise_s` is how long a rise to each size counts at most, `costs` what starts and changes take;
-    a restart counts `times` as long as it takes.
+    a restart counts `times` as long as it takes. Starts of `plain` rows are in their weights.
     """
 
     speed: Floats
@@ -31,6 +31,7 @@ class Gains:
     rise_s: Floats
     costs: Floats
     times: Floats
+    plain: Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Values:
         seconds = change_seconds(self.view, self.configs, held, gains.costs)
         times = gains.times[:, None]
         changes = Changes(
-            times * seconds.start,
+            np.where(gains.plain[:, None], 0.0, times * seconds.start),
             times * seconds.change,
             times * seconds.ready,
             seconds.moved * np.append(self.prices, 0.0)[seconds.kind][:, None],

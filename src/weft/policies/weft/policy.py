@@ -12,8 +12,8 @@ Cost        O(jobs x sizes) for values and prices, then O(jobs log jobs) for pla
 Deviations  values of a change count its restart against the time that it is likely to last; they
             are found by study, not by proof. `pooled=false` believes each job's own reports alone.
             Where all jobs have one size and all GPUs are of one kind no program is solved: the
-            fewest GPU-seconds left run. `share=true` joins a running job where it is, never two running ones; pairs are matched
-            greedily at the program's prices.
+            fewest GPU-seconds left run. `share=true` joins a running job where it is, never two
+            running ones; pairs are matched greedily at the program's prices.
 """
 
 from __future__ import annotations

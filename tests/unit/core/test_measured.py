@@ -70,5 +70,5 @@ def test_what_an_agent_wrote_is_read_back() -> None:
     ],
 )
 def test_what_cannot_be_right_is_refused(values: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="expected|go from"):
+    with pytest.raises(ValueError, match=r"expected|go from"):
         Measured.parse(values)

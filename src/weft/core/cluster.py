@@ -180,7 +180,7 @@ def count_machines(text: str) -> tuple[int, int]:
         nodes, gpus = nodes + count, gpus + count * each
         if not count * each or gpus > MAX_GPUS:
             raise InvalidConfig(
-                f"cluster {text!r}: {match[0]!r} makes it {gpus} GPUs",
+                f"cluster {text!r}: up to {match[0]!r} it has {gpus} GPUs",
                 hint=f"use at least 1 node of 1 GPU, and at most {MAX_GPUS:,} GPUs",
             )
     return nodes, gpus

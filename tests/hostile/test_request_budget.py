@@ -46,7 +46,9 @@ def connect(client: httpx.Client) -> socket.socket:
 # ---- headers
 
 
-@pytest.mark.parametrize("cookie", ['a="' + "\\" * 60_000 + '"', "a=b; " * 12_000 + "c=d", "x" * 60_000])
+@pytest.mark.parametrize(
+    "cookie", ['a="' + "\\" * 60_000 + '"', "a=b; " * 12_000 + "c=d", "x" * 60_000]
+)
 def test_a_long_cookie_of_a_stranger_is_refused_unread(
     closed: tuple[httpx.Client, str], cookie: str
 ) -> None:

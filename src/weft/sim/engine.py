@@ -17,6 +17,7 @@ from pathlib import Path
 from weft.core.about import Controls, Wants
 from weft.core.cluster import Cluster, Node, parse_cluster
 from weft.core.events import Event, Failed, Finished, Reported, Started, Stopped
+from weft.core.measured import NOT_MEASURED, Measured, Sees
 from weft.core.model import Allocation, Job, JobId
 from weft.core.ports import Coupling, DeviceSharing, EngineHealth, NoLiveResize, NoSleep, PerfModel
 from weft.core.trace import Trace, Truth
@@ -120,6 +121,15 @@ class SimulatedEngine(NoLiveResize, NoSleep):
     def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:  # noqa: ARG002 - nothing runs
         """None: jobs are not processes."""
         return {}
+
+    @property
+    def sees(self) -> Sees:
+        """Nothing: simulated jobs report what they would measure."""
+        return Sees.NOTHING
+
+    def measured(self, job: JobId, attempt: int) -> Measured:  # noqa: ARG002 - nothing is seen
+        """Nothing."""
+        return NOT_MEASURED
 
     @property
     def sessions(self) -> None:

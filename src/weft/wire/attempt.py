@@ -23,6 +23,7 @@ from weft.wire.regular_files import read_regular
 SPEC, CLAIM, EVENTS = "spec.json", "claim.json", "events.jsonl"
 STOP, ADJUST, AGENT_LOG = "stop.json", "adjust.json", "agent.log"
 RESIZE = "resize.json"
+MEASURED = "measured.json"  # what the agent saw of the attempt in the last minutes
 MASTER, BEAT, CURRENT = "master.json", "beat", "CURRENT"  # of attempts on several nodes
 ADDRESS = "WEFT_NODE_ADDRESS"  # how other nodes reach this one, where only it knows
 TERMINAL = "terminal.sock"
@@ -58,6 +59,7 @@ class AttemptSpec:
     one on each of `nodes` nodes; `node_rank` is which. `learnt` says that its devices are those in
     CUDA_VISIBLE_DEVICES of the agent. `suspender` is the command that moves what processes hold on
     their devices to host memory and back (`weft.node.asleep`), empty where nothing can.
+    `watch` puts the watcher into its Python processes.
     """
 
     job: str
@@ -111,6 +113,7 @@ class AttemptSpec:
     part: bool = False
     learnt: bool = False
     suspender: tuple[str, ...] = ()
+    watch: bool = False
 
     def write(self, folder: Path) -> None:
         """Into the attempt's folder."""

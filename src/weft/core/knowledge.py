@@ -48,7 +48,7 @@ class Knowledge:
                 part.observe(job, kind, report)
         if self.pooled is not None:
             self.pooled.observe(job, kind, report, attempt)
-        if self.costs is not None and attempt is not None:
+        if self.costs is not None and attempt is not None and report.trains:
             self.costs.observe_report(job, kind, attempt)
 
     def forget(self, job: Job) -> None:

@@ -174,7 +174,9 @@ class State:
         if row is None:
             return
         self.reports[job] = event
-        if table.allocations[row] is not None and table.get(row, Column.ATTEMPT) == attempt:
+        if table.allocations[row] is None or table.get(row, Column.ATTEMPT) != attempt:
+            return
+        if event.report.trains:
             table.set(row, Column.REPORTED, attempt)
 
     def _started(self, now: float, job: JobId, attempt: int) -> None:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import weft
-from weft.core.events import Decided, Started, Submitted
-from weft.core.knowledge import Asks, Knowledge, NothingLearnt
-from weft.core.model import Allocation, Demand, Job, JobId
-from weft.core.state import State
-from weft.core.table import Column, Floats, Table
-from weft.core.view import View
+from weft.core.events.event import Decided, Started, Submitted
+from weft.core.knowledge.knowledge import Asks, Knowledge, NothingLearnt
+from weft.core.model.job import Allocation, Demand, Job, JobId
+from weft.core.plan.view import View
+from weft.core.state.state import State
+from weft.core.state.table import Column, Floats, Table
 from weft.perf.linear import LinearBeliefs
 from weft.pieces.order.plain_jobs import plain_weights
 from weft.policies.weft.policy import Weft

@@ -17,24 +17,18 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from weft.core.about import Controls, Wants
-from weft.core.cluster import Node
 from weft.core.errors import EngineError
-from weft.core.events import Event, Stopped
-from weft.core.measured import Sees
-from weft.core.model import Allocation, Job, JobId
-from weft.core.ports import DeviceSharing, EngineHealth
-from weft.engines.asleep import SleepsByAgent, end_probes, find_suspender
-from weft.engines.attempt_folders import AttemptFolders
-from weft.engines.coordinators import Coordinators
-from weft.engines.cores import CorePool, RankCores
-from weft.engines.devices import Machine, find_machine
-from weft.engines.host import Asked, HostPart, check_host, host_part, read_asked
-from weft.engines.job_environment import check_names, filter_environment
-from weft.engines.listening import EVERYBODYS, Listener, mark_of
-from weft.engines.mps import Mps
-from weft.engines.recall import recall
-from weft.engines.request import (
+from weft.core.events.event import Event, Stopped
+from weft.core.knowledge.measured import Sees
+from weft.core.model.cluster import Node
+from weft.core.model.job import Allocation, Job, JobId
+from weft.core.plan.about import Controls, Wants
+from weft.core.protocols import DeviceSharing, EngineHealth
+from weft.engines.attempts.attempt_folders import AttemptFolders
+from weft.engines.attempts.coordinators import Coordinators
+from weft.engines.attempts.listener import EVERYBODYS, Listener, mark_of
+from weft.engines.attempts.recall import recall
+from weft.engines.attempts.request import (
     Site,
     adjustment,
     attempt_spec,
@@ -43,12 +37,17 @@ from weft.engines.request import (
     group_of,
     means_of,
 )
-from weft.engines.sessions import LocalSessions
-from weft.engines.software import check_software
-from weft.engines.spawn import spawn
-from weft.engines.users import check_users, let_through, make_folder, user_of
-from weft.engines.warm_server import WarmServer
-from weft.engines.watch import Watched, nudge
+from weft.engines.attempts.sessions import LocalSessions
+from weft.engines.attempts.spawn import spawn
+from weft.engines.attempts.warm_server import WarmServer
+from weft.engines.attempts.watch import Watched, nudge
+from weft.engines.machine.cores import CorePool, RankCores
+from weft.engines.machine.devices import Machine, find_machine
+from weft.engines.machine.host_part import Asked, HostPart, check_host, host_part, read_asked
+from weft.engines.machine.job_environment import check_names, filter_environment
+from weft.engines.machine.mps import Mps
+from weft.engines.machine.software import check_software
+from weft.engines.machine.users import check_users, let_through, make_folder, user_of
 from weft.wire.attempt import (
     ADJUST,
     AGENT_LOG,
@@ -71,7 +70,7 @@ SUPPORTS = SHARES | Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.R
 
 
 @dataclass
-class LocalEngine(SleepsByAgent, AttemptFolders):
+class LocalEngine(AttemptFolders):
     """Processes on this machine: its GPUs, or CPU slots where there are none.
 
     `slots` 0 means one for each core. `warm` keeps a process that has torch imported and forks
@@ -83,9 +82,7 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
     says whom jobs run as, by account or tenant; with none they all run as the service does.
     `groups` puts each attempt into a control group of its own where that may be done here. New
     ranks of a job that trains on may take `resize_limit_s`; 0 stops jobs to resize them. `watch`
-    counts steps of Python programs that report nothing. `suspender` is the command that moves what
-    processes hold on GPUs to host memory and back (the CUDA driver where it can). Sleeping jobs
-    are woken `wake_alone_s` after a service is gone.
+    counts steps of Python programs that report nothing.
     """
 
     state: Path = field(metadata={"settable": False})
@@ -99,11 +96,9 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
     preload: str = ""
     groups: bool = True
     resize_limit_s: float = 120.0
-    wake_alone_s: float = 30.0
     watch: bool = True
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
     users: Mapping[str, Identity] = field(default_factory=dict, metadata={"settable": False})
-    suspender: tuple[str, ...] = field(default=(), metadata={"settable": False})
 
     wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES | Wants.USERS
     declares = (("", SUPPORTS),)
@@ -125,9 +120,10 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
         self._site = Site(self.state)
         self._warm: WarmServer | None = None
         self._tokens, self._mps = Coordinators(self.state), Mps()
-        self._suspender = self.suspender or find_suspender(self._machine, self.sharing)
         if self.mps and not self._mps.there:
             log.warning("mps is asked for but not installed; GPUs are shared by time slicing")
+
+    # ---- what it is
 
     @property
     def supports(self) -> Controls:
@@ -173,7 +169,7 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
 
     @property
     def is_warm(self) -> bool:
-        """Whether workers are forked."""
+        """Whether workers are forked rather than started."""
         return self._warm is not None and self._warm.ready
 
     # ---- life
@@ -283,6 +279,12 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
         except OSError as error:
             raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
 
+    def hold(self, job: JobId, attempt: int, *, still: bool) -> None:
+        """Make a started attempt stand still where it is, or go on; what it holds it keeps."""
+        watched = self._listener.watched.get((job, attempt))
+        if watched is not None:
+            watched.hold(still=still)
+
     async def events(self) -> AsyncIterator[Event]:
         """News of all attempts, as agents write it."""
         while True:
@@ -310,7 +312,6 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
                 watched = self._listener.watch(job, attempt, folder)
                 watched.again = True
                 try:
-                    end_probes(folder)
                     self._recall(watched)
                 except (OSError, WireError) as error:
                     watched.trouble = str(error)  # it is put in quarantine when it is looked at
@@ -368,7 +369,6 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
             cores=cores,
             means=means_of(self._site, self._machine, pin=self.pin, mps=by_mps),
             resize_limit_s=self.resize_limit_s,
-            suspender=self._suspender,
         )
         return replace(spec, watch=spec.watch and self.watch)
 

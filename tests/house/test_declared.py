@@ -13,7 +13,7 @@ SNIFFS = {"getattr", "hasattr"}
 ALLOWED = {
     "__init__.py": "loads what it names on first use",
     "cli/connect/client.py": "errors of the standard library differ in their fields",
-    "cli/job_files/job_file.py": "errors of the operating system and of PyYAML differ in their fields",
+    "cli/job_files/job_file.py": "errors of the system and of PyYAML differ in their fields",
     "cli/lazy.py": "loads a command by its name in the table",
     "core/codec/plain_values.py": "writes the fields of any dataclass",
     "core/codec/columns.py": "packs the fields of any dataclass",

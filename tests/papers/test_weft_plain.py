@@ -9,7 +9,9 @@ import pytest
 
 import weft
 from weft.core.events.event import Decided, Started, Submitted
-from weft.core.knowledge.knowledge import Asks, Knowledge, NothingLearnt
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.knowledge.predictor import Asks
 from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.plan.view import View
 from weft.core.state.state import State

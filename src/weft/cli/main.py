@@ -103,7 +103,7 @@ def root(
     if ca:
         os.environ["WEFT_CA"] = ca
     if version:
-        from weft import __version__
+        from weft.version import __version__
 
         typer.echo(__version__)
         raise typer.Exit

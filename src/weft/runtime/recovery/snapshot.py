@@ -19,12 +19,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from weft import __version__, core
+from weft import core
 from weft.core.codec.columns import pack, unpack
 from weft.core.errors import InvalidConfig, WeftError
 from weft.core.state.saved_state import TABLES, Held
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.usage import DayUsage
+from weft.version import __version__
 
 FORMAT = 1
 MAGIC = b"weft snapshot "

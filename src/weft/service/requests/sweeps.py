@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from weft.service.requests.job_file import LONGEST_NAME, JobFile, Sweep, Value, name_of
+from weft.service.requests.field_types import LONGEST_NAME
+from weft.service.requests.job_file import JobFile, Sweep, Value, name_of
 
 NAMED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 SWEEP, INDEX = "sweep", "index"  # parameters that every job of a sweep has

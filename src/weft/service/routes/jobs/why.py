@@ -26,7 +26,8 @@ from weft.service.context import PROBLEMS, Anyone, Context, Service, Writer, fin
 from weft.service.http.json_body import Json
 from weft.service.http.refusals import Refused
 from weft.service.jobs.job_view import JobView, state_word
-from weft.service.requests.job_file import JobFile, PolicySpec, PolicyText, Word, describe_policy
+from weft.service.requests.field_types import Word
+from weft.service.requests.job_file import JobFile, PolicySpec, PolicyText, describe_policy
 from weft.service.requests.request_base import RequestBody
 from weft.service.responses.answers import (
     Ahead,

@@ -15,7 +15,7 @@ from weft.service.access.tokens import public
 from weft.service.context import PROBLEMS, Admin, Context, Service
 from weft.service.http.json_body import Json
 from weft.service.notify.webhooks import Hook
-from weft.service.requests.job_file import Word, printable
+from weft.service.requests.field_types import Word, printable
 from weft.service.requests.request_base import RequestBody
 from weft.service.responses.admin import (
     HookAnswer,

@@ -13,7 +13,7 @@ from weft.pieces.wrap.tenants.windows import Window, read_gpus, read_window
 from weft.service.context import PROBLEMS, Admin, Anyone, Context, Service
 from weft.service.http.json_body import Json
 from weft.service.http.refusals import Refused
-from weft.service.requests.job_file import Word
+from weft.service.requests.field_types import Word
 from weft.service.requests.request_base import RequestBody
 from weft.service.responses.admin import Reservation, ReservationList
 from weft.service.responses.answers import Done

@@ -98,6 +98,7 @@ class Failed:
     `lost` says that it was not the job's own doing, so that it does not count as one of its tries.
     `code` is the exit code of its process, negative for a signal, None if that is not known.
     `final` says that another try would end alike, `agent_died` that it was lost with its agent.
+    `out_of_memory` says that it wanted more memory of a device than there was for it.
     """
 
     job: JobId
@@ -108,6 +109,7 @@ class Failed:
     code: int | None = None
     final: bool = False
     agent_died: bool = False
+    out_of_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,6 +135,8 @@ class Scheduler:
 
     def recall(self, now: float, event: Event) -> list[Action]:
         """Take in one fact, deciding nothing: how a log brings a scheduler up to date."""
+        if isinstance(event, Failed) and event.out_of_memory and event.lost:
+            self._observe_out_of_memory(event)
         actions = self.state.fold(now, event)
         if isinstance(event, (Finished, Failed, Cancelled)):
             self._learn()
@@ -289,6 +291,14 @@ class Scheduler:
         attempt = Attempt(event.attempt, on, began, now, ran)
         kind = self.state.cluster.kind_of(on)
         self.knowledge.observe(table.jobs[row], kind, event.report, attempt)
+
+    def _observe_out_of_memory(self, event: Failed) -> None:
+        """A job that others left too little memory is alone when it starts again."""
+        table, programs = self.state.table, self.knowledge.programs
+        row = table.find(event.job)
+        on = None if row is None else table.allocations[row]
+        if row is not None and on is not None and programs is not None:
+            programs.observe_out_of_memory(table.jobs[row], self.state.cluster.kind_of(on))
 
     def _observe_change(self, event: Resizable | Resized | ResizeFailed) -> None:
         """Whether a job can change its devices as it trains, and what that took."""

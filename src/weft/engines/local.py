@@ -25,8 +25,8 @@ from weft.core.model import Allocation, Job, JobId
 from weft.core.ports import DeviceSharing, EngineHealth
 from weft.engines.coordinators import Coordinators
 from weft.engines.cores import CorePool, RankCores
-from weft.engines.devices import Machine, find_machine
-from weft.engines.host import Asked, HostPart, check_host, host_part, read_asked
+from weft.engines.devices import Machine, find_machine, split_cores
+from weft.engines.host import Asked, HostPart, check_host, host_part, read_asked, shares_host
 from weft.engines.job_environment import check_names, filter_environment
 from weft.engines.job_folders import find_marked_attempts, remove_jobs, stored_bytes
 from weft.engines.listening import EVERYBODYS, Listener, mark_of
@@ -80,7 +80,8 @@ class LocalEngine:
     service's environment that jobs get beside those on the list of `job_environment`. `users`
     says whom jobs run as, by account or tenant; with none they all run as the service does.
     `groups` puts each attempt into a control group of its own where that may be done here. New
-    ranks of a job that trains on may take `resize_limit_s`; 0 stops jobs to resize them.
+    ranks of a job that trains on may take `resize_limit_s`; 0 stops jobs to resize them. `slot_gb`
+    counts so much memory for each CPU slot, so that jobs may share slots as they share GPUs.
     """
 
     state: Path = field(metadata={"settable": False})
@@ -94,6 +95,7 @@ class LocalEngine:
     preload: str = ""
     groups: bool = True
     resize_limit_s: float = 120.0
+    slot_gb: float = 0.0
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
     users: Mapping[str, Identity] = field(default_factory=dict, metadata={"settable": False})
 
@@ -106,7 +108,9 @@ class LocalEngine:
         check_names(self.pass_env)
         check_users(self.users, self.state)
         name = self.name or socket.gethostname()
-        self._machine: Machine = find_machine(name, self.slots, cpu=self.cpu)
+        self._machine: Machine = find_machine(
+            name, self.slots, cpu=self.cpu, slot_gb=self.slot_gb
+        )
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
         self._cores = CorePool(tuple(sorted({c for part in self._machine.cores for c in part})))
         self._listener = Listener(
@@ -339,6 +343,9 @@ class LocalEngine:
             return ()
         devices = [gpu for part in on.slices for gpu in part.gpus]
         near = [core for device in devices for core in self._machine.cores[device]]
+        if shares_host(on) and not part.asked:
+            self._cores.note(key, near, part.cpus * on.sharing.share)
+            return split_cores(near, max(len(devices), 1))
         return self._cores.take(key, part.cpus, near, max(len(devices), 1))
 
     def _begin(self, watched: Watched, job: Job, on: Allocation, cores: RankCores) -> None:

@@ -31,6 +31,7 @@ from weft.engines.users_file import find_users, users_of
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
+from weft.perf.sharing.programs import LearntPrograms
 from weft.perf.training.learner import Learner
 from weft.runtime.admit import check_job
 from weft.runtime.clock import Seconds
@@ -165,6 +166,7 @@ class Live:
                 Learner(),
                 costs=LearntCosts(),
                 pooled=PooledBeliefs(),
+                programs=LearntPrograms(),
             ),
             seconds=seconds,
             end_unknown=settings.end_unknown,

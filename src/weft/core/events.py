@@ -122,6 +122,22 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True)
+class Observed:
+    """What a running attempt does to a device was seen from outside.
+
+    `peak_gb` is the most memory that it held of one, told once a job that goes on as it did is not
+    likely to need more, and when that grows. `pace` is the part of its speed alone that it keeps
+    `beside` these jobs. None was not seen.
+    """
+
+    job: JobId
+    attempt: int
+    peak_gb: float | None = None
+    pace: float | None = None
+    beside: tuple[JobId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Saved:
     """A running job has a new checkpoint to restart from."""
 
@@ -268,6 +284,7 @@ Event = (
     | Finished
     | Failed
     | Reported
+    | Observed
     | Saved
     | Resizable
     | Resized
@@ -292,6 +309,7 @@ OfJob = (
     | Finished
     | Failed
     | Reported
+    | Observed
     | Saved
     | Resizable
     | Resized
@@ -311,6 +329,7 @@ EVENTS: tuple[type[Event], ...] = (
     Finished,
     Failed,
     Reported,
+    Observed,
     Saved,
     Resizable,
     Resized,

@@ -137,14 +137,13 @@ class Job:
     `cpus` and `mem_gb` are of the whole job on all its nodes; None asks for its devices' part of
     the host. Higher `priority` goes first, everywhere: 0 is normal, what is below gives way; a
     policy that weighs jobs takes it for a weight. `shareable` false keeps everybody else off its
-    devices; `slowdown` is how many times as long as alone its steps may take beside others, None for
-    the service's default, and `gpu_mem_gb` the memory that it needs of each device, None where its
-    submitter did not say. `launch` None: only simulators can run it. `app` names what the job is a part of,
-    such as a hyper-parameter search; empty where it stands alone. At most
-    `max_parallel` of an app's jobs hold devices at once, 0 for any number. It is not started
-    before the jobs of `after` have ended as they should. `traffic` is what its workers say to each
-    other, None where nobody told. Raises InvalidConfig for numbers that
-    mean nothing.
+    devices; `slowdown` is how many times as long as alone its steps may take beside others, None
+    for the service's default, and `gpu_mem_gb` the memory that it needs of each device, None where
+    its submitter did not say. `launch` None: only simulators can run it. `app` names what the job
+    is a part of, such as a hyper-parameter search; empty where it stands alone. At most
+    `max_parallel` of an app's jobs hold devices at once, 0 for any number. It is not started before
+    the jobs of `after` have ended as they should. `traffic` is what its workers say to each other,
+    None where nobody told. Raises InvalidConfig for numbers that mean nothing.
     """
 
     id: JobId

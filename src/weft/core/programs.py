@@ -52,6 +52,14 @@ class Programs(Protocol):
         """A running job reported."""
         ...
 
+    def observe_peak(self, job: Job, kind: str, peak_gb: float) -> None:
+        """A running job was seen to hold this much, and is not likely to need more."""
+        ...
+
+    def pace(self, job: Job) -> float | None:
+        """The part of its speed alone that a running job was last measured to keep; None before."""
+        ...
+
     def observe_pace(self, job: Job, kind: str, pace: float, beside: Sequence[Job]) -> None:
         """A job was measured to keep this part of its speed alone beside these."""
         ...

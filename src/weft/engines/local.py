@@ -108,9 +108,7 @@ class LocalEngine:
         check_names(self.pass_env)
         check_users(self.users, self.state)
         name = self.name or socket.gethostname()
-        self._machine: Machine = find_machine(
-            name, self.slots, cpu=self.cpu, slot_gb=self.slot_gb
-        )
+        self._machine: Machine = find_machine(name, self.slots, cpu=self.cpu, slot_gb=self.slot_gb)
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
         self._cores = CorePool(tuple(sorted({c for part in self._machine.cores for c in part})))
         self._listener = Listener(

@@ -24,6 +24,7 @@ from weft.core.events import (
     NodeDown,
     NodeUp,
     Noticed,
+    Observed,
     PolicyChanged,
     PriorityChanged,
     Reported,
@@ -55,7 +56,7 @@ log = logging.getLogger(__name__)
 AGENTS_LOST = 5  # in a row: more are the job's own doing
 OF_ATTEMPT = (
     *(Started, StartFailed, Stopped, Finished, Failed, Reported, Saved, Noticed),
-    *(Resizable, Resized, ResizeFailed),
+    *(Resizable, Resized, ResizeFailed, Observed),
 )
 
 
@@ -190,7 +191,7 @@ def admit_event(event: Event, state: State, ledger: Ledger) -> Event | None:
             pass
         case Finished() | Reported() | Saved() | Submitted() | Cancelled() | Decided():
             pass
-        case Suspended() | Resumed() | PriorityChanged():
+        case Suspended() | Resumed() | PriorityChanged() | Observed():
             pass
         case NodeUp() | NodeDown() | LoanRecalled() | Woken() | PolicyChanged() | DeadlineMissed():
             pass

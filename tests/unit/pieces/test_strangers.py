@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.core.actions import Start
 from weft.core.cluster import parse_cluster
-from weft.core.events import Event, Failed, Finished, Reported, Started, Submitted, Woken
+from weft.core.events import Event, Failed, Finished, Observed, Reported, Started, Submitted
 from weft.core.knowledge import Knowledge
 from weft.core.launch import Launch
 from weft.core.model import Allocation, Demand, Job, JobId
@@ -43,11 +43,6 @@ class World:
                 self.started.append(action.job.id)
                 self.scheduler.step(self.now, [Started(action.job.id, action.attempt)])
 
-    def wake(self) -> None:
-        at = self.scheduler.state.wake_at
-        assert at is not None
-        self.tell(Woken(), after=at - self.now)
-
     def submit(self, name: str, script: str = "", **more: object) -> None:
         job = Job(
             JobId(name),
@@ -61,6 +56,9 @@ class World:
     def report(self, name: str, mem_gb: float, steps: float = 50.0) -> None:
         report = Report(mem_gb=mem_gb, steps=steps)
         self.tell(Reported(JobId(name), self.attempt(name), report))
+
+    def observe(self, name: str, peak_gb: float) -> None:
+        self.tell(Observed(JobId(name), self.attempt(name), peak_gb))
 
     def finish(self, name: str) -> None:
         self.tell(Finished(JobId(name), self.attempt(name)))
@@ -119,10 +117,9 @@ def test_who_waits_joins_once_the_memory_of_those_there_is_known() -> None:
     for name in "abcdefgh":
         world.submit(name)
     before = list(world.started)
-    for name in before:
-        world.report(name, mem_gb=1.5)
 
-    world.wake()
+    for name in before:
+        world.observe(name, 1.5)
 
     assert len(world.started) > len(before)
 
@@ -175,8 +172,7 @@ def test_who_ran_out_of_memory_beside_others_starts_again_alone() -> None:
 
     assert world.started == ["first", "large", "large"]
     assert world.shares() == {"large": 1.0}
-    world.report("large", mem_gb=90.0)
-    world.wake()
+    world.observe("large", 90.0)
     assert world.shares() == {"large": 0.5, "third": 0.5}
 
 

@@ -23,11 +23,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Running:
-    """One job while it runs: the most that it held, when it first stepped, whether that settles."""
+    """One job while it runs: the most that it held, since when it steps, whether that settles."""
 
     peak_gb: float = 0.0
     first_step: float | None = None
     settled: bool = False
+    pace: float | None = None
 
 
 @dataclass(slots=True)
@@ -72,6 +73,11 @@ class LearntPrograms:
         grows = self._alone.get(_key(job, kind))
         return grows is not None and (grows or self.need_gb(job, kind) is None)
 
+    def pace(self, job: Job) -> float | None:
+        """What was last measured of it."""
+        own = self._running.get(job.id)
+        return None if own is None else own.pace
+
     def slowdown(self, job: Job, kind: str, beside: Sequence[Job]) -> float | None:
         """One and what each neighbour was seen to add."""
         added = [self._added.get(_pair(job, other, kind)) for other in beside]
@@ -88,15 +94,20 @@ class LearntPrograms:
         if report.mem_gb is None or report.mem_gb <= 0.0:
             return
         own.peak_gb = max(own.peak_gb, report.mem_gb)
-        own.settled = own.settled or _is_settled(own, report, attempt)
-        if own.settled:
-            key = _key(job, kind)
-            _keep(self._peaks, key, max(own.peak_gb, self._peaks.get(key, 0.0)))
+        if own.settled or _is_settled(own, report, attempt):
+            self.observe_peak(job, kind, own.peak_gb)
+
+    def observe_peak(self, job: Job, kind: str, peak_gb: float) -> None:
+        """The peak of the job and of its program."""
+        key, own = _key(job, kind), self._running.setdefault(job.id, _Running())
+        own.peak_gb, own.settled = max(own.peak_gb, peak_gb), True
+        _keep(self._peaks, key, max(own.peak_gb, self._peaks.get(key, 0.0)))
 
     def observe_pace(self, job: Job, kind: str, pace: float, beside: Sequence[Job]) -> None:
         """What each of the neighbours adds is taken to be an equal part."""
         if not beside or not pace > 0.0:
             return
+        self._running.setdefault(job.id, _Running()).pace = pace
         each = max(1.0 / pace - 1.0, 0.0) / len(beside)
         for other in beside:
             key = _pair(job, other, kind)
@@ -120,7 +131,10 @@ class LearntPrograms:
 
     def save(self) -> Any:
         """All of it."""
-        running = {j: [r.peak_gb, r.first_step, r.settled] for j, r in self._running.items()}
+        running = {
+            job: [own.peak_gb, own.first_step, own.settled, own.pace]
+            for job, own in self._running.items()
+        }
         return {
             "running": running,
             "peaks": dict(self._peaks),
@@ -131,8 +145,8 @@ class LearntPrograms:
 
     def load(self, saved: Any) -> None:
         """Take up what `save` gave."""
-        for job, (peak_gb, first_step, settled) in saved["running"].items():
-            self._running[JobId(job)] = _Running(peak_gb, first_step, settled)
+        for job, values in saved["running"].items():
+            self._running[JobId(job)] = _Running(*values)
         self._peaks.update(saved["peaks"])
         self._alone.update(saved["alone"])
         self._alone_jobs.update(map(JobId, saved["alone_jobs"]))

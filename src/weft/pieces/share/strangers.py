@@ -36,8 +36,6 @@ RESIDENTS = 16  # on one device
 KEPT_FREE = 0.03  # of a device's memory: contexts, fragments, what the driver takes
 LEAST_TRIAL = 1 / 16  # of a device's memory: with less, a program never seen is not started
 WORTH = 1.05  # sum of speeds, each as a part of that alone: with turns it is 1
-LOOK_S = 1.0  # between decisions while somebody waits for the memory of residents to be known
-FRESH_S = 120.0  # how long it is likely to become known soon
 PATIENCE_S = 300.0  # of who fits nowhere: then nobody who came later joins in front of it
 
 Device = tuple[NodeId, int]
@@ -114,7 +112,6 @@ class _Search:
         return replace(
             self._plan,
             changes=changes,
-            wake_at=self._next_look(waiting),
             reasons={**reasons, **self._joined, **self._explain(waiting)},
         )
 
@@ -211,7 +208,9 @@ class _Search:
     def _claim(self, job: Job, residents: _Residents) -> float | None:
         """The memory that a job is given beside these; None where it cannot join them."""
         kind = residents.kind
-        if len(residents.claims) >= RESIDENTS or (job.demand.kinds and kind not in job.demand.kinds):
+        if len(residents.claims) >= RESIDENTS or (
+            job.demand.kinds and kind not in job.demand.kinds
+        ):
             return None
         if self._programs.must_be_alone(job, kind):
             return None
@@ -279,15 +278,6 @@ class _Search:
                 if on != was:
                     changes[view.job(row).id] = on
         return changes
-
-    def _next_look(self, waiting: Iterable[int]) -> float | None:
-        """Soon, while somebody waits for memory that is about to be known."""
-        wake, ran = self._plan.wake_at, self._view.ran()
-        unknown = {row for residents in self._devices.values() for row in residents.unknown}
-        if not any(ran[row] < FRESH_S for row in unknown) or not any(True for _ in waiting):
-            return wake
-        soon = self._view.now + LOOK_S
-        return soon if wake is None else min(wake, soon)
 
     def _describe(self, row: int, device: Device, residents: _Residents) -> str:
         others = [self._view.job(other).id for other in residents.claims if other != row]

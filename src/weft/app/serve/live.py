@@ -101,7 +101,7 @@ class Settings:
     mail server and `mail_from` that of who sends. With `end_unknown` running jobs that the log
     knows nothing of are ended; without it the service does not start beside them. `keep` says for
     how long ended jobs and events are kept. `lending` are rules of `Quotas` that take the place of
-    those on disk.
+    those on disk. `slowdown` is promised to jobs that ask for none, None promises them nothing.
     """
 
     engine: str = "local"
@@ -124,6 +124,7 @@ class Settings:
     decide_in: Literal["worker", "service"] = "worker"
     decide_limit_s: float = LIMIT_S
     lending: Mapping[str, Any] = field(default_factory=dict)
+    slowdown: float | None = None
     default: Described = "fifo"
 
 

@@ -145,7 +145,8 @@ def read_jobs(body: JobFile, service: Context, who: Caller) -> list[Job]:
     for one, values in expand(body, body.id or new_id(name_of(body))):
         job = job_of(one, tenant=tenant, user=who.name, account=who.account, parameters=values)
         deadline = None if job.deadline is None else now + job.deadline
-        made.append(replace(job, after=after, deadline=deadline))
+        slowdown = job.slowdown or service.live.settings.slowdown
+        made.append(replace(job, after=after, deadline=deadline, slowdown=slowdown))
     return made
 
 

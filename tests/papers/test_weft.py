@@ -28,7 +28,7 @@ from weft.pieces.order.finish_time import finish_time_fairness, hasten_late
 from weft.pieces.size.change_seconds import change_seconds, read_costs
 from weft.pieces.size.configs import find_held, valid_configs
 from weft.pieces.size.hurried import Worth, find_hurried
-from weft.policies.weft import Weft
+from weft.policies.weft.policy import Weft
 from weft.testing import view_of
 
 CLUSTER = parse_cluster("2x4:v100")
@@ -103,7 +103,8 @@ def test_a_job_that_may_not_be_stopped_keeps_what_it_has() -> None:
 
 
 def test_every_choice_says_its_worth_the_runner_up_and_the_prices() -> None:
-    view = view_of(2, ("short", 1, 60.0), ("long", 2, 9000.0), ("other", 2, 9000.0))
+    short = Job(JobId("short"), demand=Demand(1, 1, 2), hints={"duration_s": 60.0})
+    view = view_of(2, short, ("long", 2, 9000.0), ("other", 2, 9000.0))
 
     plan = Weft().decide(view)
 

@@ -29,7 +29,7 @@ OUT = ROOT / "out" / "weft_runs.json"
 METRICS = ("avg_jct_h", "p50_jct_h", "p99_jct_h", "makespan_h", "worst_ftf", "restarts_per_job")
 # What results of the policies that read pooled beliefs depend on, beside the simulator.
 PARTS_OF_OURS = (
-    "policies/weft.py",
+    "policies/weft",
     "pieces/size",
     "pieces/order",
     "pieces/place",

@@ -19,7 +19,7 @@ from weft.core.view import View
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of
 from weft.perf.sharing.measured_pairs import load_shipped_pairs
-from weft.policies.weft import Weft
+from weft.policies.weft.policy import Weft
 from weft.testing.build import view_of, with_knowledge
 
 CASES = (("2x4:h200", 16), ("32x8:h200", 400), ("256x8:h200", 224))

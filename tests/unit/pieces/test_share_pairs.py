@@ -17,7 +17,7 @@ from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of
 from weft.pieces.share import pair_choices
 from weft.pieces.share.partners import find_partners
-from weft.policies.weft import Weft
+from weft.policies.weft.policy import Weft
 from weft.testing import view_of
 from weft.testing.build import with_knowledge
 

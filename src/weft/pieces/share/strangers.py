@@ -63,7 +63,9 @@ def share_with_strangers(view: View, decide: Callable[[View], Plan]) -> Plan:
     together = _find_together(view)
     hidden = np.zeros(len(view.table), dtype=bool)
     hidden[[row for rows in together.values() for row in rows]] = True
+    mark = view.free.mark()
     plan = decide(view.without(hidden) if hidden.any() else view)
+    view.free.rollback(mark)
     return _Search(view, programs, plan, together).run()
 
 

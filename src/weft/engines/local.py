@@ -25,8 +25,8 @@ from weft.core.model import Allocation, Job, JobId
 from weft.core.ports import DeviceSharing, EngineHealth
 from weft.engines.coordinators import Coordinators
 from weft.engines.cores import CorePool, RankCores
-from weft.engines.devices import Machine, find_machine, split_cores
-from weft.engines.host import Asked, HostPart, check_host, host_part, read_asked, shares_host
+from weft.engines.devices import Machine, find_machine
+from weft.engines.host import Asked, HostPart, check_host, host_part, read_asked
 from weft.engines.job_environment import check_names, filter_environment
 from weft.engines.job_folders import find_marked_attempts, remove_jobs, stored_bytes
 from weft.engines.listening import EVERYBODYS, Listener, mark_of
@@ -337,14 +337,7 @@ class LocalEngine:
         watched.group = found.group
 
     def _cores_for(self, key: tuple[JobId, int], on: Allocation, part: HostPart) -> RankCores:
-        if not self.pin:
-            return ()
-        devices = [gpu for part in on.slices for gpu in part.gpus]
-        near = [core for device in devices for core in self._machine.cores[device]]
-        if shares_host(on) and not part.asked:
-            self._cores.note(key, near, part.cpus * on.sharing.share)
-            return split_cores(near, max(len(devices), 1))
-        return self._cores.take(key, part.cpus, near, max(len(devices), 1))
+        return self._cores.take_for(key, on, part, self._machine.cores) if self.pin else ()
 
     def _begin(self, watched: Watched, job: Job, on: Allocation, cores: RankCores) -> None:
         """Folder and agent of an attempt; a second time changes nothing."""

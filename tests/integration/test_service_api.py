@@ -98,7 +98,7 @@ def test_a_body_that_is_too_long_is_refused_announced_or_not(client: httpx.Clien
     streamed = client.post(f"{API}/jobs", content=iter([piece] * 9))
 
     assert announced.status_code == streamed.status_code == 413
-    assert "longer than 8 MiB" in streamed.json()["error"]
+    assert "longer than 2 MiB" in streamed.json()["error"]
 
 
 def test_lists_come_in_pages_and_by_state(client: httpx.Client) -> None:

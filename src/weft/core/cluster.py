@@ -162,23 +162,43 @@ PART = re.compile(
 
 def parse_cluster(text: str) -> Cluster:
     """Read a cluster from its name or from `NODESxGPUS:KIND` parts joined by `+`."""
-    spec = NAMED_CLUSTERS.get(text, text)
+    count_machines(text)
     nodes: list[Node] = []
     racks = 0
-    for part in spec.split("+"):
+    for match in _parts(text):
+        nodes += _part_nodes(f"cluster {text!r}", match, len(nodes), racks)
+        racks += -(-int(match["count"]) // int(match["rack"])) if match["rack"] else 0
+    check_uplinks(node.uplinks for node in nodes if node.uplinks)
+    return Cluster(tuple(nodes), text)
+
+
+def count_machines(text: str) -> tuple[int, int]:
+    """Nodes and GPUs of a cluster as it is written, before any of it is made."""
+    nodes = gpus = 0
+    for match in _parts(text):
+        count, each = _count(match["count"]), _count(match["gpus"])
+        nodes, gpus = nodes + count, gpus + count * each
+        if not count * each or gpus > MAX_GPUS:
+            raise InvalidConfig(
+                f"cluster {text!r}: up to {match[0]!r} it has {gpus} GPUs",
+                hint=f"use at least 1 node of 1 GPU, and at most {MAX_GPUS:,} GPUs",
+            )
+    return nodes, gpus
+
+
+def _count(digits: str) -> int:
+    """A number that somebody wrote; past the limit it does not matter by how much."""
+    return int(digits) if len(digits) < 10 else MAX_GPUS + 1
+
+
+def _parts(text: str) -> list[re.Match[str]]:
+    parts = []
+    for part in NAMED_CLUSTERS.get(text, text).split("+"):
         match = PART.fullmatch(part.strip())
         if match is None:
             raise _unreadable(text, part)
-        count, gpus = int(match["count"]), int(match["gpus"])
-        if not 1 <= count * gpus <= MAX_GPUS:
-            raise InvalidConfig(
-                f"cluster {text!r}: {part.strip()!r} has {count * gpus} GPUs",
-                hint=f"use at least 1 node of 1 GPU, and at most {MAX_GPUS:,} GPUs",
-            )
-        nodes += _part_nodes(f"cluster {text!r}", match, len(nodes), racks)
-        racks += -(-count // int(match["rack"])) if match["rack"] else 0
-    check_uplinks(node.uplinks for node in nodes if node.uplinks)
-    return Cluster(tuple(nodes), text)
+        parts.append(match)
+    return parts
 
 
 def _part_nodes(where: str, match: re.Match[str], first: int, racks: int) -> list[Node]:

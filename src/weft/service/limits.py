@@ -13,13 +13,13 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from starlette.datastructures import Headers
 from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weft.app.serve.limits import Limits
 from weft.core.model import Job
 from weft.service.auth import Caller
+from weft.service.budget.asker import Asks, asker_of, find_asker
 from weft.service.problems import problem
 from weft.service.refusals import Refused
 
@@ -27,9 +27,7 @@ LONGEST_WAIT_S = 1.0
 WAITING = 256  # answers that are held back at once, of one tenant
 AT_ONCE = 2  # requests of one tenant that are worked on
 BYTES_OF_ONE = 32_768  # of an answer that counts as one request
-STRANGERS = "?"  # requests without a token that is known here
 FREE = ("/health", "/docs", "/openapi.json", "/web/")
-Asks = Callable[[Headers], Caller | None]
 
 
 class Buckets:
@@ -143,40 +141,15 @@ class LimitRate:
     def __init__(self, app: ASGIApp, buckets: Buckets, asks: Asks) -> None:
         self._app, self._buckets, self._asks = app, buckets, asks
         self._waiting: Counter[str] = Counter()
-        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(_turns)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         if scope["type"] == "http" and not _free(scope["path"]):
-            who = self._asks(Headers(scope=scope))
-            if who is None or not who.admin:
-                key = STRANGERS if who is None else who.tenant
-                if wait_s := self._buckets.take(key):
-                    await self._refuse(key, wait_s, scope, receive, send)
-                else:
-                    await self._serve(key, scope, receive, send)
+            asker = find_asker(scope, self._asks)
+            if not asker.admin and (wait_s := self._buckets.take(asker.key)):
+                await self._refuse(asker.key, wait_s, scope, receive, send)
                 return
         await self._app(scope, receive, send)
-
-    async def _serve(self, key: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """A few of a tenant's requests at a time, until their answers begin."""
-        turn = self._turns[key]
-        await turn.acquire()
-        begun = False
-
-        async def seen(message: Message) -> None:
-            nonlocal begun
-            if not begun:
-                begun = True
-                turn.release()
-            self._buckets.charge(key, len(message.get("body", b"")) / BYTES_OF_ONE)
-            await send(message)
-
-        try:
-            await self._app(scope, receive, seen)
-        finally:
-            if not begun:
-                turn.release()
 
     async def _refuse(
         self, key: str, wait_s: float, scope: Scope, receive: Receive, send: Send
@@ -195,3 +168,38 @@ class LimitRate:
         answer.headers["Retry-After"] = str(math.ceil(wait_s))
         answer.headers["Connection"] = "close"
         await answer(scope, receive, send)
+
+
+class Turns:
+    """Works on a few of a tenant's requests at a time, until their answers begin.
+
+    Their bodies are there by then: nobody holds a turn who has yet to say what he wants.
+    """
+
+    def __init__(self, app: ASGIApp, buckets: Buckets) -> None:
+        self._app, self._buckets = app, buckets
+        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(_turns)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        asker = asker_of(scope)
+        if scope["type"] != "http" or asker.admin or _free(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        turn = self._turns[asker.key]
+        await turn.acquire()
+        begun = False
+
+        async def seen(message: Message) -> None:
+            nonlocal begun
+            if not begun:
+                begun = True
+                turn.release()
+            self._buckets.charge(asker.key, len(message.get("body", b"")) / BYTES_OF_ONE)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, seen)
+        finally:
+            if not begun:
+                turn.release()

@@ -21,10 +21,12 @@ from weft.core.errors import InvalidConfig
 from weft.service import problems
 from weft.service.audit import Audit, AuditLog
 from weft.service.auth import Tokens, check_host
-from weft.service.body_limit import LimitBody
+from weft.service.budget.amounts import Budget
+from weft.service.budget.header import LimitHeader
+from weft.service.budget.intake import Intake
 from weft.service.connections import protocol_of
 from weft.service.context import Context
-from weft.service.limits import Buckets, LimitRate
+from weft.service.limits import Buckets, LimitRate, Turns
 from weft.service.mail import MailServer
 from weft.service.page_sessions import PageSessions, find_caller
 from weft.service.routes import API, ROOT, health
@@ -42,7 +44,6 @@ GOODBYE_S = 3
 IDLE_S = 75
 BACKLOG = 100  # accepted at once, before any is let go as one too many: see OWN_FILES
 PREFIX = "/api/v1"
-MIB = 1 << 20
 SWITCH_S = 0.0005  # how long a thread that reads keeps the loop waiting each time; usually 5 ms
 
 
@@ -88,9 +89,13 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     problems.install(app)
-    app.add_middleware(LimitBody, most=int(limits.body_mib * MIB) or None, within_s=limits.body_s)
+    budget = Budget.of(limits)
+    # The last is passed first: what a request weighs is known before what it asks for.
+    app.add_middleware(Turns, buckets=buckets)
+    app.add_middleware(Intake, budget=budget)
     app.add_middleware(Audit, audit=audit)
     app.add_middleware(LimitRate, buckets=buckets, asks=partial(find_caller, sessions, tokens))
+    app.add_middleware(LimitHeader, most=budget.header)
     for router in ROOT:
         app.include_router(router)
     app.include_router(health.router, prefix=PREFIX, include_in_schema=False)

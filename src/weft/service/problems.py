@@ -11,7 +11,7 @@ from typing import Any, get_args
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
 from weft.core.errors import EngineError, InvalidConfig, UnknownName, WeftError, did_you_mean
@@ -28,6 +28,7 @@ def install(app: FastAPI) -> None:
     """Let every error leave as {"error", "hint", "field"}."""
     app.add_exception_handler(Refused, _answer_refused)
     app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(ValidationError, _invalid_inside)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(WeftError, _weft)
 
@@ -76,6 +77,15 @@ async def _invalid(request: Request, error: Exception) -> Json:
     if first["type"] in ("model_attributes_type", "missing") and list(first["loc"]) == ["body"]:
         hint = "send a JSON object with the header `Content-Type: application/json`"
         return problem(422, "the body is not a JSON object", hint)
+    what = str(first["msg"]).removeprefix("Value error, ")
+    return problem(422, f"{field}: {what}" if field else what, "", field)
+
+
+async def _invalid_inside(_: Request, error: Exception) -> Json:
+    """Fields that are wrong only once they are put together, as a sweep's are."""
+    assert isinstance(error, ValidationError)
+    first = error.errors(include_url=False, include_input=False)[0]
+    field = ".".join(str(part) for part in first["loc"])[:200]
     what = str(first["msg"]).removeprefix("Value error, ")
     return problem(422, f"{field}: {what}" if field else what, "", field)
 

@@ -40,6 +40,9 @@ WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 JOB_WORD = r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63}:)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 MOST_TEXT = 131_072
 MOST_OF_A_SWEEP = 1000
+MOST_PARAMETERS = 64
+LONGEST_NAME = 128
+LONGEST_SWEEP_ID = 60  # its jobs' ids have a number more
 DEFAULT_IDLE_S = 3600.0
 DEFAULT_TENANT = "default"
 NO_PARAMETERS: Mapping[str, str] = {}
@@ -79,7 +82,7 @@ def _path(text: str) -> str:
 
 Word = Annotated[str, Field(pattern=WORD)]
 JobWord = Annotated[str, Field(pattern=JOB_WORD)]
-Name = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(printable)]
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(printable)]
 Text = Annotated[str, Field(max_length=MOST_TEXT), AfterValidator(_no_nul)]
 Variable = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_variable)]
 FilePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_path)]
@@ -176,8 +179,10 @@ class After(Strict):
 
 Parameter = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 Value = bool | int | float | Text
-Grid = dict[Parameter, Annotated[list[Value], Field(min_length=1)]]
-Entries = Annotated[list[dict[Parameter, Value]], Field(min_length=1)]
+Values = Annotated[list[Value], Field(min_length=1, max_length=MOST_OF_A_SWEEP, fail_fast=True)]
+Grid = Annotated[dict[Parameter, Values], Field(max_length=MOST_PARAMETERS)]
+Entry = Annotated[dict[Parameter, Value], Field(max_length=MOST_PARAMETERS)]
+Entries = Annotated[list[Entry], Field(min_length=1, max_length=MOST_OF_A_SWEEP, fail_fast=True)]
 
 
 class Sweep(Strict):
@@ -251,6 +256,8 @@ class JobFile(Strict):
             raise ValueError("command: its first word is empty")
         if self.command is not None and self.run is not None:
             raise ValueError("command and run are two ways to say the same; give one")
+        if self.sweep is not None and len((self.id or "").rpartition(":")[2]) > LONGEST_SWEEP_ID:
+            raise ValueError(f"the id of a sweep has at most {LONGEST_SWEEP_ID} characters")
         if self.sweep is not None and self.app is not None:
             raise ValueError("a sweep is an app of its own; leave app out")
         if self.max_parallel is not None and self.sweep is None and self.app is None:

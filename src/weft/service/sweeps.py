@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from weft.service.schemas import JobFile, Sweep, Value, name_of
+from weft.service.schemas import LONGEST_NAME, JobFile, Sweep, Value, name_of
 
-_NAMED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+NAMED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 SWEEP, INDEX = "sweep", "index"  # parameters that every job of a sweep has
 
 
@@ -39,7 +39,7 @@ def combinations(sweep: Sweep) -> Iterator[dict[str, str]]:
 
 def substitute(text: str, known: Mapping[str, str]) -> str:
     """The text with the values of parameters in place of their names."""
-    return _NAMED.sub(lambda found: known.get(found[1], found[0]), text)
+    return NAMED.sub(lambda found: known.get(found[1], found[0]), text)
 
 
 def _fill(body: JobFile, known: Mapping[str, str], job_id: str, index: int) -> JobFile:
@@ -48,11 +48,15 @@ def _fill(body: JobFile, known: Mapping[str, str], job_id: str, index: int) -> J
         name: substitute(value, known) if isinstance(value, str) else value
         for name, value in body.env.items()
     }
-    changes: dict[str, Any] = {
+    names = {
         "id": job_id,
-        "name": f"{name_of(body)}.{index}",
+        "name": f"{name_of(body)[: LONGEST_NAME - len(f'.{index}')]}.{index}",
         "app": known[SWEEP],
+    }
+    changes: dict[str, Any] = {
+        "id": None,
         "sweep": None,
+        "max_parallel": None,
         "env": {**told, **env},
         "workdir": substitute(body.workdir, known),
     }
@@ -65,7 +69,9 @@ def _fill(body: JobFile, known: Mapping[str, str], job_id: str, index: int) -> J
     if body.checkpoint is not None:
         folder = substitute(body.checkpoint.dir, known)
         changes["checkpoint"] = body.checkpoint.model_copy(update={"dir": folder})
-    return JobFile.model_validate({**dict(body), **changes})
+    filled = JobFile.model_validate({**dict(body), **changes})
+    # Names that we made are longer than those that people choose, and are not checked like them.
+    return filled.model_copy(update={**names, "max_parallel": body.max_parallel})
 
 
 def _text(value: Value) -> str:

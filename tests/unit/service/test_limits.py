@@ -14,7 +14,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.model import Demand, Job, JobId
 from weft.service.auth import ANYBODY, Caller
 from weft.service.connections import most_connections
-from weft.service.limits import AT_ONCE, Buckets, LimitRate, Streams, check_jobs
+from weft.service.limits import AT_ONCE, Buckets, LimitRate, Streams, Turns, check_jobs
 from weft.service.refusals import Refused
 
 ANN, BEN = Caller("user", "a"), Caller("user", "b")
@@ -157,7 +157,9 @@ class Slow:
 def test_of_a_tenant_that_floods_a_few_are_worked_on_and_nobody_queues_behind_it() -> None:
     async def life() -> Slow:
         slow = Slow()
-        limited = LimitRate(slow, Buckets(0.0, 1.0), lambda told: Caller("user", told["who"]))
+        buckets = Buckets(0.0, 1.0)
+        asks = lambda told: Caller("user", told["who"])  # noqa: E731 - as short as it is
+        limited = LimitRate(Turns(slow, buckets), buckets, asks)
 
         async def ask(who: str) -> None:
             scope = {"type": "http", "path": f"/{who}", "headers": [(b"who", who.encode())]}

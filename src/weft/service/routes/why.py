@@ -19,6 +19,7 @@ from weft.core.model import Job
 from weft.core.reasons import Blocker, Reason
 from weft.core.registry import read_spec
 from weft.service.auth import Caller
+from weft.service.budget.sizes import check_machines, check_sweep
 from weft.service.context import PROBLEMS, Anyone, Context, Refused, Service, Writer, find_job
 from weft.service.describe import Describer, name_of, state_word
 from weft.service.json_body import Json
@@ -112,7 +113,8 @@ async def plan_job_if(body: PlanIf, service: Service, who: Writer) -> Json:
 
 
 async def _plan(body: JobFile, service: Context, who: Caller, change: Changes) -> Planned:
-    job = read_jobs(body, service, who)[0]  # the first of a sweep
+    check_sweep(body)
+    job = next(read_jobs(body, service, who))  # the first of a sweep
     if job.id in service.driver.scheduler.state.table:
         raise Refused(409, f"there is a job {job.id!r} already", "leave the id out", "id")
     service.driver.engine.check(job)
@@ -134,6 +136,7 @@ async def _plan(body: JobFile, service: Context, who: Caller, change: Changes) -
 
 def read_change(service: Context, who: Caller, told: Changed) -> Changes:
     """What was asked for, checked."""
+    check_machines(told.nodes)
     try:
         asked = None
         if told.policy is not None:

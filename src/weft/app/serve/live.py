@@ -14,7 +14,7 @@ from weft.app.engine import build_engine, colocate_on
 from weft.app.policy_file import check_machines
 from weft.app.serve.bad_nodes import BadNodes
 from weft.app.serve.configuration import Configuration
-from weft.app.serve.hinted_or_history import HintedOrAlike
+from weft.app.serve.hinted_or_alike import HintedOrAlike
 from weft.app.serve.limits import Limits
 from weft.app.serve.private_file import read_private, write_private
 from weft.app.serve.rules import Quotas, read_quotas, without_wrappers
@@ -22,10 +22,11 @@ from weft.app.state.folder import LOG, check_log_is_there, make_private, refuse_
 from weft.core.about import Controls
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
-from weft.core.knowledge import Knowledge, Predictor
+from weft.core.knowledge import Knowledge
 from weft.core.model import Job, NodeId
 from weft.core.policy import Policy
 from weft.core.ports import Store
+from weft.core.predictor import Predictor
 from weft.core.registry import Described, build, find, read_spec
 from weft.core.spec import PartSpec
 from weft.engines.users_file import find_users, users_of
@@ -313,7 +314,7 @@ def _predictor(spec: str) -> Predictor:
     if find("predictor", name).asks.facts:
         raise InvalidConfig(
             f"predictor {name!r} reads the truth, which only a simulation has",
-            hint="choose hinted or history; without --predictor it is one, else the other",
+            hint="choose hinted or alike; without --predictor it is one, else the other",
         )
     predictor: Predictor = build("predictor", spec)
     return predictor

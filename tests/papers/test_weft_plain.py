@@ -11,6 +11,7 @@ import weft
 from weft.core.events import Decided, Started, Submitted
 from weft.core.job_end import Ended
 from weft.core.knowledge import Knowledge
+from weft.core.learning import NothingLearnt
 from weft.core.model import Allocation, Demand, Job, JobId
 from weft.core.prediction import PointPredictor
 from weft.core.predictor import Asks
@@ -25,7 +26,7 @@ from weft.testing import cluster_of
 NOW = 100_000.0
 
 
-class Estimated(PointPredictor):
+class Estimated(NothingLearnt, PointPredictor):
     """A predictor that was told lengths, and subtracts what a job ran."""
 
     label = "estimated"

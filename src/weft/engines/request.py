@@ -61,6 +61,7 @@ def attempt_spec(
     cores: tuple[tuple[int, ...], ...] = (),
     means: Means = NO_MEANS,
     resize_limit_s: float = 0.0,
+    suspender: tuple[str, ...] = (),
 ) -> AttemptSpec:
     """Run every rank of `job` on this machine; `env` is the engine's own addition.
 
@@ -92,6 +93,7 @@ def attempt_spec(
         user=user,
         most_ranks=max(job.demand.max, 1) if resize_limit_s else 0,
         resize_limit_s=resize_limit_s,
+        suspender=suspender,
     )
 
 
@@ -115,6 +117,7 @@ def common_spec(job: Job, on: Allocation, attempt: int, root: Path) -> AttemptSp
         activate=activation(launch.software),
         pty=launch.pty,
         idle_s=launch.idle_s,
+        watch=launch.watch,
         time_limit_s=launch.time_limit_s,
         warn_s=launch.warn_s,
         grace_s=launch.grace_s,

@@ -14,7 +14,7 @@ from weft.app.engine import build_engine, colocate_on
 from weft.app.policy_file import check_machines
 from weft.app.serve.bad_nodes import BadNodes
 from weft.app.serve.configuration import Configuration
-from weft.app.serve.hinted_or_history import HintedOrAlike
+from weft.app.serve.hinted_or_alike import HintedOrAlike
 from weft.app.serve.limits import Limits
 from weft.app.serve.private_file import read_private, write_private
 from weft.app.serve.rules import Quotas, read_quotas, without_wrappers
@@ -22,16 +22,18 @@ from weft.app.state.folder import LOG, check_log_is_there, make_private, refuse_
 from weft.core.about import Controls
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
-from weft.core.knowledge import Knowledge, Predictor
+from weft.core.knowledge import Knowledge
 from weft.core.model import Job, NodeId
 from weft.core.policy import Policy
 from weft.core.ports import Store
+from weft.core.predictor import Predictor
 from weft.core.registry import Described, build, find, read_spec
 from weft.core.spec import PartSpec
 from weft.engines.users_file import find_users, users_of
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
+from weft.perf.sharing.programs import LearntPrograms
 from weft.perf.training.learner import Learner
 from weft.runtime.admit import check_job
 from weft.runtime.clock import Seconds
@@ -102,7 +104,7 @@ class Settings:
     mail server and `mail_from` that of who sends. With `end_unknown` running jobs that the log
     knows nothing of are ended; without it the service does not start beside them. `keep` says for
     how long ended jobs and events are kept. `lending` are rules of `Quotas` that take the place of
-    those on disk.
+    those on disk. `slowdown` is promised to jobs that ask for none, None promises them nothing.
     """
 
     engine: str = "local"
@@ -125,6 +127,7 @@ class Settings:
     decide_in: Literal["worker", "service"] = "worker"
     decide_limit_s: float = LIMIT_S
     lending: Mapping[str, Any] = field(default_factory=dict)
+    slowdown: float | None = None
     default: Described = "fifo"
 
 
@@ -172,6 +175,7 @@ class Live:
                 Learner(),
                 costs=LearntCosts(),
                 pooled=PooledBeliefs(),
+                programs=LearntPrograms(),
             ),
             seconds=seconds,
             end_unknown=settings.end_unknown,
@@ -310,7 +314,7 @@ def _predictor(spec: str) -> Predictor:
     if find("predictor", name).asks.facts:
         raise InvalidConfig(
             f"predictor {name!r} reads the truth, which only a simulation has",
-            hint="choose hinted or history; without --predictor it is one, else the other",
+            hint="choose hinted or alike; without --predictor it is one, else the other",
         )
     predictor: Predictor = build("predictor", spec)
     return predictor

@@ -17,14 +17,16 @@ from weft.core.about import Controls, Wants
 from weft.core.cluster import Node
 from weft.core.errors import EngineError, InvalidConfig, WeftError
 from weft.core.events import Event, StartFailed, Stopped
+from weft.core.measured import Measured, Sees
 from weft.core.model import Allocation, Job, JobId
-from weft.core.ports import DeviceSharing, EngineHealth, NoLiveResize
+from weft.core.ports import DeviceSharing, EngineHealth, NoLiveResize, NoSleep
 from weft.engines.fleet.attempts import Run
 from weft.engines.fleet.core_pools import CorePools
 from weft.engines.fleet.folders import (
     ask_to_stop,
     find_owner,
     logs_of,
+    measured_of,
     open_gang,
     prepare,
     write_terms,
@@ -47,7 +49,7 @@ PATIENCE_S = 60.0  # for a controller that is away when the service begins
 SUBMITTING = 8  # requests at once
 
 
-class FleetEngine(NoLiveResize):
+class FleetEngine(NoLiveResize, NoSleep):
     """What `weft.core.ports.Engine` asks for, on whatever `manager` runs agents with.
 
     `what` is the controller in words for people.
@@ -130,10 +132,14 @@ class FleetEngine(NoLiveResize):
         """None: numbers of processes mean nothing on another machine."""
         return {}
 
-    def hold(self, job: JobId, attempt: int, *, still: bool) -> None:
-        """Not from here."""
-        what = "stand still" if still else "go on"
-        raise EngineError(f"{job}@{attempt} cannot be made to {what} on {self._what}")
+    @property
+    def sees(self) -> Sees:
+        """All that agents see; GPUs where a node has them."""
+        return Sees.STEPS | Sees.DEVICE | Sees.HOST
+
+    def measured(self, job: JobId, attempt: int) -> Measured:
+        """What its agents saw lately, as far as the files have come here."""
+        return measured_of(folder_of(self._root, job, attempt))
 
     def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:
         """Each rank's file, by its number in the whole gang."""

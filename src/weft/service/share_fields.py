@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from weft.core.model import LEAST_MEM_GB, LEAST_SHARE, MOST_MEM_GB, MOST_SLOWDOWN, Job
-from weft.service.strict import Strict
+from weft.core.model.job import LEAST_MEM_GB, LEAST_SHARE, MOST_MEM_GB, MOST_SLOWDOWN, Job
+from weft.service.requests.request_base import RequestBody
 
 GUARANTEED_SLOWDOWN = 1.1  # of jobs whose priority is guaranteed, unless they say otherwise
 Share = Annotated[float, Field(ge=LEAST_SHARE, le=1.0, allow_inf_nan=False)]
 
 
-class ShareFields(Strict):
+class ShareFields(RequestBody):
     """What a job promises and is promised where it shares a GPU.
 
     `slowdown` is how many times as long as alone its steps may take, `memory_gb` the memory that

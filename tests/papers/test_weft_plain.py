@@ -9,8 +9,10 @@ import pytest
 
 import weft
 from weft.core.events.event import Decided, Started, Submitted
+from weft.core.events.job_end import Ended
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.knowledge.learning import NothingLearnt
+from weft.core.knowledge.prediction import PointPredictor
 from weft.core.knowledge.predictor import Asks
 from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.plan.view import View
@@ -24,7 +26,7 @@ from weft.testing import cluster_of
 NOW = 100_000.0
 
 
-class Estimated(NothingLearnt):
+class Estimated(NothingLearnt, PointPredictor):
     """A predictor that was told lengths, and subtracts what a job ran."""
 
     label = "estimated"
@@ -37,7 +39,7 @@ class Estimated(NothingLearnt):
         """Never below 0."""
         return np.maximum(self._lengths[table.seq.astype(np.intp)] - table.ran(now), 0.0)
 
-    def learn(self, job: Job, ran: float) -> None:
+    def learn(self, ended: Ended) -> None:
         """Nothing."""
 
 

@@ -33,6 +33,7 @@ from weft.engines.machine.users_file import find_users
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
+from weft.perf.sharing.programs import LearntPrograms
 from weft.perf.training.learner import Learner
 from weft.runtime.deciding.decider import LIMIT_S, Decider, InProcess, InWorker
 from weft.runtime.loop.admit import check_job
@@ -67,7 +68,7 @@ class Settings:
     mail server and `mail_from` that of who sends. With `end_unknown` running jobs that the log
     knows nothing of are ended; without it the service does not start beside them. `keep` says for
     how long ended jobs and events are kept. `lending` are rules of `Quotas` that take the place of
-    those on disk.
+    those on disk. `slowdown` is promised to jobs that ask for none, None promises them nothing.
     """
 
     engine: str = "local"
@@ -90,6 +91,7 @@ class Settings:
     decide_in: Literal["worker", "service"] = "worker"
     decide_limit_s: float = LIMIT_S
     lending: Mapping[str, Any] = field(default_factory=dict)
+    slowdown: float | None = None
     default: Described = "fifo"
 
 
@@ -137,6 +139,7 @@ class Live:
                 Learner(),
                 costs=LearntCosts(),
                 pooled=PooledBeliefs(),
+                programs=LearntPrograms(),
             ),
             seconds=seconds,
             end_unknown=settings.end_unknown,

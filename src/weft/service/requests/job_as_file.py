@@ -7,7 +7,7 @@ from typing import Any
 from weft.core.model.job import Job, name_of
 from weft.core.model.launch import DEFAULT_GRACE_S, Launch
 from weft.service.requests.job_file import SHELL, JobFile, priority_word
-from weft.service.share_fields import share_of
+from weft.service.requests.share_fields import share_of
 
 HIDDEN = "********"
 Fields = dict[str, Any]

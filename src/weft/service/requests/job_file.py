@@ -16,12 +16,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from weft.core.model.job import (
-<<<<<<< HEAD
-=======
-    MOST_CPUS,
-    MOST_GPUS,
-    MOST_MEM_GB,
->>>>>>> roomsmain
     BatchRange,
     Demand,
     Job,
@@ -40,7 +34,6 @@ from weft.service.requests.field_types import (
     Name,
     Number,
     Positive,
-    Share,
     Text,
     Variable,
     Whole,
@@ -49,9 +42,9 @@ from weft.service.requests.field_types import (
     printable,
 )
 from weft.service.requests.request_base import RequestBody
+from weft.service.requests.share_fields import Sharing, part_of, terms_of
 from weft.service.requests.traffic_fields import TrafficFields
 from weft.service.responses.state_words import PriorityWord
-from weft.service.share_fields import Sharing, part_of, terms_of
 
 GUARANTEED: Literal["guaranteed"] = "guaranteed"
 TIERS: dict[PriorityWord, Tier] = {"opportunistic": Tier.OPPORTUNISTIC}
@@ -69,53 +62,6 @@ SHELL_WORDS = frozenset(
     ("|", "||", "&&", "&", ";", "<", ">", ">>", "2>", "2>>", "2>&1", "&>", "|&")
 )
 
-<<<<<<< HEAD
-=======
-
-def printable(text: str) -> str:
-    """A text of one line, without control characters."""
-    if not text.isprintable():
-        raise ValueError("has a character that cannot be printed, such as a newline")
-    return text
-
-
-def _no_nul(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("has a NUL character")
-    return text
-
-
-def _variable(name: str) -> str:
-    if not name or "=" in name or "\0" in name:
-        raise ValueError("is not the name of a variable: it is empty or has '=' or NUL")
-    return name
-
-
-def _path(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("has a character that cannot be printed, such as a newline or NUL")
-    if ".." in PurePosixPath(text).parts:
-        raise ValueError("has '..' in it; give the path without")
-    return text
-
-
-Word = Annotated[str, Field(pattern=WORD)]
-JobWord = Annotated[str, Field(pattern=JOB_WORD)]
-Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(printable)]
-Text = Annotated[str, Field(max_length=MOST_TEXT), AfterValidator(_no_nul)]
-Variable = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_variable)]
-FilePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_path)]
-Count = Annotated[int, Field(ge=1, le=MOST_GPUS, strict=True)]
-CountOrNone = Annotated[int, Field(ge=0, le=MOST_GPUS, strict=True)]
-Positive = Annotated[float, Field(gt=0.0, le=1e12, allow_inf_nan=False, strict=True)]
-ExitCode = Annotated[int, Field(ge=-64, le=255, strict=True)]
-Whole = Annotated[float, Field(ge=0.0, le=1e12, allow_inf_nan=False, strict=True)]
-Cpus = Annotated[float, Field(gt=0.0, le=MOST_CPUS, allow_inf_nan=False, strict=True)]
-MemGb = Annotated[float, Field(gt=0.0, le=MOST_MEM_GB, allow_inf_nan=False, strict=True)]
-Number = Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False, strict=True)]
-
-
->>>>>>> roomsmain
 PolicyText = Annotated[str, Field(min_length=1, max_length=500)]
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from weft.app.serve.hinted_or_history import HintedOrAlike
+from weft.app.serve.hinted_or_alike import HintedOrAlike
 from weft.app.serve.live import Quotas
 from weft.app.simulate.resize_text import read_resize
 from weft.app.simulate.wiring import wire
@@ -31,10 +31,11 @@ from weft.app.simulate.world import World
 from weft.core.about import Controls
 from weft.core.cluster import parse_cluster
 from weft.core.costs import ChangeCosts
-from weft.core.knowledge import Knowledge, Predictor
+from weft.core.knowledge import Knowledge
 from weft.core.model import Demand, Job, JobId
 from weft.core.policy import Policy
 from weft.core.ports import PerfModel, SimulatedJob
+from weft.core.predictor import Predictor
 from weft.core.registry import build, read_spec
 from weft.core.trace import Trace, Truth
 from weft.perf.goodput.adaptive import Adaptive

@@ -24,7 +24,7 @@ NAMED = {"jobs", "finished", "failed", "avg_jct_h", "avg_queue_h", "decisions"}
 
 # Parts that are also used as plain values, and by whom.
 WIRED = {
-    ("weft.predictors", "app/serve/hinted_or_history.py"),
+    ("weft.predictors", "app/serve/hinted_or_alike.py"),
     ("weft.predictors", "testing/check.py"),
 }
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from tests.integration.serving import LIMIT_S, serving
-from weft.app.serve.hinted_or_history import HintedOrAlike
+from weft.app.serve.hinted_or_alike import HintedOrAlike
 from weft.core.knowledge import Knowledge
 from weft.perf.linear import LinearBeliefs
 from weft.runtime.replay import decide_again

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.app.serve.hinted_or_history import HintedOrAlike
+from weft.app.serve.hinted_or_alike import HintedOrAlike
 from weft.core.cluster import Cluster, parse_cluster
 from weft.core.events import Reported
 from weft.core.knowledge import Knowledge
@@ -107,7 +107,7 @@ def test_a_snapshot_holds_all_that_the_log_leads_to(story: MemoryStore) -> None:
     assert (back.seq, back.at, back.policy) == (whole.seq, whole.at, whole.policy)
     assert one.head["knowledge"]["beliefs"]
     assert one.head["knowledge"]["training"]["heard"]
-    assert one.head["knowledge"]["predictor"]["sums"]
+    assert one.head["knowledge"]["predictor"]["alike"]["rings"]
 
 
 def test_from_any_snapshot_the_rest_of_the_log_leads_to_the_same(story: MemoryStore) -> None:

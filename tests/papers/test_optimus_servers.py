@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import weft
 from weft.core.cluster import Cluster, Node
 from weft.core.events import Decided, Started, Submitted
-from weft.core.knowledge import NothingLearnt
+from weft.core.learning import NothingLearnt
 from weft.core.model import Allocation, Demand, Job, JobId, NodeId
 from weft.core.report import Report
 from weft.core.state import State

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from weft.core.cluster import parse_cluster
 from weft.core.events import Decided, Submitted
-from weft.core.knowledge import Knowledge, NothingLearnt
+from weft.core.knowledge import Knowledge
+from weft.core.learning import NothingLearnt
 from weft.core.model import Allocation, Config, Demand, Job, JobId, NodeId, Slice
 from weft.core.report import Report
 from weft.core.state import State

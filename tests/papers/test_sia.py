@@ -13,7 +13,8 @@ from weft.core.about import About
 from weft.core.cluster import Cluster, parse_cluster
 from weft.core.errors import InvalidConfig
 from weft.core.events import Decided, Reported, Started, Submitted
-from weft.core.knowledge import Knowledge, NothingLearnt
+from weft.core.knowledge import Knowledge
+from weft.core.learning import NothingLearnt
 from weft.core.model import (
     Allocation,
     BatchRange,

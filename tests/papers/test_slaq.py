@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.core.knowledge import NothingLearnt
+from weft.core.learning import NothingLearnt
 from weft.core.model import Demand, Job, JobId
 from weft.core.report import Report
 from weft.core.table import Floats

@@ -11,7 +11,7 @@ import pytest
 import weft
 from weft.core.cluster import Cluster, Node
 from weft.core.events import Decided, Submitted
-from weft.core.knowledge import NothingLearnt
+from weft.core.learning import NothingLearnt
 from weft.core.model import Demand, Job, JobId, NodeId
 from weft.core.report import Report
 from weft.core.state import State

@@ -16,9 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.core.knowledge import Asks, NothingLearnt
+from weft.core.job_end import Ended
+from weft.core.learning import NothingLearnt
 from weft.core.model import Allocation, Job, JobId
 from weft.core.ports import Pace, SimulatedJob
+from weft.core.prediction import PointPredictor
+from weft.core.predictor import Asks
 from weft.core.table import Floats, Table
 from weft.core.trace import Trace, Truth
 from weft.formulas.regimes import EpochsSeen, regimes_of
@@ -216,7 +219,7 @@ class StepBeliefs(LinearBeliefs):
         return np.full(len(table), RESTART_S)
 
 
-class AtPresentSpeed(NothingLearnt):
+class AtPresentSpeed(PointPredictor, NothingLearnt):
     """Steps left at the speed of the present batch: what schedulers that react know."""
 
     asks = Asks()
@@ -230,7 +233,7 @@ class AtPresentSpeed(NothingLearnt):
         steps = [self._truth.steps_of(job) for job in table.jobs]
         return np.array([one.left / one.speed for one in steps])
 
-    def learn(self, job: Job, ran: float) -> None:
+    def learn(self, ended: Ended) -> None:
         """Nothing."""
 
 

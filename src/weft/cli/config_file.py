@@ -14,9 +14,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-import yaml
-
 from weft.core.errors import InvalidConfig, did_you_mean
+from weft.core.yaml_text import parse_yaml
 
 USERS = "users"  # a file, or a table in this one
 NOT_HERE = ("config", "print_config")
@@ -35,12 +34,11 @@ class ConfigFile:
         """The file as it is; InvalidConfig says what cannot be read, and in which line."""
         try:
             text = path.read_text(encoding="utf-8")
-            found = yaml.safe_load(text) if is_yaml(path) else tomllib.loads(text)
+            found = parse_yaml(text, str(path)) if is_yaml(path) else tomllib.loads(text)
         except OSError as error:
             raise InvalidConfig(f"cannot read {path}: {error.strerror}") from error
-        except (ValueError, yaml.YAMLError) as error:
-            kind = "YAML" if is_yaml(path) else "TOML"
-            raise InvalidConfig(f"{path} is not {kind}: {error}") from error
+        except (ValueError, RecursionError) as error:
+            raise InvalidConfig(f"{path} is not TOML: {error}") from error
         if found is not None and not isinstance(found, Mapping):
             raise InvalidConfig(f"{path} holds no options", hint="such as port = 7878")
         return cls(path, text, found or {})

@@ -19,6 +19,7 @@ from typing import Any
 from weft.cli import sbatch, skypilot
 from weft.cli.sweep_flags import sweep_of
 from weft.core.errors import InvalidConfig
+from weft.core.yaml_text import parse_yaml
 
 # What decides which Python `python` is; a job of `weft run` uses the one that its person uses.
 _SHORT = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
@@ -224,8 +225,6 @@ def merge(body: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_file(path: Path) -> dict[str, Any]:
     """The mapping in a YAML or JSON file."""
-    import yaml
-
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -233,17 +232,11 @@ def read_file(path: Path) -> dict[str, Any]:
         raise InvalidConfig(
             f"cannot read {path}: {why}", hint="give a job file, as in docs/how-to/job-files.md"
         ) from error
-    try:
-        body = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "it cannot be understood"
-        raise InvalidConfig(f"{path}{where}: not YAML: {problem}") from error
+    body = parse_yaml(text, str(path))
     if not isinstance(body, dict):
-        found = "nothing" if body is None else type(body).__name__
+        content = "nothing" if body is None else type(body).__name__
         raise InvalidConfig(
-            f"{path}: found {found}, expected fields",
+            f"{path}: found {content}, expected fields",
             hint="at least `command: [python, train.py]`, or `run: |` and lines for a shell",
         )
     return {str(field): value for field, value in body.items()}

@@ -29,7 +29,7 @@ Predictor = Annotated[
     str,
     typer.Option(
         help="Who tells remaining times to policies that ask: oracle (the default), "
-        "noisy:sigma=0.5, hinted, history.",
+        "noisy:sigma=0.5, hinted, alike, history.",
         rich_help_panel=SIM,
     ),
 ]

@@ -15,7 +15,10 @@ from typing import Any, Protocol
 
 from weft.core.costs import Attempt, ChangeCosts
 from weft.core.errors import InvalidConfig
+from weft.core.job_end import Ended
+from weft.core.learning import Learning
 from weft.core.model import Batch, Config, Discipline, Job
+from weft.core.predictor import Predictor
 from weft.core.profile import Profile, Sensitivity
 from weft.core.report import Report
 from weft.core.table import Floats, Rows, Table
@@ -45,7 +48,7 @@ class Knowledge:
                 part.observe(job, kind, report)
         if self.pooled is not None:
             self.pooled.observe(job, kind, report, attempt)
-        if self.costs is not None and attempt is not None:
+        if self.costs is not None and attempt is not None and report.trains:
             self.costs.observe_report(job, kind, attempt)
 
     def forget(self, job: Job) -> None:
@@ -54,26 +57,34 @@ class Knowledge:
             if part is not None:
                 part.forget(job)
 
-    def learn(self, job: Job, ran: float) -> None:
-        """A job finished after executing for `ran` seconds."""
+    def learn(self, ended: Ended) -> None:
+        """A job ended, in whatever way."""
         if self.predictor is not None:
-            self.predictor.learn(job, ran)
+            self.predictor.learn(ended)
+
+    def note_submitted(self, job: Job, now: float) -> None:
+        """A job was submitted: what is predicted of it now is scored when it ends."""
+        if self.predictor is not None:
+            self.predictor.note_submitted(job, now)
 
     def save(self) -> dict[str, Any]:
         """What has been learnt, as values that JSON has."""
         return {name: part.save() for name, part in self._parts()}
 
-    def load(self, saved: Mapping[str, Any], *, lenient: bool = False) -> None:
+    def load(self, saved: Mapping[str, Any], *, lenient: bool = False) -> set[str]:
         """Take up what `save` gave; for a Knowledge that has learnt nothing yet.
 
-        If `lenient`, parts that were not saved, or by another kind of part, begin anew.
+        If `lenient`, parts that were not saved, or by another kind of part, begin anew: their
+        names are returned.
         """
         parts = dict(self._parts())
         if lenient:
+            anew = set(parts)
             for name, part in parts.items():
                 with suppress(AttributeError, KeyError, TypeError, ValueError):
                     part.load(saved[name])
-            return
+                    anew.remove(name)
+            return anew
         if parts.keys() != saved.keys():
             raise InvalidConfig(
                 f"knowledge of {', '.join(saved) or 'nothing'} was saved; "
@@ -81,6 +92,7 @@ class Knowledge:
             )
         for name, part in parts.items():
             part.load(saved[name])
+        return set()
 
     def _parts(self) -> list[tuple[str, Learning]]:
         parts: tuple[tuple[str, Learning | None], ...] = (
@@ -92,65 +104,6 @@ class Knowledge:
             ("pooled", self.pooled),
         )
         return [(name, part) for name, part in parts if part is not None]
-
-
-@dataclass(frozen=True, slots=True)
-class Asks:
-    """What a predictor must be given: facts of a simulation, by name, and a hint of jobs.
-
-    Facts are `truth`, true seconds left, `lengths`, true lengths, and `seed`. A predictor that asks
-    for a `hint` knows nothing of jobs without it.
-    """
-
-    facts: tuple[str, ...] = ()
-    hint: str = ""
-
-
-class Learning(Protocol):
-    """What every part of the knowledge can do: be kept in plain values, and taken up again."""
-
-    def save(self) -> Any:
-        """What has been learnt, as values that JSON has; what follows from it may be left out."""
-        ...
-
-    def load(self, saved: Any) -> None:
-        """Take up what `save` gave."""
-        ...
-
-
-class NothingLearnt:
-    """A part that is the same whatever happens: there is nothing to save."""
-
-    __slots__ = ()
-
-    def save(self) -> Any:
-        """Nothing."""
-        return None
-
-    def load(self, saved: Any) -> None:
-        """Nothing."""
-
-
-class Predictor(Learning, Protocol):
-    """How long jobs will still take, as far as anybody can know."""
-
-    @property
-    def asks(self) -> Asks:
-        """What it must be given."""
-        ...
-
-    @property
-    def label(self) -> str:
-        """What results print; says whether it is the truth."""
-        ...
-
-    def remaining(self, table: Table, now: float) -> Floats:
-        """Estimated seconds left of each row; infinite where nothing is known."""
-        ...
-
-    def learn(self, job: Job, ran: float) -> None:
-        """A job finished after executing for `ran` seconds."""
-        ...
 
 
 class Beliefs(Learning, Protocol):

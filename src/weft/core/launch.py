@@ -55,6 +55,7 @@ class Launch:
     `parameters` are its values in a sweep, for people: they are in the command and `env` already.
     `account` is whose rights it has on the machine, by the service's list of users; empty means
     its tenant's. Only the service sets it.
+    `watch` has its Python processes count their steps, where the service does.
     CPU cores and memory are the job's (`Job.cpus`, `Job.mem_gb`).
     """
 
@@ -77,6 +78,7 @@ class Launch:
     secrets: tuple[str, ...] = ()
     pty: bool = False
     idle_s: float = 0.0
+    watch: bool = True
 
     def is_secret(self, name: str) -> bool:
         """Whether nobody is shown a variable's value, wherever it appears."""

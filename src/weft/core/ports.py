@@ -21,6 +21,7 @@ from weft.core.cluster import Node
 from weft.core.ended_jobs import EndedJobs
 from weft.core.errors import EngineError
 from weft.core.events import Event
+from weft.core.measured import Measured, Sees
 from weft.core.model import Allocation, Job, JobId
 from weft.core.report import Report
 from weft.core.took import Took
@@ -236,6 +237,18 @@ class Engine(Protocol):
 
     def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:
         """Where each rank of an attempt writes; empty for an unknown one."""
+        ...
+
+    @property
+    def sees(self) -> Sees:
+        """What it can measure of jobs that report nothing."""
+        ...
+
+    def measured(self, job: JobId, attempt: int) -> Measured:
+        """What was seen of an attempt in its last minutes; NOT_MEASURED of an unknown one.
+
+        From any thread; fresh to about half a second.
+        """
         ...
 
     def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:

@@ -57,7 +57,7 @@ class Report:
     - `accumulate`: micro-batches of an update, from 1
     - `replicas`, `nodes`: copies of the model that train together, and nodes they are on
     - `lr_factor`: what the learning rate is multiplied by for this batch
-    - `mem_gb`: peak device memory of one GPU
+    - `mem_gb`: peak device memory of one GPU, `held_gb` what is held of it now
 
     Gradients:
 
@@ -69,6 +69,7 @@ class Report:
     How far it has come:
 
     - `steps`, `samples`, `epoch`: updates, samples and whole epochs since the job began
+    - `total_steps`: updates of the whole training, as its progress bar or framework tells
     - `progress`: part of the whole training, 0 to 1
     - `work`: samples of the whole training, as declared: epochs times the data set
     - `loss`: of the last batch, or after `iteration` iterations where the job counts its loss by
@@ -80,6 +81,12 @@ class Report:
     - `workers`, `servers`, `updates_per_s`: tasks of a job with parameter servers, and its speed
     - `pace`: speed beside its neighbours, as a part of that alone
     - `goodput`: useful samples a second, where the job knows better than `gain` tells
+
+    Seen from outside, over the last second:
+
+    - `sm`: part of the device's time in which a kernel of the job ran
+    - `cpus`: CPU cores that were busy for it
+    - `read_mb_s`, `write_mb_s`: what it moved from and to disks
 
     `user` is what the script measures of its own, by name.
     """
@@ -97,11 +104,13 @@ class Report:
     nodes: float | None = None
     lr_factor: float | None = None
     mem_gb: float | None = None
+    held_gb: float | None = None
     grad_sqr: float | None = None
     grad_var: float | None = None
     noise: float | None = None
     gain: float | None = None
     steps: float | None = None
+    total_steps: float | None = None
     samples: float | None = None
     epoch: float | None = None
     progress: float | None = None
@@ -117,6 +126,10 @@ class Report:
     updates_per_s: float | None = None
     pace: float | None = None
     goodput: float | None = None
+    sm: float | None = None
+    cpus: float | None = None
+    read_mb_s: float | None = None
+    write_mb_s: float | None = None
     user: Mapping[str, float] = NO_METRICS
 
     if not TYPE_CHECKING:
@@ -175,6 +188,12 @@ class Report:
                 found[name] = number
         return cls.parse(found), tuple(wrong)
 
+    @property
+    def trains(self) -> bool:
+        """Whether it tells of the job's own work, not only of what is seen from outside."""
+        told = vars(self).items()
+        return any(value is not None for name, value in told if name not in _FROM_OUTSIDE)
+
     def __repr__(self) -> str:
         return f"Report({', '.join(f'{name}={value!r}' for name, value in self.values().items())})"
 
@@ -188,10 +207,11 @@ class Report:
 FIELDS = frozenset(f.name for f in fields(Report))
 NAMES = tuple(f.name for f in fields(Report) if f.name != "user")
 NO_REPORT = Report()
+_FROM_OUTSIDE = ("mem_gb", "held_gb", "sm", "cpus", "read_mb_s", "write_mb_s")
 # Least and most of each number; whatever is not here is 0 or more.
 BOUNDS: Mapping[str, tuple[float, float]] = {
     "loss": (-MOST, MOST),
-    "progress": (0.0, 1.0),
+    **dict.fromkeys(("progress", "sm"), (0.0, 1.0)),
     "epoch": (0.0, 1e6),
     "batch": (1.0, 1e12),
     **dict.fromkeys(("per_gpu", "accumulate"), (1.0, 1e9)),

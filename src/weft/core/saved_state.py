@@ -17,9 +17,10 @@ from weft.core.columns import pack_floats, unpack_floats
 from weft.core.errors import InvalidConfig
 from weft.core.events import Reported
 from weft.core.free import Free
+from weft.core.job_end import Ended
 from weft.core.live_changes import CanResize, Resizing
 from weft.core.model import Allocation, Job, JobId
-from weft.core.state import Ended, State
+from weft.core.state import State
 from weft.core.table import COLUMNS, Table
 
 T = TypeVar("T")

@@ -33,6 +33,7 @@ from weft.core.events import (
     Saved,
     Started,
     Stopped,
+    Submitted,
     Woken,
 )
 from weft.core.free import EPS
@@ -138,6 +139,8 @@ class Scheduler:
         actions = self.state.fold(now, event)
         if isinstance(event, (Finished, Failed, Cancelled)):
             self._learn()
+        elif isinstance(event, Submitted):
+            self.knowledge.note_submitted(event.job, now)
         elif isinstance(event, Reported):
             self._observe(now, event)
         elif isinstance(event, (Resizable, Resized, ResizeFailed)):
@@ -159,7 +162,9 @@ class Scheduler:
         story = self.state.story
         self.state = load_state(saved.state, jobs)
         self.state.story = story
-        self.knowledge.load(saved.knowledge, lenient=lenient)
+        if "predictor" in self.knowledge.load(saved.knowledge, lenient=lenient):
+            for ended in self.state.ended:  # by another predictor: what is kept can be learnt again
+                self.knowledge.learn(ended)
         self._history = _Growing(unpack_floats(saved.history))
         self._learned = len(self.state.ended)
 
@@ -313,7 +318,7 @@ class Scheduler:
             self.knowledge.forget(one.job)
             if one.finished:
                 self._history.append(one.service)
-                self.knowledge.learn(one.job, one.ran)
+            self.knowledge.learn(one)
         if len(ended) > 2 * ENDED_KEPT:
             del ended[:-ENDED_KEPT]
         self._learned = len(ended)

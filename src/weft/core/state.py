@@ -6,7 +6,6 @@ policies see) and what is not yet vacated (which holds back starts).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import assert_never
 
 from weft.core.actions import Action, Adjust, Reject, Resize, Start, Stop
@@ -40,21 +39,12 @@ from weft.core.events import (
     Woken,
 )
 from weft.core.free import Free
+from weft.core.job_end import Ended, How
 from weft.core.live_changes import LiveChanges
 from weft.core.model import Allocation, Job, JobId, NodeId, Stage
 from weft.core.story import Story
 from weft.core.table import Column, Table
 from weft.core.vacating import Vacating
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A job that left, with what it received."""
-
-    job: Job
-    ran: float
-    service: float
-    finished: bool
 
 
 class State:
@@ -92,7 +82,7 @@ class State:
             case Started(job, attempt):
                 self._started(now, job, attempt)
             case Finished(job, attempt):
-                return self._leave(now, job, attempt, finished=True)
+                return self._leave(now, job, attempt, How.COMPLETED)
             case Submitted(job):
                 self._submitted(now, job)
             case Stopped(job, attempt):
@@ -100,9 +90,13 @@ class State:
             case Decided():
                 return self._decided(now, event)
             case Failed(job, attempt, _, retry):
-                return self._failed(now, job, attempt, retry=retry)
+                if not retry:
+                    return self._leave(
+                        now, job, attempt, How.LOST if event.lost else How.FAILED, event.code
+                    )
+                return self._retry(now, job, attempt)
             case StartFailed(job, attempt):
-                return self._failed(now, job, attempt, retry=True)
+                return self._retry(now, job, attempt)
             case Cancelled(job):
                 return self._cancelled(now, job)
             case Suspended(job):
@@ -180,7 +174,9 @@ class State:
         if row is None:
             return
         self.reports[job] = event
-        if table.allocations[row] is not None and table.get(row, Column.ATTEMPT) == attempt:
+        if table.allocations[row] is None or table.get(row, Column.ATTEMPT) != attempt:
+            return
+        if event.report.trains:
             table.set(row, Column.REPORTED, attempt)
 
     def _started(self, now: float, job: JobId, attempt: int) -> None:
@@ -202,9 +198,7 @@ class State:
                 self.table.set(row, Column.STAGE, Stage.PENDING)
         return [*self.vacating.left(job, attempt)]
 
-    def _failed(self, now: float, job: JobId, attempt: int, *, retry: bool) -> list[Action]:
-        if not retry:
-            return self._leave(now, job, attempt, finished=False)
+    def _retry(self, now: float, job: JobId, attempt: int) -> list[Action]:
         row = self._current(job, attempt)
         if row is None:
             return self._stopped(now, job, attempt)
@@ -216,7 +210,7 @@ class State:
         if job not in self.table:
             return []
         actions = self._take_away(job)
-        self._remove(now, job, finished=False)
+        self._remove(now, job, How.CANCELLED)
         return actions
 
     def _suspended(self, job: JobId) -> list[Action]:
@@ -280,7 +274,7 @@ class State:
             actions += self.live.begin(now, grow, self.table, self.free)
         for job, reason in decided.rejected.items():
             actions += self._take_away(job)
-            self._remove(now, job, finished=False)
+            self._remove(now, job, How.REJECTED)
             actions.append(Reject(job, reason))
         for job, to in begin:
             actions += self._promise(job, to)
@@ -347,11 +341,13 @@ class State:
             return None
         return row if table.get(row, Column.ATTEMPT) == attempt else None
 
-    def _leave(self, now: float, job: JobId, attempt: int, *, finished: bool) -> list[Action]:
+    def _leave(
+        self, now: float, job: JobId, attempt: int, how: How, code: int | None = None
+    ) -> list[Action]:
         row = self._current(job, attempt)
         if row is not None:
             actions = self._vacate(now, row)
-            self._remove(now, job, finished=finished)
+            self._remove(now, job, how, code)
             return actions
         if (job, attempt) not in self.vacating:
             return []
@@ -361,7 +357,7 @@ class State:
             row = self.table.row(job)
             if (on := self.table.allocations[row]) is not None:
                 self.free.give(on)
-            self._remove(now, job, finished=finished)
+            self._remove(now, job, how, code)
         return [*self.vacating.left(job, attempt)]
 
     def _vacate(self, now: float, row: int) -> list[Action]:
@@ -374,13 +370,15 @@ class State:
         self.table.set(row, Column.STAGE, Stage.PENDING)
         return self.live.end(self.table.jobs[row].id)
 
-    def _remove(self, now: float, job: JobId, *, finished: bool) -> None:
+    def _remove(self, now: float, job: JobId, how: How, code: int | None = None) -> None:
         table = self.table
         row = table.row(job)
         table.meters_off(row, now)
         ran = table.get(row, Column.RAN_BASE)
         service = table.get(row, Column.SERVICE_BASE)
-        self.ended.append(Ended(table.jobs[row], ran, service, finished))
+        how = how.or_timeout(table.jobs[row], ran)
+        finished = how is How.COMPLETED
+        self.ended.append(Ended(table.jobs[row], ran, service, finished, how, code, now))
         table.remove(row)
         self.reports.pop(job, None)
         self.dependencies.end(job, finished=finished)

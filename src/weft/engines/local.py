@@ -14,21 +14,22 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from weft.core.about import Controls, Wants
 from weft.core.cluster import Node
 from weft.core.errors import EngineError
 from weft.core.events import Event, Stopped
+from weft.core.measured import Sees
 from weft.core.model import Allocation, Job, JobId
 from weft.core.ports import DeviceSharing, EngineHealth
+from weft.engines.attempt_folders import AttemptFolders
 from weft.engines.coordinators import Coordinators
 from weft.engines.cores import CorePool, RankCores
 from weft.engines.devices import Machine, find_machine
 from weft.engines.host import Asked, HostPart, check_host, host_part, read_asked
 from weft.engines.job_environment import check_names, filter_environment
-from weft.engines.job_folders import find_marked_attempts, remove_jobs, stored_bytes
 from weft.engines.listening import EVERYBODYS, Listener, mark_of
 from weft.engines.mps import Mps
 from weft.engines.recall import recall
@@ -46,7 +47,7 @@ from weft.engines.software import check_software
 from weft.engines.spawn import spawn
 from weft.engines.users import check_users, let_through, make_folder, user_of
 from weft.engines.warm_server import WarmServer
-from weft.engines.watch import Watched, nudge, rank_logs
+from weft.engines.watch import Watched, nudge
 from weft.wire.attempt import (
     ADJUST,
     AGENT_LOG,
@@ -69,7 +70,7 @@ SUPPORTS = SHARES | Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.R
 
 
 @dataclass
-class LocalEngine:
+class LocalEngine(AttemptFolders):
     """Processes on this machine: its GPUs, or CPU slots where there are none.
 
     `slots` 0 means one for each core. `warm` keeps a process that has torch imported and forks
@@ -80,7 +81,8 @@ class LocalEngine:
     service's environment that jobs get beside those on the list of `job_environment`. `users`
     says whom jobs run as, by account or tenant; with none they all run as the service does.
     `groups` puts each attempt into a control group of its own where that may be done here. New
-    ranks of a job that trains on may take `resize_limit_s`; 0 stops jobs to resize them.
+    ranks of a job that trains on may take `resize_limit_s`; 0 stops jobs to resize them. `watch`
+    counts steps of Python programs that report nothing.
     """
 
     state: Path = field(metadata={"settable": False})
@@ -94,6 +96,7 @@ class LocalEngine:
     preload: str = ""
     groups: bool = True
     resize_limit_s: float = 120.0
+    watch: bool = True
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
     users: Mapping[str, Identity] = field(default_factory=dict, metadata={"settable": False})
 
@@ -144,6 +147,12 @@ class LocalEngine:
         return "mps" if by_mps else "timeslicing"
 
     @property
+    def sees(self) -> Sees:
+        """Steps unless nobody is watched, the host always, and GPUs where there are any."""
+        steps = Sees.STEPS if self.watch else Sees.NOTHING
+        return steps | Sees.HOST | (Sees.DEVICE if self._machine.gpus else Sees.NOTHING)
+
+    @property
     def health(self) -> EngineHealth:
         """Whether it still hears of its jobs, and can end them."""
         return self._listener.health
@@ -164,18 +173,6 @@ class LocalEngine:
         return self._warm is not None and self._warm.ready
 
     # ---- life
-
-    def running(self) -> set[tuple[JobId, int]]:
-        """Attempts with a mark that they may run, as their folders say."""
-        return find_marked_attempts(self.state)
-
-    async def forget(self, jobs: Collection[JobId]) -> None:
-        """Remove their folders: output, checkpoints of ours, what agents wrote."""
-        await asyncio.to_thread(remove_jobs, self.state, jobs)
-
-    def stored_bytes(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
-        """The size of each job's folder."""
-        return stored_bytes(self.state, jobs)
 
     async def adopt(self, attempts: Collection[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
         """Watch these attempts again, end all others, and begin to listen."""
@@ -293,10 +290,6 @@ class LocalEngine:
         while True:
             yield await self._queue.get()
 
-    def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:
-        """Each rank's file; what was too much for one is in the same name with `.1`."""
-        return rank_logs(folder_of(self.state, job, attempt))
-
     def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:
         """Each rank's process, once its start was told."""
         watched = self._listener.watched.get((job, attempt))
@@ -363,7 +356,7 @@ class LocalEngine:
     def _spec_of(self, job: Job, on: Allocation, attempt: int, cores: RankCores) -> AttemptSpec:
         discipline = self.discipline or str(on.sharing.discipline)
         by_mps = self.sharing == "mps"
-        return attempt_spec(
+        spec = attempt_spec(
             job,
             on,
             attempt,
@@ -377,6 +370,7 @@ class LocalEngine:
             means=means_of(self._site, self._machine, pin=self.pin, mps=by_mps),
             resize_limit_s=self.resize_limit_s,
         )
+        return replace(spec, watch=spec.watch and self.watch)
 
     def _prepare(self, folder: Path, spec: AttemptSpec) -> None:
         if spec.user is None:

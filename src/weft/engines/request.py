@@ -115,6 +115,7 @@ def common_spec(job: Job, on: Allocation, attempt: int, root: Path) -> AttemptSp
         activate=activation(launch.software),
         pty=launch.pty,
         idle_s=launch.idle_s,
+        watch=launch.watch,
         time_limit_s=launch.time_limit_s,
         warn_s=launch.warn_s,
         grace_s=launch.grace_s,

@@ -16,9 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from weft.core.errors import InvalidConfig, did_you_mean
+from weft.core.yaml_text import parse_yaml
 from weft.wire.identity import UMASK, Identity
 
 __all__ = ["Identity", "find_users", "read_users", "users_of"]
@@ -38,10 +37,11 @@ def read_users(path: Path) -> dict[str, Identity]:
     """The users in a file, by tenant or account."""
     try:
         text = path.read_text(encoding="utf-8")
-        found = yaml.safe_load(text) if path.suffix in (".yaml", ".yml") else tomllib.loads(text)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        is_yaml = path.suffix in (".yaml", ".yml")
+        table = parse_yaml(text, str(path)) if is_yaml else tomllib.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidConfig(f"cannot read users from {path}: {error}") from error
-    return users_of(found, str(path))
+    return users_of(table, str(path))
 
 
 def users_of(table: Any, source: str) -> dict[str, Identity]:

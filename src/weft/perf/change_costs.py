@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft.core.costs import Attempt, Costs
-from weft.core.knowledge import NothingLearnt
+from weft.core.learning import NothingLearnt
 from weft.core.model import Job
 from weft.core.ports import PerfModel
 from weft.perf.restart import state_gb

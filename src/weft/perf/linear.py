@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.core.knowledge import NothingLearnt
+from weft.core.learning import NothingLearnt
 from weft.core.model import Config, Job
 from weft.core.report import Report
 from weft.core.table import Column, Floats, Rows, Table

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.errors import InvalidConfig, did_you_mean
-from weft.core.knowledge import NothingLearnt
+from weft.core.learning import NothingLearnt
 from weft.core.model import Allocation, Config, Job
 from weft.core.ports import Pace, SimulatedJob
 from weft.core.report import Report

@@ -40,9 +40,9 @@ from weft.core.events import (
 )
 from weft.core.free import EPS, Free
 from weft.core.gang_nodes import explain_too_few_nodes
-from weft.core.knowledge import Predictor
 from weft.core.model import Job, JobId
 from weft.core.policy import Policy
+from weft.core.predictor import Predictor
 from weft.core.reasons import describe_host
 from weft.core.registry import Described, build, read_spec
 from weft.core.spec import PartSpec

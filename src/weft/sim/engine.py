@@ -18,6 +18,7 @@ from weft.core.about import Controls, Wants
 from weft.core.cluster import Cluster, Node, parse_cluster
 from weft.core.errors import EngineError
 from weft.core.events import Event, Failed, Finished, Reported, Started, Stopped
+from weft.core.measured import NOT_MEASURED, Measured, Sees
 from weft.core.model import Allocation, Job, JobId
 from weft.core.ports import Coupling, DeviceSharing, EngineHealth, NoLiveResize, PerfModel
 from weft.core.trace import Trace, Truth
@@ -121,6 +122,15 @@ class SimulatedEngine(NoLiveResize):
     def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:  # noqa: ARG002 - nothing runs
         """None: jobs are not processes."""
         return {}
+
+    @property
+    def sees(self) -> Sees:
+        """Nothing: simulated jobs report what they would measure."""
+        return Sees.NOTHING
+
+    def measured(self, job: JobId, attempt: int) -> Measured:  # noqa: ARG002 - nothing is seen
+        """Nothing."""
+        return NOT_MEASURED
 
     @property
     def sessions(self) -> None:

@@ -10,8 +10,12 @@ import numpy as np
 
 from weft.core.cluster import Cluster, parse_cluster
 from weft.core.events import Submitted
-from weft.core.knowledge import Asks, Knowledge, NothingLearnt
+from weft.core.job_end import Ended
+from weft.core.knowledge import Knowledge
+from weft.core.learning import NothingLearnt
 from weft.core.model import Demand, Job, JobId
+from weft.core.prediction import PointPredictor
+from weft.core.predictor import Asks
 from weft.core.state import State
 from weft.core.table import Floats, Table
 from weft.core.view import View
@@ -61,7 +65,7 @@ def with_knowledge(view: View, **parts: Any) -> View:
     return replace(view, knowledge=replace(view.knowledge, **parts))
 
 
-class Told(NothingLearnt):
+class Told(PointPredictor, NothingLearnt):
     """A predictor that repeats what it was told, by order of submission."""
 
     label = "told"
@@ -74,5 +78,5 @@ class Told(NothingLearnt):
         """What it was told."""
         return self._left[table.seq.astype(np.intp)]
 
-    def learn(self, job: Job, ran: float) -> None:
+    def learn(self, ended: Ended) -> None:
         """Nothing to learn."""

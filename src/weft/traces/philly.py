@@ -78,7 +78,9 @@ def load_digest(files: Sequence[Member], _: Options) -> Draft:
 def _entries(file: Member) -> list[dict[str, Any]]:
     with reading(file.path), file.text() as stream:
         try:
-            entries: list[dict[str, Any]] = json.load(stream)
+            entries = json.load(stream)
+        except RecursionError as error:
+            raise TraceError(f"{file.path}: nested too deep for a log of jobs") from error
         except json.JSONDecodeError as error:
             raise TraceError.at(
                 file.path,
@@ -88,13 +90,41 @@ def _entries(file: Member) -> list[dict[str, Any]]:
                 "a JSON array of jobs",
                 hint="the log is cut short or damaged; copy or download it again",
             ) from error
-    return entries
+    for number, entry in enumerate(entries, 1):
+        _check_shape(entry, f"{file.path}: entry {number}")
+    return list(entries)
+
+
+def _check_shape(entry: Any, where: str) -> None:
+    """Raise TraceError where a value is not of the kind that the log's description says."""
+    _expect(entry, dict, where)
+    for number, attempt in enumerate(_items(entry, "attempts", where), 1):
+        at = f"{where}, attempt {number}"
+        _expect(attempt, dict, at)
+        for node in _items(attempt, "detail", at):
+            _expect(node, dict, f"{at}, field 'detail'")
+            _items(node, "gpus", f"{at}, field 'detail'")
+
+
+def _items(holder: Mapping[str, Any], field: str, where: str) -> list[Any]:
+    items = holder.get(field) or []
+    _expect(items, list, f"{where}, field {field!r}")
+    return list(items)
+
+
+def _expect(value: Any, kind: type, where: str) -> None:
+    if not isinstance(value, kind):
+        expected = "an object" if kind is dict else "a list"
+        raise TraceError(
+            f"{where}: found {str(value)[:40]!r}, expected {expected}",
+            hint="fix or remove the entry; docs/reference/traces.md describes philly-json",
+        )
 
 
 def _join(entry: Mapping[str, Any], submitted: float, policy: str, path: str) -> Pair:
     runs = [_run(attempt, path) for attempt in entry["attempts"]]
     open_end = runs[-1][0] == runs[-1][0] and runs[-1][1] != runs[-1][1]
-    state = "running" if open_end else STATES.get(entry.get("status", ""), "unknown")
+    state = "running" if open_end else STATES.get(str(entry.get("status")), "unknown")
     job = _job(entry, str(entry.get("jobid", "")), submitted, _gpus(entry["attempts"][0]))
     return job, Truth(_length(runs, policy), (), state, open_end)
 
@@ -117,7 +147,7 @@ def _split(entry: Mapping[str, Any], submitted: float, origin: float, path: str)
         start, end = _run(attempt, path)
         last = number == len(attempts)
         name = str(entry.get("jobid", "")) + (f"-attempt{number}" if number > 1 else "")
-        state = STATES.get(entry.get("status", ""), "unknown") if last else "failed"
+        state = STATES.get(str(entry.get("status")), "unknown") if last else "failed"
         job = _job(entry, name, submitted - origin, _gpus(attempt))
         yield job, Truth(end - start, (), state)
         submitted = end if end == end else submitted
@@ -134,7 +164,7 @@ def _job(entry: Mapping[str, Any], name: str, submitted: float, gpus: int) -> Jo
 
 
 def _gpus(attempt: Mapping[str, Any]) -> int:
-    return sum(len(node.get("gpus", ())) for node in attempt.get("detail") or ())
+    return sum(len(node.get("gpus") or ()) for node in attempt.get("detail") or ())
 
 
 def _run(attempt: Mapping[str, Any], path: str) -> tuple[float, float]:

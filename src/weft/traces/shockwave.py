@@ -113,7 +113,7 @@ def read_tables(path: Path) -> Tables:
             f"cannot read {error.filename}: {error.strerror}",
             hint=f"tables names a file of throughputs; {GROWTH} lies beside it",
         ) from error
-    except (KeyError, SyntaxError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, SyntaxError, TypeError, ValueError) as error:
         raise TraceError(
             f"{path} or {beside}: not tables of Shockwave: {error}",
             hint="take the files of the public repository as they are",
@@ -153,7 +153,7 @@ def _read_json(file: Member) -> list[Mapping[str, Any]]:
     with reading(file.path), file.text() as stream:
         try:
             found = json.load(stream)["jobs"]
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise TraceError(
                 f"{file.path}: not a profile of jobs: {error}", hint="is the file complete?"
             ) from error
@@ -182,7 +182,7 @@ def _read_entry(path: str, entry: Mapping[str, Any]) -> Pair:
         )
         regimes_of(job)  # refuses what no job can declare
         return job, Truth(declared.seconds(schedule), schedule=schedule)
-    except (KeyError, OverflowError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise TraceError(
             f"{path}: job {entry.get('job', '?')!r}: {error!r} is missing or cannot be read",
             hint="a profile has arrival_s, model, mode, scale_factor, num_epochs, "

@@ -92,7 +92,7 @@ class _Run:
 def _read(path: str, number: int, line: str) -> tuple[float, Event]:
     try:
         return read_event(line)
-    except (KeyError, TypeError, ValueError, WeftError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError, WeftError) as error:
         raise TraceError(
             f"{path}, line {number}: not an event: {error}",
             hint="the log was cut off, or written by a newer version",

@@ -91,7 +91,11 @@ class Loader:
         return count_steps(self.length, self.length, self.first_batch)
 
     def __iter__(self) -> Iterator[Any]:
-        """A rank's batches from where the epoch stands; follows changes of batch and ranks."""
+        """A rank's batches from where the epoch stands; follows changes of batch and ranks.
+
+        What was agreed on after the epoch's last step waits for `Job.epochs`: the script's own
+        work at the end of an epoch must be in the checkpoint that ends it.
+        """
         self._state.finish_step()  # of a loop that was left early
         while self._state.position < self.length:
             batch, among = self._state.batch, self._gang.epoch
@@ -101,7 +105,7 @@ class Loader:
                     self._state.skip_step(cell)
                 else:
                     yield fetched
-                if cell.last:
+                if cell.last and self._state.position < self.length:
                     self._state.finish_step()
                     if self._state.batch != batch or self._gang.epoch != among:
                         break

@@ -11,7 +11,7 @@ import torch
 from weft.train import rng_state
 from weft.train.checkpoint import Checkpoints, load
 from weft.train.gang import Gang
-from weft.train.reports import Reports
+from weft.train.reports import Reports, log_resume
 from weft.train.step import Trained
 from weft.wire.errors import Fenced
 
@@ -49,7 +49,10 @@ class Saver:
         for text in warnings:
             self._reports.report_notice("warning", text)
         path = self._gang.broadcast(path)
-        return {} if path is None else load(path)
+        if path is None:
+            return {}
+        log_resume(self._gang.rank, path)
+        return load(path)
 
     def save(self, state: Callable[[], dict[str, Any]], step: int, epoch: int) -> float | None:
         """Write `state()` with the ranks' random states; the seconds it took, None if not written.

@@ -231,6 +231,8 @@ class Job:
             rng_state.restore(self._restored["rng"], self.rank, self.size, self.device)
             restore_groups(self._trained.optimizer, self._restored["optimizer"])
             self._restored = {}
+        if self.position >= self._loader.length:  # a checkpoint taken between two epochs
+            self.epoch, self.position = self.epoch + 1, 0
         self._loader.smallest = self._smallest or (2 if self._trained.has_batch_norm else 1)
         self._step.train(self._trained, self._noise)
         self._changes.prepare(self, self._trained, self.steps)
@@ -240,7 +242,9 @@ class Job:
                 yield self.epoch
                 self.epoch += 1
                 self.position = 0
-                self.finish_step()  # of a loop over the loader that was left early
+                if self.epoch == count:
+                    self._order = self._order._replace(stop=False)  # nothing is left to stop
+                self.finish_step()  # of the epoch's last step, or of a loop that was left early
         self._control.drain()
         if self._control.unsaved:
             self._save()

@@ -23,6 +23,7 @@ from weft.wire.regular_files import read_regular
 SPEC, CLAIM, EVENTS = "spec.json", "claim.json", "events.jsonl"
 STOP, ADJUST, AGENT_LOG = "stop.json", "adjust.json", "agent.log"
 RESIZE = "resize.json"
+MEASURED = "measured.json"  # what the agent saw of the attempt in the last minutes
 HELD = "held"  # there while the service holds the processes still
 MASTER, BEAT, CURRENT = "master.json", "beat", "CURRENT"  # of attempts on several nodes
 ADDRESS = "WEFT_NODE_ADDRESS"  # how other nodes reach this one, where only it knows
@@ -57,7 +58,7 @@ class AttemptSpec:
     change; new ones may take `resize_limit_s` to be ready, and the others as long to switch. `part`
     says that this is one of an attempt's parts, a folder inside the attempt's, of which there is
     one on each of `nodes` nodes; `node_rank` is which. `learnt` says that its devices are those in
-    CUDA_VISIBLE_DEVICES of the agent.
+    CUDA_VISIBLE_DEVICES of the agent. `watch` puts the watcher into its Python processes.
     """
 
     job: str
@@ -110,6 +111,7 @@ class AttemptSpec:
     resize_limit_s: float = 120.0
     part: bool = False
     learnt: bool = False
+    watch: bool = False
 
     def write(self, folder: Path) -> None:
         """Into the attempt's folder."""

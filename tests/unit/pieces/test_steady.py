@@ -15,9 +15,13 @@ from weft.core.cluster import parse_cluster
 from weft.core.costs import Attempt
 from weft.core.errors import InvalidConfig
 from weft.core.events import Cancelled, Decided, Event, Reported, Started, Stopped, Submitted
-from weft.core.knowledge import Asks, Knowledge, NothingLearnt
+from weft.core.job_end import Ended
+from weft.core.knowledge import Knowledge
+from weft.core.learning import NothingLearnt
 from weft.core.model import Allocation, Demand, Job, JobId
 from weft.core.plan import Plan
+from weft.core.prediction import PointPredictor
+from weft.core.predictor import Asks
 from weft.core.reasons import Blocker
 from weft.core.report import NO_REPORT, Report
 from weft.core.scheduler import Scheduler
@@ -117,7 +121,7 @@ def test_it_grows_only_where_that_saves_more_than_a_restart_costs(ran: float, gr
 
 
 @dataclass(frozen=True, slots=True)
-class Over(NothingLearnt):
+class Over(PointPredictor, NothingLearnt):
     """Every job should have ended by now."""
 
     label = "over"
@@ -126,7 +130,7 @@ class Over(NothingLearnt):
     def remaining(self, table: Table, now: float) -> Floats:
         return np.zeros(len(table))
 
-    def learn(self, job: Job, ran: float) -> None:
+    def learn(self, ended: Ended) -> None:
         pass
 
 

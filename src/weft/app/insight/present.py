@@ -41,7 +41,7 @@ ASKED = (  # the columns that say what a job asks for
 )
 HOPELESS = 2
 TINY_S = 1e-6
-SPREAD = 0.5  # sigma of the log-normal error of a predicted remaining time
+SPREAD = 0.5  # sigma of the log-normal error where nothing is predicted
 SHORTEST_S = 60.0
 HISTORY_KEPT = 2_000
 
@@ -247,19 +247,18 @@ class Present:
     def remaining(self, seed: int) -> Floats:
         """Seconds that each job may still take: one draw.
 
-        Around what is predicted; where nothing is, as long as finished jobs that got this far
-        went on; before any has, about as long again as it has run.
+        From the predicted distribution; where nothing is predicted, as long as finished jobs that
+        got this far went on; before any has, about as long again as it has run.
         """
         rng = np.random.default_rng(seed)
         table = self.table
-        ran = table.ran(self.now)
-        told = np.full(len(table), np.inf)
+        drawn: Floats = np.full(len(table), np.inf)
         if self.knowledge.predictor is not None and len(table):
-            told = self.knowledge.predictor.remaining(table, self.now)
-        noise = np.exp(SPREAD * rng.standard_normal(len(table)))
-        drawn = np.where(np.isfinite(told) & (told > 0.0), told * noise, 0.0)
-        for row in map(int, np.flatnonzero(drawn <= 0.0)):
-            drawn[row] = _went_on(float(ran[row]), self.finished, rng) * noise[row]
+            drawn = self.knowledge.predictor.draw(table, self.now, rng)
+        ran = table.ran(self.now)
+        for row in map(int, np.flatnonzero(~np.isfinite(drawn))):
+            noise = float(np.exp(SPREAD * rng.standard_normal()))
+            drawn[row] = _went_on(float(ran[row]), self.finished, rng) * noise
         return np.maximum(drawn, 1.0)
 
 

@@ -12,9 +12,10 @@ from weft.app.simulate.world import World
 from weft.core.about import Needs
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
-from weft.core.knowledge import Knowledge, Predictor
+from weft.core.knowledge import Knowledge
 from weft.core.policy import Policy
 from weft.core.ports import PerfModel
+from weft.core.predictor import Predictor
 from weft.core.registry import Described, build, find, read_spec
 from weft.core.scheduler import Journal, Scheduler
 from weft.core.table import Table
@@ -161,7 +162,7 @@ def build_simulated_predictor(described: Described, physics: Physics, seed: int)
         raise InvalidConfig(
             f"no job of {physics.trace.name!r} has a hint `{asks.hint}`, so `{spec.name}` "
             "knows nothing",
-            hint="choose oracle, noisy or history",
+            hint="choose oracle, noisy or alike",
         )
     offered = {"truth": physics.remaining, "lengths": physics.lengths, "seed": seed}
     predictor: Predictor = build("predictor", spec, **{fact: offered[fact] for fact in asks.facts})

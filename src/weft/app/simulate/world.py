@@ -12,9 +12,10 @@ from weft.app.simulate.setup import Setup
 from weft.core.about import About, Assumes, Controls
 from weft.core.cluster import Cluster
 from weft.core.costs import ChangeCosts
-from weft.core.knowledge import Beliefs, BusSharing, Knowledge, Pooled, Predictor, Training
+from weft.core.knowledge import Beliefs, BusSharing, Knowledge, Pooled, Training
 from weft.core.model import Job
 from weft.core.ports import Coupling, LinkSharing, PerfModel, Places
+from weft.core.predictor import Predictor
 from weft.core.registry import build
 from weft.core.trace import Detail, Trace
 from weft.perf.change_costs import data_parallel

@@ -17,6 +17,7 @@ from weft.core.about import Controls, Wants
 from weft.core.cluster import Node
 from weft.core.errors import EngineError, InvalidConfig, WeftError
 from weft.core.events import Event, StartFailed, Stopped
+from weft.core.measured import Measured, Sees
 from weft.core.model import Allocation, Job, JobId
 from weft.core.ports import DeviceSharing, EngineHealth, NoLiveResize
 from weft.engines.fleet.attempts import Run
@@ -25,6 +26,7 @@ from weft.engines.fleet.folders import (
     ask_to_stop,
     find_owner,
     logs_of,
+    measured_of,
     open_gang,
     prepare,
     write_terms,
@@ -134,6 +136,15 @@ class FleetEngine(NoLiveResize):
         """Not from here."""
         what = "stand still" if still else "go on"
         raise EngineError(f"{job}@{attempt} cannot be made to {what} on {self._what}")
+
+    @property
+    def sees(self) -> Sees:
+        """All that agents see; GPUs where a node has them."""
+        return Sees.STEPS | Sees.DEVICE | Sees.HOST
+
+    def measured(self, job: JobId, attempt: int) -> Measured:
+        """What its agents saw lately, as far as the files have come here."""
+        return measured_of(folder_of(self._root, job, attempt))
 
     def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:
         """Each rank's file, by its number in the whole gang."""

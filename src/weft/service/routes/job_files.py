@@ -8,8 +8,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request
 from pydantic import Field, ValidationError
 
-from weft.app.yaml_file import dump_yaml, parse_yaml
+from weft.app.yaml_file import dump_yaml
 from weft.core.errors import did_you_mean
+from weft.core.yaml_text import parse_yaml
 from weft.service.context import PROBLEMS, Anyone, Refused, Service, Writer, find_job
 from weft.service.job_as_file import file_again, file_of
 from weft.service.json_body import Json

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request
 from pydantic import Field, ValidationError
 
-from weft.app.yaml_file import dump_yaml
+from weft.app.yaml_file import dump_yaml, parse_aside
 from weft.core.errors import did_you_mean
-from weft.core.yaml_text import parse_yaml
 from weft.service.context import PROBLEMS, Anyone, Refused, Service, Writer, find_job
 from weft.service.job_as_file import file_again, file_of
 from weft.service.json_body import Json
@@ -51,7 +50,7 @@ async def job_file(job_id: str, service: Service, who: Anyone) -> Json:
 @router.post("/job-file", response_model=JobText)
 async def read_job_file(body: AskText, service: Service, who: Writer) -> Json:  # noqa: ARG001 - who may submit
     """The fields of a job file that is text; nothing is queued."""
-    fields = await service.read(partial(parse_yaml, body.text, "the job file"))
+    fields = await service.work.parse.do(lambda: partial(parse_aside, body.text))
     if not isinstance(fields, dict) or not all(isinstance(key, str) for key in fields):
         raise Refused(422, "a job file holds `field: value` lines", "see `weft submit --help`")
     return Json(JobText(job=fields, yaml=body.text))

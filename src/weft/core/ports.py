@@ -24,6 +24,7 @@ from weft.core.events import Event
 from weft.core.measured import Measured, Sees
 from weft.core.model import Allocation, Job, JobId
 from weft.core.report import Report
+from weft.core.stops import Rung
 from weft.core.took import Took
 from weft.core.topology import Uplink
 from weft.core.trace import Truth
@@ -219,8 +220,28 @@ class Engine(Protocol):
         """
         ...
 
-    def hold(self, job: JobId, attempt: int, *, still: bool) -> None:
-        """Make a started attempt stand still where it is, or go on; EngineError if it cannot."""
+    @property
+    def stops(self) -> frozenset[Rung]:
+        """Exactly the ways in which its attempts can be put to sleep and go on."""
+        ...
+
+    async def freeze(self, job: JobId, attempt: int, *, by: str) -> None:
+        """Let no process of a started attempt run; what it holds on its devices it keeps.
+
+        On return it is so; EngineError if it could not be done, and then they run. It stays so
+        until everybody (`by`) who asked has called `thaw`. Again changes nothing.
+        """
+        ...
+
+    async def suspend(self, job: JobId, attempt: int, *, by: str) -> float:
+        """The same, and what it holds on its devices is moved to host memory: how many GB."""
+        ...
+
+    async def thaw(self, job: JobId, attempt: int, *, by: str) -> None:
+        """Take back what was asked for `by` somebody; an attempt that nobody wants asleep runs.
+
+        EngineError while it cannot, such as when its devices have no room: it is tried again.
+        """
         ...
 
     def events(self) -> AsyncIterator[Event]:
@@ -273,6 +294,25 @@ class NoLiveResize:
     async def resize(self, job: Job, to: Allocation, attempt: int, epoch: int) -> None:  # noqa: ARG002
         """Nobody asks, for no attempt is told Resizable."""
         raise EngineError(f"job {job.id!r} cannot change its devices as it runs")
+
+
+class NoSleep:
+    """A base for engines whose attempts run until they are stopped for good."""
+
+    __slots__ = ()
+
+    stops: frozenset[Rung] = frozenset()
+
+    async def freeze(self, job: JobId, attempt: int, *, by: str) -> None:  # noqa: ARG002
+        """Refused."""
+        raise EngineError(f"attempt {attempt} of job {job!r} cannot be frozen by this engine")
+
+    async def suspend(self, job: JobId, attempt: int, *, by: str) -> float:  # noqa: ARG002
+        """Refused."""
+        raise EngineError(f"attempt {attempt} of job {job!r} cannot be suspended by this engine")
+
+    async def thaw(self, job: JobId, attempt: int, *, by: str) -> None:
+        """Nothing sleeps."""
 
 
 class Store(Protocol):

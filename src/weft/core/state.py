@@ -23,6 +23,7 @@ from weft.core.events import (
     NodeDown,
     NodeUp,
     Noticed,
+    Observed,
     PolicyChanged,
     PriorityChanged,
     Reported,
@@ -126,7 +127,7 @@ class State:
                 return self._restart(now, row)
             case Woken():
                 self.wake_at = None
-            case Saved() | Noticed() | DeadlineMissed() | PolicyChanged():
+            case Saved() | Noticed() | DeadlineMissed() | PolicyChanged() | Observed():
                 pass  # nothing that decisions follow from
             case _:
                 assert_never(event)

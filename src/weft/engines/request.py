@@ -61,6 +61,7 @@ def attempt_spec(
     cores: tuple[tuple[int, ...], ...] = (),
     means: Means = NO_MEANS,
     resize_limit_s: float = 0.0,
+    suspender: tuple[str, ...] = (),
 ) -> AttemptSpec:
     """Run every rank of `job` on this machine; `env` is the engine's own addition.
 
@@ -92,6 +93,7 @@ def attempt_spec(
         user=user,
         most_ranks=max(job.demand.max, 1) if resize_limit_s else 0,
         resize_limit_s=resize_limit_s,
+        suspender=suspender,
     )
 
 

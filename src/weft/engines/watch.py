@@ -42,7 +42,6 @@ from weft.wire.attempt import (
     AGENT_LOG,
     CLAIM,
     EVENTS,
-    HELD,
     STOP,
     read_json,
     short_path,
@@ -249,17 +248,6 @@ class Watched:
         return StartFailed(self.job, self.attempt, why)
 
     # ---- requests
-
-    def hold(self, *, still: bool) -> None:
-        """Make its processes stand still, or go on; of an attempt whose start has been told."""
-        if still:
-            (self.folder / HELD).touch()  # or its agent would wake them
-        for pid, began in self._ranks.values():
-            if alive(pid, began):
-                with suppress(ProcessLookupError):
-                    os.killpg(pid, signal.SIGSTOP if still else signal.SIGCONT)
-        if not still:
-            (self.folder / HELD).unlink(missing_ok=True)
 
     def ask_to_stop(self, grace_s: float) -> bool:
         """Leave a request for the agent; True if none will ever come and all is over."""

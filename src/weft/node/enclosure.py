@@ -25,6 +25,7 @@ from weft.wire.processes import (
 
 DYING_S = 10.0  # what processes may take to be gone after SIGKILL before a person is told
 PAUSE_S, LONG_PAUSE_S = 0.01, 0.5
+RANKS = "ranks"
 NO_PLACES: Mapping[int, int] = MappingProxyType({})
 
 Tell = Callable[[str, str], None]  # a notice: level and text
@@ -40,6 +41,9 @@ class Enclosure:
     def __init__(self, folder: Path, spec: AttemptSpec, tell: Tell) -> None:
         self._folder, self._spec, self._tell = folder, spec, tell
         self.group: Path | None = None
+        self.ranks_group: Path | None = (
+            None  # inside it: people's shells go on when ranks are frozen
+        )
 
     def make(self) -> None:
         """The group with its limits; without one we go on, and say so."""
@@ -47,10 +51,12 @@ class Enclosure:
             return
         try:
             make_group(Path(self._spec.group), self._spec.limits)
+            make_group(Path(self._spec.group, RANKS), {})
         except OSError as error:
             self._tell("warning", f"no control group for this attempt: {error.strerror}")
             return
         self.group = Path(self._spec.group)
+        self.ranks_group = self.group / RANKS
 
     def apply(
         self,
@@ -119,6 +125,13 @@ class Enclosure:
         if gone and self._spec.notify and not is_heard(self._spec.notify):
             with suppress(OSError):  # others' attempts are in it
                 group.parent.rmdir()
+
+    def ranks_processes(self, others: Callable[[], Collection[int]]) -> list[int]:
+        """The ranks and everything they started; `others` are not theirs."""
+        spared = {*others()}
+        for pid in [*spared]:
+            spared.update(descendants(pid))
+        return [pid for pid in descendants(os.getpid()) if pid not in spared]
 
     def _processes(self) -> set[int]:
         found = {*descendants(os.getpid()), *find_tagged(TAG, str(self._folder))}

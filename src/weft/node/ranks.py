@@ -5,12 +5,22 @@ from __future__ import annotations
 import signal
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from weft.node.rank import Rank
 from weft.wire.attempt import AttemptSpec
 from weft.wire.errors import WireError
-from weft.wire.messages import FROM_AGENT, Adjust, FromAgent, FromRank, Shift, Turns, from_rank
+from weft.wire.messages import (
+    FROM_AGENT,
+    Adjust,
+    FromAgent,
+    FromRank,
+    Shift,
+    Stop,
+    Turns,
+    from_rank,
+)
 
 
 class Budget:
@@ -124,3 +134,17 @@ def _quote(bad: Mapping[int, int]) -> str:
     rank, code = min(bad.items(), key=lambda pair: (pair[1] == -signal.SIGTERM, pair[0]))
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     return f"rank {rank} ended with {how}"
+
+
+def tell_to_leave(
+    lines: Sequence[Line], ranks: Mapping[int, Rank], spec: AttemptSpec, grace_s: float
+) -> None:
+    """Ask every rank to be gone within `grace_s`: those that listen, else by the usual signal."""
+    for line in lines:
+        line.send(Stop(grace_s))
+    if lines:
+        return
+    for rank in ranks.values():
+        rank.signal(signal.SIGTERM)
+        if spec.pty:
+            rank.signal(signal.SIGHUP)  # a shell with a terminal leaves for nothing less

@@ -115,6 +115,11 @@ class Terminal:
                 self._send(viewer, frame(DATA, said.encode()))
         return ""
 
+    def stand(self, *, still: bool) -> None:
+        """Whether its process is asleep: nobody can use it then."""
+        if still:
+            self._note_use()
+
     def _note_use(self) -> None:
         self._used, self._warned = time.monotonic(), False
 

@@ -20,11 +20,22 @@ class TimeLimit:
         self._before_s = float((read_json(self._file) or {}).get("seconds", 0.0))
         self._began = time.monotonic()
         self._over = False
+        self._stood: float | None = None  # since when it is asleep
+
+    def stand(self, *, still: bool) -> None:
+        """Whether its processes are asleep: that time does not count."""
+        now = time.monotonic()
+        if still and self._stood is None:
+            self._stood = now
+        elif not still and self._stood is not None:
+            self._began += now - self._stood
+            self._stood = None
 
     @property
     def ran_s(self) -> float:
         """Seconds of this and earlier attempts."""
-        return self._before_s + time.monotonic() - self._began
+        until = time.monotonic() if self._stood is None else self._stood
+        return self._before_s + until - self._began
 
     def warns(self) -> bool:
         """Whether to warn its processes now; true once."""

@@ -23,6 +23,7 @@ from weft.core.events import (
     NodeDown,
     NodeUp,
     Noticed,
+    Observed,
     PolicyChanged,
     PriorityChanged,
     Reported,
@@ -110,7 +111,7 @@ class Recovered:
                 pass
             case Reported() | Saved() | Noticed() | DeadlineMissed() | Resizable():
                 pass
-            case Resized() | ResizeFailed():
+            case Resized() | ResizeFailed() | Observed():
                 pass
             case _:
                 assert_never(event)

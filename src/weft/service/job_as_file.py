@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.core.launch import DEFAULT_GRACE_S, Launch
-from weft.core.model import Demand, Job, name_of
+from weft.core.model import Job, name_of
 from weft.service.auth import Caller
 from weft.service.refusals import Refused
 from weft.service.schemas import HIDDEN, SHELL, JobFile, priority_word
+from weft.service.share_fields import share_of
 
 Fields = dict[str, Any]
 SHOWN = 5
@@ -51,7 +52,7 @@ def _copy_env(job: Job, launch: Launch, who: Caller) -> dict[str, str]:
 
 def file_of(job: Job) -> Fields:
     """Fields of a job file, those that differ from their defaults, without values of variables."""
-    fields: Fields = {"name": name_of(job), **_demand(job.demand, shareable=job.shareable)}
+    fields: Fields = {"name": name_of(job), **_demand(job)}
     if job.batch is not None:
         fields["batch"] = {"init": job.batch.init, "max": job.batch.max}
         if job.batch.max_per_gpu != job.batch.max:
@@ -85,16 +86,14 @@ def _after(job: Job) -> tuple[tuple[str, tuple[str, ...]], ...]:
     return ("ok", job.after.ok), ("any", job.after.any), ("not_ok", job.after.not_ok)
 
 
-def _demand(demand: Demand, *, shareable: bool) -> Fields:
+def _demand(job: Job) -> Fields:
+    demand = job.demand
     fields: Fields = {
         "gpus": demand.gpus if demand.rigid else {"min": demand.min, "max": demand.max}
     }
     if demand.kinds:
         fields["kinds"] = list(demand.kinds)
-    if demand.share < 1.0:
-        fields["share"] = demand.share
-    elif not shareable:
-        fields["share"] = "never"
+    fields |= share_of(job, priority_word(job))
     if demand.nodes:
         fields["nodes"] = demand.nodes
     return fields

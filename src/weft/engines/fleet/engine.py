@@ -19,7 +19,7 @@ from weft.core.errors import EngineError, InvalidConfig, WeftError
 from weft.core.events import Event, StartFailed, Stopped
 from weft.core.measured import Measured, Sees
 from weft.core.model import Allocation, Job, JobId
-from weft.core.ports import DeviceSharing, EngineHealth, NoLiveResize
+from weft.core.ports import DeviceSharing, EngineHealth, NoLiveResize, NoSleep
 from weft.engines.fleet.attempts import Run
 from weft.engines.fleet.core_pools import CorePools
 from weft.engines.fleet.folders import (
@@ -49,7 +49,7 @@ PATIENCE_S = 60.0  # for a controller that is away when the service begins
 SUBMITTING = 8  # requests at once
 
 
-class FleetEngine(NoLiveResize):
+class FleetEngine(NoLiveResize, NoSleep):
     """What `weft.core.ports.Engine` asks for, on whatever `manager` runs agents with.
 
     `what` is the controller in words for people.
@@ -131,11 +131,6 @@ class FleetEngine(NoLiveResize):
     def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:  # noqa: ARG002 - not of here
         """None: numbers of processes mean nothing on another machine."""
         return {}
-
-    def hold(self, job: JobId, attempt: int, *, still: bool) -> None:
-        """Not from here."""
-        what = "stand still" if still else "go on"
-        raise EngineError(f"{job}@{attempt} cannot be made to {what} on {self._what}")
 
     @property
     def sees(self) -> Sees:

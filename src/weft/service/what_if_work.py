@@ -11,13 +11,14 @@ from weft.app.insight.history import Speeds
 from weft.app.insight.present import Ahead, Estimate, Present
 from weft.app.insight.purse import Purse
 from weft.app.insight.what_if import HOUR, Variant, what_if
-from weft.app.serve.live import JobRecord, Quotas
-from weft.core.model import name_of
-from weft.core.spec import PartSpec
-from weft.service.auth import Caller
-from weft.service.json_body import write_json
-from weft.service.responses import Comparison, Outlook, Start
-from weft.service.what_if_responses import (
+from weft.app.serve.rules import Quotas
+from weft.core.model.job import name_of
+from weft.core.spec.part_spec import PartSpec
+from weft.runtime.records.job_records import JobRecord
+from weft.service.access.tokens import Caller
+from weft.service.http.json_body import write_json
+from weft.service.responses.answers import Comparison, Outlook, Start
+from weft.service.responses.what_if import (
     Progress,
     Sides,
     WhatIfLine,

@@ -10,9 +10,9 @@ from weft.app.insight.explain import Advice, Trial, Why, explain, plan
 from weft.app.insight.present import Present
 from weft.app.insight.purse import Purse
 from weft.app.serve.rules import Quotas
-from weft.core.model import Job, JobId
-from weft.core.reasons import Reason
-from weft.core.spec import PartSpec
+from weft.core.model.job import Job, JobId
+from weft.core.plan.reasons import Reason
+from weft.core.spec.part_spec import PartSpec
 
 Report = Callable[[Any], None]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.core.errors import EngineError
-from weft.runtime.frames import LENGTH, unpack
+from weft.runtime.deciding.frames import LENGTH, unpack
 
 Report = Callable[[Any], None]
 

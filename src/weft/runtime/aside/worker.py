@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from weft.core.errors import WeftError
 from weft.runtime.aside.messages import Done, News, TookTooMuch, Work, read_frame
-from weft.runtime.frames import Unpackable, frame
+from weft.runtime.deciding.frames import Unpackable, frame
 from weft.wire.processes import die_with_parent
 
 AGAIN_S = 1.0  # what ignored the first signal, in C, is ended by the second

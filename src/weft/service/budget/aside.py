@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from weft.app.serve.aside import AsideProcess, Report
-from weft.service.refusals import Refused
+from weft.service.http.refusals import Refused
 
 T = TypeVar("T")
 

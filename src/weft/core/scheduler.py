@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,7 +48,6 @@ from weft.core.state.capacity import EPS
 from weft.core.state.saved_state import SavedScheduler, load_state, save_state
 from weft.core.state.state import State
 from weft.core.state.table import Column, Floats
-from weft.stack.eligible_jobs import decide_startable
 
 Journal = Callable[[float, Event], None]
 ENDED_KEPT = 2_000  # jobs that left, for those who ask what was lately
@@ -218,8 +216,7 @@ class Scheduler:
             view, asked, about = replace(view, memory=None), policy, policy.about
         mark = view.free.mark()
         try:
-            decide = partial(decide_startable, asked)
-            plan = decide(view) if self.timed is None else self.timed(decide, view)
+            plan = asked.decide(view) if self.timed is None else self.timed(asked.decide, view)
         finally:
             view.free.rollback(mark)
         check_plan(view, plan, about)

@@ -1,12 +1,14 @@
-"""Which jobs a policy is asked about: those that nothing but devices keeps from starting."""
+"""Which jobs a policy is asked about: those that only a lack of devices keeps from starting."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 
 from weft.core.model.job import Job, JobId
+from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
@@ -14,15 +16,26 @@ from weft.core.state.table import Bools, Table
 from weft.stack.ask_policy import ask
 
 
-def decide_startable(policy: Policy, view: View) -> Plan:
-    """What the policy decides about jobs that may start; the others wait unseen."""
-    table = view.table
-    if not table.conditional and not table.suspended:
-        return policy.decide(view)
-    kept_back = find_kept_back(table)
-    if table.suspended and kept_back.all():
-        return Plan(memory=view.memory)
-    return ask(policy, view.without(kept_back) if kept_back.any() else view)
+@dataclass(frozen=True, slots=True)
+class EligibleJobs:
+    """Hide from `inner` the jobs that wait for something other than devices."""
+
+    inner: Policy
+
+    @property
+    def about(self) -> About:
+        """The inner policy's."""
+        return self.inner.about
+
+    def decide(self, view: View) -> Plan:
+        """What the policy decides about jobs that may start; the others wait unseen."""
+        table = view.table
+        if not table.conditional and not table.suspended:
+            return self.inner.decide(view)
+        kept_back = find_kept_back(table)
+        if table.suspended and kept_back.all():
+            return Plan(memory=view.memory)
+        return ask(self.inner, view.without(kept_back) if kept_back.any() else view)
 
 
 def find_kept_back(table: Table) -> Bools:

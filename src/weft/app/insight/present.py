@@ -25,7 +25,6 @@ from weft.perf.believed import Believed
 from weft.perf.replay import Replay
 from weft.sim.fork import Fork
 from weft.sim.result import Bar
-from weft.stack.eligible_jobs import decide_startable
 
 SIMULATIONS = 12
 OUTLOOKS = 6
@@ -160,7 +159,7 @@ class Present:
             np.array(self.finished),
             asked=frozenset(asked),
         )
-        return decide_startable(self.policy, view)
+        return self.policy.decide(view)
 
     def starts(self, job: Job) -> bool:
         """Whether the job, changed or new, would start at once and displace nobody firm."""

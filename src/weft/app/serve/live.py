@@ -16,7 +16,7 @@ from weft.app.serve.bad_nodes import BadNodes
 from weft.app.serve.configuration import Configuration
 from weft.app.serve.hinted_or_alike import HintedOrAlike
 from weft.app.serve.limits import Limits
-from weft.app.serve.private_file import read_private, write_private
+from weft.app.serve.private_file import write_private
 from weft.app.serve.rules import Quotas, read_quotas, without_wrappers
 from weft.app.state.folder import LOG, check_log_is_there, make_private, refuse_beside_jobs
 from weft.core.errors import InvalidConfig
@@ -29,56 +29,21 @@ from weft.core.plan.policy import Policy
 from weft.core.protocols import Store
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described, build, find, read_spec
-from weft.engines.machine.users_file import find_users, users_of
+from weft.engines.machine.users_file import find_users
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
 from weft.perf.sharing.programs import LearntPrograms
 from weft.perf.training.learner import Learner
 from weft.runtime.deciding.decider import LIMIT_S, Decider, InProcess, InWorker
-from weft.runtime.deciding.waiting import Waits, waits_of, why_waits
 from weft.runtime.loop.admit import check_job
 from weft.runtime.loop.clock import Seconds
 from weft.runtime.loop.deadlines import Deadlines
 from weft.runtime.loop.driver import Driver
 from weft.runtime.loop.file_limit import raise_file_limit
-from weft.runtime.loop.job_commands import resume, set_priority, suspend
-from weft.runtime.records.job_records import ALL, ENDED, JobRecord, JobRecords
-from weft.runtime.records.status import JobStatus, active_words, status_of
-from weft.runtime.records.usage import DayUsage
 from weft.runtime.recovery.retention import FOR_EVER, Keep, Retention
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
-
-__all__ = [
-    "ALL",
-    "ASIDE",
-    "DEFAULT_POLICY",
-    "DRAIN",
-    "ENDED",
-    "DayUsage",
-    "Driver",
-    "JobRecord",
-    "JobRecords",
-    "JobStatus",
-    "Keep",
-    "Live",
-    "Quotas",
-    "Settings",
-    "Waits",
-    "active_words",
-    "check_job",
-    "read_private",
-    "resume",
-    "set_priority",
-    "status_of",
-    "suspend",
-    "users_of",
-    "waits_of",
-    "why_waits",
-    "without_wrappers",
-    "write_private",
-]
 
 log = logging.getLogger(__name__)
 

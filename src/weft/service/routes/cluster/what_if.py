@@ -20,10 +20,10 @@ from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Anyone, Context, Service
 from weft.service.http.json_body import Json, write_json
 from weft.service.http.refusals import Refused
+from weft.service.jobs.what_if_work import Report, Written, compare_ahead, compare_past
 from weft.service.responses.answers import Comparison, Problem
 from weft.service.responses.what_if import Progress, WhatIfLine
 from weft.service.routes.jobs.why import Changed, read_change
-from weft.service.what_if_work import Report, Written, compare_ahead, compare_past
 
 router = APIRouter(tags=["why"], responses=PROBLEMS)
 

@@ -27,6 +27,7 @@ from weft.service.context import PROBLEMS, Anyone, Context, Service, Writer, fin
 from weft.service.http.json_body import Json
 from weft.service.http.refusals import Refused
 from weft.service.jobs.job_view import JobView, state_word
+from weft.service.jobs.what_if_work import start_of
 from weft.service.requests.field_types import Word
 from weft.service.requests.job_file import JobFile, PolicySpec, PolicyText, describe_policy
 from weft.service.requests.request_base import RequestBody
@@ -38,7 +39,6 @@ from weft.service.responses.answers import (
 from weft.service.responses.plan import Moved, Planned
 from weft.service.routes.jobs.jobs import read_jobs
 from weft.service.routes.people.admin import Amount, Limited, Weight, count_held_by_tenant
-from weft.service.what_if_work import start_of
 
 router = APIRouter(tags=["why"], responses=PROBLEMS)
 

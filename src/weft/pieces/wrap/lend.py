@@ -116,11 +116,10 @@ class Lend:
 
 
 def held_by_tenant(view: View) -> defaultdict[str, float]:
-    """GPUs that each tenant's jobs hold."""
+    """GPUs that each tenant's jobs hold, of any kind."""
     held: defaultdict[str, float] = defaultdict(float)
-    for job, on in zip(view.table.jobs, view.table.allocations, strict=True):
-        if on is not None:
-            held[job.tenant] += on.gpus * on.sharing.share
+    for (tenant, _), gpus in view.held_by_tenants().items():
+        held[tenant] += gpus
     return held
 
 
@@ -193,7 +192,7 @@ class _Turn:
         shown = rows | view.running() if running else rows
         for job in self._changes:
             shown[view.table.row(job)] = False
-        part = view.restrict(shown)
+        part = view.restrict(shown, self._changes)
         self._adopt(decide_among(self._rule.inner, part if running else replace(part, memory=None)))
 
     def _adopt(self, plan: Plan) -> None:
@@ -226,7 +225,7 @@ class _Turn:
             on = view.allocation(row)
             assert on is not None
             view.free.give(on)
-        part = replace(view.restrict(rows), memory=None)
+        part = replace(view.restrict(rows, self._changes), memory=None)
         plan = decide_among(self._rule.inner, part)
         view.free.rollback(mark)
         return any(to is not None for to in plan.changes.values())
@@ -248,7 +247,7 @@ class _Turn:
             on = view.allocation(row)
             assert on is not None
             view.free.give(on)
-        part = replace(view.restrict(rows), memory=None)
+        part = replace(view.restrict(rows, self._changes), memory=None)
         plan = decide_among(self._rule.inner, part)
         starts = {job: to for job, to in plan.changes.items() if to is not None}
         fine = bool(starts) and carry_out(view, replace(plan, changes=starts))

@@ -96,7 +96,8 @@ class Priority:
         try:
             if not carry_out(view, plan):
                 return plan
-            more = decide_among(self, replace(view.without(beside), memory=None))
+            left = view.without(beside, plan.changes)
+            more = decide_among(self, replace(left, memory=None))
         finally:
             view.free.rollback(mark)
         return replace(plan, changes={**plan.changes, **more.changes})

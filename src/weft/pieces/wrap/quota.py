@@ -46,9 +46,10 @@ class Shape:
         self.hidden[row] = True
         self.reasons[row] = why
 
-    def view(self, view: View, memory: object) -> View:
-        """The view with this shape."""
-        table = view.table.pick(~self.hidden)
+    def view(self, view: View, memory: object, before: Plan) -> View:
+        """The view with this shape, once `before` is carried out."""
+        part = view.restrict(~self.hidden, before.changes)
+        table = part.table
         for row in {*self.sizes, *self.barred}:
             job = view.job(row)
             if self.hidden[row]:
@@ -65,7 +66,7 @@ class Shape:
                 table.set(at, Column.GPUS, demand.gpus)
                 table.set(at, Column.NEED, demand.gpus * demand.share)
             table.jobs[at] = replace(job, demand=demand)
-        return replace(view, table=table, memory=memory)
+        return replace(part, memory=memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +135,16 @@ class Quota:
         shape = shape or Shape(np.zeros(len(view.table), dtype=bool))
         resized = Controls.COUNT in self.about.controls
         for _ in range(TRIES):
-            plan = self._ask(view, shape, memory)
+            plan = self._ask(view, shape, memory, before)
             both = Plan({**before.changes, **plan.changes})
             over = Check(view, both, rules, targets, resized=resized).narrow(shape)
             if not over:
                 return shape, plan
         _freeze(view, rules, over, shape)
-        return shape, self._ask(view, shape, memory)
+        return shape, self._ask(view, shape, memory, before)
 
-    def _ask(self, view: View, shape: Shape, memory: object) -> Plan:
-        return decide_among(self.inner, shape.view(view, memory))
+    def _ask(self, view: View, shape: Shape, memory: object, before: Plan) -> Plan:
+        return decide_among(self.inner, shape.view(view, memory, before))
 
 
 class Check:
@@ -164,6 +165,8 @@ class Check:
         self._targets = targets
         self._resized = resized
         self._used: defaultdict[tuple[str, str], float] = defaultdict(float)
+        for job, kind, on in view.held_out_of_sight():
+            self._add(job.tenant, kind, _gpus(on))
         self._kept: set[int] = set()
 
     def narrow(self, shape: Shape) -> set[str]:
@@ -176,8 +179,7 @@ class Check:
             before = _gpus(was) if was is not None and view.cluster.kind_of(was) == kind else 0.0
             full = self._full(tenant, kind, gpus) if gpus > before else None
             if full is None:
-                self._used[tenant, ANY] += gpus
-                self._used[tenant, kind] += gpus
+                self._add(tenant, kind, gpus)
                 self._kept.add(row)
             else:
                 over.add(tenant)
@@ -185,6 +187,10 @@ class Check:
         for tenant in over:
             self._close(shape, tenant)
         return over
+
+    def _add(self, tenant: str, kind: str, gpus: float) -> None:
+        self._used[tenant, ANY] += gpus
+        self._used[tenant, kind] += gpus
 
     def _in_turn(self) -> Iterator[tuple[int, Allocation]]:
         """Who would hold what: those that stay as they are first, then in the plan's order."""
@@ -277,6 +283,8 @@ def _targets(view: View, rules: Rules) -> dict[str, float]:
     """The share of each tenant now; nothing while there is enough for all."""
     demand: defaultdict[str, float] = defaultdict(float)
     table = view.table
+    for job, _, on in view.held_out_of_sight():
+        demand[job.tenant] += _gpus(on)
     for row, job in enumerate(table.jobs):
         held = table.allocations[row]
         demand[job.tenant] += job.demand.gpus * job.demand.share if held is None else _gpus(held)

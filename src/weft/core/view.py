@@ -18,7 +18,6 @@ from weft.core.model import Allocation, Job, JobId
 from weft.core.plan import Plan
 from weft.core.table import Bools, Column, Floats, Rows, Table
 
-
 NOTHING: Mapping[JobId, Allocation | None] = MappingProxyType({})
 
 

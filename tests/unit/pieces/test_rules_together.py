@@ -52,5 +52,3 @@ def test_a_limit_holds_beside_every_other_rule(rules: Quotas, one_by_one: bool) 
     rounds = [other, *((one,) for one in jobs)] if one_by_one else [other + jobs]
 
     assert running(rules, *rounds).get("vision", 0.0) <= 2.0
-
-

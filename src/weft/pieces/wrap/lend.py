@@ -130,6 +130,7 @@ class _Turn:
         self._rule, self._view, self._tree, self._used = rule, view, tree, used
         self._held = held_by_tenant(view)
         self._changes: dict[JobId, Allocation | None] = {}
+        self._stopped: dict[JobId, Allocation] = {}
         self._wake = inf
         self._rejected: dict[JobId, str] = {}
         self._said: dict[JobId, str] = {}
@@ -159,7 +160,17 @@ class _Turn:
             self._lend()
         wake = None if self._wake == inf else self._wake
         said, words = self._said, self._words
-        return Plan(self._changes, self._rejected, wake, said, self.memory, words)
+        return Plan(self._all_changes(), self._rejected, wake, said, self.memory, words)
+
+    def _all_changes(self) -> dict[JobId, Allocation | None]:
+        """What was decided, and a stop for who gave way and found no other place."""
+        changes = {**dict.fromkeys(self._stopped, None), **self._changes}
+        for job, was in self._stopped.items():
+            if changes[job] is not None:
+                del self.gave_way[job]
+            if changes[job] == was:
+                del changes[job]
+        return changes
 
     def _need(self, row: int) -> float:
         demand = self._view.job(row).demand
@@ -255,7 +266,19 @@ class _Turn:
         view.free.rollback(mark)
         if fine:
             self._note_stops(stops, starts)
-            self._adopt(Plan({**{view.job(row).id: None for row in stops}, **starts}))
+            self._release(stops)
+            self._adopt(Plan(starts))
+
+    def _release(self, rows: list[int]) -> None:
+        """Take away what these hold; they wait with the others for what is left."""
+        view = self._view
+        for row in rows:
+            job, on = view.job(row), view.allocation(row)
+            assert on is not None
+            view.free.give(on)
+            self._stopped[job.id] = on
+            self._held[job.tenant] -= on.gpus * on.sharing.share
+        self._view = view.released(np.array(rows, dtype=np.intp))
 
     def _put_back(self, victims: list[int]) -> list[int]:
         """Who of them has to go: those whose devices are taken now."""

@@ -15,9 +15,10 @@ from math import inf
 import numpy as np
 
 from weft.core import taxonomy as tax
-from weft.core.about import About, Ties
+from weft.core.about import About, Controls, Ties
 from weft.core.asking import ask
-from weft.core.model import Allocation, Job, JobId, Slice
+from weft.core.free import EPS
+from weft.core.model import Allocation, Demand, Job, JobId, Sharing, Slice
 from weft.core.plan import Plan
 from weft.core.policy import Policy
 from weft.core.reasons import Blocker, Reason, asks_for
@@ -76,31 +77,31 @@ class _Turn:
     """One decision: who must leave, then who may start where."""
 
     def __init__(self, inner: Policy, view: View, windows: list[Window]) -> None:
-        self._inner, self._view = inner, view
+        self._inner = inner
         self._windows = {one.name: one for one in windows}
         self._changes: dict[JobId, Allocation | None] = {}
+        self._cleared: dict[JobId, Allocation | None] = {}
         self.reasons: dict[JobId, Reason] = {}
+        self._view = self._clear(view)
 
     def whole(self) -> Plan:
         """Those who may use most first, each beside what is decided by then."""
         view = self._view
         plan = Plan(memory=view.memory)
-        self._clear()
         for number, (barred, rows) in enumerate(self._groups()):
             first = number == 0
             shown = rows | view.running() if first else rows
-            for job in self._changes:
-                shown[view.table.row(job)] = False
-            part = view.restrict(shown)
-            asked = self._ask(part if first else replace(part, memory=None), barred)
+            asked = self._ask(shown, barred, view.memory if first else None)
             self._changes |= dict(asked.changes)
+            for job in asked.changes:
+                self.reasons.pop(job, None)
             plan = asked if first else _merge(plan, asked)
             self._explain(rows, barred)
-        return replace(plan, changes=self._changes)
+        return replace(plan, changes={**self._cleared, **self._changes})
 
-    def _clear(self) -> None:
-        """Stop who is where it must not be any more."""
-        view = self._view
+    def _clear(self, view: View) -> View:
+        """Take away what must be left now; who had it waits with the others for another place."""
+        rows = list[int]()
         for row in map(int, np.flatnonzero(view.running())):
             job, on = view.job(row), view.allocation(row)
             assert on is not None
@@ -110,9 +111,11 @@ class _Turn:
                 firm = one.tenant and not job.preemptible
                 if one.touches(on, view.cluster) and not firm:
                     view.free.give(on)
-                    self._changes[job.id] = None
-                    self.reasons[job.id] = self._why(job, frozenset({one.name}))
+                    self._cleared[job.id] = None
+                    self.reasons[job.id] = self._why(view, job, frozenset({one.name}))
+                    rows.append(row)
                     break
+        return view.released(np.array(rows)) if rows else view
 
     def _groups(self) -> Iterator[tuple[Names, Bools]]:
         """Waiting rows by the windows that they may not use; the freest first."""
@@ -136,33 +139,58 @@ class _Turn:
             if (one.holds(now) if job is None else not one.admits(job, now))
         )
 
-    def _ask(self, part: View, barred: Names) -> Plan:
-        """What the policy says with these windows kept; running jobs are not moved into any."""
-        view = self._view
-        mark = view.free.mark()
-        self._keep(barred)
-        plan = decide_among(self._inner, part)
-        if self._trespasses(plan):
-            self._keep(frozenset(self._windows))
-            plan = decide_among(self._inner, part)
-        view.free.rollback(mark)
+    def _ask(self, shown: Bools, barred: Names, memory: object) -> Plan:
+        """What the policy says about these rows beside what was decided, with windows kept.
+
+        Nobody is given what is kept from it: not by a move, and not in the place of who may stay
+        there. Where the policy would, less of that is in its sight the next time.
+        """
+        view, now = self._view, self._view.now
+        for job in self._changes:
+            shown[view.table.row(job)] = False
+        in_force = frozenset(name for name in barred if self._windows[name].holds(now))
+        tries = ((barred, in_force), (frozenset(self._windows),) * 2)
+        for kept, untouched in tries:
+            mark = view.free.mark()
+            self._keep(kept)
+            part = view.restrict(shown & ~self._touching(untouched), self._changes)
+            plan = decide_among(self._inner, replace(part, memory=memory))
+            view.free.rollback(mark)
+            if not self._trespasses(plan):
+                break
+        else:
+            return replace(plan, changes={})
         mark = view.free.mark()
         if not carry_out(view, plan):
             view.free.rollback(mark)
             return replace(plan, changes={})
         return plan
 
+    def _touching(self, names: Names) -> Bools:
+        """Running rows with devices of these windows."""
+        view = self._view
+        mask = np.zeros(len(view.table), dtype=bool)
+        for row in np.flatnonzero(view.running()).tolist():
+            on = view.allocation(row)
+            assert on is not None
+            mask[row] = any(self._windows[name].touches(on, view.cluster) for name in names)
+        return mask
+
     def _keep(self, names: Names) -> None:
-        """Take what is idle of these windows' devices, so that it is not there."""
+        """Take what is left of these windows' devices, so that it is not there."""
         free, cluster = self._view.free, self._view.cluster
         for i, node in enumerate(cluster.nodes):
             mask = 0
             for name in names:
                 mask |= self._windows[name].mask(node.id, node.gpus)
-            mask &= free.idle_mask(i)
-            if mask:
-                gpus = tuple(gpu for gpu in range(node.gpus) if mask >> gpu & 1)
+            idle = mask & free.idle_mask(i)
+            if idle:
+                gpus = tuple(gpu for gpu in range(node.gpus) if idle >> gpu & 1)
                 free.take(Allocation((Slice(node.id, gpus),)))
+            for gpu in range(node.gpus):
+                left = 1.0 - free.claimed(i, gpu)
+                if (mask ^ idle) >> gpu & 1 and left > EPS:  # a part is taken
+                    free.take(Allocation((Slice(node.id, (gpu,)),), Sharing(left)))
 
     def _trespasses(self, plan: Plan) -> bool:
         view = self._view
@@ -191,8 +219,11 @@ class _Turn:
             kinds = demand.kinds or view.cluster.kinds
             room = {kind: self._kept(kind, barred) for kind in kinds if kind in view.free.kinds}
             idle = {kind: view.free.idle(kind) for kind in room}
-            if any(idle[kind] >= demand.min > idle[kind] - room[kind] for kind in room):
-                self.reasons[job.id] = self._why(job, barred)
+            least = self._least(demand)
+            if any(idle[kind] >= least > idle[kind] - room[kind] for kind in room):
+                self.reasons[job.id] = self._why(view, job, barred)
+            else:
+                self.reasons.pop(job.id, None)
 
     def _kept(self, kind: str, barred: Names) -> int:
         free, cluster = self._view.free, self._view.cluster
@@ -205,13 +236,23 @@ class _Turn:
                 count += (mask & free.idle_mask(i)).bit_count()
         return count
 
-    def _why(self, job: Job, barred: Names) -> Reason:
+    def _why(self, view: View, job: Job, barred: Names) -> Reason:
         demand = job.demand
+        names = sorted(name for name in barred if self._is_near(view, name))
         numbers = {
-            "asks": asks_for(demand.min, demand.kinds, demand.share, demand.nodes),
-            "kept": ", ".join(sorted(barred)),
+            "asks": asks_for(self._least(demand), demand.kinds, demand.share, demand.nodes),
+            "kept": ", ".join(names),
         }
         return Reason(Blocker.RESERVED, numbers)
+
+    def _is_near(self, view: View, name: str) -> bool:
+        """Whether a window has devices of machines that are there."""
+        return any(node in view.cluster.index for node in self._windows[name].devices)
+
+    def _least(self, demand: Demand) -> int:
+        """The smallest size that a job can be given by this policy."""
+        sized = Controls.COUNT in self._inner.about.controls
+        return demand.min if sized else demand.gpus
 
 
 def _merge(first: Plan, more: Plan) -> Plan:

@@ -194,9 +194,9 @@ class View:
         held: defaultdict[tuple[str, str], float] = defaultdict(float)
         for job, kind, on in self.held_out_of_sight():
             held[job.tenant, kind] += on.gpus * on.sharing.share
-        for job, on in zip(self.table.jobs, self.table.allocations, strict=True):
-            if on is not None:
-                held[job.tenant, self.cluster.kind_of(on)] += on.gpus * on.sharing.share
+        for job, has in zip(self.table.jobs, self.table.allocations, strict=True):
+            if has is not None:
+                held[job.tenant, self.cluster.kind_of(has)] += has.gpus * has.sharing.share
         return held
 
     def held_out_of_sight(self) -> Iterator[tuple[Job, str, Allocation]]:

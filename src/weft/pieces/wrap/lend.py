@@ -148,7 +148,8 @@ class _Turn:
                 self._tell_waiting(rows)
                 continue
             if rows.any() or first:
-                self._offer(rows, running=first)
+                beside = self._view.running() if first else self._on_loan(level)
+                self._offer(rows, beside, self._view.memory if first else None)
                 first = False
             if self._waiting(rows).any():
                 self._take_back(self._waiting(rows), self._victims(level))
@@ -197,14 +198,23 @@ class _Turn:
     def _waiting(self, rows: Bools) -> Bools:
         return rows & self._open()
 
-    def _offer(self, rows: Bools, *, running: bool) -> None:
-        """Ask the policy about these, beside whoever runs; about those, too, the first time."""
-        view = self._view
-        shown = rows | view.running() if running else rows
+    def _offer(self, rows: Bools, beside: Bools, memory: object) -> None:
+        """Ask the policy about these and about some that run, beside whoever else runs."""
+        view, shown = self._view, rows | beside
         for job in self._changes:
             shown[view.table.row(job)] = False
         part = view.restrict(shown, self._changes)
-        self._adopt(decide_among(self._rule.inner, part if running else replace(part, memory=None)))
+        self._adopt(decide_among(self._rule.inner, replace(part, memory=memory)))
+
+    def _on_loan(self, level: int) -> Bools:
+        """Running rows of tenants beyond what is theirs up to a level; nobody else's are changed.
+
+        Among them it is the policy who says who gives way to whom.
+        """
+        over, table = self._over(level), self._view.table
+        lent = [over.get(job.tenant, 0.0) > SLACK for job in table.jobs]
+        mask: Bools = self._view.running() & np.array(lent, dtype=bool)
+        return mask
 
     def _adopt(self, plan: Plan) -> None:
         view = self._view
@@ -353,7 +363,7 @@ class _Turn:
         for who in sorted(tenants, key=owes):
             rows = self._open() & np.array([job.tenant == who for job in view.table.jobs])
             if rows.any():
-                self._offer(rows, running=False)
+                self._offer(rows, self._on_loan(self._tree.depth), None)
 
     def _tell_waiting(self, rows: Bools) -> None:
         for row in map(int, np.flatnonzero(rows)):

@@ -101,9 +101,20 @@ class Quota:
             view = replace(view, weights={**view.weights, **rules.weights})
         targets = _targets(view, rules) if rules.weights and not self.about.weighs else {}
         shape, plan = self._within(view, rules, targets, known.inner)
-        if any(why.blocker is Blocker.SHARE for why in shape.reasons.values()):
+        shared = any(why.blocker is Blocker.SHARE for why in shape.reasons.values())
+        if shared or self._makes_room(view, plan, shape):
             plan = self._leftovers(view, rules, plan, known.inner)
         return _add_reasons(view, plan, shape, known)
+
+    def _makes_room(self, view: View, plan: Plan, shape: Shape) -> bool:
+        """Whether the plan stops or shrinks jobs of tenants whom a limit kept from starting one."""
+        full = {view.job(row).tenant for row in shape.reasons}
+        for job, to in plan.changes.items():
+            was = view.holds(job)
+            less = was is not None and (to is None or _gpus(to) < _gpus(was))
+            if less and view.job(view.table.row(job)).tenant in full:
+                return True
+        return False
 
     def _leftovers(self, view: View, rules: Rules, plan: Plan, memory: object) -> Plan:
         """With what nobody below their share can use given to the others.

@@ -26,10 +26,20 @@ from weft.core.table import Bools
 from weft.core.view import View
 from weft.pieces.wrap.among import decide_among
 from weft.pieces.wrap.fits import carry_out
-from weft.pieces.wrap.tell import recall, tell_news
+from weft.pieces.wrap.tell import Memory as Told
+from weft.pieces.wrap.tell import tell_news
 from weft.pieces.wrap.windows import Window, read_window
 
 Names = frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The inner policy's memory, that for jobs kept from other windows, and what jobs were told."""
+
+    inner: object = None
+    groups: Mapping[str, object] = field(default_factory=dict)
+    told: Mapping[JobId, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,49 +65,78 @@ class Reserve:
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision beside what is kept."""
-        known = recall(view)
+        kept = view.memory if isinstance(view.memory, Memory) else Memory()
         windows = [one for one in self._read() if view.now < one.end]
-        seen = replace(view, memory=known.inner)
         if not windows:
-            plan = ask(self.inner, seen)
-            return tell_news(view, plan, {}, known)
+            plan = ask(self.inner, replace(view, memory=kept.inner))
+            return _remember(view, plan, {}, kept, {})
         mark = view.free.mark()
         try:
-            turn = _Turn(self.inner, seen, windows)
+            turn = _Turn(self.inner, view, windows, kept)
             plan = turn.whole()
         finally:
             view.free.rollback(mark)
         edges = [at for one in windows for at in (one.start, one.end) if view.now < at < inf]
         wakes = [at for at in (plan.wake_at, *edges) if at is not None]
         plan = replace(plan, wake_at=min(wakes, default=None))
-        return tell_news(view, plan, turn.reasons, known)
+        return _remember(view, plan, turn.reasons, kept, turn.memories)
 
 
 class _Turn:
     """One decision: who must leave, then who may start where."""
 
-    def __init__(self, inner: Policy, view: View, windows: list[Window]) -> None:
-        self._inner = inner
+    def __init__(self, inner: Policy, view: View, windows: list[Window], kept: Memory) -> None:
+        self._inner, self._first = inner, kept.inner
+        names = {one.name for one in windows}
+        self.memories = {
+            key: one for key, one in kept.groups.items() if names.issuperset(key.split("+"))
+        }
         self._windows = {one.name: one for one in windows}
         self._changes: dict[JobId, Allocation | None] = {}
         self._cleared: dict[JobId, Allocation | None] = {}
         self.reasons: dict[JobId, Reason] = {}
+        self._before = view
         self._view = self._clear(view)
 
     def whole(self) -> Plan:
         """Those who may use most first, each beside what is decided by then."""
         view = self._view
-        plan = Plan(memory=view.memory)
-        for number, (barred, rows) in enumerate(self._groups()):
-            first = number == 0
-            shown = rows | view.running() if first else rows
-            asked = self._ask(shown, barred, view.memory if first else None)
-            self._changes |= dict(asked.changes)
-            for job in asked.changes:
-                self.reasons.pop(job, None)
-            plan = asked if first else _merge(plan, asked)
+        plan: Plan | None = None
+        stopped = np.zeros(len(view.table), dtype=bool)
+        for barred, rows in self._groups(view.waiting()):
+            memory = self._first if plan is None else self.memories.get(_key(barred))
+            asked = self._ask(rows | view.running(), barred, memory)
+            if plan is not None:
+                self.memories[_key(barred)] = asked.memory
+            stopped |= self._stopped_elsewhere(asked, barred)
+            plan = asked if plan is None else _merge(plan, asked)
             self._explain(rows, barred)
-        return replace(plan, changes={**self._cleared, **self._changes})
+        assert plan is not None  # there is at least one group
+        if stopped.any():
+            self._offer_again(stopped)
+        decided, before = {**self._cleared, **self._changes}, self._before
+        changes = {job: to for job, to in decided.items() if before.holds(job) != to}
+        return replace(plan, changes=changes)
+
+    def _stopped_elsewhere(self, asked: Plan, barred: Names) -> Bools:
+        """Rows that gave way to who may not use all that they may."""
+        view = self._view
+        mask = np.zeros(len(view.table), dtype=bool)
+        for job, to in asked.changes.items():
+            row = view.table.row(job)
+            if to is None and self._barred(view.job(row)) != barred:
+                mask[row] = True
+        return mask
+
+    def _offer_again(self, stopped: Bools) -> None:
+        """What is left to these, who were asked about beside less than they may use."""
+        rows = np.flatnonzero(stopped)
+        for row in rows.tolist():
+            job = self._view.job(row).id
+            self._cleared[job] = self._changes.pop(job)
+        self._view = self._view.released(rows)
+        for barred, some in self._groups(stopped):
+            self._ask(some, barred, None)
 
     def _clear(self, view: View) -> View:
         """Take away what must be left now; who had it waits with the others for another place."""
@@ -117,10 +156,9 @@ class _Turn:
                     break
         return view.released(np.array(rows)) if rows else view
 
-    def _groups(self) -> Iterator[tuple[Names, Bools]]:
+    def _groups(self, waiting: Bools) -> Iterator[tuple[Names, Bools]]:
         """Waiting rows by the windows that they may not use; the freest first."""
         view = self._view
-        waiting = view.waiting()
         groups: dict[Names, list[int]] = defaultdict(list)
         for row in map(int, np.flatnonzero(waiting)):
             groups[self._barred(view.job(row))].append(row)
@@ -164,6 +202,9 @@ class _Turn:
         if not carry_out(view, plan):
             view.free.rollback(mark)
             return replace(plan, changes={})
+        self._changes |= dict(plan.changes)
+        for job in plan.changes:
+            self.reasons.pop(job, None)
         return plan
 
     def _touching(self, names: Names) -> Bools:
@@ -253,6 +294,23 @@ class _Turn:
         """The smallest size that a job can be given by this policy."""
         sized = Controls.COUNT in self._inner.about.controls
         return demand.min if sized else demand.gpus
+
+
+def _remember(
+    view: View,
+    plan: Plan,
+    why: Mapping[JobId, Reason],
+    kept: Memory,
+    groups: Mapping[str, object],
+) -> Plan:
+    told = tell_news(view, plan, why, Told(plan.memory, kept.told))
+    texts = {job: one.text for job, one in why.items()}
+    return replace(told, memory=Memory(plan.memory, groups, texts))
+
+
+def _key(barred: Names) -> str:
+    """A group of jobs by the windows that are kept from them."""
+    return "+".join(sorted(barred))
 
 
 def _merge(first: Plan, more: Plan) -> Plan:

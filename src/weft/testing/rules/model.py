@@ -45,7 +45,10 @@ class Undone:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Who runs where and who waits, in order of submission; `sized` if the policy chooses sizes."""
+    """Who runs where and who waits, in order of submission; `sized` if the policy chooses sizes.
+
+    `whole` if it gives no part of a device to a second job.
+    """
 
     now: float
     cluster: Cluster
@@ -53,6 +56,7 @@ class Moment:
     running: Mapping[JobId, Running]
     waiting: tuple[Job, ...]
     sized: bool
+    whole: bool = False
 
     # ---- what is never allowed
 
@@ -97,13 +101,14 @@ class Moment:
         for job in self.waiting:
             kinds = [kind for kind in self._kinds(job) if self._within_limits(job, kind)]
             room = {kind: self.idle(job, kind) for kind in kinds}
-            if self._is_behind(job) or not kinds:
+            if self._is_behind(job) or not kinds or (self.whole and job.demand.share < 1.0):
                 continue
             if any(room[kind] >= self.least(job) - SLACK for kind in kinds):
                 if not self._owner_is_about_to_start(job):
                     yield Undone(job, "idle", f"{job.id} waits, and {room} are idle for it")
             elif self._is_first_within_own(job):
-                back = {kind: self.idle(job, kind, self._borrowed(aged=True)) for kind in kinds}
+                leave = self._borrowed(job, aged=True)
+                back = {kind: self.idle(job, kind, leave) for kind in kinds}
                 if any(back[kind] >= self.least(job) - SLACK for kind in kinds):
                     what = f"{job.id} waits within its own, and {back} could be taken back"
                     yield Undone(job, "own", what)
@@ -171,8 +176,8 @@ class Moment:
 
     def _owner_is_about_to_start(self, job: Job) -> bool:
         """Whether somebody waits within its own for what others hold, and nobody borrows more."""
-        borrowed = self._borrowed(aged=False)
         for other in self.waiting:
+            borrowed = self._borrowed(other, aged=False)
             if other.id == job.id or not self._is_within(other, self._line(other.tenant)):
                 continue
             kinds = [kind for kind in self._kinds(other) if self._within_limits(other, kind)]
@@ -188,8 +193,11 @@ class Moment:
         least = job.demand.min * job.demand.share
         return any(self._held_by(name) + least <= self._quota(name) + SLACK for name in names)
 
-    def _borrowed(self, *, aged: bool) -> frozenset[JobId]:
-        """Jobs that have to give way: each of a tenant beyond its own, the later ones first."""
+    def _borrowed(self, job: Job, *, aged: bool) -> frozenset[JobId]:
+        """Jobs that have to give way to one: each of a tenant beyond its own.
+
+        Who is on devices that are kept from that one is left alone.
+        """
         over = {
             tenant: self._held_by(tenant) - self._quota(tenant)
             for tenant in {one.job.tenant for one in self.running.values()}
@@ -198,7 +206,13 @@ class Moment:
         found = []
         for one in self.running.values():
             old = self.now - one.since >= least_s
-            if one.job.preemptible and old and one.gpus <= over[one.job.tenant] + SLACK:
+            kept = any(self._is_kept_from(job, device) for device in one.devices)
+            if (
+                one.job.preemptible
+                and old
+                and not kept
+                and one.gpus <= over[one.job.tenant] + SLACK
+            ):
                 over[one.job.tenant] -= one.gpus
                 found.append(one.job.id)
         return frozenset(found) if self.rules.own else frozenset()

@@ -22,7 +22,7 @@ from weft.perf.learnt_costs import LearntCosts
 from weft.predict.hinted import Hinted
 from weft.runtime.second_look import SecondLook
 from weft.testing.rules.model import Moment, Running
-from weft.testing.rules.scenario import Scenario
+from weft.testing.rules.scenario import WHOLE, Scenario
 
 PROMISED_S = 60.0
 
@@ -145,7 +145,8 @@ class _Game:
             else:
                 running[job.id] = Running(job, on, float(since[row]))
         sized = Controls.COUNT in self._scheduler.policy.about.controls
-        return Moment(self.now, state.cluster, self._rules, running, tuple(waiting), sized)
+        whole = self._scenario.policy in WHOLE
+        return Moment(self.now, state.cluster, self._rules, running, tuple(waiting), sized, whole)
 
     def _carry_out(self, actions: list[Action]) -> None:
         """Stops and starts, at once."""

@@ -16,14 +16,15 @@ from math import inf
 import numpy as np
 
 from weft.core import taxonomy as tax
-from weft.core.about import About
+from weft.core.about import About, Controls
 from weft.core.asking import ask
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, JobId
+from weft.core.model import Allocation, JobId, Slice
 from weft.core.plan import Plan
 from weft.core.policy import Policy
 from weft.core.reasons import Blocker, Reason, asks_for
 from weft.core.table import Bools, Column
+from weft.core.vacating import devices_of
 from weft.core.view import View
 from weft.pieces.wrap.among import decide_among
 from weft.pieces.wrap.fits import carry_out
@@ -131,6 +132,7 @@ class _Turn:
         self._held = held_by_tenant(view)
         self._changes: dict[JobId, Allocation | None] = {}
         self._stopped: dict[JobId, Allocation] = {}
+        self._promised: set[tuple[str, int]] = set()
         self._wake = inf
         self._rejected: dict[JobId, str] = {}
         self._said: dict[JobId, str] = {}
@@ -140,25 +142,21 @@ class _Turn:
         self.gave_way: dict[JobId, Reason] = {}
 
     def whole(self) -> Plan:
-        """Everybody in turn; who is not entitled waits while somebody who is cannot start."""
-        first, blocked = True, False
+        """Everybody in turn; nobody gets what somebody more entitled is about to start on."""
+        first = True
         for level in range(self._tree.depth):
             rows = self._entitled(level)
-            if blocked:
-                self._tell_waiting(rows)
-                continue
             if rows.any() or first:
                 beside = self._view.running() if first else self._on_loan(level)
                 self._offer(rows, beside, self._view.memory if first else None)
                 first = False
             if self._waiting(rows).any():
                 self._take_back(self._waiting(rows), self._victims(level))
-                missing = self._waiting(rows)
-                blocked = bool(missing.any()) and self._held_up(missing, level)
-        if blocked:
+                if self._waiting(rows).any():
+                    self._promise(self._waiting(rows), level)
+        self._lend()
+        if self._promised:
             self._tell_waiting(self._open() & ~self._entitled_at_all())
-        else:
-            self._lend()
         wake = None if self._wake == inf else self._wake
         said, words = self._said, self._words
         return Plan(self._all_changes(), self._rejected, wake, said, self.memory, words)
@@ -175,7 +173,8 @@ class _Turn:
 
     def _need(self, row: int) -> float:
         demand = self._view.job(row).demand
-        return demand.min * demand.share
+        sized = Controls.COUNT in self._rule.inner.about.controls
+        return (demand.min if sized else demand.gpus) * demand.share
 
     def _entitled(self, level: int) -> Bools:
         """Waiting rows that are within their own at this level, taken one after the other."""
@@ -214,7 +213,12 @@ class _Turn:
         over, table = self._over(level), self._view.table
         lent = [over.get(job.tenant, 0.0) > SLACK for job in table.jobs]
         mask: Bools = self._view.running() & np.array(lent, dtype=bool)
-        return mask
+        return mask & ~self._is_promised()
+
+    def _is_promised(self) -> Bools:
+        """Rows on devices that somebody more entitled waits for."""
+        held = [() if on is None else devices_of(on) for on in self._view.table.allocations]
+        return np.array([not self._promised.isdisjoint(on) for on in held], dtype=bool)
 
     def _adopt(self, plan: Plan) -> None:
         view = self._view
@@ -236,11 +240,11 @@ class _Turn:
         self._said |= dict(plan.reasons)
         self._words |= dict(plan.blockers)
 
-    def _held_up(self, rows: Bools, level: int) -> bool:
-        """Whether some of these start as soon as jobs have run for long enough to give way."""
+    def _promise(self, rows: Bools, level: int) -> None:
+        """Keep what these start on as soon as jobs have run for long enough to give way."""
         view, young = self._view, self._victims(level, aged=False)
         if not young:
-            return False
+            return
         mark = view.free.mark()
         for row in young:
             on = view.allocation(row)
@@ -249,7 +253,13 @@ class _Turn:
         part = replace(view.restrict(rows, self._changes), memory=None)
         plan = decide_among(self._rule.inner, part)
         view.free.rollback(mark)
-        return any(to is not None for to in plan.changes.values())
+        for to in plan.changes.values():
+            self._promised |= set() if to is None else {*devices_of(to)}
+        for i, node in enumerate(view.cluster.nodes):
+            idle = view.free.idle_mask(i)
+            gpus = [gpu for gpu in range(node.gpus) if (node.id, gpu) in self._promised]
+            if kept := tuple(gpu for gpu in gpus if idle >> gpu & 1):
+                view.free.take(Allocation((Slice(node.id, kept),)))
 
     def _entitled_at_all(self) -> Bools:
         """Waiting rows that are within their own, or their groups'."""
@@ -312,7 +322,8 @@ class _Turn:
         age = np.where(runs, view.now - table.column(Column.RAN_SINCE), 0.0)
         found = []
         over = self._over(level)
-        for row in map(int, np.flatnonzero(view.running() & view.preemptible())):
+        may = view.running() & view.preemptible() & ~self._is_promised()
+        for row in map(int, np.flatnonzero(may)):
             job = view.job(row)
             if job.id in self._changes or over.get(job.tenant, 0.0) <= SLACK:
                 continue

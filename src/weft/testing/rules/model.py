@@ -103,8 +103,9 @@ class Moment:
             room = {kind: self.idle(job, kind) for kind in kinds}
             if self._is_behind(job) or not kinds or (self.whole and job.demand.share < 1.0):
                 continue
-            if any(room[kind] >= self.least(job) - SLACK for kind in kinds):
-                if not self._owner_is_about_to_start(job):
+            idle = [kind for kind in kinds if room[kind] >= self.least(job) - SLACK]
+            if idle:
+                if not all(self._owner_is_about_to_start(job, kind) for kind in idle):
                     yield Undone(job, "idle", f"{job.id} waits, and {room} are idle for it")
             elif self._is_first_within_own(job):
                 leave = self._borrowed(job, aged=True)
@@ -174,14 +175,14 @@ class Moment:
 
     # ---- what is one's own
 
-    def _owner_is_about_to_start(self, job: Job) -> bool:
-        """Whether somebody waits within its own for what others hold, and nobody borrows more."""
+    def _owner_is_about_to_start(self, job: Job, kind: str) -> bool:
+        """Whether somebody waits within its own for what others hold, so that nobody borrows it."""
         for other in self.waiting:
             borrowed = self._borrowed(other, aged=False)
             if other.id == job.id or not self._is_within(other, self._line(other.tenant)):
                 continue
-            kinds = [kind for kind in self._kinds(other) if self._within_limits(other, kind)]
-            if any(self.idle(other, kind, borrowed) >= self.least(other) - SLACK for kind in kinds):
+            may = kind in self._kinds(other) and self._within_limits(other, kind)
+            if may and self.idle(other, kind, borrowed) >= self.least(other) - SLACK:
                 return True
         return False
 
@@ -190,7 +191,7 @@ class Moment:
         return first.id == job.id and self._is_within(job, [job.tenant])
 
     def _is_within(self, job: Job, names: list[str]) -> bool:
-        least = job.demand.min * job.demand.share
+        least = self.least(job)
         return any(self._held_by(name) + least <= self._quota(name) + SLACK for name in names)
 
     def _borrowed(self, job: Job, *, aged: bool) -> frozenset[JobId]:

@@ -204,15 +204,19 @@ class Check:
         self._used[tenant, kind] += gpus
 
     def _in_turn(self) -> Iterator[tuple[int, Allocation]]:
-        """Who would hold what: those that stay as they are first, then in the plan's order."""
+        """Who would hold what: those that stay as they are first, then who runs, then who starts.
+
+        Each in the plan's order.
+        """
         table, changes = self._view.table, self._plan.changes
         limited = {tenant for tenant, _ in self._rules.limits} | set(self._targets)
         for row, on in enumerate(table.allocations):
             job = table.jobs[row]
             if on is not None and job.id not in changes and job.tenant in limited:
                 yield row, on
-        for job_id, to in changes.items():
-            row = table.row(job_id)
+        rows = {table.row(job): to for job, to in changes.items()}
+        for row in sorted(rows, key=lambda row: table.allocations[row] is None):
+            to = rows[row]
             if to is not None and table.jobs[row].tenant in limited:
                 yield row, to
 

@@ -47,7 +47,7 @@ class Undone:
 class Moment:
     """Who runs where and who waits, in order of submission; `sized` if the policy chooses sizes.
 
-    `whole` if it gives no part of a device to a second job.
+    `whole` if it gives no part of a device to a second job, and puts gangs on one node.
     """
 
     now: float
@@ -125,15 +125,17 @@ class Moment:
             if one.job.id not in leaving:
                 for device in one.devices:
                     claims[device] += one.on.sharing.share
-        room = 0.0
+        nodes = [0.0]
         for node in self.cluster.nodes:
+            room = 0.0
             for gpu in range(node.gpus if node.kind == kind else 0):
                 device = (node.id, gpu)
                 left = 1.0 - claims[device]
                 if self._is_kept_from(job, device) or left < job.demand.share - SLACK:
                     continue
                 room = max(room, left) if job.demand.share < 1.0 else room + 1.0
-        return room
+            nodes.append(room)
+        return max(nodes) if self.whole or job.demand.share < 1.0 else sum(nodes)
 
     def held(self, tenant: str, kind: str = "") -> float:
         """GPUs of a tenant, of one kind or all."""

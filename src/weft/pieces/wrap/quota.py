@@ -102,19 +102,16 @@ class Quota:
         targets = _targets(view, rules) if rules.weights and not self.about.weighs else {}
         shape, plan = self._within(view, rules, targets, known.inner)
         shared = any(why.blocker is Blocker.SHARE for why in shape.reasons.values())
-        if shared or self._makes_room(view, plan, shape):
+        if shared or self._has_room(view, rules, plan, shape):
             plan = self._leftovers(view, rules, plan, known.inner)
         return _add_reasons(view, plan, shape, known)
 
-    def _makes_room(self, view: View, plan: Plan, shape: Shape) -> bool:
-        """Whether the plan stops or shrinks jobs of tenants whom a limit kept from starting one."""
-        full = {view.job(row).tenant for row in shape.reasons}
-        for job, to in plan.changes.items():
-            was = view.holds(job)
-            less = was is not None and (to is None or _gpus(to) < _gpus(was))
-            if less and view.job(view.table.row(job)).tenant in full:
-                return True
-        return False
+    def _has_room(self, view: View, rules: Rules, plan: Plan, shape: Shape) -> bool:
+        """Whether somebody was kept from starting by a limit that leaves room for it after all."""
+        resized = Controls.COUNT in self.about.controls
+        check = Check(view, plan, rules, {}, resized=resized)
+        check.count()
+        return any(check.has_room(row) for row in shape.reasons)
 
     def _leftovers(self, view: View, rules: Rules, plan: Plan, memory: object) -> Plan:
         """With what nobody below their share can use given to the others.
@@ -198,6 +195,18 @@ class Check:
         for tenant in over:
             self._close(shape, tenant)
         return over
+
+    def count(self) -> None:
+        """Take the plan as it is."""
+        for row, on in self._in_turn():
+            self._add(self._view.job(row).tenant, self._view.cluster.kind_of(on), _gpus(on))
+
+    def has_room(self, row: int) -> bool:
+        """Whether a waiting row could start within all limits, on some kind of its own."""
+        job = self._view.job(row)
+        least = (job.demand.min if self._resized else job.demand.gpus) * job.demand.share
+        kinds = job.demand.kinds or self._view.cluster.kinds
+        return any(self._full(job.tenant, kind, least) is None for kind in kinds)
 
     def _add(self, tenant: str, kind: str, gpus: float) -> None:
         self._used[tenant, ANY] += gpus

@@ -15,11 +15,11 @@ import httpx
 import pytest
 
 from tests.integration.serving import API, FAST, STILL, get, serving, submit, until
-from weft.core.cluster import Node
-from weft.core.events import Decided, Event, Finished, NodeUp, Reported, Started, Submitted
-from weft.core.model import Allocation, Job, JobId, NodeId, Slice
-from weft.core.report import Report
-from weft.service.webhooks import signature
+from weft.core.events.event import Decided, Event, Finished, NodeUp, Reported, Started, Submitted
+from weft.core.events.report import Report
+from weft.core.model.cluster import Node
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
+from weft.service.notify.webhooks import signature
 from weft.store.sqlite import SqliteStore
 
 
@@ -98,7 +98,7 @@ def test_a_body_that_is_too_long_is_refused_announced_or_not(client: httpx.Clien
     streamed = client.post(f"{API}/jobs", content=iter([piece] * 9))
 
     assert announced.status_code == streamed.status_code == 413
-    assert "longer than 8 MiB" in streamed.json()["error"]
+    assert "longer than 2 MiB" in streamed.json()["error"]
 
 
 def test_lists_come_in_pages_and_by_state(client: httpx.Client) -> None:

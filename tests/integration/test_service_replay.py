@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 
 from tests.integration.serving import LIMIT_S, serving
-from weft.app.serve.hinted_or_history import HintedOrAlike
-from weft.core.knowledge import Knowledge
+from weft.app.serve.hinted_or_alike import HintedOrAlike
+from weft.core.knowledge.knowledge import Knowledge
 from weft.perf.linear import LinearBeliefs
-from weft.runtime.replay import decide_again
+from weft.runtime.deciding.replay import decide_again
 from weft.store.sqlite import SqliteStore
 
 API = "/api/v1"

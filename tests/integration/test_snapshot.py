@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import weft
-from weft.app.serve.hinted_or_history import HintedOrAlike
-from weft.core.cluster import Cluster, parse_cluster
-from weft.core.events import Reported
-from weft.core.knowledge import Knowledge
-from weft.core.model import Demand, Job, JobId
-from weft.core.report import Report
+from weft.app.serve.hinted_or_alike import HintedOrAlike
+from weft.core.events.event import Reported
+from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import Cluster, parse_cluster
+from weft.core.model.job import Demand, Job, JobId
 from weft.core.scheduler import Scheduler
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.replay import Replay
@@ -25,9 +25,9 @@ from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import profile_of
 from weft.perf.training.learner import Learner
 from weft.policies.fifo import Fifo
-from weft.runtime.driver import Driver
-from weft.runtime.recover import Recovered, freeze, melt, recover
-from weft.runtime.snapshot import DamagedSnapshot, thaw
+from weft.runtime.loop.driver import Driver
+from weft.runtime.recovery.recover import Recovered, freeze, melt, recover
+from weft.runtime.recovery.snapshot import DamagedSnapshot, thaw
 from weft.sim.engine import SimulatedEngine
 from weft.store.memory import MemoryStore
 
@@ -107,7 +107,7 @@ def test_a_snapshot_holds_all_that_the_log_leads_to(story: MemoryStore) -> None:
     assert (back.seq, back.at, back.policy) == (whole.seq, whole.at, whole.policy)
     assert one.head["knowledge"]["beliefs"]
     assert one.head["knowledge"]["training"]["heard"]
-    assert one.head["knowledge"]["predictor"]["sums"]
+    assert one.head["knowledge"]["predictor"]["alike"]["rings"]
 
 
 def test_from_any_snapshot_the_rest_of_the_log_leads_to_the_same(story: MemoryStore) -> None:
@@ -187,7 +187,7 @@ def test_a_snapshot_that_is_a_program_is_not_run(
 
 def test_nothing_that_keeps_or_reads_state_knows_pickle() -> None:
     folder = Path(weft.__file__).parent
-    for path in [p for part in ("runtime", "store", "core") for p in (folder / part).glob("*.py")]:
+    for path in [p for part in ("runtime", "store", "core") for p in (folder / part).rglob("*.py")]:
         names = {
             name.name
             for node in ast.walk(ast.parse(path.read_text()))

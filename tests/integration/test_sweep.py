@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -53,3 +59,47 @@ def test_progress_of_each_is_told_as_it_goes() -> None:
 
 def test_nothing_to_run_is_no_result() -> None:
     assert sweep(picky, [], processes=4) == []
+
+
+ENDLESS = """
+import os, pathlib, sys, time
+from weft.sim.sweep import sweep
+
+def note(number, report):
+    pathlib.Path(sys.argv[1], str(os.getpid())).touch()
+    time.sleep(600.0)
+
+if __name__ == "__main__":
+    sweep(note, [1, 2, 3, 4], processes=2)
+"""
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_sweep_that_is_ended_leaves_no_process_behind(signal_number: int, tmp_path: Path) -> None:
+    script, notes = tmp_path / "endless.py", tmp_path / "workers"
+    script.write_text(ENDLESS)
+    notes.mkdir()
+    sweeping = subprocess.Popen([sys.executable, str(script), str(notes)], stderr=subprocess.PIPE)
+    wait_until(lambda: len(list(notes.iterdir())) == 2)
+    workers = [int(path.name) for path in notes.iterdir()]
+
+    sweeping.send_signal(signal_number)
+
+    _, errors = sweeping.communicate(timeout=60)
+    wait_until(lambda: not any(runs(worker) for worker in workers))
+    assert (b"KeyboardInterrupt" in errors) == (signal_number == signal.SIGINT)
+
+
+def runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_until(true: Callable[[], bool], limit_s: float = 60.0) -> None:
+    until = time.monotonic() + limit_s
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.05)

@@ -153,6 +153,55 @@ def test_one_that_is_killed_goes_on_from_a_checkpoint_nobody_asked_for(
     assert second.of(Report)[0].values["steps"] == 5
 
 
+@HUGGINGFACE
+def test_another_jobs_checkpoints_in_the_same_folder_are_left_alone(tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    agents = {name: ranks.Agent(tmp_path / name) for name in ("old", "new", "again")}
+
+    def run(agent: str, job: str, at: int) -> list[int | None]:
+        env = {"WEFT_AGENT": str(agents[agent].path), "WEFT_JOB": job}
+        env["WEFT_CHECKPOINTS"] = str(tmp_path / f"{job}-checkpoints")
+        return ranks.finish(ranks.start(with_huggingface, 1, env, out, at))
+
+    codes = run("old", "first", 5) + run("new", "second", 3) + run("again", "second", 0)
+
+    assert codes == [0, 0, 0]
+    assert agents["new"].of(Report)[0].values["steps"] == 1
+    assert agents["again"].of(Report)[0].values["steps"] == 4
+
+
+@HUGGINGFACE
+def test_the_log_says_what_a_training_resumes_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from weft.train.huggingface import Elastic
+
+    own, shared = tmp_path / "own", tmp_path / "out"
+    monkeypatch.setenv("WEFT_CHECKPOINTS", str(own))
+    for folder in (shared / "checkpoint-9", own / "checkpoint-3", own / "checkpoint-12"):
+        folder.mkdir(parents=True)
+        (folder / "trainer_state.json").write_text("{}")
+
+    assert Elastic().last(shared) == str(own / "checkpoint-12")
+    assert capsys.readouterr().err == f"weft: training resumes from {own}/checkpoint-12\n"
+    monkeypatch.setenv("WEFT_CHECKPOINTS", str(tmp_path / "nothing"))
+    assert Elastic().last(shared) is None
+    assert f"the checkpoints in {shared} are not this job's" in capsys.readouterr().err
+
+
+@HUGGINGFACE
+def test_checkpoints_that_nobody_labelled_are_not_taken_for_the_jobs_own(tmp_path: Path) -> None:
+    out, agent = str(tmp_path / "out"), ranks.Agent(tmp_path / "agent")
+
+    codes = ranks.finish(ranks.start(with_huggingface, 1, {}, out, 5))
+    env = {"WEFT_AGENT": str(agent.path), "WEFT_JOB": "new"}
+    env["WEFT_CHECKPOINTS"] = str(tmp_path / "checkpoints")
+    codes += ranks.finish(ranks.start(with_huggingface, 1, env, out, 0))
+
+    assert codes == [0, 0]
+    assert agent.of(Report)[0].values["steps"] == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",

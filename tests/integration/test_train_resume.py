@@ -197,3 +197,44 @@ def test_the_last_report_says_that_all_is_done(tmp_path: Path) -> None:
     for agent in (whole, early):
         assert agent.of(Leaving) == [Leaving("done")]
         assert agent.of(Report)[-1].values["progress"] == 1.0
+
+
+def train_with_work_at_the_end_of_an_epoch(seen: str, kill_at: int, term_at: int) -> None:
+    """Ordinary code: what follows the loop over the loader uses what the loop left behind."""
+    job = wt.init(checkpoint_every_s=0.0, report_every_s=10.0)
+    torch.manual_seed(0)
+    model: Any = nn.Linear(8, 1)
+    model, optimizer = job.wrap(model, torch.optim.SGD(model.parameters(), lr=0.02))
+    decay = job.state("decay", torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5))
+    loader = job.loader(Line(STEPS * BATCH), BATCH)
+    with Path(f"{seen}.{os.getpid()}").open("w", buffering=1) as out:
+        for epoch in job.epochs(3):
+            for x, y, _ in loader:
+                with job.step():
+                    loss = nn.functional.mse_loss(model(x), y)
+                    job.backward(loss)
+                if job.steps == term_at:
+                    os.kill(os.getpid(), signal.SIGTERM)
+            if job.steps == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            decay.step()
+            note = {"epoch": epoch, "loss": loss.item(), "lr": optimizer.param_groups[0]["lr"]}
+            out.write(json.dumps(note) + "\n")
+
+
+def test_an_epoch_with_nothing_left_in_it_is_never_given_out(tmp_path: Path) -> None:
+    calm, disturbed = tmp_path / "calm", tmp_path / "disturbed"
+    codes: list[int | None] = []
+
+    kills_and_stops = [(STEPS, 0), (0, 2 * STEPS), (0, 0)]
+    for folder, disturbances in ((calm, [(0, 0)]), (disturbed, kills_and_stops)):
+        folder.mkdir()
+        for attempt, (kill_at, term_at) in enumerate(disturbances, start=1):
+            script = functools.partial(
+                train_with_work_at_the_end_of_an_epoch, str(folder / "seen"), kill_at, term_at
+            )
+            codes += ranks.finish(ranks.start(script, 1, weft_env(folder, attempt, None)))
+
+    assert codes == [0, -9, 0, 0]
+    in_order = sorted(notes(disturbed, "seen"), key=lambda note: note["epoch"])
+    assert in_order == notes(calm, "seen")

@@ -10,15 +10,15 @@ import pytest
 import weft
 from weft.app.insight.explain import explain
 from weft.app.insight.present import Present
-from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
-from weft.core.events import Decided, Reported, Resizable, Started, Submitted
-from weft.core.knowledge import Knowledge
-from weft.core.model import Allocation, BatchRange, Demand, Job, JobId, Slice
-from weft.core.plan import Plan
-from weft.core.report import Report
+from weft.core.events.event import Decided, Reported, Resizable, Started, Submitted
+from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Allocation, BatchRange, Demand, Job, JobId, Slice
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.plan import Plan
 from weft.core.scheduler import Scheduler
-from weft.core.trace import Trace, Truth
 from weft.perf.change_costs import StatedCosts
 from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.pooled import PooledBeliefs
@@ -26,9 +26,9 @@ from weft.perf.learnt_costs import LearntCosts
 from weft.perf.linear import LinearBeliefs
 from weft.pieces.order.finish_time import finish_time_fairness, hasten_late
 from weft.pieces.size.change_seconds import change_seconds, read_costs
+from weft.pieces.size.checkpoint_moves import Worth, find_hurried
 from weft.pieces.size.configs import find_held, valid_configs
-from weft.pieces.size.hurried import Worth, find_hurried
-from weft.policies.weft import Weft
+from weft.policies.weft.policy import Weft
 from weft.testing import view_of
 
 CLUSTER = parse_cluster("2x4:v100")
@@ -103,7 +103,8 @@ def test_a_job_that_may_not_be_stopped_keeps_what_it_has() -> None:
 
 
 def test_every_choice_says_its_worth_the_runner_up_and_the_prices() -> None:
-    view = view_of(2, ("short", 1, 60.0), ("long", 2, 9000.0), ("other", 2, 9000.0))
+    short = Job(JobId("short"), demand=Demand(1, 1, 2), hints={"duration_s": 60.0})
+    view = view_of(2, short, ("long", 2, 9000.0), ("other", 2, 9000.0))
 
     plan = Weft().decide(view)
 

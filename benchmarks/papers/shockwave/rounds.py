@@ -16,16 +16,19 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.core.knowledge import Asks, NothingLearnt
-from weft.core.model import Allocation, Job, JobId
-from weft.core.ports import Pace, SimulatedJob
-from weft.core.table import Floats, Table
-from weft.core.trace import Trace, Truth
-from weft.formulas.regimes import EpochsSeen, regimes_of
+from weft.core.events.job_end import Ended
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.knowledge.prediction import PointPredictor
+from weft.core.knowledge.predictor import Asks
+from weft.core.model.job import Allocation, Job, JobId
+from weft.core.model.trace import Trace, Truth
+from weft.core.protocols import Pace, SimulatedJob
+from weft.core.state.table import Floats, Table
+from weft.formulas.training.regimes import EpochsSeen, regimes_of
 from weft.perf.linear import LinearBeliefs
 from weft.perf.training.learner import Learner
-from weft.traces.batch_schedules import LARGEST, SAMPLES, is_critical
-from weft.traces.shockwave import MODES, Tables
+from weft.traces.draw.batch_schedules import LARGEST, SAMPLES, is_critical
+from weft.traces.formats.shockwave import MODES, Tables
 
 ROUND_S, RESTART_S = 120.0, 20.0
 ENDING_S = 115.0  # a job that needs less of a round is charged no restart
@@ -216,7 +219,7 @@ class StepBeliefs(LinearBeliefs):
         return np.full(len(table), RESTART_S)
 
 
-class AtPresentSpeed(NothingLearnt):
+class AtPresentSpeed(PointPredictor, NothingLearnt):
     """Steps left at the speed of the present batch: what schedulers that react know."""
 
     asks = Asks()
@@ -230,7 +233,7 @@ class AtPresentSpeed(NothingLearnt):
         steps = [self._truth.steps_of(job) for job in table.jobs]
         return np.array([one.left / one.speed for one in steps])
 
-    def learn(self, job: Job, ran: float) -> None:
+    def learn(self, ended: Ended) -> None:
         """Nothing."""
 
 

@@ -9,16 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from weft.core.actions import Action, Reject, Wake
-from weft.core.cluster import Cluster
-from weft.core.columns import pack_floats, unpack_floats
-from weft.core.costs import Attempt
-from weft.core.events import (
+from weft.core.codec.columns import pack_floats, unpack_floats
+from weft.core.events.actions import Action, Reject, Wake
+from weft.core.events.event import (
     Cancelled,
     DeadlineMissed,
     Decided,
@@ -26,6 +23,7 @@ from weft.core.events import (
     Failed,
     Finished,
     Noticed,
+    Observed,
     Reported,
     Resizable,
     Resized,
@@ -33,21 +31,23 @@ from weft.core.events import (
     Saved,
     Started,
     Stopped,
+    Submitted,
     Woken,
 )
-from weft.core.free import EPS
-from weft.core.knowledge import Knowledge
-from weft.core.model import Job, JobId
-from weft.core.plan import Plan
-from weft.core.plan_rules import check_plan
-from weft.core.policy import Policy
-from weft.core.saved_state import SavedScheduler, load_state, save_state
-from weft.core.spec import PartSpec
-from weft.core.startable import decide_startable
-from weft.core.state import State
-from weft.core.story import REMEMBERED, Story
-from weft.core.table import Column, Floats
-from weft.core.view import View
+from weft.core.events.event_history import REMEMBERED, EventHistory
+from weft.core.knowledge.costs import Attempt
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Job, JobId
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.rules import check_plan
+from weft.core.plan.view import View
+from weft.core.spec.part_spec import PartSpec
+from weft.core.state.capacity import EPS
+from weft.core.state.saved_state import SavedScheduler, load_state, save_state
+from weft.core.state.state import State
+from weft.core.state.table import Column, Floats
 
 Journal = Callable[[float, Event], None]
 ENDED_KEPT = 2_000  # jobs that left, for those who ask what was lately
@@ -80,7 +80,7 @@ class Scheduler:
         self.policy = policy
         self.knowledge = knowledge or Knowledge()
         self.state = State(cluster)
-        self.state.story = Story(remembered)
+        self.state.story = EventHistory(remembered)
         self.memory: object = None
         self.timed: Callable[[Callable[[View], Plan], View], Plan] | None = None
         self._about = policy.about
@@ -135,11 +135,17 @@ class Scheduler:
 
     def recall(self, now: float, event: Event) -> list[Action]:
         """Take in one fact, deciding nothing: how a log brings a scheduler up to date."""
+        if isinstance(event, Failed) and event.out_of_memory and event.lost:
+            self._observe_out_of_memory(event)
         actions = self.state.fold(now, event)
         if isinstance(event, (Finished, Failed, Cancelled)):
             self._learn()
+        elif isinstance(event, Submitted):
+            self.knowledge.note_submitted(event.job, now)
         elif isinstance(event, Reported):
             self._observe(now, event)
+        elif isinstance(event, Observed):
+            self._observe_sharing(event)
         elif isinstance(event, (Resizable, Resized, ResizeFailed)):
             self._observe_change(event)
         return actions
@@ -159,7 +165,9 @@ class Scheduler:
         story = self.state.story
         self.state = load_state(saved.state, jobs)
         self.state.story = story
-        self.knowledge.load(saved.knowledge, lenient=lenient)
+        if "predictor" in self.knowledge.load(saved.knowledge, lenient=lenient):
+            for ended in self.state.ended:  # by another predictor: what is kept can be learnt again
+                self.knowledge.learn(ended)
         self._history = _Growing(unpack_floats(saved.history))
         self._learned = len(self.state.ended)
 
@@ -208,8 +216,7 @@ class Scheduler:
             view, asked, about = replace(view, memory=None), policy, policy.about
         mark = view.free.mark()
         try:
-            decide = partial(decide_startable, asked)
-            plan = decide(view) if self.timed is None else self.timed(decide, view)
+            plan = asked.decide(view) if self.timed is None else self.timed(asked.decide, view)
         finally:
             view.free.rollback(mark)
         check_plan(view, plan, about)
@@ -290,6 +297,29 @@ class Scheduler:
         kind = self.state.cluster.kind_of(on)
         self.knowledge.observe(table.jobs[row], kind, event.report, attempt)
 
+    def _observe_sharing(self, event: Observed) -> None:
+        """What a job does to a device, and its neighbours to it."""
+        table, programs = self.state.table, self.knowledge.programs
+        row = table.find(event.job)
+        on = None if row is None else table.allocations[row]
+        if row is None or on is None or programs is None:
+            return
+        job, kind = table.jobs[row], self.state.cluster.kind_of(on)
+        if event.peak_gb is not None:
+            programs.observe_peak(job, kind, event.peak_gb)
+        rows = [table.find(other) for other in event.beside]
+        if event.pace is not None and None not in rows:
+            beside = [table.jobs[at] for at in rows if at is not None]
+            programs.observe_pace(job, kind, event.pace, beside)
+
+    def _observe_out_of_memory(self, event: Failed) -> None:
+        """A job that others left too little memory is alone when it starts again."""
+        table, programs = self.state.table, self.knowledge.programs
+        row = table.find(event.job)
+        on = None if row is None else table.allocations[row]
+        if row is not None and on is not None and programs is not None:
+            programs.observe_out_of_memory(table.jobs[row], self.state.cluster.kind_of(on))
+
     def _observe_change(self, event: Resizable | Resized | ResizeFailed) -> None:
         """Whether a job can change its devices as it trains, and what that took."""
         table, costs = self.state.table, self.knowledge.costs
@@ -313,7 +343,7 @@ class Scheduler:
             self.knowledge.forget(one.job)
             if one.finished:
                 self._history.append(one.service)
-                self.knowledge.learn(one.job, one.ran)
+            self.knowledge.learn(one)
         if len(ended) > 2 * ENDED_KEPT:
             del ended[:-ENDED_KEPT]
         self._learned = len(ended)

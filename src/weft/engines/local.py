@@ -14,25 +14,22 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from weft.core.about import Controls, Wants
-from weft.core.cluster import Node
 from weft.core.errors import EngineError
-from weft.core.events import Event, Stopped
-from weft.core.model import Allocation, Job, JobId
-from weft.core.ports import DeviceSharing, EngineHealth
-from weft.engines.coordinators import Coordinators
-from weft.engines.cores import CorePool, RankCores
-from weft.engines.devices import Machine, find_machine
-from weft.engines.host import Asked, HostPart, check_host, host_part, read_asked
-from weft.engines.job_environment import check_names, filter_environment
-from weft.engines.job_folders import find_marked_attempts, remove_jobs, stored_bytes
-from weft.engines.listening import EVERYBODYS, Listener, mark_of
-from weft.engines.mps import Mps
-from weft.engines.recall import recall
-from weft.engines.request import (
+from weft.core.events.event import Event, Stopped
+from weft.core.knowledge.measured import Sees
+from weft.core.model.cluster import Node
+from weft.core.model.job import Allocation, Job, JobId
+from weft.core.plan.about import Controls, Wants
+from weft.core.protocols import DeviceSharing, EngineHealth
+from weft.engines.asleep import SleepsByAgent, end_probes, find_suspender
+from weft.engines.attempts.attempt_folders import AttemptFolders
+from weft.engines.attempts.coordinators import Coordinators
+from weft.engines.attempts.listener import EVERYBODYS, Listener, mark_of
+from weft.engines.attempts.recall import recall
+from weft.engines.attempts.request import (
     Site,
     adjustment,
     attempt_spec,
@@ -41,12 +38,17 @@ from weft.engines.request import (
     group_of,
     means_of,
 )
-from weft.engines.sessions import LocalSessions
-from weft.engines.software import check_software
-from weft.engines.spawn import spawn
-from weft.engines.users import check_users, let_through, make_folder, user_of
-from weft.engines.warm_server import WarmServer
-from weft.engines.watch import Watched, nudge, rank_logs
+from weft.engines.attempts.sessions import LocalSessions
+from weft.engines.attempts.spawn import spawn
+from weft.engines.attempts.warm_server import WarmServer
+from weft.engines.attempts.watch import Watched, nudge
+from weft.engines.machine.cores import CorePool, RankCores
+from weft.engines.machine.devices import Machine, find_machine
+from weft.engines.machine.host_part import Asked, HostPart, check_host, host_part, read_asked
+from weft.engines.machine.job_environment import check_names, filter_environment
+from weft.engines.machine.mps import Mps
+from weft.engines.machine.software import check_software
+from weft.engines.machine.users import check_users, let_through, make_folder, user_of
 from weft.wire.attempt import (
     ADJUST,
     AGENT_LOG,
@@ -69,7 +71,7 @@ SUPPORTS = SHARES | Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.R
 
 
 @dataclass
-class LocalEngine:
+class LocalEngine(SleepsByAgent, AttemptFolders):
     """Processes on this machine: its GPUs, or CPU slots where there are none.
 
     `slots` 0 means one for each core. `warm` keeps a process that has torch imported and forks
@@ -80,7 +82,11 @@ class LocalEngine:
     service's environment that jobs get beside those on the list of `job_environment`. `users`
     says whom jobs run as, by account or tenant; with none they all run as the service does.
     `groups` puts each attempt into a control group of its own where that may be done here. New
-    ranks of a job that trains on may take `resize_limit_s`; 0 stops jobs to resize them.
+    ranks of a job that trains on may take `resize_limit_s`; 0 stops jobs to resize them. `watch`
+    counts steps of Python programs that report nothing. `suspender` is the command that moves what
+    processes hold on GPUs to host memory and back (the CUDA driver where it can). Sleeping jobs
+    are woken `wake_alone_s` after a service is gone. `slot_gb` counts so much memory for each CPU
+    slot, so that jobs may share slots as they share GPUs.
     """
 
     state: Path = field(metadata={"settable": False})
@@ -94,8 +100,12 @@ class LocalEngine:
     preload: str = ""
     groups: bool = True
     resize_limit_s: float = 120.0
+    slot_gb: float = 0.0
+    wake_alone_s: float = 30.0
+    watch: bool = True
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
     users: Mapping[str, Identity] = field(default_factory=dict, metadata={"settable": False})
+    suspender: tuple[str, ...] = field(default=(), metadata={"settable": False})
 
     wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES | Wants.USERS
     declares = (("", SUPPORTS),)
@@ -106,7 +116,7 @@ class LocalEngine:
         check_names(self.pass_env)
         check_users(self.users, self.state)
         name = self.name or socket.gethostname()
-        self._machine: Machine = find_machine(name, self.slots, cpu=self.cpu)
+        self._machine: Machine = find_machine(name, self.slots, cpu=self.cpu, slot_gb=self.slot_gb)
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
         self._cores = CorePool(tuple(sorted({c for part in self._machine.cores for c in part})))
         self._listener = Listener(
@@ -117,10 +127,9 @@ class LocalEngine:
         self._site = Site(self.state)
         self._warm: WarmServer | None = None
         self._tokens, self._mps = Coordinators(self.state), Mps()
+        self._suspender = self.suspender or find_suspender(self._machine, self.sharing)
         if self.mps and not self._mps.there:
             log.warning("mps is asked for but not installed; GPUs are shared by time slicing")
-
-    # ---- what it is
 
     @property
     def supports(self) -> Controls:
@@ -144,6 +153,12 @@ class LocalEngine:
         return "mps" if by_mps else "timeslicing"
 
     @property
+    def sees(self) -> Sees:
+        """Steps unless nobody is watched, the host always, and GPUs where there are any."""
+        steps = Sees.STEPS if self.watch else Sees.NOTHING
+        return steps | Sees.HOST | (Sees.DEVICE if self._machine.gpus else Sees.NOTHING)
+
+    @property
     def health(self) -> EngineHealth:
         """Whether it still hears of its jobs, and can end them."""
         return self._listener.health
@@ -160,22 +175,10 @@ class LocalEngine:
 
     @property
     def is_warm(self) -> bool:
-        """Whether workers are forked rather than started."""
+        """Whether workers are forked."""
         return self._warm is not None and self._warm.ready
 
     # ---- life
-
-    def running(self) -> set[tuple[JobId, int]]:
-        """Attempts with a mark that they may run, as their folders say."""
-        return find_marked_attempts(self.state)
-
-    async def forget(self, jobs: Collection[JobId]) -> None:
-        """Remove their folders: output, checkpoints of ours, what agents wrote."""
-        await asyncio.to_thread(remove_jobs, self.state, jobs)
-
-    def stored_bytes(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
-        """The size of each job's folder."""
-        return stored_bytes(self.state, jobs)
 
     async def adopt(self, attempts: Collection[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
         """Watch these attempts again, end all others, and begin to listen."""
@@ -282,20 +285,10 @@ class LocalEngine:
         except OSError as error:
             raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
 
-    def hold(self, job: JobId, attempt: int, *, still: bool) -> None:
-        """Make a started attempt stand still where it is, or go on; what it holds it keeps."""
-        watched = self._listener.watched.get((job, attempt))
-        if watched is not None:
-            watched.hold(still=still)
-
     async def events(self) -> AsyncIterator[Event]:
         """News of all attempts, as agents write it."""
         while True:
             yield await self._queue.get()
-
-    def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:
-        """Each rank's file; what was too much for one is in the same name with `.1`."""
-        return rank_logs(folder_of(self.state, job, attempt))
 
     def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:
         """Each rank's process, once its start was told."""
@@ -319,6 +312,7 @@ class LocalEngine:
                 watched = self._listener.watch(job, attempt, folder)
                 watched.again = True
                 try:
+                    end_probes(folder)
                     self._recall(watched)
                 except (OSError, WireError) as error:
                     watched.trouble = str(error)  # it is put in quarantine when it is looked at
@@ -335,11 +329,7 @@ class LocalEngine:
         watched.group = found.group
 
     def _cores_for(self, key: tuple[JobId, int], on: Allocation, part: HostPart) -> RankCores:
-        if not self.pin:
-            return ()
-        devices = [gpu for part in on.slices for gpu in part.gpus]
-        near = [core for device in devices for core in self._machine.cores[device]]
-        return self._cores.take(key, part.cpus, near, max(len(devices), 1))
+        return self._cores.take_for(key, on, part, self._machine.cores) if self.pin else ()
 
     def _begin(self, watched: Watched, job: Job, on: Allocation, cores: RankCores) -> None:
         """Folder and agent of an attempt; a second time changes nothing."""
@@ -363,7 +353,7 @@ class LocalEngine:
     def _spec_of(self, job: Job, on: Allocation, attempt: int, cores: RankCores) -> AttemptSpec:
         discipline = self.discipline or str(on.sharing.discipline)
         by_mps = self.sharing == "mps"
-        return attempt_spec(
+        spec = attempt_spec(
             job,
             on,
             attempt,
@@ -376,7 +366,9 @@ class LocalEngine:
             cores=cores,
             means=means_of(self._site, self._machine, pin=self.pin, mps=by_mps),
             resize_limit_s=self.resize_limit_s,
+            suspender=self._suspender,
         )
+        return replace(spec, watch=spec.watch and self.watch)
 
     def _prepare(self, folder: Path, spec: AttemptSpec) -> None:
         if spec.user is None:

@@ -40,9 +40,17 @@ class Journal:
             if time.monotonic() > until:
                 raise OSError(errno.ENOSPC, f"{event!r} cannot be written down")
             time.sleep(0.2)
+        self.poke()
+
+    def poke(self) -> None:
+        """Make whoever listens look."""
         if self._notify:
             with suppress(OSError):  # nobody is there now; whoever comes reads the file
                 self._bell.sendto(b"!", self._notify)
+
+    def is_heard(self) -> bool:
+        """Whether anybody listens; where nobody ever does they are taken to."""
+        return not self._notify or is_heard(self._notify)
 
     def _append(self, line: bytes) -> bool:
         """All of the line or nothing of it."""

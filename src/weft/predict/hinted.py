@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from weft.core.knowledge import Asks, NothingLearnt
-from weft.core.model import Job
-from weft.core.table import Floats, Table
+from weft.core.events.job_end import Ended
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.knowledge.prediction import PointPredictor
+from weft.core.knowledge.predictor import Asks
+from weft.core.model.job import Job
+from weft.core.state.table import Floats, Table
 from weft.predict.estimates import Estimates
 
 
@@ -16,7 +19,7 @@ def _hint(job: Job) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Hinted(NothingLearnt):
+class Hinted(PointPredictor, NothingLearnt):
     """Trusts the submitter; a job without a hint may take for ever."""
 
     _estimates: Estimates = field(
@@ -30,5 +33,5 @@ class Hinted(NothingLearnt):
         """Hinted length, less time executed."""
         return self._estimates.remaining(table, now)
 
-    def learn(self, job: Job, ran: float) -> None:
+    def learn(self, ended: Ended) -> None:
         """Nothing to learn."""

@@ -6,9 +6,11 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.core.knowledge import Asks
-from weft.core.model import Job
-from weft.core.table import Floats, Table
+from weft.core.events.job_end import Ended
+from weft.core.knowledge.prediction import PointPredictor
+from weft.core.knowledge.predictor import Asks
+from weft.core.model.job import Job
+from weft.core.state.table import Floats, Table
 from weft.predict.estimates import Estimates
 
 Key = tuple[str, ...]
@@ -27,7 +29,7 @@ def _keys(job: Job) -> tuple[Key, ...]:
 
 
 @dataclass(slots=True)
-class History:
+class History(PointPredictor):
     """The geometric mean of finished jobs alike: same user, model and size, else wider.
 
     Geometric, because lengths span six orders of magnitude. Before any job has finished
@@ -51,9 +53,12 @@ class History:
             self._estimates = Estimates(self._estimate)
         return self._estimates.remaining(table, now)
 
-    def learn(self, job: Job, ran: float) -> None:
-        """Remember what a finished job took."""
-        for key in _keys(job):
+    def learn(self, ended: Ended) -> None:
+        """Remember what a job took that finished; failed and cancelled ones are passed over."""
+        if not ended.finished:
+            return
+        ran = ended.ran
+        for key in _keys(ended.job):
             count, total = self._sums.get(key, (0, 0.0))
             self._sums[key] = (count + 1, total + math.log(max(ran, 1.0)))
 

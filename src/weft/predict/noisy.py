@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from weft.core.errors import InvalidConfig
-from weft.core.knowledge import Asks, NothingLearnt
-from weft.core.model import Job
-from weft.core.table import Floats, Table
+from weft.core.events.job_end import Ended
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.knowledge.prediction import PointPredictor
+from weft.core.knowledge.predictor import Asks
+from weft.core.state.table import Floats, Table
 from weft.predict.oracle import Remaining
 
 
 @dataclass(frozen=True, slots=True)
-class Noisy(NothingLearnt):
+class Noisy(PointPredictor, NothingLearnt):
     """Each job's total length is off by its own factor, log-normal with this `sigma`.
 
     A job that outlives its estimate is thought to be about to end.
@@ -42,7 +44,7 @@ class Noisy(NothingLearnt):
         done = total - self.truth(table.seq, now)
         return np.maximum(total * self._factors(table.seq) - done, 0.0)
 
-    def learn(self, job: Job, ran: float) -> None:
+    def learn(self, ended: Ended) -> None:
         """Nothing to learn."""
 
     def _factors(self, seq: Floats) -> Floats:

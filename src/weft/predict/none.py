@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.knowledge import Asks, NothingLearnt
-from weft.core.model import Job
-from weft.core.table import Floats, Table
+from weft.core.events.job_end import Ended
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.knowledge.prediction import PointPredictor
+from weft.core.knowledge.predictor import Asks
+from weft.core.state.table import Floats, Table
 
 
 @dataclass(frozen=True, slots=True)
-class NoPredictor(NothingLearnt):
+class NoPredictor(PointPredictor, NothingLearnt):
     """Knows nothing: every job may take for ever."""
 
     label = "none"
@@ -22,5 +24,5 @@ class NoPredictor(NothingLearnt):
         """Infinite for every job."""
         return np.full(len(table), np.inf)
 
-    def learn(self, job: Job, ran: float) -> None:
+    def learn(self, ended: Ended) -> None:
         """Nothing to learn."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from weft.core.knowledge import Asks, NothingLearnt
-from weft.core.model import Job
-from weft.core.table import Floats, Table
+from weft.core.events.job_end import Ended
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.knowledge.prediction import PointPredictor
+from weft.core.knowledge.predictor import Asks
+from weft.core.state.table import Floats, Table
 
 Remaining = Callable[[Floats, float], Floats]
 
 
 @dataclass(frozen=True, slots=True)
-class Oracle(NothingLearnt):
+class Oracle(PointPredictor, NothingLearnt):
     """Knows every job's remaining seconds exactly."""
 
     truth: Remaining = field(metadata={"settable": False})
@@ -25,5 +27,5 @@ class Oracle(NothingLearnt):
         """The truth."""
         return self.truth(table.seq, now)
 
-    def learn(self, job: Job, ran: float) -> None:
+    def learn(self, ended: Ended) -> None:
         """Nothing to learn."""

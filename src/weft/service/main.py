@@ -15,24 +15,25 @@ from functools import partial
 import uvicorn
 from fastapi import FastAPI
 
-from weft import __version__
 from weft.app.serve.live import Live, Settings
 from weft.core.errors import InvalidConfig
-from weft.service import problems
-from weft.service.audit import Audit, AuditLog
-from weft.service.auth import Tokens, check_host
-from weft.service.body_limit import LimitBody
-from weft.service.connections import protocol_of
+from weft.service.access.audit import Audit, AuditLog
+from weft.service.access.page_sessions import PageSessions, find_caller
+from weft.service.access.rate_limit import Buckets, LimitRate, Turns
+from weft.service.access.tls import check_tls
+from weft.service.access.tokens import Tokens, check_host
+from weft.service.access.trust import trust_warnings
+from weft.service.budget.amounts import Budget
+from weft.service.budget.header import LimitHeader
+from weft.service.budget.intake import Intake
 from weft.service.context import Context
-from weft.service.limits import Buckets, LimitRate
-from weft.service.mail import MailServer
-from weft.service.page_sessions import PageSessions, find_caller
-from weft.service.routes import API, ROOT, health
-from weft.service.tls import check_tls
-from weft.service.trust import trust_warnings
-from weft.service.webhooks import Hooks
-
-__all__ = ["Settings", "create_app", "serve"]
+from weft.service.http import problems
+from weft.service.http.connections import protocol_of
+from weft.service.notify.mail import MailServer
+from weft.service.notify.webhooks import Hooks
+from weft.service.routes import API, ROOT
+from weft.service.routes.cluster import health
+from weft.version import __version__
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,6 @@ GOODBYE_S = 3
 IDLE_S = 75
 BACKLOG = 100  # accepted at once, before any is let go as one too many: see OWN_FILES
 PREFIX = "/api/v1"
-MIB = 1 << 20
 SWITCH_S = 0.0005  # how long a thread that reads keeps the loop waiting each time; usually 5 ms
 
 
@@ -88,9 +88,13 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     problems.install(app)
-    app.add_middleware(LimitBody, most=int(limits.body_mib * MIB) or None, within_s=limits.body_s)
+    budget = Budget.of(limits)
+    # The last is passed first: what a request weighs is known before what it asks for.
+    app.add_middleware(Turns, buckets=buckets)
+    app.add_middleware(Intake, budget=budget)
     app.add_middleware(Audit, audit=audit)
     app.add_middleware(LimitRate, buckets=buckets, asks=partial(find_caller, sessions, tokens))
+    app.add_middleware(LimitHeader, most=budget.header)
     for router in ROOT:
         app.include_router(router)
     app.include_router(health.router, prefix=PREFIX, include_in_schema=False)

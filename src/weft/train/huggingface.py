@@ -7,6 +7,9 @@
 
 With the batch dealt by `split_batch` a step is of the same samples on any number of processes, so
 that steps, epochs and schedules are those of an undisturbed run. Needs transformers, accelerate.
+
+Under Weft the checkpoints of a training are in the job's own folder, not in the Trainer's, so that
+two jobs with the same `output_dir` neither resume from nor overwrite each other's.
 """
 
 from __future__ import annotations
@@ -14,12 +17,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
 
 from weft.train.callback_base import CallbackLink, split_evenly
+from weft.train.reports import log_resume
 
 KEPT = 2
 MARK = "weft.json"  # in checkpoints that were taken because of us, written when they are whole
@@ -29,13 +34,15 @@ _NAME = re.compile(r"checkpoint-(\d+)")
 class Elastic(TrainerCallback):  # type: ignore[misc]
     """Speaks to the job's agent from inside `Trainer.train`.
 
-    Checkpoints go to the Trainer's `output_dir` as its own do: the first after some seconds, then
-    ever more rarely up to `checkpoint_every_s`. The last two of them are kept.
+    Checkpoints go to the job's folder, or to the Trainer's `output_dir` where the script runs
+    alone: the first after some seconds, then ever more rarely up to `checkpoint_every_s`. The last
+    two of them are kept. While it trains, the Trainer's own checkpoints go to the same folder.
     """
 
     def __init__(self, report_every_s: float = 1.0, checkpoint_every_s: float = 120.0) -> None:
         self._link = CallbackLink(report_every_s, checkpoint_every_s)
         self._ours = False
+        self._output_dir = ""  # the Trainer's, while its checkpoints go to the job's folder
 
     def split_batch(self, total: int, max_per_device: int | None = None) -> dict[str, int]:
         """The two arguments that make a step of `total` samples on this many processes."""
@@ -45,14 +52,25 @@ class Elastic(TrainerCallback):  # type: ignore[misc]
             "gradient_accumulation_steps": micros,
         }
 
-    @staticmethod
-    def last(output_dir: str | Path) -> str | None:
-        """The newest complete checkpoint of the Trainer, or None to start afresh."""
-        kept = [(step, path) for step, path in _checkpoints(output_dir) if _is_whole(path)]
-        return str(max(kept)[1]) if kept else None
+    def last(self, output_dir: str | Path) -> str | None:
+        """The newest complete checkpoint of this job, or None to start afresh.
 
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
-        """Listen for SIGTERM while training."""
+        A script that runs alone resumes from the newest one in `output_dir`. The log says which.
+        """
+        folder, rank = self._folder(output_dir), self._link.env.rank
+        whole = [(step, path) for step, path in _checkpoints(folder) if _is_whole(path)]
+        if whole:
+            newest = str(max(whole)[1])
+            log_resume(rank, newest)
+            return newest
+        if rank == 0 and _checkpoints(output_dir):
+            others = f"the checkpoints in {output_dir} are not this job's"
+            sys.stderr.write(f"weft: training starts afresh; {others}\n")
+        return None
+
+    def on_train_begin(self, args: Any, *_: Any, **__: Any) -> None:
+        """Listen for SIGTERM while training, and have checkpoints written to the job's folder."""
+        self._output_dir, args.output_dir = args.output_dir, str(self._folder(args.output_dir))
         self._link.__enter__()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
@@ -89,12 +107,17 @@ class Elastic(TrainerCallback):  # type: ignore[misc]
         self._ours = False
         self._link.note_saved(state.global_step, int(state.epoch or 0), str(path))
 
-    def on_train_end(self, _args: Any, state: Any, *_: Any, **__: Any) -> None:
+    def on_train_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         """After a stop, leave with exit code 0."""
         self._link.__exit__(None, None, None)
+        args.output_dir = self._output_dir
         if self._link.stopped and state.global_step < state.max_steps:
             self._link.leave()
         self._link.finish()
+
+    def _folder(self, output_dir: str | Path) -> Path:
+        """Where this job's checkpoints are."""
+        return Path(self._link.env.checkpoints or output_dir)
 
 
 def _checkpoints(output_dir: str | Path) -> list[tuple[int, Path]]:
@@ -117,6 +140,6 @@ def _is_whole(path: Path) -> bool:
 
 
 def _prune(output_dir: str | Path) -> None:
-    marked = sorted(one for one in _checkpoints(output_dir) if (one[1] / MARK).is_file())
-    for _, path in marked[:-KEPT]:
+    ours = sorted(pair for pair in _checkpoints(output_dir) if (pair[1] / MARK).is_file())
+    for _, path in ours[:-KEPT]:
         shutil.rmtree(path)

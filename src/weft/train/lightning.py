@@ -22,7 +22,8 @@ except ImportError:
     from pytorch_lightning import Callback
 
 from weft.train.callback_base import CallbackLink, Verdict, split_evenly
-from weft.train.sample_order import SampleOrder
+from weft.train.data.sample_order import SampleOrder
+from weft.train.reports import log_resume
 from weft.wire import fence
 
 NAME = "weft.ckpt"
@@ -99,8 +100,11 @@ class Elastic(Callback):  # type: ignore[misc]
             self._order.load_state_dict(state["order"])
 
     def last(self) -> str | None:
-        """The last checkpoint, or None to start afresh."""
-        return str(self._path) if self._path is not None and self._path.is_file() else None
+        """The last checkpoint, or None to start afresh. The log says from what it resumes."""
+        if self._path is None or not self._path.is_file():
+            return None
+        log_resume(self._link.env.rank, self._path)
+        return str(self._path)
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
         """Listen for SIGTERM while training."""

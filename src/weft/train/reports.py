@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import sys
 import time
 from collections.abc import Callable, Mapping
 
@@ -15,6 +16,12 @@ from weft.wire.environment import Environment
 from weft.wire.messages import FromAgent, FromRank, Hello, Leaving, Notice, Report, Saved
 
 log = logging.getLogger(__name__)
+
+
+def log_resume(rank: int, checkpoint: object) -> None:
+    """Write to the job's log which checkpoint it resumes from, once a gang."""
+    if rank == 0:
+        sys.stderr.write(f"weft: training resumes from {checkpoint}\n")
 
 
 class Reports:

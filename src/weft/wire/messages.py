@@ -1,6 +1,7 @@
 """The conversation of a rank with its job's agent, over the agent's Unix stream socket.
 
     rank  → agent   hello, report, saved, notice, canresize, built, adopted, dropped, leaving
+    watcher → agent counted
     agent → rank    welcome, stop, adjust, turns, shift, form, drop
 
 A rank speaks first: `hello`, answered by `welcome`. After a lost connection it connects again,
@@ -10,7 +11,8 @@ job's present one are to be dropped. A resize is a `stop` and another start, unl
 `canresize`: then new ranks are started beside them and say `built`, all are told to `form` the next
 epoch, and the old ranks alone agree on the step at which they switch (`adopted`), or that they do
 not (`dropped`). Epochs count the changes of an attempt. Ranks are known to the agent by the number
-they were started with, whatever their rank is now.
+they were started with, whatever their rank is now. A watcher (`weft.node.watcher`) counts the steps
+of a program that knows nothing of us: it says no `hello`, and nothing is ever said to it.
 """
 
 from __future__ import annotations
@@ -59,6 +61,32 @@ class Report:
     """
 
     values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Watcher to agent, a few times a second at most: how far the training in a process has come.
+
+    at         Unix time at which the last step was done
+    steps      so many were done since the process began
+    unit       what a step is: step, graph, batch or bar (`weft.core.knowledge.measured`)
+    total      steps of the whole training, 0 where nothing tells
+    data_s     seconds waited for data since the process began; less than 0 where nothing tells
+    held_gb    memory that the framework has of its devices now, where it has most; 0 for none
+    peak_gb    the most it ever had
+    """
+
+    job: str
+    attempt: int
+    rank: int
+    pid: int
+    at: float
+    steps: float
+    unit: str = "step"
+    total: float = 0.0
+    data_s: float = -1.0
+    held_gb: float = 0.0
+    peak_gb: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +230,13 @@ class Drop:
     reason: str = ""
 
 
-FromRank = Hello | Report | Saved | Notice | CanResize | Built | Adopted | Dropped | Leaving
+FromRank = (
+    Hello | Report | Saved | Notice | CanResize | Built | Adopted | Dropped | Leaving | Counted
+)
 FromAgent = Welcome | Stop | Adjust | Turns | Shift | Form | Drop
 
 FROM_RANK: Vocabulary[FromRank] = Vocabulary(
-    Hello, Report, Saved, Notice, CanResize, Built, Adopted, Dropped, Leaving
+    Hello, Report, Saved, Notice, CanResize, Built, Adopted, Dropped, Leaving, Counted
 )
 FROM_AGENT: Vocabulary[FromAgent] = Vocabulary(Welcome, Stop, Adjust, Turns, Shift, Form, Drop)
 

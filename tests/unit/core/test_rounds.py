@@ -6,10 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core.about import About
-from weft.core.actions import Start, Wake
-from weft.core.cluster import parse_cluster
-from weft.core.events import (
+from weft.core.events.actions import Start, Wake
+from weft.core.events.event import (
     Cancelled,
     Decided,
     Event,
@@ -24,13 +22,19 @@ from weft.core.events import (
     Submitted,
     Woken,
 )
-from weft.core.knowledge import Asks, Knowledge, NothingLearnt
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
-from weft.core.plan import Plan
-from weft.core.report import Report
+from weft.core.events.job_end import Ended
+from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.knowledge.prediction import PointPredictor
+from weft.core.knowledge.predictor import Asks
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.core.table import Floats, Table
-from weft.core.view import View
+from weft.core.state.table import Floats, Table
 
 A, B = JobId("a"), JobId("b")
 HERE = Allocation((Slice(NodeId("v100-0"), (0,)),))
@@ -56,7 +60,7 @@ class Diary:
 
 
 @dataclass
-class Pupil(NothingLearnt):
+class Pupil(PointPredictor, NothingLearnt):
     """A predictor that notes what it is told."""
 
     label: str = "pupil"
@@ -66,8 +70,8 @@ class Pupil(NothingLearnt):
     def remaining(self, table: Table, now: float) -> Floats:
         return np.zeros(len(table))
 
-    def learn(self, job: Job, ran: float) -> None:
-        self.heard.append((job.id, ran))
+    def learn(self, ended: Ended) -> None:
+        self.heard.append((ended.job.id, ended.ran))
 
 
 def scheduler_of(diary: Diary, journal: list[tuple[float, Event]] | None = None) -> Scheduler:
@@ -152,7 +156,7 @@ def test_the_service_of_finished_jobs_is_remembered_and_learned_from() -> None:
     scheduler.step(7.0, [Finished(A, 1)])
     scheduler.step(8.0, [Cancelled(B)])
 
-    assert pupil.heard == [(A, 7.0)]
+    assert pupil.heard == [(A, 7.0), (B, 0.0)]
     assert diary.views[-1].history.tolist() == [7.0]
 
 

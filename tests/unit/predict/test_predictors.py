@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
-from weft.core.table import Column, Floats, Table
-from weft.core.trace import Trace, Truth
+from weft.core.events.job_end import Ended, How
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.core.model.trace import Trace, Truth
+from weft.core.state.table import Column, Floats, Table
 from weft.perf.replay import Replay
 from weft.predict.hinted import Hinted
 from weft.predict.history import History
@@ -28,6 +29,10 @@ def table_of(*jobs: Job, first: int = 0) -> Table:
 
 def job(name: str = "j", gpus: int = 1, **more: str) -> Job:
     return Job(JobId(name), demand=Demand(gpus), **more)  # type: ignore[arg-type]
+
+
+def finished(one: Job, ran: float) -> Ended:
+    return Ended(one, ran, ran * one.demand.gpus, finished=True, how=How.COMPLETED)
 
 
 def hinted(name: str, seconds: float) -> Job:
@@ -152,7 +157,7 @@ def test_before_any_job_has_finished_nothing_is_known() -> None:
 def test_the_past_is_a_geometric_mean() -> None:
     history = History()
     for ran in (10.0, 100.0, 1000.0):
-        history.learn(job(model="bert"), ran)
+        history.learn(finished(job(model="bert"), ran))
 
     assert history.remaining(table_of(job(model="bert")), 0.0).tolist() == pytest.approx([100.0])
 
@@ -168,7 +173,7 @@ def test_jobs_alike_are_asked_before_wider_groups() -> None:
     )
     for one, ran in learned:
         for _ in range(2):
-            history.learn(one, ran)
+            history.learn(finished(one, ran))
 
     table = table_of(
         job("alike", tenant="t", user="u", model="m"),
@@ -196,7 +201,7 @@ def test_jobs_alike_are_asked_before_wider_groups() -> None:
 
 def test_too_few_samples_are_not_enough_for_a_group_but_for_the_cluster_one_is() -> None:
     history = History(min_samples=3)
-    history.learn(job(model="m"), 50.0)
+    history.learn(finished(job(model="m"), 50.0))
 
     assert history.remaining(table_of(job(model="m")), 0.0).tolist() == pytest.approx([50.0])
 
@@ -204,18 +209,18 @@ def test_too_few_samples_are_not_enough_for_a_group_but_for_the_cluster_one_is()
 def test_parts_of_a_gpu_are_a_size_of_their_own() -> None:
     history = History(min_samples=1)
     half = Job(JobId("h"), demand=Demand(1, share=0.5))
-    history.learn(half, 20.0)
-    history.learn(job(), 2000.0)
+    history.learn(finished(half, 20.0))
+    history.learn(finished(job(), 2000.0))
 
     assert history.remaining(table_of(half), 0.0).tolist() == pytest.approx([20.0])
 
 
 def test_an_estimate_is_made_when_a_job_is_first_seen() -> None:
     history, table = History(min_samples=1), table_of(job("a"))
-    history.learn(job(), 50.0)
+    history.learn(finished(job(), 50.0))
     assert history.remaining(table, 0.0).tolist() == pytest.approx([50.0])
 
-    history.learn(job(), 5000.0)
+    history.learn(finished(job(), 5000.0))
     table.add(job("b"), 1)
 
     assert history.remaining(table, 0.0).tolist() == pytest.approx([50.0, 500.0])
@@ -224,7 +229,7 @@ def test_an_estimate_is_made_when_a_job_is_first_seen() -> None:
 def test_a_job_of_no_length_counts_as_a_second() -> None:
     history = History(min_samples=1)
 
-    history.learn(job(), 0.0)
+    history.learn(finished(job(), 0.0))
 
     assert history.remaining(table_of(job()), 0.0).tolist() == [1.0]
 
@@ -234,7 +239,7 @@ def test_a_job_of_no_length_counts_as_a_second() -> None:
 
 def test_without_knowledge_every_job_may_take_for_ever() -> None:
     predictor = NoPredictor()
-    predictor.learn(job(), 5.0)
+    predictor.learn(finished(job(), 5.0))
 
     assert predictor.remaining(table_of(job("a"), job("b")), 9.0).tolist() == [math.inf] * 2
 

@@ -10,17 +10,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.app.simulate.wiring import wire_from
-from weft.core.cluster import Cluster, Node
-from weft.core.free import Free
-from weft.core.knowledge import Knowledge
-from weft.core.model import Job, JobId, Stage
-from weft.core.plan import Plan
-from weft.core.policy import Policy
-from weft.core.ports import PerfModel
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import Cluster, Node
+from weft.core.model.job import Job, JobId, Stage
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.view import View
+from weft.core.protocols import PerfModel
 from weft.core.scheduler import Scheduler
-from weft.core.startable import decide_startable
-from weft.core.table import Column, Floats, Table
-from weft.core.view import View
+from weft.core.state.capacity import Capacity
+from weft.core.state.table import Column, Floats, Table
 from weft.perf.believed import Believed
 from weft.perf.replay import Replay
 from weft.sim.fork import Fork
@@ -41,7 +40,7 @@ ASKED = (  # the columns that say what a job asks for
 )
 HOPELESS = 2
 TINY_S = 1e-6
-SPREAD = 0.5  # sigma of the log-normal error of a predicted remaining time
+SPREAD = 0.5  # sigma of the log-normal error where nothing is predicted
 SHORTEST_S = 60.0
 HISTORY_KEPT = 2_000
 
@@ -137,9 +136,9 @@ class Present:
         table.set(row, Column.STAGE, Stage.PENDING)
         return replace(self, table=table)
 
-    def free(self) -> Free:
+    def free(self) -> Capacity:
         """What nobody has been promised."""
-        free = Free(self.cluster)
+        free = Capacity(self.cluster)
         for on in self.table.allocations:
             if on is not None:
                 free.take(on)
@@ -158,7 +157,7 @@ class Present:
             np.array(self.finished),
             asked=frozenset(asked),
         )
-        return decide_startable(self.policy, view)
+        return self.policy.decide(view)
 
     def starts(self, job: Job) -> bool:
         """Whether the job, changed or new, would start at once and displace nobody firm."""
@@ -247,19 +246,18 @@ class Present:
     def remaining(self, seed: int) -> Floats:
         """Seconds that each job may still take: one draw.
 
-        Around what is predicted; where nothing is, as long as finished jobs that got this far
-        went on; before any has, about as long again as it has run.
+        From the predicted distribution; where nothing is predicted, as long as finished jobs that
+        got this far went on; before any has, about as long again as it has run.
         """
         rng = np.random.default_rng(seed)
         table = self.table
-        ran = table.ran(self.now)
-        told = np.full(len(table), np.inf)
+        drawn: Floats = np.full(len(table), np.inf)
         if self.knowledge.predictor is not None and len(table):
-            told = self.knowledge.predictor.remaining(table, self.now)
-        noise = np.exp(SPREAD * rng.standard_normal(len(table)))
-        drawn = np.where(np.isfinite(told) & (told > 0.0), told * noise, 0.0)
-        for row in map(int, np.flatnonzero(drawn <= 0.0)):
-            drawn[row] = _went_on(float(ran[row]), self.finished, rng) * noise[row]
+            drawn = self.knowledge.predictor.draw(table, self.now, rng)
+        ran = table.ran(self.now)
+        for row in map(int, np.flatnonzero(~np.isfinite(drawn))):
+            noise = float(np.exp(SPREAD * rng.standard_normal()))
+            drawn[row] = _went_on(float(ran[row]), self.finished, rng) * noise
         return np.maximum(drawn, 1.0)
 
 

@@ -15,8 +15,9 @@ class Limits:
     `rate` is requests a second, and `burst` how many may come at once; long answers count as
     several. `streams` are open event
     streams and followed logs, `jobs` those that have not ended, `gpus` what one job may ask for.
-    `body_mib` is the longest body of a request, `connections` are open ones of everybody together,
-    and `header_s` and `body_s` how long a request may take to arrive.
+    `header_kib` is the longest header of a request and `body_mib` its longest body; `connections`
+    are open ones of everybody together, and `header_s` and `body_s` how long a request may take to
+    arrive.
     """
 
     rate: float = 50.0
@@ -24,7 +25,8 @@ class Limits:
     streams: float = 50.0
     jobs: float = 10_000.0
     gpus: float = 0.0
-    body_mib: float = 8.0
+    header_kib: float = 16.0
+    body_mib: float = 2.0
     connections: float = 4_096.0
     header_s: float = 20.0
     body_s: float = 30.0

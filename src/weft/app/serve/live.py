@@ -13,70 +13,37 @@ from typing import Any, Literal
 from weft.app.engine import build_engine, colocate_on
 from weft.app.policy_file import check_machines
 from weft.app.serve.bad_nodes import BadNodes
-from weft.app.serve.hinted_or_history import HintedOrAlike
+from weft.app.serve.configuration import Configuration
+from weft.app.serve.hinted_or_alike import HintedOrAlike
 from weft.app.serve.limits import Limits
-from weft.app.serve.private_file import read_private, write_private
+from weft.app.serve.private_file import write_private
 from weft.app.serve.rules import Quotas, read_quotas, without_wrappers
 from weft.app.state.folder import LOG, check_log_is_there, make_private, refuse_beside_jobs
-from weft.core.about import Controls
-from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
-from weft.core.knowledge import Knowledge, Predictor
-from weft.core.model import Job, NodeId
-from weft.core.policy import Policy
-from weft.core.ports import Store
-from weft.core.registry import Described, build, find, read_spec
-from weft.core.spec import PartSpec
-from weft.engines.users_file import find_users, users_of
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.knowledge.predictor import Predictor
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Job, NodeId
+from weft.core.plan.about import Controls
+from weft.core.plan.policy import Policy
+from weft.core.protocols import Store
+from weft.core.spec.part_spec import PartSpec
+from weft.core.spec.registry import Described, build, find, read_spec
+from weft.engines.machine.users_file import find_users
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
+from weft.perf.sharing.programs import LearntPrograms
 from weft.perf.training.learner import Learner
-from weft.runtime.admit import check_job
-from weft.runtime.clock import Seconds
-from weft.runtime.deadlines import Deadlines
-from weft.runtime.decider import LIMIT_S, Decider, InProcess, InWorker
-from weft.runtime.driver import Driver
-from weft.runtime.file_limit import raise_file_limit
-from weft.runtime.job_commands import resume, set_priority, suspend
-from weft.runtime.job_records import ALL, ENDED, JobRecords
-from weft.runtime.ledger import JobRecord
-from weft.runtime.retention import FOR_EVER, Keep, Retention
-from weft.runtime.status import JobStatus, active_words, status_of
-from weft.runtime.usage import DayUsage
-from weft.runtime.waiting import Waits, waits_of, why_waits
+from weft.runtime.deciding.decider import LIMIT_S, Decider, InProcess, InWorker
+from weft.runtime.loop.admit import check_job
+from weft.runtime.loop.clock import Seconds
+from weft.runtime.loop.deadlines import Deadlines
+from weft.runtime.loop.driver import Driver
+from weft.runtime.loop.file_limit import raise_file_limit
+from weft.runtime.recovery.retention import FOR_EVER, Keep, Retention
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
-
-__all__ = [
-    "ALL",
-    "ASIDE",
-    "DEFAULT_POLICY",
-    "DRAIN",
-    "ENDED",
-    "DayUsage",
-    "Driver",
-    "JobRecord",
-    "JobRecords",
-    "JobStatus",
-    "Keep",
-    "Live",
-    "Quotas",
-    "Settings",
-    "Waits",
-    "active_words",
-    "check_job",
-    "read_private",
-    "resume",
-    "set_priority",
-    "status_of",
-    "suspend",
-    "users_of",
-    "waits_of",
-    "why_waits",
-    "without_wrappers",
-    "write_private",
-]
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +58,8 @@ class Settings:
 
     `engine` and `policy` are names with parameters. `state` is the folder of everything that
     survives; None keeps nothing, for tests. `policy` None goes on with what decided last; where
-    nobody has decided yet, with `default`, if the engine can do all that it asks for.
+    nobody has decided yet, with `default`, if the engine can do all that it asks for. A policy
+    or a quota that was changed live lasts until `policy` or `lending` says something new.
     `slots` is for the local engine: CPU slots where there are no GPUs, 0 for one a core. `pairs`
     is a file of speeds of jobs beside each other, as `weft profile` writes it. `pass_env` names
     variables of the service's environment that jobs get beside the usual ones. `users` is a file
@@ -100,7 +68,7 @@ class Settings:
     mail server and `mail_from` that of who sends. With `end_unknown` running jobs that the log
     knows nothing of are ended; without it the service does not start beside them. `keep` says for
     how long ended jobs and events are kept. `lending` are rules of `Quotas` that take the place of
-    those on disk.
+    those on disk. `slowdown` is promised to jobs that ask for none, None promises them nothing.
     """
 
     engine: str = "local"
@@ -123,6 +91,7 @@ class Settings:
     decide_in: Literal["worker", "service"] = "worker"
     decide_limit_s: float = LIMIT_S
     lending: Mapping[str, Any] = field(default_factory=dict)
+    slowdown: float | None = None
     default: Described = "fifo"
 
 
@@ -135,11 +104,14 @@ class Live:
         self.quotas = Quotas()
         policy = None if settings.policy is None else read_spec("policy", settings.policy)
         folder = settings.state
+        self._configured, before = Configuration.of(policy, settings.lending), None
         if folder is not None:
             make_private(folder)
             check_log_is_there(folder)
             self.quotas = read_quotas(folder / QUOTA_FILE)
-        self.quotas = replace(self.quotas, **settings.lending)
+            before = Configuration.read(folder)
+        if before is None or before.lending != self._configured.lending:
+            self.quotas = replace(self.quotas, **settings.lending)
         build("policy", self.quotas.around(PartSpec("fifo")))
         self._cluster = Cluster(())
         self.users = find_users(settings.users)
@@ -152,8 +124,10 @@ class Live:
             seconds=seconds,
         )
         self.store: Store = MemoryStore() if folder is None else SqliteStore(folder / LOG)
-        if policy is None and not self.store.last():
-            policy = _first_policy(settings.default, engine.supports)
+        if not self.store.last():
+            policy = policy or _first_policy(settings.default, engine.supports)
+        elif before is not None and before.policy == self._configured.policy:
+            policy = None  # what was changed live lasts until the configuration changes
         self.driver = Driver(
             engine,
             self.store,
@@ -165,6 +139,7 @@ class Live:
                 Learner(),
                 costs=LearntCosts(),
                 pooled=PooledBeliefs(),
+                programs=LearntPrograms(),
             ),
             seconds=seconds,
             end_unknown=settings.end_unknown,
@@ -201,12 +176,20 @@ class Live:
             wanted = self.quotas.around(self.policy)
             if self.driver.policy != wanted:
                 await self.driver.set_policy(wanted)
+            self._note_configuration()
             self.retention.open()
             self._watching = asyncio.create_task(self._watch_nodes())
             self._deadlines.open()
         except BaseException:
             self.store.close()
             raise
+
+    def _note_configuration(self) -> None:
+        """Keep it for the next start, and say what runs otherwise than it says."""
+        for change in self._configured.describe_changes(self.policy, self.quotas):
+            log.warning(change)
+        if self.settings.state is not None:
+            self._configured.write(self.settings.state)
 
     async def close(self) -> None:
         """Stop deciding; jobs go on and are taken up by the next start."""
@@ -295,7 +278,7 @@ def _predictor(spec: str) -> Predictor:
     if find("predictor", name).asks.facts:
         raise InvalidConfig(
             f"predictor {name!r} reads the truth, which only a simulation has",
-            hint="choose hinted or history; without --predictor it is one, else the other",
+            hint="choose hinted or alike; without --predictor it is one, else the other",
         )
     predictor: Predictor = build("predictor", spec)
     return predictor

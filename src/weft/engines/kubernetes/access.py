@@ -16,8 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from weft.core.codec.yaml_text import parse_yaml
 from weft.core.errors import InvalidConfig
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -87,10 +86,7 @@ def read_account(folder: Path = ACCOUNT, environ: Mapping[str, str] = os.environ
 
 def read_kubeconfig(path: Path, context: str = "") -> Access:
     """One context of a kubeconfig, the current one unless named."""
-    try:
-        body = yaml.safe_load(_read(path, "a kubeconfig"))
-    except yaml.YAMLError as error:
-        raise InvalidConfig(f"{path} is not YAML: {error}", hint=HINT) from error
+    body = parse_yaml(_read(path, "a kubeconfig"), str(path))
     if not isinstance(body, dict):
         raise InvalidConfig(f"{path} is not a kubeconfig", hint=HINT)
     name = context or str(body.get("current-context") or "")

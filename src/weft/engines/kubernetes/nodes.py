@@ -7,14 +7,13 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-import yaml
-
-from weft.core.cluster import CPU, Node
+from weft.core.codec.yaml_text import parse_yaml
 from weft.core.errors import InvalidConfig
-from weft.core.model import NodeId
-from weft.engines.devices import kind_of
+from weft.core.model.cluster import CPU, Node
+from weft.core.model.job import NodeId
 from weft.engines.fleet.port import Health, Machine
 from weft.engines.kubernetes.api import Object
+from weft.engines.machine.devices import kind_of
 
 DEVICE = "nvidia.com/gpu"
 PRODUCT = "nvidia.com/gpu.product"
@@ -36,6 +35,7 @@ UNITS = {
     **{unit: 2.0 ** (10 * at) for at, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi"), 1)},
 }
 GIB = 2.0**30
+NODES_VALUES = 5_000_000  # of a file with all nodes of a large cluster
 
 
 def quantity(text: str) -> float:
@@ -102,10 +102,11 @@ def read_nodes(path: Path) -> list[Object]:
     """What `kubectl get nodes -o json` (or yaml) printed, for who may not read nodes."""
     try:
         text = path.read_text()
-        body = json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)
+        is_json = text.lstrip().startswith("{")
+        body = json.loads(text) if is_json else parse_yaml(text, str(path), NODES_VALUES)
         items: Iterable[Object] = body.get("items", [body])
         return [one for one in items if one["metadata"]["name"]]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidConfig(
             f"{path} is not a list of nodes: {error}",
             hint="an administrator writes it by `kubectl get nodes -o json`",

@@ -10,7 +10,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from weft.core.table import Floats
+from weft.core.state.table import Floats
+from weft.pieces.order.doublings import step_below
 
 # Median and spread of the GPU-times (seconds) published with the Tiresias simulator.
 PRIOR_MEDIAN = 2227.0
@@ -44,17 +45,17 @@ def best_gittins_index(samples: Floats, attained: Floats) -> Floats:
     return best
 
 
-def coarse_gittins_index(samples: Floats, attained: Floats, least: float = 60.0) -> Floats:
+def coarse_gittins_index(samples: Floats, attained: Floats, least: Floats | float = 60.0) -> Floats:
     """The same in doublings of service: it changes when a job has attained `least`, twice that...
 
     Quanta are as long as the next doubling at least, so that no single sample decides.
     """
     a = np.asarray(attained, dtype=float)
-    level = np.where(a < least, 0.0, least * 2.0 ** np.floor(np.log2(np.maximum(a / least, 1.0))))
-    levels, where = np.unique(level, return_inverse=True)
-    shortest = np.maximum(levels, least)[:, None]
-    quanta = np.maximum(np.unique(samples)[None, :] - levels[:, None], shortest)
-    index = gittins_index(samples, np.repeat(levels, quanta.shape[1]), quanta.ravel())
+    level, first = step_below(a, least), np.broadcast_to(np.asarray(least, dtype=float), a.shape)
+    levels, where = np.unique(np.stack([level, first]), axis=1, return_inverse=True)
+    shortest = levels.max(axis=0)[:, None]
+    quanta = np.maximum(np.unique(samples)[None, :] - levels[0][:, None], shortest)
+    index = gittins_index(samples, np.repeat(levels[0], quanta.shape[1]), quanta.ravel())
     best: Floats = index.reshape(quanta.shape).max(axis=1, initial=0.0)[where]
     return best
 

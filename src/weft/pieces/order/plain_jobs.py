@@ -1,0 +1,47 @@
+"""Jobs of one size: what is left of them, and what that makes them weigh.
+
+With all GPUs in use, one more second of a job on `g` GPUs delays everybody behind it: the fewest
+GPU-seconds left go first, and a second of a job is worth its GPUs times its rank from the last.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Column, Floats
+
+STARTS = 2.0  # times that a start counts for who waits: it is lost, and somebody stops for it
+
+
+def find_plain(view: View) -> Bools:
+    """Rows of jobs that run on one number of GPUs."""
+    table = view.table
+    mask: Bools = table.column(Column.MIN) == table.column(Column.MAX)
+    return mask
+
+
+def charged_service(view: View, left: Floats, costs: Floats) -> Floats:
+    """GPU-seconds left of each row; who waits has to start besides.
+
+    `costs` are first starts and restarts, each of rows x kinds; the dearest kind counts.
+    """
+    young = view.table.column(Column.REPORTED) == 0.0
+    start = np.where(young, costs[0].max(axis=1), costs[1].max(axis=1))
+    seconds = left + np.where(view.running(), 0.0, STARTS * start)
+    service: Floats = seconds * view.table.need
+    return service
+
+
+def plain_weights(view: View, weights: Floats, service: Floats, plain: Bools) -> Floats:
+    """The weights, where those of `plain` rows go by GPUs times rank of `service` among them.
+
+    Who has as much left has the same rank. Their sum stays: how they fare against elastic jobs is
+    not decided here.
+    """
+    _, where, count = np.unique(-service[plain], return_inverse=True, return_counts=True)
+    rank = (np.cumsum(count) - 0.5 * (count - 1.0))[where]
+    worth = np.maximum(view.table.need[plain], 1e-9) * rank
+    changed = weights.copy()
+    changed[plain] = worth * (weights[plain].sum() / max(worth.sum(), 1e-12))
+    return changed

@@ -1,0 +1,272 @@
+"""Weft: kind, number of GPUs and first batch of every job, by what a change is worth in seconds.
+
+Paper       our own. Configurations and placement are those of Jayaram Subramanya et al., "Sia",
+            SOSP 2023; weights follow Berg et al., "heSRPT", Performance Evaluation 144, 2020.
+Objective   mean completion time, with the makespan and the slowest jobs no worse for it.
+Needs       goodput from all jobs of a model together, running and ended, and how far each has
+            come; a predictor or the service of past jobs where nobody declared its work.
+Controls    how many GPUs of which kind, where, and the batch size to begin with; with `share=true`
+            also which two jobs have the same devices, with `strangers=true` which jobs of one GPU
+            have it together although nobody knows them.
+Cost        O(jobs x sizes) for values and prices, then O(jobs log jobs) for placement; with
+            `share=true` two programs more, and O(running x waiting) for pairs.
+Deviations  values of a change count its restart against the time that it is likely to last; they
+            are found by study, not by proof. `pooled=false` believes each job's own reports alone.
+            Where all jobs have one size and all GPUs are of one kind no program is solved: the
+            fewest GPU-seconds left run. `share=true` joins a running job where it is, never two
+            running ones; pairs are matched greedily at the program's prices. `strangers=true`
+            lets who would wait join where its memory fits; what jobs do to each other there is
+            measured, not predicted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from weft.core.errors import InvalidConfig
+from weft.core.model.job import Allocation, Config, JobId
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls, Needs
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.table import Floats
+from weft.pieces.order.finish_time import hasten_late
+from weft.pieces.order.plain_jobs import charged_service, find_plain, plain_weights
+from weft.pieces.order.rank_weights import flatten_large, rank_weights, share_ranks
+from weft.pieces.order.seconds_left import MINUTE, seconds_left
+from weft.pieces.place.pairs import find_parted
+from weft.pieces.share.pair_choices import explain_pairs
+from weft.pieces.share.strangers import share_with_strangers
+from weft.pieces.size.change_seconds import read_costs
+from weft.pieces.size.checkpoint_moves import find_hurried
+from weft.pieces.size.choice_reasons import explain_choices
+from weft.pieces.size.configs import find_held, rigid_configs, valid_configs
+from weft.pieces.size.hold_times import HoldTimes, key_of
+from weft.policies.weft.plain import STEP, decide_plain, find_waiting, is_all_plain
+from weft.policies.weft.program import Choice, Start, choose_alone
+from weft.policies.weft.sharing import choose_shared
+from weft.policies.weft.values import Gains, Values, find_goodputs
+from weft.solve.multiple_choice import NONE
+
+WHERE = tax.Taxonomy(
+    objective=tax.Objective.COMPLETION_TIME | tax.Objective.THROUGHPUT,
+    knowledge=tax.Knowledge.SPEEDS | tax.Knowledge.MODELS | tax.Knowledge.PAST_JOBS,
+    heterogeneity=tax.Heterogeneity.SPEEDS,
+    elasticity=tax.Elasticity.GPUS | tax.Elasticity.BATCH,
+    sharing=tax.Sharing.EXCLUSIVE,
+    topology=tax.Topology.CONSOLIDATED,
+    fairness=tax.Fairness.FINISH_TIME,
+    preemption=tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LastDecision:
+    """Prices of the last decision by kind, how long jobs keep what they get, and who waits.
+
+    With sharing, `alone` are the prices if nobody shared. There are no prices before the first
+    program.
+    """
+
+    prices: Floats = field(default_factory=lambda: np.zeros(0))
+    holds: HoldTimes = field(default_factory=HoldTimes)
+    waiting: tuple[JobId, ...] = ()
+    alone: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Weft:
+    """What every job holds, decided again whenever something happens and every `wake` seconds.
+
+    `shape` is the power of GPUs that weights take speed to grow with, as is that of jobs nobody
+    reported of, up to the size they ask for. A restart counts `restart`
+    times, for jobs with more than `large` seconds left `large_restart` times; these weigh alike.
+    A rise is counted over at most `rise` seconds, or as long as jobs of the model keep the kind,
+    which is forgotten with a half-life of `half_life`; a loss over `loss` seconds. Who falls so far
+    behind an equal part of the cluster that it would end more than `fair` times as late weighs
+    more, 0 for nobody.
+    `pooled` asks for beliefs from all jobs of a model. `max_gpus` is the most one job may get.
+    `share` lets two jobs have the same devices where both together gain. `strangers` lets jobs that
+    would wait join others on one GPU where their memory fits, on engines that see memory.
+    """
+
+    shape: float = 0.6
+    restart: float = 2.2
+    large_restart: float = 2.8
+    large: float = 5400.0
+    rise: float = 3600.0
+    loss: float = 600.0
+    half_life: float = 7200.0
+    fair: float = 1.2
+    wake: float = 60.0
+    pooled: bool = True
+    max_gpus: int = 64
+    share: bool = False
+    strangers: bool = False
+
+    @property
+    def about(self) -> About:
+        """Decides when something happened."""
+        together = self.share or self.strangers
+        shares = Controls.SHARE if together else Controls.NOTHING
+        side = tax.Sharing.SIDE_BY_SIDE if together else tax.Sharing.EXCLUSIVE
+        return About(
+            "weft",
+            "our own",
+            needs=Needs.MODEL,
+            controls=Controls.COUNT | Controls.BATCH | shares,
+            starves="the longest, while shorter ones keep coming",
+            taxonomy=replace(WHERE, sharing=side),
+            pools=self.pooled,
+        )
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.shape < 1.0:
+            raise InvalidConfig(f"weft: shape={self.shape:g}", hint="shape is between 0 and 1")
+        if self.share and self.strangers:
+            raise InvalidConfig(
+                "weft: share and strangers are two ways to share a GPU",
+                hint="share=true for jobs whose models are known, strangers=true for any",
+            )
+        times = {"rise": self.rise, "loss": self.loss, "half_life": self.half_life}
+        for name, seconds in {**times, "wake": self.wake}.items():
+            if not seconds > 0.0:
+                raise InvalidConfig(f"weft: {name}={seconds:g}", hint="it is seconds, above 0")
+
+    def decide(self, view: View) -> Plan:
+        """What everybody holds alone, and who joins whom where strangers may share."""
+        return share_with_strangers(view, self._decide) if self.strangers else self._decide(view)
+
+    def _decide(self, view: View) -> Plan:
+        """Speeds, values, program, placement, batches."""
+        if not len(view.table) or not view.cluster.nodes:
+            return Plan()
+        last = view.memory if isinstance(view.memory, LastDecision) else None
+        if not self.share and is_all_plain(view):
+            return self._decide_plain(view, last or LastDecision(holds=HoldTimes(view.now)))
+        valid = valid_configs(view.cluster, self.max_gpus)
+        configs = (*valid, *rigid_configs(view, valid))
+        held = find_held(view, configs)
+        odd = (held == len(configs)) & ~view.preemptible()
+        if odd.any():  # of a size that is none of ours, and it may not be changed
+            return self._decide(view.without(odd))
+        held[held == len(configs)] = NONE
+        holds = (HoldTimes(view.now) if last is None else last.holds).age(view, self.half_life)
+        values = self._values(view, configs, holds, last)
+        choose = choose_shared if self.share else choose_alone
+        choice = choose(values, held, _start_from(last))
+        return self._plan(values, held, choice, holds, last)
+
+    def _decide_plain(self, view: View, last: LastDecision) -> Plan:
+        """Nothing is elastic: prices and holds stay as they were."""
+        plan = decide_plain(view, last.waiting, pooled=self.pooled)
+        return replace(plan, memory=replace(last, waiting=find_waiting(view, plan)))
+
+    def _values(
+        self, view: View, configs: tuple[Config, ...], holds: HoldTimes, last: LastDecision | None
+    ) -> Values:
+        """What sizes are worth to rows, at the prices of the last decision."""
+        goodput = find_goodputs(view, configs, pooled=self.pooled, shape=self.shape)
+        best = np.maximum(goodput.max(axis=1), 1e-12)
+        plain = find_plain(view) & (not self.share)  # ranks would part who shares
+        left, guessed, _ = seconds_left(view, best, np.where(plain, STEP, MINUTE))
+        tied = guessed | self.share  # partners are not parted for a rank that means nothing
+        weight = share_ranks(rank_weights(left, self.shape), left, tied)
+        weight = flatten_large(weight, left, self.large)
+        if self.fair:
+            weight = weight * hasten_late(view, configs, goodput, left, self.fair)
+        kinds, costs = view.cluster.kinds, read_costs(view)
+        if plain.any():
+            weight = plain_weights(view, weight, charged_service(view, left, costs), plain)
+        rise = np.minimum(self.rise, holds.expect(view, self.rise))
+        rise = rise[:, [kinds.index(config.kind) for config in configs]]
+        times = np.where(left > self.large, self.large_restart, self.restart)
+        speed, allowed = goodput / best[:, None], goodput > 0.0
+        gains = Gains(speed, left, weight, allowed, rise, costs, times, plain)
+        prices = np.zeros(len(kinds))
+        if last is not None and len(last.prices) == len(kinds):
+            prices = last.prices
+        return Values(view, configs, gains, prices, self.loss)
+
+    def _plan(
+        self,
+        values: Values,
+        held: Floats,
+        choice: Choice,
+        holds: HoldTimes,
+        last: LastDecision | None,
+    ) -> Plan:
+        """The choice with its reasons, and what to remember of it."""
+        view, configs, answer = values.view, values.configs, choice.answer
+        changes, pairs = choice.changes, choice.pairs
+        waiting = np.flatnonzero(answer.pick < 0).tolist()
+        names = tuple(view.job(row).id for row in waiting)
+        known = () if last is None else last.waiting
+        told = {*changes, *(r for r, name in zip(waiting, names, strict=True) if name not in known)}
+        told |= {r for r, job in enumerate(view.table.jobs) if job.id in view.asked}
+        return Plan(
+            self._with_batches(values, choice),
+            wake_at=float((np.floor(view.now / self.wake) + 1.0) * self.wake),
+            reasons={
+                **explain_choices(view, configs, choice.worth.value, answer, sorted(told)),
+                **explain_pairs(view, pairs, told),
+            },
+            memory=LastDecision(
+                answer.prices, holds.lose(_find_lost(values, held, choice)), names, choice.alone
+            ),
+            numbers=_say_prices(view, choice) | ({"pairs": float(len(pairs))} if pairs else {}),
+            restarts=find_hurried(view, changes, held, answer.pick, choice.worth)
+            | find_parted(view, changes),
+        )
+
+    def _with_batches(self, values: Values, choice: Choice) -> dict[JobId, Allocation | None]:
+        """The changes, with the batch that a job is best to begin with.
+
+        Once it has reported, it tunes itself.
+        """
+        view, changes = values.view, choice.changes
+        planned: dict[JobId, Allocation | None] = {}
+        for row in np.flatnonzero(view.running() & ~view.restoring()).tolist():
+            on = view.allocation(row)
+            if on is not None and on.batch is not None and row not in changes:
+                planned[view.job(row).id] = replace(on, batch=None)
+        for row, on in changes.items():
+            job = view.job(row)
+            stays = self.share and on is not None and _is_there(view, row, on)
+            if on is not None and view.pooled is not None and self.pooled and not stays:
+                config = values.configs[choice.answer.pick[row]]
+                on = replace(on, batch=view.pooled.first_batch(job, config))
+            planned[job.id] = on
+        return planned
+
+
+def _start_from(last: LastDecision | None) -> Start:
+    """The last prices."""
+    if last is None or not len(last.prices):
+        return Start()
+    return Start(last.prices, last.prices if last.alone is None else last.alone)
+
+
+def _is_there(view: View, row: int, on: Allocation) -> bool:
+    """Whether a row holds just these devices."""
+    was = view.allocation(row)
+    return was is not None and was.devices == on.devices
+
+
+def _find_lost(values: Values, held: Floats, choice: Choice) -> list[str]:
+    """Models and kinds of rows that were planned to something slower, or to nothing."""
+    view, speed = values.view, choice.worth.speed
+    lost = []
+    for row in choice.changes:
+        was, to = int(held[row]), int(choice.answer.pick[row])
+        if was >= 0 and (to < 0 or speed[row, to] < speed[row, was]):
+            lost.append(key_of(view.job(row).model, values.configs[was].kind))
+    return lost
+
+
+def _say_prices(view: View, choice: Choice) -> dict[str, float]:
+    """The gap to the best and what a GPU of each kind is worth now, for people."""
+    prices = zip(view.cluster.kinds, choice.answer.prices.tolist(), strict=False)
+    return {"gap": float(choice.answer.gap), **{f"price {kind}": price for kind, price in prices}}

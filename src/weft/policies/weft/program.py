@@ -1,0 +1,84 @@
+"""Who gets what: one size a job within the GPUs of each kind, the worth of all together highest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.core.model.job import Allocation, Config
+from weft.core.plan.view import View
+from weft.core.state.table import Floats
+from weft.pieces.place.whole_nodes import place_configs
+from weft.pieces.share.pair_choices import Pair
+from weft.pieces.share.partners import NO_PARTNERS, Partners
+from weft.pieces.size.checkpoint_moves import Worth
+from weft.policies.weft.values import Values
+from weft.solve.multiple_choice import NONE, Answer, Problem, choose
+
+GAP = 1e-3  # from the best program that is good enough
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Prices to start the program from: with pairs, and if nobody shared; None for none."""
+
+    shared: Floats | None = None
+    alone: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The program's answer and what it means for devices, row by row.
+
+    `pairs` share devices; `alone` are the prices if nobody did, where pairs were looked for.
+    """
+
+    worth: Worth
+    answer: Answer
+    changes: Mapping[int, Allocation | None]
+    pairs: tuple[Pair, ...] = ()
+    alone: Floats | None = None
+
+
+def choose_alone(values: Values, held: Floats, start: Start) -> Choice:
+    """Every job on devices of its own."""
+    view, worth = values.view, values.of(held)
+    room = find_room(view, NO_PARTNERS)
+    answer = solve(values, worth.value, held, start.alone, room)
+    return Choice(worth, answer, place_configs(view, find_wanted(values.configs, answer)))
+
+
+def solve(
+    values: Values, value: Floats, held: Floats, start: Floats | None, room: Floats
+) -> Answer:
+    """The program for all rows that may change; the others keep what they have."""
+    view, configs = values.view, values.configs
+    kinds = view.cluster.kinds
+    kind = np.array([kinds.index(config.kind) for config in configs])
+    count = np.array([float(config.gpus) for config in configs])
+    pick = np.where(view.preemptible(), float(NONE), held).astype(np.intp)
+    room = room.copy()
+    np.subtract.at(room, kind[pick[pick >= 0]], count[pick[pick >= 0]])
+    rows = np.flatnonzero(pick < 0)
+    problem = Problem(value[rows], kind, count, np.maximum(room, 0.0))
+    answer = choose(problem, gap=GAP, start=start)
+    pick[rows] = answer.pick
+    return replace(answer, pick=pick)
+
+
+def find_wanted(configs: tuple[Config, ...], answer: Answer) -> dict[int, Config]:
+    """Sizes by row, of those who get any."""
+    return {row: configs[size] for row, size in enumerate(answer.pick.tolist()) if size >= 0}
+
+
+def find_room(view: View, partners: Partners) -> Floats:
+    """GPUs of each kind that are free, or held by rows of the view; shared ones count once."""
+    kinds = view.cluster.kinds
+    room = np.array([float(view.free.idle(kind)) for kind in kinds])
+    for row, on in enumerate(view.table.allocations):
+        if on is not None and row not in partners.guests:
+            room[kinds.index(view.cluster.kind_of(on))] += on.gpus
+    whole = np.array([float(view.cluster.gpus_by_kind[kind]) for kind in kinds])
+    return np.asarray(np.minimum(room, whole))

@@ -1,0 +1,103 @@
+"""What sizes are worth to jobs: speeds, seconds left, weights, and what a change costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core.model.job import Config, Demand
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Floats
+from weft.pieces.size.change_seconds import change_seconds
+from weft.pieces.size.checkpoint_moves import Worth
+from weft.pieces.size.configs import find_acceptable, find_smallest
+from weft.pieces.size.restart_value import Changes, restart_values
+
+
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """Speeds of sizes as parts of the best, seconds left, weights, and which sizes are allowed.
+
+    `rise_s` is how long a rise to each size counts at most, `costs` what starts and changes take;
+    a restart counts `times` as long as it takes. Starts of `plain` rows are in their weights.
+    """
+
+    speed: Floats
+    left: Floats
+    weight: Floats
+    allowed: Bools
+    rise_s: Floats
+    costs: Floats
+    times: Floats
+    plain: Bools
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What sizes are worth at the last prices, whatever rows are said to hold."""
+
+    view: View
+    configs: tuple[Config, ...]
+    gains: Gains
+    prices: Floats
+    loss_s: float
+
+    def of(self, held: Floats) -> Worth:
+        """Rows x sizes, for rows that hold these; -inf where a size is not allowed."""
+        gains = self.gains
+        seconds = change_seconds(self.view, self.configs, held, gains.costs)
+        times = gains.times[:, None]
+        changes = Changes(
+            np.where(gains.plain[:, None], 0.0, times * seconds.start),
+            times * seconds.change,
+            times * seconds.ready,
+            seconds.moved * np.append(self.prices, 0.0)[seconds.kind][:, None],
+            gains.rise_s,
+            self.loss_s,
+        )
+        value = restart_values(gains.speed, held, gains.weight, gains.left, changes)
+        value = np.where(gains.allowed, value, -np.inf)
+        return Worth(value, gains.speed, gains.weight, seconds.change, seconds.start, seconds.ready)
+
+
+def find_goodputs(view: View, configs: tuple[Config, ...], *, pooled: bool, shape: float) -> Floats:
+    """Beliefs where there are any, else what the size that was asked for lets expect.
+
+    Of jobs that nobody reported of, speed grows with the power `shape` of GPUs.
+    """
+    believed = view.believed(pooled=pooled)
+    kinds = view.cluster.kinds
+    kind = [kinds.index(config.kind) for config in configs]
+    goodput = believed.goodputs(view.table, configs)
+    units = believed.units(view.table, kinds)[:, kind]
+    gpus = np.array([float(config.gpus) for config in configs])
+    unknown = np.isnan(goodput[:, 0])
+    if unknown.any() and view.pooled is not None and pooled:
+        alone = view.pooled.alone(view.table, kinds)[:, kind]
+        goodput[unknown] = _expect(view, alone, units, gpus, shape)[unknown]
+    elif unknown.any():
+        goodput[unknown] = 0.0
+    fits = _find_fitting(view, configs, gpus)
+    goodput[~fits] = 0.0
+    for row in np.flatnonzero(~goodput.any(axis=1)).tolist():
+        goodput[row] = find_smallest(configs, fits[row], units[row]) * units[row]
+    return goodput
+
+
+def _expect(view: View, alone: Floats, units: Floats, gpus: Floats, shape: float) -> Floats:
+    """As fast as one replica on each kind, times a power of their number."""
+    each = np.maximum(units, 1.0)
+    whole = (units > 0.0) & (gpus[None, :] % each == 0.0)
+    asked = np.maximum(view.table.gpus, 1.0)[:, None]
+    return np.where(whole & (gpus[None, :] <= asked), alone * (gpus / each) ** shape, 0.0)
+
+
+def _find_fitting(view: View, configs: Sequence[Config], gpus: Floats) -> Bools:
+    """Rows x sizes: which ones jobs take."""
+    masks: dict[Demand, Bools] = {}
+    for job in view.table.jobs:
+        if job.demand not in masks:
+            masks[job.demand] = find_acceptable(job.demand, tuple(configs), gpus)
+    return np.array([masks[job.demand] for job in view.table.jobs])

@@ -1,0 +1,107 @@
+"""Blends of many rows at once: the same as `mixture.mix`, row by row, to the last sample.
+
+A row is a job with its groups (numbers of a `Lookup`, narrowest first) and what it has executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.core.state.table import Floats
+from weft.predict.alike.lookup import Ids, Lookup, Sums
+from weft.predict.alike.mixture import EPS, LOG_NORMAL, PARETO, PARETO_LEAST_S
+
+LONGEST_S = 1e9
+HALVINGS = 20  # to 2e-5 of the length, then the next sample above
+SHORTEST_S, LONGER = 15.0, 4.0  # horizons of the index: each so many times the one before
+HORIZONS = SHORTEST_S * LONGER ** np.arange(10)
+
+
+class Blend:
+    """The conditional distributions of some rows, at one moment."""
+
+    def __init__(self, lookup: Lookup, ids: Ids, attained: Floats, k: float) -> None:
+        self._lookup, self._ids, self.attained = lookup, ids, attained
+        self._wide = np.broadcast_to(attained[:, None], ids.shape)
+        every = lookup.sums(ids)
+        fresh = not (attained > 0.0).any()
+        self._below = Sums(*np.zeros((3, *ids.shape))) if fresh else lookup.sums_to(ids, self._wide)
+        self._above = every.less(self._below)
+        # Where a group's last samples cancel, what is left of the sums is rounding.
+        alive = self._above.w > EPS * np.maximum(every.w, EPS)
+        w2 = np.where(alive, np.maximum(self._above.w2, 1e-300), 1.0)
+        n = np.where(alive, self._above.w**2 / w2, 0.0)
+        share = np.where(alive, n / np.where(alive, n + k, 1.0), 0.0)
+        before = np.cumprod(1.0 - share, axis=1)
+        rest: Floats = np.concatenate([np.ones((len(ids), 1)), before[:, :-1]], axis=1)
+        self.parts: Floats = np.asarray(share * rest)
+        self.prior_part = np.asarray(before[:, -1])
+        self._per_weight = self.parts / np.where(alive, self._above.w, 1.0)
+        tail = attained[:, None] + np.maximum(attained, PARETO_LEAST_S)[:, None] * PARETO
+        self._prior: Floats = np.where(attained[:, None] > 0.0, tail, LOG_NORMAL)
+
+    def mean_left(self) -> Floats:
+        """Expected seconds left."""
+        total = (self._per_weight * self._above.wx).sum(axis=1)
+        total += self.prior_part * self._prior.mean(axis=1)
+        return np.asarray(total - self.attained)
+
+    def cdf(self, x: Floats) -> Floats:
+        """The chance that a row's total length is not above its `x`."""
+        inside = self._between(x).w
+        prior = (self._prior <= x[:, None]).mean(axis=1)
+        return np.asarray((self._per_weight * inside).sum(axis=1) + self.prior_part * prior)
+
+    def _between(self, x: Floats) -> Sums:
+        """Sums of what lies above what was executed, and not above x."""
+        wide = np.broadcast_to(np.maximum(x, self.attained)[:, None], self._ids.shape)
+        return self._lookup.sums_to(self._ids, wide).less(self._below)
+
+    def quantiles_left(self, p: Sequence[float]) -> Floats:
+        """Rows x p: the smallest number of seconds that is enough with this chance."""
+        return np.stack([self._quantile(one) for one in p], axis=1) - self.attained[:, None]
+
+    def draw_left(self, u: Floats) -> Floats:
+        """The quantile of each row at its own `u`."""
+        return self._quantile(u) - self.attained
+
+    def _quantile(self, p: float | Floats) -> Floats:
+        """Halve the logarithm of the length, then take the next sample or decile above."""
+        wanted = np.asarray(p) * (1.0 - EPS)
+        low = np.log(np.maximum(self.attained, 0.25))
+        high = np.full(len(low), np.log(LONGEST_S))
+        for _ in range(HALVINGS):
+            middle = 0.5 * (low + high)
+            enough = self.cdf(np.exp(middle)) >= wanted
+            high, low = np.where(enough, middle, high), np.where(enough, low, middle)
+        x = np.exp(low)
+        wide = np.broadcast_to(np.maximum(x, self.attained)[:, None], self._ids.shape)
+        sampled = np.where(self.parts > 0.0, self._lookup.next_above(self._ids, wide), np.inf)
+        decile = np.where(self._prior > x[:, None], self._prior, np.inf).min(axis=1)
+        decile = np.where(self.prior_part > 0.0, decile, np.inf)
+        found = np.minimum(sampled.min(axis=1, initial=np.inf), decile)
+        return np.asarray(np.where(np.isfinite(found), found, np.exp(high)))
+
+    def index(self) -> Floats:
+        """The highest chance to end within a horizon, over the seconds expected until then."""
+        best = np.zeros(len(self.attained))
+        for horizon in HORIZONS.tolist():
+            reach = self.attained + np.maximum(
+                horizon, 0.25 * self.attained
+            )  # no single sample decides
+            ending, used = self._within(reach)
+            best = np.maximum(best, ending / np.maximum(used, 1e-9))
+        return best
+
+    def _within(self, reach: Floats) -> tuple[Floats, Floats]:
+        """The chance to end by then, and the seconds that are used until then on average."""
+        inside = self._between(reach)
+        chance = (self._per_weight * inside.w).sum(axis=1)
+        length = (self._per_weight * inside.wx).sum(axis=1)
+        by_then = self._prior <= reach[:, None]
+        chance += self.prior_part * by_then.mean(axis=1)
+        length += self.prior_part * np.where(by_then, self._prior, 0.0).mean(axis=1)
+        used = length - chance * self.attained + (1.0 - chance) * (reach - self.attained)
+        return chance, used

@@ -1,0 +1,86 @@
+"""What is predicted of all rows of a table at once.
+
+Jobs that have not run yet differ by their groups alone, so they are asked for by chain of groups,
+and what was found is kept until the next end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+import numpy as np
+
+from weft.core.model.job import Job
+from weft.core.state.table import Bools, Floats, Table
+from weft.predict.alike.blend import Blend
+from weft.predict.alike.lookup import Lookup
+from weft.predict.alike.mixture import Sample
+from weft.predict.alike.rings import Rings
+from weft.predict.alike.rows import Groups, Rows
+from weft.predict.traits import Key
+
+Ask = Callable[[Blend], Floats]
+MOST_GROUPS = 400_000  # that were asked for: then all that is derived is dropped and made again
+
+
+class Many:
+    """Everything here follows from the rings: it is neither saved nor copied."""
+
+    def __init__(self, rings: Rings, sample: Callable[[Key], Sample | None], shrink: float) -> None:
+        self._rings, self._sample, self._shrink = rings, sample, shrink
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lookup = Lookup()
+        self._rows = Rows(self._lookup)
+        self._kept: dict[Hashable, tuple[Floats, Floats]] = {}
+
+    def forget(self, job: Job) -> None:
+        """A job has left."""
+        self._rows.forget(job)
+        if len(self._lookup) > MOST_GROUPS:
+            self._begin()
+
+    def blend(self, table: Table, now: float) -> tuple[Blend, Groups, Floats]:
+        """Of every row, with its groups and what it has executed."""
+        groups, attained = self._look_at(table, now)
+        ids = groups.chains[groups.of_row]
+        return Blend(self._lookup, ids, attained, self._shrink), groups, attained
+
+    def each(self, table: Table, now: float, what: Hashable, ask: Ask, state: int) -> Floats:
+        """Rows x answers of `ask`; `what` names the question, `state` the time of what was kept."""
+        groups, attained = self._look_at(table, now)
+        fresh: Bools = attained <= 0.0
+        values = self._of_chains(groups, fresh, what, ask, state)
+        answers = values[groups.of_row]
+        if not fresh.all():
+            ids = groups.chains[groups.of_row[~fresh]]
+            answers[~fresh] = ask(Blend(self._lookup, ids, attained[~fresh], self._shrink))
+        room = (groups.limits_s - attained)[:, None]
+        return np.minimum(answers, room) if np.isfinite(room).any() else answers
+
+    def _look_at(self, table: Table, now: float) -> tuple[Groups, Floats]:
+        """Groups of the rows, and seconds that each has executed on what it asked for."""
+        groups = self._rows.of(table)
+        self._lookup.refresh(self._rings.changed, self._sample)
+        served, need = table.service(now), table.need
+        attained = np.where(served > 0.0, served / np.maximum(need, 1e-9), table.ran(now))
+        return groups, np.maximum(attained, 0.0)
+
+    def _of_chains(
+        self, groups: Groups, fresh: Bools, what: Hashable, ask: Ask, state: int
+    ) -> Floats:
+        """Answers of chains before their first second, worked out where something changed."""
+        count = len(groups.chains)
+        stamps, values = self._kept.get(what, (np.zeros(0), np.zeros((0, 0))))
+        if len(stamps) < count:  # one chain tells how many numbers an answer has
+            one = ask(Blend(self._lookup, groups.chains[:1], np.zeros(1), self._shrink))
+            stamps, values = np.full(count, -1.0), np.zeros((count, one.shape[1]))
+        used = np.zeros(count, dtype=bool)
+        used[groups.of_row[fresh]] = True
+        stale = np.flatnonzero(used & (stamps != state))
+        if len(stale):
+            blend = Blend(self._lookup, groups.chains[stale], np.zeros(len(stale)), self._shrink)
+            values[stale], stamps[stale] = ask(blend), state
+        self._kept[what] = (stamps, values)
+        return values

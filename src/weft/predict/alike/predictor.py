@@ -1,0 +1,192 @@
+"""What jobs alike took, in whatever way they ended, given how far a job has come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from weft.core.errors import InvalidConfig
+from weft.core.events.job_end import Ended
+from weft.core.knowledge.prediction import INTERVAL, LEAST_S, Basis, Calibration, Risk
+from weft.core.knowledge.predictor import Asks
+from weft.core.model.job import Job, JobId
+from weft.core.state.table import Floats, Table
+from weft.predict.alike.blend import Blend
+from weft.predict.alike.many import Many
+from weft.predict.alike.rings import Rings
+from weft.predict.alike.single import Predicted, Single, class_name
+from weft.predict.calibration import LANDMARKS_S, Scoreboard, age_class, score
+from weft.predict.traits import Level, levels_of
+
+
+@dataclass
+class Alike:
+    """Distributions of the time left, from the last ends of jobs alike; the service's default.
+
+    Groups from the narrowest (same user, command and GPUs) to all jobs keep their last `ring` ends,
+    of which every `half` ends a sample loses half its weight. A group with n ends worth counts
+    n / (n + `shrink`), the rest is left to the next wider one. What jobs have outlived is dropped
+    first. `point` is what `remaining` says, mean or median. Before the first end it is infinite
+    (`unknown=last`), the mean of a prior (`prior`) or 1 s (`first`). At most `groups` are kept.
+    """
+
+    ring: int = 200
+    half: float = 20.0
+    shrink: float = 4.0
+    point: Literal["mean", "median"] = "mean"
+    unknown: Literal["first", "prior", "last"] = "last"
+    groups: int = 50_000
+
+    asks = Asks()
+    label = "alike"
+
+    def __post_init__(self) -> None:
+        if self.ring < 2 or self.groups < 10:
+            raise InvalidConfig(
+                f"alike: ring={self.ring}, groups={self.groups}",
+                hint="ring is 2 or more, groups 10 or more",
+            )
+        if not (self.half > 0.0 and self.shrink >= 0.0):
+            raise InvalidConfig(
+                f"alike: half={self.half:g}, shrink={self.shrink:g}",
+                hint="half is above 0, shrink is 0 or more",
+            )
+        self._rings, self._scores = Rings(self.ring, self.groups), Scoreboard()
+        self._noted: dict[JobId, Predicted] = {}
+        self._state = 0
+        self._derive()
+
+    def _derive(self) -> None:
+        self._single = Single(self._rings, self._scores, self.half, self.shrink)
+        self._many = Many(self._rings, self._single.sample, self.shrink)
+
+    def __getstate__(self) -> dict[str, Any]:
+        derived = ("_single", "_many")
+        return {name: value for name, value in self.__dict__.items() if name not in derived}
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        self.__dict__.update(kept)
+        self._derive()
+
+    # ---- what is asked
+
+    def remaining(self, table: Table, now: float) -> Floats:
+        """The mean or the median of each row's time left."""
+        if self.point == "mean" or self._knows_nothing:
+            return self.mean(table, now)
+        return self.quantiles(table, now, (0.5,))[:, 0]
+
+    @property
+    def _knows_nothing(self) -> bool:
+        return not self._rings.ends and self.unknown != "prior"
+
+    def mean(self, table: Table, now: float) -> Floats:
+        """Expected seconds left of each row; before any end as `unknown` says."""
+        if self._knows_nothing:
+            return np.full(len(table), LEAST_S if self.unknown == "first" else np.inf)
+        left = self._many.each(table, now, "mean", lambda b: b.mean_left()[:, None], self._state)
+        return np.maximum(left[:, 0], LEAST_S)
+
+    def quantiles(self, table: Table, now: float, p: Sequence[float] = INTERVAL) -> Floats:
+        """Rows x p: seconds left that a part `p` of such jobs stay within."""
+        p = tuple(p)
+        left = self._many.each(table, now, p, lambda b: b.quantiles_left(p), self._state)
+        return np.maximum(left, LEAST_S)
+
+    def ranges(self, table: Table, now: float) -> Floats:
+        """Rows x 3: from, about, to; as wide as ranges of the same class had to be."""
+        left = self._many.each(table, now, "ranges", self._ranges, self._state)
+        return np.maximum(left, LEAST_S)
+
+    def index(self, table: Table, now: float) -> Floats:
+        """The highest chance to end per second of execution."""
+        left = self._many.each(table, now, "index", lambda b: b.index()[:, None], self._state)
+        return left[:, 0]
+
+    def draw(self, table: Table, now: float, rng: np.random.Generator) -> Floats:
+        """One possible future of each row."""
+        u = rng.random(len(table))
+        if not len(table):
+            return u
+        blend, groups, attained = self._many.blend(table, now)
+        left = np.minimum(blend.draw_left(u), groups.limits_s - attained)
+        return np.maximum(left, LEAST_S)
+
+    def risk(self, job: Job) -> Risk:
+        """The chance to fail, by the last five ends of the narrowest group that has any."""
+        return self._single.risk(levels_of(job))
+
+    def basis(self, job: Job) -> Basis:
+        """The group that says most about this job."""
+        return self._single.basis(levels_of(job))
+
+    def scores(self) -> Calibration:
+        """How well predictions did, by class."""
+        return self._scores.report()
+
+    # ---- what happens
+
+    def note_submitted(self, job: Job, now: float) -> None:  # noqa: ARG002 - of the protocol
+        """Keep what is predicted now, to be scored when the job ends."""
+        if self._rings.ends:
+            self._noted[job.id] = self._single.predict(levels_of(job), 0.0)
+
+    def learn(self, ended: Ended) -> None:
+        """An end of whatever kind; one that was not the job's own says nothing of its length."""
+        job = ended.job
+        noted = self._noted.pop(job.id, None)
+        self._many.forget(job)
+        if ended.censored or (ended.ran <= 0.0 and not ended.failed):
+            return
+        levels, length = levels_of(job), ended.length
+        if self._rings.ends:
+            self._score(job, levels, noted, length)
+        keys = tuple(level.key for level in levels)
+        self._rings.add(keys, length, ended.failed, ended.at)
+        if self._scores.settle(job.tenant):
+            self._rings.change_all_of(job.tenant)
+        self._state += 1
+
+    def save(self) -> Any:
+        """Rings, scores and open predictions."""
+        return {
+            "alike": self._rings.save(),
+            "scores": self._scores.save(),
+            "noted": [[job, *noted] for job, noted in self._noted.items()],
+        }
+
+    def load(self, saved: Any) -> None:
+        """Take up what `save` gave."""
+        noted = {JobId(job): Predicted(*values) for job, *values in saved["noted"]}
+        self._rings.load(saved["alike"])
+        self._scores.load(saved["scores"])
+        self._noted = noted
+        self._derive()
+
+    def _score(
+        self, job: Job, levels: tuple[Level, ...], noted: Predicted | None, length: float
+    ) -> None:
+        """The prediction at submission, and those of each age that the job came to.
+
+        Ages are scored by what is known when the job ends, short of its own end.
+        """
+        for a in LANDMARKS_S:
+            if a > 0.0 and length <= a:
+                return
+            predicted = noted if a == 0.0 else self._single.predict(levels, a)
+            if predicted is not None:
+                within = (predicted.low, predicted.high)
+                scored = score(predicted.quantiles, within, length - a)
+                self._scores.add(predicted.name, job.tenant, scored)
+
+    def _ranges(self, blend: Blend) -> Floats:
+        """Quantiles at the width that each row's class needs."""
+        positions = np.argmax(blend.parts, axis=1).tolist()
+        ages = map(age_class, blend.attained.tolist())
+        names = [class_name(*one) for one in zip(positions, ages, strict=True)]
+        alphas = np.array([self._scores.alpha(name) for name in names])
+        low, high = blend.draw_left(alphas / 2.0), blend.draw_left(1.0 - alphas / 2.0)
+        return np.stack([low, blend.draw_left(np.full(len(alphas), 0.5)), high], axis=1)

@@ -1,0 +1,104 @@
+"""Connections: how many at once, how long one may take to ask, and how long its header may be."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from weft.app.serve.limits import Limits
+from weft.service.budget.amounts import Budget
+
+MANY = 65_536
+SLACK = 5  # times the longest header: until then its end is awaited, so that it can be answered
+OWN_FILES = 256  # what the log, the engine and its jobs need beside connections
+
+
+def most_connections(limits: Limits) -> int:
+    """How many connections may be open so that the rest of the service has files left."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        files = MANY
+    room = max(files - OWN_FILES, files // 2)
+    return min(int(limits.connections), room) if limits.connections else room
+
+
+def protocol_of(limits: Limits) -> type[asyncio.Protocol]:
+    """A server's side of HTTP with these limits; uvicorn takes a class."""
+    held = {
+        "most": most_connections(limits),
+        "header_s": limits.header_s,
+        "header_bytes": Budget.of(limits).header,
+        "unasked": {},
+    }
+    return type("LimitedConnection", (Connection,), held)
+
+
+class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time
+    """One connection; it ends if it asks for nothing in time, or its header does not end.
+
+    Where there are too many, the one that has been silent longest makes room: who holds
+    connections open and asks for nothing keeps nobody out.
+    """
+
+    most: ClassVar[int] = MANY
+    header_s: ClassVar[float] = 0.0
+    header_bytes: ClassVar[int] = 0
+    unasked: ClassVar[dict[Connection, None]] = {}  # in the order of their coming
+    asking: asyncio.TimerHandle | None = None
+    in_header, header_read, complete = True, 0, False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """A client is there."""
+        super().connection_made(transport)
+        self._expect()
+        if len(self.connections) > self.most:
+            oldest = next(iter(self.unasked))
+            oldest._end()
+
+    def data_received(self, data: bytes) -> None:
+        """More of a request."""
+        self.complete = False
+        super().data_received(data)
+        if self.in_header and not self.complete:
+            self.header_read += len(data)
+            if self.header_bytes and self.header_read > SLACK * self.header_bytes:
+                self._end()  # what it asks for will not be known
+                return
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._expect_no_more()
+        elif self not in self.unasked:
+            self._expect()
+
+    def on_headers_complete(self) -> None:
+        """All of a header is there; `LimitHeader` weighs it."""
+        self.in_header, self.header_read = False, 0
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """All of a request is there; what comes is the next one's header."""
+        self.in_header = self.complete = True
+        super().on_message_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        self._expect_no_more()
+        super().connection_lost(exc)
+
+    def _expect(self) -> None:
+        loop: Any = self.loop
+        self.unasked[self] = None
+        if self.header_s:
+            self.asking = loop.call_later(self.header_s, self._end)
+
+    def _end(self) -> None:
+        self._expect_no_more()
+        self.transport.abort()
+
+    def _expect_no_more(self) -> None:
+        self.unasked.pop(self, None)
+        if self.asking is not None:
+            self.asking.cancel()
+            self.asking = None

@@ -25,8 +25,8 @@ from weft.core.spec.part_spec import PartSpec
 from weft.core.state.state import State
 from weft.runtime.deciding.decider import Decider, InProcess, PolicyFailed
 from weft.runtime.deciding.live_policy import SAFE, live_policy, stand_in
-from weft.runtime.loop.clock import Clock
 from weft.runtime.deciding.second_look import SecondLook
+from weft.runtime.loop.clock import Clock
 
 log = logging.getLogger(__name__)
 

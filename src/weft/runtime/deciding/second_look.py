@@ -7,8 +7,8 @@ takes something away each time is asked less and less often.
 
 from __future__ import annotations
 
-from weft.core.plan import Plan
-from weft.core.state import State
+from weft.core.plan.plan import Plan
+from weft.core.state.state import State
 
 FIRST_S, LONGEST_S = 15.0, 960.0
 

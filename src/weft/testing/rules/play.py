@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from weft.app.serve.rules import Quotas
-from weft.core.about import Controls
-from weft.core.actions import Action, Start, Stop, Wake
-from weft.core.cluster import parse_cluster
-from weft.core.events import Event, Finished, Started, Stopped, Submitted, Woken
-from weft.core.knowledge import Knowledge
-from weft.core.model import Job, JobId
-from weft.core.registry import build, read_spec
+from weft.core.events.actions import Action, Start, Stop, Wake
+from weft.core.events.event import Event, Finished, Started, Stopped, Submitted, Woken
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Job, JobId
+from weft.core.plan.about import Controls
 from weft.core.scheduler import Scheduler
-from weft.core.spec import PartSpec
-from weft.core.table import Column
+from weft.core.spec.part_spec import PartSpec
+from weft.core.spec.registry import build, read_spec
+from weft.core.state.table import Column
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts

@@ -9,9 +9,9 @@ from typing import TypeVar
 import numpy as np
 
 from weft.app.serve.rules import Quotas
-from weft.core.cluster import Cluster, parse_cluster
-from weft.core.launch import Launch
-from weft.core.model import Demand, Job, JobId, Tier
+from weft.core.model.cluster import Cluster, parse_cluster
+from weft.core.model.job import Demand, Job, JobId, Tier
+from weft.core.model.launch import Launch
 
 CLUSTERS = ("1x4:a100", "2x4:a100", "3x2:a100", "1x4:a100+1x4:t4", "2x2:a100+1x3:t4")
 POLICIES = ("fifo:backfill=true", "las", "srtf", "tiresias", "weft")  # who leave nothing idle

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from weft.core.errors import InvalidConfig
-from weft.core.knowledge import Knowledge
 from weft.core.events.event import Decided, Started, Submitted
+from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
 from weft.core.model.launch import Launch

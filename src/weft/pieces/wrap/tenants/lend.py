@@ -23,8 +23,8 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.view import View
+from weft.core.state.releasing import devices_of
 from weft.core.state.table import Bools, Column
-from weft.core.vacating import devices_of
 from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.reason_news import Memory as Told
 from weft.pieces.wrap.reason_news import tell_news

@@ -21,7 +21,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.view import View
-from weft.core.free import EPS
+from weft.core.state.capacity import EPS
 from weft.core.state.table import Bools
 from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.reason_news import Memory as Told

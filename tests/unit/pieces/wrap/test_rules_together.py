@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from weft.app.serve.rules import Quotas
-from weft.core.cluster import parse_cluster
-from weft.core.events import Started, Submitted
-from weft.core.model import Demand, Job, JobId
-from weft.core.registry import build
+from weft.core.events.event import Started, Submitted
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Demand, Job, JobId
 from weft.core.scheduler import Scheduler
-from weft.core.spec import PartSpec
+from weft.core.spec.part_spec import PartSpec
+from weft.core.spec.registry import build
 
 CLUSTER = parse_cluster("1x4:a100")
 

@@ -324,7 +324,7 @@ class Scheduler:
         rows = [table.find(other) for other in event.beside]
         if event.pace is not None and None not in rows:
             beside = [table.jobs[at] for at in rows if at is not None]
-            programs.observe_pace(job, kind, event.pace, beside)
+            programs.observe_pace(job, kind, event.pace, beside, event.broken_s)
 
     def _observe_out_of_memory(self, event: Failed) -> None:
         """A job that others left too little memory is alone when it starts again."""

@@ -40,6 +40,7 @@ from weft.core.knowledge.costs import Attempt
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Job, JobId
+from weft.core.plan.early_rounds import PAUSE_S, could_start
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.rules import check_plan
@@ -77,6 +78,7 @@ class Scheduler:
         journal: Journal | None = None,
         weights: Mapping[str, float] | None = None,
         remembered: int = REMEMBERED,
+        early_rounds: bool = False,
     ) -> None:
         self.policy = policy
         self.knowledge = knowledge or Knowledge()
@@ -91,6 +93,7 @@ class Scheduler:
         self._history = _Growing()
         self._learned = 0
         self._asked: float | None = None
+        self._early_rounds, self._decided_at = early_rounds, -math.inf
 
     def step(self, now: float, events: Sequence[Event]) -> list[Action]:
         """Take in what happened at `now`; return what should happen next."""
@@ -201,8 +204,18 @@ class Scheduler:
         rounds = now / every
         if abs(rounds - round(rounds)) <= max(EPS, abs(rounds) * 1e-15):
             return True
-        self.state.wake_at = math.ceil(rounds) * every
+        early = self._find_early(now)
+        if early <= now:
+            return True
+        self.state.wake_at = min(math.ceil(rounds) * every, early)
         return False
+
+    def _find_early(self, now: float) -> float:
+        """When this round may end before its time; a simulation keeps to the published rounds."""
+        state = self.state
+        if not self._early_rounds or not could_start(state.table, state.free):
+            return math.inf
+        return max(now, self._decided_at + PAUSE_S)
 
     # ---- what
 
@@ -246,6 +259,7 @@ class Scheduler:
         `by` names who made it where that was not the policy, whose memory then stays as it is.
         """
         state = self.state
+        self._decided_at = now
         if by is None:
             self.memory = plan.memory
         decided = Decided(

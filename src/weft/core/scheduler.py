@@ -35,10 +35,12 @@ from weft.core.events.event import (
     Woken,
 )
 from weft.core.events.event_history import REMEMBERED, EventHistory
+from weft.core.events.report import Report
 from weft.core.knowledge.costs import Attempt
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Job, JobId
+from weft.core.plan.early_rounds import PAUSE_S, could_start
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.rules import check_plan
@@ -76,6 +78,7 @@ class Scheduler:
         journal: Journal | None = None,
         weights: Mapping[str, float] | None = None,
         remembered: int = REMEMBERED,
+        early_rounds: bool = False,
     ) -> None:
         self.policy = policy
         self.knowledge = knowledge or Knowledge()
@@ -90,6 +93,7 @@ class Scheduler:
         self._history = _Growing()
         self._learned = 0
         self._asked: float | None = None
+        self._early_rounds, self._decided_at = early_rounds, -math.inf
 
     def step(self, now: float, events: Sequence[Event]) -> list[Action]:
         """Take in what happened at `now`; return what should happen next."""
@@ -200,8 +204,18 @@ class Scheduler:
         rounds = now / every
         if abs(rounds - round(rounds)) <= max(EPS, abs(rounds) * 1e-15):
             return True
-        self.state.wake_at = math.ceil(rounds) * every
+        early = self._find_early(now)
+        if early <= now:
+            return True
+        self.state.wake_at = min(math.ceil(rounds) * every, early)
         return False
+
+    def _find_early(self, now: float) -> float:
+        """When this round may end before its time; a simulation keeps to the published rounds."""
+        state = self.state
+        if not self._early_rounds or not could_start(state.table, state.free):
+            return math.inf
+        return max(now, self._decided_at + PAUSE_S)
 
     # ---- what
 
@@ -245,6 +259,7 @@ class Scheduler:
         `by` names who made it where that was not the policy, whose memory then stays as it is.
         """
         state = self.state
+        self._decided_at = now
         if by is None:
             self.memory = plan.memory
         decided = Decided(
@@ -299,16 +314,21 @@ class Scheduler:
 
     def _observe_sharing(self, event: Observed) -> None:
         """What a job does to a device, and its neighbours to it."""
-        table, programs = self.state.table, self.knowledge.programs
+        table, knowledge = self.state.table, self.knowledge
         row = table.find(event.job)
         on = None if row is None else table.allocations[row]
-        if row is None or on is None or programs is None:
+        if row is None or on is None:
             return
         job, kind = table.jobs[row], self.state.cluster.kind_of(on)
-        if event.peak_gb is not None:
+        programs = knowledge.programs
+        if event.peak_gb is not None and programs is not None:
             programs.observe_peak(job, kind, event.peak_gb)
+        if event.pace is None:
+            return
+        if knowledge.colocation is not None:
+            knowledge.colocation.observe(job, kind, Report(pace=event.pace))
         rows = [table.find(other) for other in event.beside]
-        if event.pace is not None and None not in rows:
+        if programs is not None and None not in rows:
             beside = [table.jobs[at] for at in rows if at is not None]
             programs.observe_pace(job, kind, event.pace, beside, event.broken_s)
 

@@ -21,6 +21,7 @@ from weft.service.access.audit import AuditLog
 from weft.service.access.page_sessions import PageSessions
 from weft.service.access.rate_limit import Buckets, Streams
 from weft.service.access.tokens import ANYBODY, Caller, Tokens, is_loopback
+from weft.service.budget.aside import Work
 from weft.service.http.refusals import Refused
 from weft.service.jobs.forecast import Forecast
 from weft.service.jobs.job_names import JobNames
@@ -34,6 +35,7 @@ from weft.service.watchdog import Watchdog
 T = TypeVar("T")
 
 READERS = 4
+OUR_SITE = ("", "none", "same-origin")  # what a browser says of who asks; others say nothing
 _PROBLEM = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 # FastAPI builds a validator for each `model` of each route at the start; one is enough for a name.
 PROBLEMS: dict[int | str, dict[str, object]] = {
@@ -54,9 +56,9 @@ PROBLEMS: dict[int | str, dict[str, object]] = {
 class Context:
     """One service.
 
-    `bound` is the address it listens on. Simulations for people run one at a time in `aside`;
-    `reading` is for files and the log's past, which have threads of their own so that nobody who
-    reads keeps the driver from writing.
+    `bound` is the address it listens on. What people ask to be parsed or simulated is done by the
+    processes of `work`; `reading` is for files and the log's past, which have threads of their own
+    so that nobody who reads keeps the driver from writing.
     """
 
     live: Live
@@ -67,9 +69,7 @@ class Context:
     buckets: Buckets = field(default_factory=lambda: Buckets(0.0, 1.0))
     bound: str = "127.0.0.1"
     heartbeat_s: float = 15.0
-    aside: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="aside")
-    )
+    work: Work = field(default_factory=Work)
     reading: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(READERS, thread_name_prefix="reading")
     )
@@ -86,7 +86,7 @@ class Context:
         self.streams = Streams(self.limits.streams)
         self.watchdog = Watchdog(self.live)
         self.watching = LiveUpdates(self.live)
-        self.forecast = Forecast(self.read)
+        self.forecast = Forecast(self.work.simulate)
         self.timeline = TimelineReader(self.live.driver)
 
     @property
@@ -98,14 +98,10 @@ class Context:
         """Read something beside the loop."""
         return await asyncio.get_running_loop().run_in_executor(self.reading, work)
 
-    async def work_aside(self, work: Callable[[], T]) -> T:
-        """Beside the loop and one at a time: decisions go on meanwhile."""
-        return await asyncio.get_running_loop().run_in_executor(self.aside, work)
-
     def close(self) -> None:
-        """Let go of the threads."""
-        for threads in (self.aside, self.reading):
-            threads.shutdown(wait=False, cancel_futures=True)
+        """Let go of threads and processes."""
+        self.work.close()
+        self.reading.shutdown(wait=False, cancel_futures=True)
 
     @property
     def driver(self) -> Driver:
@@ -170,7 +166,8 @@ def _service(request: Request) -> Context:
 def _caller(request: Request, service: Context) -> Caller:
     headers = request.headers
     if not len(service.tokens):
-        _check_local(headers.get("host", ""), headers.get("origin", ""), service.bound)
+        told = (headers.get(name, "") for name in ("host", "origin", "sec-fetch-site"))
+        _check_local(*told, service.bound)
         return ANYBODY
     found = service.sessions.who(headers)
     if found is not None:
@@ -181,11 +178,14 @@ def _caller(request: Request, service: Context) -> Caller:
 
 
 @lru_cache(maxsize=256)
-def _check_local(host: str, origin: str, bound: str) -> None:
-    """Without tokens: only this machine, and no web page of another site through a browser."""
+def _check_local(host: str, origin: str, site: str, bound: str) -> None:
+    """Without tokens: only this machine, and no web page but our own through a browser.
+
+    A page of another port of this machine is another's, too.
+    """
     if not is_loopback(bound):
         raise Refused(401, "a token is needed, and none has been made", "see `weft token create`")
-    foreign = origin and not is_loopback(origin.partition("://")[2].rsplit(":", 1)[0])
+    foreign = (origin and origin.partition("://")[2] != host) or site not in OUR_SITE
     if not is_loopback(_name(host)) or foreign:
         raise Refused(
             403,

@@ -86,7 +86,12 @@ class Driver:
         self._end_unknown, self._asked_policy = end_unknown, policy
         self.engine, self.store, self._tail = engine, store, Tail(store)
         self._make = lambda: Scheduler(
-            live_policy(FIFO), Cluster(()), knowledge=knowledge(), seed=seed, journal=self._note
+            live_policy(FIFO),
+            Cluster(()),
+            knowledge=knowledge(),
+            seed=seed,
+            journal=self._note,
+            early_rounds=True,
         )
         self._decider: Decider = decider or InProcess()
         self.saver, self._shelf = Saver(store, snapshot_every), Archive(store.ended)

@@ -55,6 +55,7 @@ MOST_PARAMETERS = 64
 LONGEST_SWEEP_ID = 60  # its jobs' ids have a number more
 DEFAULT_IDLE_S = 3600.0
 DEFAULT_TENANT = "default"
+HIDDEN = "********"  # in place of a variable's value
 NO_PARAMETERS: Mapping[str, str] = {}
 # A line that fails ends a script, also in the middle of a pipe.
 SHELL = ("bash", "-eo", "pipefail", "-c")
@@ -228,6 +229,8 @@ class JobFile(RequestBody):
             raise ValueError("a sweep is an app of its own; leave app out")
         if self.max_parallel is not None and self.sweep is None and self.app is None:
             raise ValueError("max_parallel counts the jobs of a sweep or an app; this has none")
+        if starred := [name for name, value in self.env.items() if value == HIDDEN]:
+            raise ValueError(f"env: {starred[0]!r} is starred out; write its value")
         if unknown := [name for name in self.secrets if name not in self.env]:
             raise ValueError(f"secrets: {unknown[0]!r} is no variable of env")
         check_words(self.command or ())

@@ -10,8 +10,9 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from weft.app.insight.changes import Changes
-from weft.app.insight.explain import Advice, Front, explain, plan
-from weft.app.insight.present import Estimate, Present
+from weft.app.insight.explain import Advice, Front
+from weft.app.insight.present import Present
+from weft.app.insight.within import explain_within, plan_within
 from weft.app.serve.rules import without_wrappers
 from weft.core.errors import UnknownName
 from weft.core.model.cluster import Cluster
@@ -26,6 +27,7 @@ from weft.service.context import PROBLEMS, Anyone, Context, Service, Writer, fin
 from weft.service.http.json_body import Json
 from weft.service.http.refusals import Refused
 from weft.service.jobs.job_view import JobView, state_word
+from weft.service.jobs.what_if_work import start_of
 from weft.service.requests.field_types import Word
 from weft.service.requests.job_file import JobFile, PolicySpec, PolicyText, describe_policy
 from weft.service.requests.request_base import RequestBody
@@ -33,14 +35,15 @@ from weft.service.responses.answers import (
     Ahead,
     Change,
     Explanation,
-    Start,
 )
 from weft.service.responses.plan import Moved, Planned
 from weft.service.routes.jobs.jobs import read_jobs
 from weft.service.routes.people.admin import Amount, Limited, Weight, count_held_by_tenant
+from weft.stack.layers import decided_by
 
 router = APIRouter(tags=["why"], responses=PROBLEMS)
 
+ANSWER_CPU_S = 10.0  # what is not simulated by then is left out of an answer
 OVER_QUOTA = (Blocker.QUOTA, Blocker.TOO_LARGE, Blocker.SHARE, Blocker.GUARANTEE)
 
 
@@ -84,16 +87,20 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
         return Json(answer)
     if record.suspended is not None:
         said = f"suspended by {record.suspended}; `weft resume {record.job.id}` lets it go on"
-        return Json(replace(answer, reason=said, blocked_by=Blocker.SUSPENDED.value))
+        by = _decided_by(service, Blocker.SUSPENDED)
+        return Json(replace(answer, reason=said, blocked_by=Blocker.SUSPENDED.value, decided_by=by))
     present = Present.of(service.driver.scheduler, service.driver.now)
     waits = describe.waits_for(status)
     more = _others_changes(service, record.job, waits)
-    why = await service.work_aside(lambda: explain(present, record.job.id, waits, more))
+    why = await service.work.answer.do(
+        lambda: partial(explain_within, ANSWER_CPU_S, present, record.job.id, waits, more)
+    )
     advice = why.advice
     answer = replace(
         answer,
         reason="; ".join(filter(None, (why.reason, _why_moved(record)))),
         blocked_by="" if waits is None else waits.blocker.value,
+        decided_by="" if waits is None else _decided_by(service, waits.blocker),
         numbers=dict(why.numbers),
         ahead=[_ahead(who, one) for one in why.ahead],
         start=start_of(why.start),
@@ -125,7 +132,9 @@ async def _plan(body: JobFile, service: Context, who: Caller, change: Changes) -
     check_job(job, change.cluster(Cluster(tuple(node for node, _ in service.driver.nodes()))))
     present = Present.of(service.driver.scheduler, service.driver.now)
     rules, policy = service.live.quotas, service.live.policy
-    trial = await service.work_aside(lambda: plan(change.present(present, policy, rules), job))
+    trial = await service.work.answer.do(
+        lambda: partial(plan_within, ANSWER_CPU_S, change, present, policy, rules, job)
+    )
     return Planned(
         starts_now=trial.allocation is not None,
         allocation=JobView(service.driver).allocation(trial.allocation),
@@ -152,6 +161,12 @@ def read_change(service: Context, who: Caller, told: Changed) -> Changes:
     except UnknownName as error:
         raise Refused(422, error.what, error.hint, "policy") from error
     return change
+
+
+def _decided_by(service: Context, blocker: Blocker) -> str:
+    """The layer, or the policy, that keeps a job waiting for that reason."""
+    policy = service.live.policy
+    return decided_by(blocker, policy.text, [wrapper.name for wrapper in policy.wrappers])
 
 
 def _others_changes(service: Context, job: Job, waits: Reason | None) -> list[Advice]:
@@ -198,16 +213,4 @@ def _moved(who: Caller, job: Job, text: str) -> Moved:
         id=job.id if mine else "",
         name=name_of(job) if mine else "another tenant's job",
         text=text,
-    )
-
-
-def start_of(found: Estimate | None) -> Start | None:
-    """An estimate as it is told."""
-    if found is None or all(one is None for one in found.after):
-        return None  # too far away to be simulated
-    return Start(
-        p10=found.quantile(0.1),
-        p50=found.quantile(0.5),
-        p90=found.quantile(0.9),
-        simulations=len(found.after),
     )

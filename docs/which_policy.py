@@ -8,9 +8,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from weft.app.standing import Entry, read_entries, stand_there
-from weft.core.registry import ROLES
-from weft.core.taxonomy import QUESTIONS, Taxonomy, tags_of
+from weft.app.taxonomy_index import Entry, read_entries, stand_there
+from weft.core.plan.taxonomy import QUESTIONS, Taxonomy, tags_of
+from weft.core.spec.registry import ROLES
 
 LEAGUE = Path(__file__).resolve().parents[1] / "benchmarks" / "league.json"
 NEEDS = (
@@ -85,9 +85,11 @@ def which_policy_page(made: str) -> str:
         "Every policy declares where it stands in the field; this page is made from that. The same",
         "in a terminal: `weft list policy --where unknown-durations,no-starvation`. A table that",
         "filters as you click is [which-policy.html](which-policy.html).\n",
-        "In short: without any knowledge start with `tiresias`; with predictions `srsf` or",
-        "`shockwave`; for jobs that can change size `sia`; where jobs may share GPUs `lucid` or",
-        "`muri`; where tenants must be treated alike `astraea` or `gandiva_fair`. Then compare on",
+        "In short: on a service start with `weft`, its default, which handles plain, elastic and",
+        "sharing jobs. In simulations of jobs of which nothing is known, `tiresias` is a strong",
+        "published baseline; with predictions `srsf` or `shockwave`; for jobs that can change",
+        "size `sia`; where jobs may share GPUs `lucid` or `muri`; where tenants must be treated",
+        "alike `astraea` or `gandiva_fair`. Then compare on",
         "your own jobs: [compare policies](../how-to/compare-policies.md). What no policy does as",
         "a whole can be [composed](../how-to/compose-a-policy.md).\n",
         "## By need\n",

@@ -14,10 +14,9 @@ import pytest
 from tests.clusters.slurm import NODES, SlurmCluster, missing
 from tests.engines.contract import every_check
 from tests.engines.elastic_scenario import train_through_it_all
-from weft.core.events import Failed, Started
+from weft.core.events.event import Failed, Started
 from weft.engines.slurm.engine import SlurmEngine
-from weft.testing.check_engine import Check, Subject
-from weft.testing.engine_subject import session, shell_job, shell_subject
+from weft.testing.engine_subject import Check, Subject, session, shell_job, shell_subject
 from weft.wire.attempt import CLAIM, folder_of
 
 
@@ -45,7 +44,7 @@ def subject(cluster: SlurmCluster, state: Path, mode: str) -> Subject:
 
 
 @pytest.mark.parametrize("mode", ["native", "pilot"])
-@pytest.mark.parametrize("check", every_check("an_uneven_gang_is_one", "running_jobs_are_adopted"))
+@pytest.mark.parametrize("check", every_check("jobs_of_any_name_run", "running_jobs_are_adopted"))
 def test_slurm_keeps_the_contract(
     check: Check,
     mode: str,

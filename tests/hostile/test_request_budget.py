@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
 from tests.integration.serving import API, LIMIT_S, bearer, serving, token
-from weft.service.auth import Tokens
+from weft.service.access.page_sessions import COOKIE, PageSessions
+from weft.service.access.tokens import Tokens
 from weft.service.budget.json_count import JsonCount, TooMuch
-from weft.service.page_sessions import COOKIE, PageSessions
 
 JOB = {"gpus": 1, "hints": {"duration_s": 3600}}
 HEAD = b"POST /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -111,8 +111,13 @@ def test_a_hostile_cookie_costs_what_a_harmless_one_costs() -> None:
 def test_json_that_is_deep_or_holds_much_is_refused_unparsed(
     client: httpx.Client, body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parsed = []
-    monkeypatch.setattr(json, "loads", lambda text, **_: parsed.append(len(text)) or {})
+    parsed: list[int] = []
+
+    def parse(text: bytes, **_: object) -> dict[str, object]:
+        parsed.append(len(text))
+        return {}
+
+    monkeypatch.setattr(json, "loads", parse)
 
     answer = client.post(f"{API}/jobs", content=body, headers={"Content-Type": "application/json"})
 

@@ -14,11 +14,11 @@ from weft.app.simulate.resize_text import read_resize
 from weft.app.simulate.setup import Setup
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import World, world_of
-from weft.core.cluster import parse_cluster
-from weft.core.model import Job
-from weft.core.policy import Policy
-from weft.core.registry import build
-from weft.core.trace import Trace
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Job
+from weft.core.model.trace import Trace
+from weft.core.plan.policy import Policy
+from weft.core.spec.registry import build
 from weft.perf.goodput.facts import MeasuredFacts
 from weft.perf.goodput.pool import Key, Pool, groups_of
 from weft.perf.goodput.pooled import PooledBeliefs
@@ -72,7 +72,7 @@ def fingerprint() -> str:
     whole = hashlib.sha256()
     for part in PARTS_OF_OURS:
         path = ROOT / "src" / "weft" / part
-        for file in [path] if path.is_file() else sorted(path.glob("*.py")):
+        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
             whole.update(file.read_bytes())
     return whole.hexdigest()[:12]
 

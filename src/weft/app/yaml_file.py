@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from weft.core.codec.yaml_text import parse_yaml
 from weft.core.errors import InvalidConfig
-from weft.core.yaml_text import parse_yaml
 
 SUFFIXES = (".yaml", ".yml", ".json")
 FILE_VALUES = 1_000_000  # of a file on this machine, such as a cluster of many nodes
+
+
+def parse_aside(text: str, _report: Callable[[Any], None]) -> Any:
+    """What somebody's job file holds, as work that is done aside."""
+    return parse_yaml(text, "the job file")
 
 
 def dump_yaml(fields: Any) -> str:

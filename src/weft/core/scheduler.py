@@ -9,16 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from weft.core.actions import Action, Reject, Wake
-from weft.core.cluster import Cluster
-from weft.core.columns import pack_floats, unpack_floats
-from weft.core.costs import Attempt
-from weft.core.events import (
+from weft.core.codec.columns import pack_floats, unpack_floats
+from weft.core.events.actions import Action, Reject, Wake
+from weft.core.events.event import (
     Cancelled,
     DeadlineMissed,
     Decided,
@@ -26,6 +23,7 @@ from weft.core.events import (
     Failed,
     Finished,
     Noticed,
+    Observed,
     Reported,
     Resizable,
     Resized,
@@ -36,19 +34,22 @@ from weft.core.events import (
     Submitted,
     Woken,
 )
-from weft.core.free import EPS
-from weft.core.knowledge import Knowledge
-from weft.core.model import Job, JobId
-from weft.core.plan import Plan
-from weft.core.plan_rules import check_plan
-from weft.core.policy import Policy
-from weft.core.saved_state import SavedScheduler, load_state, save_state
-from weft.core.spec import PartSpec
-from weft.core.startable import decide_startable
-from weft.core.state import State
-from weft.core.story import REMEMBERED, Story
-from weft.core.table import Column, Floats
-from weft.core.view import View
+from weft.core.events.event_history import REMEMBERED, EventHistory
+from weft.core.events.report import Report
+from weft.core.knowledge.costs import Attempt
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Job, JobId
+from weft.core.plan.early_rounds import PAUSE_S, could_start
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.rules import check_plan
+from weft.core.plan.view import View
+from weft.core.spec.part_spec import PartSpec
+from weft.core.state.capacity import EPS
+from weft.core.state.saved_state import SavedScheduler, load_state, save_state
+from weft.core.state.state import State
+from weft.core.state.table import Column, Floats
 
 Journal = Callable[[float, Event], None]
 ENDED_KEPT = 2_000  # jobs that left, for those who ask what was lately
@@ -77,11 +78,12 @@ class Scheduler:
         journal: Journal | None = None,
         weights: Mapping[str, float] | None = None,
         remembered: int = REMEMBERED,
+        early_rounds: bool = False,
     ) -> None:
         self.policy = policy
         self.knowledge = knowledge or Knowledge()
         self.state = State(cluster)
-        self.state.story = Story(remembered)
+        self.state.story = EventHistory(remembered)
         self.memory: object = None
         self.timed: Callable[[Callable[[View], Plan], View], Plan] | None = None
         self._about = policy.about
@@ -91,6 +93,7 @@ class Scheduler:
         self._history = _Growing()
         self._learned = 0
         self._asked: float | None = None
+        self._early_rounds, self._decided_at = early_rounds, -math.inf
 
     def step(self, now: float, events: Sequence[Event]) -> list[Action]:
         """Take in what happened at `now`; return what should happen next."""
@@ -136,6 +139,8 @@ class Scheduler:
 
     def recall(self, now: float, event: Event) -> list[Action]:
         """Take in one fact, deciding nothing: how a log brings a scheduler up to date."""
+        if isinstance(event, Failed) and event.out_of_memory and event.lost:
+            self._observe_out_of_memory(event)
         actions = self.state.fold(now, event)
         if isinstance(event, (Finished, Failed, Cancelled)):
             self._learn()
@@ -143,6 +148,8 @@ class Scheduler:
             self.knowledge.note_submitted(event.job, now)
         elif isinstance(event, Reported):
             self._observe(now, event)
+        elif isinstance(event, Observed):
+            self._observe_sharing(event)
         elif isinstance(event, (Resizable, Resized, ResizeFailed)):
             self._observe_change(event)
         return actions
@@ -197,8 +204,18 @@ class Scheduler:
         rounds = now / every
         if abs(rounds - round(rounds)) <= max(EPS, abs(rounds) * 1e-15):
             return True
-        self.state.wake_at = math.ceil(rounds) * every
+        early = self._find_early(now)
+        if early <= now:
+            return True
+        self.state.wake_at = min(math.ceil(rounds) * every, early)
         return False
+
+    def _find_early(self, now: float) -> float:
+        """When this round may end before its time; a simulation keeps to the published rounds."""
+        state = self.state
+        if not self._early_rounds or not could_start(state.table, state.free):
+            return math.inf
+        return max(now, self._decided_at + PAUSE_S)
 
     # ---- what
 
@@ -213,8 +230,7 @@ class Scheduler:
             view, asked, about = replace(view, memory=None), policy, policy.about
         mark = view.free.mark()
         try:
-            decide = partial(decide_startable, asked)
-            plan = decide(view) if self.timed is None else self.timed(decide, view)
+            plan = asked.decide(view) if self.timed is None else self.timed(asked.decide, view)
         finally:
             view.free.rollback(mark)
         check_plan(view, plan, about)
@@ -243,6 +259,7 @@ class Scheduler:
         `by` names who made it where that was not the policy, whose memory then stays as it is.
         """
         state = self.state
+        self._decided_at = now
         if by is None:
             self.memory = plan.memory
         decided = Decided(
@@ -294,6 +311,34 @@ class Scheduler:
         attempt = Attempt(event.attempt, on, began, now, ran)
         kind = self.state.cluster.kind_of(on)
         self.knowledge.observe(table.jobs[row], kind, event.report, attempt)
+
+    def _observe_sharing(self, event: Observed) -> None:
+        """What a job does to a device, and its neighbours to it."""
+        table, knowledge = self.state.table, self.knowledge
+        row = table.find(event.job)
+        on = None if row is None else table.allocations[row]
+        if row is None or on is None:
+            return
+        job, kind = table.jobs[row], self.state.cluster.kind_of(on)
+        programs = knowledge.programs
+        if event.peak_gb is not None and programs is not None:
+            programs.observe_peak(job, kind, event.peak_gb)
+        if event.pace is None:
+            return
+        if knowledge.colocation is not None:
+            knowledge.colocation.observe(job, kind, Report(pace=event.pace))
+        rows = [table.find(other) for other in event.beside]
+        if programs is not None and None not in rows:
+            beside = [table.jobs[at] for at in rows if at is not None]
+            programs.observe_pace(job, kind, event.pace, beside, event.broken_s)
+
+    def _observe_out_of_memory(self, event: Failed) -> None:
+        """A job that others left too little memory is alone when it starts again."""
+        table, programs = self.state.table, self.knowledge.programs
+        row = table.find(event.job)
+        on = None if row is None else table.allocations[row]
+        if row is not None and on is not None and programs is not None:
+            programs.observe_out_of_memory(table.jobs[row], self.state.cluster.kind_of(on))
 
     def _observe_change(self, event: Resizable | Resized | ResizeFailed) -> None:
         """Whether a job can change its devices as it trains, and what that took."""

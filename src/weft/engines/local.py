@@ -17,23 +17,19 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from weft.core.about import Controls, Wants
-from weft.core.cluster import Node
 from weft.core.errors import EngineError
-from weft.core.events import Event, Stopped
-from weft.core.measured import Sees
-from weft.core.model import Allocation, Job, JobId
-from weft.core.ports import DeviceSharing, EngineHealth
-from weft.engines.attempt_folders import AttemptFolders
-from weft.engines.coordinators import Coordinators
-from weft.engines.cores import CorePool, RankCores
-from weft.engines.devices import Machine, find_machine
-from weft.engines.host import Asked, HostPart, check_host, host_part, read_asked
-from weft.engines.job_environment import check_names, filter_environment
-from weft.engines.listening import EVERYBODYS, Listener, mark_of
-from weft.engines.mps import Mps
-from weft.engines.recall import recall
-from weft.engines.request import (
+from weft.core.events.event import Event, Stopped
+from weft.core.knowledge.measured import Measured, Sees
+from weft.core.model.cluster import Node
+from weft.core.model.job import Allocation, Job, JobId
+from weft.core.plan.about import Controls, Wants
+from weft.core.protocols import DeviceSharing, EngineHealth
+from weft.engines.asleep import SleepsByAgent, end_probes, find_suspender
+from weft.engines.attempts.attempt_folders import AttemptFolders
+from weft.engines.attempts.coordinators import Coordinators
+from weft.engines.attempts.listener import EVERYBODYS, Listener, mark_of
+from weft.engines.attempts.recall import recall
+from weft.engines.attempts.request import (
     Site,
     adjustment,
     attempt_spec,
@@ -42,12 +38,18 @@ from weft.engines.request import (
     group_of,
     means_of,
 )
-from weft.engines.sessions import LocalSessions
-from weft.engines.software import check_software
-from weft.engines.spawn import spawn
-from weft.engines.users import check_users, let_through, make_folder, user_of
-from weft.engines.warm_server import WarmServer
-from weft.engines.watch import Watched, nudge
+from weft.engines.attempts.sessions import LocalSessions
+from weft.engines.attempts.spawn import spawn
+from weft.engines.attempts.warm_server import WarmServer
+from weft.engines.attempts.watch import Watched, nudge
+from weft.engines.machine.cores import CorePool, RankCores
+from weft.engines.machine.devices import Machine, find_machine
+from weft.engines.machine.host_part import Asked, HostPart, check_host, host_part, read_asked
+from weft.engines.machine.job_environment import check_names, filter_environment
+from weft.engines.machine.measuring import add_host_memory
+from weft.engines.machine.mps import Mps
+from weft.engines.machine.software import check_software
+from weft.engines.machine.users import check_users, let_through, make_folder, user_of
 from weft.wire.attempt import (
     ADJUST,
     AGENT_LOG,
@@ -70,7 +72,7 @@ SUPPORTS = SHARES | Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.R
 
 
 @dataclass
-class LocalEngine(AttemptFolders):
+class LocalEngine(SleepsByAgent, AttemptFolders):
     """Processes on this machine: its GPUs, or CPU slots where there are none.
 
     `slots` 0 means one for each core. `warm` keeps a process that has torch imported and forks
@@ -82,7 +84,10 @@ class LocalEngine(AttemptFolders):
     says whom jobs run as, by account or tenant; with none they all run as the service does.
     `groups` puts each attempt into a control group of its own where that may be done here. New
     ranks of a job that trains on may take `resize_limit_s`; 0 stops jobs to resize them. `watch`
-    counts steps of Python programs that report nothing.
+    counts steps of Python programs that report nothing. `suspender` is the command that moves what
+    processes hold on GPUs to host memory and back (the CUDA driver where it can). Sleeping jobs
+    are woken `wake_alone_s` after a service is gone. `slot_gb` counts so much memory for each CPU
+    slot, so that jobs may share slots as they share GPUs.
     """
 
     state: Path = field(metadata={"settable": False})
@@ -96,9 +101,12 @@ class LocalEngine(AttemptFolders):
     preload: str = ""
     groups: bool = True
     resize_limit_s: float = 120.0
+    slot_gb: float = 0.0
+    wake_alone_s: float = 30.0
     watch: bool = True
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
     users: Mapping[str, Identity] = field(default_factory=dict, metadata={"settable": False})
+    suspender: tuple[str, ...] = field(default=(), metadata={"settable": False})
 
     wants = Wants.STATE | Wants.SLOTS | Wants.VARIABLES | Wants.USERS
     declares = (("", SUPPORTS),)
@@ -109,7 +117,7 @@ class LocalEngine(AttemptFolders):
         check_names(self.pass_env)
         check_users(self.users, self.state)
         name = self.name or socket.gethostname()
-        self._machine: Machine = find_machine(name, self.slots, cpu=self.cpu)
+        self._machine: Machine = find_machine(name, self.slots, cpu=self.cpu, slot_gb=self.slot_gb)
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
         self._cores = CorePool(tuple(sorted({c for part in self._machine.cores for c in part})))
         self._listener = Listener(
@@ -120,10 +128,9 @@ class LocalEngine(AttemptFolders):
         self._site = Site(self.state)
         self._warm: WarmServer | None = None
         self._tokens, self._mps = Coordinators(self.state), Mps()
+        self._suspender = self.suspender or find_suspender(self._machine, self.sharing)
         if self.mps and not self._mps.there:
             log.warning("mps is asked for but not installed; GPUs are shared by time slicing")
-
-    # ---- what it is
 
     @property
     def supports(self) -> Controls:
@@ -150,7 +157,15 @@ class LocalEngine(AttemptFolders):
     def sees(self) -> Sees:
         """Steps unless nobody is watched, the host always, and GPUs where there are any."""
         steps = Sees.STEPS if self.watch else Sees.NOTHING
-        return steps | Sees.HOST | (Sees.DEVICE if self._machine.gpus else Sees.NOTHING)
+        devices = self._machine.gpus or self.slot_gb
+        return steps | Sees.HOST | (Sees.DEVICE if devices else Sees.NOTHING)
+
+    def measured(self, job: JobId, attempt: int) -> Measured:
+        """What its agent saw lately; the memory of a slot is the host's."""
+        measured = super().measured(job, attempt)
+        if self._machine.gpus or not self.slot_gb:
+            return measured
+        return add_host_memory(measured, self.pids(job, attempt).values())
 
     @property
     def health(self) -> EngineHealth:
@@ -169,7 +184,7 @@ class LocalEngine(AttemptFolders):
 
     @property
     def is_warm(self) -> bool:
-        """Whether workers are forked rather than started."""
+        """Whether workers are forked."""
         return self._warm is not None and self._warm.ready
 
     # ---- life
@@ -279,12 +294,6 @@ class LocalEngine(AttemptFolders):
         except OSError as error:
             raise EngineError(f"cannot write in {folder}: {error.strerror}") from error
 
-    def hold(self, job: JobId, attempt: int, *, still: bool) -> None:
-        """Make a started attempt stand still where it is, or go on; what it holds it keeps."""
-        watched = self._listener.watched.get((job, attempt))
-        if watched is not None:
-            watched.hold(still=still)
-
     async def events(self) -> AsyncIterator[Event]:
         """News of all attempts, as agents write it."""
         while True:
@@ -312,6 +321,7 @@ class LocalEngine(AttemptFolders):
                 watched = self._listener.watch(job, attempt, folder)
                 watched.again = True
                 try:
+                    end_probes(folder)
                     self._recall(watched)
                 except (OSError, WireError) as error:
                     watched.trouble = str(error)  # it is put in quarantine when it is looked at
@@ -328,11 +338,7 @@ class LocalEngine(AttemptFolders):
         watched.group = found.group
 
     def _cores_for(self, key: tuple[JobId, int], on: Allocation, part: HostPart) -> RankCores:
-        if not self.pin:
-            return ()
-        devices = [gpu for part in on.slices for gpu in part.gpus]
-        near = [core for device in devices for core in self._machine.cores[device]]
-        return self._cores.take(key, part.cpus, near, max(len(devices), 1))
+        return self._cores.take_for(key, on, part, self._machine.cores) if self.pin else ()
 
     def _begin(self, watched: Watched, job: Job, on: Allocation, cores: RankCores) -> None:
         """Folder and agent of an attempt; a second time changes nothing."""
@@ -369,6 +375,7 @@ class LocalEngine(AttemptFolders):
             cores=cores,
             means=means_of(self._site, self._machine, pin=self.pin, mps=by_mps),
             resize_limit_s=self.resize_limit_s,
+            suspender=self._suspender,
         )
         return replace(spec, watch=spec.watch and self.watch)
 

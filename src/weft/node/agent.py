@@ -23,24 +23,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from weft.node.asleep.sleeper import Sleeper
 from weft.node.attempt_log import Journal, audit
-from weft.node.claim import claim_attempt
-from weft.node.conversations import Conversations
-from weft.node.enclosure import Enclosure
 from weft.node.errors import FULL
-from weft.node.frozen_ranks import FrozenRanks
 from weft.node.gang_member import GangMember
-from weft.node.identity import hand_over
+from weft.node.guard.claim import claim_attempt
+from weft.node.guard.enclosure import Enclosure
+from weft.node.guard.identity import hand_over
+from weft.node.guard.locks import hold_all
+from weft.node.guard.time_limit import TimeLimit
 from weft.node.live_resize import Resizer
-from weft.node.locks import hold_all
-from weft.node.rank import Rank, pids_of
-from weft.node.rank_logs import RankLog
-from weft.node.rank_process import Home, start_process
-from weft.node.ranks import Line, first_code, tell_terms, verdict
-from weft.node.shells import Shells
-from weft.node.starting import CommandPlan, place_of, plan_command, plan_setup
-from weft.node.terminal import Terminal
-from weft.node.time_limit import TimeLimit
+from weft.node.measuring.measurer import Measurer
+from weft.node.ranks.command_plan import CommandPlan, place_of, plan_command, plan_setup
+from weft.node.ranks.conversation import Line, first_code, tell_terms, tell_to_leave, verdict
+from weft.node.ranks.frozen import FrozenRanks
+from weft.node.ranks.logs import RankLog
+from weft.node.ranks.process import Home, start_process
+from weft.node.ranks.rank import Rank, pids_of
+from weft.node.sessions.conversations import Conversations
+from weft.node.sessions.shells import Shells
+from weft.node.sessions.terminal import Terminal
 from weft.wire.attempt import ADJUST, SPEC, STOP, AttemptSpec, read_json, short_path
 from weft.wire.errors import WireError
 from weft.wire.messages import (
@@ -58,7 +60,6 @@ from weft.wire.processes import adopt_orphans, reap_others, start_time
 
 BLIND_S = 0.05  # how often ranks are looked after where the kernel tells nothing
 LOOK_S = 0.5  # how often requests are looked for when nobody pokes the socket
-PRIVATE = 0o077
 PEERS_GRACE_S = 5.0  # what the others get to leave when one rank has failed
 
 Run = Callable[[Sequence[str]], int]
@@ -68,7 +69,7 @@ def main(folder: Path, run: Run | None = None) -> int:
     """Run the attempt described in `folder` to its end; 0 unless another agent has it."""
     spec = AttemptSpec.read(folder / SPEC)
     if spec.user is not None:
-        os.umask(PRIVATE)  # the ranks have their own
+        os.umask(0o077)  # private; the ranks have their own
     if not claim_attempt(folder):
         return 3
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -92,19 +93,22 @@ class Agent:
         self._run_script = run
         self._select = selectors.DefaultSelector()
         self._ranks, self._logs = dict[int, Rank](), dict[int, RankLog]()
-        self._lines = Conversations(self.spec, self._select, self._said)
+        self._enclosure = Enclosure(folder, self.spec, self._notice)
+        self._measurer = Measurer(folder, self.spec, self._enclosure.members, self.journal)
+        self._lines = Conversations(self.spec, self._select, self._said, self._measurer)
         self._left, self._codes = dict[int, str](), dict[int, int]()
         self._stop: float | None = None
         self._adjusted: Any = None
         self._kill_at, self._setting_up, self._port = float("inf"), False, 0
-        self._why, self._socket = "", ""
-        self._held, self._places = list[int](), dict[int, int]()
-        self._enclosure = Enclosure(folder, self.spec, self._notice)
+        self._why, self._socket, self._held, self._places = "", "", list[int](), dict[int, int]()
         self._resizer = Resizer(folder, self.spec, self.journal, self._ranks, self)
-        self._frozen = FrozenRanks(folder, self._ranks, self._notice, self._resizer.is_member)
         self._time = TimeLimit(self._member.job_folder, spec.time_limit_s, spec.warn_s)
         self._terminal = Terminal(folder, self._select, spec.idle_s)
         self._shells = Shells(folder, self.spec, self._select, self._enclosure)
+        find = partial(self._enclosure.ranks_processes, self._shells.pids)
+        self._sleeper = Sleeper(folder, find, self._enclosure, self.journal, spec.suspender)
+        asleep, is_member = self._sleeper.is_asleep, self._resizer.is_member
+        self._frozen = FrozenRanks(self._ranks, self._notice, is_member, asleep)
 
     # ---- life
 
@@ -126,13 +130,12 @@ class Agent:
             return
         while self._ranks:
             self._turn()
+        self._measurer.end()
         self._why = self._why or self._enclosure.memory_excess()
         asked, first = self._stop is not None, self._resizer.first
         outcome, reason = verdict(self._codes, self._left, asked, self._why, first)
-        if outcome != "finished" and reason:
-            last = self._logs[min(self._codes)].last_line() if self._codes else ""
-            reason = f"{reason}: {last}" if outcome == "failed" and last else reason
-        self._end(outcome, reason)
+        last = self._logs[min(self._codes)].last_line() if self._codes else ""
+        self._end(outcome, f"{reason}: {last}" if outcome == "failed" and last else reason)
 
     def _end(self, outcome: str, reason: str, *, lost: bool = False) -> None:
         self.clear()
@@ -142,9 +145,9 @@ class Agent:
         if self.spec.first_rank == 0:
             self._time.keep()
         code, final = first_code(self._codes), self._time.passed or self._terminal.idled
-        self.journal.write(
-            "ended", outcome=outcome, reason=reason, lost=lost, code=code, final=final
-        )
+        full = outcome == "failed" and any(r.ran_out_of_memory() for r in self._logs.values())
+        ended = {"outcome": outcome, "reason": reason, "lost": lost, "code": code, "final": final}
+        self.journal.write("ended", **ended, **({"out_of_memory": True} if full else {}))
 
     def clear(self) -> None:
         """No process of the attempt is left."""
@@ -225,7 +228,7 @@ class Agent:
         if number not in self._logs:
             self._logs[number] = RankLog(self.folder / f"rank-{number}.log", spec.log_bytes)
         pty = spec.pty and not self._setting_up and local == 0
-        home = Home(self.folder, self._socket, self._port, self._held, self._enclosure.group)
+        home = Home(self.folder, self._socket, self._port, self._held, self._enclosure.ranks_group)
         run = self._run_script if plan.warm else None
         rank = start_process(home, spec, number, local, plan, run, pty=pty, more=more or {})
         self._ranks[number] = rank
@@ -240,7 +243,7 @@ class Agent:
 
     def _turn(self) -> None:
         blind = [rank for rank in self._ranks.values() if rank.pidfd is None]
-        look_s = BLIND_S if blind else LOOK_S
+        look_s = BLIND_S if blind or self._sleeper.helpers else LOOK_S
         pause = min(look_s, max(0.0, self._kill_at - time.monotonic()))
         for key, _ in self._select.select(pause):
             # One that came before it in the same turn may have closed it.
@@ -249,10 +252,12 @@ class Agent:
         for rank in blind:
             if start_time(rank.pid) is None:
                 self._reap(rank)
-        reap_others([*(rank.pid for rank in self._ranks.values()), *self._shells.pids()])
+        own = [*self._shells.pids(), *self._sleeper.helpers]
+        reap_others([*(rank.pid for rank in self._ranks.values()), *own])
         self._shells.look()
         if self._ranks:  # with the last of them gone nothing can be asked any more
             self._look()
+            self._measurer.look()
         if time.monotonic() >= self._kill_at:
             self._kill_at = float("inf")
             for rank in self._ranks.values():
@@ -276,6 +281,9 @@ class Agent:
             self._why, self._kill_at = why, 0.0
 
     def _look_at_time(self) -> None:
+        still = self._sleeper.is_asleep()
+        self._time.stand(still=still)
+        self._terminal.stand(still=still)
         if self._time.warns():
             self._notice("warning", f"its time limit ends it in {self.spec.warn_s:g} s")
             for rank in self._ranks.values():
@@ -286,9 +294,10 @@ class Agent:
         if why and not self._why:
             self._why = why
             self._kill_at = min(self._kill_at, time.monotonic() + grace_s)
-            self._tell_to_leave(grace_s)
+            tell_to_leave([*self._lines], self._ranks, self.spec, grace_s)
 
     def _take_up(self) -> None:
+        self._sleeper.look()
         request = read_json(self.folder / STOP)
         if request is not None and (self._stop is None or request["grace_s"] < self._stop):
             self._ask_to_stop(float(request["grace_s"]))
@@ -313,17 +322,8 @@ class Agent:
         self._stop, self._resizer.stopping = grace_s, True
         self._kill_at = time.monotonic() + grace_s
         self.journal.write("stopping", grace_s=grace_s)
-        self._tell_to_leave(grace_s)
-
-    def _tell_to_leave(self, grace_s: float) -> None:
-        listening = [*self._lines]
-        for line in listening:
-            line.send(Stop(grace_s))
-        if not listening:  # no trainer of ours: the customary signal
-            for rank in self._ranks.values():
-                rank.signal(signal.SIGTERM)
-                if self.spec.pty:
-                    rank.signal(signal.SIGHUP)  # a shell with a terminal leaves for nothing less
+        self._sleeper.leave()
+        tell_to_leave([*self._lines], self._ranks, self.spec, grace_s)
 
     def _read(self, rank: Rank) -> None:
         try:

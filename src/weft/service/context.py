@@ -14,24 +14,28 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 
 from weft.app.serve.limits import Limits
-from weft.app.serve.live import Driver, JobStatus, Live
-from weft.service.audit import AuditLog
-from weft.service.auth import ANYBODY, Caller, Tokens, is_loopback
-from weft.service.event_text import Rendered
-from weft.service.forecast import Forecast
-from weft.service.job_names import JobNames
-from weft.service.limits import Buckets, Streams
-from weft.service.page_sessions import PageSessions
-from weft.service.refusals import Refused as Refused
-from weft.service.responses import Problem
-from weft.service.timeline import TimelineReader
+from weft.app.serve.live import Live
+from weft.runtime.loop.driver import Driver
+from weft.runtime.records.status import JobStatus
+from weft.service.access.audit import AuditLog
+from weft.service.access.page_sessions import PageSessions
+from weft.service.access.rate_limit import Buckets, Streams
+from weft.service.access.tokens import ANYBODY, Caller, Tokens, is_loopback
+from weft.service.budget.aside import Work
+from weft.service.http.refusals import Refused
+from weft.service.jobs.forecast import Forecast
+from weft.service.jobs.job_names import JobNames
+from weft.service.notify.webhooks import Hooks
+from weft.service.responses.answers import Problem
+from weft.service.streams.event_text import Rendered
+from weft.service.streams.live_updates import LiveUpdates
+from weft.service.streams.timeline import TimelineReader
 from weft.service.watchdog import Watchdog
-from weft.service.watching import Watching
-from weft.service.webhooks import Hooks
 
 T = TypeVar("T")
 
 READERS = 4
+OUR_SITE = ("", "none", "same-origin")  # what a browser says of who asks; others say nothing
 _PROBLEM = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 # FastAPI builds a validator for each `model` of each route at the start; one is enough for a name.
 PROBLEMS: dict[int | str, dict[str, object]] = {
@@ -52,9 +56,9 @@ PROBLEMS: dict[int | str, dict[str, object]] = {
 class Context:
     """One service.
 
-    `bound` is the address it listens on. Simulations for people run one at a time in `aside`;
-    `reading` is for files and the log's past, which have threads of their own so that nobody who
-    reads keeps the driver from writing.
+    `bound` is the address it listens on. What people ask to be parsed or simulated is done by the
+    processes of `work`; `reading` is for files and the log's past, which have threads of their own
+    so that nobody who reads keeps the driver from writing.
     """
 
     live: Live
@@ -65,16 +69,14 @@ class Context:
     buckets: Buckets = field(default_factory=lambda: Buckets(0.0, 1.0))
     bound: str = "127.0.0.1"
     heartbeat_s: float = 15.0
-    aside: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="aside")
-    )
+    work: Work = field(default_factory=Work)
     reading: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(READERS, thread_name_prefix="reading")
     )
     names: JobNames = field(init=False)
     streams: Streams = field(init=False)
     watchdog: Watchdog = field(init=False)
-    watching: Watching = field(init=False)
+    watching: LiveUpdates = field(init=False)
     forecast: Forecast = field(init=False)
     timeline: TimelineReader = field(init=False)
     rendered: Rendered = field(default_factory=Rendered)
@@ -83,8 +85,8 @@ class Context:
         self.names = JobNames(lambda: self.driver.ledger.jobs)
         self.streams = Streams(self.limits.streams)
         self.watchdog = Watchdog(self.live)
-        self.watching = Watching(self.live)
-        self.forecast = Forecast(self.read)
+        self.watching = LiveUpdates(self.live)
+        self.forecast = Forecast(self.work.simulate)
         self.timeline = TimelineReader(self.live.driver)
 
     @property
@@ -96,14 +98,10 @@ class Context:
         """Read something beside the loop."""
         return await asyncio.get_running_loop().run_in_executor(self.reading, work)
 
-    async def work_aside(self, work: Callable[[], T]) -> T:
-        """Beside the loop and one at a time: decisions go on meanwhile."""
-        return await asyncio.get_running_loop().run_in_executor(self.aside, work)
-
     def close(self) -> None:
-        """Let go of the threads."""
-        for threads in (self.aside, self.reading):
-            threads.shutdown(wait=False, cancel_futures=True)
+        """Let go of threads and processes."""
+        self.work.close()
+        self.reading.shutdown(wait=False, cancel_futures=True)
 
     @property
     def driver(self) -> Driver:
@@ -168,7 +166,8 @@ def _service(request: Request) -> Context:
 def _caller(request: Request, service: Context) -> Caller:
     headers = request.headers
     if not len(service.tokens):
-        _check_local(headers.get("host", ""), headers.get("origin", ""), service.bound)
+        told = (headers.get(name, "") for name in ("host", "origin", "sec-fetch-site"))
+        _check_local(*told, service.bound)
         return ANYBODY
     found = service.sessions.who(headers)
     if found is not None:
@@ -179,11 +178,14 @@ def _caller(request: Request, service: Context) -> Caller:
 
 
 @lru_cache(maxsize=256)
-def _check_local(host: str, origin: str, bound: str) -> None:
-    """Without tokens: only this machine, and no web page of another site through a browser."""
+def _check_local(host: str, origin: str, site: str, bound: str) -> None:
+    """Without tokens: only this machine, and no web page but our own through a browser.
+
+    A page of another port of this machine is another's, too.
+    """
     if not is_loopback(bound):
         raise Refused(401, "a token is needed, and none has been made", "see `weft token create`")
-    foreign = origin and not is_loopback(origin.partition("://")[2].rsplit(":", 1)[0])
+    foreign = (origin and origin.partition("://")[2] != host) or site not in OUR_SITE
     if not is_loopback(_name(host)) or foreign:
         raise Refused(
             403,

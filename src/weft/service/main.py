@@ -15,26 +15,27 @@ from functools import partial
 import uvicorn
 from fastapi import FastAPI
 
-from weft import __version__
 from weft.app.serve.live import Live, Settings
 from weft.core.errors import InvalidConfig
-from weft.service import problems
-from weft.service.audit import Audit, AuditLog
-from weft.service.auth import Tokens, check_host
+from weft.service.access.audit import Audit, AuditLog
+from weft.service.access.page_sessions import PageSessions, find_caller
+from weft.service.access.rate_limit import Buckets, LimitRate, Turns
+from weft.service.access.tls import check_tls
+from weft.service.access.tokens import Tokens, check_host
+from weft.service.access.trust import trust_warnings
 from weft.service.budget.amounts import Budget
+from weft.service.budget.asker import Asks
 from weft.service.budget.header import LimitHeader
 from weft.service.budget.intake import Intake
-from weft.service.connections import protocol_of
 from weft.service.context import Context
-from weft.service.limits import Buckets, LimitRate, Turns
-from weft.service.mail import MailServer
-from weft.service.page_sessions import PageSessions, find_caller
-from weft.service.routes import API, ROOT, health
-from weft.service.tls import check_tls
-from weft.service.trust import trust_warnings
-from weft.service.webhooks import Hooks
-
-__all__ = ["Settings", "create_app", "serve"]
+from weft.service.http import problems
+from weft.service.http.answer_headers import NoSniff
+from weft.service.http.connections import protocol_of
+from weft.service.notify.mail import MailServer
+from weft.service.notify.webhooks import Hooks
+from weft.service.routes import API, ROOT
+from weft.service.routes.cluster import health
+from weft.version import __version__
 
 log = logging.getLogger(__name__)
 
@@ -89,19 +90,23 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     problems.install(app)
-    budget = Budget.of(limits)
-    # The last is passed first: what a request weighs is known before what it asks for.
-    app.add_middleware(Turns, buckets=buckets)
-    app.add_middleware(Intake, budget=budget)
-    app.add_middleware(Audit, audit=audit)
-    app.add_middleware(LimitRate, buckets=buckets, asks=partial(find_caller, sessions, tokens))
-    app.add_middleware(LimitHeader, most=budget.header)
+    _guard(app, Budget.of(limits), buckets, audit, partial(find_caller, sessions, tokens))
     for router in ROOT:
         app.include_router(router)
     app.include_router(health.router, prefix=PREFIX, include_in_schema=False)
     for router in API:
         app.include_router(router, prefix=PREFIX)
     return app
+
+
+def _guard(app: FastAPI, budget: Budget, buckets: Buckets, audit: AuditLog, asks: Asks) -> None:
+    """What every request passes, the last of these first: its weight is known before its wish."""
+    app.add_middleware(Turns, buckets=buckets)
+    app.add_middleware(Intake, budget=budget)
+    app.add_middleware(Audit, audit=audit)
+    app.add_middleware(LimitRate, buckets=buckets, asks=asks)
+    app.add_middleware(LimitHeader, most=budget.header)
+    app.add_middleware(NoSniff)
 
 
 def serve(

@@ -14,14 +14,20 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft.core.about import Controls, Wants
-from weft.core.cluster import Cluster, Node, parse_cluster
-from weft.core.errors import EngineError
-from weft.core.events import Event, Failed, Finished, Reported, Started, Stopped
-from weft.core.measured import NOT_MEASURED, Measured, Sees
-from weft.core.model import Allocation, Job, JobId
-from weft.core.ports import Coupling, DeviceSharing, EngineHealth, NoLiveResize, PerfModel
-from weft.core.trace import Trace, Truth
+from weft.core.events.event import Event, Failed, Finished, Reported, Started, Stopped
+from weft.core.knowledge.measured import NOT_MEASURED, Measured, Sees
+from weft.core.model.cluster import Cluster, Node, parse_cluster
+from weft.core.model.job import Allocation, Job, JobId
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.about import Controls, Wants
+from weft.core.protocols import (
+    Coupling,
+    DeviceSharing,
+    EngineHealth,
+    NoLiveResize,
+    NoSleep,
+    PerfModel,
+)
 from weft.sim.neighbours import Neighbours
 from weft.sim.physics import DEATH, REVIEW, Milestone, Physics
 
@@ -49,7 +55,7 @@ class _Run:
 
 
 @dataclass
-class SimulatedEngine(NoLiveResize):
+class SimulatedEngine(NoLiveResize, NoSleep):
     """Jobs that only pass time, on any cluster.
 
     A job's hint `duration_s` says how long it takes on what it asked for (`default_s` without
@@ -231,13 +237,6 @@ class SimulatedEngine(NoLiveResize):
             kind = self._cluster.kind_of(to)
             self._expect((job, attempt), run.physics.adjust(now, 0, to, kind))
             self._repace(now)
-
-    def hold(self, job: JobId, attempt: int, *, still: bool) -> None:
-        """Refused: there is no process to hold."""
-        raise EngineError(
-            f"attempt {attempt} of job {job!r} is no process: it cannot be set still={still}",
-            hint="the local engine can hold its jobs",
-        )
 
     # ---- time
 

@@ -1,4 +1,4 @@
-"""The contract of `weft.core.ports.Engine`, run for real against any engine.
+"""The contract of `weft.core.protocols.Engine`, run for real against any engine.
 
 Each check takes a `Subject` and raises AssertionError. `CHECKS` names them all, for a test's
 parameters::
@@ -17,11 +17,9 @@ from collections.abc import Mapping
 from weft.testing.engine_life import LIFE
 from weft.testing.engine_places import PLACES
 from weft.testing.engine_resize import RESIZES
-from weft.testing.engine_subject import Check, Subject
+from weft.testing.engine_subject import Check
 from weft.testing.engine_trouble import TROUBLE
 
 CHECKS: Mapping[str, Check] = {
     check.__name__: check for check in (*LIFE, *PLACES, *RESIZES, *TROUBLE)
 }
-
-__all__ = ["CHECKS", "Check", "Subject"]

@@ -12,25 +12,27 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LRScheduler
 
-from weft.train import elastic, rng_state, values
-from weft.train.checkpoint import Checkpoints
+from weft.train import values
+from weft.train.batch.gradients import Gradients
+from weft.train.batch.noise import GradientNoise
+from weft.train.batch.schedule import Schedule, advance_all
+from weft.train.batch.tuner import Bounds, Tuner, find_rule
+from weft.train.checkpoints import rng_state
+from weft.train.checkpoints.files import Checkpoints
+from weft.train.checkpoints.save_times import SaveTimes
+from weft.train.checkpoints.saver import FENCED_EXIT, Saver, Stateful, restore_groups, take_trained
 from weft.train.control import NOTHING, Control
-from weft.train.data import Loader
+from weft.train.data.loader import Loader
+from weft.train.data.sampling import Batch, Cell
 from weft.train.errors import TrainError
-from weft.train.gang import Gang
-from weft.train.gang_tokens import Gate
-from weft.train.gradients import Gradients
-from weft.train.live_resize import LiveResize
-from weft.train.rank_changes import RankChanges
+from weft.train.ranks.gang import Gang
+from weft.train.ranks.live_resize import LiveResize
+from weft.train.ranks.rank_changes import RankChanges
 from weft.train.reports import Reports, measure_memory_gb
-from weft.train.sampling import Batch, Cell
-from weft.train.save_times import SaveTimes
-from weft.train.saving import FENCED_EXIT, Saver, Stateful, restore_groups, take_trained
-from weft.train.schedule import Schedule, advance_all
-from weft.train.stats import GradientNoise
 from weft.train.step import Step, Trained
 from weft.train.stopping import StopRequest, call_at_exit
-from weft.train.timing import Stopwatch, make_clock
+from weft.train.turns.gate import Gate
+from weft.train.turns.stopwatch import Stopwatch, make_clock
 from weft.wire.environment import Environment
 from weft.wire.errors import Fenced
 
@@ -62,15 +64,12 @@ class Job:
         self._trained: Trained | None = None
         self._loader: Loader | None = None
         self._noise = GradientNoise(1.0)
-        self._rule = elastic.find_rule("none")
-        self._stage = ""
+        self._rule, self._stage = find_rule("none"), ""
         self._smallest: int | None = None
         self._stop = StopRequest()
-        self._left = False
+        self._left, self._ended = False, 0.0
         self.epoch = self.position = self.steps = self.samples = self._epochs = 0
-        self.worth = 0.0
-        self._live = LiveResize(env, gang, reports)
-        self._ended = 0.0
+        self.worth, self._live = 0.0, LiveResize(env, gang, reports)
         self._control = Control(
             gang, reports, self._stop, SaveTimes(checkpoint_every_s), self._gate, self._live
         )
@@ -128,7 +127,7 @@ class Job:
         """
         if self._trained is not None:
             raise TrainError("job.wrap was called twice", hint="put several models into one")
-        self._rule = elastic.find_rule(scaling)
+        self._rule = find_rule(scaling)
         model.to(self.device)
         if self._restored:
             model.load_state_dict(self._restored["model"])
@@ -174,7 +173,7 @@ class Job:
                 "job.loader was called twice",
                 hint="use a plain DataLoader for validation; the elastic one is for training",
             )
-        bounds = elastic.Bounds.of(batch_size, max_batch_size, max_per_gpu)
+        bounds = Bounds.of(batch_size, max_batch_size, max_per_gpu)
         self._stage, self._smallest = stage, min_per_gpu
         self._loader = Loader(
             self,
@@ -188,7 +187,7 @@ class Job:
         )
         self._noise = GradientNoise(float(batch_size))
         kind = self._env.kind or self.device.type
-        tuner = elastic.Tuner(bounds, kind, self._env.nodes, self.size)
+        tuner = Tuner(bounds, kind, self._env.nodes, self.size)
         if self._restored:
             self._noise.load_state_dict(self._restored["noise"])
             tuner.load_state_dict(self._restored["profiles"])

@@ -24,7 +24,6 @@ SPEC, CLAIM, EVENTS = "spec.json", "claim.json", "events.jsonl"
 STOP, ADJUST, AGENT_LOG = "stop.json", "adjust.json", "agent.log"
 RESIZE = "resize.json"
 MEASURED = "measured.json"  # what the agent saw of the attempt in the last minutes
-HELD = "held"  # there while the service holds the processes still
 MASTER, BEAT, CURRENT = "master.json", "beat", "CURRENT"  # of attempts on several nodes
 ADDRESS = "WEFT_NODE_ADDRESS"  # how other nodes reach this one, where only it knows
 TERMINAL = "terminal.sock"
@@ -58,7 +57,9 @@ class AttemptSpec:
     change; new ones may take `resize_limit_s` to be ready, and the others as long to switch. `part`
     says that this is one of an attempt's parts, a folder inside the attempt's, of which there is
     one on each of `nodes` nodes; `node_rank` is which. `learnt` says that its devices are those in
-    CUDA_VISIBLE_DEVICES of the agent. `watch` puts the watcher into its Python processes.
+    CUDA_VISIBLE_DEVICES of the agent. `suspender` is the command that moves what processes hold on
+    their devices to host memory and back (`weft.node.asleep`), empty where nothing can.
+    `watch` puts the watcher into its Python processes.
     """
 
     job: str
@@ -111,6 +112,7 @@ class AttemptSpec:
     resize_limit_s: float = 120.0
     part: bool = False
     learnt: bool = False
+    suspender: tuple[str, ...] = ()
     watch: bool = False
 
     def write(self, folder: Path) -> None:
@@ -136,6 +138,7 @@ class AttemptSpec:
         try:
             for name in ("command", "devices"):
                 body[name] = tuple(body[name])
+            body["suspender"] = tuple(body.get("suspender", ()))
             for name in ("cores", "notices"):
                 body[name] = tuple(tuple(one) for one in body.get(name, ()))
             for name in ("batch", "time_shift"):

@@ -143,6 +143,23 @@ def kill_group(path: Path) -> None:
             raise
 
 
+def freeze_group(path: Path, *, frozen: bool) -> bool:
+    """Ask the kernel to freeze every member, or to let them go on; False if it cannot."""
+    try:
+        (path / "cgroup.freeze").write_text("1" if frozen else "0")
+    except OSError:
+        return False
+    return True
+
+
+def is_group_frozen(path: Path) -> bool:
+    """Whether no member of a group runs because it is frozen."""
+    try:
+        return "frozen 1" in (path / "cgroup.events").read_text().splitlines()
+    except OSError:
+        return False
+
+
 def remove_group(path: Path) -> bool:
     """Take an empty group away with those below it; whether it is gone."""
     for folder, _, _ in os.walk(path, topdown=False):

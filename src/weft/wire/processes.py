@@ -14,6 +14,7 @@ from stat import S_IWUSR
 PROC = Path("/proc")
 # We could not look, which says nothing of who was looked at.
 CANNOT_LOOK = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+STOP_BIT = 1 << (signal.SIGSTOP - 1)
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PR_SET_NAME = 15
@@ -41,6 +42,21 @@ def is_frozen(pid: int) -> bool:
     """Whether a process was made to stand still by a signal."""
     stat = _stat(pid)
     return stat is not None and stat[0] == "T"
+
+
+def is_stopping(pid: int) -> bool:
+    """Whether a process stands in the kernel and will be stopped before it runs again.
+
+    Such as one that waits for the child of a vfork, which is stopped itself.
+    """
+    stat = _stat(pid)
+    if stat is None or stat[0] != "D":
+        return False
+    with suppress(OSError):
+        for line in (PROC / str(pid) / "status").read_text().splitlines():
+            if line.startswith(("SigPnd:", "ShdPnd:")) and int(line.split()[1], 16) & STOP_BIT:
+                return True
+    return False
 
 
 def _stat(pid: int) -> list[str] | None:
@@ -131,7 +147,7 @@ def memory_gb(pid: int) -> float:
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024 / 1e9
     except OSError:
-        return _resident_gb(pid)
+        return resident_gb(pid)
     return 0.0
 
 
@@ -156,7 +172,8 @@ def reap_others(spare: Collection[int]) -> None:
             os.waitpid(found.si_pid, os.WNOHANG)
 
 
-def _resident_gb(pid: int) -> float:
+def resident_gb(pid: int) -> float:
+    """Memory of one process, what it shares with others counted in full; 0 when it is gone."""
     try:
         pages = int((PROC / str(pid) / "statm").read_text().split()[1])
     except OSError:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from weft.app.simulate.clusters import find_cluster, read_cluster
-from weft.core.cluster import Node, parse_cluster
 from weft.core.errors import InvalidConfig
-from weft.core.model import NodeId
+from weft.core.model.cluster import Node, parse_cluster
+from weft.core.model.job import NodeId
 
 
 def write(folder: Path, text: str) -> Path:
@@ -65,7 +65,7 @@ def test_what_is_no_file_is_a_string() -> None:
         ("nodes: []", "lab.yaml has no list of nodes"),
         ("nodes: 3", "lab.yaml has no list of nodes"),
         ("[1, 2]", "lab.yaml has no list of nodes"),
-        ("nodes: [", "lab.yaml is not YAML: "),
+        ("nodes: [", "lab.yaml, line 2, column 1: not YAML: "),
         ("nodes: [7]", "lab.yaml, node 1: expected fields, found 7"),
         (
             "nodes: [{gpus: 1, kind: t4}, {gpu: 1}]",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from weft.core.cluster import Node
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Job, JobId, NodeId, Sharing, Slice
-from weft.engines.cores import CorePool
-from weft.engines.host import Asked, Means, check_host, host_part, notices, read_asked
+from weft.core.model.cluster import Node
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Sharing, Slice
+from weft.engines.machine.cores import CorePool
+from weft.engines.machine.host_part import Asked, Means, check_host, host_part, notices, read_asked
 from weft.wire.cgroups import CPU, MEMORY, limits_of
 
 NODE = Node(NodeId("n"), "h200", 4, cpus=32.0, mem_gb=256.0)
@@ -73,7 +73,7 @@ def test_what_cannot_be_applied_is_said() -> None:
     ]
     assert [text for _, text in notices(given, 10.0, bare)] == [
         "100 GB of memory are not enforced: no memory cgroup here",
-        "10 GB of GPU memory bind weft.train scripts only: no MPS here",
+        "10 GB of GPU memory bind torch, JAX and TensorFlow only: no MPS",
     ]
     assert notices(half, 10.0, all_there) == ()
     assert notices(host_part(read_asked(Job(JobId("a"))), on(1), NODE), 0.0, bare) == ()

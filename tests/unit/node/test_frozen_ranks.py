@@ -6,30 +6,28 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from weft.node.frozen_ranks import STILL_S, FrozenRanks
-from weft.node.rank import Rank
-from weft.wire.attempt import HELD
+from weft.node.ranks.frozen import STILL_S, FrozenRanks
+from weft.node.ranks.rank import Rank
 from weft.wire.processes import is_frozen
 
 
 class Watch:
     """One real process that sleeps, and a clock that the test turns."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self) -> None:
         self.child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
         self.rank = Rank(3, self.child.pid, 0, -1, None)
         self.now, self.notices = 100.0, list[str]()
         ranks = {3: self.rank}
-        self.members = {3}
+        self.members, self.asleep = {3}, False
         self.frozen = FrozenRanks(
-            folder,
             ranks,
             lambda _, text: self.notices.append(text),
             lambda number: number in self.members,
+            lambda: self.asleep,
         )
 
     def look(self) -> str:
@@ -46,8 +44,8 @@ class Watch:
 
 
 @pytest.fixture
-def watch(tmp_path: Path) -> Iterator[Watch]:
-    one = Watch(tmp_path)
+def watch() -> Iterator[Watch]:
+    one = Watch()
     yield one
     one.child.kill()
     one.child.wait()
@@ -92,8 +90,8 @@ def test_a_rank_that_went_on_begins_anew(watch: Watch) -> None:
     assert watch.runs
 
 
-def test_a_rank_that_the_service_holds_stays_still(watch: Watch, tmp_path: Path) -> None:
-    (tmp_path / HELD).touch()
+def test_a_rank_that_the_service_froze_stays_frozen(watch: Watch) -> None:
+    watch.asleep = True
     watch.freeze()
     watch.now += 10 * STILL_S
 

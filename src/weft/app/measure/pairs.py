@@ -19,11 +19,12 @@ from typing import Any
 from weft.app.engine import build_real_engine
 from weft.app.measure.script import Wanted, room
 from weft.core.errors import InvalidConfig
-from weft.core.events import Event, Failed, Finished, Reported, StartFailed, Stopped
-from weft.core.launch import Launch, Processes
-from weft.core.model import Allocation, Demand, Job, JobId
-from weft.core.ports import Engine
-from weft.core.report import Report
+from weft.core.events.event import Event, Failed, Finished, Reported, StartFailed, Stopped
+from weft.core.events.report import Report
+from weft.core.model.job import Allocation, Demand, Job, JobId
+from weft.core.model.launch import Launch, Processes
+from weft.core.protocols import Engine
+from weft.core.stops import PROBE
 
 READY_STEPS = 8  # the first of a script pay for allocations and compilations
 TAKE_UP_S = 0.5  # until everybody who goes on is at full speed
@@ -165,7 +166,7 @@ class _Crew:
             self._progress(f"{len(waiting)} of {len(self._scripts)} scripts are starting")
             at, said = await self._report(until, waiting)
             if (said.steps or 0.0) >= READY_STEPS and at in waiting:
-                self._engine.hold(_job(at), 1, still=True)
+                await self._engine.freeze(_job(at), 1, by=PROBE)
                 waiting.remove(at)
 
     async def _alone(self, at: int) -> Alone:
@@ -183,7 +184,7 @@ class _Crew:
     async def _rates(self, members: Sequence[int]) -> dict[int, tuple[float, Report]]:
         """Steps a second of members that go on at the same time, and their last reports."""
         for at in members:
-            self._engine.hold(_job(at), 1, still=False)
+            await self._engine.thaw(_job(at), 1, by=PROBE)
         began = time.monotonic()
         until = began + PATIENCE * self._wanted.each_s + TAKE_UP_S
         seen: dict[int, list[tuple[float, Report]]] = {at: [] for at in members}
@@ -193,7 +194,7 @@ class _Crew:
             if now - began >= TAKE_UP_S and at in seen:
                 seen[at].append((now, said))
         for at in members:
-            self._engine.hold(_job(at), 1, still=True)
+            await self._engine.freeze(_job(at), 1, by=PROBE)
         return {at: (_rate(said), said[-1][1]) for at, said in seen.items()}
 
     async def _report(self, until: float, of: Collection[int]) -> tuple[int, Report]:
@@ -227,8 +228,7 @@ class _Crew:
     async def _end(self) -> None:
         """Stop everybody and wait until they are gone."""
         for at in self._running:
-            await self._engine.stop(_job(at), 1, 0.0)
-            self._engine.hold(_job(at), 1, still=False)
+            await self._engine.stop(_job(at), 1, 0.0)  # which wakes it
         until = time.monotonic() + GRACE_S
         assert self._events is not None
         while self._running:

@@ -11,7 +11,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TextIO
 
-from weft import __version__
 from weft.app.policy_file import build_policy, check_machines
 from weft.app.simulate.clusters import find_cluster
 from weft.app.simulate.garbage import collect_rarely
@@ -19,22 +18,21 @@ from weft.app.simulate.resize_text import read_resize
 from weft.app.simulate.setup import DEFAULT_CLUSTER, Setup
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import world_of
-from weft.core.cluster import Cluster
-from weft.core.codec import event_line
+from weft.core.codec.event_lines import event_line
 from weft.core.errors import InvalidConfig
-from weft.core.gang_nodes import explain_too_few_nodes
-from weft.core.policy import Policy
-from weft.core.registry import names
+from weft.core.model.cluster import Cluster
+from weft.core.model.gang_nodes import explain_too_few_nodes
+from weft.core.model.trace import Trace
+from weft.core.plan.policy import Policy
 from weft.core.scheduler import Journal
-from weft.core.spec import PartSpec
-from weft.core.trace import Trace
+from weft.core.spec.part_spec import PartSpec
+from weft.core.spec.registry import names
 from weft.engines.ray.spread import spread
 from weft.sim.result import Outcome, Result
 from weft.sim.sweep import Progress, sweep
 from weft.traces.find import find, workload
 from weft.traces.options import Options, Request
-
-__all__ = ["Result", "check_fits", "policy_of", "prepare", "run_all", "run_one"]
+from weft.version import __version__
 
 Report = Callable[[float], None]
 DESCRIBED = (str, PartSpec, Mapping)

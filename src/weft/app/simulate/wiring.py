@@ -9,17 +9,17 @@ from time import perf_counter
 
 from weft.app.simulate.resize_text import LiveTerms
 from weft.app.simulate.world import World
-from weft.core.about import Needs
-from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
-from weft.core.knowledge import Knowledge
-from weft.core.policy import Policy
-from weft.core.ports import PerfModel
-from weft.core.predictor import Predictor
-from weft.core.registry import Described, build, find, read_spec
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.knowledge.predictor import Predictor
+from weft.core.model.cluster import Cluster
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.about import Needs
+from weft.core.plan.policy import Policy
+from weft.core.protocols import PerfModel
 from weft.core.scheduler import Journal, Scheduler
-from weft.core.table import Table
-from weft.core.trace import Trace, Truth
+from weft.core.spec.registry import Described, build, find, read_spec
+from weft.core.state.table import Table
 from weft.perf.change_costs import StatedCosts
 from weft.perf.learnt_costs import LearntCosts
 from weft.perf.loaned import OnLoan
@@ -30,6 +30,7 @@ from weft.sim.fork import Fork
 from weft.sim.loans import Loans
 from weft.sim.physics import Physics
 from weft.sim.result import Outcome
+from weft.stack.eligible_jobs import EligibleJobs
 
 TICK_S = 60.0
 REMEMBERED = 200  # events: 2,000 made a long simulation 2 % slower, all of it garbage collection
@@ -102,7 +103,7 @@ def wire(
     known = build_simulated_predictor(predictor or default, physics, seed)
     named = dict(weights or world.trace.weights)
     scheduler = Scheduler(
-        policy,
+        EligibleJobs(policy),
         cluster,
         knowledge=world.knowledge(known, LearntCosts(world.assumed_s)),
         seed=seed,

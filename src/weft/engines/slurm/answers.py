@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
 
-from weft.core.cluster import CPU, Node
-from weft.core.model import JobId, NodeId
-from weft.engines.devices import kind_of
-from weft.engines.fleet.port import Health, Key, Machine, Phase, Seen
+from weft.core.model.cluster import CPU, Node
+from weft.core.model.job import JobId, NodeId
+from weft.engines.fleet.port import Health, Key, Machine, Observation, Phase
+from weft.engines.machine.devices import kind_of
 
 NODES = ("sinfo", "-h", "-N", "-o", "%N|%T|%c|%m|%G|%o|%E")
-JOBS = ("squeue", "-h", "-t", "all", "-o", "%i|%T|%k|%r|%N")
-STEPS = ("squeue", "-h", "-s", "-o", "%i|%j|%N")
+# What people write themselves comes last: it may hold bars.
+JOBS = ("squeue", "-h", "-t", "all", "-o", "%i|%T|%r|%N|%k")
+STEPS = ("squeue", "-h", "-s", "-o", "%i|%N|%j")
 GPU = re.compile(r"gpu(?::(?P<type>[^:(,]+))??:(?P<count>\d+)")
 FLAGS = "*~#!%$@^+-"  # after a node's state: not responding, powered down, ...
 PENDING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
@@ -56,7 +57,10 @@ def read_nodes(text: str, slots: int) -> dict[NodeId, SlurmNode]:
     """The answer to `NODES`; a node without GPUs has `slots` CPU slots, 0 for one a core."""
     found: dict[NodeId, SlurmNode] = {}
     for line in text.splitlines():
-        name, state, cpus, mem_mb, gres, address, reason = line.split("|", 6)
+        words = line.split("|", 6)
+        if len(words) != 7:
+            continue  # the rest of a reason of several lines
+        name, state, cpus, mem_mb, gres, address, reason = words
         kind, count, asked = read_gres(gres)
         node = Node(
             NodeId(name),
@@ -114,22 +118,34 @@ def read_jobs(text: str) -> list[tuple[str, SlurmJob]]:
     """The answer to `JOBS`: comments and jobs."""
     found = []
     for line in text.splitlines():
-        name, state, comment, reason, nodes = line.split("|", 4)
-        found.append((comment, SlurmJob(name, state, reason, nodes)))
+        words = line.split("|", 4)
+        if len(words) == 5:  # else it is the rest of a comment of several lines, of nobody's job
+            name, state, reason, nodes, comment = words
+            found.append(
+                (comment, SlurmJob(name, state, "" if reason == "None" else reason, nodes))
+            )
     return found
 
 
-def see(parts: Iterable[SlurmJob]) -> Seen:
+def read_steps(text: str) -> list[tuple[str, str]]:
+    """The answer to `STEPS`: names and steps."""
+    rows = (line.split("|", 2) for line in text.splitlines())
+    return [(words[2], words[0]) for words in rows if len(words) == 3]
+
+
+def see(parts: Iterable[SlurmJob]) -> Observation:
     """What became of an attempt, from all components of its job."""
     states = {one.state: one for one in parts}
     if alive := [one for state, one in states.items() if state in RUNNING]:
-        return Seen(Phase.RUNNING, alive[0].reason)
+        return Observation(Phase.RUNNING, alive[0].reason)
     if waiting := [one for state, one in states.items() if state in PENDING]:
-        return Seen(Phase.PENDING, waiting[0].reason)
+        return Observation(Phase.PENDING, waiting[0].reason)
     if "NODE_FAIL" in states:
-        return Seen(Phase.LOST, WORDS["NODE_FAIL"])
+        return Observation(Phase.LOST, WORDS["NODE_FAIL"])
     bad = [state for state in states if state != "COMPLETED"]
-    return Seen(Phase.ENDED, WORDS.get(bad[0], f"Slurm says {bad[0].lower()}") if bad else "")
+    return Observation(
+        Phase.ENDED, WORDS.get(bad[0], f"Slurm says {bad[0].lower()}") if bad else ""
+    )
 
 
 def read_config(text: str) -> dict[str, str]:

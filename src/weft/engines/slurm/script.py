@@ -8,7 +8,8 @@ from math import ceil
 from pathlib import Path
 from shlex import quote
 
-from weft.core.model import Discipline, NodeId
+from weft.core.errors import EngineError
+from weft.core.model.job import Discipline, NodeId
 from weft.engines.fleet.folders import TOKENS
 from weft.engines.fleet.port import Gang, Part
 from weft.engines.fleet.requests import agent_command
@@ -23,7 +24,7 @@ LOG = "slurm.log"  # in an attempt's folder: what Slurm itself has to say
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class SbatchOptions:
     """What goes into every request; empty or 0 leaves it to the site.
 
     `python` is the interpreter with Weft on the nodes. `counts_memory` says that the site divides
@@ -50,7 +51,7 @@ class Wishes:
         return [f"--{name}={value}" for name, value in named.items() if value]
 
 
-def batch_script(gang: Gang, nodes: Mapping[NodeId, SlurmNode], wishes: Wishes) -> str:
+def batch_script(gang: Gang, nodes: Mapping[NodeId, SlurmNode], wishes: SbatchOptions) -> str:
     """One job for all parts of a gang: alike ones together, others as heterogeneous components."""
     groups = group_parts(gang.parts, nodes)
     headers = [_header(gang, group, nodes, wishes) for group in groups]
@@ -71,14 +72,14 @@ def group_parts(parts: Sequence[Part], nodes: Mapping[NodeId, SlurmNode]) -> lis
 
 
 def _header(
-    gang: Gang, group: tuple[Part, ...], nodes: Mapping[NodeId, SlurmNode], wishes: Wishes
+    gang: Gang, group: tuple[Part, ...], nodes: Mapping[NodeId, SlurmNode], wishes: SbatchOptions
 ) -> list[str]:
     first = group[0]
     options = [
         f"--job-name={quote(job_name(gang))}",
         f"--comment={write_tag(wishes.owner, gang.key)}",
         "--no-requeue",
-        f"--output={quote(str(first.folder.parent / LOG))}",
+        f"--output={write_pattern(first.folder.parent / LOG)}",
         "--open-mode=append",
         f"--nodes={len(group)}",
         f"--nodelist={','.join(part.node for part in group)}",
@@ -96,7 +97,7 @@ def _header(
     return [*options, *([f"--time={minutes}"] if minutes else [])]
 
 
-def _body(gang: Gang, groups: Sequence[tuple[Part, ...]], wishes: Wishes) -> list[str]:
+def _body(gang: Gang, groups: Sequence[tuple[Part, ...]], wishes: SbatchOptions) -> list[str]:
     """The agent of the only node in place of the script; else one on each by a step."""
     if len(gang.parts) == 1:
         folder = gang.parts[0].folder
@@ -118,7 +119,7 @@ def _body(gang: Gang, groups: Sequence[tuple[Part, ...]], wishes: Wishes) -> lis
 
 
 def step_command(
-    gang: Gang, part: Part, node: SlurmNode, allocation: str, wishes: Wishes
+    gang: Gang, part: Part, node: SlurmNode, allocation: str, wishes: SbatchOptions
 ) -> list[str]:
     """One part as a step in an allocation that is held: it shares the node with other steps.
 
@@ -143,14 +144,14 @@ def step_command(
     return ["bash", "-c", UNTIL_CLAIMED, str(part.folder / CLAIM), *step]
 
 
-def pilot_script(node: SlurmNode, tag: str, log: str, root: Path, wishes: Wishes) -> str:
+def pilot_script(node: SlurmNode, tag: str, log: str, root: Path, wishes: SbatchOptions) -> str:
     """An allocation of a whole node; all it does is to run the coordinators that are wanted."""
     machine = node.machine.node
     options = [
         "--job-name=weft-pilot",
         f"--comment={tag}",
         "--no-requeue",
-        f"--output={quote(log)}",
+        f"--output={write_pattern(Path(log))}",
         "--open-mode=append",
         "--nodes=1",
         "--ntasks=1",
@@ -188,6 +189,20 @@ def _coordinators(root: Path, node: NodeId, python: str) -> list[str]:
         "  sleep 1",
         "done",
     ]
+
+
+def write_pattern(path: Path) -> str:
+    """A path as an option of sbatch that means just this file.
+
+    `%` begins a pattern there, so that names like `a%2E1` would be other ones, and a backslash
+    anywhere would end all patterns and be lost itself.
+    """
+    if set(str(path)) & set("\\\n\r"):
+        raise EngineError(
+            f"Slurm cannot write to {str(path)!r}: it has a backslash or a line break",
+            hint="choose another state folder: weft serve --state FOLDER",
+        )
+    return quote(str(path).replace("%", "%%"))
 
 
 def job_name(gang: Gang) -> str:

@@ -6,14 +6,17 @@ Objective   mean completion time, with the makespan and the slowest jobs no wors
 Needs       goodput from all jobs of a model together, running and ended, and how far each has
             come; a predictor or the service of past jobs where nobody declared its work.
 Controls    how many GPUs of which kind, where, and the batch size to begin with; with `share=true`
-            also which two jobs have the same devices.
+            also which two jobs have the same devices, with `strangers=true` which jobs of one GPU
+            have it together although nobody knows them.
 Cost        O(jobs x sizes) for values and prices, then O(jobs log jobs) for placement; with
             `share=true` two programs more, and O(running x waiting) for pairs.
 Deviations  values of a change count its restart against the time that it is likely to last; they
             are found by study, not by proof. `pooled=false` believes each job's own reports alone.
             Where all jobs have one size and all GPUs are of one kind no program is solved: the
             fewest GPU-seconds left run. `share=true` joins a running job where it is, never two
-            running ones; pairs are matched greedily at the program's prices.
+            running ones; pairs are matched greedily at the program's prices. `strangers=true`
+            lets who would wait join where its memory fits; what jobs do to each other there is
+            measured, not predicted.
 """
 
 from __future__ import annotations
@@ -22,24 +25,25 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Controls, Needs
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Config, JobId
-from weft.core.plan import Plan
-from weft.core.table import Floats
-from weft.core.view import View
+from weft.core.model.job import Allocation, Config, JobId
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls, Needs
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.table import Floats
 from weft.pieces.order.finish_time import hasten_late
 from weft.pieces.order.plain_jobs import charged_service, find_plain, plain_weights
 from weft.pieces.order.rank_weights import flatten_large, rank_weights, share_ranks
 from weft.pieces.order.seconds_left import MINUTE, seconds_left
 from weft.pieces.place.pairs import find_parted
 from weft.pieces.share.pair_choices import explain_pairs
+from weft.pieces.share.strangers import share_with_strangers
 from weft.pieces.size.change_seconds import read_costs
+from weft.pieces.size.checkpoint_moves import find_hurried
 from weft.pieces.size.choice_reasons import explain_choices
 from weft.pieces.size.configs import find_held, rigid_configs, valid_configs
 from weft.pieces.size.hold_times import HoldTimes, key_of
-from weft.pieces.size.hurried import find_hurried
 from weft.policies.weft.plain import STEP, decide_plain, find_waiting, is_all_plain
 from weft.policies.weft.program import Choice, Start, choose_alone
 from weft.policies.weft.sharing import choose_shared
@@ -59,7 +63,7 @@ WHERE = tax.Taxonomy(
 
 
 @dataclass(frozen=True, slots=True)
-class Last:
+class LastDecision:
     """Prices of the last decision by kind, how long jobs keep what they get, and who waits.
 
     With sharing, `alone` are the prices if nobody shared. There are no prices before the first
@@ -84,7 +88,8 @@ class Weft:
     behind an equal part of the cluster that it would end more than `fair` times as late weighs
     more, 0 for nobody.
     `pooled` asks for beliefs from all jobs of a model. `max_gpus` is the most one job may get.
-    `share` lets two jobs have the same devices where both together gain.
+    `share` lets two jobs have the same devices where both together gain. `strangers` lets jobs that
+    would wait join others on one GPU where their memory fits, on engines that see memory.
     """
 
     shape: float = 0.6
@@ -99,12 +104,14 @@ class Weft:
     pooled: bool = True
     max_gpus: int = 64
     share: bool = False
+    strangers: bool = False
 
     @property
     def about(self) -> About:
         """Decides when something happened."""
-        shares = Controls.SHARE if self.share else Controls.NOTHING
-        side = tax.Sharing.SIDE_BY_SIDE if self.share else tax.Sharing.EXCLUSIVE
+        together = self.share or self.strangers
+        shares = Controls.SHARE if together else Controls.NOTHING
+        side = tax.Sharing.SIDE_BY_SIDE if together else tax.Sharing.EXCLUSIVE
         return About(
             "weft",
             "our own",
@@ -118,24 +125,33 @@ class Weft:
     def __post_init__(self) -> None:
         if not 0.0 < self.shape < 1.0:
             raise InvalidConfig(f"weft: shape={self.shape:g}", hint="shape is between 0 and 1")
+        if self.share and self.strangers:
+            raise InvalidConfig(
+                "weft: share and strangers are two ways to share a GPU",
+                hint="share=true for jobs whose models are known, strangers=true for any",
+            )
         times = {"rise": self.rise, "loss": self.loss, "half_life": self.half_life}
         for name, seconds in {**times, "wake": self.wake}.items():
             if not seconds > 0.0:
                 raise InvalidConfig(f"weft: {name}={seconds:g}", hint="it is seconds, above 0")
 
     def decide(self, view: View) -> Plan:
+        """What everybody holds alone, and who joins whom where strangers may share."""
+        return share_with_strangers(view, self._decide) if self.strangers else self._decide(view)
+
+    def _decide(self, view: View) -> Plan:
         """Speeds, values, program, placement, batches."""
         if not len(view.table) or not view.cluster.nodes:
             return Plan()
-        last = view.memory if isinstance(view.memory, Last) else None
+        last = view.memory if isinstance(view.memory, LastDecision) else None
         if not self.share and is_all_plain(view):
-            return self._decide_plain(view, last or Last(holds=HoldTimes(view.now)))
+            return self._decide_plain(view, last or LastDecision(holds=HoldTimes(view.now)))
         valid = valid_configs(view.cluster, self.max_gpus)
         configs = (*valid, *rigid_configs(view, valid))
         held = find_held(view, configs)
         odd = (held == len(configs)) & ~view.preemptible()
         if odd.any():  # of a size that is none of ours, and it may not be changed
-            return self.decide(view.without(odd))
+            return self._decide(view.without(odd))
         held[held == len(configs)] = NONE
         holds = (HoldTimes(view.now) if last is None else last.holds).age(view, self.half_life)
         values = self._values(view, configs, holds, last)
@@ -143,13 +159,13 @@ class Weft:
         choice = choose(values, held, _start_from(last))
         return self._plan(values, held, choice, holds, last)
 
-    def _decide_plain(self, view: View, last: Last) -> Plan:
+    def _decide_plain(self, view: View, last: LastDecision) -> Plan:
         """Nothing is elastic: prices and holds stay as they were."""
         plan = decide_plain(view, last.waiting, pooled=self.pooled)
         return replace(plan, memory=replace(last, waiting=find_waiting(view, plan)))
 
     def _values(
-        self, view: View, configs: tuple[Config, ...], holds: HoldTimes, last: Last | None
+        self, view: View, configs: tuple[Config, ...], holds: HoldTimes, last: LastDecision | None
     ) -> Values:
         """What sizes are worth to rows, at the prices of the last decision."""
         goodput = find_goodputs(view, configs, pooled=self.pooled, shape=self.shape)
@@ -175,7 +191,12 @@ class Weft:
         return Values(view, configs, gains, prices, self.loss)
 
     def _plan(
-        self, values: Values, held: Floats, choice: Choice, holds: HoldTimes, last: Last | None
+        self,
+        values: Values,
+        held: Floats,
+        choice: Choice,
+        holds: HoldTimes,
+        last: LastDecision | None,
     ) -> Plan:
         """The choice with its reasons, and what to remember of it."""
         view, configs, answer = values.view, values.configs, choice.answer
@@ -192,7 +213,7 @@ class Weft:
                 **explain_choices(view, configs, choice.worth.value, answer, sorted(told)),
                 **explain_pairs(view, pairs, told),
             },
-            memory=Last(
+            memory=LastDecision(
                 answer.prices, holds.lose(_find_lost(values, held, choice)), names, choice.alone
             ),
             numbers=_say_prices(view, choice) | ({"pairs": float(len(pairs))} if pairs else {}),
@@ -221,7 +242,7 @@ class Weft:
         return planned
 
 
-def _start_from(last: Last | None) -> Start:
+def _start_from(last: LastDecision | None) -> Start:
     """The last prices."""
     if last is None or not len(last.prices):
         return Start()

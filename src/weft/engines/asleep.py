@@ -1,0 +1,174 @@
+"""Asks agents to freeze, suspend and wake the processes of attempts, and awaits the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from weft.core.errors import EngineError
+from weft.core.model.job import JobId
+from weft.core.protocols import DeviceSharing
+from weft.core.stops import PROBE, SLEEPS, Rung
+from weft.engines.attempts.listener import Listener
+from weft.engines.attempts.watch import nudge
+from weft.engines.machine.devices import Machine
+from weft.wire.errors import WireError
+from weft.wire.sleep import (
+    AWAKE,
+    DEPTH,
+    FROZEN,
+    SUSPENDED,
+    SleepRequest,
+    SleepState,
+    read_request,
+    read_state,
+    write_request,
+)
+
+FREEZE_S = 15.0  # for an agent to answer; it answers within milliseconds
+SUSPEND_S = 600.0  # for a device to be copied to host memory
+SHORTEST_S, LONGEST_S = 0.001, 0.05
+
+
+class SleepsByAgent:
+    """What an engine whose agents run on this machine can do; see `weft.core.protocols.Engine`."""
+
+    _listener: Listener
+    _suspender: tuple[str, ...]
+    wake_alone_s: float
+
+    @property
+    def stops(self) -> frozenset[Rung]:
+        """Freezing always; suspending where the device's driver can."""
+        return frozenset(SLEEPS if self._suspender else (Rung.FREEZE,))
+
+    async def freeze(self, job: JobId, attempt: int, *, by: str) -> None:
+        """The whole tree of processes; acknowledged within milliseconds."""
+        await put_to_sleep(self._sleeping(job, attempt), by, FROZEN, FREEZE_S)
+
+    async def suspend(self, job: JobId, attempt: int, *, by: str) -> float:
+        """With the device's driver; takes as long as the copy does."""
+        return (await put_to_sleep(self._sleeping(job, attempt), by, SUSPENDED, SUSPEND_S)).host_gb
+
+    async def thaw(self, job: JobId, attempt: int, *, by: str) -> None:
+        """An attempt that is over is not asleep."""
+        if (job, attempt) in self._listener.watched:
+            await wake(self._sleeping(job, attempt), by, SUSPEND_S)
+
+    def _sleeping(self, job: JobId, attempt: int) -> Attempt:
+        key, watched = (job, attempt), self._listener.watched
+        if key not in watched:
+            raise EngineError(f"attempt {attempt} of job {job!r} does not run")
+        folder = watched[key].folder
+        return Attempt(job, attempt, folder, lambda: key in watched, self.wake_alone_s)
+
+
+def find_suspender(machine: Machine, sharing: DeviceSharing) -> tuple[str, ...]:
+    """The command that suspends processes with the CUDA driver of a machine; () without one.
+
+    The driver refuses clients of MPS.
+    """
+    if not machine.gpus or sharing == "mps":
+        return ()
+    command = (sys.executable, "-P", "-m", "weft.node.asleep.cuda_checkpoint")
+    try:
+        check = subprocess.run([*command, "check"], capture_output=True, timeout=60.0, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return command if check.returncode == 0 else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Where an attempt lives, and whether it still does.
+
+    `air_s` is how long its ranks may stand still, 0 for any time; without a service it is woken
+    after `alone_s`.
+    """
+
+    job: JobId
+    number: int
+    folder: Path
+    there: Callable[[], bool]
+    alone_s: float
+    air_s: float = 0.0
+
+    def __str__(self) -> str:
+        return f"attempt {self.number} of job {self.job!r}"
+
+
+async def put_to_sleep(attempt: Attempt, by: str, state: str, within_s: float) -> SleepState:
+    """Have an attempt in a state on behalf of somebody; EngineError if that could not be had."""
+    answer = SleepState(0)
+    try:
+        answer = await _ask(attempt, by, state, within_s)
+    finally:
+        if DEPTH[answer.state] < DEPTH[state]:
+            _leave(attempt, by, AWAKE)  # nobody waits for it any more
+            await asyncio.to_thread(nudge, attempt.folder)
+    if DEPTH[answer.state] < DEPTH[state]:
+        raise EngineError(f"{attempt} is not {state}: {answer.reason}")
+    return answer
+
+
+async def wake(attempt: Attempt, by: str, within_s: float) -> None:
+    """Take back what somebody wanted; EngineError if the attempt should run now and cannot."""
+    answer = await _ask(attempt, by, AWAKE, within_s)
+    request = read_request(attempt.folder)
+    if request is not None and DEPTH[answer.state] > DEPTH[request.state]:
+        raise EngineError(f"{attempt} is still {answer.state}: {answer.reason}")
+
+
+async def _ask(attempt: Attempt, by: str, state: str, within_s: float) -> SleepState:
+    """The answer, whether or not it is what was asked; EngineError where no agent answers."""
+    try:
+        number = _leave(attempt, by, state)
+        await asyncio.to_thread(nudge, attempt.folder)
+        return await _answer(attempt, number, within_s)
+    except (OSError, WireError) as error:
+        raise EngineError(f"{attempt} cannot be asked to be {state}: {error}") from error
+
+
+def end_probes(folder: Path) -> None:
+    """A service that begins anew has no probe under way, and leaves nothing frozen by one."""
+    request = read_request(folder)
+    if request is not None and PROBE in request.wanted:
+        wanted = {who: state for who, state in request.wanted.items() if who != PROBE}
+        write_request(folder, replace(request, number=time.time_ns(), wanted=wanted))
+        nudge(folder)
+
+
+def find_state(folder: Path) -> str:
+    """What the processes of an attempt are, as its agent says."""
+    state = read_state(folder)
+    return AWAKE if state is None else state.state
+
+
+def _leave(attempt: Attempt, by: str, state: str) -> int:
+    """Leave a request beside those of others; small files, so that nobody comes in between."""
+    request = read_request(attempt.folder)
+    before = {} if request is None else request.wanted
+    wanted = {who: one for who, one in before.items() if who != by}
+    if state != AWAKE:
+        wanted[by] = state
+    number = time.time_ns()
+    write_request(attempt.folder, SleepRequest(number, wanted, attempt.air_s, attempt.alone_s))
+    return number
+
+
+async def _answer(attempt: Attempt, number: int, within_s: float) -> SleepState:
+    """The agent's word on this request, or on a later one."""
+    until, pause = time.monotonic() + within_s, SHORTEST_S
+    while True:
+        state = read_state(attempt.folder)
+        if state is not None and state.number >= number:
+            return state
+        if time.monotonic() > until or not attempt.there():
+            raise EngineError(f"{attempt}: its agent does not answer")
+        await asyncio.sleep(pause)
+        pause = min(1.5 * pause, LONGEST_S)

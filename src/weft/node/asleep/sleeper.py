@@ -1,0 +1,190 @@
+"""Takes the processes of an attempt from running to frozen or suspended, and back.
+
+Whoever asked for it may die: an attempt that sleeps is woken when nobody listens to its agent any
+more, so that nothing stays asleep after a service that is gone for good.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from weft.node.asleep.device_helper import DeviceHelper
+from weft.node.asleep.tree import Find, freeze_tree, thaw_tree
+from weft.node.attempt_log import Journal
+from weft.node.guard.enclosure import Enclosure
+from weft.wire.processes import resident_gb
+from weft.wire.sleep import (
+    AWAKE,
+    FROZEN,
+    SUSPENDED,
+    SleepRequest,
+    SleepState,
+    read_request,
+    write_state,
+)
+
+WITHIN_S = 5.0  # for all processes to stand still, or to go on
+AIR_S = 2.0  # how long processes that wait for each other are let run in between
+AGAIN_S = 2.0  # after devices could not take a suspended attempt back
+NOBODY = SleepRequest(0)
+
+
+class Sleeper:
+    """One attempt's processes, as `find` lists them.
+
+    `command` suspends and restores what they hold on their devices; empty where nothing can.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        find: Find,
+        enclosure: Enclosure,
+        journal: Journal,
+        command: Sequence[str] = (),
+    ) -> None:
+        self._folder, self._all, self._enclosure = folder, find, enclosure
+        self._journal = journal
+        self._device = DeviceHelper(command)
+        self._request = NOBODY
+        self._now = self._told = SleepState(0)
+        self._refused = -1  # the request that could not be met, and is not tried again
+        self._since = self._asked = self._last_heard = time.monotonic()
+        self._air_until = self._again_at = 0.0
+        self._resident_gb = 0.0
+        self._leaving = False
+
+    def is_asleep(self) -> bool:
+        """Whether the processes are meant not to run, or about to."""
+        return self._now.state != AWAKE or self._device.busy
+
+    @property
+    def helpers(self) -> list[int]:
+        """Processes of ours that are not the attempt's."""
+        return self._device.pids
+
+    def leave(self) -> None:
+        """The attempt is to end: from here on it is awake, whatever is asked."""
+        self._leaving = True
+        self._thaw()  # so that signals reach it; its device may take longer
+        self._advance(time.monotonic())
+
+    def look(self) -> None:
+        """Take up what is asked, and go on with what takes a while."""
+        request = read_request(self._folder) or NOBODY
+        now = time.monotonic()
+        if request.number != self._request.number:
+            self._request, self._asked = request, now
+        sleeps = self.is_asleep() or self._request.state != AWAKE
+        if not sleeps or self._journal.is_heard():
+            self._last_heard = now
+        self._advance(now)
+
+    # ---- from one state to another
+
+    def _target(self, now: float) -> str:
+        wanted = self._request
+        if self._leaving or now - self._last_heard > wanted.alone_s or now < self._air_until:
+            return AWAKE
+        if wanted.number == self._refused:
+            return self._now.state
+        slept_s = now - self._since
+        if wanted.air_s and self._now.state == FROZEN and slept_s > wanted.air_s:
+            self._air_until = now + AIR_S
+            return AWAKE
+        return wanted.state
+
+    def _advance(self, now: float) -> None:
+        """One step towards what is wanted; what takes long goes on meanwhile."""
+        if self._device.busy:
+            if not self._device.done():
+                return
+            self._moved()
+        target, state = self._target(now), self._now.state
+        if state == target:
+            if self._now.number != self._request.number or self._now != self._told:
+                self._answer(state)
+        elif state == SUSPENDED:
+            self._restore(now)
+        elif target == SUSPENDED:
+            self._suspend()
+        elif target == FROZEN:
+            self._freeze(FROZEN)
+        elif self._thaw():
+            self._answer(AWAKE)
+
+    def _freeze(self, state: str) -> None:
+        if freeze_tree(self._find, self._enclosure.ranks_group, WITHIN_S):
+            self._answer(state)
+            return
+        self._thaw()
+        self._refuse(AWAKE, f"a process did not stand still within {WITHIN_S:g} s")
+
+    def _thaw(self) -> bool:
+        if thaw_tree(self._find, self._enclosure.ranks_group, WITHIN_S):
+            return True
+        text = f"its processes could not be woken within {WITHIN_S:g} s"
+        self._journal.write("notice", rank=0, level="error", text=text)
+        return False
+
+    def _suspend(self) -> None:
+        if not self._device.there:
+            self._refuse(self._now.state, "nothing here can suspend processes to host memory")
+            return
+        if self._now.state == FROZEN and self._thaw():
+            self._now = replace(self._now, state=AWAKE)  # the driver asks the process itself
+        pids = self._find()
+        self._resident_gb = sum(map(resident_gb, pids))
+        self._device.suspend(pids)
+
+    def _restore(self, now: float) -> None:
+        if now >= self._again_at and self._thaw():
+            self._device.restore()
+
+    def _moved(self) -> None:
+        """The driver has come to an end with what was asked of it."""
+        error = self._device.error
+        if self._now.state == SUSPENDED:
+            if not error:
+                self._now = replace(self._now, state=AWAKE, host_gb=0.0)
+                return
+            self._again_at = time.monotonic() + AGAIN_S
+            if not self._leaving:
+                freeze_tree(self._find, self._enclosure.ranks_group, WITHIN_S)
+            self._answer(SUSPENDED, f"its devices do not take it back yet: {error}")
+        elif error:
+            self._refuse(AWAKE, error)
+        else:
+            grown = sum(map(resident_gb, self._find())) - self._resident_gb
+            self._now = replace(self._now, host_gb=max(grown, 0.0))
+            self._freeze(SUSPENDED)
+
+    # ---- who and what
+
+    def _find(self) -> list[int]:
+        own = {*self._device.pids}
+        return [pid for pid in self._all() if pid not in own]
+
+    def _refuse(self, state: str, reason: str) -> None:
+        self._refused = self._request.number
+        self._answer(state, reason)
+
+    def _answer(self, state: str, reason: str = "") -> None:
+        now = time.monotonic()
+        if not reason and state != self._request.state and not self._leaving:
+            reason = "no service asks for it any more"
+            if now < self._air_until:
+                reason = "let run for a moment, as its processes wait for each other"
+            elif self._request.number == self._refused:
+                reason = self._told.reason
+        if state != self._now.state:
+            self._since = now
+        host_gb = self._now.host_gb if state == SUSPENDED else 0.0
+        took_s = now - self._asked if self._now.number != self._request.number else 0.0
+        self._now = SleepState(self._request.number, state, reason, took_s, host_gb)
+        self._told = self._now
+        write_state(self._folder, self._now)
+        self._journal.poke()

@@ -1,0 +1,119 @@
+"""The same jobs with something different, simulated beside the driver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Response
+from fastapi.responses import StreamingResponse
+from pydantic import Field
+
+from weft.app.insight.changes import Changes
+from weft.app.insight.history import read_speeds
+from weft.app.insight.present import Present
+from weft.app.insight.what_if import HOUR, MOST_JOBS, Variant
+from weft.core.errors import WeftError
+from weft.service.access.tokens import Caller
+from weft.service.context import PROBLEMS, Anyone, Context, Service
+from weft.service.http.json_body import Json, write_json
+from weft.service.http.refusals import Refused
+from weft.service.jobs.what_if_work import Report, Written, compare_ahead, compare_past
+from weft.service.responses.answers import Comparison, Problem
+from weft.service.responses.what_if import Progress, WhatIfLine
+from weft.service.routes.jobs.why import Changed, read_change
+
+router = APIRouter(tags=["why"], responses=PROBLEMS)
+
+LINES: dict[int | str, dict[str, Any]] = {
+    200: {"model": WhatIfLine, "content": {"application/x-ndjson": {}}, "description": "A line."}
+}
+AHEAD_CPU_S = 60.0  # what is not simulated by then is left out
+Prepare = Callable[[], Callable[[Report], Written]]  # reads beside the loop what is to be compared
+
+
+class WhatIf(Changed):
+    """The same, from what: the jobs of the log, of the last `hours`, or what there is now."""
+
+    start: Literal["history", "now"] = "history"
+    hours: Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)] | None = None
+
+
+@router.post("/what-if", response_model=Comparison)
+async def compare(body: WhatIf, service: Service, who: Anyone) -> Response:
+    """The log's jobs, or those there are now, simulated as things are and with a change."""
+    try:
+        found = await service.work.simulate.do(_prepare(service, who, body))
+    except WeftError as error:
+        raise Refused(409, error.what, error.hint) from error
+    return Response(found.comparison, media_type=Json.media_type)
+
+
+@router.post("/what-if/stream", response_class=StreamingResponse, responses=LINES)
+async def compare_with_progress(body: WhatIf, service: Service, who: Anyone) -> StreamingResponse:
+    """The same as lines of JSON: how far each simulation is, then both sides with their details."""
+    news: asyncio.Queue[Progress] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    def report(part: Progress) -> None:
+        loop.call_soon_threadsafe(news.put_nowait, part)
+
+    lines = _lines(service, news, _prepare(service, who, body), report)
+    return service.streams.response(who, lines, "application/x-ndjson")
+
+
+async def _lines(
+    service: Context, news: asyncio.Queue[Progress], work: Prepare, report: Report
+) -> AsyncIterator[bytes]:
+    working = asyncio.ensure_future(service.work.simulate.do(work, report))
+    try:
+        while not working.done():
+            hearing = asyncio.ensure_future(news.get())
+            await asyncio.wait({working, hearing}, return_when=asyncio.FIRST_COMPLETED)
+            if hearing.done():
+                yield _line(WhatIfLine(progress=hearing.result()))
+            else:
+                hearing.cancel()
+        while not news.empty():
+            yield _line(WhatIfLine(progress=news.get_nowait()))
+        yield working.result().line + b"\n"
+    except (WeftError, Refused) as error:
+        yield _line(WhatIfLine(problem=Problem(error=error.what, hint=error.hint)))
+    finally:
+        working.cancel()
+
+
+def _line(told: WhatIfLine) -> bytes:
+    return write_json(told) + b"\n"
+
+
+def _prepare(service: Context, who: Caller, body: WhatIf) -> Prepare:
+    """What answers the question, to be called beside the loop; Refused for one that is none."""
+    change = read_change(service, who, body)
+    if not change:
+        raise Refused(422, "nothing is different", "name a policy, limits, nodes or a job")
+    rules, named = service.live.quotas, service.live.policy
+    if body.start == "now":
+        present = Present.of(service.driver.scheduler, service.driver.now)
+        return lambda: partial(compare_ahead, AHEAD_CPU_S, present, change, named, rules, who)
+    if not who.everywhere:
+        raise Refused(403, "the past holds all tenants' jobs", "ask an admin, or start from now")
+    return _back(service, change, body.hours)
+
+
+def _back(service: Context, change: Changes, hours: float | None) -> Prepare:
+    """The past, as it was decided and with the change."""
+    rules, named = service.live.quotas, service.live.policy
+    cluster, now = service.driver.scheduler.state.cluster, service.driver.now
+    variants = {
+        named.text: Variant(service.driver.policy, cluster),
+        change.label(named.text): Variant(
+            change.around(named, rules), change.cluster(cluster), change
+        ),
+    }
+    jobs, store = service.driver.ledger.jobs, service.live.store
+    since = 0.0 if hours is None else now - hours * HOUR
+    read = jobs.pager(MOST_JOBS, after=jobs.following - MOST_JOBS - 1, since=since)
+    return lambda: partial(compare_past, read(), variants, now, hours, read_speeds(store))

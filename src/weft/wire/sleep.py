@@ -1,0 +1,111 @@
+"""How a service and an agent agree on whether the processes of an attempt run, by two small files.
+
+The service writes what it wants (`sleep.json`), the agent what is (`asleep.json`). Neither waits
+for the disk: both mean something only while the machine runs, and a request comes up to several
+times a second.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from weft.wire.attempt import read_json
+from weft.wire.errors import WireError
+
+SLEEP, ASLEEP = "sleep.json", "asleep.json"
+AWAKE, FROZEN, SUSPENDED = "awake", "frozen", "suspended"
+DEPTH = {AWAKE: 0, FROZEN: 1, SUSPENDED: 2}
+# A rank that waits for another one in a collective gives up after so long, unless told otherwise.
+COLLECTIVE_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class SleepRequest:
+    """What is wanted, by everybody who wants something: the deepest of these counts.
+
+    `number` is answered by the agent. Frozen processes that wait for each other are let run for a
+    moment before `air_s` have passed, 0 for never. They are woken when nobody has listened to their
+    agent for `alone_s`.
+    """
+
+    number: int
+    wanted: Mapping[str, str] = field(default_factory=dict)
+    air_s: float = 0.0
+    alone_s: float = 30.0
+
+    @property
+    def state(self) -> str:
+        """What the processes are to be."""
+        return max(self.wanted.values(), key=DEPTH.__getitem__, default=AWAKE)
+
+
+@dataclass(frozen=True, slots=True)
+class SleepState:
+    """What the processes of an attempt are: the answer to request `number`.
+
+    `reason` says why it is not what was asked for. `took_s` is how long it took to get there.
+    `host_gb` is what the suspended processes hold of the host's memory for their devices.
+    """
+
+    number: int
+    state: str = AWAKE
+    reason: str = ""
+    took_s: float = 0.0
+    host_gb: float = 0.0
+
+
+def write_request(folder: Path, request: SleepRequest) -> None:
+    """Leave it for the agent of the attempt in `folder`."""
+    _write(folder / SLEEP, asdict(request))
+
+
+def read_request(folder: Path) -> SleepRequest | None:
+    """What was asked for last; None if nothing ever was."""
+    body = read_json(folder / SLEEP)
+    if body is None:
+        return None
+    try:
+        wanted = {str(who): _state(state) for who, state in body["wanted"].items()}
+        times = float(body["air_s"]), float(body["alone_s"])
+        return SleepRequest(int(body["number"]), wanted, *times)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise WireError(f"{SLEEP} is not a request: {error!r}") from error
+
+
+def write_state(folder: Path, state: SleepState) -> None:
+    """Tell whoever asked."""
+    _write(folder / ASLEEP, asdict(state))
+
+
+def read_state(folder: Path) -> SleepState | None:
+    """What the agent said last; None if it never was asked."""
+    body = read_json(folder / ASLEEP)
+    if body is None:
+        return None
+    try:
+        return SleepState(
+            int(body["number"]),
+            _state(body["state"]),
+            str(body["reason"])[:2_000],
+            float(body["took_s"]),
+            float(body["host_gb"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise WireError(f"{ASLEEP} is not an agent's: {error!r}") from error
+
+
+def _state(value: Any) -> str:
+    if value not in DEPTH:
+        raise ValueError(f"{value!r} is no state of processes")
+    return str(value)
+
+
+def _write(path: Path, body: Any) -> None:
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_text(json.dumps(body))
+    fresh.replace(path)

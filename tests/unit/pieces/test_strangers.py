@@ -1,0 +1,134 @@
+"""Jobs that nobody knows join others on a GPU where their memory fits."""
+
+from __future__ import annotations
+
+from tests.strangers import World
+
+from weft.core.events.event import Failed
+from weft.core.model.job import Demand, JobId
+
+
+def test_a_newcomer_joins_a_job_that_is_known_to_leave_memory() -> None:
+    world = World()
+    world.submit("first")
+    world.report("first", mem_gb=2.0)
+
+    world.submit("second")
+
+    assert world.started == ["first", "second"]
+    assert world.shares() == {"first": 0.5, "second": 0.5}
+
+
+def test_without_the_option_it_waits() -> None:
+    world = World(policy="weft")
+    world.submit("first")
+    world.report("first", mem_gb=2.0)
+
+    world.submit("second")
+
+    assert world.started == ["first"]
+
+
+def test_start_ups_of_jobs_never_seen_overlap_within_their_trial_memory() -> None:
+    world = World()
+    for name in "abcdefgh":
+        world.submit(name)
+
+    claims = [on.sharing.gpu_mem_gb for on in world.held() if on.sharing.gpu_mem_gb]
+
+    assert 3 <= len(world.started) < 8
+    assert sum(claims) <= 141.0
+    assert min(claims) >= 141.0 / 17
+
+
+def test_who_waits_joins_once_the_memory_of_those_there_is_known() -> None:
+    world = World()
+    for name in "abcdefgh":
+        world.submit(name)
+    before = list(world.started)
+
+    for name in before:
+        world.observe(name, 1.5)
+
+    assert len(world.started) > len(before)
+
+
+def test_a_program_that_ran_before_needs_no_trial() -> None:
+    world = World()
+    world.submit("run-1", "train.py --steps 100")
+    world.report("run-1", mem_gb=60.0)
+    world.finish("run-1")
+    world.submit("run-2", "train.py --steps 250")
+
+    world.submit("run-3", "train.py --steps 30")
+    world.submit("run-4", "train.py --steps 90")
+
+    assert world.started == ["run-1", "run-2", "run-3"]  # 66.5 GB each: no third fits
+
+
+def test_who_declares_its_memory_is_believed() -> None:
+    world = World()
+    world.submit("large", gpu_mem_gb=100.0)
+    world.submit("small", gpu_mem_gb=30.0)
+    world.submit("other", gpu_mem_gb=30.0)
+
+    assert world.started == ["large", "small"]
+
+
+def test_who_refuses_company_has_none() -> None:
+    world = World()
+    world.submit("shy", shareable=False)
+    world.report("shy", mem_gb=1.0)
+
+    world.submit("second")
+
+    assert world.started == ["shy"]
+
+
+def test_who_ran_out_of_memory_beside_others_starts_again_alone() -> None:
+    world = World()
+    world.submit("first")
+    world.report("first", mem_gb=1.0)
+    world.submit("large")
+
+    world.tell(
+        Failed(JobId("large"), 1, "", retry=True, lost=True, code=1, out_of_memory=True),
+        after=60.0,
+    )
+    assert world.started == ["first", "large"]
+    world.finish("first")
+    world.submit("third")
+
+    assert world.started == ["first", "large", "large"]
+    assert world.shares() == {"large": 1.0}
+    world.observe("large", 90.0)
+    assert world.shares() == {"large": 0.5, "third": 0.5}
+
+
+def test_who_is_left_has_the_device_again() -> None:
+    world = World()
+    world.submit("first")
+    world.report("first", mem_gb=2.0)
+    world.submit("second")
+    world.finish("first")
+
+    assert world.shares() == {"second": 1.0}
+
+
+def test_a_job_of_several_gpus_is_not_joined() -> None:
+    world = World("1x2:h200")
+    world.submit("gang", demand=Demand(2))
+    world.report("gang", mem_gb=2.0)
+
+    world.submit("second")
+
+    assert world.started == ["gang"]
+
+
+def test_devices_are_filled_before_they_are_shared() -> None:
+    world = World("1x2:h200")
+    for name in "abc":
+        world.submit(name)
+        world.report(name, mem_gb=2.0)
+
+    assert world.shares() == {"a": 0.5, "b": 1.0, "c": 0.5}

@@ -24,9 +24,9 @@ import numpy as np
 from benchmarks.measure import data_folder
 from weft.app.prediction.evaluate import PREDICTORS, Evaluation, evaluate
 from weft.app.prediction.trace import read_jobs
-from weft.core.model import Demand, Job, JobId
-from weft.core.table import Floats
-from weft.core.trace import Truth
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Truth
+from weft.core.state.table import Floats
 
 VENUS_NODES = 104
 NEGATIVE_S = 1_000.0  # what Lucid takes a negative prediction for

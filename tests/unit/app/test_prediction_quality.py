@@ -7,13 +7,13 @@ import pytest
 
 from weft.app.prediction.evaluate import evaluate
 from weft.app.prediction.pool import Pool, replay
-from weft.core.job_end import Ended
-from weft.core.learning import NothingLearnt
-from weft.core.model import Demand, Job, JobId
-from weft.core.prediction import PointPredictor
-from weft.core.predictor import Asks
-from weft.core.table import Floats, Table
-from weft.core.trace import Truth
+from weft.core.events.job_end import Ended
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.knowledge.prediction import PointPredictor
+from weft.core.knowledge.predictor import Asks
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Truth
+from weft.core.state.table import Floats, Table
 
 
 def row(name: str, at: float, gpus: int, length: float) -> tuple[Job, Truth]:
@@ -78,7 +78,7 @@ def test_an_evaluation_has_bounds_predictors_and_the_truth() -> None:
 
 
 def test_the_command_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    from weft.cli.commands.predict import predict
+    from weft.cli.commands.simulate.predict import predict
 
     predict(replay="philly", jobs=120, predictor=["alike"])
 

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from weft.core.job_end import Ended, How
-from weft.core.launch import Launch
-from weft.core.model import Demand, Job, JobId
-from weft.core.registry import build
-from weft.core.table import Column, Table
+from weft.core.events.job_end import Ended, How
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.launch import Launch
+from weft.core.spec.registry import build
+from weft.core.state.table import Column, Table
 from weft.predict.alike.single import failure_chance
 from weft.predict.calibration import adapt, pinball, split_conformal
 from weft.predict.published.pai_history import PaiHistory

@@ -12,11 +12,11 @@ from math import ceil
 import numpy as np
 
 from weft.app.prediction.pool import Replayed, ended_as, replay
-from weft.core.model import Job
-from weft.core.predictor import Predictor
-from weft.core.registry import build
-from weft.core.table import Floats, Table
-from weft.core.trace import Truth
+from weft.core.knowledge.predictor import Predictor
+from weft.core.model.job import Job
+from weft.core.model.trace import Truth
+from weft.core.spec.registry import build
+from weft.core.state.table import Floats, Table
 from weft.predict.calibration import pinball
 from weft.predict.none import NoPredictor
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.job_end import Ended, How
-from weft.core.model import Job
-from weft.core.predictor import Predictor
-from weft.core.table import Floats, Table
-from weft.core.trace import Truth
+from weft.core.events.job_end import Ended, How
+from weft.core.knowledge.predictor import Predictor
+from weft.core.model.job import Job
+from weft.core.model.trace import Truth
+from weft.core.state.table import Floats, Table
 
 Keys = Callable[[Table, float], Floats]
 HOW = {"completed": How.COMPLETED, "failed": How.FAILED, "cancelled": How.CANCELLED}

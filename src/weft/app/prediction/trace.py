@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from weft.core.errors import InvalidConfig
-from weft.core.model import Job
-from weft.core.registry import names
-from weft.core.trace import Truth
+from weft.core.model.job import Job
+from weft.core.model.trace import Truth
+from weft.core.spec.registry import names
 from weft.traces.find import find
 from weft.traces.options import Options, Request
 

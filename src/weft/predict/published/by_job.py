@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.job_end import Ended
-from weft.core.model import Job, JobId
-from weft.core.prediction import PointPredictor
-from weft.core.predictor import Asks
-from weft.core.table import Floats, Table
+from weft.core.events.job_end import Ended
+from weft.core.knowledge.prediction import PointPredictor
+from weft.core.knowledge.predictor import Asks
+from weft.core.model.job import Job, JobId
+from weft.core.state.table import Floats, Table
 
 
 class ByJob(PointPredictor):

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from weft.core.job_end import Ended
-from weft.core.model import Job
+from weft.core.events.job_end import Ended
+from weft.core.model.job import Job
 from weft.predict.published.by_job import ByJob
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from weft.core.errors import InvalidConfig
-from weft.core.job_end import Ended
-from weft.core.model import Job
+from weft.core.events.job_end import Ended
+from weft.core.model.job import Job
 from weft.predict.published.by_job import ByJob
 
 

@@ -15,8 +15,8 @@ from functools import lru_cache
 from math import inf
 from typing import Any
 
-from weft.core.job_end import Ended
-from weft.core.model import Job, name_of
+from weft.core.events.job_end import Ended
+from weft.core.model.job import Job, name_of
 from weft.predict.published.by_job import ByJob
 
 LEAST_ALIKE = 0.6

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from weft.core.errors import InvalidConfig
-from weft.core.job_end import Ended
-from weft.core.model import Job, JobId
-from weft.core.prediction import INTERVAL, LEAST_S
-from weft.core.table import Floats, Table
+from weft.core.events.job_end import Ended
+from weft.core.knowledge.prediction import INTERVAL, LEAST_S
+from weft.core.model.job import Job, JobId
+from weft.core.state.table import Floats, Table
 from weft.predict.alike.mixture import Sample, mean, quantile
 from weft.predict.published.by_job import ByJob
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weft.cli import options as o
+from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
 
 if TYPE_CHECKING:

@@ -39,6 +39,7 @@ from weft.service.responses.answers import (
 from weft.service.responses.plan import Moved, Planned
 from weft.service.routes.jobs.jobs import read_jobs
 from weft.service.routes.people.admin import Amount, Limited, Weight, count_held_by_tenant
+from weft.stack.layers import decided_by
 
 router = APIRouter(tags=["why"], responses=PROBLEMS)
 
@@ -86,7 +87,8 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
         return Json(answer)
     if record.suspended is not None:
         said = f"suspended by {record.suspended}; `weft resume {record.job.id}` lets it go on"
-        return Json(replace(answer, reason=said, blocked_by=Blocker.SUSPENDED.value))
+        by = _decided_by(service, Blocker.SUSPENDED)
+        return Json(replace(answer, reason=said, blocked_by=Blocker.SUSPENDED.value, decided_by=by))
     present = Present.of(service.driver.scheduler, service.driver.now)
     waits = describe.waits_for(status)
     more = _others_changes(service, record.job, waits)
@@ -98,6 +100,7 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
         answer,
         reason="; ".join(filter(None, (why.reason, _why_moved(record)))),
         blocked_by="" if waits is None else waits.blocker.value,
+        decided_by="" if waits is None else _decided_by(service, waits.blocker),
         numbers=dict(why.numbers),
         ahead=[_ahead(who, one) for one in why.ahead],
         start=start_of(why.start),
@@ -158,6 +161,12 @@ def read_change(service: Context, who: Caller, told: Changed) -> Changes:
     except UnknownName as error:
         raise Refused(422, error.what, error.hint, "policy") from error
     return change
+
+
+def _decided_by(service: Context, blocker: Blocker) -> str:
+    """The layer, or the policy, that keeps a job waiting for that reason."""
+    policy = service.live.policy
+    return decided_by(blocker, policy.text, [wrapper.name for wrapper in policy.wrappers])
 
 
 def _others_changes(service: Context, job: Job, waits: Reason | None) -> list[Advice]:

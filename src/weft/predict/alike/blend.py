@@ -6,6 +6,7 @@ A row is a job with its groups (numbers of a `Lookup`, narrowest first) and what
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 
@@ -90,14 +91,21 @@ class Blend:
 
     def index(self) -> Floats:
         """The highest chance to end within a horizon, over the seconds expected until then."""
-        best = np.zeros(len(self.attained))
-        for horizon in HORIZONS.tolist():
-            reach = self.attained + np.maximum(
-                horizon, 0.25 * self.attained
-            )  # no single sample decides
-            ending, used = self._within(reach)
-            best = np.maximum(best, ending / np.maximum(used, 1e-9))
+        a = self.attained[:, None]
+        reach = a + np.maximum(HORIZONS, 0.25 * a)  # no single sample decides
+        ending, used = self._repeat(len(HORIZONS))._within(reach.ravel())
+        best: Floats = (ending / np.maximum(used, 1e-9)).reshape(reach.shape).max(axis=1)
         return best
+
+    def _repeat(self, times: int) -> Blend:
+        """Each row so many times, one after the other."""
+        wide = copy(self)
+        wide._ids, wide.attained = np.repeat(self._ids, times, 0), self.attained.repeat(times)
+        wide._below = Sums(*(np.repeat(column, times, 0) for column in self._below))
+        wide._per_weight = np.repeat(self._per_weight, times, 0)
+        wide.prior_part = self.prior_part.repeat(times)
+        wide._prior = np.repeat(self._prior, times, 0)
+        return wide
 
     def _within(self, reach: Floats) -> tuple[Floats, Floats]:
         """The chance to end by then, and the seconds that are used until then on average."""

@@ -137,7 +137,7 @@ JobNames = Annotated[list[Name], Field(max_length=1000)]
 
 
 class After(RequestBody):
-    """Jobs, by id or name, that must have ended before this one: well, anyhow, or badly."""
+    """Jobs, by id or name, that must end before this one: in success, in any way, or in failure."""
 
     ok: JobNames = Field(default_factory=list)
     any: JobNames = Field(default_factory=list)

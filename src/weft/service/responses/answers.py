@@ -340,7 +340,7 @@ class Used:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
-    """What one tenant used, and how many jobs it handed in.
+    """What one tenant used, and how many jobs it submitted.
 
     `entitled_gpu_seconds` is its part of the cluster, by its `weight`, and no more than its jobs
     asked for. `received` is the GPU time used over that; null where nothing was due.

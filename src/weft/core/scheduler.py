@@ -279,7 +279,7 @@ class Scheduler:
         return actions + self._cancel_in_vain(now) if state.dependencies.in_vain else actions
 
     def _cancel_in_vain(self, now: float) -> list[Action]:
-        """Withdraw jobs that wait for what can no longer be, and those that wait for them."""
+        """Cancel jobs that wait for what can no longer be, and those that wait for them."""
         actions: list[Action] = []
         while in_vain := self.state.dependencies.in_vain:
             job, why = next(iter(in_vain.items()))

@@ -17,7 +17,7 @@ from weft.core.spec.part_spec import PartSpec
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A job was handed in."""
+    """A job was submitted."""
 
     job: Job
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def resume(jobs: Jobs, yes: Yes = False, as_json: o.AsJson = False) -> None:
-    """Resume suspended jobs: they go on from their last checkpoint when there is room.
+    """Resume suspended jobs: they continue from their last checkpoint when there is room.
 
     Others stay as they are.
     """

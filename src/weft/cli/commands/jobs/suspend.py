@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def suspend(jobs: Jobs, yes: Yes = False, as_json: o.AsJson = False) -> None:
-    """Suspend jobs: those that run save, leave their GPUs and wait; see `weft resume`.
+    """Suspend jobs: running ones save, release their GPUs and wait; see `weft resume`.
 
     They keep what they have done and their place in the order of submission. What was done since
     the last checkpoint is lost, as when the scheduler preempts them.

@@ -43,6 +43,7 @@ from weft.core.scheduler import Scheduler
 from weft.core.state import State
 from weft.core.table import COLUMNS
 from weft.core.view import View
+from weft.core.wishes import wishes_of
 
 CLUSTERS = ("2x2:v100", "3x4:v100", "2x2:t4+2x4:a100")
 SHARES = (0.3, 0.5, 1.0, 1.0, 1.0)
@@ -275,7 +276,7 @@ def test_promises_are_kept_and_the_log_is_the_database(
     loaded = load_state(save_state(state), {job.id: job for job in state.table.jobs})
     assert loaded.table.suspended == state.table.suspended
     assert loaded.vacating.held() == state.vacating.held()
-    assert loaded.wishes() == state.wishes()
+    assert wishes_of(loaded) == wishes_of(state)
     assert (fresh.decisions, fresh.wake_at) == (state.decisions, state.wake_at)
 
 

@@ -7,7 +7,7 @@ out what comes back.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,10 +15,13 @@ from typing import Any
 import numpy as np
 
 from weft.core.actions import Action, Reject, Wake
+from weft.core.asleep.choose import StopChoice
+from weft.core.asleep.rules import StopRules
 from weft.core.cluster import Cluster
 from weft.core.columns import pack_floats, unpack_floats
 from weft.core.costs import Attempt
 from weft.core.events import (
+    Awoke,
     Cancelled,
     DeadlineMissed,
     Decided,
@@ -31,6 +34,8 @@ from weft.core.events import (
     Resized,
     ResizeFailed,
     Saved,
+    SleepFailed,
+    Slept,
     Started,
     Stopped,
     Submitted,
@@ -38,7 +43,7 @@ from weft.core.events import (
 )
 from weft.core.free import EPS
 from weft.core.knowledge import Knowledge
-from weft.core.model import Job, JobId
+from weft.core.model import Allocation, Job, JobId
 from weft.core.plan import Plan
 from weft.core.plan_rules import check_plan
 from weft.core.policy import Policy
@@ -46,11 +51,13 @@ from weft.core.saved_state import SavedScheduler, load_state, save_state
 from weft.core.spec import PartSpec
 from weft.core.startable import decide_startable
 from weft.core.state import State
+from weft.core.stops import Rung
 from weft.core.story import REMEMBERED, Story
 from weft.core.table import Column, Floats
 from weft.core.view import View
 
 Journal = Callable[[float, Event], None]
+RESTART_S = 30.0  # what a restart is taken to cost where nobody measures it
 ENDED_KEPT = 2_000  # jobs that left, for those who ask what was lately
 QUIET = (
     Started,
@@ -61,6 +68,9 @@ QUIET = (
     Saved,
     Noticed,
     DeadlineMissed,
+    Slept,
+    SleepFailed,
+    Awoke,
 )  # after these there is nothing to decide
 
 
@@ -77,6 +87,7 @@ class Scheduler:
         journal: Journal | None = None,
         weights: Mapping[str, float] | None = None,
         remembered: int = REMEMBERED,
+        stops: StopRules | None = None,
     ) -> None:
         self.policy = policy
         self.knowledge = knowledge or Knowledge()
@@ -88,6 +99,7 @@ class Scheduler:
         self._seed = seed
         self._weights = dict(weights or {})
         self._journal = journal
+        self._stops = stops
         self._history = _Growing()
         self._learned = 0
         self._asked: float | None = None
@@ -235,6 +247,8 @@ class Scheduler:
             state.decisions,
             self._weights,
             state.recalled,
+            asleep=state.asleep.sleepers,
+            savers=state.asleep.savers,
         )
 
     def adopt(self, now: float, plan: Plan, by: PartSpec | None = None) -> list[Action]:
@@ -253,13 +267,36 @@ class Scheduler:
             plan.reasons,
             by,
             plan.blockers,
-            state.live.pick(plan.changes, state.table, plan.restarts),
+            live := state.live.pick(plan.changes, state.table, plan.restarts),
+            self.choose_stops(now, plan, live),
         )
         if self._journal is not None:
             self._journal(now, decided)
         actions = state.fold(now, decided)
         state.free.commit()
         return actions + self._cancel_in_vain(now) if state.dependencies.in_vain else actions
+
+    def choose_stops(
+        self, now: float, plan: Plan, live: Collection[JobId] = ()
+    ) -> dict[JobId, Rung]:
+        """How each job that the plan takes devices from gives them back, where it can sleep."""
+        if self._stops is None or not (plan.changes or self.state.asleep):
+            return {}
+        changes = {job: to for job, to in plan.changes.items() if job not in live}
+        chosen = StopChoice(self._stops, self.state, plan.changes, self._restart_s, now).choose()
+        return {job: rung for job, rung in chosen.items() if job in changes or job not in live}
+
+    def choose_stop(self, now: float, job: JobId) -> Rung:
+        """The same for a job that a person suspends."""
+        if self._stops is None or job not in self.state.table:
+            return Rung.RESTART
+        choice = StopChoice(self._stops, self.state, {job: None}, self._restart_s, now)
+        return choice.rung_of(job) or Rung.RESTART
+
+    def _restart_s(self, job: Job, on: Allocation) -> float:
+        costs = self.knowledge.costs
+        kind = self.state.cluster.kind_of(on)
+        return RESTART_S if costs is None else costs.costs(job, kind).restart_s
 
     def _cancel_in_vain(self, now: float) -> list[Action]:
         """Withdraw jobs that wait for what can no longer be, and those that wait for them."""

@@ -7,15 +7,49 @@ from collections import Counter
 import numpy as np
 
 from weft.core.asking import ask
+from weft.core.asleep.align import align, find_stranded
+from weft.core.asleep.sleeping import Sleeping
 from weft.core.model import Job, JobId
 from weft.core.plan import Plan
 from weft.core.policy import Policy
+from weft.core.reasons import Blocker, Reason
 from weft.core.table import Bools, Table
 from weft.core.view import View
 
 
 def decide_startable(policy: Policy, view: View) -> Plan:
     """What the policy decides about jobs that may start; the others wait unseen."""
+    if view.asleep:
+        return _decide_beside_sleepers(policy, view)
+    return _decide(policy, view)
+
+
+def _decide_beside_sleepers(policy: Policy, view: View) -> Plan:
+    """The same, with jobs that sleep back on their own devices.
+
+    One that would lose its work elsewhere waits, and somebody else gets what it would have held.
+    """
+    mark = view.free.mark()
+    plan = align(view, _decide(policy, view), policy.about)
+    view.free.rollback(mark)
+    stranded = find_stranded(view, plan)
+    if not stranded:
+        return plan
+    hidden = np.zeros(len(view.table), dtype=bool)
+    hidden[[view.table.row(job) for job in stranded]] = True
+    again = align(view, _decide(policy, view.without(hidden)), policy.about)
+    view.free.rollback(mark)
+    why = {job: _explain_stranded(view.asleep[job]) for job in stranded}
+    return again.explained(why)
+
+
+def _explain_stranded(sleeping: Sleeping) -> Reason:
+    node = sleeping.node
+    said = f"asleep on {node}; it waits for its GPUs there to go on"
+    return Reason(Blocker.SAID, said=said)
+
+
+def _decide(policy: Policy, view: View) -> Plan:
     table = view.table
     if not table.conditional and not table.suspended:
         return policy.decide(view)

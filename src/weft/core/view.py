@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
+from weft.core.asleep.sleeping import Sleeping
 from weft.core.cluster import Cluster
 from weft.core.errors import PlanError
 from weft.core.free import Free
@@ -26,7 +27,8 @@ class View:
     finished jobs, oldest first. `weights` are what users and tenants are entitled to against each
     other; who is not named has 1. So many of the loaned nodes as `recalled` are wanted back now:
     those that the plan leaves empty go first, others go with whatever runs on them. Somebody asks
-    about the jobs of `asked`: a plan may give reasons for them although nothing changes.
+    about the jobs of `asked`: a plan may give reasons for them although nothing changes. Jobs that
+    are `asleep` wait like others, and go on at once where they sleep; `savers` have checkpoints.
     """
 
     now: float
@@ -41,6 +43,8 @@ class View:
     weights: Mapping[str, float] = field(default_factory=dict)
     recalled: int = 0
     asked: frozenset[JobId] = frozenset()
+    asleep: Mapping[JobId, Sleeping] = field(default_factory=dict)
+    savers: Collection[JobId] = frozenset()
 
     @cached_property
     def rng(self) -> np.random.Generator:

@@ -13,6 +13,7 @@ from weft.core.cpu_jobs import place_on_host
 from weft.core.dependencies import explain_in_vain
 from weft.core.errors import InvalidConfig
 from weft.core.events import (
+    Awoke,
     Cancelled,
     DeadlineMissed,
     Decided,
@@ -31,6 +32,8 @@ from weft.core.events import (
     ResizeFailed,
     Resumed,
     Saved,
+    SleepFailed,
+    Slept,
     Started,
     StartFailed,
     Stopped,
@@ -54,7 +57,7 @@ log = logging.getLogger(__name__)
 AGENTS_LOST = 5  # in a row: more are the job's own doing
 OF_ATTEMPT = (
     *(Started, StartFailed, Stopped, Finished, Failed, Reported, Saved, Noticed),
-    *(Resizable, Resized, ResizeFailed),
+    *(Resizable, Resized, ResizeFailed, Slept, SleepFailed, Awoke),
 )
 
 
@@ -187,6 +190,8 @@ def admit_event(event: Event, state: State, ledger: Ledger) -> Event | None:
             return _judge(event, state, ledger)
         case Started() | Noticed() | Resizable() | Resized() | ResizeFailed():
             pass
+        case Slept() | SleepFailed() | Awoke():
+            pass
         case Finished() | Reported() | Saved() | Submitted() | Cancelled() | Decided():
             pass
         case Suspended() | Resumed() | PriorityChanged():
@@ -198,7 +203,7 @@ def admit_event(event: Event, state: State, ledger: Ledger) -> Event | None:
     return event
 
 
-def _is_old(event: Event, state: State, ledger: Ledger) -> bool:
+def _is_old(event: Event, state: State, ledger: Ledger) -> bool:  # noqa: PLR0911 - one return a case
     """Whether this was told before."""
     match event:
         case Started(job, attempt):
@@ -209,6 +214,8 @@ def _is_old(event: Event, state: State, ledger: Ledger) -> bool:
             return not state.live.awaits(job, attempt, epoch)
         case Resizable(job, attempt):
             return state.live.can(job, attempt)
+        case Slept(job) | SleepFailed(job) | Awoke(job):
+            return state.asleep.is_there(job) is not isinstance(event, Awoke)
         case Suspended() | Resumed() | PriorityChanged():
             return _is_so(event, state)
         case _:

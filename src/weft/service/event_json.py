@@ -9,6 +9,7 @@ from typing import Any, assert_never
 from weft.app.serve.live import Driver
 from weft.core.codec import encode
 from weft.core.events import (
+    Awoke,
     Cancelled,
     DeadlineMissed,
     Decided,
@@ -27,6 +28,8 @@ from weft.core.events import (
     ResizeFailed,
     Resumed,
     Saved,
+    SleepFailed,
+    Slept,
     Started,
     StartFailed,
     Stopped,
@@ -57,7 +60,7 @@ def _secrets(driver: Driver, event: Event) -> tuple[str, ...]:
     """What nobody is shown of the job that an event is about; decisions tell of no job's own."""
     if isinstance(event, Submitted):
         return secrets_of(event.job)
-    if not isinstance(event, (Failed, StartFailed, Noticed, ResizeFailed)):
+    if not isinstance(event, (Failed, StartFailed, Noticed, ResizeFailed, SleepFailed)):
         return ()
     record = driver.ledger.jobs.get(event.job)
     return () if record is None else secrets_of(record.job)
@@ -89,6 +92,9 @@ def _seen(driver: Driver, who: Caller, event: Event) -> Event | None:
             | Resizable(job_id)
             | Resized(job_id)
             | ResizeFailed(job_id)
+            | Slept(job_id)
+            | SleepFailed(job_id)
+            | Awoke(job_id)
             | Noticed(job_id)
             | DeadlineMissed(job_id)
         ):
@@ -116,4 +122,5 @@ def _part(driver: Driver, who: Caller, event: Decided) -> Decided:
         own(event.reasons),
         blockers=own(event.blockers),
         live=tuple(own(dict.fromkeys(event.live))),
+        sleeps=own(event.sleeps),
     )

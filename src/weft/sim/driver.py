@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import assert_never
 
-from weft.core.actions import Action, Adjust, Reject, Resize, Start, Stop, Wake
+from weft.core.actions import Action, Adjust, Reject, Resize, Resume, Sleep, Start, Stop, Wake
 from weft.core.cluster import Cluster
 from weft.core.costs import adds_devices
 from weft.core.errors import PlanError
 from weft.core.events import (
+    Awoke,
     Event,
     Failed,
     Finished,
@@ -37,6 +38,7 @@ from weft.core.model import Allocation, Job, JobId, NodeId
 from weft.core.plan import Plan
 from weft.core.scheduler import Scheduler
 from weft.core.view import View
+from weft.sim.asleep import Nights
 from weft.sim.faults import Faults
 from weft.sim.live_resize import CostsOf, Switches
 from weft.sim.loans import LoanCounts, Loans
@@ -76,7 +78,9 @@ class Driver:
         seed: int = 0,
         progress: Progress | None = None,
         live: CostsOf | None = None,
+        nights: Nights | None = None,
     ) -> None:
+        self._nights = nights
         self._switches = None if live is None else Switches(live)
         self.counts = Counts()
         self._scheduler = scheduler
@@ -134,6 +138,8 @@ class Driver:
             now = min(now, self._stops[0][0])
         if self._switches is not None:
             now = min(now, self._switches.next_at)
+        if self._nights is not None:
+            now = min(now, self._nights.next_at)
         if self._next_outage is not None and (now < NEVER or len(self._scheduler.state.table)):
             now = min(now, self._next_outage[0])
         if self._next_loan is not None and (now < NEVER or len(self._scheduler.state.table)):
@@ -152,6 +158,8 @@ class Driver:
             events.append(Stopped(job, attempt))
         if self._switches is not None:
             events += self._switch(now, self._switches)
+        if self._nights is not None:
+            events += self._nights.take_asleep(now)
         while self._next_outage is not None and self._next_outage[0] <= now:
             _, up, node = self._next_outage
             events.append(NodeUp(node) if up else self._node_lost(now, node.id))
@@ -241,11 +249,17 @@ class Driver:
                 return self._adjust(now, job_id, attempt, to)
             case Resize():
                 self._resize(now, action)
+            case Sleep():
+                return self._sleep(now, action)
+            case Resume(job, on, attempt):
+                return self._go_on(now, job, on, attempt)
             case _:
                 assert_never(action)
         return ()
 
     def _stop(self, now: float, job: JobId, attempt: int) -> Iterable[Event]:
+        if self._nights is not None and self._nights.end(job, attempt):
+            return self._leave(now, job, attempt)
         if self._attempt.get(job) != attempt:
             return (Stopped(job, attempt),)  # its node died under it
         del self._attempt[job]
@@ -255,12 +269,40 @@ class Driver:
         self._due.pop(seq, None)
         self._physics.stop(now, seq)
         self.counts.preemptions += 1
+        return self._leave(now, job, attempt)
+
+    def _leave(self, now: float, job: JobId, attempt: int) -> Iterable[Event]:
         if self._physics.checkpoint_s == 0.0:
             return (Stopped(job, attempt),)
         self._order += 1
         leave = now + self._physics.checkpoint_s
         heapq.heappush(self._stops, (leave, self._order, job, attempt))
         return ()
+
+    def _sleep(self, now: float, sleep: Sleep) -> Iterable[Event]:
+        """A run goes on later where it is; one that is gone was lost with its node."""
+        assert self._nights is not None
+        job, seq = self._job(sleep.job), self._physics.seq_of[sleep.job]
+        where = self._scheduler.state.asleep.sleepers[sleep.job].on
+        if self._attempt.get(sleep.job) != sleep.attempt:
+            self._nights.deepen(now, job, sleep.attempt, sleep.rung, where)
+            return self._nights.take_asleep(now)
+        del self._attempt[sleep.job]
+        if self._switches is not None:
+            self._switches.forget(sleep.job)
+        self._due.pop(seq, None)
+        self._physics.halt(now, seq)
+        self.counts.preemptions += 1
+        self._nights.lie_down(now, job, sleep.attempt, sleep.rung, where)
+        return self._nights.take_asleep(now)
+
+    def _go_on(self, now: float, job: Job, on: Allocation, attempt: int) -> Iterable[Event]:
+        assert self._nights is not None
+        wake_s = self._nights.wake_s(job, on)
+        next_up = self._physics.wake(now, job, on, self._cluster.kind_of(on), wake_s)
+        self._attempt[job.id] = attempt
+        told = self._expect(next_up, self._physics.seq_of[job.id])
+        return (Awoke(job.id, attempt, wake_s), *told)
 
     def _adjust(self, now: float, job: JobId, attempt: int, to: Allocation) -> Iterable[Event]:
         if self._attempt.get(job) != attempt:

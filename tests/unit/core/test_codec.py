@@ -15,6 +15,7 @@ from weft.core.codec import decode, encode, event_line, read_event
 from weft.core.errors import InvalidConfig
 from weft.core.events import (
     EVENTS,
+    Awoke,
     Cancelled,
     DeadlineMissed,
     Decided,
@@ -33,6 +34,8 @@ from weft.core.events import (
     ResizeFailed,
     Resumed,
     Saved,
+    SleepFailed,
+    Slept,
     Started,
     StartFailed,
     Stopped,
@@ -59,6 +62,7 @@ from weft.core.model import (
 from weft.core.reasons import Blocker
 from weft.core.report import Report
 from weft.core.spec import PartSpec
+from weft.core.stops import Rung
 from weft.core.table import Floats
 from weft.core.traffic import Pattern, Phase, Traffic
 
@@ -117,6 +121,10 @@ SAMPLES: tuple[Event, ...] = (
     Cancelled(A),
     Cancelled(A, "it waits in vain"),
     Suspended(A, "admin 'ops'"),
+    Suspended(A, "its owner", Rung.SUSPEND),
+    Slept(A, 2, Rung.SUSPEND, 0.75, 12.5),
+    SleepFailed(A, 2, "CUDA_ERROR_NOT_SUPPORTED"),
+    Awoke(A, 2, 0.25),
     Resumed(A),
     PriorityChanged(A, -1.0, Tier.OPPORTUNISTIC),
     Started(A, 2),
@@ -151,6 +159,7 @@ SAMPLES: tuple[Event, ...] = (
         blockers={A: Blocker.TURN},
         by=PartSpec("fifo", {"backfill": True}),
         live=(A,),
+        sleeps={A: Rung.FREEZE},
     ),
 )
 

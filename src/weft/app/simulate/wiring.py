@@ -10,6 +10,7 @@ from time import perf_counter
 from weft.app.simulate.resize_text import LiveTerms
 from weft.app.simulate.world import World
 from weft.core.about import Needs
+from weft.core.asleep.rules import StopRules
 from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge import Knowledge
@@ -23,6 +24,7 @@ from weft.core.trace import Trace, Truth
 from weft.perf.change_costs import StatedCosts
 from weft.perf.learnt_costs import LearntCosts
 from weft.perf.loaned import OnLoan
+from weft.sim.asleep import Nights
 from weft.sim.collect import collect
 from weft.sim.driver import Driver
 from weft.sim.faults import Faults
@@ -74,10 +76,11 @@ def wire(
     weights: Mapping[str, float] | None = None,
     loans: Loans = NO_LOANS,
     live: LiveTerms | None = None,
+    stops: StopRules | None = None,
 ) -> Run:
     """Physics of the world's truth, a scheduler that knows what it may, and the clock between.
 
-    With `live` running jobs change their devices as they train.
+    With `live` running jobs change their devices as they train; with `stops` they can sleep.
     """
     about = policy.about
     costs = StatedCosts(world.perf)
@@ -109,6 +112,7 @@ def wire(
         journal=journal,
         weights=named,
         remembered=REMEMBERED,
+        stops=stops,
     )
     driver = Driver(
         scheduler,
@@ -119,6 +123,7 @@ def wire(
         seed=seed,
         progress=progress,
         live=None if live is None else costs.costs,
+        nights=None if stops is None or stops.memory is None else Nights(stops.memory),
     )
     return Run(policy, known, cluster, physics, driver, named)
 

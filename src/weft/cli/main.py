@@ -34,7 +34,7 @@ COMMANDS = (
     Entry(
         WORK,
         "resume",
-        "Resume suspended jobs: they go on from their last checkpoint when there is room.",
+        "Resume suspended jobs: they go on where they were, or from a checkpoint.",
     ),
     Entry(WORK, "priority", "Give a job that has not ended another priority, where it stands."),
     Entry(

@@ -85,7 +85,7 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
     ranks of a job that trains on may take `resize_limit_s`; 0 stops jobs to resize them. `watch`
     counts steps of Python programs that report nothing. `suspender` is the command that moves what
     processes hold on GPUs to host memory and back (the CUDA driver where it can). Sleeping jobs
-    are woken `wake_alone_s` after a service is gone.
+    are woken `wake_alone_s` after a service is gone; without `sleep` every stop is a restart.
     """
 
     state: Path = field(metadata={"settable": False})
@@ -100,6 +100,7 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
     groups: bool = True
     resize_limit_s: float = 120.0
     wake_alone_s: float = 30.0
+    sleep: bool = True
     watch: bool = True
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
     users: Mapping[str, Identity] = field(default_factory=dict, metadata={"settable": False})

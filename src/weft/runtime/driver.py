@@ -23,8 +23,10 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from typing import Any
 
 from weft.core.actions import Action, Wake
+from weft.core.asleep.rules import StopRules
 from weft.core.cluster import Cluster, Node
 from weft.core.errors import EngineError
 from weft.core.events import Cancelled, Event, NodeDown, NodeUp, PolicyChanged, Submitted, Woken
@@ -84,7 +86,7 @@ class Driver:
         self._end_unknown, self._asked_policy = end_unknown, policy
         self.engine, self.store, self._tail = engine, store, Tail(store)
         self._make = lambda: Scheduler(
-            live_policy(FIFO), Cluster(()), knowledge=knowledge(), seed=seed, journal=self._note
+            live_policy(FIFO), Cluster(()), knowledge=knowledge(), seed=seed, **self._of_engine()
         )
         self._decider: Decider = decider or InProcess()
         self.saver, self._shelf = Saver(store, snapshot_every), Shelf(store.ended)
@@ -99,6 +101,10 @@ class Driver:
         self._closing, self.messages = False, Messages()
         self._error: BaseException | None = None
         self._unwritten: Unwritten | None = None
+
+    def _of_engine(self) -> dict[str, Any]:
+        rungs = self.engine.stops
+        return {"journal": self._note, "stops": StopRules(rungs) if rungs else None}
 
     # ---- life
 
@@ -255,8 +261,6 @@ class Driver:
             await self._changed.wait()
         return status
 
-    # ---- the loop
-
     async def _run(self) -> None:
         while not self._closing:
             if not self._inbox:
@@ -360,8 +364,6 @@ class Driver:
         self.saver.look(self._known, self._broken)
         self._shelf.look(self.ledger.jobs, self._broken)
         self._announce()
-
-    # ---- news
 
     async def _listen(self) -> None:
         async for event in self.engine.events():

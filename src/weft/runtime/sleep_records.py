@@ -6,10 +6,29 @@ from dataclasses import replace
 from typing import NamedTuple, assert_never
 
 from weft.core.asleep.sleeping import Sleeping
+from weft.core.asleep.times import UP
 from weft.core.events import Awoke, SleepFailed, Slept
-from weft.core.model import Allocation
+from weft.core.model import Allocation, JobId
+from weft.core.state import State
 from weft.core.stops import SLEEPS, Rung
 from weft.runtime.job_records import JobRecord
+
+LEAST_GB = 0.05  # what is not worth a word
+
+
+def describe_sleep(state: State, job: JobId) -> str:
+    """Where a job sleeps, what it holds there and how soon it is back; empty if it does not."""
+    sleeping, row = state.asleep.find(job), state.table.find(job)
+    if sleeping is None or row is None or not sleeping.there:
+        return ""
+    frozen = sleeping.rung is Rung.FREEZE
+    gb = sleeping.device_gb * sleeping.on.gpus if frozen else sleeping.host_gb
+    held = f", {gb:.3g} GB in {'GPU' if frozen else 'host'} memory" if gb >= LEAST_GB else ""
+    size = sleeping.device_gb * sleeping.on.gpus or sleeping.host_gb
+    times = state.asleep.times
+    back_s = times.seconds(state.table.jobs[row], sleeping.node, sleeping.rung, UP, size)
+    soon = "at once" if back_s < 1.0 else f"in {back_s:.0f} s"
+    return f"asleep on {sleeping.node}{held}, back {soon}"
 
 
 class SleepChange(NamedTuple):

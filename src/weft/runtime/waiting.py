@@ -28,6 +28,7 @@ from weft.core.table import Column
 from weft.runtime.backoff import pause_s
 from weft.runtime.ledger import JobRecord
 from weft.runtime.live_policy import live_policy, stand_in
+from weft.runtime.sleep_records import describe_sleep
 
 if TYPE_CHECKING:
     from weft.runtime.driver import Driver
@@ -216,8 +217,17 @@ def waits_of(driver: Driver) -> Waits:
 def why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason | None:
     """The same for a job of a live scheduler, which may have failed before.
 
-    None for one that waits no more, as its end is being written down.
+    None for one that waits no more, as its end is being written down. Of one that sleeps it says
+    where, and how soon it is back.
     """
+    reason = _why_waits(waits, scheduler, record)
+    sleeps = describe_sleep(scheduler.state, record.job.id) if reason is not None else ""
+    if reason is None or not sleeps or sleeps.split(",")[0] in reason.text:
+        return reason
+    return Reason(reason.blocker, reason.values, f"{reason.text}; {sleeps}")
+
+
+def _why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason | None:
     table, job = scheduler.state.table, record.job
     if job.id not in table:
         return None

@@ -40,10 +40,11 @@ from weft.runtime.deadlines import Deadlines
 from weft.runtime.decider import LIMIT_S, Decider, InProcess, InWorker
 from weft.runtime.driver import Driver
 from weft.runtime.file_limit import raise_file_limit
-from weft.runtime.job_commands import resume, set_priority, suspend
+from weft.runtime.job_commands import loses_work, resume, set_priority, suspend
 from weft.runtime.job_records import ALL, ENDED, JobRecords
 from weft.runtime.ledger import JobRecord
 from weft.runtime.retention import FOR_EVER, Keep, Retention
+from weft.runtime.sleep_records import describe_sleep
 from weft.runtime.status import JobStatus, active_words, status_of
 from weft.runtime.usage import DayUsage
 from weft.runtime.waiting import Waits, waits_of, why_waits
@@ -68,6 +69,8 @@ __all__ = [
     "Waits",
     "active_words",
     "check_job",
+    "describe_sleep",
+    "loses_work",
     "read_private",
     "resume",
     "set_priority",

@@ -12,7 +12,7 @@ from pydantic import Field
 from weft.app.insight.changes import Changes
 from weft.app.insight.explain import Advice, Front, explain, plan
 from weft.app.insight.present import Estimate, Present
-from weft.app.serve.live import JobRecord, check_job, without_wrappers
+from weft.app.serve.live import JobRecord, check_job, describe_sleep, without_wrappers
 from weft.core.cluster import Cluster
 from weft.core.errors import UnknownName
 from weft.core.model import Job
@@ -79,7 +79,11 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
     if record.outcome or record.job.id not in service.driver.scheduler.state.table:
         return Json(answer)
     if record.suspended is not None:
-        said = f"suspended by {record.suspended}; `weft resume {record.job.id}` lets it go on"
+        sleeps = describe_sleep(service.driver.scheduler.state, record.job.id)
+        where = f", {sleeps}" if sleeps else ""
+        said = (
+            f"suspended by {record.suspended}{where}; `weft resume {record.job.id}` lets it go on"
+        )
         return Json(replace(answer, reason=said, blocked_by=Blocker.SUSPENDED.value))
     present = Present.of(service.driver.scheduler, service.driver.now)
     waits = describe.waits_for(status)

@@ -3,9 +3,10 @@
     python -m benchmarks.asleep.chaos --rounds 300 --seed 1
 
 A few trainings take turns on CPU slots under `las`, which freezes and wakes them, while somebody
-drawn by a seed is frozen or moved to host memory (by a stand-in for the driver) and thawed, suspended and resumed by its owner, or killed:
-the service (kill -9, then a new one on the same log), an agent, or a job. The trainings compute a
-loss from every step before; each must end with the loss of an undisturbed run, bit by bit.
+drawn by a seed is frozen or moved to host memory (by a stand-in for the driver) and thawed,
+suspended and resumed by its owner, or killed: the service (kill -9, then a new one on the same
+log), an agent, or a job. The trainings compute a loss from every step before; each must end with
+the losses of an undisturbed run, bit by bit.
 """
 
 from __future__ import annotations

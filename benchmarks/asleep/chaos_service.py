@@ -55,7 +55,6 @@ class Service:
         return {"ok": True, "jobs": active}
 
     async def _do(self, what: str, job: JobId, asked: dict[str, Any]) -> None:
-        attempt = self._running(job)
         if what == "submit":
             launch = Launch(tuple(asked["command"]), workdir="/", retries=1_000, backoff_s=0.05)
             await self.driver.submit(Job(job, demand=Demand(1), launch=launch))
@@ -65,16 +64,22 @@ class Service:
             await suspend(self.driver, job, "somebody")
         elif what == "resume":
             await resume(self.driver, job)
-        elif what == "freeze" and attempt:
-            await self.engine.freeze(job, attempt, by=PROBE)
-        elif what == "move to host" and attempt:
-            await self.engine.suspend(job, attempt, by=PROBE)
-        elif what == "thaw" and attempt:
-            await self.engine.thaw(job, attempt, by=PROBE)
         elif what == "thaw all":
             for one in self.driver.jobs():
-                if number := self._running(one.record.job.id):
-                    await self.engine.thaw(one.record.job.id, number, by=PROBE)
+                await self._probe("thaw", one.record.job.id)
+        else:
+            await self._probe(what, job)
+
+    async def _probe(self, what: str, job: JobId) -> None:
+        attempt = self._running(job)
+        if not attempt:
+            return
+        if what == "freeze":
+            await self.engine.freeze(job, attempt, by=PROBE)
+        elif what == "move to host":
+            await self.engine.suspend(job, attempt, by=PROBE)
+        elif what == "thaw":
+            await self.engine.thaw(job, attempt, by=PROBE)
 
     def _running(self, job: JobId) -> int:
         record = self.driver.ledger.jobs.get(job)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.core.about import About
-from weft.core.actions import Action, Resume, Sleep, Start, Stop
+from weft.core.actions import Resume, Sleep, Start, Stop
 from weft.core.asleep.rules import StopRules
 from weft.core.cluster import parse_cluster
 from weft.core.codec import event_line, read_event
@@ -42,6 +42,7 @@ from weft.core.wishes import wishes_of
 from weft.pieces.pack import pack
 
 CLUSTER = parse_cluster("2x2:h200")
+Asked = Start | Stop | Sleep | Resume
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class World:
 
     scheduler: Scheduler
     log: list[tuple[float, Event]] = field(default_factory=list)
-    asked: list[Action] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
     running: dict[tuple[JobId, int], Allocation] = field(default_factory=dict)
     asleep: dict[tuple[JobId, int], Allocation] = field(default_factory=dict)
     now: float = 0.0
@@ -124,8 +125,7 @@ class World:
         self.tell(how(*key))
 
 
-def _key(action: Action) -> tuple[JobId, int]:
-    assert isinstance(action, (Start, Stop, Sleep, Resume))
+def _key(action: Asked) -> tuple[JobId, int]:
     return (action.job if isinstance(action, (Stop, Sleep)) else action.job.id), action.attempt
 
 
@@ -154,17 +154,18 @@ def step(world: World, data: st.DataObject) -> None:
         world.carry_out(at, well=data.draw(st.integers(0, 5)) > 0)
     elif what == "end" and alive:
         retry = data.draw(st.booleans())
-        ends = [Finished, lambda job, n: Failed(job, n, retry=retry), Saved]
-        kind = data.draw(st.integers(0, 2))
+        kind = data.draw(st.sampled_from(["finished", "failed", "saved"]))
         at = data.draw(st.integers(0, len(alive) - 1))
-        if kind == 2:
+        if kind == "saved":
             world.tell(Saved(*alive[at]))
+        elif kind == "finished":
+            world.end(at, Finished)
         else:
-            world.end(at, ends[kind])
+            world.end(at, lambda job, attempt: Failed(job, attempt, retry=retry))
     elif what == "person" and jobs:
         job = data.draw(st.sampled_from(jobs))
         rung = world.scheduler.choose_stop(world.now, job)
-        person = [Suspended(job, "me", rung), Resumed(job), Cancelled(job)]
+        person: list[Event] = [Suspended(job, "me", rung), Resumed(job), Cancelled(job)]
         world.tell(data.draw(st.sampled_from(person)))
     elif what == "node":
         node = data.draw(st.sampled_from(CLUSTER.nodes))

@@ -111,8 +111,13 @@ def test_a_hostile_cookie_costs_what_a_harmless_one_costs() -> None:
 def test_json_that_is_deep_or_holds_much_is_refused_unparsed(
     client: httpx.Client, body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parsed = []
-    monkeypatch.setattr(json, "loads", lambda text, **_: parsed.append(len(text)) or {})
+    parsed: list[int] = []
+
+    def parse(text: bytes, **_: object) -> dict[str, object]:
+        parsed.append(len(text))
+        return {}
+
+    monkeypatch.setattr(json, "loads", parse)
 
     answer = client.post(f"{API}/jobs", content=body, headers={"Content-Type": "application/json"})
 

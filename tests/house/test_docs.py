@@ -20,7 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 from weft.cli.main import cli
-from weft.core.registry import find, names
+from weft.core.registry import names
 
 ROOT = Path(__file__).resolve().parents[2]
 SKIPPED = {"out", "build", "dist"}
@@ -148,17 +148,11 @@ def test_the_reference_pages_are_fresh() -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def test_the_readme_names_every_policy_and_no_other() -> None:
-    rows = re.findall(
-        r"^\| \[(\S+)\]\(docs/reference/policies/(\S+)\.md\) \| (.+?) \| (.+?) \|$",
-        (ROOT / "README.md").read_text(),
-        re.MULTILINE,
-    )
+def test_the_readme_fits_on_two_screens_and_counts_the_policies() -> None:
+    text = (ROOT / "README.md").read_text()
 
-    assert [name for name, *_ in rows] == list(names("policy"))
-    for name, page, _, paper in rows:
-        assert page == name
-        assert paper == find("policy", name)().about.paper
+    assert len(text.splitlines()) <= 100
+    assert f"{len(names('policy'))} policies" in text
 
 
 def test_the_index_of_the_documents_is_whole() -> None:

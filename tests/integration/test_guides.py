@@ -25,7 +25,11 @@ pytest.importorskip("fastapi")
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = ("--engine", "local:cpu=true,slots=2,warm=false", "--policy", "fifo")
 OTHERS = ("order-jobs", "sweeps", "sessions", "job-files", "quotas")
-PAGES = ["README.md", *(f"docs/how-to/{name}.md" for name in OTHERS)]
+PAGES = [
+    "README.md",
+    "docs/tutorials/first-job.md",
+    *(f"docs/how-to/{name}.md" for name in OTHERS),
+]
 OURS = re.compile(r"^(weft serve|source|make|git) ")  # the service is up, and this is set up
 GOES_ON = re.compile(r"^weft forward\b")  # where nobody looks `weft top` is one look
 MOMENT_S = 3.0  # after the first line

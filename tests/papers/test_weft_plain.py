@@ -9,8 +9,12 @@ import pytest
 
 import weft
 from weft.core.events import Decided, Started, Submitted
-from weft.core.knowledge import Asks, Knowledge, NothingLearnt
+from weft.core.job_end import Ended
+from weft.core.knowledge import Knowledge
+from weft.core.learning import NothingLearnt
 from weft.core.model import Allocation, Demand, Job, JobId
+from weft.core.prediction import PointPredictor
+from weft.core.predictor import Asks
 from weft.core.state import State
 from weft.core.table import Column, Floats, Table
 from weft.core.view import View
@@ -22,7 +26,7 @@ from weft.testing import cluster_of
 NOW = 100_000.0
 
 
-class Estimated(NothingLearnt):
+class Estimated(NothingLearnt, PointPredictor):
     """A predictor that was told lengths, and subtracts what a job ran."""
 
     label = "estimated"
@@ -35,7 +39,7 @@ class Estimated(NothingLearnt):
         """Never below 0."""
         return np.maximum(self._lengths[table.seq.astype(np.intp)] - table.ran(now), 0.0)
 
-    def learn(self, job: Job, ran: float) -> None:
+    def learn(self, ended: Ended) -> None:
         """Nothing."""
 
 

@@ -106,7 +106,7 @@ class Flags:
         files = (read_env(path) for path in self.env_file)
         return {**merge_all(files), **dict(pair_of(text) for text in self.env)}
 
-    def _share(self) -> str | float | None:
+    def _share(self) -> str | float | dict[str, float] | None:
         if self.no_share:
             return "never"
         return None if self.share is None else share_of(self.share)
@@ -305,18 +305,21 @@ def processes_of(text: str) -> int | str:
     return 1 if text == "1" else text
 
 
-def share_of(text: str) -> str | float:
-    """`allowed`, `never`, or a part of one GPU."""
+def share_of(text: str) -> str | float | dict[str, float]:
+    """`allowed`, `never`, a part of one GPU, or `slowdown=1.3,memory_gb=20`."""
     if text in ("allowed", "never"):
         return text
     try:
+        if "=" in text:
+            pairs = (pair.partition("=") for pair in text.split(","))
+            return {name.strip(): float(value) for name, _, value in pairs}
         part = float(text)
     except ValueError:
         part = 0.0
     if not 0.0 < part <= 1.0:
         raise InvalidConfig(
             f"--share {text!r} is not allowed, never or a part of one GPU",
-            hint="--share 0.5, --share allowed or --share never",
+            hint="--share 0.5, --share never or --share slowdown=1.3,memory_gb=20",
         )
     return part
 

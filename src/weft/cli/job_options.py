@@ -41,7 +41,11 @@ OPTIONS: dict[str, Any] = {
         "--batch",
     ),
     "processes": (str, "Processes: 1 a node, per-gpu, or auto.", "--processes"),
-    "share": (str, "allowed, never, or the part of one GPU it needs: 0.5.", "--share"),
+    "share": (
+        str,
+        "allowed, never, slowdown=1.3,memory_gb=20, or a part of one GPU: 0.5.",
+        "--share",
+    ),
     "no_share": (bool, "The same as --share never.", "--no-share"),
     "tenant": (str, "Whose quota it counts on.", "--tenant"),
     "priority": (str, "guaranteed, normal or opportunistic.", "--priority"),

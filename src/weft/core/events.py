@@ -100,6 +100,7 @@ class Failed:
     `lost` says that it was not the job's own doing, so that it does not count as one of its tries.
     `code` is the exit code of its process, negative for a signal, None if that is not known.
     `final` says that another try would end alike, `agent_died` that it was lost with its agent.
+    `out_of_memory` says that it wanted more memory of a device than there was for it.
     """
 
     job: JobId
@@ -110,6 +111,7 @@ class Failed:
     code: int | None = None
     final: bool = False
     agent_died: bool = False
+    out_of_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,22 @@ class Reported:
     job: JobId
     attempt: int
     report: Report = NO_REPORT
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a running attempt does to a device was seen from outside.
+
+    `peak_gb` is the most memory that it held of one, told once a job that goes on as it did is not
+    likely to need more, and when that grows. `pace` is the part of its speed alone that it keeps
+    `beside` these jobs. None was not seen.
+    """
+
+    job: JobId
+    attempt: int
+    peak_gb: float | None = None
+    pace: float | None = None
+    beside: tuple[JobId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +319,7 @@ Event = (
     | Finished
     | Failed
     | Reported
+    | Observed
     | Saved
     | Resizable
     | Resized
@@ -328,6 +347,7 @@ OfJob = (
     | Finished
     | Failed
     | Reported
+    | Observed
     | Saved
     | Resizable
     | Resized
@@ -350,6 +370,7 @@ EVENTS: tuple[type[Event], ...] = (
     Finished,
     Failed,
     Reported,
+    Observed,
     Saved,
     Resizable,
     Resized,

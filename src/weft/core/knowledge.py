@@ -1,9 +1,10 @@
-"""What the scheduler knows of jobs beyond what they ask for: one value, of up to six parts.
+"""What the scheduler knows of jobs beyond what they ask for: one value, of up to seven parts.
 
 A `Predictor` tells how long jobs still take, `Beliefs` how fast they are on what, `Pooled` beliefs
 the same from all jobs that train the same model, a `Colocation` how they get on beside each other,
-a `Training` how their losses fall, and `ChangeCosts` what it costs to change their devices. All but
-the first learn from what running jobs report.
+a `Training` how their losses fall, `ChangeCosts` what it costs to change their devices, and
+`Programs` what others that ran the same script needed. All but the first learn from what running
+jobs report.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from weft.core.learning import Learning
 from weft.core.model import Batch, Config, Discipline, Job
 from weft.core.predictor import Predictor
 from weft.core.profile import Profile, Sensitivity
+from weft.core.programs import Programs
 from weft.core.report import Report
 from weft.core.table import Floats, Rows, Table
 
@@ -40,6 +42,7 @@ class Knowledge:
     bus: BusSharing | None = None
     costs: ChangeCosts | None = None
     pooled: Pooled | None = None
+    programs: Programs | None = None
 
     def observe(self, job: Job, kind: str, report: Report, attempt: Attempt | None = None) -> None:
         """A running job, on GPUs of `kind`, reported."""
@@ -50,10 +53,13 @@ class Knowledge:
             self.pooled.observe(job, kind, report, attempt)
         if self.costs is not None and attempt is not None and report.trains:
             self.costs.observe_report(job, kind, attempt)
+        if self.programs is not None and attempt is not None:
+            self.programs.observe(job, kind, report, attempt)
 
     def forget(self, job: Job) -> None:
         """A job has left: nothing more will be asked of it."""
-        for part in (self.beliefs, self.colocation, self.training, self.pooled, self.costs):
+        learnt = (self.beliefs, self.colocation, self.training, self.pooled, self.costs)
+        for part in (*learnt, self.programs):
             if part is not None:
                 part.forget(job)
 
@@ -102,6 +108,7 @@ class Knowledge:
             ("training", self.training),
             ("costs", self.costs),
             ("pooled", self.pooled),
+            ("programs", self.programs),
         )
         return [(name, part) for name, part in parts if part is not None]
 

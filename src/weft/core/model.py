@@ -23,6 +23,8 @@ MOST_GPUS = 1_000_000
 LEAST_SHARE = 0.01  # of a device; below it claims would drown in the ledger's rounding
 MOST_CPUS = 1e7
 MOST_MEM_GB = 1e8
+LEAST_MEM_GB = 1e-3
+MOST_SLOWDOWN = 100.0
 MOST = 1e15  # of any other number that a job brings along
 
 
@@ -135,12 +137,13 @@ class Job:
     `cpus` and `mem_gb` are of the whole job on all its nodes; None asks for its devices' part of
     the host. Higher `priority` goes first, everywhere: 0 is normal, what is below gives way; a
     policy that weighs jobs takes it for a weight. `shareable` false keeps everybody else off its
-    devices. `launch` None: only simulators can run it. `app` names what the job is a part of,
-    such as a hyper-parameter search; empty where it stands alone. At most
-    `max_parallel` of an app's jobs hold devices at once, 0 for any number. It is not started
-    before the jobs of `after` have ended as they should. `traffic` is what its workers say to each
-    other, None where nobody told. Raises InvalidConfig for numbers that
-    mean nothing.
+    devices; `slowdown` is how many times as long as alone its steps may take beside others, None
+    for the service's default, and `gpu_mem_gb` the memory that it needs of each device, None where
+    its submitter did not say. `launch` None: only simulators can run it. `app` names what the job
+    is a part of, such as a hyper-parameter search; empty where it stands alone. At most
+    `max_parallel` of an app's jobs hold devices at once, 0 for any number. It is not started before
+    the jobs of `after` have ended as they should. `traffic` is what its workers say to each other,
+    None where nobody told. Raises InvalidConfig for numbers that mean nothing.
     """
 
     id: JobId
@@ -163,8 +166,14 @@ class Job:
     max_parallel: int = 0
     after: After = AT_ONCE
     traffic: Traffic | None = None
+    slowdown: float | None = None
+    gpu_mem_gb: float | None = None
 
     def __post_init__(self) -> None:
+        if self.slowdown is not None:
+            _check(self.id, "slowdown", self.slowdown, 1.0, MOST_SLOWDOWN)
+        if self.gpu_mem_gb is not None:
+            _check(self.id, "gpu_mem_gb", self.gpu_mem_gb, LEAST_MEM_GB, MOST_MEM_GB)
         if self.cpus is not None:
             _check(self.id, "cpus", self.cpus, 0.0, MOST_CPUS)
         if self.mem_gb is not None:

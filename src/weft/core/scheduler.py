@@ -29,6 +29,7 @@ from weft.core.events import (
     Failed,
     Finished,
     Noticed,
+    Observed,
     Reported,
     Resizable,
     Resized,
@@ -148,6 +149,8 @@ class Scheduler:
 
     def recall(self, now: float, event: Event) -> list[Action]:
         """Take in one fact, deciding nothing: how a log brings a scheduler up to date."""
+        if isinstance(event, Failed) and event.out_of_memory and event.lost:
+            self._observe_out_of_memory(event)
         actions = self.state.fold(now, event)
         if isinstance(event, (Finished, Failed, Cancelled)):
             self._learn()
@@ -155,6 +158,8 @@ class Scheduler:
             self.knowledge.note_submitted(event.job, now)
         elif isinstance(event, Reported):
             self._observe(now, event)
+        elif isinstance(event, Observed):
+            self._observe_sharing(event)
         elif isinstance(event, (Resizable, Resized, ResizeFailed)):
             self._observe_change(event)
         return actions
@@ -331,6 +336,29 @@ class Scheduler:
         attempt = Attempt(event.attempt, on, began, now, ran)
         kind = self.state.cluster.kind_of(on)
         self.knowledge.observe(table.jobs[row], kind, event.report, attempt)
+
+    def _observe_sharing(self, event: Observed) -> None:
+        """What a job does to a device, and its neighbours to it."""
+        table, programs = self.state.table, self.knowledge.programs
+        row = table.find(event.job)
+        on = None if row is None else table.allocations[row]
+        if row is None or on is None or programs is None:
+            return
+        job, kind = table.jobs[row], self.state.cluster.kind_of(on)
+        if event.peak_gb is not None:
+            programs.observe_peak(job, kind, event.peak_gb)
+        rows = [table.find(other) for other in event.beside]
+        if event.pace is not None and None not in rows:
+            beside = [table.jobs[at] for at in rows if at is not None]
+            programs.observe_pace(job, kind, event.pace, beside)
+
+    def _observe_out_of_memory(self, event: Failed) -> None:
+        """A job that others left too little memory is alone when it starts again."""
+        table, programs = self.state.table, self.knowledge.programs
+        row = table.find(event.job)
+        on = None if row is None else table.allocations[row]
+        if row is not None and on is not None and programs is not None:
+            programs.observe_out_of_memory(table.jobs[row], self.state.cluster.kind_of(on))
 
     def _observe_change(self, event: Resizable | Resized | ResizeFailed) -> None:
         """Whether a job can change its devices as it trains, and what that took."""

@@ -27,6 +27,7 @@ from weft.core.events import (
     NodeDown,
     NodeUp,
     Noticed,
+    Observed,
     PolicyChanged,
     PriorityChanged,
     Reported,
@@ -138,7 +139,7 @@ class State:
                 return self._restart(now, row)
             case Woken():
                 self.wake_at = None
-            case Noticed() | DeadlineMissed() | PolicyChanged():
+            case Noticed() | DeadlineMissed() | PolicyChanged() | Observed():
                 pass  # nothing that decisions follow from
             case _:
                 assert_never(event)

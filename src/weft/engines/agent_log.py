@@ -121,6 +121,7 @@ def read_end(job: JobId, attempt: int, line: Line) -> Finished | Stopped | Faile
         lost=bool(line.get("lost")),
         code=None if code is None else int(code),
         final=bool(line.get("final")),
+        out_of_memory=bool(line.get("out_of_memory")),
     )
 
 

@@ -6,7 +6,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 
+from weft.core.model import Allocation
 from weft.engines.devices import split_cores
+from weft.engines.host import HostPart, shares_host
 
 EPS = 1e-6
 RankCores = tuple[tuple[int, ...], ...]  # of each rank
@@ -18,6 +20,21 @@ class CorePool:
 
     cores: tuple[int, ...]
     _taken: dict[Hashable, tuple[tuple[int, ...], float]] = field(default_factory=dict)
+
+    def take_for(
+        self, who: Hashable, on: Allocation, part: HostPart, of_devices: Sequence[tuple[int, ...]]
+    ) -> RankCores:
+        """Cores for the ranks of an attempt on `on`; those of its devices first.
+
+        Who shares the host with its neighbours has all of them.
+        """
+        devices = [gpu for one in on.slices for gpu in one.gpus]
+        near = [core for device in devices for core in of_devices[device]]
+        ranks = max(len(devices), 1)
+        if shares_host(on) and not part.asked:
+            self.note(who, near, part.cpus * on.sharing.share)
+            return split_cores(near, ranks)
+        return self.take(who, part.cpus, near, ranks)
 
     def take(
         self, who: Hashable, cpus: float, near: Sequence[int], ranks: int

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from weft.core.cluster import CPU, Node
+from weft.core.cluster import CPU, GPU_MEM_GB, Node
 from weft.core.errors import EngineError, InvalidConfig
 from weft.core.model import NodeId
 from weft.core.topology import NodeTopology
@@ -39,15 +39,22 @@ class Machine:
     cores: tuple[tuple[int, ...], ...]
 
 
-def find_machine(name: str, slots: int, *, cpu: bool) -> Machine:
-    """What is here: GPUs and how they are joined, or CPU slots; `cpu` leaves GPUs alone."""
+def find_machine(name: str, slots: int, *, cpu: bool, slot_gb: float = 0.0) -> Machine:
+    """What is here: GPUs and how they are joined, or CPU slots; `cpu` leaves GPUs alone.
+
+    `slot_gb` is the memory of a slot; 0 where nobody counts it.
+    """
     gpus = () if cpu else find_gpus()
     links = find_links(kind_of(gpus[0].name), [gpu.index for gpu in gpus]) if gpus else None
-    return this_machine(name, slots, gpus, links)
+    return this_machine(name, slots, gpus, links, slot_gb)
 
 
 def this_machine(
-    name: str, slots: int, gpus: Sequence[Gpu], links: NodeTopology | None = None
+    name: str,
+    slots: int,
+    gpus: Sequence[Gpu],
+    links: NodeTopology | None = None,
+    slot_gb: float = 0.0,
 ) -> Machine:
     """A node of these GPUs, or of `slots` CPU slots (0: one for each core) if there are none."""
     cores = sorted(os.sched_getaffinity(0))
@@ -62,7 +69,11 @@ def this_machine(
     count = len(gpus) or slots or len(cores)
     kind = kinds.pop() if kinds else CPU
     cpus, mem_gb = float(len(cores)), _memory_gb()
-    node = Node(NodeId(name), kind, count, cpus=cpus, mem_gb=mem_gb, topology=links)
+    # What is known of a kind holds; others were not in logs with a memory of their own before.
+    own_gb = 0.0 if kind in GPU_MEM_GB else min((gpu.mem_gb for gpu in gpus), default=slot_gb)
+    node = Node(
+        NodeId(name), kind, count, cpus=cpus, mem_gb=mem_gb, gpu_mem_gb=own_gb, topology=links
+    )
     return Machine(node, tuple(gpus), split_cores(cores, count))
 
 

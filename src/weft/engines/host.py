@@ -61,12 +61,23 @@ def host_part(asked: Asked, on: Allocation, node: Node) -> HostPart:
     set_cpus = _set(cpus, node.cpus * fair, on.sharing.share)
     set_mem = _set(mem, node.mem_gb * fair, on.sharing.share)
     wanted = cpus if set_cpus else asked.cpus or cpus or node.cpus * fair * on.sharing.share
+    if shares_host(on) and not set_cpus and not asked.cpus:
+        wanted = node.cpus * fair
     return HostPart(
         cpus=wanted,
         mem_gb=asked.mem_gb,
         soft_gb=mem if set_mem else 0.0,
         asked=set_cpus or asked.cpus > 0.0,
     )
+
+
+def shares_host(on: Allocation) -> bool:
+    """Whether a job has the cores of its devices together with its neighbours there.
+
+    Those who share a device by its memory wait in turns for it: cores of one's own would stand
+    idle meanwhile. Who asked for a part of a device has that part of the host.
+    """
+    return on.sharing.share < 1.0 and on.sharing.gpu_mem_gb is not None
 
 
 def check_host(job: Job, node: Node) -> None:

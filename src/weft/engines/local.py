@@ -86,6 +86,8 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
     counts steps of Python programs that report nothing. `suspender` is the command that moves what
     processes hold on GPUs to host memory and back (the CUDA driver where it can). Sleeping jobs
     are woken `wake_alone_s` after a service is gone; without `sleep` every stop is a restart.
+    `slot_gb` counts so much memory for each CPU slot, so that jobs may share slots as they share
+    GPUs.
     """
 
     state: Path = field(metadata={"settable": False})
@@ -99,6 +101,7 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
     preload: str = ""
     groups: bool = True
     resize_limit_s: float = 120.0
+    slot_gb: float = 0.0
     wake_alone_s: float = 30.0
     sleep: bool = True
     watch: bool = True
@@ -115,7 +118,7 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
         check_names(self.pass_env)
         check_users(self.users, self.state)
         name = self.name or socket.gethostname()
-        self._machine: Machine = find_machine(name, self.slots, cpu=self.cpu)
+        self._machine: Machine = find_machine(name, self.slots, cpu=self.cpu, slot_gb=self.slot_gb)
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
         self._cores = CorePool(tuple(sorted({c for part in self._machine.cores for c in part})))
         self._listener = Listener(
@@ -328,11 +331,7 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
         watched.group = found.group
 
     def _cores_for(self, key: tuple[JobId, int], on: Allocation, part: HostPart) -> RankCores:
-        if not self.pin:
-            return ()
-        devices = [gpu for part in on.slices for gpu in part.gpus]
-        near = [core for device in devices for core in self._machine.cores[device]]
-        return self._cores.take(key, part.cpus, near, max(len(devices), 1))
+        return self._cores.take_for(key, on, part, self._machine.cores) if self.pin else ()
 
     def _begin(self, watched: Watched, job: Job, on: Allocation, cores: RankCores) -> None:
         """Folder and agent of an attempt; a second time changes nothing."""

@@ -146,9 +146,9 @@ class Agent:
         if self.spec.first_rank == 0:
             self._time.keep()
         code, final = first_code(self._codes), self._time.passed or self._terminal.idled
-        self.journal.write(
-            "ended", outcome=outcome, reason=reason, lost=lost, code=code, final=final
-        )
+        full = outcome == "failed" and any(r.ran_out_of_memory() for r in self._logs.values())
+        ended = {"outcome": outcome, "reason": reason, "lost": lost, "code": code, "final": final}
+        self.journal.write("ended", **ended, **({"out_of_memory": True} if full else {}))
 
     def clear(self) -> None:
         """No process of the attempt is left."""

@@ -6,7 +6,17 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
-TAIL_BYTES = 4096
+TAIL_BYTES = 8192
+# What frameworks say when a device has too little memory: PyTorch, CUDA, JAX, TensorFlow, cuBLAS.
+OUT_OF_MEMORY = (
+    b"OutOfMemoryError",
+    b"CUDA out of memory",
+    b"CUDA error: out of memory",
+    b"CUDA_ERROR_OUT_OF_MEMORY",
+    b"cudaErrorMemoryAllocation",
+    b"RESOURCE_EXHAUSTED: Out of memory",
+    b"CUBLAS_STATUS_ALLOC_FAILED",
+)
 
 
 class RankLog:
@@ -34,6 +44,10 @@ class RankLog:
         """The last thing said, for a failure's reason."""
         lines = [line.strip() for line in self._tail.decode(errors="replace").splitlines()]
         return next((line for line in reversed(lines) if line), "")[:300]
+
+    def ran_out_of_memory(self) -> bool:
+        """Whether its last words are that a device had too little memory."""
+        return any(words in self._tail for words in OUT_OF_MEMORY)
 
     def close(self) -> None:
         """No more is written."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container
+from dataclasses import replace
 from math import inf
 from typing import assert_never
 
@@ -24,6 +25,7 @@ from weft.core.events import (
     NodeDown,
     NodeUp,
     Noticed,
+    Observed,
     PolicyChanged,
     PriorityChanged,
     Reported,
@@ -43,7 +45,7 @@ from weft.core.events import (
 )
 from weft.core.free import EPS, Free
 from weft.core.gang_nodes import explain_too_few_nodes
-from weft.core.model import Job, JobId
+from weft.core.model import Allocation, Job, JobId
 from weft.core.policy import Policy
 from weft.core.predictor import Predictor
 from weft.core.reasons import describe_host
@@ -57,7 +59,7 @@ log = logging.getLogger(__name__)
 AGENTS_LOST = 5  # in a row: more are the job's own doing
 OF_ATTEMPT = (
     *(Started, StartFailed, Stopped, Finished, Failed, Reported, Saved, Noticed),
-    *(Resizable, Resized, ResizeFailed, Slept, SleepFailed, Awoke),
+    *(Resizable, Resized, ResizeFailed, Slept, SleepFailed, Awoke, Observed),
 )
 
 
@@ -194,7 +196,7 @@ def admit_event(event: Event, state: State, ledger: Ledger) -> Event | None:
             pass
         case Finished() | Reported() | Saved() | Submitted() | Cancelled() | Decided():
             pass
-        case Suspended() | Resumed() | PriorityChanged():
+        case Suspended() | Resumed() | PriorityChanged() | Observed():
             pass
         case NodeUp() | NodeDown() | LoanRecalled() | Woken() | PolicyChanged() | DeadlineMissed():
             pass
@@ -235,7 +237,20 @@ def _is_so(event: Suspended | Resumed | PriorityChanged, state: State) -> bool:
 
 def _judge(event: Failed | StartFailed, state: State, ledger: Ledger) -> Failed | StartFailed:
     """Whether the job is tried again; one that has left need not be told."""
-    return judge_failure(event, ledger.jobs[event.job]) if event.job in state.table else event
+    row = state.table.find(event.job)
+    if row is None:
+        return event
+    return judge_failure(_blame(event, state.table.allocations[row]), ledger.jobs[event.job])
+
+
+def _blame(event: Failed | StartFailed, on: Allocation | None) -> Failed | StartFailed:
+    """A job that ran out of the memory that it was given beside others did nothing wrong."""
+    if not isinstance(event, Failed) or not event.out_of_memory or on is None:
+        return event
+    if on.sharing.gpu_mem_gb is None and on.sharing.share == 1.0:
+        return event
+    why = "ran out of GPU memory beside other jobs, so it starts again alone"
+    return replace(event, reason=f"{why}: {event.reason}", lost=True, final=False)
 
 
 def _said(event: Noticed, record: JobRecord) -> bool:
@@ -262,4 +277,5 @@ def judge_failure(event: Failed | StartFailed, record: JobRecord) -> Failed:
     reason = event.reason
     if event.lost and not lost:
         reason += f"; so did {record.agents_lost} before it, so this counts as its own failure"
-    return Failed(event.job, event.attempt, reason, retry, lost, code, final, agent_died)
+    full = isinstance(event, Failed) and event.out_of_memory
+    return Failed(event.job, event.attempt, reason, retry, lost, code, final, agent_died, full)

@@ -25,6 +25,7 @@ from weft.core.events import (
     NodeDown,
     NodeUp,
     Noticed,
+    Observed,
     PolicyChanged,
     PriorityChanged,
     Reported,
@@ -124,8 +125,8 @@ class Ledger:
                 self._resized(at, job, attempt, epoch)
             case ResizeFailed(job, attempt, epoch):
                 self._not_resized(at, job, attempt, epoch)
-            case NodeUp() | LoanRecalled() | Woken() | PolicyChanged() | Resizable():
-                pass  # says nothing of any job
+            case NodeUp() | LoanRecalled() | Woken() | PolicyChanged() | Resizable() | Observed():
+                pass  # nothing that is kept of any job
             case _:
                 assert_never(event)
 

@@ -24,6 +24,7 @@ from weft.core.events import (
     NodeDown,
     NodeUp,
     Noticed,
+    Observed,
     PolicyChanged,
     PriorityChanged,
     Reported,
@@ -114,7 +115,7 @@ class Recovered:
                 pass
             case Reported() | Saved() | Noticed() | DeadlineMissed() | Resizable():
                 pass
-            case Resized() | ResizeFailed() | Slept() | SleepFailed() | Awoke():
+            case Resized() | ResizeFailed() | Slept() | SleepFailed() | Awoke() | Observed():
                 pass
             case _:
                 assert_never(event)

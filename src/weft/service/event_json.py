@@ -20,6 +20,7 @@ from weft.core.events import (
     NodeDown,
     NodeUp,
     Noticed,
+    Observed,
     PolicyChanged,
     PriorityChanged,
     Reported,
@@ -88,6 +89,7 @@ def _seen(driver: Driver, who: Caller, event: Event) -> Event | None:
             | Finished(job_id)
             | Failed(job_id)
             | Reported(job_id)
+            | Observed(job_id)
             | Saved(job_id)
             | Resizable(job_id)
             | Resized(job_id)

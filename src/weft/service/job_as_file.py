@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from weft.core.launch import DEFAULT_GRACE_S, Launch
-from weft.core.model import Demand, Job, name_of
+from weft.core.model import Job, name_of
 from weft.service.schemas import SHELL, JobFile, priority_word
+from weft.service.share_fields import share_of
 
 HIDDEN = "********"
 Fields = dict[str, Any]
@@ -14,7 +15,7 @@ Fields = dict[str, Any]
 
 def file_of(job: Job, *, secrets: bool = False) -> Fields:
     """Fields of a job file, those that differ from their defaults; `secrets` tells those too."""
-    fields: Fields = {"name": name_of(job), **_demand(job.demand, shareable=job.shareable)}
+    fields: Fields = {"name": name_of(job), **_demand(job)}
     if job.batch is not None:
         fields["batch"] = {"init": job.batch.init, "max": job.batch.max}
         if job.batch.max_per_gpu != job.batch.max:
@@ -48,16 +49,14 @@ def _after(job: Job) -> tuple[tuple[str, tuple[str, ...]], ...]:
     return ("ok", job.after.ok), ("any", job.after.any), ("not_ok", job.after.not_ok)
 
 
-def _demand(demand: Demand, *, shareable: bool) -> Fields:
+def _demand(job: Job) -> Fields:
+    demand = job.demand
     fields: Fields = {
         "gpus": demand.gpus if demand.rigid else {"min": demand.min, "max": demand.max}
     }
     if demand.kinds:
         fields["kinds"] = list(demand.kinds)
-    if demand.share < 1.0:
-        fields["share"] = demand.share
-    elif not shareable:
-        fields["share"] = "never"
+    fields |= share_of(job, priority_word(job))
     if demand.nodes:
         fields["nodes"] = demand.nodes
     return fields

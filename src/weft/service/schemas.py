@@ -18,7 +18,6 @@ from pydantic import AfterValidator, Field, model_validator
 
 from weft.core.launch import DEFAULT_GRACE_S, Launch, Processes, Software, SoftwareKind
 from weft.core.model import (
-    LEAST_SHARE,
     MOST_CPUS,
     MOST_GPUS,
     MOST_MEM_GB,
@@ -29,6 +28,7 @@ from weft.core.model import (
     Tier,
 )
 from weft.service.responses import PriorityWord
+from weft.service.share_fields import Sharing, part_of, terms_of
 from weft.service.strict import Strict
 from weft.service.traffic_fields import TrafficFields
 
@@ -91,7 +91,6 @@ CountOrNone = Annotated[int, Field(ge=0, le=MOST_GPUS, strict=True)]
 Positive = Annotated[float, Field(gt=0.0, le=1e12, allow_inf_nan=False, strict=True)]
 ExitCode = Annotated[int, Field(ge=-64, le=255, strict=True)]
 Whole = Annotated[float, Field(ge=0.0, le=1e12, allow_inf_nan=False, strict=True)]
-Share = Annotated[float, Field(ge=LEAST_SHARE, le=1.0, allow_inf_nan=False)]
 Cpus = Annotated[float, Field(gt=0.0, le=MOST_CPUS, allow_inf_nan=False, strict=True)]
 MemGb = Annotated[float, Field(gt=0.0, le=MOST_MEM_GB, allow_inf_nan=False, strict=True)]
 Number = Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False, strict=True)]
@@ -224,7 +223,7 @@ class JobFile(Strict):
     nodes: Count | None = None
     kinds: Annotated[list[Word], Field(max_length=32)] = Field(default_factory=list)
     batch: Batch | None = None
-    share: Literal["allowed", "never"] | Share = "allowed"
+    share: Sharing = "allowed"
     tenant: Word | None = None
     user: Name | None = None
     model: Annotated[str, Field(max_length=128), AfterValidator(printable)] = ""
@@ -322,7 +321,7 @@ def job_of(
         mem_gb=body.mem_gb,
         hints=dict(body.hints),
         traffic=None if body.traffic is None else body.traffic.traffic(),
-        shareable=body.share != "never",
+        **terms_of(body.share, body.priority),
         preemptible=restarts if body.preemptible is None else body.preemptible,
         launch=replace(_launch(body, name, account), parameters=parameters),
         app=body.app or "",
@@ -333,7 +332,7 @@ def job_of(
 def demand_of(body: JobFile) -> Demand:
     """How many GPUs of which kinds, on how many nodes."""
     kinds = tuple(dict.fromkeys(body.kinds))
-    share = body.share if isinstance(body.share, float) else 1.0
+    share = part_of(body.share)
     nodes = body.nodes or 0
     if isinstance(body.gpus, Gpus):
         return Demand(body.gpus.min, body.gpus.min, body.gpus.max, kinds, share, nodes)

@@ -19,6 +19,7 @@ from weft.core.events import (
     NodeDown,
     NodeUp,
     Noticed,
+    Observed,
     PolicyChanged,
     PriorityChanged,
     Reported,
@@ -110,7 +111,7 @@ def _states(event: Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C901, PL
                 yield job_id, "failed", f"rejected: {reason}"
         case Reported() | Saved() | Noticed() | PolicyChanged() | Resizable() | Resized():
             pass  # no job is in another state after these alone
-        case NodeUp() | NodeDown() | LoanRecalled() | Woken():
+        case NodeUp() | NodeDown() | LoanRecalled() | Woken() | Observed():
             pass  # no job is in another state after these alone
         case _:
             assert_never(event)

@@ -33,6 +33,7 @@ from weft.engines.users_file import find_users, users_of
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
+from weft.perf.sharing.programs import LearntPrograms
 from weft.perf.training.learner import Learner
 from weft.runtime.admit import check_job
 from weft.runtime.clock import Seconds
@@ -106,7 +107,7 @@ class Settings:
     mail server and `mail_from` that of who sends. With `end_unknown` running jobs that the log
     knows nothing of are ended; without it the service does not start beside them. `keep` says for
     how long ended jobs and events are kept. `lending` are rules of `Quotas` that take the place of
-    those on disk.
+    those on disk. `slowdown` is promised to jobs that ask for none, None promises them nothing.
     """
 
     engine: str = "local"
@@ -129,6 +130,7 @@ class Settings:
     decide_in: Literal["worker", "service"] = "worker"
     decide_limit_s: float = LIMIT_S
     lending: Mapping[str, Any] = field(default_factory=dict)
+    slowdown: float | None = None
     default: Described = "fifo"
 
 
@@ -176,6 +178,7 @@ class Live:
                 Learner(),
                 costs=LearntCosts(),
                 pooled=PooledBeliefs(),
+                programs=LearntPrograms(),
             ),
             seconds=seconds,
             end_unknown=settings.end_unknown,

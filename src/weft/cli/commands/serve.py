@@ -140,6 +140,14 @@ def serve(
         float,
         typer.Option(help="Seconds a decision may take before a safe order stands in.", min=0.1),
     ] = 20.0,
+    slowdown: Annotated[
+        float | None,
+        typer.Option(
+            help="How many times as long steps may take beside others, of jobs that do not say.",
+            min=1.0,
+            max=100.0,
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log decisions.")] = False,
     print_config: Annotated[
         bool,
@@ -202,6 +210,7 @@ def serve(
             decide_limit_s=decide_limit,
             lending=read_lending(own or (), parent or (), half_life_h, min_run),
             default=DEFAULT_POLICY,
+            slowdown=slowdown,
         )
         run(settings, ready=lambda url: announce(url, settings.state), invite=announce_joining)
 

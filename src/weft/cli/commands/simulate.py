@@ -20,7 +20,8 @@ def simulate(
         typer.Option(
             "--policy",
             "-p",
-            help="A name from `weft list policy`, as NAME or NAME:KEY=VALUE,..., or a .yaml file.",
+            help="A name from `weft list policy`, as NAME or NAME:KEY=VALUE,..., or a .yaml file. "
+            "The default is a published baseline; `weft serve` uses `weft`.",
         ),
     ] = "tiresias",
     cluster: o.Cluster = "",

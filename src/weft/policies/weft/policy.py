@@ -6,14 +6,17 @@ Objective   mean completion time, with the makespan and the slowest jobs no wors
 Needs       goodput from all jobs of a model together, running and ended, and how far each has
             come; a predictor or the service of past jobs where nobody declared its work.
 Controls    how many GPUs of which kind, where, and the batch size to begin with; with `share=true`
-            also which two jobs have the same devices.
+            also which two jobs have the same devices, with `strangers=true` which jobs of one GPU
+            have it together although nobody knows them.
 Cost        O(jobs x sizes) for values and prices, then O(jobs log jobs) for placement; with
             `share=true` two programs more, and O(running x waiting) for pairs.
 Deviations  values of a change count its restart against the time that it is likely to last; they
             are found by study, not by proof. `pooled=false` believes each job's own reports alone.
             Where all jobs have one size and all GPUs are of one kind no program is solved: the
             fewest GPU-seconds left run. `share=true` joins a running job where it is, never two
-            running ones; pairs are matched greedily at the program's prices.
+            running ones; pairs are matched greedily at the program's prices. `strangers=true`
+            lets who would wait join where its memory fits; what jobs do to each other there is
+            measured, not predicted.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from weft.pieces.order.rank_weights import flatten_large, rank_weights, share_ra
 from weft.pieces.order.seconds_left import MINUTE, seconds_left
 from weft.pieces.place.pairs import find_parted
 from weft.pieces.share.pair_choices import explain_pairs
+from weft.pieces.share.strangers import share_with_strangers
 from weft.pieces.size.change_seconds import read_costs
 from weft.pieces.size.choice_reasons import explain_choices
 from weft.pieces.size.configs import find_held, rigid_configs, valid_configs
@@ -84,7 +88,8 @@ class Weft:
     behind an equal part of the cluster that it would end more than `fair` times as late weighs
     more, 0 for nobody.
     `pooled` asks for beliefs from all jobs of a model. `max_gpus` is the most one job may get.
-    `share` lets two jobs have the same devices where both together gain.
+    `share` lets two jobs have the same devices where both together gain. `strangers` lets jobs that
+    would wait join others on one GPU where their memory fits, on engines that see memory.
     """
 
     shape: float = 0.6
@@ -99,12 +104,14 @@ class Weft:
     pooled: bool = True
     max_gpus: int = 64
     share: bool = False
+    strangers: bool = False
 
     @property
     def about(self) -> About:
         """Decides when something happened."""
-        shares = Controls.SHARE if self.share else Controls.NOTHING
-        side = tax.Sharing.SIDE_BY_SIDE if self.share else tax.Sharing.EXCLUSIVE
+        together = self.share or self.strangers
+        shares = Controls.SHARE if together else Controls.NOTHING
+        side = tax.Sharing.SIDE_BY_SIDE if together else tax.Sharing.EXCLUSIVE
         return About(
             "weft",
             "our own",
@@ -118,12 +125,21 @@ class Weft:
     def __post_init__(self) -> None:
         if not 0.0 < self.shape < 1.0:
             raise InvalidConfig(f"weft: shape={self.shape:g}", hint="shape is between 0 and 1")
+        if self.share and self.strangers:
+            raise InvalidConfig(
+                "weft: share and strangers are two ways to share a GPU",
+                hint="share=true for jobs whose models are known, strangers=true for any",
+            )
         times = {"rise": self.rise, "loss": self.loss, "half_life": self.half_life}
         for name, seconds in {**times, "wake": self.wake}.items():
             if not seconds > 0.0:
                 raise InvalidConfig(f"weft: {name}={seconds:g}", hint="it is seconds, above 0")
 
     def decide(self, view: View) -> Plan:
+        """What everybody holds alone, and who joins whom where strangers may share."""
+        return share_with_strangers(view, self._decide) if self.strangers else self._decide(view)
+
+    def _decide(self, view: View) -> Plan:
         """Speeds, values, program, placement, batches."""
         if not len(view.table) or not view.cluster.nodes:
             return Plan()
@@ -135,7 +151,7 @@ class Weft:
         held = find_held(view, configs)
         odd = (held == len(configs)) & ~view.preemptible()
         if odd.any():  # of a size that is none of ours, and it may not be changed
-            return self.decide(view.without(odd))
+            return self._decide(view.without(odd))
         held[held == len(configs)] = NONE
         holds = (HoldTimes(view.now) if last is None else last.holds).age(view, self.half_life)
         values = self._values(view, configs, holds, last)

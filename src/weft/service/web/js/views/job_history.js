@@ -76,6 +76,7 @@ const TELL = {
   Suspended: one => `suspended by ${one.by || "its owner"}`, Resumed: () => "resumed", PriorityChanged: one => `priority ${one.priority > 0 ? "guaranteed" : one.priority < 0 ? "opportunistic" : "normal"} from here on`,
   Saved: one => `checkpoint at step ${number(one.step ?? 0)}`, Noticed: one => one.text, DeadlineMissed: () => "its deadline has passed",
   Resizable: () => "can be resized while it trains", Resized: one => `resized while it trained, a pause of ${duration(one.pause_s ?? 0)}`,
+  Observed: one => [one.peak_gb == null ? "" : `holds up to ${number(one.peak_gb)} GB of its GPU`, one.pace == null ? "" : `keeps ${Math.round(100 * one.pace)} % of its speed alone beside ${(one.beside ?? []).length} others`].filter(Boolean).join("; "),
   ResizeFailed: () => "could not be resized while it trained",
 };
 

@@ -1,0 +1,81 @@
+"""What is remembered of programs: jobs that run the same script the same way are alike.
+
+A job that says nothing of itself is still run again and again with other numbers: what one run
+held of a GPU's memory, and how it got on beside others, is what the next one will.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Any, Protocol
+
+from weft.core.costs import Attempt
+from weft.core.model import Job
+from weft.core.report import Report
+
+_NUMBER = re.compile(r"\d+(\.\d+)?([eE][+-]?\d+)?")
+_LONGEST = 500  # characters of a program's name
+
+
+def program_of(job: Job) -> str:
+    """Script, arguments without their numbers, and model; a job without a command is its own."""
+    launch = job.launch
+    if launch is None or not launch.command:
+        return f"model {job.model}" if job.model else f"job {job.id}"
+    words = [PurePosixPath(launch.command[0]).name, *launch.command[1:]]
+    plain = _NUMBER.sub("#", " ".join((launch.workdir, *words)))
+    return f"{plain[:_LONGEST]} {job.model}".strip()
+
+
+class Programs(Protocol):
+    """What is known of the memory and of the neighbours of jobs, by program and GPU kind."""
+
+    def need_gb(self, job: Job, kind: str) -> float | None:
+        """Memory of each of its devices that a job needs, with a margin; None while not known."""
+        ...
+
+    def held_gb(self, job: Job) -> float:
+        """The most memory that a running job was seen to hold; 0 before anybody looked."""
+        ...
+
+    def must_be_alone(self, job: Job, kind: str) -> bool:
+        """Whether a job ran out of memory beside others, so that it has its devices alone now."""
+        ...
+
+    def slowdown(self, job: Job, kind: str, beside: Sequence[Job]) -> float | None:
+        """How many times as long a step takes beside these; None where that was never seen."""
+        ...
+
+    def observe(self, job: Job, kind: str, report: Report, attempt: Attempt) -> None:
+        """A running job reported."""
+        ...
+
+    def observe_peak(self, job: Job, kind: str, peak_gb: float) -> None:
+        """A running job was seen to hold this much, and is not likely to need more."""
+        ...
+
+    def pace(self, job: Job) -> float | None:
+        """The part of its speed alone that a running job was last measured to keep; None before."""
+        ...
+
+    def observe_pace(self, job: Job, kind: str, pace: float, beside: Sequence[Job]) -> None:
+        """A job was measured to keep this part of its speed alone beside these."""
+        ...
+
+    def observe_out_of_memory(self, job: Job, kind: str) -> None:
+        """A job ran out of memory while others had a part of its devices."""
+        ...
+
+    def forget(self, job: Job) -> None:
+        """A job has left; what its program did is kept."""
+        ...
+
+    def save(self) -> Any:
+        """What has been learnt, as values that JSON has."""
+        ...
+
+    def load(self, saved: Any) -> None:
+        """Take up what `save` gave."""
+        ...

@@ -1,0 +1,325 @@
+"""Jobs that say nothing of themselves on the same GPU: a newcomer joins where its memory fits.
+
+The policy decides as if nobody shared, over jobs that have devices of their own or wait. Whoever
+would still wait then joins a device whose residents leave enough memory. A program's memory is
+what its runs were seen to hold, and a margin. A program that was never seen is given half of what
+is left, and told to keep to it; where that is too little, it waits until the memory of those who
+are there is known. What residents do to each other's speed is measured as they run: groups that
+were seen to do no more than turns, or to break a promise, are not made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+
+import numpy as np
+
+from weft.core.errors import PlanError
+from weft.core.free import Free
+from weft.core.model import (
+    EXCLUSIVE,
+    Allocation,
+    Discipline,
+    Job,
+    JobId,
+    NodeId,
+    Sharing,
+    Tier,
+)
+from weft.core.plan import Plan
+from weft.core.programs import Programs
+from weft.core.view import View
+
+RESIDENTS = 16  # on one device
+KEPT_FREE = 0.03  # of a device's memory: contexts, fragments, what the driver takes
+LEAST_TRIAL = 1 / 16  # of a device's memory: with less, a program never seen is not started
+WORTH = 1.05  # sum of speeds, each as a part of that alone: with turns it is 1
+PATIENCE_S = 300.0  # of who fits nowhere: then nobody who came later joins in front of it
+
+Device = tuple[NodeId, int]
+
+
+@dataclass(slots=True)
+class _Residents:
+    """Rows on one device, in the order they came, with the memory that each is counted with."""
+
+    kind: str
+    room_gb: float
+    claims: dict[int, float]
+    unknown: set[int]
+
+    @property
+    def left_gb(self) -> float:
+        return self.room_gb - sum(self.claims.values())
+
+
+def share_with_strangers(view: View, decide: Callable[[View], Plan]) -> Plan:
+    """What `decide` plans for jobs with devices of their own, and who joins whom."""
+    programs = view.knowledge.programs
+    if programs is None:
+        return decide(view)
+    together = _find_together(view)
+    hidden = np.zeros(len(view.table), dtype=bool)
+    hidden[[row for rows in together.values() for row in rows]] = True
+    mark = view.free.mark()
+    plan = decide(view.without(hidden) if hidden.any() else view)
+    view.free.rollback(mark)
+    return _Search(view, programs, plan, together).run()
+
+
+def _find_together(view: View) -> dict[Device, list[int]]:
+    """Rows that have a part of a device which they did not ask for, beside others."""
+    parts: dict[Device, list[int]] = {}
+    for row, on in enumerate(view.table.allocations):
+        if on is not None and on.sharing.share < 1.0 == view.job(row).demand.share:
+            for part in on.slices:
+                for gpu in part.gpus:
+                    parts.setdefault((part.node, gpu), []).append(row)
+    return {device: rows for device, rows in parts.items() if not _is_last(view, device, rows)}
+
+
+def _is_last(view: View, device: Device, rows: Sequence[int]) -> bool:
+    """Whether one row alone is left of those who shared a device."""
+    on = view.allocation(rows[0])
+    claimed = view.free.claimed(view.cluster.index[device[0]], device[1])
+    return len(rows) == 1 and on is not None and abs(claimed - on.sharing.share) < 1e-6
+
+
+class _Search:
+    """Who joins whom in one decision."""
+
+    def __init__(
+        self, view: View, programs: Programs, plan: Plan, together: Mapping[Device, list[int]]
+    ) -> None:
+        self._view, self._programs, self._plan = view, programs, plan
+        self._after: list[Allocation | None] = list(view.table.allocations)
+        for job, on in plan.changes.items():
+            self._after[view.table.row(job)] = on
+        self._joined: dict[JobId, str] = {}
+        self._devices = self._find_devices(together)
+
+    def run(self) -> Plan:
+        """The plan with those who join, and everybody's part of their devices put right."""
+        view = self._view
+        mark = view.free.mark()
+        try:
+            self._apply_plan()
+            waiting = self._join_all()
+            changes = {**self._plan.changes, **self._put_right()}
+        finally:
+            view.free.rollback(mark)
+        reasons = {job: text for job, text in self._plan.reasons.items() if job not in self._joined}
+        return replace(
+            self._plan,
+            changes=changes,
+            reasons={**reasons, **self._joined, **self._explain(waiting)},
+        )
+
+    def _apply_plan(self) -> None:
+        free, table = self._view.free, self._view.table
+        for job in self._plan.changes:
+            if (was := table.allocations[table.row(job)]) is not None:
+                free.give(was)
+        for on in self._plan.changes.values():
+            if on is not None:
+                free.take(on)
+
+    # ---- who is where
+
+    def _find_devices(self, together: Mapping[Device, list[int]]) -> dict[Device, _Residents]:
+        """Devices that somebody may join: all residents are seen, and none of them objects."""
+        rows_on: dict[Device, list[int]] = {}
+        for row, on in enumerate(self._after):
+            if on is None:
+                continue
+            for part in on.slices:
+                for gpu in part.gpus:
+                    rows_on.setdefault((part.node, gpu), []).append(row)
+        found: dict[Device, _Residents] = {}
+        for device, rows in rows_on.items():
+            if device in together or len(rows) == 1:
+                residents = self._see(device, rows)
+                if residents is not None:
+                    found[device] = residents
+        return found
+
+    def _see(self, device: Device, rows: Sequence[int]) -> _Residents | None:
+        view = self._view
+        at = view.cluster.index[device[0]]
+        node = view.cluster.nodes[at]
+        if not isfinite(node.device_gb) or not all(self._may_have_company(row) for row in rows):
+            return None
+        seen = sum(on.sharing.share for row in rows if (on := self._after[row]) is not None)
+        if view.free.claimed(at, device[1]) - seen > 1e-6:
+            return None  # others, who are not shown here, have a part of it
+        room_gb = node.device_gb * (1.0 - KEPT_FREE)
+        residents = _Residents(node.kind, room_gb, {}, set())
+        for row in sorted(rows):
+            residents.claims[row] = self._count(row, residents)
+        return residents
+
+    def _may_have_company(self, row: int) -> bool:
+        job, on = self._view.job(row), self._after[row]
+        if on is None or on.gpus != 1 or on.sharing.tier is not Tier.GUARANTEED:
+            return False
+        return on.sharing.discipline is Discipline.NONE and _is_shareable(job)
+
+    def _count(self, row: int, residents: _Residents) -> float:
+        """Memory that a resident is counted with: what it needs, else what it was given."""
+        job, on = self._view.job(row), self._after[row]
+        held_gb = self._programs.held_gb(job)
+        need_gb = self._programs.need_gb(job, residents.kind)
+        if need_gb is not None and not self._programs.must_be_alone(job, residents.kind):
+            return max(need_gb, held_gb)
+        residents.unknown.add(row)
+        if self._programs.must_be_alone(job, residents.kind):
+            return residents.room_gb
+        trial_gb = None if on is None else on.sharing.gpu_mem_gb
+        return max(held_gb, residents.room_gb / 2 if trial_gb is None else trial_gb)
+
+    # ---- who joins
+
+    def _join_all(self) -> list[int]:
+        """Let rows join, those of higher priority and who came first before others; who waits."""
+        view, waiting = self._view, list[int]()
+        may = [r for r, on in enumerate(self._after) if on is None and _is_shareable(view.job(r))]
+        suspended = view.table.suspended
+        may = [row for row in may if view.job(row).id not in suspended]
+        for row in sorted(may, key=lambda r: (-view.job(r).priority, view.job(r).submitted, r)):
+            if not self._is_patient(waiting) or not self._join(row):
+                waiting.append(row)
+        return waiting
+
+    def _is_patient(self, waiting: Sequence[int]) -> bool:
+        waited = self._view.waited()
+        return not any(waited[row] > PATIENCE_S for row in waiting)
+
+    def _join(self, row: int) -> bool:
+        job = self._view.job(row)
+        order = sorted(self._devices.items(), key=lambda one: (len(one[1].claims), one[0]))
+        for device, residents in order:
+            claim_gb = self._claim(job, residents)
+            if claim_gb is None or not self._gets_on(job, residents):
+                continue
+            if self._take(row, device, residents, claim_gb):
+                return True
+        return False
+
+    def _claim(self, job: Job, residents: _Residents) -> float | None:
+        """The memory that a job is given beside these; None where it cannot join them."""
+        kind = residents.kind
+        if len(residents.claims) >= RESIDENTS or (
+            job.demand.kinds and kind not in job.demand.kinds
+        ):
+            return None
+        if self._programs.must_be_alone(job, kind):
+            return None
+        need_gb, left_gb = self._programs.need_gb(job, kind), residents.left_gb
+        least = residents.room_gb * LEAST_TRIAL if need_gb is None else need_gb
+        if left_gb < least:
+            return None
+        return need_gb if job.gpu_mem_gb is not None else max(least, left_gb / 2)
+
+    def _gets_on(self, job: Job, residents: _Residents) -> bool:
+        """Whether nothing that was measured speaks against this group."""
+        group = [self._view.job(row) for row in residents.claims] + [job]
+        speeds = 0.0
+        for at, member in enumerate(group):
+            others = group[:at] + group[at + 1 :]
+            slowdown = self._programs.slowdown(member, residents.kind, others)
+            if slowdown is None:
+                return True
+            if member.slowdown is not None and slowdown > member.slowdown:
+                return False
+            speeds += 1.0 / slowdown
+        return speeds >= WORTH
+
+    def _take(self, row: int, device: Device, residents: _Residents, claim_gb: float) -> bool:
+        """Make room for a row beside these, in the ledger too; False where it has no place."""
+        members = {**residents.claims, row: claim_gb}
+        free, mark = self._view.free, self._view.free.mark()
+        for other in residents.claims:
+            if (on := self._after[other]) is not None:
+                free.give(on)
+        made = {
+            member: _place(free, device, 1.0 / len(members), gb) for member, gb in members.items()
+        }
+        try:
+            for on in made.values():
+                free.take(on)
+        except PlanError:
+            free.rollback(mark)
+            return False
+        self._after[row] = made[row]
+        for other in residents.claims:
+            self._after[other] = _keep_terms(self._after[other], made[other])
+        residents.claims[row] = claim_gb
+        if self._programs.need_gb(self._view.job(row), residents.kind) is None:
+            residents.unknown.add(row)
+        self._joined[self._view.job(row).id] = self._describe(row, device, residents)
+        return True
+
+    # ---- afterwards
+
+    def _put_right(self) -> dict[JobId, Allocation | None]:
+        """Changes of those who stay: equal parts of a device, all of it for who is alone there."""
+        view, changes = self._view, dict[JobId, Allocation | None]()
+        for device, residents in self._devices.items():
+            count = len(residents.claims)
+            for row, claim_gb in residents.claims.items():
+                on, was = self._after[row], view.allocation(row)
+                if on is None:
+                    continue
+                if not np.isclose(on.sharing.share, 1.0 / count):
+                    # Who is alone again was started with a limit, and may still keep to it.
+                    gb = on.sharing.gpu_mem_gb if count == 1 else claim_gb
+                    to = _place(view.free, device, 1.0 / count, gb)
+                    on = _keep_terms(on, to)
+                if on != was:
+                    changes[view.job(row).id] = on
+        return changes
+
+    def _describe(self, row: int, device: Device, residents: _Residents) -> str:
+        others = [self._view.job(other).id for other in residents.claims if other != row]
+        names = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+        return (
+            f"shares GPU {device[1]} of {device[0]} with {names}; "
+            f"{residents.claims[row]:.3g} GB of its memory are set aside for it"
+        )
+
+    def _explain(self, waiting: Iterable[int]) -> dict[JobId, str]:
+        """Why rows that could share do not."""
+        found = {}
+        for row in waiting:
+            job = self._view.job(row)
+            if job.id not in self._plan.reasons and job.id not in self._view.asked:
+                continue
+            kinds = {residents.kind for residents in self._devices.values()}
+            if any(self._programs.must_be_alone(job, kind) for kind in kinds):
+                found[job.id] = (
+                    "waits for a GPU of its own: it ran out of GPU memory beside other jobs"
+                )
+            elif kinds:
+                found[job.id] = self._plan.reasons.get(job.id, "") or "waits for a GPU"
+                found[job.id] += "; no shared GPU has enough memory left for it"
+        return found
+
+
+def _is_shareable(job: Job) -> bool:
+    demand = job.demand
+    return job.shareable and demand.gpus == 1 and demand.share == 1.0 and demand.nodes <= 1
+
+
+def _place(free: Free, device: Device, share: float, gb: float | None) -> Allocation:
+    at = free.cluster.index[device[0]]
+    part = free.slice_of(at, 1 << device[1], share)
+    if share == 1.0 and gb is None:
+        return Allocation((part,), EXCLUSIVE)
+    return Allocation((part,), Sharing(share=share, gpu_mem_gb=gb))
+
+
+def _keep_terms(was: Allocation | None, to: Allocation) -> Allocation:
+    """The same batch and time shift as before."""
+    return to if was is None else replace(to, batch=was.batch, time_shift=was.time_shift)

@@ -11,9 +11,9 @@ import time
 
 import numpy as np
 
-from weft.core.cluster import parse_cluster
-from weft.core.events import Submitted
-from weft.core.model import Demand, Job, JobId
+from weft.core.events.event import Submitted
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Demand, Job, JobId
 from weft.core.scheduler import Scheduler
 from weft.pieces.wrap.hived.cells import Cell, Chain, FreeCells
 from weft.pieces.wrap.hived.wrapper import Hived

@@ -31,7 +31,7 @@ from typing import Any
 
 from benchmarks.soak_check import check
 from benchmarks.soak_jobs import COUNTS, HARM
-from weft.runtime.backoff import LONGEST_S
+from weft.stack.backoff import LONGEST_S
 from weft.wire.processes import alive
 
 OPTIMUS = "optimus:interval=0.25"

@@ -14,16 +14,16 @@ import json
 import statistics
 import time
 
-from weft.core.cluster import parse_cluster
-from weft.core.events import Cancelled, Event, NodeUp, Submitted
-from weft.core.knowledge import Knowledge
-from weft.core.model import Demand, Job, JobId
-from weft.core.registry import read_spec
+from weft.core.events.event import Cancelled, Event, NodeUp, Submitted
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Demand, Job, JobId
 from weft.core.scheduler import Scheduler
+from weft.core.spec.registry import read_spec
 from weft.perf.linear import LinearBeliefs
 from weft.predict.hinted import Hinted
-from weft.runtime.decider import Decider, InProcess, InWorker
-from weft.runtime.live_policy import live_policy
+from weft.runtime.deciding.decider import Decider, InProcess, InWorker
+from weft.runtime.deciding.live_policy import live_policy
 
 RUNNING, WAITING, ROUNDS = 504, 5_000, 50
 

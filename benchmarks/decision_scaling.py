@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.core.actions import Start
-from weft.core.cluster import parse_cluster
-from weft.core.events import Event, Finished, Started, Stopped, Submitted
-from weft.core.knowledge import Knowledge
-from weft.core.model import Demand, Job, JobId
-from weft.core.registry import build
+from weft.core.events.actions import Start
+from weft.core.events.event import Event, Finished, Started, Stopped, Submitted
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Demand, Job, JobId
 from weft.core.scheduler import Scheduler
-from weft.core.table import Column
+from weft.core.spec.registry import build
+from weft.core.state.table import Column
 from weft.testing.build import Told
 
 POLICIES = ("fifo:backfill=true", "srtf", "tiresias")

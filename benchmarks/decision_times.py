@@ -13,15 +13,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from weft.core.actions import Start, Stop
-from weft.core.events import Event, Finished, Started, Stopped, Submitted, Woken
-from weft.core.knowledge import Knowledge
-from weft.core.model import Allocation, Demand, Job, JobId
-from weft.core.plan import Plan
-from weft.core.registry import build
+from weft.core.events.actions import Start, Stop
+from weft.core.events.event import Event, Finished, Started, Stopped, Submitted, Woken
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.job import Allocation, Demand, Job, JobId
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.core.table import Column
-from weft.core.view import View
+from weft.core.spec.registry import build
+from weft.core.state.table import Column
 from weft.perf.linear import LinearBeliefs
 from weft.testing.build import Told, cluster_of
 

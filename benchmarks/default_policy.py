@@ -24,20 +24,20 @@ from rich.console import Console
 from rich.table import Table
 
 from weft.app.serve.hinted_or_alike import HintedOrAlike
-from weft.app.serve.live import Quotas
+from weft.app.serve.rules import Quotas
 from weft.app.simulate.resize_text import read_resize
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import World
-from weft.core.about import Controls
-from weft.core.cluster import parse_cluster
-from weft.core.costs import ChangeCosts
-from weft.core.knowledge import Knowledge
-from weft.core.model import Demand, Job, JobId
-from weft.core.policy import Policy
-from weft.core.ports import PerfModel, SimulatedJob
-from weft.core.predictor import Predictor
-from weft.core.registry import build, read_spec
-from weft.core.trace import Trace, Truth
+from weft.core.knowledge.costs import ChangeCosts
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.knowledge.predictor import Predictor
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.about import Controls
+from weft.core.plan.policy import Policy
+from weft.core.protocols import PerfModel, SimulatedJob
+from weft.core.spec.registry import build, read_spec
 from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs

@@ -17,12 +17,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from weft.core.knowledge import Knowledge
-from weft.core.model import Demand, Job, JobId
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.job import Demand, Job, JobId
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.predict.hinted import Hinted
-from weft.runtime.driver import Driver
+from weft.runtime.loop.driver import Driver
 from weft.sim.engine import SimulatedEngine
 from weft.store.sqlite import SqliteStore
 

@@ -20,12 +20,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from weft.app.serve.live import Keep, Live, Settings
-from weft.core.events import Decided, Event, Finished, NodeUp, Reported, Started, Submitted
-from weft.core.launch import Launch
-from weft.core.model import Allocation, Demand, Job, JobId, Slice
-from weft.core.report import Report
+from weft.app.serve.live import Live, Settings
+from weft.core.events.event import Decided, Event, Finished, NodeUp, Reported, Started, Submitted
+from weft.core.events.report import Report
+from weft.core.model.job import Allocation, Demand, Job, JobId, Slice
+from weft.core.model.launch import Launch
 from weft.perf.replay import Replay
+from weft.runtime.recovery.retention import Keep
 from weft.sim.engine import SimulatedEngine
 from weft.store.sqlite import SqliteStore
 

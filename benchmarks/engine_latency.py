@@ -22,10 +22,10 @@ from pathlib import Path
 from tests.clusters.testbed import TESTBEDS, Testbed
 
 from weft.app.engine import build_engine
-from weft.core.events import Event, Failed, Started, StartFailed, Stopped
-from weft.core.launch import Launch, Processes
-from weft.core.model import Allocation, Demand, Job, JobId, Slice
-from weft.core.ports import Engine
+from weft.core.events.event import Event, Failed, Started, StartFailed, Stopped
+from weft.core.model.job import Allocation, Demand, Job, JobId, Slice
+from weft.core.model.launch import Launch, Processes
+from weft.core.protocols import Engine
 
 PATIENCE_S = 300.0
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from tests.clusters.testbed import TESTBEDS, Testbed
 from tests.engines.elastic_scenario import Service
 
-from weft.cli.pages import every_job
-from weft.service.responses import JobAnswer, Made
+from weft.cli.connect.pages import every_job
+from weft.service.responses.answers import JobAnswer, Made
 
 LIMIT_S = 3600.0
 ENDED = ("succeeded", "failed", "cancelled")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.core.profile import Sensitivity
+from weft.core.knowledge.profile import Sensitivity
 from weft.perf.sharing.host import STARVED, Law, read_tables
 
 OUT = Path("src/weft/perf/data/host.json")

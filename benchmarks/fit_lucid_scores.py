@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.measure import data_folder
-from weft.core.profile import Profile
-from weft.core.table import Floats
+from weft.core.knowledge.profile import Profile
+from weft.core.state.table import Floats
 from weft.policies.lucid.scores import score
 
 Ints = NDArray[np.int64]

@@ -15,11 +15,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from weft.core.launch import Launch
-from weft.core.model import Demand, Job, JobId
-from weft.engines.devices import find_gpus
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.launch import Launch
 from weft.engines.local import LocalEngine
-from weft.runtime.driver import Driver
+from weft.engines.machine.devices import find_gpus
+from weft.runtime.loop.driver import Driver
 from weft.store.memory import MemoryStore
 from weft.wire.attempt import folder_of
 from weft.wire.processes import alive

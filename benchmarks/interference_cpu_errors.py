@@ -16,7 +16,7 @@ from itertools import groupby
 from pathlib import Path
 
 from benchmarks.interference_data import Row, rows
-from weft.core.model import Discipline, Job, JobId
+from weft.core.model.job import Discipline, Job, JobId
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of
 from weft.perf.sharing.interference import MPS, TIMESLICING, load_shipped, rates

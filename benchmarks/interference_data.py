@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft.perf.sharing.interference import Features
 from weft.perf.sharing.interference_fit import Group
+from weft.perf.sharing.interference_law import Features
 
 HERE = Path(__file__).parent
 Row = dict[str, str]

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import weft
 from weft.core.errors import WeftError
-from weft.core.registry import names
+from weft.core.spec.registry import names
 from weft.sim.result import Outcome
 
 HERE = Path(__file__).parent

@@ -25,9 +25,17 @@ from pathlib import Path
 
 from benchmarks.live_resize_job import Row, layers_of, losses_of, read_rows
 from weft.core.errors import EngineError
-from weft.core.events import Event, Failed, Finished, Resizable, Resized, ResizeFailed, Stopped
-from weft.core.launch import Launch, Processes
-from weft.core.model import Allocation, Demand, Job, JobId, Slice
+from weft.core.events.event import (
+    Event,
+    Failed,
+    Finished,
+    Resizable,
+    Resized,
+    ResizeFailed,
+    Stopped,
+)
+from weft.core.model.job import Allocation, Demand, Job, JobId, Slice
+from weft.core.model.launch import Launch, Processes
 from weft.engines.local import LocalEngine
 
 Slots = tuple[int, ...]

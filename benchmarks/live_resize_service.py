@@ -8,14 +8,14 @@ import os
 import sys
 from pathlib import Path
 
-from weft.core.launch import Launch, Processes
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
-from weft.core.plan import Plan
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.core.model.launch import Launch, Processes
+from weft.core.plan.plan import Plan
 from weft.core.scheduler import Scheduler
-from weft.core.spec import PartSpec
+from weft.core.spec.part_spec import PartSpec
 from weft.engines.local import LocalEngine
-from weft.runtime.decider import InProcess
-from weft.runtime.driver import Driver
+from weft.runtime.deciding.decider import InProcess
+from weft.runtime.loop.driver import Driver
 from weft.store.sqlite import SqliteStore
 
 NODE = NodeId("faults")

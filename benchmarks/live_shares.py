@@ -14,10 +14,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from weft.app.serve.live import DayUsage, Live, Quotas, Settings
-from weft.core.launch import Launch
-from weft.core.model import Job, JobId
-from weft.core.registry import build
+from weft.app.serve.live import Live, Settings
+from weft.app.serve.rules import Quotas
+from weft.core.model.job import Job, JobId
+from weft.core.model.launch import Launch
+from weft.core.spec.registry import build
+from weft.runtime.records.usage import DayUsage
 
 ENGINE = "local:slots=4,warm=false,cpu=true,name=here"
 WEIGHTS = {"ada": 3.0, "bob": 1.0}

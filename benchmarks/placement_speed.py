@@ -10,12 +10,12 @@ import random
 import time
 from collections.abc import Callable
 
-from weft.core.cluster import parse_cluster
-from weft.core.model import Allocation
-from weft.core.node_types import NODE_TYPES
-from weft.core.topology import GpuLink, NodeTopology
-from weft.core.traffic import Pattern
-from weft.formulas.link_scores import score_sets
+from weft.core.knowledge.traffic import Pattern
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Allocation
+from weft.core.model.node_types import NODE_TYPES
+from weft.core.model.topology import GpuLink, NodeTopology
+from weft.formulas.network.link_scores import score_sets
 from weft.pieces.place.matching import choose
 from weft.policies.topology.policy import Topology
 from weft.testing.build import view_of

@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from weft.core.cluster import parse_cluster
-from weft.core.events import Decided, Event, Finished, NodeUp, Started, Submitted
-from weft.core.launch import Launch
-from weft.core.model import Allocation, Demand, Job, JobId, Slice
+from weft.core.events.event import Decided, Event, Finished, NodeUp, Started, Submitted
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId, Slice
+from weft.core.model.launch import Launch
 from weft.store.sqlite import SqliteStore
 
 MAKE = multiprocessing.get_context("spawn")
@@ -39,7 +39,8 @@ FLOOD = 32  # connections that ask as fast as they are answered
 SERVE = """
 import sys
 from pathlib import Path
-from weft.service.main import Settings, serve
+from weft.app.serve.live import Settings
+from weft.service.main import serve
 settings = Settings(engine=sys.argv[1], state=Path(sys.argv[2]), port=0, policy=sys.argv[3])
 serve(settings, ready=lambda address: print(address, flush=True))
 """

@@ -31,7 +31,8 @@ RATE, LIST_CPU_S = 200.0, 0.1
 SERVE = """
 import sys
 from pathlib import Path
-from weft.service.main import Settings, serve
+from weft.app.serve.live import Settings
+from weft.service.main import serve
 settings = Settings(engine=sys.argv[1], state=Path(sys.argv[2]), port=0, policy=sys.argv[3])
 serve(settings, ready=lambda address: print(address, flush=True))
 """

@@ -10,8 +10,7 @@ from typing import Any, Protocol
 
 from benchmarks.soak_jobs import HARMLESS_TO_ITSELF, MAY_BE_BELIEVED
 from benchmarks.soak_service import knowledge
-from weft.core.cluster import Cluster
-from weft.core.events import (
+from weft.core.events.event import (
     Decided,
     Event,
     Failed,
@@ -22,12 +21,13 @@ from weft.core.events import (
     Stopped,
     Submitted,
 )
-from weft.core.model import Allocation, JobId
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Allocation, JobId
 from weft.core.scheduler import Scheduler
 from weft.policies.fifo import Fifo
-from weft.runtime.ledger import JobRecord
-from weft.runtime.recover import recover
-from weft.runtime.replay import decide_again
+from weft.runtime.deciding.replay import decide_again
+from weft.runtime.records.job_records import JobRecord
+from weft.runtime.recovery.recover import recover
 from weft.store.sqlite import SqliteStore
 
 

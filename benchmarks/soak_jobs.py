@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from weft.core.launch import Launch, Processes
-from weft.core.model import Demand, Job, JobId
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.launch import Launch, Processes
 
 TICK_S = 0.05
 COUNTS = """

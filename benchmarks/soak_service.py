@@ -13,14 +13,14 @@ from typing import Any
 
 from benchmarks.soak_jobs import job_of
 from weft.core.errors import WeftError
-from weft.core.knowledge import Knowledge
-from weft.core.model import JobId, NodeId
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.job import JobId, NodeId
 from weft.engines.local import LocalEngine
 from weft.perf.linear import LinearBeliefs
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of
 from weft.predict.hinted import Hinted
-from weft.runtime.driver import Driver
+from weft.runtime.loop.driver import Driver
 from weft.store.sqlite import SqliteStore
 
 NODE = "soak"

@@ -27,8 +27,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from weft.core.launch import Launch, Processes
-from weft.core.model import Allocation, Job, JobId, NodeId, Slice, TimeShift
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice, TimeShift
+from weft.core.model.launch import Launch, Processes
 from weft.engines.local import LocalEngine
 from weft.wire.attempt import short_path
 

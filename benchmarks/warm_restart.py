@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 
 from weft.core.errors import EngineError
-from weft.core.events import Event, Failed, Reported, Stopped
-from weft.core.launch import Launch
-from weft.core.model import Allocation, Job, JobId, Slice
+from weft.core.events.event import Event, Failed, Reported, Stopped
+from weft.core.model.job import Allocation, Job, JobId, Slice
+from weft.core.model.launch import Launch
 from weft.engines.local import LocalEngine
 from weft.wire.attempt import folder_of
 

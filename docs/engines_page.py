@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from weft.core.about import Controls
-from weft.core.registry import find, names
+from weft.core.plan.about import Controls
+from weft.core.spec.registry import find, names
 
 WORDS = {
     Controls.COUNT: "other GPU counts than a job asked for",

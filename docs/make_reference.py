@@ -21,11 +21,11 @@ from typer.models import ArgumentInfo, OptionInfo
 from which_policy import which_policy_html, which_policy_page
 
 from weft.cli.main import commands
-from weft.core.about import About
-from weft.core.events import EVENTS
-from weft.core.parameters import parameters
-from weft.core.registry import find, names
-from weft.core.spec import write_value
+from weft.core.events.event import EVENTS
+from weft.core.plan.about import About
+from weft.core.spec.parameters import parameters
+from weft.core.spec.part_spec import write_value
+from weft.core.spec.registry import find, names
 from weft.formulas.metrics import METRICS
 
 HERE = Path(__file__).resolve().parent / "reference"
@@ -215,7 +215,7 @@ def events_page() -> str:
         "# Events\n",
         "`weft simulate ... --events FILE` writes every event as one line of JSON, in the order it",
         "happened: `at` is the time in seconds, `event` the name, then the event's own fields.",
-        "A field at its default is left out. `weft.core.codec.read_event` reads a line back.\n",
+        "A field at its default is left out. `weft.core.codec.event_lines.read_event` reads a line back.\n",
         "```console",
         "weft simulate tiny-20 --events events.jsonl",
         "```\n",
@@ -251,7 +251,7 @@ def plain(wanted: Any) -> str:
     if isinstance(wanted, type) and not get_args(wanted):
         return wanted.__name__
     text = str(wanted)
-    for module in ("collections.abc.", "weft.core.model.", "weft.core.cluster."):
+    for module in ("collections.abc.", "weft.core.model.job.", "weft.core.model.cluster."):
         text = text.replace(module, "")
     return text.replace("|", "\\|")
 

@@ -8,9 +8,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from weft.app.standing import Entry, read_entries, stand_there
-from weft.core.registry import ROLES
-from weft.core.taxonomy import QUESTIONS, Taxonomy, tags_of
+from weft.app.taxonomy_index import Entry, read_entries, stand_there
+from weft.core.plan.taxonomy import QUESTIONS, Taxonomy, tags_of
+from weft.core.spec.registry import ROLES
 
 LEAGUE = Path(__file__).resolve().parents[1] / "benchmarks" / "league.json"
 NEEDS = (

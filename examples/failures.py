@@ -6,7 +6,7 @@ Run it with `python examples/failures.py`.
 from __future__ import annotations
 
 import weft
-from weft.app.simulate.setup import Faults
+from weft.sim.faults import Faults
 
 MTBF_H = (0.0, 500.0, 100.0, 20.0)  # mean hours between failures of one node; 0 is never
 

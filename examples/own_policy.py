@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 import weft
-from weft.core.about import About
-from weft.core.plan import Plan
-from weft.core.view import View
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.pieces.pack import pack
 from weft.testing import check_policy
 

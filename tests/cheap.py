@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-from weft.core.policy import Policy
-from weft.core.registry import names
+from weft.core.plan.policy import Policy
+from weft.core.spec.registry import names
 from weft.perf.sharing.colocation import Interfering, fair
 from weft.testing import check_policy
 

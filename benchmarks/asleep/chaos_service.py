@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from weft.core.errors import EngineError, WeftError
-from weft.core.knowledge import Knowledge
-from weft.core.launch import Launch
-from weft.core.model import Demand, Job, JobId
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.launch import Launch
 from weft.core.stops import PROBE
 from weft.engines.local import LocalEngine
 from weft.perf.learnt_costs import LearntCosts
-from weft.runtime.driver import Driver
-from weft.runtime.job_commands import resume, suspend
+from weft.runtime.loop.driver import Driver
+from weft.runtime.loop.job_commands import resume, suspend
 from weft.store.sqlite import SqliteStore
 
 

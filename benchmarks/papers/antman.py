@@ -16,8 +16,8 @@ import numpy as np
 
 import weft
 from benchmarks.measure import data_folder
-from weft.core.model import Tier
-from weft.core.trace import Trace
+from weft.core.model.job import Tier
+from weft.core.model.trace import Trace
 from weft.sim.result import Outcome, Result
 from weft.traces.find import find
 

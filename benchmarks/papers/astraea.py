@@ -18,10 +18,10 @@ import numpy as np
 
 import weft
 from benchmarks.measure import data_folder
-from weft.core.table import Floats
-from weft.core.trace import Trace
-from weft.formulas.long_term import quotas_of, tenant_ratios
-from weft.formulas.shares import jain_index
+from weft.core.model.trace import Trace
+from weft.core.state.table import Floats
+from weft.formulas.fairness.long_term import quotas_of, tenant_ratios
+from weft.formulas.fairness.shares import jain_index
 from weft.sim.result import Outcome
 from weft.traces.options import Options
 from weft.traces.read import load

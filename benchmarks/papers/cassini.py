@@ -24,14 +24,14 @@ import numpy as np
 
 import weft
 from weft.app.simulate.clusters import find_cluster
-from weft.core.cluster import Cluster
-from weft.core.codec import read_event
-from weft.core.events import Decided, Finished, Submitted
-from weft.core.model import Allocation, Demand, Job, JobId
-from weft.core.ports import Resident
-from weft.core.topology import Uplink
-from weft.core.trace import Trace, Truth
-from weft.core.traffic import Phase, Traffic
+from weft.core.codec.event_lines import read_event
+from weft.core.events.event import Decided, Finished, Submitted
+from weft.core.knowledge.traffic import Phase, Traffic
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId
+from weft.core.model.topology import Uplink
+from weft.core.model.trace import Trace, Truth
+from weft.core.protocols import Resident
 from weft.formulas.network.circles import circle_of
 from weft.perf.network.in_phase import iteration_seconds
 from weft.pieces.place.link_shifts import Crossing, shift_jobs

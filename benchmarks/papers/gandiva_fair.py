@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import weft
-from weft.core.cluster import parse_cluster
-from weft.core.events import Decided, Event
-from weft.core.knowledge import Knowledge
-from weft.core.model import Allocation, Demand, Job, JobId
+from weft.core.events.event import Decided, Event
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
 from weft.core.scheduler import Scheduler
-from weft.core.trace import Trace, Truth
 from weft.perf.throughputs import ThroughputBeliefs, Throughputs, load_published
 from weft.policies.gandiva_fair.policy import GandivaFair
 from weft.sim.driver import Driver

@@ -22,18 +22,18 @@ import numpy as np
 import weft
 from weft.app.simulate.run import prepare
 from weft.app.simulate.setup import Setup
-from weft.core.about import About
-from weft.core.model import Demand, Job, JobId
-from weft.core.plan import Plan
-from weft.core.policy import Policy
-from weft.core.registry import build
-from weft.core.table import Floats
-from weft.core.trace import Trace, Truth
-from weft.core.view import View
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.view import View
+from weft.core.spec.registry import build
+from weft.core.state.table import Floats
 from weft.pieces.pack import in_turn
 from weft.pieces.place.gangs import consolidate
 from weft.pieces.wrap.hived.wrapper import Hived
-from weft.pieces.wrap.quota import Quota
+from weft.pieces.wrap.tenants.quota import Quota
 
 OWN, SIZE, SEEDS = 2, 8, 20
 # GPUs of jobs, how frequent each is, and the work that arrives over what the tenant's nodes can do.

@@ -15,17 +15,17 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.core.about import About
-from weft.core.cluster import parse_cluster
-from weft.core.knowledge import Knowledge
-from weft.core.model import JobId
-from weft.core.plan import Plan
-from weft.core.policy import Policy
-from weft.core.registry import build
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import JobId
+from weft.core.model.trace import Trace
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.core.table import Floats
-from weft.core.trace import Trace
-from weft.core.view import View
+from weft.core.spec.registry import build
+from weft.core.state.table import Floats
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.perf.sharing.batching import find_batching
@@ -35,8 +35,8 @@ from weft.policies.iadeep.policy import Memory
 from weft.predict.none import NoPredictor
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics
-from weft.traces.colocated import CLUSTER, JOBS, LOAD, generate
 from weft.traces.options import Request
+from weft.traces.synthetic.colocated import CLUSTER, JOBS, LOAD, generate
 
 SEEDS = (0, 1, 2)
 POLICIES = ("fifo", "iadeep:tune=false", "iadeep", "iadeep:artifact=true")

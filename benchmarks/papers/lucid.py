@@ -19,13 +19,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import data_folder
-from weft.core.cluster import parse_cluster
-from weft.core.knowledge import Knowledge
-from weft.core.model import Demand, Job, JobId
-from weft.core.registry import build
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
 from weft.core.scheduler import Scheduler
-from weft.core.table import Floats
-from weft.core.trace import Trace, Truth
+from weft.core.spec.registry import build
+from weft.core.state.table import Floats
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.perf.sharing.colocation import Colocated

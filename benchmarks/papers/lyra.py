@@ -17,8 +17,8 @@ import numpy as np
 
 from weft.app.simulate.api import simulate
 from weft.app.simulate.loan_text import read_loans
-from weft.core.model import Demand, Job, JobId
-from weft.core.trace import Trace, Truth
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
 from weft.sim.loans import Loans
 from weft.sim.result import Outcome
 

@@ -17,11 +17,11 @@ from time import process_time
 import numpy as np
 
 import weft
-from weft.core.model import Demand, Job, JobId
-from weft.core.node_types import NODE_TYPES
-from weft.core.trace import Trace, Truth
-from weft.core.traffic import Pattern, Traffic
-from weft.formulas.link_scores import list_sets, score_sets
+from weft.core.knowledge.traffic import Pattern, Traffic
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.node_types import NODE_TYPES
+from weft.core.model.trace import Trace, Truth
+from weft.formulas.network.link_scores import list_sets, score_sets
 
 CLUSTER = "1x8:v100@dgx-1v"
 RULES = ("lowest", "socket", "greedy", "preserve")

@@ -19,13 +19,14 @@ from time import process_time
 import numpy as np
 
 from weft.app.simulate.run import policy_of, prepare
-from weft.app.simulate.setup import Faults, Setup
+from weft.app.simulate.setup import Setup
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import world_of
-from weft.core.model import Demand, Job, JobId
-from weft.core.trace import Trace, Truth
-from weft.formulas.gpu_fraction import window_fractions
-from weft.formulas.splicing import Checkpoint, Iteration
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
+from weft.formulas.fairness.gpu_fraction import window_fractions
+from weft.formulas.sharing.splicing import Checkpoint, Iteration
+from weft.sim.faults import Faults
 from weft.sim.physics import Physics
 
 GPUS, CLUSTER = 64, "8x8:v100"

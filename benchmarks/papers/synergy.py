@@ -19,8 +19,8 @@ import numpy as np
 
 import weft
 from benchmarks.measure import data_folder
-from weft.core.model import Demand, Job, JobId
-from weft.core.trace import Trace, Truth
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
 
 CLUSTER = "nodes: [{count: 16, gpus: 8, kind: v100, cpus: 24, mem_gb: 500}]\n"
 GPUS = 128

@@ -21,9 +21,9 @@ import sys
 import numpy as np
 
 import weft
-from weft.core.model import Demand, Job, JobId
-from weft.core.trace import Trace, Truth
-from weft.formulas.shares import jain_index
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
+from weft.formulas.fairness.shares import jain_index
 from weft.formulas.statistics import contention_seen
 from weft.sim.result import Outcome
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 import weft
 from benchmarks.measure import data_folder
-from weft.core.cluster import parse_cluster
-from weft.core.trace import Trace
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.trace import Trace
 from weft.perf.links.bus import read_bus
 from weft.sim.result import Outcome
 from weft.traces.read import load

@@ -23,7 +23,7 @@ from tests.integration.serving import (
     token,
     until,
 )
-from weft.service.main import Settings
+from weft.app.serve.live import Settings
 
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import expect

@@ -27,6 +27,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from weft.engines.attempts.spawn import spawn_command
 from weft.engines.ray.starting import (
     NodeSetup,
     head_command,
@@ -34,7 +35,6 @@ from weft.engines.ray.starting import (
     ray_environment,
     worker_command,
 )
-from weft.engines.spawn import spawn_command
 from weft.wire.processes import descendants, kill_all, start_time
 
 PORT = 26379

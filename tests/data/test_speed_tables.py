@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from weft.core.model import Allocation, NodeId, Slice
+from weft.core.model.job import Allocation, NodeId, Slice
 from weft.perf.goodput.adaptive import Tuner
 from weft.perf.goodput.tables import read_tables
 from weft.perf.throughputs import load_published, read_throughputs

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from weft.core.trace import Trace
-from weft.traces.drawing import Want
+from weft.core.model.trace import Trace
+from weft.traces.draw.recipe import Want
 from weft.traces.options import Options
 from weft.traces.read import load
-from weft.traces.synthetic import draw
+from weft.traces.synthetic.calibrated import draw
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("WEFT_DATA", ROOT.parent / "shared" / "data"))

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft.cli.client import Client
-from weft.cli.own_service import free_port
-from weft.service.responses import JobAnswer, Made
+from weft.cli.connect.client import Client
+from weft.cli.connect.own_service import free_port
+from weft.service.responses.answers import JobAnswer, Made
 from weft.wire.attempt import CLAIM, folder_of
 
 SCRIPT = Path(__file__).resolve().parents[2] / "examples" / "train" / "image.py"

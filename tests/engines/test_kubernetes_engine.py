@@ -12,8 +12,8 @@ from tests.clusters.kubelet import can_name
 from tests.clusters.kubernetes import KubernetesCluster
 from tests.engines.elastic_scenario import train_through_it_all
 from weft.engines.kubernetes.engine import KubernetesEngine
-from weft.testing.check_engine import CHECKS, Check, Subject
-from weft.testing.engine_subject import shell_subject
+from weft.testing.check_engine import CHECKS
+from weft.testing.engine_subject import Check, Subject, shell_subject
 
 pytestmark = pytest.mark.slow
 ADDRESS = "service" if can_name() else "pod"

@@ -12,14 +12,14 @@ import pytest
 
 from tests.clusters.kubernetes import DEPLOY, KubernetesCluster, wait_until
 from weft.core.errors import EngineError
-from weft.core.model import JobId, NodeId
+from weft.core.model.job import JobId, NodeId
 from weft.engines.fleet.port import Away, Gang, Part, Phase
 from weft.engines.kubernetes.access import read_kubeconfig
 from weft.engines.kubernetes.api import FORBIDDEN, Api, ApiError
 from weft.engines.kubernetes.cluster import KubernetesCluster as Manager
 from weft.engines.kubernetes.cluster import Machines
+from weft.engines.kubernetes.pod_watch import Watching
 from weft.engines.kubernetes.pods import Mount, Site
-from weft.engines.kubernetes.watching import Watching
 
 pytestmark = pytest.mark.slow
 OWNER = "0123456789ab"

@@ -16,8 +16,7 @@ from tests.clusters.ray import ADDRESS, ThrowAwayRay, throw_away_ray, why_not
 from tests.engines.contract import every_check
 from tests.engines.elastic_scenario import train_through_it_all
 from weft.engines.ray.engine import RayEngine
-from weft.testing.check_engine import Check, Subject
-from weft.testing.engine_subject import shell_subject
+from weft.testing.engine_subject import Check, Subject, shell_subject
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 

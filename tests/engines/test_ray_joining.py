@@ -16,7 +16,7 @@ import pytest
 from tests.clusters.ray import ThrowAwayRay, why_not
 from tests.engines.elastic_scenario import Service, running_where, submit, wait_until
 from weft.engines.ray.head import find_head
-from weft.service.responses import Done
+from weft.service.responses.answers import Done
 from weft.wire.processes import start_time
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]

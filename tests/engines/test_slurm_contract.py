@@ -14,10 +14,9 @@ import pytest
 from tests.clusters.slurm import NODES, SlurmCluster, missing
 from tests.engines.contract import every_check
 from tests.engines.elastic_scenario import train_through_it_all
-from weft.core.events import Failed, Started
+from weft.core.events.event import Failed, Started
 from weft.engines.slurm.engine import SlurmEngine
-from weft.testing.check_engine import Check, Subject
-from weft.testing.engine_subject import session, shell_job, shell_subject
+from weft.testing.engine_subject import Check, Subject, session, shell_job, shell_subject
 from weft.wire.attempt import CLAIM, folder_of
 
 

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 import weft
-from weft.core.registry import names
+from weft.core.spec.registry import names
 from weft.sim.result import Outcome, Result
 
 GOLDEN = Path(__file__).parent / "tiny.txt"

@@ -69,7 +69,7 @@ def test_a_command_imports_no_other() -> None:
         "except SystemExit: print([m for m in sys.modules if m.startswith('weft.cli.commands.')])"
     )
 
-    assert run("-c", code).strip().splitlines()[-1] == "['weft.cli.commands.cancel']"
+    assert run("-c", code).strip().splitlines()[-1] == "['weft.cli.commands.jobs.cancel']"
 
 
 def test_a_plug_in_adds_a_command_by_its_entry_point(tmp_path: Path) -> None:

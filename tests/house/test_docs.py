@@ -20,7 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 from weft.cli.main import cli
-from weft.core.registry import names
+from weft.core.spec.registry import names
 
 ROOT = Path(__file__).resolve().parents[2]
 SKIPPED = {"out", "build", "dist"}

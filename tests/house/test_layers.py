@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.house.sources import SRC, modules, nodes, parsed
 
-from weft.core.registry import GROUPS
+from weft.core.spec.registry import GROUPS
 
 PROJECT = SRC.parents[1] / "pyproject.toml"
 PARTS = {"perf", "predict", "pieces", "traces", "store", "sim", "report"}
@@ -206,7 +206,9 @@ def test_every_spelling_of_an_import_is_seen() -> None:
 def test_policies_and_pieces_never_import_the_truth() -> None:
     looked = [p for p in modules() if p.relative_to(SRC).parts[0] in ("policies", "pieces")]
 
-    wrong = [p.name for p in looked for name, _ in imports(p) if name.startswith("weft.core.trace")]
+    wrong = [
+        p.name for p in looked for name, _ in imports(p) if name.startswith("weft.core.model.trace")
+    ]
 
     assert looked
     assert not wrong

@@ -12,7 +12,7 @@ import pytest
 from tests.house.sources import modules, nodes
 from tests.house.test_docs import PAGES, name_of
 
-from weft.cli.commands.list import PartName
+from weft.cli.commands.simulate.list import PartName
 from weft.cli.main import commands
 
 NAMED = re.compile(r"`+(weft(?: [^`]*)?)`+")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.core.registry import ROLES, find, names
-from weft.core.taxonomy import QUESTIONS, Taxonomy
+from weft.core.plan.taxonomy import QUESTIONS, Taxonomy
+from weft.core.spec.registry import ROLES, find, names
 
 ROOT = Path(__file__).resolve().parents[2]
 DECLARE = (
@@ -48,7 +48,9 @@ def test_a_policy_says_where_it_stands_in_the_field(name: str) -> None:
 
     missing = about.taxonomy.missing()
 
-    assert not missing, f"{DECLARE}{', '.join(missing)} (src/weft/core/taxonomy.py has the answers)"
+    assert not missing, (
+        f"{DECLARE}{', '.join(missing)} (src/weft/core/plan/taxonomy.py has the answers)"
+    )
 
 
 @pytest.mark.parametrize("name", names("wrapper"))

@@ -13,7 +13,8 @@ from typing import Any
 import httpx
 
 from weft.app.serve.limits import Limits
-from weft.service.main import Settings, serve_async
+from weft.app.serve.live import Settings
+from weft.service.main import serve_async
 
 FAST = "simulated:cluster=2x4:a100+1x4:t4,speed=3600"
 STILL = "simulated:cluster=2x4:a100+1x4:t4,speed=0.001"  # nothing ends while a test looks

@@ -41,9 +41,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.about import About
-from weft.core.plan import Plan
-from weft.core.view import View
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.pieces.pack import pack
 
 

@@ -22,19 +22,19 @@ import pytest
 from tests.integration.serving import API, LIMIT_S, bearer, token
 from tests.integration.test_local_details import job
 from tests.integration.test_local_hostile import listening_at
-from weft.app.serve.live import Live
+from weft.app.serve.live import Live, Settings
 from weft.core.errors import EngineError, InvalidConfig, did_you_mean
-from weft.core.launch import Launch
-from weft.core.model import Job, JobId
+from weft.core.model.job import Job, JobId
+from weft.core.model.launch import Launch
 from weft.engines import local
-from weft.runtime.file_limit import LEAST, raise_file_limit
-from weft.runtime.job_records import JobRecord, row_of
-from weft.service import job_names
-from weft.service.auth import ANYBODY
-from weft.service.event_text import Rendered
-from weft.service.main import Settings, create_app
-from weft.service.routes.jobs import PART
-from weft.service.trust import trust_warnings
+from weft.runtime.loop.file_limit import LEAST, raise_file_limit
+from weft.runtime.records.job_records import JobRecord, row_of
+from weft.service.access.tokens import ANYBODY
+from weft.service.access.trust import trust_warnings
+from weft.service.jobs import job_names
+from weft.service.main import create_app
+from weft.service.routes.jobs.jobs import PART
+from weft.service.streams.event_text import Rendered
 from weft.store.reading import Reading
 from weft.store.sqlite import SqliteStore
 
@@ -44,7 +44,8 @@ SERVE = """
 import resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]), int(sys.argv[2])))
-from weft.service.main import Settings, serve
+from weft.app.serve.live import Settings
+from weft.service.main import serve
 settings = Settings(engine="local:slots=2,warm=false,cpu=true", state=Path(sys.argv[1]), port=0)
 serve(settings, ready=lambda address: print(address, flush=True))
 """
@@ -173,7 +174,7 @@ class Work:
             return close(name, names)
 
         monkeypatch.setattr(Reading, "ask", ask)
-        monkeypatch.setattr("weft.service.job_names.did_you_mean", compare)
+        monkeypatch.setattr("weft.service.jobs.job_names.did_you_mean", compare)
 
 
 def test_what_a_tenant_asks_of_21000_ended_jobs_reads_what_it_is_answered(

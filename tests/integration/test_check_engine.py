@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from weft.core.events import Resized
-from weft.core.model import Allocation, Job
+from weft.core.events.event import Resized
+from weft.core.model.job import Allocation, Job
 from weft.engines.local import LocalEngine
-from weft.testing.check_engine import Subject
 from weft.testing.engine_resize import a_training_is_resized
-from weft.testing.engine_subject import shell_job, shell_subject
+from weft.testing.engine_subject import Subject, shell_job, shell_subject
 
 # Says what a training says of itself, without one.
 RANK = f"""exec {sys.executable} -c '

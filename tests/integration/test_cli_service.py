@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from weft.cli.client import Client
-from weft.cli.commands.demo import end_all
+from weft.cli.commands.cluster.demo import end_all
+from weft.cli.connect.client import Client
+from weft.cli.connect.own_service import free_port, own_service
 from weft.cli.main import cli
-from weft.cli.own_service import free_port, own_service
 
 pytest.importorskip("fastapi")
 
@@ -194,7 +194,7 @@ def test_the_guide_does_what_it_says(known: Client) -> None:
 
 
 def test_every_field_of_a_job_file_is_in_the_guide() -> None:
-    from weft.service.schemas import JobFile
+    from weft.service.requests.job_file import JobFile
 
     page = (ROOT / "docs" / "how-to" / "job-files.md").read_text()
 

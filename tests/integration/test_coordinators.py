@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from weft.engines.coordinators import Coordinators
+from weft.engines.attempts.coordinators import Coordinators
 from weft.wire.processes import start_time
 
 LIMIT_S = 60.0

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from weft.core.errors import EngineError
-from weft.core.launch import Launch
-from weft.core.model import Allocation, Job, JobId, NodeId, Slice
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
+from weft.core.model.launch import Launch
 from weft.engines.fleet.engine import FleetEngine
 from weft.engines.fleet.port import SharedFolder
 from weft.engines.fleet.processes import AWAY, ProcessEngine, ProcessManager
-from weft.testing.check_engine import CHECKS, Check, Subject
-from weft.testing.engine_subject import shell_subject
+from weft.testing.check_engine import CHECKS
+from weft.testing.engine_subject import Check, Subject, shell_subject
 
 
 def subject(state: Path) -> Subject:

@@ -22,12 +22,12 @@ import yaml
 from tests.integration.serving import API, get, serving, submit
 from tests.integration.test_local_details import LIMIT_S, job
 from weft.app.serve.limits import Limits
-from weft.cli.job_file import Flags, from_file, from_sbatch
+from weft.cli.job_files.job_file import Flags, from_file, from_sbatch
 from weft.core.errors import WeftError
-from weft.core.events import Event, Failed, Finished, StartFailed, Stopped
-from weft.core.model import Allocation, JobId, Slice
+from weft.core.events.event import Event, Failed, Finished, StartFailed, Stopped
+from weft.core.model.job import Allocation, JobId, Slice
 from weft.engines.local import LocalEngine
-from weft.service.schemas import JobFile
+from weft.service.requests.job_file import JobFile
 from weft.wire.attempt import CLAIM, EVENTS, AttemptSpec, folder_of, write_whole
 
 COUNTS = [250, pytest.param(10_000, marks=pytest.mark.slow)]

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from weft.cli.client import Client
-from weft.cli.commands.demo import end_all
-from weft.cli.own_service import free_port, own_service
+from weft.cli.commands.cluster.demo import end_all
+from weft.cli.connect.client import Client
+from weft.cli.connect.own_service import free_port, own_service
 
 pytest.importorskip("fastapi")
 

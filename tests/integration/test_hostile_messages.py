@@ -15,13 +15,13 @@ from zlib import crc32
 import pytest
 
 from weft.app.serve.live import Live, Settings
-from weft.core.events import Event, Noticed, Reported, Saved
-from weft.core.launch import Launch
-from weft.core.model import Demand, Job, JobId
-from weft.core.report import NAMES, Report
+from weft.core.events.event import Event, Noticed, Reported, Saved
+from weft.core.events.report import NAMES, Report
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.launch import Launch
 from weft.perf.goodput.beliefs import FittedBeliefs
-from weft.runtime.driver import Driver
-from weft.runtime.recover import recover
+from weft.runtime.loop.driver import Driver
+from weft.runtime.recovery.recover import recover
 
 ENGINE = "simulated:cluster=2x4:a100,speed=3600"
 LIMIT_S = 900.0

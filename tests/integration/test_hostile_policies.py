@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 from tests.integration.test_local_details import is_gone
-from weft.core import registry
 from weft.core.errors import InvalidConfig
-from weft.core.events import Decided, PolicyChanged
-from weft.core.knowledge import Knowledge
-from weft.core.model import Demand, Job, JobId
+from weft.core.events.event import Decided, PolicyChanged
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.spec import registry
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.predict.hinted import Hinted
-from weft.runtime import decision
-from weft.runtime.decider import InWorker
-from weft.runtime.driver import Driver
-from weft.runtime.replay import decide_again
+from weft.runtime.deciding import decision
+from weft.runtime.deciding.decider import InWorker
+from weft.runtime.deciding.replay import decide_again
+from weft.runtime.loop.driver import Driver
 from weft.sim.engine import SimulatedEngine
 from weft.store.memory import MemoryStore
 
@@ -30,8 +30,8 @@ LIMIT_S = 180.0
 POLICIES = '''
 import ctypes, os, sys, time
 from dataclasses import dataclass
-from weft.core.about import About
-from weft.core.plan import Plan
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
 from weft.policies.fifo import Fifo
 
 @dataclass(frozen=True)

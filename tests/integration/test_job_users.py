@@ -25,7 +25,7 @@ from tests.integration.users import (
     own_folder,
     python_as,
 )
-from weft.service.main import Settings
+from weft.app.serve.live import Settings
 from weft.wire.attempt import folder_of, job_folder, read_json, short_path
 from weft.wire.processes import alive
 

@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 
 from weft.core.errors import EngineError, InvalidConfig, UnknownName, WeftError
-from weft.core.events import Cancelled, Decided, Event, Failed, NodeDown, Started, Submitted
-from weft.core.knowledge import Knowledge
-from weft.core.launch import Launch, Processes
-from weft.core.model import Demand, Job, JobId, NodeId
-from weft.core.ports import Engine, Store
-from weft.core.spec import PartSpec
+from weft.core.events.event import Cancelled, Decided, Event, Failed, NodeDown, Started, Submitted
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.job import Demand, Job, JobId, NodeId
+from weft.core.model.launch import Launch, Processes
+from weft.core.protocols import Engine, Store
+from weft.core.spec.part_spec import PartSpec
 from weft.engines.local import LocalEngine
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.predict.hinted import Hinted
-from weft.runtime.driver import Driver
-from weft.runtime.replay import decide_again
-from weft.runtime.requests import AGAIN_S
+from weft.runtime.deciding.replay import decide_again
+from weft.runtime.loop.driver import Driver
+from weft.runtime.loop.requests import AGAIN_S
 from weft.sim.engine import SimulatedEngine
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
@@ -324,7 +324,7 @@ def test_a_policy_that_asks_too_much_of_the_engine_is_refused(tmp_path: Path) ->
     class Rigid(SimulatedEngine):
         @property
         def supports(self):  # type: ignore[no-untyped-def]
-            from weft.core.about import Controls
+            from weft.core.plan.about import Controls
 
             return Controls.SHARE
 

@@ -16,7 +16,7 @@ from benchmarks.live_resize import LIMIT_S, Trial, open_engine
 from benchmarks.live_resize_job import losses_of, read_rows
 
 from tests.integration.serving import until
-from weft.core.events import Resized, ResizeFailed
+from weft.core.events.event import Resized, ResizeFailed
 from weft.engines.local import LocalEngine
 from weft.wire.attempt import folder_of
 from weft.wire.processes import descendants, find_holding

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from weft.core.errors import EngineError
-from weft.core.events import Event, Failed, Finished, Started, Stopped
-from weft.core.launch import Launch
-from weft.core.model import Allocation, Demand, Job, JobId, Slice
+from weft.core.events.event import Event, Failed, Finished, Started, Stopped
+from weft.core.model.job import Allocation, Demand, Job, JobId, Slice
+from weft.core.model.launch import Launch
 from weft.core.stops import PLAN, PROBE, Rung
 from weft.engines.local import LocalEngine
 from weft.wire.attempt import folder_of

@@ -12,11 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from weft.core.events import Event, Failed, Finished, Noticed, Reported, Saved, Started, Stopped
-from weft.core.launch import Launch, Processes
-from weft.core.model import Allocation, Batch, Demand, Discipline, Job, JobId, Sharing, Slice
+from weft.core.events.event import (
+    Event,
+    Failed,
+    Finished,
+    Noticed,
+    Reported,
+    Saved,
+    Started,
+    Stopped,
+)
+from weft.core.model.job import Allocation, Batch, Demand, Discipline, Job, JobId, Sharing, Slice
+from weft.core.model.launch import Launch, Processes
 from weft.engines.local import LocalEngine
-from weft.node.locks import hold_all
+from weft.node.guard.locks import hold_all
 from weft.wire.attempt import AttemptSpec, folder_of
 from weft.wire.errors import Fenced
 from weft.wire.fence import owner
@@ -106,7 +115,7 @@ def test_no_name_of_a_job_does_harm(tmp_path: Path, name: str) -> None:
 
 
 def test_output_beyond_the_limit_moves_aside(tmp_path: Path) -> None:
-    from weft.node.rank_logs import RankLog
+    from weft.node.ranks.logs import RankLog
 
     log = RankLog(tmp_path / "rank-0.log", limit=1000)
     for i in range(100):

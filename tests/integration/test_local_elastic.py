@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from weft.core.events import Event, Finished, Reported, Resizable, Saved, Started, Stopped
-from weft.core.launch import Launch, Processes
-from weft.core.model import Allocation, Job, JobId, Slice
+from weft.core.events.event import Event, Finished, Reported, Resizable, Saved, Started, Stopped
+from weft.core.model.job import Allocation, Job, JobId, Slice
+from weft.core.model.launch import Launch, Processes
 from weft.engines.local import LocalEngine
 
 pytest.importorskip("torch")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from weft.engines.local import LocalEngine
-from weft.testing.check_engine import CHECKS, Check, Subject
+from weft.testing.check_engine import CHECKS
 from weft.testing.engine_resize import a_training_is_resized
-from weft.testing.engine_subject import shell_subject
+from weft.testing.engine_subject import Check, Subject, shell_subject
 
 IMPORTS_S = 400.0  # what ranks may take to import torch, one after the other
 

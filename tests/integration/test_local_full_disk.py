@@ -15,7 +15,7 @@ import pytest
 
 from tests.integration.serving import serving
 from tests.integration.small_disk import fill, on_a_small_disk
-from weft.train.checkpoint import Checkpoints, verify
+from weft.train.checkpoints.files import Checkpoints, verify
 from weft.wire.attempt import EVENTS, folder_of
 
 pytest.importorskip("fastapi")

@@ -12,8 +12,8 @@ import pytest
 
 from tests.integration.test_local_details import job, printed, python, run, run_one, said
 from weft.core.errors import InvalidConfig
-from weft.core.events import Event, Failed, Noticed
-from weft.core.model import Allocation, JobId, Slice
+from weft.core.events.event import Event, Failed, Noticed
+from weft.core.model.job import Allocation, JobId, Slice
 from weft.engines.local import LocalEngine
 from weft.wire.attempt import folder_of
 from weft.wire.cgroups import find_base
@@ -65,7 +65,7 @@ def test_jobs_beside_each_other_are_given_different_cores(tmp_path: Path) -> Non
 
 
 async def gone(engine: LocalEngine, count: int) -> list[Event]:
-    from weft.core.events import Finished, StartFailed, Stopped
+    from weft.core.events.event import Finished, StartFailed, Stopped
 
     told: list[Event] = []
     async with asyncio.timeout(60.0):

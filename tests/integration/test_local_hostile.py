@@ -20,13 +20,14 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_local_details import LIMIT_S, is_gone, job, python, said
-from weft.core.events import Event, Failed, Finished, Started, StartFailed, Stopped
-from weft.core.launch import Launch
-from weft.core.model import Allocation, Job, JobId, Slice
-from weft.engines import listening, watch
+from weft.core.events.event import Event, Failed, Finished, Started, StartFailed, Stopped
+from weft.core.model.job import Allocation, Job, JobId, Slice
+from weft.core.model.launch import Launch
+from weft.engines.attempts import listener as listening
+from weft.engines.attempts import watch
 from weft.engines.local import LocalEngine
-from weft.runtime.admit import AGENTS_LOST
-from weft.runtime.driver import Driver
+from weft.runtime.loop.admit import AGENTS_LOST
+from weft.runtime.loop.driver import Driver
 from weft.store.memory import MemoryStore
 from weft.wire.attempt import folder_of
 from weft.wire.cgroups import find_base, remove_group

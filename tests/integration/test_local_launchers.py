@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_local_details import printed, run
-from weft.core.events import Failed, Finished
-from weft.core.launch import Launch, Processes
-from weft.core.model import Demand, Job, JobId
+from weft.core.events.event import Failed, Finished
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.launch import Launch, Processes
 
 SHOW = """\
 import json, os, pathlib

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.integration.test_local_details import printed, run
-from weft.core.events import Event, Failed, Finished, Noticed
-from weft.core.launch import Launch
-from weft.core.model import Demand, Job, JobId
-from weft.runtime.admit import judge_failure
-from weft.runtime.ledger import JobRecord
+from weft.core.events.event import Event, Failed, Finished, Noticed
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.launch import Launch
+from weft.runtime.loop.admit import judge_failure
+from weft.runtime.records.job_records import JobRecord
 
 
 def shell(script: str, folder: Path, gpus: int = 1, **launch: Any) -> Job:

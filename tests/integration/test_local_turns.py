@@ -13,9 +13,9 @@ import pytest
 
 from tests.integration.serving import serving
 from tests.integration.test_tokens import look
-from weft.core.events import Event, Reported, Started, Stopped
-from weft.core.launch import Launch, Processes
-from weft.core.model import Allocation, Discipline, Job, JobId, NodeId, Sharing, Slice, Tier
+from weft.core.events.event import Event, Reported, Started, Stopped
+from weft.core.model.job import Allocation, Discipline, Job, JobId, NodeId, Sharing, Slice, Tier
+from weft.core.model.launch import Launch, Processes
 from weft.engines.local import LocalEngine
 from weft.wire.attempt import short_path
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.integration.person import person
 from tests.integration.serving import API
-from weft.cli.own_service import free_port
+from weft.cli.connect.own_service import free_port
 
 pytest.importorskip("fastapi")
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from weft.node.rank import Limits, Rank, start_rank
+from weft.node.ranks.rank import Limits, Rank, start_rank
 
 
 @pytest.fixture

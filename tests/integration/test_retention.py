@@ -10,26 +10,27 @@ from typing import Any
 
 import pytest
 
-from weft.app.serve.live import Keep, Live, Settings
+from weft.app.serve.live import Live, Settings
 from weft.app.state.check import check_state
 from weft.app.state.prune import find_prunable, prune
-from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
-from weft.core.events import Decided
-from weft.core.knowledge import Knowledge
-from weft.core.model import Demand, Job, JobId
-from weft.core.ports import Store
+from weft.core.events.event import Decided
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.protocols import Store
 from weft.core.scheduler import Scheduler
 from weft.perf.replay import Replay
 from weft.policies.fifo import Fifo
 from weft.predict.history import History
-from weft.runtime.driver import Driver
-from weft.runtime.recover import freeze, recover
-from weft.runtime.replay import decide_again
-from weft.runtime.retention import (
+from weft.runtime.deciding.replay import decide_again
+from weft.runtime.loop.driver import Driver
+from weft.runtime.recovery.recover import freeze, recover
+from weft.runtime.recovery.retention import (
     DAY_S,
     FOR_EVER,
     LONGEST_S,
+    Keep,
     Retention,
     choose_base,
     choose_jobs,

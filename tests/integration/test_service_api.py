@@ -15,11 +15,11 @@ import httpx
 import pytest
 
 from tests.integration.serving import API, FAST, STILL, get, serving, submit, until
-from weft.core.cluster import Node
-from weft.core.events import Decided, Event, Finished, NodeUp, Reported, Started, Submitted
-from weft.core.model import Allocation, Job, JobId, NodeId, Slice
-from weft.core.report import Report
-from weft.service.webhooks import signature
+from weft.core.events.event import Decided, Event, Finished, NodeUp, Reported, Started, Submitted
+from weft.core.events.report import Report
+from weft.core.model.cluster import Node
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
+from weft.service.notify.webhooks import signature
 from weft.store.sqlite import SqliteStore
 
 

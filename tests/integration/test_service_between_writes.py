@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from weft.service.main import Settings, create_app
+from weft.app.serve.live import Settings
+from weft.service.main import create_app
 
 API = "/api/v1"
 STILL = "simulated:cluster=1x4:a100,speed=1"

@@ -9,7 +9,7 @@ import httpx
 
 from tests.integration.serving import API, get, serving, submit, until
 from weft.app.policy_file import read_policy_to_send
-from weft.core.spec import PartSpec
+from weft.core.spec.part_spec import PartSpec
 
 REAL = "simulated:cluster=2x4:a100,speed=1"
 CELLS = "virtual_clusters:\n  a: {node: 1}\n  b: {node: 1}\n"

@@ -24,7 +24,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.integration.serving import STILL, serving
-from weft.service.main import Settings, create_app
+from weft.app.serve.live import Settings
+from weft.service.main import create_app
 
 CHECKS = [
     not_a_server_error,

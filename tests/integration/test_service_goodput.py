@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from weft.cli.client import Client
-from weft.cli.commands.demo import end_all
-from weft.cli.own_service import free_port, own_service
-from weft.service.responses import JobAnswer, Made
+from weft.cli.commands.cluster.demo import end_all
+from weft.cli.connect.client import Client
+from weft.cli.connect.own_service import free_port, own_service
+from weft.service.responses.answers import JobAnswer, Made
 
 pytest.importorskip("fastapi")
 pytest.importorskip("torch")

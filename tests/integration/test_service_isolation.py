@@ -10,8 +10,9 @@ import httpx
 import pytest
 
 from tests.integration.serving import STILL, bearer, serving, token
+from weft.app.serve.live import Settings
 from weft.core.errors import InvalidConfig
-from weft.service.main import Settings, create_app
+from weft.service.main import create_app
 
 API = "/api/v1"
 

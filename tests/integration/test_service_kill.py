@@ -13,7 +13,8 @@ LIMIT_S = 180.0
 SERVE = """
 import sys
 from pathlib import Path
-from weft.service.main import Settings, serve
+from weft.app.serve.live import Settings
+from weft.service.main import serve
 settings = Settings(engine="simulated:cluster=1x4:a100,speed=1", state=Path(sys.argv[1]), port=0)
 serve(settings, ready=lambda address: print(address, flush=True))
 """

@@ -13,10 +13,9 @@ import httpx
 import pytest
 
 from tests.integration.serving import LIMIT_S, Running, serving
-from weft.app.serve.live import Live
+from weft.app.serve.live import Live, Settings
 from weft.app.state.backup import make_backup, restore_backup
 from weft.core.errors import InvalidConfig
-from weft.service.main import Settings
 
 API = "/api/v1"
 LOCAL = "local:slots=4,warm=false,cpu=true,name=here"

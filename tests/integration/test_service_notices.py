@@ -15,9 +15,9 @@ import pytest
 
 from tests.integration.mail_server import Post, mail_server
 from tests.integration.serving import FAST, LIMIT_S, STILL, Running
+from weft.app.serve.live import Settings
 from weft.core.errors import InvalidConfig
-from weft.service.mail import MailServer, addresses
-from weft.service.main import Settings
+from weft.service.notify.mail import MailServer, addresses
 
 API = "/api/v1"
 

@@ -18,7 +18,7 @@ from tests.integration.serving import (
     submit,
     until,
 )
-from weft.service.main import Settings
+from weft.app.serve.live import Settings
 
 
 def state(client: httpx.Client, job: str) -> str:

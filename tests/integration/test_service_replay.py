@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tests.integration.serving import LIMIT_S, serving
 from weft.app.serve.hinted_or_alike import HintedOrAlike
-from weft.core.knowledge import Knowledge
+from weft.core.knowledge.knowledge import Knowledge
 from weft.perf.linear import LinearBeliefs
-from weft.runtime.replay import decide_again
+from weft.runtime.deciding.replay import decide_again
 from weft.store.sqlite import SqliteStore
 
 API = "/api/v1"

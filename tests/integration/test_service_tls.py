@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.integration.serving import STILL, Running
-from weft.cli.client import Client, Untrusted
+from weft.app.serve.live import Settings
+from weft.cli.connect.client import Client, Untrusted
 from weft.core.errors import InvalidConfig
-from weft.service.main import Settings, create_app
-from weft.service.responses import JobList
+from weft.service.main import create_app
+from weft.service.responses.answers import JobList
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not here")
 

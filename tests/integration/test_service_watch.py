@@ -61,7 +61,7 @@ def test_who_watches_is_told_everything_and_then_what_changes() -> None:
 def test_of_many_jobs_those_on_devices_come_first_and_the_others_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("weft.service.watching.PART", 2)
+    monkeypatch.setattr("weft.service.streams.live_updates.PART", 2)
     with serving("simulated:cluster=2x4:a100+1x4:t4,speed=1", policy="fifo") as client:
         hours = {"duration_s": 1e6}
         first = submit(client, gpus=8, kinds=["a100"], hints=hours)

@@ -13,11 +13,11 @@ import pytest
 
 import weft
 from weft.app.serve.hinted_or_alike import HintedOrAlike
-from weft.core.cluster import Cluster, parse_cluster
-from weft.core.events import Reported
-from weft.core.knowledge import Knowledge
-from weft.core.model import Demand, Job, JobId
-from weft.core.report import Report
+from weft.core.events.event import Reported
+from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import Cluster, parse_cluster
+from weft.core.model.job import Demand, Job, JobId
 from weft.core.scheduler import Scheduler
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.replay import Replay
@@ -25,9 +25,9 @@ from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import profile_of
 from weft.perf.training.learner import Learner
 from weft.policies.fifo import Fifo
-from weft.runtime.driver import Driver
-from weft.runtime.recover import Recovered, freeze, melt, recover
-from weft.runtime.snapshot import DamagedSnapshot, thaw
+from weft.runtime.loop.driver import Driver
+from weft.runtime.recovery.recover import Recovered, freeze, melt, recover
+from weft.runtime.recovery.snapshot import DamagedSnapshot, thaw
 from weft.sim.engine import SimulatedEngine
 from weft.store.memory import MemoryStore
 

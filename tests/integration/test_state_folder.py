@@ -16,7 +16,7 @@ from weft.app.state.check import Finding, check_state
 from weft.app.state.folder import open_to_others
 from weft.app.state.loss import accept_loss
 from weft.core.errors import InvalidConfig
-from weft.core.model import Demand, Job, JobId
+from weft.core.model.job import Demand, Job, JobId
 
 ENGINE = "simulated:cluster=1x4:a100,speed=3600"
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 from weft.app.serve.live import Live, Settings
-from weft.core.launch import Launch
-from weft.core.model import Demand, Job, JobId
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.launch import Launch
 from weft.testing.virtual_time import run_virtually
 
 CHANGING = "optimus:interval=1"

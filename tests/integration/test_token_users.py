@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.serving import LIMIT_S
 from tests.integration.users import ANN, AS_ROOT, BOB, open_folder, python_as
-from weft.engines.users import make_folder
+from weft.engines.machine.users import make_folder
 from weft.wire.attempt import folder_of, job_folder
 from weft.wire.identity import Identity
 

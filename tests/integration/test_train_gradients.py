@@ -11,9 +11,9 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.integration import ranks
-from weft.train.gang import Gang
-from weft.train.gradients import Gradients
-from weft.train.timing import CpuClock
+from weft.train.batch.gradients import Gradients
+from weft.train.ranks.gang import Gang
+from weft.train.turns.stopwatch import CpuClock
 from weft.wire.environment import Environment
 
 

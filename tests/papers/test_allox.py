@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tests.cheap import check_contract
 from weft.core.errors import InvalidConfig
-from weft.core.events import Decided, Submitted
-from weft.core.model import Demand, Job, JobId
-from weft.core.state import State
-from weft.core.table import Floats
-from weft.core.view import View
+from weft.core.events.event import Decided, Submitted
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.plan.view import View
+from weft.core.state.state import State
+from weft.core.state.table import Floats
 from weft.policies.allox import Allox, lengths_by_kind, shares, worst_off
 from weft.solve.assignment import Lines, line_up
 from weft.testing import view_of

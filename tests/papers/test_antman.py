@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 import weft
 from tests.cheap import check_contract
-from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
-from weft.core.model import (
+from weft.core.knowledge.profile import Profile
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import (
     Allocation,
     Demand,
     Discipline,
@@ -30,12 +31,11 @@ from weft.core.model import (
     Slice,
     Tier,
 )
-from weft.core.ports import Resident
-from weft.core.profile import Profile
-from weft.core.registry import build
-from weft.core.trace import Trace, Truth
-from weft.core.view import View
-from weft.formulas.turns import gap_iterations, guarded_speed, paced_speed
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.view import View
+from weft.core.protocols import Resident
+from weft.core.spec.registry import build
+from weft.formulas.sharing.turns import gap_iterations, guarded_speed, paced_speed
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.muri import ALONE
 from weft.policies.antman.control import HIGH, dial_under, next_share, turn_dial

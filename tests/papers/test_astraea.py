@@ -15,9 +15,9 @@ import weft
 from tests.cheap import check_contract
 from tests.papers.astraea_reference import Cluster, Ref
 from weft.core.errors import InvalidConfig
-from weft.core.model import Demand, Job, JobId
-from weft.core.trace import Trace, Truth
-from weft.core.view import View
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.view import View
 from weft.policies.astraea.accounts import Accounts, Rate, count_hours, sum_hours
 from weft.policies.astraea.order import chance_to_end, classify, reward
 from weft.policies.astraea.policy import Astraea

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import weft
-from weft.core.model import Demand, Job, JobId
-from weft.core.trace import Trace, Truth
-from weft.core.traffic import Phase, Traffic
+from weft.core.knowledge.traffic import Phase, Traffic
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
 from weft.formulas.network.affinity import has_loop, unite_shifts
 from weft.formulas.network.circles import Circle, measure_circle
 from weft.formulas.network.compatibility import fit_link, score_link

@@ -9,7 +9,7 @@ import pytest
 
 import weft
 from tests.papers.counting import Count, Run
-from weft.core.trace import Trace
+from weft.core.model.trace import Trace
 from weft.traces.read import load
 
 LIMITS = (3250.0, 7200.0)

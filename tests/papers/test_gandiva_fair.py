@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cheap import check_contract
-from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
-from weft.core.events import Decided, Event
-from weft.core.knowledge import Knowledge
-from weft.core.model import Demand, Job, JobId, NodeId
+from weft.core.events.event import Decided, Event
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Demand, Job, JobId, NodeId
+from weft.core.model.trace import Trace, Truth
 from weft.core.scheduler import Scheduler
-from weft.core.trace import Trace, Truth
-from weft.formulas.shares import share_fairly
+from weft.formulas.fairness.shares import share_fairly
 from weft.perf.replay import Replay
 from weft.policies.gandiva_fair.homes import Homes
 from weft.policies.gandiva_fair.policy import GandivaFair

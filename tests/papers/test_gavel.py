@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 
 from tests.cheap import check_contract
 from weft import compare
-from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
-from weft.core.events import Decided, Event, Started, Submitted, Woken
-from weft.core.knowledge import Knowledge
-from weft.core.model import Demand, Job, JobId
-from weft.core.registry import build
+from weft.core.events.event import Decided, Event, Started, Submitted, Woken
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
 from weft.core.scheduler import Scheduler
-from weft.core.table import Floats, Table
-from weft.core.trace import Trace, Truth
+from weft.core.spec.registry import build
+from weft.core.state.table import Floats, Table
 from weft.perf.linear import LinearBeliefs
 from weft.perf.throughputs import ThroughputBeliefs, Throughputs, load_published, read_throughputs
-from weft.policies.gavel.accounts import Book
+from weft.policies.gavel.accounts import Accounts
 from weft.policies.gavel.objectives import (
     OBJECTIVES,
     bisect_makespan,
@@ -354,7 +354,7 @@ def test_e11_twelve_rounds(artifact: bool) -> None:
             on = {node.partition("-")[0]: job for job, node in held.items()}
             rounds.append("".join(on[kind] for kind in NAMES))
     assert " ".join(rounds) == "021 120 021 120 012 120 021 120 021 120 012 120"
-    assert isinstance(scheduler.memory, Book)
+    assert isinstance(scheduler.memory, Accounts)
     expected = [(0.52476, 0, 0.47524), (0.47524, 0.15011, 0.37464), (0, 0.84989, 0.15011)]
     assert scheduler.memory.share == pytest.approx(np.array(expected), abs=1e-5)
 
@@ -365,7 +365,7 @@ def test_time_received_approaches_the_shares() -> None:
     _, _, scheduler = run(endless(*E11), Gavel(), cluster, load_published(), rounds=rounds)
 
     book = scheduler.memory
-    assert isinstance(book, Book)
+    assert isinstance(book, Accounts)
     got = (book.received - 180.0) / (360.0 * (rounds - 1))
     assert np.abs(got - book.share).max() < 0.02
 
@@ -412,7 +412,7 @@ def test_gavel_in_sia_s_simulator() -> None:
     _, _, scheduler = run(jobs, policy, "1x1:v100+1x1:k80", load_published(), rounds=4)
 
     book = scheduler.memory
-    assert isinstance(book, Book)
+    assert isinstance(book, Accounts)
     # Shares are solved every round, received time is never forgotten.
     assert book.reset_at == 3 * 360.0
     assert book.received.sum() == pytest.approx(180.0 * 6 + 2 * 3 * 360.0)
@@ -572,5 +572,5 @@ def test_the_authors_do_not_count_a_restart_as_received(artifact: bool, received
 
     scheduler.step(100.0, [Woken()])
 
-    assert isinstance(scheduler.memory, Book)
+    assert isinstance(scheduler.memory, Accounts)
     assert scheduler.memory.received[0, 0] == pytest.approx(received)

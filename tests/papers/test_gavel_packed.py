@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import weft
-from weft.core.model import Demand, Job, JobId
-from weft.core.trace import Trace, Truth
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
 
 # Steps a second on a V100: alone, and of both members of the pair.
 TABLE = {

@@ -9,8 +9,8 @@ import pytest
 
 from tests.papers.iadeep_tuning_reference import Trainer, simulate_pair
 from tests.papers.together import together
-from weft.core.model import BatchRange, Job, JobId
-from weft.core.profile import Profile
+from weft.core.knowledge.profile import Profile
+from weft.core.model.job import BatchRange, Job, JobId
 from weft.perf.sharing.batching import find_batching
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import profile_of

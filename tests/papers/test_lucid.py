@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.papers.together import job, together
 from weft.core.errors import InvalidConfig
-from weft.core.model import Job, JobId
-from weft.core.profile import Profile
-from weft.core.view import View
+from weft.core.knowledge.profile import Profile
+from weft.core.model.job import Job, JobId
+from weft.core.plan.view import View
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import profile_of
 from weft.perf.sharing.pair_table import Pairs, read_pairs

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from weft.app.simulate.loan_text import read_loans
-from weft.core.cluster import Cluster, Node
-from weft.core.events import Decided, Event, Finished, LoanRecalled, NodeDown, NodeUp
-from weft.core.knowledge import Knowledge
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId
+from weft.core.events.event import Decided, Event, Finished, LoanRecalled, NodeDown, NodeUp
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import Cluster, Node
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId
+from weft.core.model.trace import Trace, Truth
 from weft.core.scheduler import Scheduler
-from weft.core.trace import Trace, Truth
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.pieces.reclaim import (

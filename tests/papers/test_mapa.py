@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.cluster import parse_cluster
-from weft.core.free import Free
-from weft.core.model import Demand, Job, JobId
-from weft.core.node_types import NODE_TYPES
-from weft.core.topology import NodeTopology
-from weft.core.traffic import Pattern, Traffic
-from weft.formulas.link_scores import fit_bandwidth, list_sets, mask_of, score_sets
+from weft.core.knowledge.traffic import Pattern, Traffic
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.node_types import NODE_TYPES
+from weft.core.model.topology import NodeTopology
+from weft.core.state.capacity import Capacity
+from weft.formulas.network.link_scores import fit_bandwidth, list_sets, mask_of, score_sets
 from weft.pieces.place.matching import Choice, Rule, choose, match
 
 Mix = tuple[int, int, int]
@@ -200,7 +200,7 @@ def test_behind_nvswitch_every_rule_finds_all_sets_alike(free: int, count: int) 
 
 def test_a_gang_goes_to_the_node_with_the_best_ring_left() -> None:
     cluster = parse_cluster("2x8:v100@dgx-1v")
-    free = Free(cluster)
+    free = Capacity(cluster)
     # Of the first node the lower half is taken crosswise: only PCIe and single links are left.
     free.take(match("lowest")(Job(JobId("a"), demand=Demand(3)), free) or pytest.fail())
     free.take(match("lowest")(Job(JobId("b"), demand=Demand(3)), free) or pytest.fail())
@@ -218,7 +218,7 @@ def test_a_gang_goes_to_the_node_with_the_best_ring_left() -> None:
 
 
 def test_gangs_beyond_a_node_and_nodes_without_links_are_served() -> None:
-    joined, plain = Free(parse_cluster("2x8:v100@dgx-1v")), Free(parse_cluster("2x8:v100"))
+    joined, plain = Capacity(parse_cluster("2x8:v100@dgx-1v")), Capacity(parse_cluster("2x8:v100"))
     large = Job(JobId("a"), demand=Demand(12))
     for free in (joined, plain):
         on = match("preserve")(large, free)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import weft
 from tests.cheap import check_contract
 from weft.core.errors import InvalidConfig
-from weft.core.model import Demand, Discipline, Job, JobId
-from weft.core.view import View
-from weft.formulas import lockstep
+from weft.core.model.job import Demand, Discipline, Job, JobId
+from weft.core.plan.view import View
+from weft.formulas.sharing import lockstep
 from weft.perf.sharing.colocation import Colocated, compute_interleaved_speeds
 from weft.perf.sharing.muri import CONTENTION, MuriTruth
 from weft.policies.muri.merge import Bucket, Group, merge_all

@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.papers.test_sia import CLUSTER, MODELS, Told, drawn
-from weft.core.about import About
 from weft.core.errors import InvalidConfig
-from weft.core.events import Decided, Started, Submitted
-from weft.core.knowledge import Knowledge
-from weft.core.model import Allocation, Demand, Job, JobId, Sharing
-from weft.core.plan import Plan
-from weft.core.report import Report
+from weft.core.events.event import Decided, Started, Submitted
+from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.job import Allocation, Demand, Job, JobId, Sharing
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.core.state import State
-from weft.core.table import Floats
-from weft.core.view import View
+from weft.core.state.state import State
+from weft.core.state.table import Floats
 from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.facts import MeasuredFacts

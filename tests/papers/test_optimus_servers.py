@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weft
-from weft.core.cluster import Cluster, Node
-from weft.core.events import Decided, Started, Submitted
-from weft.core.learning import NothingLearnt
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId
-from weft.core.report import Report
-from weft.core.state import State
-from weft.core.table import Floats
-from weft.core.view import View
-from weft.formulas.learning import Learned, Ratios
-from weft.formulas.tasks import Task, Tasks, tasks_of
+from weft.core.events.event import Decided, Started, Submitted
+from weft.core.events.report import Report
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.model.cluster import Cluster, Node
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId
+from weft.core.plan.view import View
+from weft.core.state.state import State
+from weft.core.state.table import Floats
+from weft.formulas.training.learning import Learned, Ratios
+from weft.formulas.training.tasks import Task, Tasks, tasks_of
 from weft.perf.training.layers import Layer, Network, even, step_s
 from weft.perf.training.servers import Asynchronous, Synchronous
 from weft.pieces.place.gangs import fewest_nodes

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.cluster import parse_cluster
-from weft.core.events import Decided, Submitted
-from weft.core.knowledge import Knowledge
-from weft.core.learning import NothingLearnt
-from weft.core.model import Allocation, Config, Demand, Job, JobId, NodeId, Slice
-from weft.core.report import Report
-from weft.core.state import State
-from weft.core.table import Floats, Rows, Table
-from weft.core.view import View
+from weft.core.events.event import Decided, Submitted
+from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Allocation, Config, Demand, Job, JobId, NodeId, Slice
+from weft.core.plan.view import View
+from weft.core.state.state import State
+from weft.core.state.table import Floats, Rows, Table
 from weft.perf.goodput.model import Limits, Noise, StepTime, best_batch
 from weft.policies.pollux.machines import Machines
 from weft.policies.pollux.nsga import search

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from tests.cheap import check_contract
 from weft.app.simulate.api import simulate
 from weft.core.errors import InvalidConfig
-from weft.core.model import Demand, Job, JobId
-from weft.core.plan import Plan
-from weft.core.report import Report
-from weft.core.table import Bools, Floats
-from weft.formulas.regimes import EpochsSeen, Regimes, past_seconds, predict_remaining
+from weft.core.events.report import Report
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.plan.plan import Plan
+from weft.core.state.table import Bools, Floats
+from weft.formulas.training.regimes import EpochsSeen, Regimes, past_seconds, predict_remaining
 from weft.perf.training.learner import Learner
 from weft.policies.shockwave.policy import ARTIFACT, Memory, Shockwave
 from weft.policies.shockwave.rounds import fill, mean_rounds, order_early, place_rounds

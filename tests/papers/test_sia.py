@@ -9,13 +9,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from weft.core.about import About
-from weft.core.cluster import Cluster, parse_cluster
 from weft.core.errors import InvalidConfig
-from weft.core.events import Decided, Reported, Started, Submitted
-from weft.core.knowledge import Knowledge
-from weft.core.learning import NothingLearnt
-from weft.core.model import (
+from weft.core.events.event import Decided, Reported, Started, Submitted
+from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.model.cluster import Cluster, parse_cluster
+from weft.core.model.job import (
     Allocation,
     BatchRange,
     Config,
@@ -25,13 +25,13 @@ from weft.core.model import (
     NodeId,
     Slice,
 )
-from weft.core.plan import Plan
-from weft.core.report import Report
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.core.state import State
-from weft.core.table import Column, Floats, Rows, Table
-from weft.core.trace import Trace, Truth
-from weft.core.view import View
+from weft.core.state.state import State
+from weft.core.state.table import Column, Floats, Rows, Table
 from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.facts import MeasuredFacts

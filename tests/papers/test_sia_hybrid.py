@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import weft
-from weft.core.model import BatchRange, Demand, Job, JobId
-from weft.core.trace import Trace, Truth
+from weft.core.model.job import BatchRange, Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
 from weft.sim.result import Outcome
 
 STAGES = {"rtx": 8, "a100": 2}

@@ -8,16 +8,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from weft.core.cluster import parse_cluster
-from weft.core.events import Decided, Event, Finished, Submitted
-from weft.core.knowledge import Knowledge
-from weft.core.model import Allocation, Demand, Job, JobId, Tier
-from weft.core.plan import Plan
+from weft.core.events.event import Decided, Event, Finished, Submitted
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.core.trace import Trace, Truth
-from weft.core.view import View
-from weft.formulas.gpu_fraction import add_point, gpu_fraction, window_fractions
-from weft.formulas.splicing import Checkpoint, Iteration, find_legal_sizes
+from weft.formulas.fairness.gpu_fraction import add_point, gpu_fraction, window_fractions
+from weft.formulas.sharing.splicing import Checkpoint, Iteration, find_legal_sizes
 from weft.perf.splicing import Splicing
 from weft.policies.singularity.policy import Memory, Singularity
 from weft.policies.singularity.sizes import Claim, choose_sizes, tier_of

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import weft
-from weft.core.learning import NothingLearnt
-from weft.core.model import Demand, Job, JobId
-from weft.core.report import Report
-from weft.core.table import Floats
-from weft.core.view import View
-from weft.formulas.convergence import Curve
-from weft.formulas.learning import Law, Learned, Ratios
+from weft.core.events.report import Report
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.plan.view import View
+from weft.core.state.table import Floats
+from weft.formulas.training.convergence import Curve
+from weft.formulas.training.learning import Law, Learned, Ratios
 from weft.perf.training.learner import Learner
 from weft.perf.training.loss_laws import Linear, Sublinear, fit_law
 from weft.policies.slaq import Slaq, grow_by_gain, reduction, sizes

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 import weft
-from weft.core.cluster import Cluster, Node
-from weft.core.events import Decided, Submitted
-from weft.core.learning import NothingLearnt
-from weft.core.model import Demand, Job, JobId, NodeId
-from weft.core.report import Report
-from weft.core.state import State
-from weft.core.table import Floats
-from weft.core.view import View
-from weft.formulas.learning import Learned, Ratios
-from weft.formulas.tasks import Task, Tasks, Utility, tasks_of
+from weft.core.events.event import Decided, Submitted
+from weft.core.events.report import Report
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.model.cluster import Cluster, Node
+from weft.core.model.job import Demand, Job, JobId, NodeId
+from weft.core.plan.view import View
+from weft.core.state.state import State
+from weft.core.state.table import Floats
+from weft.formulas.training.learning import Learned, Ratios
+from weft.formulas.training.tasks import Task, Tasks, Utility, tasks_of
 from weft.perf.training.layers import ratios
 from weft.perf.training.learner import Learner
 from weft.policies.smd.policy import Smd
@@ -26,7 +26,7 @@ from weft.solve.knapsack import Offers, choose
 from weft.solve.sum_of_ratios import Inner, _points, by_grid, by_scan
 from weft.testing import cluster_of, view_of, with_knowledge
 from weft.traces.options import Request
-from weft.traces.training import SERVERS
+from weft.traces.synthetic.training import SERVERS
 
 SYNC = Tasks(Task(1.0, 2.0), Task(0.0, 3.0), 1, 99, 2 * 12800.0, 128.0)
 ASYNC = replace(SYNC, batch=32.0, sync=False)

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 import weft
 from tests.cheap import check_contract
 from weft.core.errors import InvalidConfig
-from weft.core.model import Demand, Job, JobId
-from weft.core.profile import Sensitivity
-from weft.core.trace import Trace, Truth
+from weft.core.knowledge.profile import Sensitivity
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
 from weft.perf.sharing.host import load_shipped, read_tables
 from weft.policies.synergy.optimal import optimal, super_server
 from weft.policies.synergy.policy import Synergy
-from weft.policies.synergy.rack import Rack, Server, Want
+from weft.policies.synergy.servers import Rack, Server, Want
 from weft.policies.synergy.tune import fill, greedy, proportional, tune
 from weft.testing import view_of
 

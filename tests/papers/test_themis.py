@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import weft
 from tests.cheap import check_contract
 from weft.core.errors import InvalidConfig
-from weft.core.model import Demand, Job, JobId
-from weft.core.trace import Trace, Truth
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
 from weft.policies.themis.apps import App, Crowd, Member
 from weft.policies.themis.auction import count_participants, divide, keep
 from weft.policies.themis.policy import Themis

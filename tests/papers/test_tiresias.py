@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import weft
-from weft.core.codec import read_event
-from weft.core.events import Decided, Started, Stopped
-from weft.core.model import Demand, Job, JobId
-from weft.core.trace import Trace, Truth
+from weft.core.codec.event_lines import read_event
+from weft.core.events.event import Decided, Started, Stopped
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
 from weft.pieces.order.gittins import best_gittins_index, gittins_index
 from weft.sim.result import Outcome
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.cluster import parse_cluster
-from weft.core.model import Allocation, Demand, Job, JobId
-from weft.core.node_types import NODE_TYPES
-from weft.core.view import View
-from weft.formulas.link_scores import list_sets
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId
+from weft.core.model.node_types import NODE_TYPES
+from weft.core.plan.view import View
+from weft.formulas.network.link_scores import list_sets
 from weft.pieces.place.gangs import fewest_nodes
 from weft.policies.topology.mapping import Found, Machine, Mapper, bipartition
 from weft.policies.topology.policy import Topology

@@ -10,15 +10,15 @@ import pytest
 import weft
 from weft.app.insight.explain import explain
 from weft.app.insight.present import Present
-from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
-from weft.core.events import Decided, Reported, Resizable, Started, Submitted
-from weft.core.knowledge import Knowledge
-from weft.core.model import Allocation, BatchRange, Demand, Job, JobId, Slice
-from weft.core.plan import Plan
-from weft.core.report import Report
+from weft.core.events.event import Decided, Reported, Resizable, Started, Submitted
+from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Allocation, BatchRange, Demand, Job, JobId, Slice
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.plan import Plan
 from weft.core.scheduler import Scheduler
-from weft.core.trace import Trace, Truth
 from weft.perf.change_costs import StatedCosts
 from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.pooled import PooledBeliefs
@@ -26,8 +26,8 @@ from weft.perf.learnt_costs import LearntCosts
 from weft.perf.linear import LinearBeliefs
 from weft.pieces.order.finish_time import finish_time_fairness, hasten_late
 from weft.pieces.size.change_seconds import change_seconds, read_costs
+from weft.pieces.size.checkpoint_moves import Worth, find_hurried
 from weft.pieces.size.configs import find_held, valid_configs
-from weft.pieces.size.hurried import Worth, find_hurried
 from weft.policies.weft.policy import Weft
 from weft.testing import view_of
 

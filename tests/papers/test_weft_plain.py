@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 import weft
-from weft.core.events import Decided, Started, Submitted
-from weft.core.job_end import Ended
-from weft.core.knowledge import Knowledge
-from weft.core.learning import NothingLearnt
-from weft.core.model import Allocation, Demand, Job, JobId
-from weft.core.prediction import PointPredictor
-from weft.core.predictor import Asks
-from weft.core.state import State
-from weft.core.table import Column, Floats, Table
-from weft.core.view import View
+from weft.core.events.event import Decided, Started, Submitted
+from weft.core.events.job_end import Ended
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.knowledge.prediction import PointPredictor
+from weft.core.knowledge.predictor import Asks
+from weft.core.model.job import Allocation, Demand, Job, JobId
+from weft.core.plan.view import View
+from weft.core.state.state import State
+from weft.core.state.table import Column, Floats, Table
 from weft.perf.linear import LinearBeliefs
 from weft.pieces.order.plain_jobs import plain_weights
 from weft.policies.weft.policy import Weft

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from weft.core.cluster import parse_cluster
-from weft.core.events import Decided, Event, Started, Stopped
-from weft.core.knowledge import Knowledge
-from weft.core.model import Demand, Job, JobId
-from weft.core.policy import Policy
-from weft.core.ports import PerfModel
+from weft.core.events.event import Decided, Event, Started, Stopped
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.policy import Policy
+from weft.core.protocols import PerfModel
 from weft.core.scheduler import Scheduler
-from weft.core.trace import Trace, Truth
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.perf.sharing.colocation import Colocated

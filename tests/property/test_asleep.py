@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.core.about import About
-from weft.core.actions import Resume, Sleep, Start, Stop
 from weft.core.asleep.rules import StopRules
-from weft.core.cluster import parse_cluster
-from weft.core.codec import event_line, read_event
-from weft.core.events import (
+from weft.core.codec.event_lines import event_line, read_event
+from weft.core.events.actions import Resume, Sleep, Start, Stop
+from weft.core.events.event import (
     Awoke,
     Cancelled,
     Event,
@@ -31,13 +29,15 @@ from weft.core.events import (
     Suspended,
     Woken,
 )
-from weft.core.model import Allocation, Demand, Job, JobId
-from weft.core.plan import Plan
-from weft.core.saved_state import load_state, save_state
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
+from weft.core.state.releasing import devices_of
+from weft.core.state.saved_state import load_state, save_state
 from weft.core.stops import SLEEPS, Rung
-from weft.core.vacating import devices_of
-from weft.core.view import View
 from weft.core.wishes import wishes_of
 from weft.pieces.pack import pack
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from weft.core.about import About, Controls
 from weft.core.errors import PlanError
-from weft.core.model import Allocation, Batch, Demand, JobId, NodeId, Slice
-from weft.core.plan import Plan
-from weft.core.policy import Policy
-from weft.core.table import Column
-from weft.core.view import View
+from weft.core.model.job import Allocation, Batch, Demand, JobId, NodeId, Slice
+from weft.core.plan.about import About, Controls
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.view import View
+from weft.core.state.table import Column
 from weft.pieces.pack import backfill
 from weft.policies.fifo import Fifo
 from weft.testing import check_policy

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.columns import pack, pack_floats, unpack, unpack_floats
+from weft.core.codec.columns import pack, pack_floats, unpack, unpack_floats
 from weft.core.errors import InvalidConfig
-from weft.core.launch import Launch
-from weft.core.model import (
+from weft.core.model.job import (
     Allocation,
     Batch,
     BatchRange,
@@ -26,6 +25,7 @@ from weft.core.model import (
     Slice,
     Tier,
 )
+from weft.core.model.launch import Launch
 
 numbers = st.floats(0.0, 1e12)
 texts = st.text(max_size=8)

@@ -9,8 +9,8 @@ from tests.cheap import check_contract
 from tests.property.test_wrappers import run
 
 from weft.core.errors import WeftError
-from weft.core.registry import ROLES, build, names
-from weft.core.taxonomy import QUESTIONS
+from weft.core.plan.taxonomy import QUESTIONS
+from weft.core.spec.registry import ROLES, build, names
 
 # Together they have every part at least once.
 SAMPLE = (

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from tests.cheap import every_policy
 
-from weft.core.cluster import parse_cluster
-from weft.core.events import Finished
-from weft.core.model import Demand, Job, JobId
-from weft.core.registry import build
-from weft.core.trace import Trace, Truth
+from weft.core.events.event import Finished
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
+from weft.core.spec.registry import build
 from weft.testing.check import check_run, draw_on_nodes
 from weft.testing.live_scenarios import Scenario, Step, play
 

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from weft.core.cluster import Cluster, parse_cluster
-from weft.core.events import Decided, Failed, Finished
-from weft.core.model import Allocation, Demand, Job, JobId, Tier
-from weft.core.registry import build
-from weft.core.trace import Trace, Truth
+from weft.core.events.event import Decided, Failed, Finished
+from weft.core.model.cluster import Cluster, parse_cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
+from weft.core.model.trace import Trace, Truth
+from weft.core.spec.registry import build
 from weft.testing.check import check_run
 
 

@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.core.cluster import parse_cluster
-from weft.core.knowledge import Knowledge
-from weft.core.model import BatchRange, Config, Demand, Job, JobId
-from weft.core.report import NAMES, Report
-from weft.core.table import Table
+from weft.core.events.report import NAMES, Report
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import BatchRange, Config, Demand, Job, JobId
+from weft.core.state.table import Table
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import profile_of

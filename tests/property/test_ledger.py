@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from weft.core.cluster import Cluster, parse_cluster
-from weft.core.free import RESIDENTS, Free
-from weft.core.model import Allocation, Sharing, Slice, Tier
+from weft.core.model.cluster import Cluster, parse_cluster
+from weft.core.model.job import Allocation, Sharing, Slice, Tier
+from weft.core.state.capacity import RESIDENTS, Capacity
 
 SHARES = (0.1, 0.2, 0.25, 0.3, 0.5, 0.6, 1.0)
 CLUSTERS = ("1x1:t4", "3x4:v100", "2x2:t4+2x8:a100")
@@ -94,7 +94,7 @@ def exact(share: float) -> Fraction:
     return Fraction(share).limit_denominator(1000)
 
 
-def readings(free: Free) -> Readings:
+def readings(free: Capacity) -> Readings:
     kinds = free.kinds
     return (
         [free.on(i) for i in range(len(free.cluster.nodes))],
@@ -125,7 +125,7 @@ def test_any_sequence_of_changes_agrees_with_counting_devices(
     data: st.DataObject, text: str
 ) -> None:
     cluster = parse_cluster(text)
-    free, naive = Free(cluster), Naive(cluster)
+    free, naive = Capacity(cluster), Naive(cluster)
     marks: list[tuple[int, list[Allocation], Readings, float]] = []
     for _ in range(data.draw(st.integers(1, 20))):
         what = data.draw(st.sampled_from(("take", "take", "take", "give", "mark", "rollback")))
@@ -152,7 +152,7 @@ def test_any_sequence_of_changes_agrees_with_counting_devices(
 @given(st.data(), st.sampled_from(CLUSTERS))
 def test_what_is_given_back_leaves_an_empty_ledger(data: st.DataObject, text: str) -> None:
     cluster = parse_cluster(text)
-    free = Free(cluster)
+    free = Capacity(cluster)
     empty, held = readings(free), []
     for wanted in data.draw(st.lists(allocations(cluster), max_size=15)):
         if free.fits(wanted):
@@ -172,7 +172,7 @@ def test_what_is_given_back_leaves_an_empty_ledger(data: st.DataObject, text: st
 @given(st.data(), st.sampled_from(CLUSTERS))
 def test_the_order_of_promises_does_not_matter(data: st.DataObject, text: str) -> None:
     cluster = parse_cluster(text)
-    one, other = Free(cluster), Free(cluster)
+    one, other = Capacity(cluster), Capacity(cluster)
     held = []
     for wanted in data.draw(st.lists(allocations(cluster), max_size=15)):
         if one.fits(wanted):

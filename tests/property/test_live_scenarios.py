@@ -11,8 +11,8 @@ from tests.cheap import every_policy
 from weft.app.insight.explain import cheapest_change, explain, plan
 from weft.app.insight.present import Present
 from weft.app.serve.live import Live, Settings
-from weft.core.model import Demand, Job, JobId, Tier
-from weft.core.registry import names
+from weft.core.model.job import Demand, Job, JobId, Tier
+from weft.core.spec.registry import names
 from weft.testing.live_scenarios import draw, play
 from weft.testing.virtual_time import run_virtually
 

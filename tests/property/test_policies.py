@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from tests.cheap import check_contract, every_policy
 from tests.examples import examples
 
-from weft.core.cluster import Cluster
-from weft.core.events import Finished
-from weft.core.policy import Policy
-from weft.core.registry import build
+from weft.core.events.event import Finished
+from weft.core.model.cluster import Cluster
+from weft.core.plan.policy import Policy
+from weft.core.spec.registry import build
 from weft.sim.faults import Faults
 from weft.testing.check import check_run
 from weft.testing.strategies import clusters, traces

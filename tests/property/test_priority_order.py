@@ -6,10 +6,10 @@ import pytest
 from tests.cheap import every_policy
 
 import weft
-from weft.core.about import Controls
-from weft.core.model import Demand, Job, JobId
-from weft.core.registry import build, names
-from weft.core.trace import Trace, Truth
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.about import Controls
+from weft.core.spec.registry import build, names
 from weft.sim.result import PerJob
 
 LOW, HIGH = -1.0, 1.0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from weft.core.events import Decided, Failed, Finished, Stopped
-from weft.core.knowledge import Knowledge
-from weft.core.model import Demand, Job, JobId
-from weft.core.registry import build
+from weft.core.events.event import Decided, Failed, Finished, Stopped
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
 from weft.core.scheduler import Scheduler
-from weft.core.trace import Trace, Truth
+from weft.core.spec.registry import build
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.predict.oracle import Oracle

@@ -13,11 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from weft.core.about import About, Controls
-from weft.core.actions import Action, Adjust, Start, Stop, Wake
-from weft.core.cluster import Cluster, parse_cluster
-from weft.core.codec import event_line, read_event
-from weft.core.events import (
+from weft.core.codec.event_lines import event_line, read_event
+from weft.core.events.actions import Action, Adjust, Start, Stop, Wake
+from weft.core.events.event import (
     Cancelled,
     Event,
     Failed,
@@ -34,15 +32,17 @@ from weft.core.events import (
     Suspended,
     Woken,
 )
-from weft.core.free import Free
-from weft.core.model import Allocation, Batch, Demand, Job, JobId, NodeId, Sharing, Slice, Tier
-from weft.core.plan import Plan
-from weft.core.report import Report
-from weft.core.saved_state import load_state, save_state
+from weft.core.events.report import Report
+from weft.core.model.cluster import Cluster, parse_cluster
+from weft.core.model.job import Allocation, Batch, Demand, Job, JobId, NodeId, Sharing, Slice, Tier
+from weft.core.plan.about import About, Controls
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.core.state import State
-from weft.core.table import COLUMNS
-from weft.core.view import View
+from weft.core.state.capacity import Capacity
+from weft.core.state.saved_state import load_state, save_state
+from weft.core.state.state import State
+from weft.core.state.table import COLUMNS
 from weft.core.wishes import wishes_of
 
 CLUSTERS = ("2x2:v100", "3x4:v100", "2x2:t4+2x4:a100")
@@ -215,7 +215,7 @@ class Machine:
                 raise AssertionError(what)
 
 
-def readings(free: Free) -> tuple[object, ...]:
+def readings(free: Capacity) -> tuple[object, ...]:
     return (
         free.idle_by_kind(),
         free.room(),
@@ -225,7 +225,7 @@ def readings(free: Free) -> tuple[object, ...]:
 
 
 def check_ledger(state: State) -> None:
-    naive = Free(state.cluster)
+    naive = Capacity(state.cluster)
     for on in state.table.allocations:
         if on is not None:
             naive.take(on)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import pytest
 
 import weft
-from weft.core.about import About
-from weft.core.plan import Plan
-from weft.core.policy import Policy
-from weft.core.registry import build, names
-from weft.core.view import View
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.view import View
+from weft.core.spec.registry import build, names
 from weft.policies.fifo import Fifo
 from weft.policy import decide_among
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from weft.core.model import BatchRange, Demand, Job, JobId, Tier
-from weft.core.trace import Trace, Truth
+from weft.core.model.job import BatchRange, Demand, Job, JobId, Tier
+from weft.core.model.trace import Trace, Truth
 from weft.traces.find import find, workloads
 from weft.traces.options import Options, Request
 from weft.traces.read import load

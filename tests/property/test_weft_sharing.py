@@ -11,12 +11,12 @@ from tests.cheap import check_contract
 from weft.app.insight.explain import Why, explain
 from weft.app.insight.present import Present
 from weft.app.serve.live import Live, Settings
-from weft.core.cluster import parse_cluster
-from weft.core.events import Decided
-from weft.core.model import Demand, Job, JobId
-from weft.core.profile import Profile
-from weft.core.registry import build
-from weft.core.trace import Trace, Truth
+from weft.core.events.event import Decided
+from weft.core.knowledge.profile import Profile
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
+from weft.core.spec.registry import build
 from weft.testing.check import check_run
 from weft.testing.live_scenarios import draw, play
 from weft.testing.virtual_time import run_virtually

@@ -8,16 +8,16 @@ from functools import cache
 import numpy as np
 import pytest
 
-from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
-from weft.core.model import Tier
-from weft.core.trace import Trace
-from weft.traces.arrivals import bursts, times
-from weft.traces.drawing import Drawn, Want
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Tier
+from weft.core.model.trace import Trace
+from weft.traces.draw.arrivals import bursts, times
+from weft.traces.draw.params import family, job_types
+from weft.traces.draw.recipe import Drawn, Want
 from weft.traces.find import find, workload, workloads
 from weft.traces.options import Request
-from weft.traces.params import family, job_types
-from weft.traces.synthetic import draw
+from weft.traces.synthetic.calibrated import draw
 
 QUANTILES = (0.10, 0.25, 0.50, 0.75, 0.90, 0.95)
 # Seconds at those quantiles in the published distributions, then the mean.

@@ -9,16 +9,16 @@ import pytest
 from tests.cheap import CHEAP, check_contract
 
 import weft
-from weft.core.about import About
-from weft.core.cluster import parse_cluster
-from weft.core.events import Decided
-from weft.core.model import Demand, Job, JobId
-from weft.core.plan import Plan
-from weft.core.policy import Policy
-from weft.core.registry import build
-from weft.core.trace import Trace, Truth
-from weft.core.traffic import Phase, Traffic
-from weft.core.view import View
+from weft.core.events.event import Decided
+from weft.core.knowledge.traffic import Phase, Traffic
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.view import View
+from weft.core.spec.registry import build
 from weft.pieces.wrap.cassini import Cassini
 from weft.pieces.wrap.hived.wrapper import Hived
 from weft.policies.fifo import Fifo

@@ -11,11 +11,11 @@ from weft.app.simulate.api import simulate
 from weft.app.simulate.run import prepare
 from weft.app.simulate.setup import Setup
 from weft.app.simulate.world import SHARED
-from weft.core.policy import Policy
-from weft.core.registry import build, find, names
-from weft.core.trace import Trace
-from weft.runtime.backoff import Backoff
+from weft.core.model.trace import Trace
+from weft.core.plan.policy import Policy
+from weft.core.spec.registry import build, find, names
 from weft.sim.result import Outcome
+from weft.stack.backoff import Backoff
 
 # Searches of real length are no use on small workloads.
 SHORTER = {

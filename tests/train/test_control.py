@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 import torch
 
+from weft.train.batch.gradients import Gradients
+from weft.train.batch.noise import GradientNoise
+from weft.train.batch.tuner import Bounds, Tuner
+from weft.train.checkpoints.save_times import SaveTimes
 from weft.train.control import Control
-from weft.train.elastic import Bounds, Tuner
-from weft.train.gang import Gang
-from weft.train.gang_tokens import Gate
-from weft.train.gradients import Gradients
-from weft.train.live_resize import LiveResize
+from weft.train.ranks.gang import Gang
+from weft.train.ranks.live_resize import LiveResize
 from weft.train.reports import Reports
-from weft.train.save_times import SaveTimes
-from weft.train.stats import GradientNoise
 from weft.train.stopping import StopRequest
-from weft.train.timing import CpuClock, Stopwatch
+from weft.train.turns.gate import Gate
+from weft.train.turns.stopwatch import CpuClock, Stopwatch
 from weft.wire.environment import Environment
 
 EVERY_S = 100.0

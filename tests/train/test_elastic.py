@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from weft.train.elastic import Bounds, Tuner, find_rule
+from weft.train.batch.noise import GradientNoise, Norms
+from weft.train.batch.tuner import Bounds, Tuner, find_rule
+from weft.train.data.sampling import Batch
 from weft.train.errors import TrainError
-from weft.train.sampling import Batch
-from weft.train.stats import GradientNoise, Norms
 
 
 def noisy(scale: float, init: float = 32.0) -> GradientNoise:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from weft.train.callback_base import split_evenly
+from weft.train.data.sample_order import SampleOrder
 from weft.train.errors import TrainError
-from weft.train.sample_order import SampleOrder
 
 
 def order(rank: int = 0, ranks: int = 1) -> SampleOrder:

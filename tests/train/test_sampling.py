@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.train.sampling import Batch, Cell, choose_step_size, count_steps, deal_cells, split
+from weft.train.data.sampling import Batch, Cell, choose_step_size, count_steps, deal_cells, split
 
 
 def of_all(

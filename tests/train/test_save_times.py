@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.train.save_times import SaveTimes
+from weft.train.checkpoints.save_times import SaveTimes
 
 
 class Clock:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
+from weft.train.batch.schedule import Schedule
 from weft.train.errors import TrainError
-from weft.train.schedule import Schedule
 
 
 def cosine() -> tuple[torch.optim.Optimizer, CosineAnnealingLR]:

@@ -6,9 +6,9 @@ import time
 import pytest
 import torch
 
-from weft.train.gradients import Gradients
-from weft.train.stats import GradientNoise, Norms
-from weft.train.timing import CpuClock
+from weft.train.batch.gradients import Gradients
+from weft.train.batch.noise import GradientNoise, Norms
+from weft.train.turns.stopwatch import CpuClock
 
 
 def test_noise_of_known_gradients_is_found() -> None:

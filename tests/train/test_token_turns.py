@@ -20,8 +20,8 @@ from weft.node.errors import NodeError
 from weft.node.tokens.coordinator import Coordinator, Out
 from weft.node.tokens.disciplines import DISCIPLINES, Timeslice, discipline
 from weft.node.tokens.groups import together, within_groups
-from weft.node.tokens.members import Book, Key, Member
-from weft.train.tokens import Tokens
+from weft.node.tokens.members import Key, Member, TokenState
+from weft.train.turns.stage_tokens import Tokens
 from weft.wire.environment import Environment
 from weft.wire.errors import WireError
 from weft.wire.tokens import (
@@ -229,7 +229,7 @@ def test_groups_on_different_devices_do_not_wait_for_each_other(text: str) -> No
 def test_members_belong_together_through_the_devices_they_share(
     devices: list[str], groups: list[set[int]]
 ) -> None:
-    book = Book()
+    book = TokenState()
     for number, gpus in enumerate(devices, start=1):
         key = Key(number)
         book.members[key] = Member(key, "j", 0, "guaranteed", 1.0, number, gpus=tuple(gpus))

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import data_folder
-from weft.core.cluster import parse_cluster
-from weft.core.knowledge import Knowledge
-from weft.core.registry import build
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
 from weft.core.scheduler import Scheduler
+from weft.core.spec.registry import build
 from weft.perf.throughputs import ThroughputBeliefs, Throughputs, read_throughputs
 from weft.predict.none import NoPredictor
 from weft.sim.driver import Driver

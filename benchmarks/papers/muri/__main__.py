@@ -24,8 +24,8 @@ from rich.table import Table
 from benchmarks.measure import data_folder
 from weft.app.simulate.run import run_one
 from weft.app.simulate.setup import Setup
-from weft.core.model import Demand, Job, JobId
-from weft.core.view import View
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.plan.view import View
 from weft.policies.muri.policy import Muri
 from weft.testing import view_of
 

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import data_folder
-from weft.core.cluster import parse_cluster
-from weft.core.knowledge import Knowledge
-from weft.core.policy import Policy
-from weft.core.registry import build
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.plan.policy import Policy
 from weft.core.scheduler import Scheduler
+from weft.core.spec.registry import build
 from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.tables import ModelTable, read_tables

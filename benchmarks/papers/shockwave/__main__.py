@@ -14,8 +14,8 @@ from typing import Any
 
 from benchmarks.measure import data_folder
 from benchmarks.papers.shockwave.replay import GROUNDS, Outcome, load, run
-from weft.core.model import Job
-from weft.core.registry import build
+from weft.core.model.job import Job
+from weft.core.spec.registry import build
 from weft.testing import view_of
 
 EXPECTED = Path(__file__).parent / "expected.toml"

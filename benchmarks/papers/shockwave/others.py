@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.view import View
-from weft.policies.gavel.accounts import Book
+from weft.core.plan.view import View
+from weft.policies.gavel.accounts import Accounts
 from weft.policies.gavel.policy import Gavel
 from weft.policies.gavel.problem import Problem, Solution
 from weft.solve.scipy_optimize import scipy_optimize
@@ -25,7 +25,7 @@ ALPHA = 0.2  # of the jobs without a machine, those who came first, take part
 class EqualParts(Gavel):
     """The same part of the cluster for every job, whatever its gang."""
 
-    def _find_shares(self, problem: Problem, view: View, book: Book) -> Solution:  # noqa: ARG002
+    def _find_shares(self, problem: Problem, view: View, book: Accounts) -> Solution:  # noqa: ARG002
         part = min(float(problem.gpus.sum()) / len(problem), 1.0)
         return Solution(part, np.full((len(problem), 1), part), np.zeros((0, 1)))
 
@@ -34,7 +34,7 @@ class EqualParts(Gavel):
 class Matched(Gavel):
     """The heads of lines that minimise the sum of completion times."""
 
-    def _find_shares(self, problem: Problem, view: View, book: Book) -> Solution:
+    def _find_shares(self, problem: Problem, view: View, book: Accounts) -> Solution:
         before = {unit[0]: float(book.share[i, 0]) for i, unit in enumerate(book.units)}
         share = np.array([[before.get(str(job.id), 0.0)] for job in view.table.jobs])
         free = np.flatnonzero(share[:, 0] != 1.0)

@@ -18,21 +18,21 @@ from benchmarks.papers.shockwave.rounds import (
     StepBeliefs,
     read_rows,
 )
-from weft.core.cluster import parse_cluster
-from weft.core.knowledge import Knowledge
-from weft.core.model import Job
-from weft.core.plan import Plan
-from weft.core.policy import Policy
-from weft.core.registry import build
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Job
+from weft.core.model.trace import Trace
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.core.trace import Trace
-from weft.core.view import View
-from weft.formulas.regimes import Regimes, regimes_of
+from weft.core.spec.registry import build
+from weft.formulas.training.regimes import Regimes, regimes_of
 from weft.sim.driver import Driver
 from weft.sim.physics import Milestone, Physics
 from weft.traces.find import find
+from weft.traces.formats.shockwave import read_tables
 from weft.traces.options import Options
-from weft.traces.shockwave import read_tables
 
 UNFAIR = 1.05
 THEIRS: dict[str, Callable[[], Policy]] = {

@@ -16,19 +16,19 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.core.job_end import Ended
-from weft.core.learning import NothingLearnt
-from weft.core.model import Allocation, Job, JobId
-from weft.core.ports import Pace, SimulatedJob
-from weft.core.prediction import PointPredictor
-from weft.core.predictor import Asks
-from weft.core.table import Floats, Table
-from weft.core.trace import Trace, Truth
-from weft.formulas.regimes import EpochsSeen, regimes_of
+from weft.core.events.job_end import Ended
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.knowledge.prediction import PointPredictor
+from weft.core.knowledge.predictor import Asks
+from weft.core.model.job import Allocation, Job, JobId
+from weft.core.model.trace import Trace, Truth
+from weft.core.protocols import Pace, SimulatedJob
+from weft.core.state.table import Floats, Table
+from weft.formulas.training.regimes import EpochsSeen, regimes_of
 from weft.perf.linear import LinearBeliefs
 from weft.perf.training.learner import Learner
-from weft.traces.batch_schedules import LARGEST, SAMPLES, is_critical
-from weft.traces.shockwave import MODES, Tables
+from weft.traces.draw.batch_schedules import LARGEST, SAMPLES, is_critical
+from weft.traces.formats.shockwave import MODES, Tables
 
 ROUND_S, RESTART_S = 120.0, 20.0
 ENDING_S = 115.0  # a job that needs less of a round is charged no restart

@@ -16,10 +16,10 @@ import numpy as np
 
 from weft.app.simulate.setup import Setup
 from weft.app.simulate.world import world_of
-from weft.core.cluster import parse_cluster
-from weft.core.knowledge import Knowledge
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.trace import Trace
 from weft.core.scheduler import Scheduler
-from weft.core.trace import Trace
 from weft.policies import sia
 from weft.policies.sia import Sia
 from weft.sim.driver import Driver

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 import weft
-from weft.core.about import About, Controls
-from weft.core.plan import Plan
-from weft.core.table import Column
-from weft.core.view import View
+from weft.core.plan.about import About, Controls
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.table import Column
 from weft.pieces.place.resize import resize_all
 from weft.policies.slaq import Slaq
 

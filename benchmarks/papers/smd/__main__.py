@@ -15,13 +15,13 @@ import numpy as np
 import weft
 from benchmarks.papers.smd.baselines import FIFO, RATIO
 from benchmarks.papers.smd.plot import bars
-from weft.core.policy import Policy
+from weft.core.plan.policy import Policy
 from weft.perf.training.learner import Learner
 from weft.policies.optimus.policy import Optimus
 from weft.policies.smd.policy import Smd
 from weft.testing import cluster_of, view_of, with_knowledge
 from weft.traces.options import Request
-from weft.traces.training import SERVERS
+from weft.traces.synthetic.training import SERVERS
 
 CLUSTER = "32x2:v100"
 LOADS = (1.0, 2.0, 4.0)

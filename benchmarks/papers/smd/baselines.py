@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.about import About, Controls
-from weft.core.model import Allocation, JobId
-from weft.core.plan import Plan
-from weft.core.view import View
-from weft.formulas.tasks import tasks_of
+from weft.core.model.job import Allocation, JobId
+from weft.core.plan.about import About, Controls
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.formulas.training.tasks import tasks_of
 from weft.pieces.place.tasks import Room, evenly
 
 

@@ -11,11 +11,11 @@ from benchmarks.papers.sia.decisions import crowd
 from weft.app.simulate.setup import Setup
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import world_of
-from weft.core.cluster import parse_cluster
-from weft.core.plan import Plan
-from weft.core.policy import Policy
-from weft.core.registry import build
-from weft.core.view import View
+from weft.core.model.cluster import parse_cluster
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.view import View
+from weft.core.spec.registry import build
 
 SIZES = ((1, 7), (1, 35), (32, 7), (32, 35))  # times Sia's cluster, jobs for each 64 GPUs
 UNTIL_S = 300.0

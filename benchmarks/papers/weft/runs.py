@@ -14,11 +14,11 @@ from weft.app.simulate.resize_text import read_resize
 from weft.app.simulate.setup import Setup
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import World, world_of
-from weft.core.cluster import parse_cluster
-from weft.core.model import Job
-from weft.core.policy import Policy
-from weft.core.registry import build
-from weft.core.trace import Trace
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Job
+from weft.core.model.trace import Trace
+from weft.core.plan.policy import Policy
+from weft.core.spec.registry import build
 from weft.perf.goodput.facts import MeasuredFacts
 from weft.perf.goodput.pool import Key, Pool, groups_of
 from weft.perf.goodput.pooled import PooledBeliefs

@@ -21,12 +21,12 @@ from benchmarks.papers.weft.table import interval
 from weft.app.simulate.setup import Setup
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import world_of
-from weft.core.cluster import Cluster, parse_cluster
-from weft.core.model import Job, JobId
-from weft.core.policy import Policy
-from weft.core.ports import DeviceSharing
-from weft.core.registry import build
-from weft.core.trace import Trace, Truth
+from weft.core.model.cluster import Cluster, parse_cluster
+from weft.core.model.job import Job, JobId
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.policy import Policy
+from weft.core.protocols import DeviceSharing
+from weft.core.spec.registry import build
 from weft.perf.sharing.measured_pairs import load_shipped_pairs
 from weft.perf.throughputs import Throughputs, read_throughputs
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.core.events import Decided, Started
-from weft.core.model import Job, JobId
-from weft.core.plan import Plan
-from weft.core.state import State
-from weft.core.view import View
+from weft.core.events.event import Decided, Started
+from weft.core.model.job import Job, JobId
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.state import State
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of
 from weft.perf.sharing.measured_pairs import load_shipped_pairs

@@ -6,11 +6,11 @@ import inspect
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
-from weft.app.standing import check_tags, known_tags, read_entries, stand_there
-from weft.core.cluster import NAMED_CLUSTERS, parse_cluster
+from weft.app.taxonomy_index import check_tags, known_tags, read_entries, stand_there
 from weft.core.errors import InvalidConfig
-from weft.core.node_types import NODE_TYPES
-from weft.core.registry import ROLES, find, names
+from weft.core.model.cluster import NAMED_CLUSTERS, parse_cluster
+from weft.core.model.node_types import NODE_TYPES
+from weft.core.spec.registry import ROLES, find, names
 from weft.perf.restart import OTHER_S, RESTART_S
 from weft.traces.draft import Workload
 from weft.traces.read import trace_part

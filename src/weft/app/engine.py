@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from weft.core.about import Wants
-from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
-from weft.core.ports import DeviceSharing, Engine
-from weft.core.registry import Described, build, find, read_spec
-from weft.engines.users_file import Identity
+from weft.core.model.cluster import Cluster
+from weft.core.plan.about import Wants
+from weft.core.protocols import DeviceSharing, Engine
+from weft.core.spec.registry import Described, build, find, read_spec
 from weft.perf.replay import Replay
 from weft.perf.sharing.batching import find_batching
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of, unordered
 from weft.perf.sharing.host import ByModel, load_shipped
+from weft.wire.identity import Identity
 
 NOBODY: Mapping[str, Identity] = MappingProxyType({})
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from weft.app.yaml_file import SUFFIXES, load_yaml
-from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig, UnknownName, WeftError
-from weft.core.parameters import parameters, read_word, settings
-from weft.core.policy import Policy
-from weft.core.registry import Described, build, find, read_spec
-from weft.core.spec import PartSpec, parse
+from weft.core.model.cluster import Cluster
+from weft.core.plan.policy import Policy
+from weft.core.spec.parameters import parameters, read_word, settings
+from weft.core.spec.part_spec import PartSpec, parse
+from weft.core.spec.registry import Described, build, find, read_spec
 
 PYTHON = ".py:"
 

@@ -7,11 +7,11 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 
-from weft.app.standing import read_entries
-from weft.core.about import Controls
-from weft.core.parameters import parameters
-from weft.core.registry import find
-from weft.core.spec import write_value
+from weft.app.taxonomy_index import read_entries
+from weft.core.plan.about import Controls
+from weft.core.spec.parameters import parameters
+from weft.core.spec.part_spec import write_value
+from weft.core.spec.registry import find
 
 FIELDS = ("Paper", "Objective", "Needs", "Controls", "Cost", "Deviations")
 

@@ -7,7 +7,7 @@ from itertools import product
 
 from weft.app.policy_file import build_policy
 from weft.core.errors import InvalidConfig, MakesNoSense
-from weft.core.spec import Word
+from weft.core.spec.part_spec import Word
 
 MOST = 500
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from weft.core.codec.yaml_text import parse_yaml
 from weft.core.errors import InvalidConfig
-from weft.core.yaml_text import parse_yaml
 
 SUFFIXES = (".yaml", ".yml", ".json")
 FILE_VALUES = 1_000_000  # of a file on this machine, such as a cluster of many nodes

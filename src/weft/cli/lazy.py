@@ -69,7 +69,7 @@ class LazyGroup(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - Typer's signature
         """Every name, those of plug-ins last."""
-        from weft.core.registry import names
+        from weft.core.spec.registry import names
 
         return [*self._entries, *(one for one in names("command") if one not in self._entries)]
 
@@ -77,7 +77,7 @@ class LazyGroup(TyperGroup):
         """A placeholder, or a plug-in's own command; None where there is none of that name."""
         if cmd_name in self.commands:
             return self.commands[cmd_name]
-        from weft.core.registry import find, names
+        from weft.core.spec.registry import find, names
 
         if cmd_name not in names("command"):
             return None

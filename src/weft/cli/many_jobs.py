@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from weft.cli.client import Client
+    from weft.cli.connect.client import Client
 
 PATTERN = "*?["
 SHOWN = 20
@@ -36,7 +36,7 @@ def do_to_all(
     as_json: bool,
 ) -> None:
     """Do it to all jobs that are meant, one after the other, and say to which it was done."""
-    from weft.cli.client import Client, Refused
+    from weft.cli.connect.client import Client, Refused
     from weft.cli.view.errors import user_errors
     from weft.cli.view.screen import console, print_json
 
@@ -69,9 +69,9 @@ def agrees(what: str) -> bool:
 
 def find_meant(client: Client, text: str, verb: str, *, yes: bool) -> list[str]:
     """Ids of the jobs that a text means; those of a pattern after somebody has agreed."""
-    from weft.cli.client import Refused, at
+    from weft.cli.connect.client import Refused, at
     from weft.core.errors import InvalidConfig
-    from weft.service.responses import JobAnswer
+    from weft.service.responses.answers import JobAnswer
 
     if not any(sign in text for sign in PATTERN):
         try:
@@ -91,7 +91,7 @@ def find_meant(client: Client, text: str, verb: str, *, yes: bool) -> list[str]:
 
 def find_active_members(client: Client, app: str) -> list[str]:
     """Ids of a sweep's or app's jobs that have not ended, the last first: none is to start now."""
-    from weft.cli.pages import active_jobs
+    from weft.cli.connect.pages import active_jobs
 
     return [job.id for job in active_jobs(client, app=app)][::-1]
 
@@ -100,7 +100,7 @@ def find_matching(client: Client, pattern: str) -> list[str]:
     """Ids of jobs that have not ended and whose id, with or without its tenant, or name fits."""
     from fnmatch import fnmatchcase
 
-    from weft.cli.pages import active_jobs
+    from weft.cli.connect.pages import active_jobs
 
     return [
         job.id

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.core.actions import Action
 from weft.core.asleep.fold import stop_sleeper
-from weft.core.cluster import Node
-from weft.core.model import NodeId
+from weft.core.events.actions import Action
+from weft.core.model.cluster import Node
+from weft.core.model.job import NodeId
 
 if TYPE_CHECKING:
-    from weft.core.state import State
+    from weft.core.state.state import State
 
 
 def take_down(state: State, now: float, node: NodeId) -> list[Action]:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any, Protocol
 
-from weft.core.costs import Attempt
-from weft.core.model import Job
-from weft.core.report import Report
+from weft.core.events.report import Report
+from weft.core.knowledge.costs import Attempt
+from weft.core.model.job import Job
 
 _NUMBER = re.compile(r"\d+(\.\d+)?([eE][+-]?\d+)?")
 _LONGEST = 500  # characters of a program's name

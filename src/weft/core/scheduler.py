@@ -14,13 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.actions import Action, Reject, Wake
 from weft.core.asleep.choose import StopChoice
 from weft.core.asleep.rules import StopRules
-from weft.core.cluster import Cluster
-from weft.core.columns import pack_floats, unpack_floats
-from weft.core.costs import Attempt
-from weft.core.events import (
+from weft.core.codec.columns import pack_floats, unpack_floats
+from weft.core.events.actions import Action, Reject, Wake
+from weft.core.events.event import (
     Awoke,
     Cancelled,
     DeadlineMissed,
@@ -42,20 +40,22 @@ from weft.core.events import (
     Submitted,
     Woken,
 )
-from weft.core.free import EPS
-from weft.core.knowledge import Knowledge
-from weft.core.model import Allocation, Job, JobId
-from weft.core.plan import Plan
-from weft.core.plan_rules import check_plan
-from weft.core.policy import Policy
-from weft.core.saved_state import SavedScheduler, load_state, save_state
-from weft.core.spec import PartSpec
-from weft.core.startable import decide_startable
-from weft.core.state import State
+from weft.core.events.event_history import REMEMBERED, EventHistory
+from weft.core.knowledge.costs import Attempt
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Allocation, Job, JobId
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.rules import check_plan
+from weft.core.plan.view import View
+from weft.core.spec.part_spec import PartSpec
+from weft.core.state.capacity import EPS
+from weft.core.state.saved_state import SavedScheduler, load_state, save_state
+from weft.core.state.state import State
+from weft.core.state.table import Column, Floats
 from weft.core.stops import Rung
-from weft.core.story import REMEMBERED, Story
-from weft.core.table import Column, Floats
-from weft.core.view import View
+from weft.stack.eligible_jobs import decide_startable
 
 Journal = Callable[[float, Event], None]
 RESTART_S = 30.0  # what a restart is taken to cost where nobody measures it
@@ -93,7 +93,7 @@ class Scheduler:
         self.policy = policy
         self.knowledge = knowledge or Knowledge()
         self.state = State(cluster)
-        self.state.story = Story(remembered)
+        self.state.story = EventHistory(remembered)
         self.memory: object = None
         self.timed: Callable[[Callable[[View], Plan], View], Plan] | None = None
         self._about = policy.about

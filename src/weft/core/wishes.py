@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from weft.core.actions import Resize, Resume, Sleep, Start, Stop
-from weft.core.model import JobId, Stage
-from weft.core.state import State
-from weft.core.table import Column
+from weft.core.events.actions import Resize, Resume, Sleep, Start, Stop
+from weft.core.model.job import JobId, Stage
+from weft.core.state.state import State
+from weft.core.state.table import Column
 
 Wish = Start | Stop | Resize | Sleep | Resume
 

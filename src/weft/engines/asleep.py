@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from weft.core.errors import EngineError
-from weft.core.model import JobId
-from weft.core.ports import DeviceSharing
+from weft.core.model.job import JobId
+from weft.core.protocols import DeviceSharing
 from weft.core.stops import PROBE, SLEEPS, Rung
-from weft.engines.devices import Machine
-from weft.engines.listening import Listener
-from weft.engines.watch import nudge
+from weft.engines.attempts.listener import Listener
+from weft.engines.attempts.watch import nudge
+from weft.engines.machine.devices import Machine
 from weft.wire.attempt import SPEC, AttemptSpec
 from weft.wire.errors import WireError
 from weft.wire.sleep import (
@@ -43,7 +43,7 @@ TIMEOUTS = {"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": 1.0, "DEEPSPEED_TIMEOUT": 60.0}
 
 
 class SleepsByAgent:
-    """What an engine whose agents run on this machine can do; see `weft.core.ports.Engine`."""
+    """What an engine whose agents run on this machine can do; see `weft.core.protocols.Engine`."""
 
     _listener: Listener
     _suspender: tuple[str, ...]

@@ -17,24 +17,19 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from weft.core.about import Controls, Wants
-from weft.core.cluster import Node
 from weft.core.errors import EngineError
-from weft.core.events import Event, Stopped
-from weft.core.measured import Sees
-from weft.core.model import Allocation, Job, JobId
-from weft.core.ports import DeviceSharing, EngineHealth
+from weft.core.events.event import Event, Stopped
+from weft.core.knowledge.measured import Sees
+from weft.core.model.cluster import Node
+from weft.core.model.job import Allocation, Job, JobId
+from weft.core.plan.about import Controls, Wants
+from weft.core.protocols import DeviceSharing, EngineHealth
 from weft.engines.asleep import SleepsByAgent, end_probes, find_suspender
-from weft.engines.attempt_folders import AttemptFolders
-from weft.engines.coordinators import Coordinators
-from weft.engines.cores import CorePool, RankCores
-from weft.engines.devices import Machine, find_machine
-from weft.engines.host import Asked, HostPart, check_host, host_part, read_asked
-from weft.engines.job_environment import check_names, filter_environment
-from weft.engines.listening import EVERYBODYS, Listener, mark_of
-from weft.engines.mps import Mps
-from weft.engines.recall import recall
-from weft.engines.request import (
+from weft.engines.attempts.attempt_folders import AttemptFolders
+from weft.engines.attempts.coordinators import Coordinators
+from weft.engines.attempts.listener import EVERYBODYS, Listener, mark_of
+from weft.engines.attempts.recall import recall
+from weft.engines.attempts.request import (
     Site,
     adjustment,
     attempt_spec,
@@ -43,12 +38,17 @@ from weft.engines.request import (
     group_of,
     means_of,
 )
-from weft.engines.sessions import LocalSessions
-from weft.engines.software import check_software
-from weft.engines.spawn import spawn
-from weft.engines.users import check_users, let_through, make_folder, user_of
-from weft.engines.warm_server import WarmServer
-from weft.engines.watch import Watched, nudge
+from weft.engines.attempts.sessions import LocalSessions
+from weft.engines.attempts.spawn import spawn
+from weft.engines.attempts.warm_server import WarmServer
+from weft.engines.attempts.watch import Watched, nudge
+from weft.engines.machine.cores import CorePool, RankCores
+from weft.engines.machine.devices import Machine, find_machine
+from weft.engines.machine.host_part import Asked, HostPart, check_host, host_part, read_asked
+from weft.engines.machine.job_environment import check_names, filter_environment
+from weft.engines.machine.mps import Mps
+from weft.engines.machine.software import check_software
+from weft.engines.machine.users import check_users, let_through, make_folder, user_of
 from weft.wire.attempt import (
     ADJUST,
     AGENT_LOG,

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.core.model import Demand
-from weft.core.table import Bools, Floats, Rows
+from weft.core.model.job import Demand
+from weft.core.state.table import Bools, Floats, Rows
 
 COVERED = 0.95  # part of all jobs that the typical classes make up
 EPS = 1e-9

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from weft.formulas.long_term import LOSS as LOSS_BELOW
+from weft.formulas.fairness.long_term import LOSS as LOSS_BELOW
+from weft.formulas.fairness.shares import envy_of, jain_index, received_by_entitlement, shortfall
 from weft.formulas.run import Run
-from weft.formulas.shares import envy_of, jain_index, received_by_entitlement, shortfall
 from weft.formulas.statistics import HOUR, least, mean, percentile
 
 Unit = Literal["plain", "hours", "percent"]

@@ -8,10 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
-from weft.core.table import Bools, Floats, Rows
+from weft.core.state.table import Bools, Floats, Rows
+from weft.formulas.fairness.long_term import job_ratios, quotas_of, tenant_ratios
+from weft.formulas.fairness.shares import Shares, Stretches, divide_time, window_edges
+from weft.formulas.fairness.weights import weigh_owners
 from weft.formulas.fragmentation import Idle
-from weft.formulas.long_term import job_ratios, quotas_of, tenant_ratios
-from weft.formulas.shares import Shares, Stretches, divide_time, window_edges
 from weft.formulas.statistics import (
     HOUR,
     contention,
@@ -19,7 +20,6 @@ from weft.formulas.statistics import (
     mean,
     static_finish_time_fairness,
 )
-from weft.formulas.weights import weigh_owners
 
 MOST_WINDOWS = 240
 NEVER_IDLE = Idle()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.table import Floats
+from weft.core.state.table import Floats
 
 HOUR = 3600.0
 

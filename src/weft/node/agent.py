@@ -25,23 +25,23 @@ from typing import Any
 
 from weft.node.asleep.sleeper import Sleeper
 from weft.node.attempt_log import Journal, audit
-from weft.node.claim import claim_attempt
-from weft.node.conversations import Conversations
-from weft.node.enclosure import Enclosure
 from weft.node.errors import FULL
-from weft.node.frozen_ranks import FrozenRanks
 from weft.node.gang_member import GangMember
-from weft.node.identity import hand_over
+from weft.node.guard.claim import claim_attempt
+from weft.node.guard.enclosure import Enclosure
+from weft.node.guard.identity import hand_over
+from weft.node.guard.locks import hold_all
+from weft.node.guard.time_limit import TimeLimit
 from weft.node.live_resize import Resizer
-from weft.node.locks import hold_all
-from weft.node.rank import Rank, pids_of
-from weft.node.rank_logs import RankLog
-from weft.node.rank_process import Home, start_process
-from weft.node.ranks import Line, first_code, tell_terms, tell_to_leave, verdict
-from weft.node.shells import Shells
-from weft.node.starting import CommandPlan, place_of, plan_command, plan_setup
-from weft.node.terminal import Terminal
-from weft.node.time_limit import TimeLimit
+from weft.node.ranks.command_plan import CommandPlan, place_of, plan_command, plan_setup
+from weft.node.ranks.conversation import Line, first_code, tell_terms, tell_to_leave, verdict
+from weft.node.ranks.frozen import FrozenRanks
+from weft.node.ranks.logs import RankLog
+from weft.node.ranks.process import Home, start_process
+from weft.node.ranks.rank import Rank, pids_of
+from weft.node.sessions.conversations import Conversations
+from weft.node.sessions.shells import Shells
+from weft.node.sessions.terminal import Terminal
 from weft.wire.attempt import ADJUST, SPEC, STOP, AttemptSpec, read_json, short_path
 from weft.wire.errors import WireError
 from weft.wire.messages import (

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from weft.node.starting import find_free_port
+from weft.node.ranks.command_plan import find_free_port
 from weft.wire.attempt import (
     ADDRESS,
     BEAT,

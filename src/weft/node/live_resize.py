@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from weft.node.attempt_log import Journal
-from weft.node.rank import Rank, pids_of
+from weft.node.ranks.rank import Rank, pids_of
 from weft.wire.attempt import RESIZE, AttemptSpec, read_json
 from weft.wire.messages import (
     Adopted,
@@ -33,10 +33,10 @@ from weft.wire.messages import (
 )
 
 LEAVE_S = 10.0  # what a rank that has left may take to be gone
-Words = CanResize | Built | Adopted | Dropped | Leaving
+ResizeMessage = CanResize | Built | Adopted | Dropped | Leaving
 
 
-class Hands(Protocol):
+class AgentPort(Protocol):
     """What an agent does for it."""
 
     def start_new(self, number: int, spec: AttemptSpec, local: int, env: Mapping[str, str]) -> None:
@@ -80,7 +80,7 @@ class Resizer:
         spec: AttemptSpec,
         journal: Journal,
         ranks: Mapping[int, Rank],
-        hands: Hands,
+        hands: AgentPort,
     ) -> None:
         self._folder, self._spec, self._journal = folder, spec, journal
         self._ranks, self._hands = ranks, hands
@@ -122,7 +122,7 @@ class Resizer:
 
     def hear(self, number: int, message: FromRank) -> bool:
         """What a rank said; whether it was about this."""
-        if not isinstance(message, Words):
+        if not isinstance(message, ResizeMessage):
             return False
         change = self._now
         match message:

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from weft.node import agent
-from weft.node.identity import hand_over, may_speak
+from weft.node.guard.identity import hand_over, may_speak
 from weft.wire.attempt import AGENT_LOG
 from weft.wire.processes import die_with_parent
 

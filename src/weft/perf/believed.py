@@ -10,11 +10,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from weft.core.knowledge import Beliefs
-from weft.core.model import Allocation, Config, Job, JobId
-from weft.core.ports import Pace, SimulatedJob
-from weft.core.table import Table
-from weft.core.trace import Truth
+from weft.core.knowledge.knowledge import Beliefs
+from weft.core.model.job import Allocation, Config, Job, JobId
+from weft.core.model.trace import Truth
+from weft.core.protocols import Pace, SimulatedJob
+from weft.core.state.table import Table
 from weft.perf.replay import FULL, Replay
 from weft.perf.restart import restart_s
 

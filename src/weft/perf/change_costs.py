@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from weft.core.costs import Attempt, Costs
-from weft.core.learning import NothingLearnt
-from weft.core.model import Job
-from weft.core.ports import PerfModel
+from weft.core.knowledge.costs import Attempt, Costs
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.model.job import Job
+from weft.core.protocols import PerfModel
 from weft.perf.restart import state_gb
 
 

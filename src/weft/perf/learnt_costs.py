@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from weft.core.costs import Attempt, Costs
-from weft.core.model import Job, JobId
+from weft.core.knowledge.costs import Attempt, Costs
+from weft.core.model.job import Job, JobId
 from weft.perf.restart import restart_s
 
 KEPT = 20  # of the last measurements of each

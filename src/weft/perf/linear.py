@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.core.learning import NothingLearnt
-from weft.core.model import Config, Job
-from weft.core.report import Report
-from weft.core.table import Column, Floats, Rows, Table
+from weft.core.events.report import Report
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.model.job import Config, Job
+from weft.core.state.table import Column, Floats, Rows, Table
 from weft.perf.restart import restart_s
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.core.model import Allocation, Job, NodeId
-from weft.core.ports import Pace, PerfModel, SimulatedJob
-from weft.core.trace import Truth
+from weft.core.model.job import Allocation, Job, NodeId
+from weft.core.model.trace import Truth
+from weft.core.protocols import Pace, PerfModel, SimulatedJob
 
 
 @dataclass(frozen=True, slots=True)

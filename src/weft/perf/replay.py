@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.core.model import Allocation, Job
-from weft.core.ports import Pace, SimulatedJob
-from weft.core.profile import Profile
-from weft.core.trace import Trace, Truth
+from weft.core.knowledge.profile import Profile
+from weft.core.model.job import Allocation, Job
+from weft.core.model.trace import Trace, Truth
+from weft.core.protocols import Pace, SimulatedJob
 from weft.perf.restart import restart_s
 from weft.perf.sharing.colocation import CONTENTION
 from weft.perf.sharing.hinted_profile import profile_of

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from weft.core.errors import InvalidConfig, did_you_mean
-from weft.core.learning import NothingLearnt
-from weft.core.model import Allocation, Config, Job
-from weft.core.ports import Pace, SimulatedJob
-from weft.core.report import Report
-from weft.core.table import Column, Floats, Rows, Table
-from weft.core.trace import Trace, Truth
+from weft.core.events.report import Report
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.model.job import Allocation, Config, Job
+from weft.core.model.trace import Trace, Truth
+from weft.core.protocols import Pace, SimulatedJob
+from weft.core.state.table import Column, Floats, Rows, Table
 from weft.perf.restart import restart_s
 
 Key = tuple[str, int]  # job type, GPUs

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.table import Bools, Floats, Rows
-from weft.core.view import View
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Floats, Rows
 from weft.pieces.place.gangs import acceptable
 
 EPS = 1e-9

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.model import Allocation, Demand, Job, JobId
-from weft.core.plan import Plan
-from weft.core.table import Bools, Rows
-from weft.core.view import View
+from weft.core.model.job import Allocation, Demand, Job, JobId
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Rows
 from weft.pieces.fit import fit
 from weft.pieces.place.gangs import Placer, fewest_nodes
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from weft.core.about import About
-from weft.core.free import Free
-from weft.core.model import Allocation, Config, Job
-from weft.core.plan import Plan
-from weft.core.table import Bools, Floats, Rows
-from weft.core.view import View
+from weft.core.model.job import Allocation, Config, Job
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.capacity import Capacity
+from weft.core.state.table import Bools, Floats, Rows
 from weft.pieces.pack import running_after
 from weft.pieces.place.gangs import Placer
 
@@ -94,7 +94,7 @@ class Place(Part, Protocol):
         """Whether jobs are placed together, and some again."""
         ...
 
-    def place(self, job: Job, free: Free) -> Allocation | None:
+    def place(self, job: Job, free: Capacity) -> Allocation | None:
         """Devices for one job as it asks for them; None if it must wait. Nothing is taken."""
         ...
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from weft.core.model import Job
-from weft.core.view import View
-from weft.formulas.shares import share_fairly
-from weft.formulas.weights import weigh_owners
+from weft.core.model.job import Job
+from weft.core.plan.view import View
+from weft.formulas.fairness.shares import share_fairly
+from weft.formulas.fairness.weights import weigh_owners
 
 
 def demands_of(jobs: Sequence[Job]) -> dict[str, float]:

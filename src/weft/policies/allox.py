@@ -26,13 +26,13 @@ from math import ceil
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Needs
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, JobId
-from weft.core.plan import Plan
-from weft.core.table import Bools, Floats, Rows
-from weft.core.view import View
+from weft.core.model.job import Allocation, JobId
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Needs
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Floats, Rows
 from weft.pieces.admit.starting import Backfill
 from weft.pieces.order.keys import Resting
 from weft.pieces.pack import backfill

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from weft.core.about import About
 from weft.core.errors import InvalidConfig
-from weft.core.registry import get_part
-from weft.core.taxonomy import (
+from weft.core.plan.about import About
+from weft.core.plan.taxonomy import (
     Elasticity,
     Fairness,
     Heterogeneity,
@@ -19,6 +18,7 @@ from weft.core.taxonomy import (
     Taxonomy,
     Topology,
 )
+from weft.core.spec.registry import get_part
 from weft.pieces.parts import Place
 from weft.pieces.place.gangs import Placer
 

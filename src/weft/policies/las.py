@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from weft.core.about import About
-from weft.core.plan import Plan
-from weft.core.taxonomy import Knowledge, Objective, Preemption
-from weft.core.view import View
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Knowledge, Objective, Preemption
+from weft.core.plan.view import View
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.attained import AttainedService
 from weft.pieces.parts import run_order

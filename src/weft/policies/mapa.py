@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Ties
-from weft.core.plan import Plan
-from weft.core.view import View
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Ties
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.pieces.pack import backfill, in_turn
 from weft.pieces.place.matching import Rule, match
 

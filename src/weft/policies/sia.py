@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Assumes, Controls
 from weft.core.errors import InvalidConfig
-from weft.core.model import Config, Demand
-from weft.core.plan import Plan
-from weft.core.table import Bools, Column, Floats
-from weft.core.view import View
+from weft.core.model.job import Config, Demand
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Assumes, Controls
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Column, Floats
 from weft.pieces.parts import Sizes
 from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.size.configs import (
@@ -52,7 +52,7 @@ WHERE = tax.Taxonomy(
 
 
 @dataclass(frozen=True, slots=True)
-class Last:
+class LastProgram:
     """The last round's program and its answer: the same again needs no solving."""
 
     worth: Floats
@@ -175,9 +175,9 @@ class Sia:
 
     def _choose(
         self, view: View, configs: tuple[Config, ...], worth: Floats, pinned: Floats
-    ) -> Last:
+    ) -> LastProgram:
         """Solve for the rows that may change; the pinned keep what they have."""
-        last = view.memory if isinstance(view.memory, Last) else None
+        last = view.memory if isinstance(view.memory, LastProgram) else None
         capacity = np.array([float(view.cluster.gpus_by_kind[k]) for k in view.cluster.kinds])
         if last is not None and last.answers(worth, pinned, capacity):
             return last
@@ -193,7 +193,7 @@ class Sia:
             start=None if last is None else last.prices,
         )
         pick[open_rows] = answer.pick
-        return Last(worth, pinned, capacity, pick.astype(float), answer.prices)
+        return LastProgram(worth, pinned, capacity, pick.astype(float), answer.prices)
 
 
 def restart_factor(age: Floats, restarts: Floats, seconds: Floats) -> Floats:

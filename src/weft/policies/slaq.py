@@ -23,12 +23,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Controls
-from weft.core.knowledge import LossSoFar
-from weft.core.plan import Plan
-from weft.core.table import Floats
-from weft.core.view import View
+from weft.core.knowledge.knowledge import LossSoFar
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.table import Floats
 from weft.pieces.parts import Sizes
 from weft.pieces.place.resize import resize_all
 from weft.pieces.size.kinds import choose_kinds

@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from weft.core.about import About, Needs
-from weft.core.plan import Plan
-from weft.core.taxonomy import Knowledge, Objective, Preemption
-from weft.core.view import View
+from weft.core.plan.about import About, Needs
+from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Knowledge, Objective, Preemption
+from weft.core.plan.view import View
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.keys import RemainingTime
 from weft.pieces.parts import run_order

@@ -18,10 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Needs
-from weft.core.plan import Plan
-from weft.core.view import View
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Needs
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.attained import QueuedService
 from weft.pieces.parts import run_order

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.prediction import Calibration, ClassScore
+from weft.core.knowledge.prediction import Calibration, ClassScore
 
 TARGET_MISS = 0.2
 GAIN = 0.01

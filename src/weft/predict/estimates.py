@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.columns import pack_floats, unpack_floats
-from weft.core.model import Job
-from weft.core.table import Floats, Table
+from weft.core.codec.columns import pack_floats, unpack_floats
+from weft.core.model.job import Job
+from weft.core.state.table import Floats, Table
 
 
 class Estimates:

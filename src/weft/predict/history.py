@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.core.job_end import Ended
-from weft.core.model import Job
-from weft.core.prediction import PointPredictor
-from weft.core.predictor import Asks
-from weft.core.table import Floats, Table
+from weft.core.events.job_end import Ended
+from weft.core.knowledge.prediction import PointPredictor
+from weft.core.knowledge.predictor import Asks
+from weft.core.model.job import Job
+from weft.core.state.table import Floats, Table
 from weft.predict.estimates import Estimates
 
 Key = tuple[str, ...]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from weft.core.job_end import Ended
-from weft.core.learning import NothingLearnt
-from weft.core.prediction import PointPredictor
-from weft.core.predictor import Asks
-from weft.core.table import Floats, Table
+from weft.core.events.job_end import Ended
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.knowledge.prediction import PointPredictor
+from weft.core.knowledge.predictor import Asks
+from weft.core.state.table import Floats, Table
 
 Remaining = Callable[[Floats, float], Floats]
 

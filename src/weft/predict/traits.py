@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from hashlib import sha1
 from pathlib import PurePosixPath
 
-from weft.core.launch import Launch
-from weft.core.model import Job
+from weft.core.model.job import Job
+from weft.core.model.launch import Launch
 
 Key = tuple[str, ...]
 Generalise = Callable[[str], str]

@@ -8,7 +8,7 @@ from math import ceil
 
 import numpy as np
 
-from weft.core.table import Floats
+from weft.core.state.table import Floats
 from weft.report.durations import axis_unit
 from weft.report.figures import Figure, choose_telling, line_of, plain
 from weft.report.shapes import Outcomes, UserShareLike

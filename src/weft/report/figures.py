@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.table import Floats, Rows
+from weft.core.state.table import Floats, Rows
 from weft.report.durations import axis_unit, human, log_ticks
 from weft.report.shapes import OutcomeLike, Outcomes
 

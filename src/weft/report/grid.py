@@ -12,7 +12,7 @@ from html import escape
 from statistics import fmean
 
 from weft.core.errors import InvalidConfig
-from weft.core.spec import parse
+from weft.core.spec.part_spec import parse
 from weft.formulas.metrics import METRICS, Metric
 from weft.report.durations import fix_digits, human
 from weft.report.shapes import OutcomeLike, Outcomes

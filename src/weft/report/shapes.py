@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from weft.core.table import Floats
+from weft.core.state.table import Floats
 
 
 class PerJobLike(Protocol):

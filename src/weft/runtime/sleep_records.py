@@ -7,11 +7,11 @@ from typing import NamedTuple, assert_never
 
 from weft.core.asleep.sleeping import Sleeping
 from weft.core.asleep.times import UP
-from weft.core.events import Awoke, SleepFailed, Slept
-from weft.core.model import Allocation, JobId
-from weft.core.state import State
+from weft.core.events.event import Awoke, SleepFailed, Slept
+from weft.core.model.job import Allocation, JobId
+from weft.core.state.state import State
 from weft.core.stops import SLEEPS, Rung
-from weft.runtime.job_records import JobRecord
+from weft.runtime.records.job_records import JobRecord
 
 LEAST_GB = 0.05  # what is not worth a word
 

@@ -14,20 +14,22 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 
 from weft.app.serve.limits import Limits
-from weft.app.serve.live import Driver, JobStatus, Live
-from weft.service.audit import AuditLog
-from weft.service.auth import ANYBODY, Caller, Tokens, is_loopback
-from weft.service.event_text import Rendered
-from weft.service.forecast import Forecast
-from weft.service.job_names import JobNames
-from weft.service.limits import Buckets, Streams
-from weft.service.page_sessions import PageSessions
-from weft.service.refusals import Refused as Refused
-from weft.service.responses import Problem
-from weft.service.timeline import TimelineReader
+from weft.app.serve.live import Live
+from weft.runtime.loop.driver import Driver
+from weft.runtime.records.status import JobStatus
+from weft.service.access.audit import AuditLog
+from weft.service.access.page_sessions import PageSessions
+from weft.service.access.rate_limit import Buckets, Streams
+from weft.service.access.tokens import ANYBODY, Caller, Tokens, is_loopback
+from weft.service.http.refusals import Refused as Refused
+from weft.service.jobs.forecast import Forecast
+from weft.service.jobs.job_names import JobNames
+from weft.service.notify.webhooks import Hooks
+from weft.service.responses.answers import Problem
+from weft.service.streams.event_text import Rendered
+from weft.service.streams.live_updates import LiveUpdates
+from weft.service.streams.timeline import TimelineReader
 from weft.service.watchdog import Watchdog
-from weft.service.watching import Watching
-from weft.service.webhooks import Hooks
 
 T = TypeVar("T")
 
@@ -74,7 +76,7 @@ class Context:
     names: JobNames = field(init=False)
     streams: Streams = field(init=False)
     watchdog: Watchdog = field(init=False)
-    watching: Watching = field(init=False)
+    watching: LiveUpdates = field(init=False)
     forecast: Forecast = field(init=False)
     timeline: TimelineReader = field(init=False)
     rendered: Rendered = field(default_factory=Rendered)
@@ -83,7 +85,7 @@ class Context:
         self.names = JobNames(lambda: self.driver.ledger.jobs)
         self.streams = Streams(self.limits.streams)
         self.watchdog = Watchdog(self.live)
-        self.watching = Watching(self.live)
+        self.watching = LiveUpdates(self.live)
         self.forecast = Forecast(self.read)
         self.timeline = TimelineReader(self.live.driver)
 

@@ -18,21 +18,22 @@ from fastapi import FastAPI
 from weft import __version__
 from weft.app.serve.live import Live, Settings
 from weft.core.errors import InvalidConfig
-from weft.service import problems
-from weft.service.audit import Audit, AuditLog
-from weft.service.auth import Tokens, check_host
+from weft.service.access.audit import Audit, AuditLog
+from weft.service.access.page_sessions import PageSessions, find_caller
+from weft.service.access.rate_limit import Buckets, LimitRate, Turns
+from weft.service.access.tls import check_tls
+from weft.service.access.tokens import Tokens, check_host
+from weft.service.access.trust import trust_warnings
 from weft.service.budget.amounts import Budget
 from weft.service.budget.header import LimitHeader
 from weft.service.budget.intake import Intake
-from weft.service.connections import protocol_of
 from weft.service.context import Context
-from weft.service.limits import Buckets, LimitRate, Turns
-from weft.service.mail import MailServer
-from weft.service.page_sessions import PageSessions, find_caller
-from weft.service.routes import API, ROOT, health
-from weft.service.tls import check_tls
-from weft.service.trust import trust_warnings
-from weft.service.webhooks import Hooks
+from weft.service.http import problems
+from weft.service.http.connections import protocol_of
+from weft.service.notify.mail import MailServer
+from weft.service.notify.webhooks import Hooks
+from weft.service.routes import API, ROOT
+from weft.service.routes.cluster import health
 
 __all__ = ["Settings", "create_app", "serve"]
 

@@ -9,8 +9,8 @@ from zlib import crc32
 
 from weft.core.asleep.rules import MemoryOf
 from weft.core.asleep.times import DOWN, UP, StopTimes
-from weft.core.events import Slept
-from weft.core.model import Allocation, Job, JobId
+from weft.core.events.event import Slept
+from weft.core.model.job import Allocation, Job, JobId
 from weft.core.stops import Rung
 
 LEAST_PART, MOST_PART = 0.1, 0.9  # of a device's memory that a job holds

@@ -7,13 +7,13 @@ from itertools import chain
 
 import numpy as np
 
-from weft.core.cluster import Cluster
-from weft.core.model import Tier
-from weft.core.table import Bools, Floats
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Tier
+from weft.core.state.table import Bools, Floats
+from weft.formulas.fairness.shares import Stretches, window_edges
 from weft.formulas.fragmentation import Held, Idle, count_idle, typical_classes
 from weft.formulas.metrics import measure
 from weft.formulas.run import Loaned, Run
-from weft.formulas.shares import Stretches, window_edges
 from weft.formulas.statistics import level, percentile
 from weft.sim.driver import Counts
 from weft.sim.loans import LoanCounts

@@ -13,11 +13,19 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import assert_never
 
-from weft.core.actions import Action, Adjust, Reject, Resize, Resume, Sleep, Start, Stop, Wake
-from weft.core.cluster import Cluster
-from weft.core.costs import adds_devices
 from weft.core.errors import PlanError
-from weft.core.events import (
+from weft.core.events.actions import (
+    Action,
+    Adjust,
+    Reject,
+    Resize,
+    Resume,
+    Sleep,
+    Start,
+    Stop,
+    Wake,
+)
+from weft.core.events.event import (
     Awoke,
     Event,
     Failed,
@@ -33,11 +41,13 @@ from weft.core.events import (
     Submitted,
     Woken,
 )
-from weft.core.live_changes import join
-from weft.core.model import Allocation, Job, JobId, NodeId
-from weft.core.plan import Plan
+from weft.core.knowledge.costs import adds_devices
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Allocation, Job, JobId, NodeId
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.core.view import View
+from weft.core.state.live_changes import join
 from weft.sim.asleep import Nights
 from weft.sim.faults import Faults
 from weft.sim.live_resize import CostsOf, Switches

@@ -14,13 +14,20 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft.core.about import Controls, Wants
-from weft.core.cluster import Cluster, Node, parse_cluster
-from weft.core.events import Event, Failed, Finished, Reported, Started, Stopped
-from weft.core.measured import NOT_MEASURED, Measured, Sees
-from weft.core.model import Allocation, Job, JobId
-from weft.core.ports import Coupling, DeviceSharing, EngineHealth, NoLiveResize, NoSleep, PerfModel
-from weft.core.trace import Trace, Truth
+from weft.core.events.event import Event, Failed, Finished, Reported, Started, Stopped
+from weft.core.knowledge.measured import NOT_MEASURED, Measured, Sees
+from weft.core.model.cluster import Cluster, Node, parse_cluster
+from weft.core.model.job import Allocation, Job, JobId
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.about import Controls, Wants
+from weft.core.protocols import (
+    Coupling,
+    DeviceSharing,
+    EngineHealth,
+    NoLiveResize,
+    NoSleep,
+    PerfModel,
+)
 from weft.sim.neighbours import Neighbours
 from weft.sim.physics import DEATH, REVIEW, Milestone, Physics
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.core.cluster import Cluster, Node
 from weft.core.errors import InvalidConfig
-from weft.core.trace import Trace
+from weft.core.model.cluster import Cluster, Node
+from weft.core.model.trace import Trace
 
 HOUR = 3600.0
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from weft.core.actions import Action, Start, Wake
-from weft.core.cluster import Cluster
-from weft.core.events import Decided, Event, Submitted, Suspended, Woken
-from weft.core.model import Allocation, JobId
+from weft.core.events.actions import Action, Start, Wake
+from weft.core.events.event import Decided, Event, Submitted, Suspended, Woken
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Allocation, JobId
 from weft.core.scheduler import Scheduler
-from weft.core.table import Column, Table
+from weft.core.state.table import Column, Table
 from weft.sim.collect import draw_timeline
 from weft.sim.driver import Driver
 from weft.sim.physics import NEVER, Physics

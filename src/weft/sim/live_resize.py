@@ -11,9 +11,9 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from weft.core.actions import Resize
-from weft.core.costs import Costs
-from weft.core.model import Allocation, Job, JobId
+from weft.core.events.actions import Resize
+from weft.core.knowledge.costs import Costs
+from weft.core.model.job import Allocation, Job, JobId
 
 CostsOf = Callable[[Job], Costs]
 

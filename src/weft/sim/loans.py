@@ -14,9 +14,9 @@ from typing import Protocol
 
 import numpy as np
 
-from weft.core.cluster import Node
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, JobId, NodeId
+from weft.core.model.cluster import Node
+from weft.core.model.job import Allocation, JobId, NodeId
 
 DAY = 86_400.0
 MOST_SAME = 300

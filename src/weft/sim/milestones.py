@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.table import Floats
-from weft.core.trace import Trace
-from weft.formulas.tasks import utility_of
+from weft.core.model.trace import Trace
+from weft.core.state.table import Floats
+from weft.formulas.training.tasks import utility_of
 
 PARTS = (0.90, 0.95)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 
-from weft.core.ports import Coupling, Places, Resident
+from weft.core.protocols import Coupling, Places, Resident
 
 
 class Neighbours:

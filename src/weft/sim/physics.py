@@ -8,11 +8,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from weft.core.model import Allocation, Discipline, Job, JobId, NodeId
-from weft.core.ports import Coupling, PerfModel, Places, Resident, SimulatedJob
-from weft.core.report import Report
-from weft.core.table import Floats
-from weft.core.trace import Trace
+from weft.core.events.report import Report
+from weft.core.model.job import Allocation, Discipline, Job, JobId, NodeId
+from weft.core.model.trace import Trace
+from weft.core.protocols import Coupling, PerfModel, Places, Resident, SimulatedJob
+from weft.core.state.table import Floats
 from weft.sim.milestones import Marks
 from weft.sim.neighbours import Neighbours
 from weft.sim.resizing import Resizing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from weft.core.model import Allocation
+from weft.core.model.job import Allocation
 
 
 @dataclass(slots=True)

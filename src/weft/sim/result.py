@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.errors import InvalidConfig
-from weft.core.table import Floats
+from weft.core.state.table import Floats
 from weft.formulas.metrics import METRICS
 
 Timing = dict[str, float | None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from weft.core.model import Allocation, NodeId
+from weft.core.model.job import Allocation, NodeId
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.table import Floats, Rows
+from weft.core.state.table import Floats, Rows
 from weft.solve.scipy_optimize import scipy_optimize
 
 FAR = 1e15  # a length that no real job has: where it cannot run

@@ -12,7 +12,7 @@ from math import log, pi, sqrt
 
 import numpy as np
 
-from weft.core.table import Bools, Floats
+from weft.core.state.table import Bools, Floats
 
 Point = tuple[int, ...]
 DELTA = 0.1

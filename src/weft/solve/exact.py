@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.core.errors import WeftError
-from weft.core.table import Floats
+from weft.core.state.table import Floats
 
 Ints = NDArray[np.intp]
 

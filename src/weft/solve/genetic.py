@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.core.table import Bools, Floats, Rows
+from weft.core.state.table import Bools, Floats, Rows
 
 Counts = NDArray[np.float32]
 

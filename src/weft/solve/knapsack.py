@@ -14,7 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
-from weft.core.table import Bools, Floats, Rows
+from weft.core.state.table import Bools, Floats, Rows
 from weft.solve.linear_program import Sparse, maximise
 
 TINY = 1e-9

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.errors import WeftError
-from weft.core.table import Bools, Floats, Rows
+from weft.core.state.table import Bools, Floats, Rows
 
 
 class NoSolution(WeftError):  # noqa: N818 - reads better at the call site

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from weft.core.table import Floats, Rows
+from weft.core.state.table import Floats, Rows
 from weft.solve.linear_program import Sparse, maximise
 
 Pairs = list[tuple[int, int, int]]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.core.table import Floats
+from weft.core.state.table import Floats
 from weft.solve.exact import by_dynamic_programming, by_highs
 
 Ints = NDArray[np.intp]

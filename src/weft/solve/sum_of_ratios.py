@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.core.table import Floats
+from weft.core.state.table import Floats
 
 TINY = 1e-9
 

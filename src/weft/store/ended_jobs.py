@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 
-from weft.core.ended_jobs import EndedJob
-from weft.core.model import JobId
+from weft.core.model.job import JobId
+from weft.core.state.ended_jobs import EndedJob
 from weft.store.reading import Reading
 
 TABLE = """

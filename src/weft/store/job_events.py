@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from math import inf
 
-from weft.core.model import JobId
+from weft.core.model.job import JobId
 from weft.store.reading import Reading
 
 DECISIONS_SEARCHED = 100_000  # events back from the last

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from itertools import islice
 from math import inf
 
-from weft.core.codec import readable_line
-from weft.core.ended_jobs import EndedInMemory
-from weft.core.events import Event, names
-from weft.core.model import JobId
-from weft.core.took import Took
+from weft.core.codec.event_lines import readable_line
+from weft.core.events.event import Event, names
+from weft.core.latency import Latency
+from weft.core.model.job import JobId
+from weft.core.state.ended_jobs import EndedInMemory
 
 
 class MemoryStore:
     """Events in a list."""
 
     def __init__(self) -> None:
-        self.appends = Took()
+        self.appends = Latency()
         self.ended = EndedInMemory()
         self._events: list[tuple[float, Event]] = []
         self._snapshot: tuple[int, bytes] | None = None

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from weft.core.codec import read_event, readable_line
+from weft.core.codec.event_lines import read_event, readable_line
 from weft.core.errors import InvalidConfig, StoreError, WeftError
-from weft.core.events import Event, names
-from weft.core.model import JobId
-from weft.core.took import Took
+from weft.core.events.event import Event, names
+from weft.core.latency import Latency
+from weft.core.model.job import JobId
 from weft.store.ended_jobs import TABLE, SqliteEnded
 from weft.store.job_events import INDEXES, lines_about
 from weft.store.reading import Reading
@@ -53,7 +53,7 @@ class SqliteStore:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self.appends = Took()
+        self.appends = Latency()
         self._lock = threading.Lock()
         self._owned = own(self.path)
         try:

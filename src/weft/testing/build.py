@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.cluster import Cluster, parse_cluster
-from weft.core.events import Submitted
-from weft.core.job_end import Ended
-from weft.core.knowledge import Knowledge
-from weft.core.learning import NothingLearnt
-from weft.core.model import Demand, Job, JobId
-from weft.core.prediction import PointPredictor
-from weft.core.predictor import Asks
-from weft.core.state import State
-from weft.core.table import Floats, Table
-from weft.core.view import View
+from weft.core.events.event import Submitted
+from weft.core.events.job_end import Ended
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.knowledge.prediction import PointPredictor
+from weft.core.knowledge.predictor import Asks
+from weft.core.model.cluster import Cluster, parse_cluster
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.plan.view import View
+from weft.core.state.state import State
+from weft.core.state.table import Floats, Table
 from weft.perf.linear import LinearBeliefs
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import profile_of

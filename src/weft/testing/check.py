@@ -15,19 +15,19 @@ from dataclasses import is_dataclass, replace
 
 import numpy as np
 
-from weft.core.about import About, Controls
-from weft.core.cluster import Cluster, parse_cluster
-from weft.core.codec import decode, encode
-from weft.core.events import Decided, Event, Failed, Finished, NodeDown
-from weft.core.free import EPS
-from weft.core.knowledge import Knowledge
-from weft.core.model import Allocation, BatchRange, Demand, Job, JobId, NodeId, Tier
-from weft.core.plan import Plan
-from weft.core.policy import Policy
+from weft.core.codec.plain_values import decode, encode
+from weft.core.events.event import Decided, Event, Failed, Finished, NodeDown
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import Cluster, parse_cluster
+from weft.core.model.job import Allocation, BatchRange, Demand, Job, JobId, NodeId, Tier
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.about import About, Controls
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.core.table import COLUMNS
-from weft.core.trace import Trace, Truth
-from weft.core.view import View
+from weft.core.state.capacity import EPS
+from weft.core.state.table import COLUMNS
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.perf.sharing.colocation import Colocated, Interfering, fair

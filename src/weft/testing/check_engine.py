@@ -1,4 +1,4 @@
-"""The contract of `weft.core.ports.Engine`, run for real against any engine.
+"""The contract of `weft.core.protocols.Engine`, run for real against any engine.
 
 Each check takes a `Subject` and raises AssertionError. `CHECKS` names them all, for a test's
 parameters::

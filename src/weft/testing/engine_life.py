@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import get_args
 
-from weft.core.about import Controls, Wants
-from weft.core.cluster import Node
-from weft.core.events import Failed, Finished, Started, Stopped
-from weft.core.model import Allocation, Batch, Discipline, Sharing, Tier, TimeShift
-from weft.core.ports import DeviceSharing
+from weft.core.events.event import Failed, Finished, Started, Stopped
+from weft.core.model.cluster import Node
+from weft.core.model.job import Allocation, Batch, Discipline, Sharing, Tier, TimeShift
+from weft.core.plan.about import Controls, Wants
+from weft.core.protocols import DeviceSharing
 from weft.testing.engine_subject import ENDS, GHOST, Subject, session
 
 

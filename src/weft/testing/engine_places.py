@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
-from weft.core.about import Controls
-from weft.core.events import Failed, Finished, Started, Stopped
-from weft.core.model import (
+from weft.core.events.event import Failed, Finished, Started, Stopped
+from weft.core.model.job import (
     Allocation,
     Batch,
     Demand,
@@ -18,6 +17,7 @@ from weft.core.model import (
     Tier,
     TimeShift,
 )
+from weft.core.plan.about import Controls
 from weft.testing.engine_subject import ENDS, Session, Subject, read_all, run_script, session
 
 NAMES = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT WEFT_JOB WEFT_ATTEMPT"

@@ -10,9 +10,9 @@ import re
 import sys
 from dataclasses import replace
 
-from weft.core.about import Controls
-from weft.core.events import Resizable, Resized, ResizeFailed, Started, Stopped
-from weft.core.model import Demand, Job
+from weft.core.events.event import Resizable, Resized, ResizeFailed, Started, Stopped
+from weft.core.model.job import Demand, Job
+from weft.core.plan.about import Controls
 from weft.testing.engine_subject import ENDS, Session, Subject, read_all, session
 
 DOOMED = 3  # the change whose new rank dies as it gets ready

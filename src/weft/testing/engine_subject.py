@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from weft.core.events import (
+from weft.core.events.event import (
     Event,
     Failed,
     Finished,
@@ -19,9 +19,9 @@ from weft.core.events import (
     StartFailed,
     Stopped,
 )
-from weft.core.launch import Launch, Processes
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
-from weft.core.ports import Engine
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.core.model.launch import Launch, Processes
+from weft.core.protocols import Engine
 
 ENDS = (Stopped, Finished, Failed, StartFailed)
 GHOST = JobId("ghost")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from weft.core.events import Failed, Started, StartFailed, Stopped
-from weft.core.model import Allocation, Slice
+from weft.core.events.event import Failed, Started, StartFailed, Stopped
+from weft.core.model.job import Allocation, Slice
 from weft.testing.engine_subject import ENDS, Subject, read_all, session
 
 # Writes its attempt's number again and again into a file that all attempts have.

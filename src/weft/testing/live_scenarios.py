@@ -15,27 +15,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.app.serve.live import (
-    Driver,
-    JobRecord,
-    JobStatus,
-    Live,
-    Settings,
-    resume,
-    set_priority,
-    suspend,
-    waits_of,
-    why_waits,
-)
-from weft.core.about import Controls
-from weft.core.cluster import Cluster, Node, parse_cluster
+from weft.app.serve.live import Live, Settings
 from weft.core.errors import InvalidConfig
-from weft.core.free import Free
-from weft.core.launch import Launch
-from weft.core.model import After, Allocation, BatchRange, Demand, Job, JobId, NodeId, Tier
-from weft.core.reasons import Blocker, Reason
-from weft.core.registry import names
+from weft.core.model.cluster import Cluster, Node, parse_cluster
+from weft.core.model.job import After, Allocation, BatchRange, Demand, Job, JobId, NodeId, Tier
+from weft.core.model.launch import Launch
+from weft.core.plan.about import Controls
+from weft.core.plan.reasons import Blocker, Reason
+from weft.core.spec.registry import names
+from weft.core.state.capacity import Capacity
 from weft.pieces.place.gangs import fewest_nodes
+from weft.runtime.deciding.waiting import waits_of, why_waits
+from weft.runtime.loop.driver import Driver
+from weft.runtime.loop.job_commands import resume, set_priority, suspend
+from weft.runtime.records.job_records import JobRecord
+from weft.runtime.records.status import JobStatus
 from weft.testing.check import draw_on_nodes
 from weft.testing.virtual_time import run_virtually
 
@@ -241,7 +235,7 @@ def _true(driver: Driver, record: JobRecord, why: Reason) -> bool:
     return holds.get(why.blocker, True)
 
 
-def _find_place(job: Job, least: int, free: Free) -> tuple[Allocation | None, bool]:
+def _find_place(job: Job, least: int, free: Capacity) -> tuple[Allocation | None, bool]:
     """Where the usual placer would put a job, and whether it fits there or on any other device."""
     demand = replace(job.demand, gpus=least, min=least)
     place = fewest_nodes(replace(job, demand=demand), free)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.codec import decode, encode
+from weft.core.codec.plain_values import decode, encode
 
 
 def reread(name: str, memory: object) -> object:

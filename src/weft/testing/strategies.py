@@ -6,9 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from weft.core.cluster import Cluster, parse_cluster
-from weft.core.model import Demand, Job, JobId
-from weft.core.trace import Trace, Truth
+from weft.core.model.cluster import Cluster, parse_cluster
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
 
 KINDS = ("t4", "v100", "a100")
 MODELS = ("", "vgg16", "resnet50", "bert")

@@ -10,8 +10,8 @@ from functools import lru_cache
 from math import ceil
 
 from weft.core.errors import TraceError
-from weft.core.model import Demand, Job
-from weft.core.trace import Detail, Trace, Truth
+from weft.core.model.job import Demand, Job
+from weft.core.model.trace import Detail, Trace, Truth
 from weft.traces.options import Options, Request
 from weft.traces.source import Member, Sample
 

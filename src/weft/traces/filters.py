@@ -10,8 +10,8 @@ from math import ceil, inf, isnan
 import numpy as np
 
 from weft.core.errors import TraceError
-from weft.core.model import Job, JobId
-from weft.core.trace import LoadReport, Trace, Truth
+from weft.core.model.job import Job, JobId
+from weft.core.model.trace import LoadReport, Trace, Truth
 from weft.traces.draft import Draft, Pair
 from weft.traces.options import Options
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from weft.core import registry
 from weft.core.errors import InvalidConfig, TraceError, did_you_mean
-from weft.core.trace import Trace
+from weft.core.model.trace import Trace
+from weft.core.spec import registry
 from weft.traces.draft import Workload
 from weft.traces.options import Options, Request
 from weft.traces.read import load, trace_part

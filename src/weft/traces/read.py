@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from weft.core import registry
 from weft.core.errors import InvalidConfig, TraceError
-from weft.core.trace import Trace
+from weft.core.model.trace import Trace
+from weft.core.spec import registry
 from weft.traces.draft import Format, TracePart
 from weft.traces.filters import finish
 from weft.traces.options import Options

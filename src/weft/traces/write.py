@@ -7,10 +7,10 @@ import gzip
 from pathlib import Path
 from typing import TextIO
 
-from weft.core.model import Job, Tier
-from weft.core.trace import Trace, Truth
-from weft.traces.traffic_columns import TRAFFIC, write_traffic
-from weft.traces.weft_csv import COLUMNS, NODES
+from weft.core.model.job import Job, Tier
+from weft.core.model.trace import Trace, Truth
+from weft.traces.formats.traffic_columns import TRAFFIC, write_traffic
+from weft.traces.formats.weft_csv import COLUMNS, NODES
 
 
 def write(trace: Trace, path: Path) -> None:

@@ -9,11 +9,11 @@ from types import TracebackType
 import torch
 import torch.distributed as dist
 
+from weft.train.checkpoints.save_times import SaveTimes
 from weft.train.errors import TrainError
 from weft.train.reports import Reports, measure_memory_gb
-from weft.train.save_times import SaveTimes
 from weft.train.stopping import StopRequest, call_at_exit
-from weft.train.timing import CpuClock, Stopwatch
+from weft.train.turns.stopwatch import CpuClock, Stopwatch
 from weft.wire.environment import Environment
 from weft.wire.messages import Stop
 

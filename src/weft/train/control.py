@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
-from weft.train.elastic import Tuner
-from weft.train.gang import Gang
-from weft.train.gang_tokens import Gate
-from weft.train.gradients import Gradients
-from weft.train.live_resize import LiveResize
+from weft.train.batch.gradients import Gradients
+from weft.train.batch.noise import GradientNoise, Norms
+from weft.train.batch.tuner import Tuner
+from weft.train.checkpoints.save_times import SaveTimes
+from weft.train.data.sampling import Batch
+from weft.train.ranks.gang import Gang
+from weft.train.ranks.live_resize import LiveResize
 from weft.train.reports import Reports
-from weft.train.sampling import Batch
-from weft.train.save_times import SaveTimes
-from weft.train.stats import GradientNoise, Norms
 from weft.train.stopping import StopRequest
-from weft.train.timing import Stopwatch
+from weft.train.turns.gate import Gate
+from weft.train.turns.stopwatch import Stopwatch
 from weft.wire.messages import Adjust, Drop, Form, Shift, Stop, Turns
 
 # The vector that is summed over the ranks, by position.

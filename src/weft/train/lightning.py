@@ -22,8 +22,8 @@ except ImportError:
     from pytorch_lightning import Callback
 
 from weft.train.callback_base import CallbackLink, Verdict, split_evenly
+from weft.train.data.sample_order import SampleOrder
 from weft.train.reports import log_resume
-from weft.train.sample_order import SampleOrder
 from weft.wire import fence
 
 NAME = "weft.ckpt"

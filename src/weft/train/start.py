@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from weft.train.checkpoint import Checkpoints
+from weft.train.checkpoints.files import Checkpoints
 from weft.train.errors import TrainError
-from weft.train.gang import Gang
+from weft.train.ranks.gang import Gang
 from weft.train.reports import Reports
 from weft.train.trainer import Job
 from weft.wire.environment import Environment

@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from weft.train.elastic import Rule
+from weft.train.batch.gradients import Gradients
+from weft.train.batch.noise import GradientNoise
+from weft.train.batch.tuner import Rule
+from weft.train.data.sampling import Cell
 from weft.train.errors import TrainError
-from weft.train.gang import Gang
-from weft.train.gang_tokens import Gate
-from weft.train.gradients import Gradients
-from weft.train.sampling import Cell
-from weft.train.stats import GradientNoise
-from weft.train.timing import Clock, Stopwatch
+from weft.train.ranks.gang import Gang
+from weft.train.turns.gate import Gate
+from weft.train.turns.stopwatch import Clock, Stopwatch
 
 
 @dataclass(frozen=True, slots=True)

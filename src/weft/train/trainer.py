@@ -12,25 +12,27 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LRScheduler
 
-from weft.train import elastic, rng_state, values
-from weft.train.checkpoint import Checkpoints
+from weft.train import values
+from weft.train.batch import tuner as elastic
+from weft.train.batch.gradients import Gradients
+from weft.train.batch.noise import GradientNoise
+from weft.train.batch.schedule import Schedule, advance_all
+from weft.train.checkpoints import rng_state
+from weft.train.checkpoints.files import Checkpoints
+from weft.train.checkpoints.save_times import SaveTimes
+from weft.train.checkpoints.saver import FENCED_EXIT, Saver, Stateful, restore_groups, take_trained
 from weft.train.control import NOTHING, Control
-from weft.train.data import Loader
+from weft.train.data.loader import Loader
+from weft.train.data.sampling import Batch, Cell
 from weft.train.errors import TrainError
-from weft.train.gang import Gang
-from weft.train.gang_tokens import Gate
-from weft.train.gradients import Gradients
-from weft.train.live_resize import LiveResize
-from weft.train.rank_changes import RankChanges
+from weft.train.ranks.gang import Gang
+from weft.train.ranks.live_resize import LiveResize
+from weft.train.ranks.rank_changes import RankChanges
 from weft.train.reports import Reports, measure_memory_gb
-from weft.train.sampling import Batch, Cell
-from weft.train.save_times import SaveTimes
-from weft.train.saving import FENCED_EXIT, Saver, Stateful, restore_groups, take_trained
-from weft.train.schedule import Schedule, advance_all
-from weft.train.stats import GradientNoise
 from weft.train.step import Step, Trained
 from weft.train.stopping import StopRequest, call_at_exit
-from weft.train.timing import Stopwatch, make_clock
+from weft.train.turns.gate import Gate
+from weft.train.turns.stopwatch import Stopwatch, make_clock
 from weft.wire.environment import Environment
 from weft.wire.errors import Fenced
 

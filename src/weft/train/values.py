@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from weft.train.data import Loader
-from weft.train.sampling import Batch
-from weft.train.stats import GradientNoise
+from weft.train.batch.noise import GradientNoise
+from weft.train.data.loader import Loader
+from weft.train.data.sampling import Batch
 from weft.train.step import Step
-from weft.train.timing import Stopwatch
+from weft.train.turns.stopwatch import Stopwatch
 
 
 def describe_steps(

@@ -69,7 +69,7 @@ class Counted:
 
     at         Unix time at which the last step was done
     steps      so many were done since the process began
-    unit       what a step is: step, graph, batch or bar (`weft.core.measured`)
+    unit       what a step is: step, graph, batch or bar (`weft.core.knowledge.measured`)
     total      steps of the whole training, 0 where nothing tells
     data_s     seconds waited for data since the process began; less than 0 where nothing tells
     held_gb    memory that the framework has of its devices now, where it has most; 0 for none

@@ -12,14 +12,14 @@ import weft
 from weft.app.catalogue import catalogue
 from weft.app.simulate.run import check_fits, prepare, run_all, run_one
 from weft.app.simulate.setup import Setup
-from weft.core.cluster import parse_cluster
-from weft.core.codec import read_event
+from weft.core.codec.event_lines import read_event
 from weft.core.errors import InvalidConfig, TraceError, UnknownName
-from weft.core.events import Finished
-from weft.core.model import Demand, Job, JobId
-from weft.core.registry import names
-from weft.core.state import State
-from weft.core.trace import Trace, Truth
+from weft.core.events.event import Finished
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
+from weft.core.spec.registry import names
+from weft.core.state.state import State
 from weft.policies.fifo import Fifo
 from weft.policies.las import Las
 from weft.sim.faults import Faults

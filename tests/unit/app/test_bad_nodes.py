@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from weft.app.serve.bad_nodes import BadNodes
-from weft.core.events import Decided, Failed, Finished, Started
-from weft.core.model import Allocation, JobId, NodeId, Slice
+from weft.core.events.event import Decided, Failed, Finished, Started
+from weft.core.model.job import Allocation, JobId, NodeId, Slice
 
 BAD = NodeId("bad")
 

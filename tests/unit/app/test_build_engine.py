@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from weft.app.engine import build_engine, build_real_engine, colocate_on
-from weft.core.about import Controls, Wants
-from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Job, JobId, NodeId, Slice
-from weft.core.ports import Resident
-from weft.core.registry import find, names
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
+from weft.core.plan.about import Controls, Wants
+from weft.core.protocols import Resident
+from weft.core.spec.registry import find, names
 
 # What some must be told besides where to keep things.
 TOLD = {"kubernetes": "kubernetes:image=weft"}

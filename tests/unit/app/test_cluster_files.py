@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from weft.app.simulate.clusters import find_cluster, read_cluster
-from weft.core.cluster import Node, parse_cluster
 from weft.core.errors import InvalidConfig
-from weft.core.model import NodeId
+from weft.core.model.cluster import Node, parse_cluster
+from weft.core.model.job import NodeId
 
 
 def write(folder: Path, text: str) -> Path:

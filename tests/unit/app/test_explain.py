@@ -9,17 +9,17 @@ import pytest
 
 from weft.app.insight.explain import Advice, cheapest_change, explain, in_front, plan
 from weft.app.insight.present import Estimate, Present
-from weft.core.about import About
-from weft.core.actions import Start
-from weft.core.cluster import Node, parse_cluster
-from weft.core.events import Started, Submitted
-from weft.core.knowledge import Knowledge
-from weft.core.model import Demand, Job, JobId, NodeId
-from weft.core.plan import Plan
-from weft.core.reasons import Blocker, Reason
-from weft.core.registry import build
+from weft.core.events.actions import Start
+from weft.core.events.event import Started, Submitted
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import Node, parse_cluster
+from weft.core.model.job import Demand, Job, JobId, NodeId
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.reasons import Blocker, Reason
+from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.core.view import View
+from weft.core.spec.registry import build
 from weft.policies.fifo import Fifo
 from weft.predict.hinted import Hinted
 from weft.testing.build import cluster_of

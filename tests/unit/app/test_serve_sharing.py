@@ -6,8 +6,8 @@ import pytest
 
 from weft.app.engine import colocate_on, couple_jobs
 from weft.app.serve.live import Live, Settings
-from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
+from weft.core.model.cluster import parse_cluster
 from weft.sim.engine import SimulatedEngine
 
 CLUSTER = parse_cluster("1x4:a100")

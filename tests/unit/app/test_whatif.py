@@ -7,15 +7,16 @@ import pytest
 from weft.app.insight.changes import Changes, resized
 from weft.app.insight.history import History, read_history
 from weft.app.insight.what_if import Variant, trace_of, what_if, what_if_in_file
-from weft.app.serve.live import Quotas
-from weft.core.cluster import Node, parse_cluster
-from weft.core.codec import event_line
+from weft.app.serve.rules import Quotas
+from weft.core.codec.event_lines import event_line
 from weft.core.errors import InvalidConfig, UnknownName
-from weft.core.events import Decided, Event, Finished, NodeUp, Reported, Started, Submitted
-from weft.core.model import Allocation, BatchRange, Demand, Job, JobId, Meter, NodeId, Slice
-from weft.core.report import Report
-from weft.core.spec import PartSpec
-from weft.runtime.ledger import CANCELLED, SUCCEEDED, JobRecord
+from weft.core.events.event import Decided, Event, Finished, NodeUp, Reported, Started, Submitted
+from weft.core.events.report import Report
+from weft.core.model.cluster import Node, parse_cluster
+from weft.core.model.job import Allocation, BatchRange, Demand, Job, JobId, Meter, NodeId, Slice
+from weft.core.spec.part_spec import PartSpec
+from weft.runtime.records.job_records import JobRecord
+from weft.runtime.records.ledger import CANCELLED, SUCCEEDED
 
 CLUSTER = parse_cluster("1x4:a100")
 POLICIES = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from weft.service.responses import (
+from weft.service.responses.answers import (
     ClusterAnswer,
     GpuRange,
     JobAnswer,
@@ -14,8 +14,8 @@ from weft.service.responses import (
     NodeAnswer,
     Nodes,
     Part,
-    StateWord,
 )
+from weft.service.responses.state_words import StateWord
 
 NOW = 1_000_000.0
 

@@ -11,7 +11,7 @@ from threading import Thread
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from weft.service.json_values import plain
+from weft.service.responses.json_values import plain
 
 
 @dataclass

@@ -15,8 +15,7 @@ from tests.unit.cli.stand_in import StandIn, stand_in
 from typer.testing import CliRunner, Result
 
 from weft.cli.main import cli
-from weft.service.plan_responses import Planned
-from weft.service.responses import (
+from weft.service.responses.answers import (
     Ahead,
     Change,
     Done,
@@ -26,6 +25,7 @@ from weft.service.responses import (
     Part,
     Start,
 )
+from weft.service.responses.plan import Planned
 
 
 @pytest.fixture

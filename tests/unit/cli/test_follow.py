@@ -6,10 +6,10 @@ import pytest
 from tests.unit.cli.jobs import job
 from tests.unit.cli.stand_in import Asked, stand_in
 
-from weft.cli import follow
-from weft.cli.client import Client, Unreachable
-from weft.cli.follow import Follower, exit_code
-from weft.service.responses import StateWord
+from weft.cli.connect import follow
+from weft.cli.connect.client import Client, Unreachable
+from weft.cli.connect.follow import Follower, exit_code
+from weft.service.responses.state_words import StateWord
 
 PRINTED = {"1": b"one\ntwo\n", "2": b"three\n", "3": b"four\n"}
 

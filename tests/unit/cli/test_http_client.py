@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from tests.unit.cli.stand_in import stand_in
 
-from weft.cli.client import Client, Refused, Unreachable, at, check_address
+from weft.cli.connect.client import Client, Refused, Unreachable, at, check_address
 from weft.core.errors import EngineError, InvalidConfig
-from weft.service.responses import JobList, Made, Nodes
+from weft.service.responses.answers import JobList, Made, Nodes
 
 
 def test_it_reads_address_and_token_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_ids_with_odd_characters_stay_one_part_of_the_path() -> None:
 
 def test_who_asks_too_often_waits_and_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("weft.cli.client.time.sleep", slept.append)
+    monkeypatch.setattr("weft.cli.connect.client.time.sleep", slept.append)
     answers = {"GET /nodes": [(429, {"error": "too many requests"}), (200, {"nodes": []})]}
 
     with stand_in(answers) as service:

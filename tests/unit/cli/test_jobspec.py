@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from weft.cli.job_file import Flags, batch_of, from_command, from_file, gpus_of, pair_of, seconds_of
+from weft.cli.job_files.job_file import (
+    Flags,
+    batch_of,
+    from_command,
+    from_file,
+    gpus_of,
+    pair_of,
+    seconds_of,
+)
 from weft.core.errors import InvalidConfig
 
 FILE = """\

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.cli.job_file import Flags, from_file
+from weft.cli.job_files.job_file import Flags, from_file
 from weft.core.errors import InvalidConfig
 
 TASK = """\

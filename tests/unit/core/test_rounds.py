@@ -6,10 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core.about import About
-from weft.core.actions import Start, Wake
-from weft.core.cluster import parse_cluster
-from weft.core.events import (
+from weft.core.events.actions import Start, Wake
+from weft.core.events.event import (
     Cancelled,
     Decided,
     Event,
@@ -24,17 +22,19 @@ from weft.core.events import (
     Submitted,
     Woken,
 )
-from weft.core.job_end import Ended
-from weft.core.knowledge import Knowledge
-from weft.core.learning import NothingLearnt
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
-from weft.core.plan import Plan
-from weft.core.prediction import PointPredictor
-from weft.core.predictor import Asks
-from weft.core.report import Report
+from weft.core.events.job_end import Ended
+from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.knowledge.prediction import PointPredictor
+from weft.core.knowledge.predictor import Asks
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.core.table import Floats, Table
-from weft.core.view import View
+from weft.core.state.table import Floats, Table
 
 A, B = JobId("a"), JobId("b")
 HERE = Allocation((Slice(NodeId("v100-0"), (0,)),))

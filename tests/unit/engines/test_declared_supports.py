@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from weft.app.engine import build_engine
-from weft.core.registry import find
+from weft.core.spec.registry import find
 
 NEEDS_NOTHING = ("local", "processes", "simulated", "slurm")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.core.errors import EngineError, InvalidConfig
-from weft.engines.devices import Gpu, kind_of, parse_smi, split_cores, this_machine
+from weft.engines.machine.devices import Gpu, kind_of, parse_smi, split_cores, this_machine
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ import json
 from math import inf
 from pathlib import Path
 
-from weft.core.events import Failed, Finished, Started, StartFailed, Stopped
-from weft.core.model import JobId, NodeId
+from weft.core.events.event import Failed, Finished, Started, StartFailed, Stopped
+from weft.core.model.job import JobId, NodeId
 from weft.engines.fleet.attempts import LAG_S, SILENT_S, Run, next_step
 from weft.engines.fleet.gang import GangWatch
-from weft.engines.fleet.port import Gang, Part, Phase, Seen
+from weft.engines.fleet.port import Gang, Observation, Part, Phase
 from weft.wire.attempt import BEAT, CLAIM, EVENTS
 
-RUNNING, ENDED = Seen(Phase.RUNNING), Seen(Phase.ENDED)
+RUNNING, ENDED = Observation(Phase.RUNNING), Observation(Phase.ENDED)
 JOB = JobId("j")
 
 
@@ -158,7 +158,7 @@ def test_parts_that_no_agent_took_have_stopped(tmp_path: Path) -> None:
 
 def test_what_the_manager_knows_of_an_end_is_told_with_it(tmp_path: Path) -> None:
     run = run_of(tmp_path, "a")
-    failed = Seen(Phase.ENDED, "its batch script failed", code=-9)
+    failed = Observation(Phase.ENDED, "its batch script failed", code=-9)
     run.watch.read(0.0)
 
     for now in (1.0, 2.0 + LAG_S):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from weft.core.node_types import NODE_TYPES
-from weft.engines.devices import Gpu, this_machine
-from weft.engines.gpu_links import LinkMatrix, find_links, parse_topo, read_links
+from weft.core.model.node_types import NODE_TYPES
+from weft.engines.machine.devices import Gpu, this_machine
+from weft.engines.machine.gpu_links import LinkMatrix, find_links, parse_topo, read_links
 
 
 def printed(rows: list[str], numa: list[str]) -> str:

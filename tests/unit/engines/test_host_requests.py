@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from weft.core.cluster import Node
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Job, JobId, NodeId, Sharing, Slice
-from weft.engines.cores import CorePool
-from weft.engines.host import Asked, Means, check_host, host_part, notices, read_asked
+from weft.core.model.cluster import Node
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Sharing, Slice
+from weft.engines.machine.cores import CorePool
+from weft.engines.machine.host_part import Asked, Means, check_host, host_part, notices, read_asked
 from weft.wire.cgroups import CPU, MEMORY, limits_of
 
 NODE = Node(NodeId("n"), "h200", 4, cpus=32.0, mem_gb=256.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.engines.job_environment import check_names, select_allowed
+from weft.engines.machine.job_environment import check_names, select_allowed
 
 SERVICE = {
     "PATH": "/bin",

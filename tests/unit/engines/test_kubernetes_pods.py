@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from weft.core.cluster import Node
 from weft.core.errors import InvalidConfig
-from weft.core.model import JobId, NodeId
+from weft.core.model.cluster import Node
+from weft.core.model.job import JobId, NodeId
 from weft.engines.fleet.port import Gang, Health, Part, Phase
 from weft.engines.kubernetes.nodes import machine_of, quantity, read_nodes
 from weft.engines.kubernetes.pods import (

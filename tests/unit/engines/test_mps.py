@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from weft.core.errors import EngineError
-from weft.engines.mps import Mps, make_own
+from weft.engines.machine.mps import Mps, make_own
 
 PRETEND = '#!/bin/sh\ncat > "$CUDA_MPS_PIPE_DIRECTORY/asked"\n'
 

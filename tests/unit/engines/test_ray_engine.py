@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.core.model import JobId, NodeId
+from weft.core.model.job import JobId, NodeId
 from weft.engines.fleet.port import Health, Key, Phase
 from weft.engines.ray.agents import read_attempts
 from weft.engines.ray.carried import Carried

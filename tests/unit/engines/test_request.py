@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from weft.core.cluster import Node
 from weft.core.errors import InvalidConfig
-from weft.core.launch import Launch
-from weft.core.model import (
+from weft.core.model.cluster import Node
+from weft.core.model.job import (
     Allocation,
     Batch,
     Demand,
@@ -22,8 +21,9 @@ from weft.core.model import (
     Tier,
     TimeShift,
 )
-from weft.engines.devices import Gpu, Machine
-from weft.engines.request import Site, adjustment, attempt_spec, check_launch
+from weft.core.model.launch import Launch
+from weft.engines.attempts.request import Site, adjustment, attempt_spec, check_launch
+from weft.engines.machine.devices import Gpu, Machine
 from weft.wire.attempt import AttemptSpec, folder_of, job_folder, short_path
 
 SITE = Site(Path("/state"), notify="/run/bell")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from weft.core.errors import EngineError
-from weft.core.model import JobId, NodeId
+from weft.core.model.job import JobId, NodeId
 from weft.engines.fleet.port import Away, Gang, Health, Part, Phase
 from weft.engines.slurm.answers import (
     SlurmJob,
@@ -22,7 +22,7 @@ from weft.engines.slurm.answers import (
     write_tag,
 )
 from weft.engines.slurm.clients import refusal
-from weft.engines.slurm.script import Wishes, batch_script, pilot_script, step_command
+from weft.engines.slurm.script import SbatchOptions, batch_script, pilot_script, step_command
 
 ANSWER = """a1|idle|8|16000|gpu:a100:4|10.0.0.1|none
 a2|mixed*|8|16000|gpu:a100:4(S:0-1)|10.0.0.2|none
@@ -30,7 +30,7 @@ t1|drained|8|16000|gpu:t4:4|10.0.0.3|fan broken
 c1|down*|64|256000|(null)|10.0.0.4|Not responding
 """
 NODES = read_nodes(ANSWER, 0)
-WISHES = Wishes(python="/opt/weft/bin/python", owner="0123456789ab", partition="gpu")
+WISHES = SbatchOptions(python="/opt/weft/bin/python", owner="0123456789ab", partition="gpu")
 
 
 def part(node: str, gpus: int, cpus: float = 2.0) -> Part:

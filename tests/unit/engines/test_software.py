@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.core.launch import Launch, Software, SoftwareKind
-from weft.core.model import Job, JobId
-from weft.engines.software import activation, check_software, preparation
+from weft.core.model.job import Job, JobId
+from weft.core.model.launch import Launch, Software, SoftwareKind
+from weft.engines.machine.software import activation, check_software, preparation
 
 ALL = [
     Software(SoftwareKind.VENV, "a b/.venv"),

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.core.launch import Launch
-from weft.core.model import Job, JobId
-from weft.engines.users import check_users, user_of
-from weft.engines.users_file import read_users
+from weft.core.model.job import Job, JobId
+from weft.core.model.launch import Launch
+from weft.engines.machine.users import check_users, user_of
+from weft.engines.machine.users_file import read_users
 from weft.wire.identity import Identity
 
 

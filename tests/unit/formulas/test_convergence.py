@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.formulas.convergence import FAMILIES, Curve
+from weft.formulas.training.convergence import FAMILIES, Curve
 
 CURVES = {
     "sgd": Curve("sgd", (0.1, 1.0, 0.2), 100.0),

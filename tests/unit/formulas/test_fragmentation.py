@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weft
-from weft.core.model import Demand, Job, JobId
-from weft.core.trace import Trace, Truth
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
 from weft.formulas.fragmentation import (
     Held,
     JobClass,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.core.errors import InvalidConfig
-from weft.core.model import Job, JobId
-from weft.formulas.regimes import (
+from weft.core.model.job import Job, JobId
+from weft.formulas.training.regimes import (
     EpochsSeen,
     Regimes,
     mean_epoch_s,

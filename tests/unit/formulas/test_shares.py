@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.formulas.shares import (
+from weft.formulas.fairness.shares import (
     Shares,
     Stretches,
     divide_time,

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from weft.node.frozen_ranks import STILL_S, FrozenRanks
-from weft.node.rank import Rank
+from weft.node.ranks.frozen import STILL_S, FrozenRanks
+from weft.node.ranks.rank import Rank
 from weft.wire.processes import is_frozen
 
 

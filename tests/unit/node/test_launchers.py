@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.node.launchers import (
+from weft.node.ranks.launchers import (
     AUTO,
     ONE,
     PER_GPU,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.node.starting import limits_of
+from weft.node.ranks.command_plan import limits_of
 from weft.wire.attempt import AttemptSpec
 
 SPEC = AttemptSpec("job", 1, ("true",), "/", "/c", (0, 1), mem_gb=8.0)

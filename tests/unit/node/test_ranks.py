@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from weft.node.rank import python_script
-from weft.node.ranks import verdict
+from weft.node.ranks.conversation import verdict
+from weft.node.ranks.rank import python_script
 
 
 @pytest.mark.parametrize(

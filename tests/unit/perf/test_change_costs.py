@@ -6,7 +6,7 @@ import pytest
 
 from weft.app.simulate.resize_text import read_resize
 from weft.core.errors import InvalidConfig
-from weft.core.model import Job, JobId
+from weft.core.model.job import Job, JobId
 from weft.perf.change_costs import StatedCosts
 from weft.perf.replay import Replay
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from weft.core.costs import Attempt
-from weft.core.model import Allocation, Job, JobId, NodeId, Slice
+from weft.core.knowledge.costs import Attempt
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
 from weft.perf.learnt_costs import LearntCosts
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Config, Demand, Job, JobId, NodeId, Sharing, Slice
-from weft.core.trace import Trace, Truth
+from weft.core.model.job import Allocation, Config, Demand, Job, JobId, NodeId, Sharing, Slice
+from weft.core.model.trace import Trace, Truth
 from weft.perf.throughputs import ThroughputBeliefs, load_published, read_throughputs
 from weft.testing import view_of
 

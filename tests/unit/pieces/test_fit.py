@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from weft.core.events import Decided, Submitted
-from weft.core.model import Allocation, Demand, Job, JobId
-from weft.core.state import State
-from weft.core.view import View
+from weft.core.events.event import Decided, Submitted
+from weft.core.model.job import Allocation, Demand, Job, JobId
+from weft.core.plan.view import View
+from weft.core.state.state import State
 from weft.pieces.fit import fit, fit_first
 from weft.testing import cluster_of, view_of
 

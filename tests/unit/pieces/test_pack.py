@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from weft.core.events import Decided, Started, Submitted
-from weft.core.model import Allocation, Demand, Job, JobId
-from weft.core.plan import Plan
-from weft.core.state import State
-from weft.core.table import Rows
-from weft.core.view import View
+from weft.core.events.event import Decided, Started, Submitted
+from weft.core.model.job import Allocation, Demand, Job, JobId
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.state import State
+from weft.core.state.table import Rows
 from weft.pieces.pack import backfill, in_turn, pack, running_after, start_all
 from weft.pieces.place.gangs import consolidate, fewest_nodes
 from weft.pieces.place.skew import by_skew

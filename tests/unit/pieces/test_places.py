@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from weft.core.cluster import parse_cluster
-from weft.core.free import Free
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice
+from weft.core.state.capacity import Capacity
 from weft.pieces.place.gangs import Placer, acceptable, consolidate, fewest_nodes, in_gaps
 from weft.pieces.place.skew import by_skew, skew_of
 
 
-def ledger(text: str, *busy: int) -> Free:
+def ledger(text: str, *busy: int) -> Capacity:
     """A cluster with so many devices of each node taken."""
-    free = Free(parse_cluster(text))
+    free = Capacity(parse_cluster(text))
     for node, count in enumerate(busy):
         if count:
             free.take(Allocation((free.slice(node, count),)))

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from weft.core.events import Decided, Started, Submitted
-from weft.core.model import Allocation, Demand, Job, JobId
-from weft.core.plan import Plan
-from weft.core.state import State
-from weft.core.table import Column
-from weft.core.view import View
+from weft.core.events.event import Decided, Started, Submitted
+from weft.core.model.job import Allocation, Demand, Job, JobId
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.state import State
+from weft.core.state.table import Column
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.attained import AttainedService, rank_queues
 from weft.pieces.order.gittins import (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.table import Floats
+from weft.core.state.table import Floats
 from weft.pieces.order.rank_weights import flatten_large, rank_weights, share_ranks
 from weft.pieces.size.hold_times import HoldTimes, key_of
 from weft.pieces.size.restart_value import Changes, restart_values

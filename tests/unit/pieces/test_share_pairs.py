@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from weft.core.events import Decided, Started
-from weft.core.model import EXCLUSIVE, Allocation, Demand, Job, JobId
-from weft.core.plan import Plan
-from weft.core.state import State
-from weft.core.table import Column
-from weft.core.view import View
+from weft.core.events.event import Decided, Started
+from weft.core.model.job import EXCLUSIVE, Allocation, Demand, Job, JobId
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.state import State
+from weft.core.state.table import Column
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of
 from weft.pieces.share import pair_choices

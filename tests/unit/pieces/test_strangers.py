@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from weft.core.actions import Start
-from weft.core.cluster import parse_cluster
-from weft.core.events import Event, Failed, Finished, Observed, Reported, Started, Submitted
-from weft.core.knowledge import Knowledge
-from weft.core.launch import Launch
-from weft.core.model import Allocation, Demand, Job, JobId
-from weft.core.registry import build
-from weft.core.report import Report
+from weft.core.events.actions import Start
+from weft.core.events.event import Event, Failed, Finished, Observed, Reported, Started, Submitted
+from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId
+from weft.core.model.launch import Launch
 from weft.core.scheduler import Scheduler
-from weft.core.table import Column
+from weft.core.spec.registry import build
+from weft.core.state.table import Column
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts

@@ -9,12 +9,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.cluster import Cluster, parse_cluster
-from weft.core.events import Decided, Submitted
-from weft.core.knowledge import Knowledge
-from weft.core.model import Allocation, Config, Demand, Job, JobId, NodeId, Slice
-from weft.core.state import State
-from weft.core.view import View
+from weft.core.events.event import Decided, Submitted
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import Cluster, parse_cluster
+from weft.core.model.job import Allocation, Config, Demand, Job, JobId, NodeId, Slice
+from weft.core.plan.view import View
+from weft.core.state.state import State
 from weft.perf.learnt_costs import LearntCosts
 from weft.pieces.place.whole_nodes import place_configs
 

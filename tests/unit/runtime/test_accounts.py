@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.core.events import (
+from weft.core.events.event import (
     Cancelled,
     Decided,
     Event,
@@ -17,8 +17,9 @@ from weft.core.events import (
     Stopped,
     Submitted,
 )
-from weft.core.model import Allocation, Job, JobId, NodeId, Sharing, Slice
-from weft.runtime.ledger import JobRecord, Ledger
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Sharing, Slice
+from weft.runtime.records.job_records import JobRecord
+from weft.runtime.records.ledger import Ledger
 
 A = JobId("a")
 N = NodeId("n")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from weft.core.cluster import Cluster, Node, parse_cluster
 from weft.core.errors import InvalidConfig
-from weft.core.events import Decided, Failed, Saved, Started, Stopped, Submitted
-from weft.core.launch import Launch
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
-from weft.runtime.admit import AGENTS_LOST, check_job, judge_failure
-from weft.runtime.ledger import Ledger
+from weft.core.events.event import Decided, Failed, Saved, Started, Stopped, Submitted
+from weft.core.model.cluster import Cluster, Node, parse_cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.core.model.launch import Launch
+from weft.runtime.loop.admit import AGENTS_LOST, check_job, judge_failure
+from weft.runtime.records.ledger import Ledger
 
 TWO_CORES = Cluster((Node(NodeId("here"), "cpu", 4, cpus=2.0, mem_gb=8.0),))
 

@@ -9,10 +9,8 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 
-from weft.core.about import About
-from weft.core.actions import Start, Wake
-from weft.core.cluster import Cluster, Node
-from weft.core.events import (
+from weft.core.events.actions import Start, Wake
+from weft.core.events.event import (
     Decided,
     Event,
     Finished,
@@ -21,21 +19,23 @@ from weft.core.events import (
     Submitted,
     Woken,
 )
-from weft.core.knowledge import Knowledge
-from weft.core.model import Demand, Job, JobId, NodeId
-from weft.core.plan import Plan
-from weft.core.policy import Policy
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import Cluster, Node
+from weft.core.model.job import Demand, Job, JobId, NodeId
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.core.spec import PartSpec
-from weft.core.view import View
+from weft.core.spec.part_spec import PartSpec
 from weft.perf.linear import LinearBeliefs
 from weft.perf.replay import Replay
 from weft.predict.hinted import Hinted
-from weft.runtime.clock import Clock
-from weft.runtime.decision import AGAIN_S, LONGEST_S, PAUSE, Decisions, Verdict
-from weft.runtime.driver import Driver
-from weft.runtime.live_policy import live_policy
-from weft.runtime.replay import decide_again
+from weft.runtime.deciding.decision import AGAIN_S, LONGEST_S, PAUSE, Decisions, Verdict
+from weft.runtime.deciding.live_policy import live_policy
+from weft.runtime.deciding.replay import decide_again
+from weft.runtime.loop.clock import Clock
+from weft.runtime.loop.driver import Driver
 from weft.sim.engine import SimulatedEngine
 from weft.store.memory import MemoryStore
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.ended_jobs import EndedInMemory, EndedJobs
-from weft.core.events import Cancelled, Decided, Event, Finished, Started, Stopped, Submitted
-from weft.core.launch import Launch
-from weft.core.model import Allocation, Job, JobId, NodeId, Slice
-from weft.runtime.job_records import ALL, ENDED, JobRecords, row_of
-from weft.runtime.ledger import JobRecord, Ledger
+from weft.core.events.event import Cancelled, Decided, Event, Finished, Started, Stopped, Submitted
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
+from weft.core.model.launch import Launch
+from weft.core.state.ended_jobs import EndedInMemory, EndedJobs
+from weft.runtime.records.job_records import ALL, ENDED, JobRecord, JobRecords, row_of
+from weft.runtime.records.ledger import Ledger
 from weft.store.sqlite import SqliteStore
 
 Step = tuple[str, int, str]

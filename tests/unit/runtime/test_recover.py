@@ -7,9 +7,8 @@ import pickle
 
 import pytest
 
-from weft.core.actions import Start, Stop
-from weft.core.cluster import Cluster, Node
-from weft.core.events import (
+from weft.core.events.actions import Start, Stop
+from weft.core.events.event import (
     Decided,
     Event,
     Failed,
@@ -22,15 +21,16 @@ from weft.core.events import (
     Submitted,
     Suspended,
 )
-from weft.core.knowledge import Knowledge
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import Cluster, Node
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.scheduler import Scheduler
 from weft.core.wishes import wishes_of
 from weft.perf.replay import Replay
 from weft.policies.fifo import Fifo
 from weft.predict.history import History
-from weft.runtime.driver import Driver
-from weft.runtime.recover import freeze, reconcile, recover
+from weft.runtime.loop.driver import Driver
+from weft.runtime.recovery.recover import freeze, reconcile, recover
 from weft.sim.engine import SimulatedEngine
 from weft.store.memory import MemoryStore
 

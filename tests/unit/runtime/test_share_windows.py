@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from weft.core.events import Decided, Started, Submitted
-from weft.core.model import Allocation, Job, JobId, NodeId, Slice
-from weft.runtime.ledger import Ledger
-from weft.runtime.share_windows import LONGEST_S, MOST, ShareWindows
+from weft.core.events.event import Decided, Started, Submitted
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
+from weft.runtime.records.ledger import Ledger
+from weft.runtime.records.share_windows import LONGEST_S, MOST, ShareWindows
 
 
 def test_a_stretch_is_divided_between_the_windows_it_touches() -> None:

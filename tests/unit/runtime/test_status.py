@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from weft.core.cluster import Cluster, Node
-from weft.core.events import (
+from weft.core.events.event import (
     Cancelled,
     Decided,
     Event,
@@ -14,10 +13,11 @@ from weft.core.events import (
     Submitted,
     Suspended,
 )
-from weft.core.model import Allocation, Job, JobId, NodeId, Slice
-from weft.core.state import State
-from weft.runtime.ledger import Ledger
-from weft.runtime.status import active_words, status_of
+from weft.core.model.cluster import Cluster, Node
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
+from weft.core.state.state import State
+from weft.runtime.records.ledger import Ledger
+from weft.runtime.records.status import active_words, status_of
 
 N = NodeId("n")
 A, B, C, D, E, F, G = map(JobId, "abcdefg")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from weft.core.histogram import Histogram
-from weft.core.model import JobId
-from weft.runtime.tallies import Tallies
+from weft.core.model.job import JobId
+from weft.runtime.records.tallies import Tallies
 
 A = JobId("a")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.core.events import (
+from weft.core.events.event import (
     Cancelled,
     Decided,
     Event,
@@ -14,9 +14,9 @@ from weft.core.events import (
     Stopped,
     Submitted,
 )
-from weft.core.model import Allocation, Job, JobId, NodeId, Slice
-from weft.runtime.ledger import Ledger
-from weft.runtime.usage import DAY_S, DayUsage, Usage
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
+from weft.runtime.records.ledger import Ledger
+from weft.runtime.records.usage import DAY_S, DayUsage, Usage
 
 A, B = JobId("a"), JobId("b")
 ON = Allocation((Slice(NodeId("n"), (0, 1)),))
@@ -100,7 +100,7 @@ def test_what_was_never_in_use_is_not_counted_day_by_day(monkeypatch: pytest.Mon
     def count(since: float, until: float) -> list[tuple[int, float]]:
         raise AssertionError((since, until))
 
-    monkeypatch.setattr("weft.runtime.usage._by_day", count)
+    monkeypatch.setattr("weft.runtime.records.usage._by_day", count)
     usage = Usage()
 
     usage.spent("a", 0.0, 20_000 * DAY_S, 0.0)

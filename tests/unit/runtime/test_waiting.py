@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import string
 
-from weft.core.about import About, Controls
-from weft.core.cluster import Cluster, parse_cluster
-from weft.core.events import Failed, Started, Submitted
-from weft.core.free import Free
-from weft.core.launch import Launch
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice
-from weft.core.reasons import WORDS, Blocker, asks_for
+from weft.core.events.event import Failed, Started, Submitted
+from weft.core.model.cluster import Cluster, parse_cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice
+from weft.core.model.launch import Launch
+from weft.core.plan.about import About, Controls
+from weft.core.plan.reasons import WORDS, Blocker, asks_for
 from weft.core.scheduler import Scheduler
+from weft.core.state.capacity import Capacity
 from weft.policies.fifo import Fifo
-from weft.runtime.backoff import Backoff
-from weft.runtime.ledger import JobRecord, Ledger
-from weft.runtime.waiting import Waits, why_waits
+from weft.runtime.deciding.waiting import Waits, why_waits
+from weft.runtime.records.job_records import JobRecord
+from weft.runtime.records.ledger import Ledger
+from weft.stack.backoff import Backoff
 
 WHOLE = parse_cluster("2x4:a100+1x4:t4")
 
@@ -23,7 +24,7 @@ WHOLE = parse_cluster("2x4:a100+1x4:t4")
 def waits(
     up: Cluster = WHOLE, *held: Allocation, about: About | None = None, **more: object
 ) -> Waits:
-    free = Free(up)
+    free = Capacity(up)
     for on in held:
         free.take(on)
     policy = about or About("fifo", "of this test")
@@ -159,7 +160,7 @@ def test_a_job_that_failed_is_told_when_it_is_tried_again_and_then_what_it_waits
 
 
 def _at(now: float) -> Waits:
-    return Waits(Free(WHOLE), WHOLE.nodes, About("fifo", "of this test"), "fifo", now)
+    return Waits(Capacity(WHOLE), WHOLE.nodes, About("fifo", "of this test"), "fifo", now)
 
 
 def test_what_is_asked_for_reads_well() -> None:

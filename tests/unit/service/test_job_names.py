@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from weft.app.serve.live import JobRecord, JobRecords
-from weft.core.launch import Launch
-from weft.core.model import Job, JobId
-from weft.runtime.job_records import row_of
-from weft.service.auth import ANYBODY, Caller
-from weft.service.job_names import JobNames, own_id
-from weft.service.refusals import Refused
+from weft.core.model.job import Job, JobId
+from weft.core.model.launch import Launch
+from weft.runtime.records.job_records import JobRecord, JobRecords, row_of
+from weft.service.access.tokens import ANYBODY, Caller
+from weft.service.http.refusals import Refused
+from weft.service.jobs.job_names import JobNames, own_id
 
 ANN, BOB = Caller("user", "a", "ann"), Caller("user", "b", "bob")
 

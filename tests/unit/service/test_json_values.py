@@ -11,9 +11,18 @@ from typing import Any
 import pytest
 
 from weft.core.errors import EngineError
-from weft.service.json_body import Json
-from weft.service.json_values import plain, read_as
-from weft.service.responses import Counts, Events, GpuRange, JobAnswer, JobList, Made, Notice, Part
+from weft.service.http.json_body import Json
+from weft.service.responses.answers import (
+    Counts,
+    Events,
+    GpuRange,
+    JobAnswer,
+    JobList,
+    Made,
+    Notice,
+    Part,
+)
+from weft.service.responses.json_values import plain, read_as
 
 JOB = JobAnswer(
     id="a",
@@ -94,9 +103,7 @@ def test_only_answers_are_written() -> None:
 
 
 def test_reading_answers_loads_no_web_framework() -> None:
-    code = (
-        "import sys; import weft.service.responses, weft.service.json_values; print(*sys.modules)"
-    )
+    code = "import sys; import weft.service.responses.answers, weft.service.responses.json_values; print(*sys.modules)"
 
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from weft.service.main import Settings, _listen, _look_up_routes, create_app
+from weft.app.serve.live import Settings
+from weft.service.main import _listen, _look_up_routes, create_app
 
 
 def test_every_part_of_an_answer_is_sent_at_once() -> None:

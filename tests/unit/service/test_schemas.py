@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from weft.core.errors import InvalidConfig
-from weft.core.model import BatchRange, Demand, Tier
-from weft.core.traffic import Pattern, Phase, Traffic
-from weft.service.schemas import JobFile, job_of, new_id
+from weft.core.knowledge.traffic import Pattern, Phase, Traffic
+from weft.core.model.job import BatchRange, Demand, Tier
+from weft.service.requests.job_file import JobFile, job_of, new_id
 
 
 def read(**fields: Any) -> JobFile:

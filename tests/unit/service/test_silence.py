@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from weft.core.events import Decided, Event, Reported, Started, Stopped, Submitted
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
-from weft.core.report import Report
+from weft.core.events.event import Decided, Event, Reported, Started, Stopped, Submitted
+from weft.core.events.report import Report
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.perf.replay import Replay
-from weft.runtime.driver import Driver
-from weft.runtime.ledger import JobRecord, Ledger
-from weft.runtime.status import JobStatus
-from weft.service.describe import Describer, silent_s
-from weft.service.responses import JobAnswer
+from weft.runtime.loop.driver import Driver
+from weft.runtime.records.job_records import JobRecord
+from weft.runtime.records.ledger import Ledger
+from weft.runtime.records.status import JobStatus
+from weft.service.jobs.job_view import JobView, silent_s
+from weft.service.responses.answers import JobAnswer
 from weft.sim.engine import SimulatedEngine
 from weft.store.memory import MemoryStore
 
@@ -79,7 +80,7 @@ def test_people_read_it_as_the_reason_while_the_state_stays() -> None:
         )
         await driver.open()
         try:
-            describe = Describer(driver)
+            describe = JobView(driver)
             fresh, old = told(driver.now - 1.0), told(driver.now - 41.0, driver.now - 40.0)
             return (
                 describe.job(JobStatus(fresh, "running")),

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
-from weft.core.events import Decided, Event, PolicyChanged, Submitted
-from weft.core.launch import Launch
-from weft.core.model import Allocation, Job, JobId, NodeId, Slice
-from weft.core.spec import PartSpec
-from weft.service.auth import ANYBODY, Caller, Tokens
-from weft.service.event_json import event_json
-from weft.service.routes.events import while_allowed
-from weft.service.routes.logs import read_at
+from weft.core.events.event import Decided, Event, PolicyChanged, Submitted
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
+from weft.core.model.launch import Launch
+from weft.core.spec.part_spec import PartSpec
+from weft.service.access.tokens import ANYBODY, Caller, Tokens
+from weft.service.routes.cluster.events import while_allowed
+from weft.service.routes.jobs.logs import read_at
+from weft.service.streams.event_json import event_json
 
 ON = Allocation((Slice(NodeId("n"), (0,)),))
 MINE = Job(JobId("mine"), tenant="a", launch=Launch(("x",), env={"KEY": "secret"}))

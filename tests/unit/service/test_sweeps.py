@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from weft.service.schemas import JobFile, job_of
-from weft.service.sweeps import expand
+from weft.service.requests.job_file import JobFile, job_of
+from weft.service.requests.sweeps import expand
 
 
 def expanded(**fields: Any) -> list[tuple[JobFile, dict[str, str]]]:

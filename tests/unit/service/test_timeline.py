@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.core.events import (
+from weft.core.events.event import (
     Cancelled,
     Decided,
     Event,
@@ -14,8 +14,8 @@ from weft.core.events import (
     Stopped,
     Submitted,
 )
-from weft.core.model import Allocation, Job, JobId, NodeId, Slice
-from weft.service.timeline import Timeline, longest
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
+from weft.service.streams.timeline import Timeline, longest
 
 A, B = JobId("a"), JobId("b")
 

@@ -8,10 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from weft.core.cluster import parse_cluster
-from weft.core.model import Demand, Job, JobId
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
 from weft.core.scheduler import Scheduler
-from weft.core.trace import Trace, Truth
 from weft.perf.replay import Replay
 from weft.policies.fifo import Fifo
 from weft.sim.collect import SERIES_POINTS, collect

@@ -8,17 +8,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from weft.core.about import About
-from weft.core.cluster import parse_cluster
 from weft.core.errors import PlanError
-from weft.core.events import Event, Failed, NodeDown, NodeUp, Started, Stopped
-from weft.core.knowledge import Knowledge
-from weft.core.model import After, Demand, Job, JobId
-from weft.core.plan import Plan
-from weft.core.policy import Policy
+from weft.core.events.event import Event, Failed, NodeDown, NodeUp, Started, Stopped
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import After, Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.core.trace import Trace, Truth
-from weft.core.view import View
 from weft.perf.replay import Replay
 from weft.policies.fifo import Fifo
 from weft.policies.srtf import Srtf

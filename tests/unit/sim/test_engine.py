@@ -6,14 +6,15 @@ import asyncio
 
 import pytest
 
-from weft.core.events import Event, Finished, Reported
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice
-from weft.core.ports import Resident
+from weft.core.events.event import Event, Finished, Reported
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice
+from weft.core.protocols import Resident
 from weft.perf.replay import Replay
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of
 from weft.sim.engine import SimulatedEngine
-from weft.testing.check_engine import CHECKS, Check, Subject
+from weft.testing.check_engine import CHECKS
+from weft.testing.engine_subject import Check, Subject
 
 
 def job(name: str, gpus: int, **hints: float) -> Job:

@@ -7,10 +7,10 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from weft.core.cluster import Cluster, parse_cluster
 from weft.core.errors import InvalidConfig
-from weft.core.model import Job, JobId
-from weft.core.trace import Trace, Truth
+from weft.core.model.cluster import Cluster, parse_cluster
+from weft.core.model.job import Job, JobId
+from weft.core.model.trace import Trace, Truth
 from weft.sim.faults import Faults
 
 TRACE = Trace("t", tuple((Job(JobId(f"j{i}")), Truth(36_000.0, (7.0,))) for i in range(400)))

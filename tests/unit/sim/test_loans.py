@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from weft.app.simulate.loan_text import read_loans
-from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
-from weft.core.events import Event, LoanRecalled, NodeDown, NodeUp
-from weft.core.knowledge import Knowledge
-from weft.core.model import Demand, Job, JobId
+from weft.core.events.event import Event, LoanRecalled, NodeDown, NodeUp
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
 from weft.core.scheduler import Scheduler
-from weft.core.trace import Trace, Truth
 from weft.perf.loaned import OnLoan
 from weft.perf.replay import Replay
 from weft.policies.fifo import Fifo

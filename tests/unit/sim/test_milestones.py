@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import weft
-from weft.core.model import Demand, Job, JobId
-from weft.core.trace import Trace, Truth
-from weft.formulas.convergence import Curve
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
+from weft.formulas.training.convergence import Curve
 from weft.sim.milestones import Marks
 
 CURVE = Curve("sgd", (1.0, 1.0, 0.0), 99.0)  # 1 / (1 + k): from 1 to 0.01

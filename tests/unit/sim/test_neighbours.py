@@ -7,11 +7,21 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from weft.core.model import Allocation, Demand, Discipline, Job, JobId, NodeId, Sharing, Slice, Tier
-from weft.core.ports import Resident
-from weft.core.profile import Profile
-from weft.core.report import Report
-from weft.core.trace import Trace, Truth
+from weft.core.events.report import Report
+from weft.core.knowledge.profile import Profile
+from weft.core.model.job import (
+    Allocation,
+    Demand,
+    Discipline,
+    Job,
+    JobId,
+    NodeId,
+    Sharing,
+    Slice,
+    Tier,
+)
+from weft.core.model.trace import Trace, Truth
+from weft.core.protocols import Resident
 from weft.perf.replay import Replay
 from weft.perf.sharing.colocation import Colocated
 from weft.sim.neighbours import Neighbours

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.unit.perf.goodput.test_adaptive import toy
 
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice
-from weft.core.trace import Trace, Truth
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice
+from weft.core.model.trace import Trace, Truth
 from weft.perf.goodput.adaptive import Adaptive
 from weft.perf.replay import Replay
 from weft.perf.restart import restart_s

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
-from weft.core.trace import Trace, Truth
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.core.model.trace import Trace, Truth
 from weft.perf.replay import Replay
 from weft.sim.physics import Physics
 

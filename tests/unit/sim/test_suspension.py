@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.core.model import Allocation, NodeId, Slice
+from weft.core.model.job import Allocation, NodeId, Slice
 from weft.sim.suspension import Suspension
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 import weft
-from weft.core.about import About, Controls
-from weft.core.cluster import parse_cluster
-from weft.core.costs import Costs
 from weft.core.errors import InvalidConfig
-from weft.core.events import Event, Resized
-from weft.core.model import Allocation, Demand, Job, JobId, Slice
-from weft.core.plan import Plan
+from weft.core.events.event import Event, Resized
+from weft.core.knowledge.costs import Costs
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId, Slice
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.about import About, Controls
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
-from weft.core.trace import Trace, Truth
-from weft.core.view import View
 from weft.perf.replay import Replay
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics

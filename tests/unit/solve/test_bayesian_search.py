@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from weft.core.table import Bools, Floats
+from weft.core.state.table import Bools, Floats
 from weft.solve.bayesian_search import Point, beta, has_stalled, joint, next_point, posterior
 
 

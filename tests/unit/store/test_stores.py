@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from weft.core.errors import InvalidConfig, WeftError
-from weft.core.events import Cancelled, Decided, Event, Started, Submitted
-from weft.core.launch import Launch
-from weft.core.model import Job, JobId
-from weft.core.ports import Store
+from weft.core.events.event import Cancelled, Decided, Event, Started, Submitted
+from weft.core.model.job import Job, JobId
+from weft.core.model.launch import Launch
+from weft.core.protocols import Store
 from weft.store.job_events import OF_JOB
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from weft.perf.sharing.batching import MODELS, find_batching
-from weft.traces.colocated import BATCHES, generate
 from weft.traces.options import Request
+from weft.traces.synthetic.colocated import BATCHES, generate
 
 
 def test_every_job_is_tunable_and_submitted_with_its_models_batch() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.core.trace import Trace
+from weft.core.model.trace import Trace
 from weft.traces.options import Options, Request
 from weft.traces.read import load
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from weft.core.errors import TraceError
-from weft.core.model import Demand, Tier
-from weft.core.trace import Detail
-from weft.formulas.regimes import Regimes, regimes_of
+from weft.core.model.job import Demand, Tier
+from weft.core.model.trace import Detail
+from weft.formulas.training.regimes import Regimes, regimes_of
 from weft.traces.options import Options
 from weft.traces.read import formats, load, recognise
 from weft.traces.source import members

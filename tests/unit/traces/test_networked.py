@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from weft.core.errors import TraceError
-from weft.core.traffic import Architecture, Pattern, Phase
-from weft.traces.networked import CASSINI, PHILLY_NET
+from weft.core.knowledge.traffic import Architecture, Pattern, Phase
 from weft.traces.options import Request
 from weft.traces.read import load
+from weft.traces.synthetic.networked import CASSINI, PHILLY_NET
 from weft.traces.write import write, write_to
 
 
@@ -34,7 +34,7 @@ def test_philly_net_talks_as_pai_does() -> None:
 
 
 def test_drawing_what_jobs_send_changes_nothing_else() -> None:
-    from weft.traces.synthetic import PHILLY
+    from weft.traces.synthetic.calibrated import PHILLY
 
     request = Request(seed=5, jobs=300)
     plain, talking = PHILLY.generate(request), PHILLY_NET.generate(request)

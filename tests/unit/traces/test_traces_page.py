@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from weft.core import registry
+from weft.core.spec import registry
+from weft.traces.formats.weft_csv import COLUMNS
 from weft.traces.options import Options
-from weft.traces.weft_csv import COLUMNS
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "traces.md"
 NAMES = [*registry.names("trace"), *(field.name for field in fields(Options)), *COLUMNS]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from weft.core.errors import TraceError
-from weft.core.model import After, Demand, JobId
+from weft.core.model.job import After, Demand, JobId
 from weft.traces.options import Options
 from weft.traces.read import load
 from weft.traces.write import write

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from weft.app.insight.present import Present
-from weft.app.serve.live import Quotas, without_wrappers
-from weft.core.cluster import Cluster, Node, parse_cluster
+from weft.app.serve.rules import Quotas, without_wrappers
 from weft.core.errors import InvalidConfig, UnknownName
-from weft.core.model import Job, JobId, NodeId
-from weft.core.registry import Described, build, read_spec
-from weft.core.spec import PartSpec
-from weft.core.trace import Trace, Truth
+from weft.core.model.cluster import Cluster, Node, parse_cluster
+from weft.core.model.job import Job, JobId, NodeId
+from weft.core.model.trace import Trace, Truth
+from weft.core.spec.part_spec import PartSpec
+from weft.core.spec.registry import Described, build, read_spec
 from weft.perf.believed import Believed
-from weft.runtime.live_policy import live_policy
+from weft.runtime.deciding.live_policy import live_policy
 
 
 @dataclass(frozen=True, slots=True)

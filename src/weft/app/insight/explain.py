@@ -15,10 +15,10 @@ import numpy as np
 
 from weft.app.insight.predicted import predict_goodput, predict_pace
 from weft.app.insight.present import Estimate, Present
-from weft.core.model import Allocation, Demand, Job, JobId, Tier
-from weft.core.plan import Plan
-from weft.core.reasons import Blocker, Reason, asks_for
-from weft.runtime.waiting import Waits
+from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
+from weft.core.plan.plan import Plan
+from weft.core.plan.reasons import Blocker, Reason, asks_for
+from weft.runtime.deciding.waiting import Waits
 
 AHEAD_SHOWN = 20
 FEW = 16

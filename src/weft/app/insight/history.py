@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft.core.cluster import Cluster, Node
-from weft.core.codec import read_event
+from weft.core.codec.event_lines import read_event
 from weft.core.errors import InvalidConfig, WeftError
-from weft.core.events import (
+from weft.core.events.event import (
     Cancelled,
     Decided,
     Event,
@@ -23,12 +22,13 @@ from weft.core.events import (
     Stopped,
     Submitted,
 )
-from weft.core.model import Allocation, Job, JobId, NodeId
-from weft.core.ports import Store
-from weft.core.spec import PartSpec
+from weft.core.model.cluster import Cluster, Node
+from weft.core.model.job import Allocation, Job, JobId, NodeId
+from weft.core.protocols import Store
+from weft.core.spec.part_spec import PartSpec
 from weft.perf.believed import Believed
 from weft.perf.goodput.beliefs import FittedBeliefs
-from weft.runtime.ledger import Ledger
+from weft.runtime.records.ledger import Ledger
 
 MOST_EVENTS = 200_000
 CHUNK = 1_000  # events: who appends waits for no more than these are read

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from weft.core.knowledge import Knowledge
-from weft.core.model import Allocation, Config, Job
-from weft.core.table import Table
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.job import Allocation, Config, Job
+from weft.core.state.table import Table
 
 
 def predict_goodput(knowledge: Knowledge, job: Job, on: Allocation, kind: str) -> float | None:

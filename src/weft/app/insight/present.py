@@ -10,21 +10,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.app.simulate.wiring import wire_from
-from weft.core.cluster import Cluster, Node
-from weft.core.free import Free
-from weft.core.knowledge import Knowledge
-from weft.core.model import Job, JobId, Stage
-from weft.core.plan import Plan
-from weft.core.policy import Policy
-from weft.core.ports import PerfModel
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import Cluster, Node
+from weft.core.model.job import Job, JobId, Stage
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.view import View
+from weft.core.protocols import PerfModel
 from weft.core.scheduler import Scheduler
-from weft.core.startable import decide_startable
-from weft.core.table import Column, Floats, Table
-from weft.core.view import View
+from weft.core.state.capacity import Capacity
+from weft.core.state.table import Column, Floats, Table
 from weft.perf.believed import Believed
 from weft.perf.replay import Replay
 from weft.sim.fork import Fork
 from weft.sim.result import Bar
+from weft.stack.eligible_jobs import decide_startable
 
 SIMULATIONS = 12
 OUTLOOKS = 6
@@ -137,9 +137,9 @@ class Present:
         table.set(row, Column.STAGE, Stage.PENDING)
         return replace(self, table=table)
 
-    def free(self) -> Free:
+    def free(self) -> Capacity:
         """What nobody has been promised."""
-        free = Free(self.cluster)
+        free = Capacity(self.cluster)
         for on in self.table.allocations:
             if on is not None:
                 free.take(on)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from weft.formulas.shares import jain_index
+from weft.formulas.fairness.shares import jain_index
 
 
 def summarize_shares(received: Iterable[float | None]) -> float | None:

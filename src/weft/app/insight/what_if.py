@@ -9,18 +9,19 @@ import numpy as np
 
 from weft.app.insight.changes import Changes
 from weft.app.insight.history import History, Speeds
-from weft.app.serve.live import Quotas, without_wrappers
+from weft.app.serve.rules import Quotas, without_wrappers
 from weft.app.simulate.clusters import find_cluster
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import build_replayed_world
-from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
-from weft.core.model import Job
-from weft.core.policy import Policy
-from weft.core.registry import Described, build, read_spec
-from weft.core.trace import Trace, Truth
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Job
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.policy import Policy
+from weft.core.spec.registry import Described, build, read_spec
 from weft.perf.believed import Believed
-from weft.runtime.ledger import CANCELLED, JobRecord
+from weft.runtime.records.job_records import JobRecord
+from weft.runtime.records.ledger import CANCELLED
 from weft.sim.result import Bar, Outcome
 
 Simulated = Outcome

@@ -19,11 +19,11 @@ from typing import Any
 from weft.app.engine import build_real_engine
 from weft.app.measure.script import Wanted, room
 from weft.core.errors import InvalidConfig
-from weft.core.events import Event, Failed, Finished, Reported, StartFailed, Stopped
-from weft.core.launch import Launch, Processes
-from weft.core.model import Allocation, Demand, Job, JobId
-from weft.core.ports import Engine
-from weft.core.report import Report
+from weft.core.events.event import Event, Failed, Finished, Reported, StartFailed, Stopped
+from weft.core.events.report import Report
+from weft.core.model.job import Allocation, Demand, Job, JobId
+from weft.core.model.launch import Launch, Processes
+from weft.core.protocols import Engine
 from weft.core.stops import PROBE
 
 READY_STEPS = 8  # the first of a script pay for allocations and compilations

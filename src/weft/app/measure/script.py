@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from weft.app.engine import build_real_engine
-from weft.core.cluster import Node
 from weft.core.errors import InvalidConfig
-from weft.core.events import Event, Failed, Finished, Reported, StartFailed, Stopped
-from weft.core.launch import Launch, Processes
-from weft.core.model import Allocation, Batch, Demand, Job, JobId, NodeId, Slice
-from weft.core.ports import Engine
-from weft.core.report import Report
+from weft.core.events.event import Event, Failed, Finished, Reported, StartFailed, Stopped
+from weft.core.events.report import Report
+from weft.core.model.cluster import Node
+from weft.core.model.job import Allocation, Batch, Demand, Job, JobId, NodeId, Slice
+from weft.core.model.launch import Launch, Processes
+from weft.core.protocols import Engine
 
 SETTLE_STEPS = 5  # the first of a size pay for allocations and are not representative
 TAKE_UP_S = 1.0

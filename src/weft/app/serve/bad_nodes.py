@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from weft.core.events import Decided, Event, Failed, Finished, Started, StartFailed
-from weft.core.model import JobId, NodeId
+from weft.core.events.event import Decided, Event, Failed, Finished, Started, StartFailed
+from weft.core.model.job import JobId, NodeId
 
 IN_A_ROW = 3
 AT_START_S = 60.0

@@ -13,7 +13,7 @@ from typing import Any
 
 from weft.app.serve.private_file import read_private, write_private
 from weft.core.errors import InvalidConfig
-from weft.core.spec import PartSpec
+from weft.core.spec.part_spec import PartSpec
 
 FILE = "configuration.json"
 

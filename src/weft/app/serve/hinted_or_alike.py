@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.job_end import Ended
-from weft.core.model import Job
-from weft.core.prediction import INTERVAL, Basis, Calibration, Risk
-from weft.core.predictor import Asks
-from weft.core.table import Bools, Floats, Table
+from weft.core.events.job_end import Ended
+from weft.core.knowledge.prediction import INTERVAL, Basis, Calibration, Risk
+from weft.core.knowledge.predictor import Asks
+from weft.core.model.job import Job
+from weft.core.state.table import Bools, Floats, Table
 from weft.predict.alike.predictor import Alike
 from weft.predict.hinted import Hinted
 

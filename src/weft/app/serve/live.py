@@ -19,36 +19,35 @@ from weft.app.serve.limits import Limits
 from weft.app.serve.private_file import read_private, write_private
 from weft.app.serve.rules import Quotas, read_quotas, without_wrappers
 from weft.app.state.folder import LOG, check_log_is_there, make_private, refuse_beside_jobs
-from weft.core.about import Controls
-from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
-from weft.core.knowledge import Knowledge
-from weft.core.model import Job, NodeId
-from weft.core.policy import Policy
-from weft.core.ports import Store
-from weft.core.predictor import Predictor
-from weft.core.registry import Described, build, find, read_spec
-from weft.core.spec import PartSpec
-from weft.engines.users_file import find_users, users_of
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.knowledge.predictor import Predictor
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Job, NodeId
+from weft.core.plan.about import Controls
+from weft.core.plan.policy import Policy
+from weft.core.protocols import Store
+from weft.core.spec.part_spec import PartSpec
+from weft.core.spec.registry import Described, build, find, read_spec
+from weft.engines.machine.users_file import find_users, users_of
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
 from weft.perf.sharing.programs import LearntPrograms
 from weft.perf.training.learner import Learner
-from weft.runtime.admit import check_job
-from weft.runtime.clock import Seconds
-from weft.runtime.deadlines import Deadlines
-from weft.runtime.decider import LIMIT_S, Decider, InProcess, InWorker
-from weft.runtime.driver import Driver
-from weft.runtime.file_limit import raise_file_limit
-from weft.runtime.job_commands import loses_work, resume, set_priority, suspend
-from weft.runtime.job_records import ALL, ENDED, JobRecords
-from weft.runtime.ledger import JobRecord
-from weft.runtime.retention import FOR_EVER, Keep, Retention
+from weft.runtime.deciding.decider import LIMIT_S, Decider, InProcess, InWorker
+from weft.runtime.deciding.waiting import Waits, waits_of, why_waits
+from weft.runtime.loop.admit import check_job
+from weft.runtime.loop.clock import Seconds
+from weft.runtime.loop.deadlines import Deadlines
+from weft.runtime.loop.driver import Driver
+from weft.runtime.loop.file_limit import raise_file_limit
+from weft.runtime.loop.job_commands import loses_work, resume, set_priority, suspend
+from weft.runtime.records.job_records import ALL, ENDED, JobRecord, JobRecords
+from weft.runtime.records.status import JobStatus, active_words, status_of
+from weft.runtime.records.usage import DayUsage
+from weft.runtime.recovery.retention import FOR_EVER, Keep, Retention
 from weft.runtime.sleep_records import describe_sleep
-from weft.runtime.status import JobStatus, active_words, status_of
-from weft.runtime.usage import DayUsage
-from weft.runtime.waiting import Waits, waits_of, why_waits
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
 

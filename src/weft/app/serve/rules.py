@@ -9,8 +9,8 @@ from typing import Any
 
 from weft.app.serve.private_file import read_private
 from weft.core.errors import InvalidConfig
-from weft.core.spec import PartSpec
-from weft.pieces.wrap.windows import Window, read_gpus, read_window
+from weft.core.spec.part_spec import PartSpec
+from weft.pieces.wrap.tenants.windows import Window, read_gpus, read_window
 
 __all__ = [
     "Quotas",
@@ -33,7 +33,7 @@ class Quotas:
     `guaranteed` is how many GPUs its jobs of that priority may ask for together. `own` are GPUs of
     tenants and groups that are lent while idle and taken back when needed, `parents` the group of a
     tenant or group; `half_life_s` and `min_run_s` are None unless chosen. `windows` are devices
-    that are kept, by name, as `weft.pieces.wrap.windows` writes them.
+    that are kept, by name, as `weft.pieces.wrap.tenants.windows` writes them.
     """
 
     limits: Mapping[str, float] = field(default_factory=dict)

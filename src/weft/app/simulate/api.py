@@ -10,9 +10,9 @@ from typing import Any
 from weft.app.simulate.run import run_all
 from weft.app.simulate.setup import Setup
 from weft.core.errors import InvalidConfig
-from weft.core.policy import Policy
-from weft.core.registry import Described
-from weft.core.trace import Trace
+from weft.core.model.trace import Trace
+from weft.core.plan.policy import Policy
+from weft.core.spec.registry import Described
 from weft.sim.result import Result
 from weft.sim.sweep import Progress
 

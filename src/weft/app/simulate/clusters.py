@@ -8,7 +8,8 @@ from typing import Any
 
 from weft.app.simulate.topologies import find_topology, read_uplinks
 from weft.app.yaml_file import load_yaml
-from weft.core.cluster import (
+from weft.core.errors import InvalidConfig, did_you_mean
+from weft.core.model.cluster import (
     CPUS_PER_GPU,
     MAX_GPUS,
     MEM_GB_PER_GPU,
@@ -16,9 +17,8 @@ from weft.core.cluster import (
     Node,
     parse_cluster,
 )
-from weft.core.errors import InvalidConfig, did_you_mean
-from weft.core.model import NodeId
-from weft.core.topology import NodeTopology, Uplink, check_uplinks
+from weft.core.model.job import NodeId
+from weft.core.model.topology import NodeTopology, Uplink, check_uplinks
 
 FIELDS = {
     "count": int,

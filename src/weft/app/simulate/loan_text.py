@@ -6,10 +6,10 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
-from weft.core.cluster import parse_cluster
 from weft.core.errors import InvalidConfig
-from weft.core.model import NodeId
-from weft.core.parameters import settings
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import NodeId
+from weft.core.spec.parameters import settings
 from weft.sim.loans import Diurnal, Loans, Needed, Recorded
 
 EXAMPLE = "8x8:v100,low=0.3,high=0.95, or 8x8:v100,trace=needed.csv"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from weft.core.errors import InvalidConfig
-from weft.core.model import Job
-from weft.core.parameters import settings
+from weft.core.model.job import Job
+from weft.core.spec.parameters import settings
 from weft.perf.restart import state_gb
 
 RESTART, LIVE = "restart", "live"

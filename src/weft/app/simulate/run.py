@@ -20,15 +20,15 @@ from weft.app.simulate.setup import DEFAULT_CLUSTER, Setup
 from weft.app.simulate.stops_text import stop_rules
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import world_of
-from weft.core.cluster import Cluster
-from weft.core.codec import event_line
+from weft.core.codec.event_lines import event_line
 from weft.core.errors import InvalidConfig
-from weft.core.gang_nodes import explain_too_few_nodes
-from weft.core.policy import Policy
-from weft.core.registry import names
+from weft.core.model.cluster import Cluster
+from weft.core.model.gang_nodes import explain_too_few_nodes
+from weft.core.model.trace import Trace
+from weft.core.plan.policy import Policy
 from weft.core.scheduler import Journal
-from weft.core.spec import PartSpec
-from weft.core.trace import Trace
+from weft.core.spec.part_spec import PartSpec
+from weft.core.spec.registry import names
 from weft.engines.ray.spread import spread
 from weft.sim.result import Outcome, Result
 from weft.sim.sweep import Progress, sweep

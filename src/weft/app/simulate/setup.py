@@ -8,11 +8,11 @@ from pathlib import Path
 
 from weft.app.simulate.resize_text import RESTART, read_resize
 from weft.app.simulate.stops_text import read_stops
-from weft.core.policy import Policy
-from weft.core.registry import Described, read_spec
-from weft.core.spec import PartSpec
-from weft.core.trace import Trace
-from weft.formulas.weights import check_weights
+from weft.core.model.trace import Trace
+from weft.core.plan.policy import Policy
+from weft.core.spec.part_spec import PartSpec
+from weft.core.spec.registry import Described, read_spec
+from weft.formulas.fairness.weights import check_weights
 from weft.sim.faults import Faults
 from weft.sim.loans import Loans
 from weft.traces.options import Options

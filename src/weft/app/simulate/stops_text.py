@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from weft.core.asleep.rules import StopRules
-from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Job
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Allocation, Job
 from weft.core.stops import SLEEPS, Rung
 from weft.sim.asleep import drawn_gb
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from weft.app.yaml_file import load_yaml
 from weft.core.errors import InvalidConfig, did_you_mean
-from weft.core.node_types import find_node_type
-from weft.core.topology import HOST_GB_S, GpuLink, Groups, NodeTopology, Uplink
+from weft.core.model.node_types import find_node_type
+from weft.core.model.topology import HOST_GB_S, GpuLink, Groups, NodeTopology, Uplink
 
 FIELDS = (
     "links",

@@ -9,18 +9,18 @@ from time import perf_counter
 
 from weft.app.simulate.resize_text import LiveTerms
 from weft.app.simulate.world import World
-from weft.core.about import Needs
 from weft.core.asleep.rules import StopRules
-from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
-from weft.core.knowledge import Knowledge
-from weft.core.policy import Policy
-from weft.core.ports import PerfModel
-from weft.core.predictor import Predictor
-from weft.core.registry import Described, build, find, read_spec
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.knowledge.predictor import Predictor
+from weft.core.model.cluster import Cluster
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.about import Needs
+from weft.core.plan.policy import Policy
+from weft.core.protocols import PerfModel
 from weft.core.scheduler import Journal, Scheduler
-from weft.core.table import Table
-from weft.core.trace import Trace, Truth
+from weft.core.spec.registry import Described, build, find, read_spec
+from weft.core.state.table import Table
 from weft.perf.change_costs import StatedCosts
 from weft.perf.learnt_costs import LearntCosts
 from weft.perf.loaned import OnLoan

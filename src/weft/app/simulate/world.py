@@ -9,15 +9,15 @@ from pathlib import Path
 
 from weft.app.simulate.resize_text import read_resize
 from weft.app.simulate.setup import Setup
-from weft.core.about import About, Assumes, Controls
-from weft.core.cluster import Cluster
-from weft.core.costs import ChangeCosts
-from weft.core.knowledge import Beliefs, BusSharing, Knowledge, Pooled, Training
-from weft.core.model import Job
-from weft.core.ports import Coupling, LinkSharing, PerfModel, Places
-from weft.core.predictor import Predictor
-from weft.core.registry import build
-from weft.core.trace import Detail, Trace
+from weft.core.knowledge.costs import ChangeCosts
+from weft.core.knowledge.knowledge import Beliefs, BusSharing, Knowledge, Pooled, Training
+from weft.core.knowledge.predictor import Predictor
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Job
+from weft.core.model.trace import Detail, Trace
+from weft.core.plan.about import About, Assumes, Controls
+from weft.core.protocols import Coupling, LinkSharing, PerfModel, Places
+from weft.core.spec.registry import build
 from weft.perf.change_costs import data_parallel
 from weft.perf.goodput.adaptive import Adaptive, table_of
 from weft.perf.goodput.beliefs import FittedBeliefs

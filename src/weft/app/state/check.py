@@ -20,10 +20,10 @@ from weft.app.state.folder import (
     live_marks,
     open_to_others,
 )
-from weft.core.codec import read_event
+from weft.core.codec.event_lines import read_event
 from weft.core.errors import WeftError
-from weft.core.events import Submitted
-from weft.runtime.snapshot import DamagedSnapshot, thaw
+from weft.core.events.event import Submitted
+from weft.runtime.recovery.snapshot import DamagedSnapshot, thaw
 from weft.store.ended_jobs import ended_jobs
 from weft.store.sqlite import BEGINS_AFTER
 

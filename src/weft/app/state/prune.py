@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.app.state.folder import LOG
-from weft.core.codec import read_event
+from weft.core.codec.event_lines import read_event
 from weft.core.errors import InvalidConfig, WeftError
-from weft.core.model import JobId
-from weft.engines.job_folders import remove_jobs, stored_bytes
-from weft.runtime.ledger import Ledger
-from weft.runtime.retention import Keep, choose_base, choose_jobs
-from weft.runtime.snapshot import DamagedSnapshot, thaw
+from weft.core.model.job import JobId
+from weft.engines.attempts.job_folders import remove_jobs, stored_bytes
+from weft.runtime.records.ledger import Ledger
+from weft.runtime.recovery.retention import Keep, choose_base, choose_jobs
+from weft.runtime.recovery.snapshot import DamagedSnapshot, thaw
 from weft.store.ended_jobs import ended_jobs
 from weft.store.sqlite import BEGINS_AFTER, SqliteStore
 

@@ -10,7 +10,7 @@ from weft.cli.view import words
 from weft.cli.view.tables import Column, fit_columns
 from weft.report.tables import COLUMNS, write_metric
 from weft.report.units import duration
-from weft.service.responses import Comparison, Outlook, Start
+from weft.service.responses.answers import Comparison, Outlook, Start
 
 AHEAD = {"avg_start_h": "mean start in", "avg_end_h": "mean end in"}
 

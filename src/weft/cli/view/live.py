@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from weft.service.responses import ClusterAnswer, JobAnswer, NodeAnswer, Nodes
+from weft.service.responses.answers import ClusterAnswer, JobAnswer, NodeAnswer, Nodes
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from weft.cli.client import Client
+    from weft.cli.connect.client import Client
 
 EVERY_S = 1.0
 
@@ -33,7 +33,7 @@ def repeat(
     from rich.live import Live
     from rich.text import Text
 
-    from weft.cli.client import Unreachable
+    from weft.cli.connect.client import Unreachable
     from weft.cli.view.screen import console
 
     screen = console()
@@ -64,7 +64,7 @@ class Look:
 
 def look_at(client: Client) -> Look:
     """What there is now."""
-    from weft.cli.pages import active_jobs
+    from weft.cli.connect.pages import active_jobs
 
     nodes = client.get(Nodes, "/nodes").nodes
     return Look(client.get(ClusterAnswer, "/cluster"), nodes, active_jobs(client))

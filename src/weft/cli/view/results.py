@@ -16,8 +16,8 @@ from weft.core.errors import InvalidConfig
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from weft.app.simulate.run import Result
-    from weft.cli.options import Columns
+    from weft.cli.options.shared import Columns
+    from weft.sim.result import Result
 
 
 NOBODY_WAITS_S = 60.0  # waiting less than this on average is no queue

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from weft.service.json_values import plain
+from weft.service.responses.json_values import plain
 
 
 def console() -> Console:

@@ -12,7 +12,7 @@ from weft.cli.view import words
 from weft.cli.view.sweeps import fold_sweeps
 from weft.cli.view.tables import MOST_NAME, Column, details, fit_columns
 from weft.report.units import number
-from weft.service.responses import ClusterAnswer, JobAnswer, NodeAnswer, Notice
+from weft.service.responses.answers import ClusterAnswer, JobAnswer, NodeAnswer, Notice
 
 DEVICES_SHOWN = 8
 # Neighbours are told apart; red and yellow are for what a person should look at.

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from weft.cli.view.words import ENDED
-from weft.service.responses import JobAnswer, StateWord
+from weft.service.responses.answers import JobAnswer
+from weft.service.responses.state_words import StateWord
 
 # What a sweep is said to be: the first of these that any of its jobs is.
 FIRST: tuple[StateWord, ...] = (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from weft.report.units import duration, number
-from weft.service.responses import JobAnswer, Part
+from weft.service.responses.answers import JobAnswer, Part
 
 ENDED = ("succeeded", "failed", "cancelled")
 HOLDING = ("starting", "running", "checkpointing")

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from weft.core.about import About, Controls, Ties
 from weft.core.asleep.sleeping import Sleeping
-from weft.core.model import Allocation, JobId
-from weft.core.plan import Plan
-from weft.core.vacating import devices_of
-from weft.core.view import View
+from weft.core.model.job import Allocation, JobId
+from weft.core.plan.about import About, Controls, Ties
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.releasing import devices_of
 
 Device = tuple[str, int]
 

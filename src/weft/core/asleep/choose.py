@@ -12,12 +12,12 @@ from math import inf
 from weft.core.asleep.rules import UNKNOWN_HOST_GB, RestartSeconds, StopRules
 from weft.core.asleep.sleeping import Sleeping
 from weft.core.asleep.times import DOWN, UP
-from weft.core.cluster import CPU, Node
-from weft.core.model import Allocation, Job, JobId, Stage
-from weft.core.state import State
+from weft.core.model.cluster import CPU, Node
+from weft.core.model.job import Allocation, Job, JobId, Stage
+from weft.core.state.releasing import devices_of
+from weft.core.state.state import State
+from weft.core.state.table import Column
 from weft.core.stops import Rung
-from weft.core.table import Column
-from weft.core.vacating import devices_of
 
 Changes = Mapping[JobId, Allocation | None]
 Device = tuple[str, int]

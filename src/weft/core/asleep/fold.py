@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from weft.core.actions import Action, Resume, Stop
 from weft.core.asleep.sleeping import Sleeping
-from weft.core.events import Awoke, Decided, SleepFailed, Slept
-from weft.core.model import Allocation, JobId, Stage
+from weft.core.events.actions import Action, Resume, Stop
+from weft.core.events.event import Awoke, Decided, SleepFailed, Slept
+from weft.core.model.job import Allocation, JobId, Stage
+from weft.core.state.table import Column
 from weft.core.stops import SLEEPS, Rung
-from weft.core.table import Column
 
 if TYPE_CHECKING:
-    from weft.core.state import State
+    from weft.core.state.state import State
 
 
 def put_to_sleep(state: State, row: int, rung: Rung) -> list[Action]:

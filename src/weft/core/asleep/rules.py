@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from weft.core.model import Allocation, Job
+from weft.core.model.job import Allocation, Job
 from weft.core.stops import Rung
 
 HOST_PART = 0.5  # of a node's memory for jobs that sleep

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from weft.core.actions import Sleep
 from weft.core.asleep.times import DOWN, UP, StopTimes
-from weft.core.model import Allocation, Job, JobId
+from weft.core.events.actions import Sleep
+from weft.core.model.job import Allocation, Job, JobId
+from weft.core.state.table import Table
 from weft.core.stops import Rung
-from weft.core.table import Table
 
 
 @dataclass(frozen=True, slots=True)

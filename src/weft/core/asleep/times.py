@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from weft.core.model import Job
+from weft.core.model.job import Job
 from weft.core.stops import Rung
 
 KEPT = 20  # of the last measurements of each

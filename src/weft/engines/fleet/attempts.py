@@ -1,6 +1,6 @@
 """One attempt between its request and the word of its end: what is to be done next. Pure.
 
-Two sources are weighed: what the agents wrote (`GangWatch`) and what the manager says (`Seen`).
+Two sources are weighed: what the agents wrote (`GangWatch`) and what the manager says (`Observation`).
 An end is told when both agree that nothing is left; silence of the manager decides nothing.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from weft.engines.agent_log import LONGEST_TEXT
+from weft.engines.attempts.agent_log import LONGEST_TEXT
 from weft.engines.fleet.gang import GangWatch
-from weft.engines.fleet.port import Phase, Seen
+from weft.engines.fleet.port import Observation, Phase
 
 PEERS_GRACE_S = 5.0  # what the others get to leave when one part has failed or is lost
 OVERDUE_S = 15.0  # what agents may take to end their ranks after their time to leave is over
@@ -61,7 +61,7 @@ class Step:
     hurry: bool = False
 
 
-def next_step(run: Run, seen: Seen | None, *, heard: bool, now: float) -> Step:
+def next_step(run: Run, seen: Observation | None, *, heard: bool, now: float) -> Step:
     """What to do about an attempt. `heard`: the manager was asked since it took the attempt.
 
     `seen` None: it was asked and does not know it.
@@ -87,7 +87,7 @@ def next_step(run: Run, seen: Seen | None, *, heard: bool, now: float) -> Step:
     )
 
 
-def _weigh(run: Run, seen: Seen | None, now: float) -> bool:
+def _weigh(run: Run, seen: Observation | None, now: float) -> bool:
     """Take in what the manager says; whether nothing of the attempt is left."""
     watch = run.watch
     if seen is not None and seen.phase is Phase.LOST:
@@ -108,7 +108,7 @@ def _weigh(run: Run, seen: Seen | None, now: float) -> bool:
     return False
 
 
-def _give_up_silent(run: Run, seen: Seen | None) -> None:
+def _give_up_silent(run: Run, seen: Observation | None) -> None:
     """Parts that the manager says are gone, and that have not said their last word."""
     why = f": {seen.reason}" if seen is not None and seen.reason else ""
     if seen is not None and seen.code:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 
-from weft.core.model import Allocation, NodeId, Slice
-from weft.engines.cores import CorePool
-from weft.engines.devices import split_cores
+from weft.core.model.job import Allocation, NodeId, Slice
 from weft.engines.fleet.port import Gang, Key, Part
 from weft.engines.fleet.requests import Cores, Site, part_of_host
-from weft.engines.host import Asked
+from weft.engines.machine.cores import CorePool
+from weft.engines.machine.devices import split_cores
+from weft.engines.machine.host_part import Asked
 from weft.wire.attempt import ADJUST, SPEC, AttemptSpec, read_json
 
 

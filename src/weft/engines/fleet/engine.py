@@ -13,15 +13,19 @@ import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 
-from weft.core.about import Controls, Wants
-from weft.core.cluster import Node
 from weft.core.errors import EngineError, InvalidConfig, WeftError
-from weft.core.events import Event, StartFailed, Stopped
-from weft.core.measured import Measured, Sees
-from weft.core.model import Allocation, Job, JobId
-from weft.core.ports import DeviceSharing, EngineHealth, NoLiveResize, NoSleep
+from weft.core.events.event import Event, StartFailed, Stopped
+from weft.core.knowledge.measured import Measured, Sees
+from weft.core.model.cluster import Node
+from weft.core.model.job import Allocation, Job, JobId
+from weft.core.plan.about import Controls, Wants
+from weft.core.protocols import DeviceSharing, EngineHealth, NoLiveResize, NoSleep
+from weft.engines.attempts.job_folders import remove_jobs, stored_bytes
+from weft.engines.attempts.listener import find_attempts, mark_of
+from weft.engines.attempts.request import check_launch
 from weft.engines.fleet.attempts import Run
 from weft.engines.fleet.core_pools import CorePools
+from weft.engines.fleet.fleet_loop import FleetLoop
 from weft.engines.fleet.folders import (
     ask_to_stop,
     find_owner,
@@ -34,11 +38,7 @@ from weft.engines.fleet.folders import (
 from weft.engines.fleet.gang import GangWatch
 from weft.engines.fleet.port import Away, Channel, Gang, Key, Manager, SharedFolder
 from weft.engines.fleet.requests import Site, make_gang, make_specs
-from weft.engines.fleet.rounds import Rounds
-from weft.engines.job_folders import remove_jobs, stored_bytes
-from weft.engines.listening import find_attempts, mark_of
-from weft.engines.request import check_launch
-from weft.engines.software import check_software
+from weft.engines.machine.software import check_software
 from weft.wire.attempt import folder_of
 from weft.wire.errors import WireError
 
@@ -50,7 +50,7 @@ SUBMITTING = 8  # requests at once
 
 
 class FleetEngine(NoLiveResize, NoSleep):
-    """What `weft.core.ports.Engine` asks for, on whatever `manager` runs agents with.
+    """What `weft.core.protocols.Engine` asks for, on whatever `manager` runs agents with.
 
     `what` is the controller in words for people.
     """
@@ -67,7 +67,7 @@ class FleetEngine(NoLiveResize, NoSleep):
         self._cores = CorePools()
         self._slots = asyncio.Semaphore(SUBMITTING)
         self._opened = False
-        self._rounds = Rounds(
+        self._rounds = FleetLoop(
             manager, self._channel, self._root, what, self._queue.put_nowait, self._cores.give
         )
 

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft.core.measured import Measured
-from weft.core.model import Allocation, Discipline, NodeId
+from weft.core.knowledge.measured import Measured
+from weft.core.model.job import Allocation, Discipline, NodeId
+from weft.engines.attempts.listener import mark_of
+from weft.engines.attempts.request import adjustment
+from weft.engines.attempts.watch import nudge, rank_logs, revoke
 from weft.engines.fleet.port import Gang
 from weft.engines.fleet.requests import Cores, Site, coordinator_of, read_gang, write_gang
-from weft.engines.listening import mark_of
-from weft.engines.measuring import join_measured, read_measured
-from weft.engines.request import adjustment
-from weft.engines.watch import nudge, rank_logs, revoke
+from weft.engines.machine.measuring import join_measured, read_measured
 from weft.wire.attempt import (
     ADJUST,
     CURRENT,

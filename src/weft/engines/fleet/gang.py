@@ -14,11 +14,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from weft.core.events import Event, Failed, Finished, Saved, Started, StartFailed, Stopped
-from weft.core.model import NodeId
-from weft.engines.agent_log import AgentLog, read_end, read_notice, read_report, thin_reports
+from weft.core.events.event import Event, Failed, Finished, Saved, Started, StartFailed, Stopped
+from weft.core.model.job import NodeId
+from weft.engines.attempts.agent_log import (
+    AgentLog,
+    read_end,
+    read_notice,
+    read_report,
+    thin_reports,
+)
+from weft.engines.attempts.listener import EVERYBODYS as OF_THIS_MACHINE
 from weft.engines.fleet.port import Gang, Part
-from weft.engines.listening import EVERYBODYS as OF_THIS_MACHINE
 from weft.wire.attempt import BEAT, CLAIM, EVENTS
 from weft.wire.errors import WireError
 from weft.wire.regular_files import open_regular

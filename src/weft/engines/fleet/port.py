@@ -13,11 +13,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from weft.core.about import Controls
-from weft.core.cluster import Node
 from weft.core.errors import WeftError
-from weft.core.model import Job, JobId, NodeId
-from weft.core.ports import DeviceSharing
+from weft.core.model.cluster import Node
+from weft.core.model.job import Job, JobId, NodeId
+from weft.core.plan.about import Controls
+from weft.core.protocols import DeviceSharing
 
 Key = tuple[JobId, int]  # job and attempt
 
@@ -75,7 +75,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Observation:
     """What a manager says of one attempt.
 
     `reason` is why it is pending, ended or lost, in words for people. `code` is the exit code it
@@ -169,7 +169,7 @@ class Manager(Protocol):
         """End it at once, without grace; fine for one that is not there."""
         ...
 
-    async def look(self) -> Mapping[Key, Seen]:
+    async def look(self) -> Mapping[Key, Observation]:
         """All attempts of this owner in one question; ended ones may be left out."""
         ...
 

@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft.core.about import Controls, Wants
-from weft.core.cluster import CPU, Node
 from weft.core.errors import InvalidConfig
-from weft.core.model import Job, JobId, NodeId
+from weft.core.model.cluster import CPU, Node
+from weft.core.model.job import Job, JobId, NodeId
+from weft.core.plan.about import Controls, Wants
+from weft.engines.attempts.spawn import reap, spawn
 from weft.engines.fleet.engine import FleetEngine
 from weft.engines.fleet.port import (
     Abilities,
@@ -25,11 +26,10 @@ from weft.engines.fleet.port import (
     Health,
     Key,
     Machine,
+    Observation,
     Phase,
-    Seen,
 )
-from weft.engines.job_environment import check_names, filter_environment
-from weft.engines.spawn import reap, spawn
+from weft.engines.machine.job_environment import check_names, filter_environment
 from weft.wire.attempt import AGENT_LOG, TAG, job_folder, read_json, write_whole
 from weft.wire.processes import alive, descendants, find_tagged, kill_all, start_time
 
@@ -89,7 +89,7 @@ class ProcessManager:
             if not self._is_down(NodeId(node)):
                 await asyncio.to_thread(_kill, int(pid), began, folder)
 
-    async def look(self) -> Mapping[Key, Seen]:
+    async def look(self) -> Mapping[Key, Observation]:
         """Whose agents live."""
         self._check_there()
         self._children = {pid for pid in self._children if not reap(pid)}
@@ -99,14 +99,14 @@ class ProcessManager:
             found[JobId(body["job"]), int(body["attempt"])] = self._see(body["agents"])
         return found
 
-    def _see(self, agents: Mapping[str, Agent]) -> Seen:
+    def _see(self, agents: Mapping[str, Agent]) -> Observation:
         down = tuple(NodeId(node) for node in agents if self._is_down(NodeId(node)))
         there = [one for node, one in agents.items() if node not in down]
         lives = any(began is not None and alive(pid, began) for pid, began, _ in there)
         why = f"node {', '.join(down)} was taken away" if down else ""
         if lives:
-            return Seen(Phase.RUNNING, why, nodes=down)
-        return Seen(Phase.LOST if down else Phase.ENDED, why, nodes=down)
+            return Observation(Phase.RUNNING, why, nodes=down)
+        return Observation(Phase.LOST if down else Phase.ENDED, why, nodes=down)
 
     def _record(self, key: Key) -> Path:
         return self._folder / f"{job_folder(self._folder, key[0]).name}@{key[1]}.json"

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from weft.core.cluster import CPU
 from weft.core.errors import EngineError, InvalidConfig
-from weft.core.launch import SoftwareKind
-from weft.core.model import Allocation, Discipline, Job, JobId, NodeId, Slice
+from weft.core.model.cluster import CPU
+from weft.core.model.job import Allocation, Discipline, Job, JobId, NodeId, Slice
+from weft.core.model.launch import SoftwareKind
+from weft.engines.attempts.request import common_spec
 from weft.engines.fleet.port import Abilities, Gang, Machine, Part
-from weft.engines.host import Asked, HostPart, host_part, read_asked
-from weft.engines.request import common_spec
+from weft.engines.machine.host_part import Asked, HostPart, host_part, read_asked
 from weft.wire.attempt import AttemptSpec, folder_of, part_folder, token_socket
 
 Cores = tuple[tuple[int, ...], ...]

@@ -16,8 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from weft.core.codec.yaml_text import parse_yaml
 from weft.core.errors import InvalidConfig
-from weft.core.yaml_text import parse_yaml
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 HINT = "`kubectl config view --minify` shows what is in force; KUBECONFIG names another file"

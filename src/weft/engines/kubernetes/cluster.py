@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from weft.core.about import Controls
 from weft.core.errors import EngineError, InvalidConfig
-from weft.core.launch import SoftwareKind
-from weft.core.model import Job, NodeId
-from weft.engines.fleet.port import Abilities, Away, Gang, Health, Key, Machine, Phase, Seen
+from weft.core.model.job import Job, NodeId
+from weft.core.model.launch import SoftwareKind
+from weft.core.plan.about import Controls
+from weft.engines.fleet.port import Abilities, Away, Gang, Health, Key, Machine, Observation, Phase
 from weft.engines.kubernetes.api import (
     CONFLICT,
     FORBIDDEN,
@@ -26,6 +26,7 @@ from weft.engines.kubernetes.api import (
     Unreachable,
 )
 from weft.engines.kubernetes.nodes import machine_of, read_nodes
+from weft.engines.kubernetes.pod_watch import Watching
 from weft.engines.kubernetes.pods import (
     SERVICE,
     Site,
@@ -43,7 +44,6 @@ from weft.engines.kubernetes.sightings import (
     seen_of,
     why_hopeless,
 )
-from weft.engines.kubernetes.watching import Watching
 
 log = logging.getLogger(__name__)
 
@@ -190,7 +190,7 @@ class KubernetesCluster:
                 "--engine kubernetes:mounts=CLAIM:/path",
             )
 
-    async def look(self) -> Mapping[Key, Seen]:
+    async def look(self) -> Mapping[Key, Observation]:
         """All attempts from our copy of their pods, once it is known to be fresh."""
         if time.monotonic() - self._touched > TOUCH_S:
             await self._ask(lambda: self._api.get(self._path, limit="1", resourceVersion="0"))
@@ -208,7 +208,7 @@ class KubernetesCluster:
         found = {key: self._see(key, pods, lost, stuck) for key, pods in gangs.items()}
         for key, parts in self._submitting.items():
             if len(gangs.get(key, ())) < parts:
-                found[key] = Seen(Phase.PENDING, "its pods are being created")
+                found[key] = Observation(Phase.PENDING, "its pods are being created")
         await self._clear_away(gangs, found)
         return found
 
@@ -266,9 +266,9 @@ class KubernetesCluster:
 
     def _see(
         self, key: Key, pods: Sequence[Object], lost: Mapping[str, str], stuck: set[str]
-    ) -> Seen:
+    ) -> Observation:
         if key in self._hopeless:
-            return Seen(Phase.ENDED, self._hopeless[key])
+            return Observation(Phase.ENDED, self._hopeless[key])
         return seen_of(pods, lost, stuck)
 
     def _note_times(self, gangs: Mapping[Key, Sequence[Object]]) -> None:
@@ -284,7 +284,7 @@ class KubernetesCluster:
         self._since = leaving
 
     async def _clear_away(
-        self, gangs: Mapping[Key, Sequence[Object]], found: dict[Key, Seen]
+        self, gangs: Mapping[Key, Sequence[Object]], found: dict[Key, Observation]
     ) -> None:
         """Delete pods that ended a while ago, and such as can never begin."""
         now = time.time()
@@ -296,7 +296,7 @@ class KubernetesCluster:
                 await self.cancel(key)
             elif phase is Phase.PENDING and (why := _why_never(pods, now)):
                 self._hopeless[key] = why
-                found[key] = Seen(Phase.ENDED, why)
+                found[key] = Observation(Phase.ENDED, why)
                 await self.cancel(key)
         self._hopeless = {key: why for key, why in self._hopeless.items() if key in gangs}
 

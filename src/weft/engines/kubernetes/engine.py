@@ -7,15 +7,15 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft.core.about import Wants
 from weft.core.errors import InvalidConfig
+from weft.core.plan.about import Wants
 from weft.engines.fleet.engine import FleetEngine
-from weft.engines.job_environment import check_names
 from weft.engines.kubernetes.access import find_access
 from weft.engines.kubernetes.api import Api
 from weft.engines.kubernetes.cluster import CONTROLS, KubernetesCluster, Machines
 from weft.engines.kubernetes.nodes import DEVICE
 from weft.engines.kubernetes.pods import ADDRESSES, PLACES, Site, is_mounted, own_ids, read_mounts
+from weft.engines.machine.job_environment import check_names
 
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 

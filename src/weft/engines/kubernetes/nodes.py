@@ -7,13 +7,13 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from weft.core.cluster import CPU, Node
+from weft.core.codec.yaml_text import parse_yaml
 from weft.core.errors import InvalidConfig
-from weft.core.model import NodeId
-from weft.core.yaml_text import parse_yaml
-from weft.engines.devices import kind_of
+from weft.core.model.cluster import CPU, Node
+from weft.core.model.job import NodeId
 from weft.engines.fleet.port import Health, Machine
 from weft.engines.kubernetes.api import Object
+from weft.engines.machine.devices import kind_of
 
 DEVICE = "nvidia.com/gpu"
 PRODUCT = "nvidia.com/gpu.product"

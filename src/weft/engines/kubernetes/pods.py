@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from weft.core.cluster import Node
 from weft.core.errors import InvalidConfig
+from weft.core.model.cluster import Node
 from weft.engines.fleet.port import Gang, Key, Part
 from weft.engines.kubernetes.api import Object
 from weft.wire.attempt import ADDRESS

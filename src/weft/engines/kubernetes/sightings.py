@@ -7,8 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from weft.core.model import NodeId
-from weft.engines.fleet.port import Phase, Seen
+from weft.core.model.job import NodeId
+from weft.engines.fleet.port import Observation, Phase
 from weft.engines.kubernetes.api import Object
 from weft.engines.kubernetes.pods import NODES, PART
 
@@ -42,7 +42,9 @@ class PodSeen(NamedTuple):
     code: int | None = None
 
 
-def seen_of(pods: Sequence[Object], lost: Mapping[str, str], stuck: Collection[str] = ()) -> Seen:
+def seen_of(
+    pods: Sequence[Object], lost: Mapping[str, str], stuck: Collection[str] = ()
+) -> Observation:
     """What became of the attempt with these pods; `lost` are nodes that are gone, and why.
 
     `stuck` names pods whose end was asked for long ago. A pod that is not there any more was ended
@@ -54,14 +56,14 @@ def seen_of(pods: Sequence[Object], lost: Mapping[str, str], stuck: Collection[s
     taken = [*by_state[PodState.TAKEN], *_missing(pods)]
     nodes = tuple(dict.fromkeys(one.node for one in (*gone, *taken)))
     if by_state[PodState.RUNNING] or (by_state[PodState.WAITING] and (gone or taken)):
-        return Seen(Phase.RUNNING, _why(gone or taken), nodes=nodes)
+        return Observation(Phase.RUNNING, _why(gone or taken), nodes=nodes)
     if by_state[PodState.WAITING]:
-        return Seen(Phase.PENDING, _why(by_state[PodState.WAITING]))
+        return Observation(Phase.PENDING, _why(by_state[PodState.WAITING]))
     if gone or taken:
-        return Seen(Phase.LOST, _why(gone or taken), nodes=nodes)
+        return Observation(Phase.LOST, _why(gone or taken), nodes=nodes)
     ended = by_state[PodState.ENDED]
     failed = [one for one in ended if one.code] or ended
-    return Seen(Phase.ENDED, _why(failed), code=failed[0].code if failed else None)
+    return Observation(Phase.ENDED, _why(failed), code=failed[0].code if failed else None)
 
 
 def pod_seen(pod: Object, lost: Mapping[str, str], stuck: Collection[str] = ()) -> PodSeen:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
-from weft.core.about import Controls
-from weft.core.cluster import Node
 from weft.core.errors import EngineError, InvalidConfig
-from weft.core.model import Job, JobId, NodeId
-from weft.engines.fleet.port import Abilities, Away, Gang, Health, Key, Machine, Phase, Seen
+from weft.core.model.cluster import Node
+from weft.core.model.job import Job, JobId, NodeId
+from weft.core.plan.about import Controls
+from weft.engines.fleet.port import Abilities, Away, Gang, Health, Key, Machine, Observation, Phase
 from weft.engines.ray.client import BridgeClient
 from weft.engines.ray.head import Head, need_head
 from weft.engines.ray.labels import name_nodes, read_machine
@@ -150,7 +150,7 @@ class RayManager:
     def check(self, job: Job) -> None:
         """Nothing beyond what every engine asks for."""
 
-    async def look(self) -> Mapping[Key, Seen]:
+    async def look(self) -> Mapping[Key, Observation]:
         """What the runners say of all attempts."""
         await self._refresh()
         return read_attempts(self._gangs, self._codes(), self._lost())
@@ -226,21 +226,21 @@ def read_attempts(
     gangs: dict[Key, tuple[NodeId, ...]],
     codes: Mapping[Key, Mapping[NodeId, int | None]],
     lost: Mapping[NodeId, str],
-) -> dict[Key, Seen]:
+) -> dict[Key, Observation]:
     """Each attempt's state from its agents' codes and the nodes that are gone.
 
     Attempts of which nothing is left are taken out of `gangs`.
     """
-    seen: dict[Key, Seen] = {}
+    seen: dict[Key, Observation] = {}
     for key, nodes in [*gangs.items()]:
         found = codes.get(key, {})
         gone = tuple(node for node in nodes if node in lost)
         why = "; ".join(f"{node} went down: {lost[node]}" for node in gone)
         if any(code is None for code in found.values()):
-            seen[key] = Seen(Phase.RUNNING, why, nodes=gone)
+            seen[key] = Observation(Phase.RUNNING, why, nodes=gone)
             continue
         ended = next((code for code in found.values() if code), 0 if found else None)
-        seen[key] = Seen(Phase.LOST if gone else Phase.ENDED, why, ended, gone)
+        seen[key] = Observation(Phase.LOST if gone else Phase.ENDED, why, ended, gone)
         if not found:
             del gangs[key]
     return seen

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from weft.core.about import Wants
 from weft.core.errors import InvalidConfig
+from weft.core.plan.about import Wants
 from weft.engines.fleet.engine import FleetEngine
-from weft.engines.job_environment import check_names
+from weft.engines.machine.job_environment import check_names
 from weft.engines.ray.agents import ABILITIES, RayManager
 from weft.engines.ray.channel import RayChannel
 from weft.engines.ray.starting import PORT, find_setup

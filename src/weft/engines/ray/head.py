@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.core.errors import EngineError
+from weft.engines.attempts.spawn import reap, spawn_command
 from weft.engines.ray.starting import (
     NodeSetup,
     find_address,
@@ -21,7 +22,6 @@ from weft.engines.ray.starting import (
     make_token,
     ray_environment,
 )
-from weft.engines.spawn import reap, spawn_command
 from weft.wire.attempt import read_json, write_whole
 from weft.wire.processes import alive, start_time
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft.core.cluster import CPU, Node
-from weft.core.model import NodeId
+from weft.core.model.cluster import CPU, Node
+from weft.core.model.job import NodeId
 from weft.engines.fleet.port import Health, Machine
 
 NODE, KIND = "weft/node", "weft/kind"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.core.errors import InvalidConfig
-from weft.engines.devices import find_gpus, kind_of
+from weft.engines.machine.devices import find_gpus, kind_of
 from weft.engines.ray.labels import KIND, NODE, SLOTS, check_label
 from weft.engines.ray.runner import OWN
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
 
-from weft.core.cluster import CPU, Node
-from weft.core.model import JobId, NodeId
-from weft.engines.devices import kind_of
-from weft.engines.fleet.port import Health, Key, Machine, Phase, Seen
+from weft.core.model.cluster import CPU, Node
+from weft.core.model.job import JobId, NodeId
+from weft.engines.fleet.port import Health, Key, Machine, Observation, Phase
+from weft.engines.machine.devices import kind_of
 
 NODES = ("sinfo", "-h", "-N", "-o", "%N|%T|%c|%m|%G|%o|%E")
 JOBS = ("squeue", "-h", "-t", "all", "-o", "%i|%T|%k|%r|%N")
@@ -119,17 +119,19 @@ def read_jobs(text: str) -> list[tuple[str, SlurmJob]]:
     return found
 
 
-def see(parts: Iterable[SlurmJob]) -> Seen:
+def see(parts: Iterable[SlurmJob]) -> Observation:
     """What became of an attempt, from all components of its job."""
     states = {one.state: one for one in parts}
     if alive := [one for state, one in states.items() if state in RUNNING]:
-        return Seen(Phase.RUNNING, alive[0].reason)
+        return Observation(Phase.RUNNING, alive[0].reason)
     if waiting := [one for state, one in states.items() if state in PENDING]:
-        return Seen(Phase.PENDING, waiting[0].reason)
+        return Observation(Phase.PENDING, waiting[0].reason)
     if "NODE_FAIL" in states:
-        return Seen(Phase.LOST, WORDS["NODE_FAIL"])
+        return Observation(Phase.LOST, WORDS["NODE_FAIL"])
     bad = [state for state in states if state != "COMPLETED"]
-    return Seen(Phase.ENDED, WORDS.get(bad[0], f"Slurm says {bad[0].lower()}") if bad else "")
+    return Observation(
+        Phase.ENDED, WORDS.get(bad[0], f"Slurm says {bad[0].lower()}") if bad else ""
+    )
 
 
 def read_config(text: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from weft.core.errors import EngineError
 from weft.engines.fleet.port import Away
-from weft.engines.job_environment import filter_environment
+from weft.engines.machine.job_environment import filter_environment
 
 TIMEOUT_S = 60.0  # clients give up by themselves after MessageTimeout, 10 s unless a site says else
 # Formats of one's own would change what is read.

@@ -6,16 +6,16 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft.core.about import Wants
 from weft.core.errors import InvalidConfig
+from weft.core.plan.about import Wants
 from weft.engines.fleet.engine import FleetEngine
 from weft.engines.fleet.port import Manager
-from weft.engines.job_environment import check_names
+from weft.engines.machine.job_environment import check_names
 from weft.engines.slurm.native import CONTROLS as NATIVE
 from weft.engines.slurm.native import NativeSlurm
 from weft.engines.slurm.pilot import CONTROLS as PILOT
 from weft.engines.slurm.pilot import PilotSlurm
-from weft.engines.slurm.script import Wishes
+from weft.engines.slurm.script import SbatchOptions
 
 MODES = ("native", "pilot")
 
@@ -52,7 +52,7 @@ class SlurmEngine(FleetEngine):
             raise InvalidConfig(
                 f"slurm: mode is {self.mode!r}", hint=f"mode is one of {', '.join(MODES)}"
             )
-        wishes = Wishes(
+        wishes = SbatchOptions(
             python=self.python or sys.executable,
             owner="",
             partition=self.partition,

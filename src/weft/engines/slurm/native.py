@@ -7,10 +7,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from weft.core.about import Controls
 from weft.core.errors import EngineError, InvalidConfig
-from weft.core.model import Job, NodeId
-from weft.engines.fleet.port import Abilities, Gang, Key, Machine, Seen
+from weft.core.model.job import Job, NodeId
+from weft.core.plan.about import Controls
+from weft.engines.fleet.port import Abilities, Gang, Key, Machine, Observation
 from weft.engines.slurm.answers import (
     JOBS,
     NODES,
@@ -25,7 +25,7 @@ from weft.engines.slurm.answers import (
     see,
 )
 from weft.engines.slurm.clients import Clients
-from weft.engines.slurm.script import Wishes, batch_script
+from weft.engines.slurm.script import SbatchOptions, batch_script
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ CONTROLS = Controls.BATCH | Controls.HOST | Controls.COUNT | Controls.SHIFT
 class NativeSlurm:
     """A `Manager` by sbatch, squeue and scancel."""
 
-    def __init__(self, wishes: Wishes, slots: int, pass_env: tuple[str, ...]) -> None:
+    def __init__(self, wishes: SbatchOptions, slots: int, pass_env: tuple[str, ...]) -> None:
         self._wishes, self._slots, self._pass_env = wishes, slots, pass_env
         self._clients = Clients(pass_env)
         self._nodes: Mapping[NodeId, SlurmNode] = {}
@@ -105,7 +105,7 @@ class NativeSlurm:
         await self._clients.try_order("scancel", "--full", "--signal=KILL", *ids)
         await self._clients.try_order("scancel", *ids)
 
-    async def look(self) -> Mapping[Key, Seen]:
+    async def look(self) -> Mapping[Key, Observation]:
         """One squeue for all."""
         text = await self._clients.ask(*JOBS, "-u", getpass.getuser())
         jobs: dict[Key, list[SlurmJob]] = {}

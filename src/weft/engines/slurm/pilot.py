@@ -17,10 +17,11 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from weft.core.about import Controls
 from weft.core.errors import EngineError, InvalidConfig
-from weft.core.model import Job, JobId, NodeId
-from weft.engines.fleet.port import Abilities, Gang, Health, Key, Machine, Phase, Seen
+from weft.core.model.job import Job, JobId, NodeId
+from weft.core.plan.about import Controls
+from weft.engines.attempts.spawn import reap, spawn_command
+from weft.engines.fleet.port import Abilities, Gang, Health, Key, Machine, Observation, Phase
 from weft.engines.slurm.answers import (
     JOBS,
     NODES,
@@ -35,8 +36,7 @@ from weft.engines.slurm.answers import (
     write_tag,
 )
 from weft.engines.slurm.clients import Clients
-from weft.engines.slurm.script import LOG, Wishes, pilot_script, step_command
-from weft.engines.spawn import reap, spawn_command
+from weft.engines.slurm.script import LOG, SbatchOptions, pilot_script, step_command
 from weft.wire.attempt import job_folder, read_json, write_whole
 from weft.wire.processes import alive, start_time
 
@@ -52,7 +52,7 @@ class PilotSlurm:
     """A `Manager` by allocations and `srun --overlap`; what was started is noted in `folder`."""
 
     def __init__(
-        self, wishes: Wishes, folder: Path, held: str, slots: int, pass_env: tuple[str, ...]
+        self, wishes: SbatchOptions, folder: Path, held: str, slots: int, pass_env: tuple[str, ...]
     ) -> None:
         self._wishes, self._folder, self._slots = wishes, folder, slots
         self._held = {NodeId(name) for name in held.split("/") if name}
@@ -153,7 +153,7 @@ class PilotSlurm:
         body = read_json(self._record(key)) or {"clients": {}}
         _kill_all(body["clients"].values())
 
-    async def look(self) -> Mapping[Key, Seen]:
+    async def look(self) -> Mapping[Key, Observation]:
         """One squeue for all steps; a client that lives may still be about to make one."""
         text = await self._clients.ask(*STEPS, "-u", getpass.getuser())
         self._steps = {}
@@ -162,7 +162,7 @@ class PilotSlurm:
             if (key := read_tag(self._wishes.owner, name)) is not None:
                 self._steps.setdefault(key, []).append(step)
         self._children = {pid for pid in self._children if not reap(pid)}
-        found = {key: Seen(Phase.RUNNING) for key in self._steps}
+        found = {key: Observation(Phase.RUNNING) for key in self._steps}
         for file in self._folder.glob("*@*.json"):
             body = read_json(file)
             if body is None:
@@ -170,9 +170,9 @@ class PilotSlurm:
             key = JobId(body["job"]), int(body["attempt"])
             lives = any(b is not None and alive(p, b) for p, b in body["clients"].values())
             if lives and key not in found:
-                found[key] = Seen(Phase.PENDING, "its steps are being made")
+                found[key] = Observation(Phase.PENDING, "its steps are being made")
             elif not lives and key not in found:
-                found[key] = Seen(Phase.ENDED)
+                found[key] = Observation(Phase.ENDED)
         return found
 
     def _record(self, key: Key) -> Path:

@@ -8,7 +8,7 @@ from math import ceil
 from pathlib import Path
 from shlex import quote
 
-from weft.core.model import Discipline, NodeId
+from weft.core.model.job import Discipline, NodeId
 from weft.engines.fleet.folders import TOKENS
 from weft.engines.fleet.port import Gang, Part
 from weft.engines.fleet.requests import agent_command
@@ -23,7 +23,7 @@ LOG = "slurm.log"  # in an attempt's folder: what Slurm itself has to say
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class SbatchOptions:
     """What goes into every request; empty or 0 leaves it to the site.
 
     `python` is the interpreter with Weft on the nodes. `counts_memory` says that the site divides
@@ -50,7 +50,7 @@ class Wishes:
         return [f"--{name}={value}" for name, value in named.items() if value]
 
 
-def batch_script(gang: Gang, nodes: Mapping[NodeId, SlurmNode], wishes: Wishes) -> str:
+def batch_script(gang: Gang, nodes: Mapping[NodeId, SlurmNode], wishes: SbatchOptions) -> str:
     """One job for all parts of a gang: alike ones together, others as heterogeneous components."""
     groups = group_parts(gang.parts, nodes)
     headers = [_header(gang, group, nodes, wishes) for group in groups]
@@ -71,7 +71,7 @@ def group_parts(parts: Sequence[Part], nodes: Mapping[NodeId, SlurmNode]) -> lis
 
 
 def _header(
-    gang: Gang, group: tuple[Part, ...], nodes: Mapping[NodeId, SlurmNode], wishes: Wishes
+    gang: Gang, group: tuple[Part, ...], nodes: Mapping[NodeId, SlurmNode], wishes: SbatchOptions
 ) -> list[str]:
     first = group[0]
     options = [
@@ -96,7 +96,7 @@ def _header(
     return [*options, *([f"--time={minutes}"] if minutes else [])]
 
 
-def _body(gang: Gang, groups: Sequence[tuple[Part, ...]], wishes: Wishes) -> list[str]:
+def _body(gang: Gang, groups: Sequence[tuple[Part, ...]], wishes: SbatchOptions) -> list[str]:
     """The agent of the only node in place of the script; else one on each by a step."""
     if len(gang.parts) == 1:
         folder = gang.parts[0].folder
@@ -118,7 +118,7 @@ def _body(gang: Gang, groups: Sequence[tuple[Part, ...]], wishes: Wishes) -> lis
 
 
 def step_command(
-    gang: Gang, part: Part, node: SlurmNode, allocation: str, wishes: Wishes
+    gang: Gang, part: Part, node: SlurmNode, allocation: str, wishes: SbatchOptions
 ) -> list[str]:
     """One part as a step in an allocation that is held: it shares the node with other steps.
 
@@ -143,7 +143,7 @@ def step_command(
     return ["bash", "-c", UNTIL_CLAIMED, str(part.folder / CLAIM), *step]
 
 
-def pilot_script(node: SlurmNode, tag: str, log: str, root: Path, wishes: Wishes) -> str:
+def pilot_script(node: SlurmNode, tag: str, log: str, root: Path, wishes: SbatchOptions) -> str:
     """An allocation of a whole node; all it does is to run the coordinators that are wanted."""
     machine = node.machine.node
     options = [

@@ -13,8 +13,8 @@ from math import ceil, lcm
 
 import numpy as np
 
-from weft.core.table import Floats
-from weft.core.traffic import Traffic
+from weft.core.knowledge.traffic import Traffic
+from weft.core.state.table import Floats
 
 GRID_S = 1e-3
 STEPS = (1, 2, 5)

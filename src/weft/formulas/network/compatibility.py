@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from weft.core.table import Floats
+from weft.core.state.table import Floats
 from weft.formulas.network.circles import GRID_S, Circle, count_samples, measure_circle
 
 EXACT = 2_000_000  # cells that are tried out one by one; beyond it jobs are turned in turn

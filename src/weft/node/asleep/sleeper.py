@@ -14,7 +14,7 @@ from pathlib import Path
 from weft.node.asleep.device_helper import DeviceHelper
 from weft.node.asleep.tree import Find, freeze_tree, thaw_tree
 from weft.node.attempt_log import Journal
-from weft.node.enclosure import Enclosure
+from weft.node.guard.enclosure import Enclosure
 from weft.wire.processes import resident_gb
 from weft.wire.sleep import (
     AWAKE,

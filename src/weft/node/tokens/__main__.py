@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from weft.node.errors import NodeError
-from weft.node.locks import hold
+from weft.node.guard.locks import hold
 from weft.node.tokens.coordinator import Coordinator
 from weft.node.tokens.disciplines import DISCIPLINES, discipline
 from weft.node.tokens.groups import within_groups

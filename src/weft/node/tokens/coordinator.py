@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from weft.node.tokens.disciplines import NEVER, Discipline
-from weft.node.tokens.members import Book, Grant, Key, Member, Request
+from weft.node.tokens.members import Grant, Key, Member, Request, TokenState
 from weft.wire.errors import WireError
 from weft.wire.tokens import (
     ALIVE_S,
@@ -34,7 +34,7 @@ class Coordinator:
     """Grants tokens to members as its discipline says. Knows neither clock nor sockets."""
 
     def __init__(self, discipline: Discipline, slots: Mapping[str, int] | None = None) -> None:
-        self.book = Book(slots)
+        self.book = TokenState(slots)
         self._discipline = discipline
         self._joined = 0
         self._began: float | None = None

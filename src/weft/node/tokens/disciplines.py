@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from typing import Protocol
 
 from weft.node.errors import NodeError
-from weft.node.tokens.members import Book, Key, Member, Request
+from weft.node.tokens.members import Key, Member, Request, TokenState
 
 NEVER = float("inf")
 PATIENCE_S = 0.25  # a gang that waits longer is kept free for
@@ -25,19 +25,19 @@ Place = tuple[float, int]
 class Discipline(Protocol):
     """Decides on the facts; may remember whose turn it is."""
 
-    def next(self, now: float, book: Book) -> Request | None:
+    def next(self, now: float, book: TokenState) -> Request | None:
         """The waiting request to grant now, or None; asked again until it is None."""
         ...
 
-    def iterations(self, request: Request, now: float, book: Book) -> int:
+    def iterations(self, request: Request, now: float, book: TokenState) -> int:
         """Stages that one grant may cover; 0 is until it is recalled."""
         ...
 
-    def recalls(self, now: float, book: Book) -> Iterable[Key]:
+    def recalls(self, now: float, book: TokenState) -> Iterable[Key]:
         """Members whose endless leases should end."""
         ...
 
-    def wake_at(self, now: float, book: Book) -> float:
+    def wake_at(self, now: float, book: TokenState) -> float:
         """When to ask again even if nothing happens."""
         ...
 
@@ -46,7 +46,7 @@ class Discipline(Protocol):
 class WorkConserving:
     """The one who used a token least goes first, weights considered."""
 
-    def next(self, now: float, book: Book) -> Request | None:
+    def next(self, now: float, book: TokenState) -> Request | None:
         """In order of use; a gang that waits for several tokens is not starved by others."""
         kept: set[str] = set()
         for request in sorted(book.waiting, key=lambda r: _used(r, book)):
@@ -56,11 +56,11 @@ class WorkConserving:
                 kept.update(request.tokens)
         return None
 
-    def iterations(self, request: Request, now: float, book: Book) -> int:
+    def iterations(self, request: Request, now: float, book: TokenState) -> int:
         """Several where stages are short."""
         return book.iterations(request, now)
 
-    def recalls(self, _now: float, book: Book) -> Iterable[Key]:
+    def recalls(self, _now: float, book: TokenState) -> Iterable[Key]:
         """Whoever sits on a token that somebody waits for."""
         wanted = {token for request in book.waiting for token in request.tokens}
         return [
@@ -69,7 +69,7 @@ class WorkConserving:
             if grant.endless and not wanted.isdisjoint(grant.request.tokens)
         ]
 
-    def wake_at(self, now: float, book: Book) -> float:
+    def wake_at(self, now: float, book: TokenState) -> float:
         """When a waiting gang loses its patience."""
         gangs = [r.since + PATIENCE_S for r in book.waiting if len(r.tokens) > 1]
         return min((at for at in gangs if at > now), default=NEVER)
@@ -82,7 +82,7 @@ class Paced:
     duty: float = 0.5
     _inner: WorkConserving = field(default_factory=WorkConserving)
 
-    def next(self, now: float, book: Book) -> Request | None:
+    def next(self, now: float, book: TokenState) -> Request | None:
         """An opportunistic job goes only where no guaranteed one waits."""
         wanted = {
             token
@@ -99,20 +99,20 @@ class Paced:
                 return request
         return None
 
-    def iterations(self, request: Request, now: float, book: Book) -> int:
+    def iterations(self, request: Request, now: float, book: TokenState) -> int:
         """One at a time for opportunistic jobs, so that they give way soon."""
         return 1 if book.members[request.key].opportunistic else book.iterations(request, now)
 
-    def recalls(self, now: float, book: Book) -> Iterable[Key]:
+    def recalls(self, now: float, book: TokenState) -> Iterable[Key]:
         """As when nothing idles."""
         return self._inner.recalls(now, book)
 
-    def wake_at(self, now: float, book: Book) -> float:
+    def wake_at(self, now: float, book: TokenState) -> float:
         """When an opportunistic job has paused for long enough."""
         pauses = [self._earliest(book.members[r.key], r) for r in book.waiting]
         return min((at for at in pauses if at > now), default=NEVER)
 
-    def _order(self, request: Request, book: Book) -> tuple[bool, tuple[float, float, int]]:
+    def _order(self, request: Request, book: TokenState) -> tuple[bool, tuple[float, float, int]]:
         return book.members[request.key].opportunistic, _used(request, book)
 
     def _earliest(self, member: Member, request: Request) -> float:
@@ -131,7 +131,7 @@ class Timeslice:
     _active: Key | None = None
     _since: float = 0.0
 
-    def next(self, now: float, book: Book) -> Request | None:
+    def next(self, now: float, book: TokenState) -> Request | None:
         """Only the active job's requests."""
         if self._over(now, book):
             self._turn(now, book)
@@ -140,27 +140,27 @@ class Timeslice:
                 return request
         return None
 
-    def iterations(self, _request: Request, _now: float, _book: Book) -> int:
+    def iterations(self, _request: Request, _now: float, _book: TokenState) -> int:
         """Until the slice is over."""
         return 0
 
-    def recalls(self, now: float, book: Book) -> Iterable[Key]:
+    def recalls(self, now: float, book: TokenState) -> Iterable[Key]:
         """The active job at the end of its slice, if there is another."""
         over = now >= self._since + self.quantum_s and len(book.members) > 1
         return [self._active] if self._active is not None and over else []
 
-    def wake_at(self, now: float, book: Book) -> float:
+    def wake_at(self, now: float, book: TokenState) -> float:
         """The end of the slice."""
         end = self._since + self.quantum_s
         return end if len(book.members) > 1 and end > now else NEVER
 
-    def _over(self, now: float, book: Book) -> bool:
+    def _over(self, now: float, book: TokenState) -> bool:
         if self._active not in book.members:
             return True
         late = now >= self._since + self.quantum_s
         return late and not book.holds(self._active) and len(book.members) > 1
 
-    def _turn(self, now: float, book: Book) -> None:
+    def _turn(self, now: float, book: TokenState) -> None:
         keys = list(book.members)
         if not keys:
             self._active = None
@@ -182,7 +182,7 @@ class Lockstep:
     _slot: list[Request] = field(default_factory=list)
     _last: dict[str, Place] = field(default_factory=dict)
 
-    def next(self, now: float, book: Book) -> Request | None:
+    def next(self, now: float, book: TokenState) -> Request | None:
         """The rest of the slot; a new slot only at the barrier."""
         self._slot = [request for request in self._slot if request in book.waiting]
         if not self._slot:
@@ -191,26 +191,26 @@ class Lockstep:
             self._slot = self._chosen(book)
         return self._slot.pop(0) if self._slot else None
 
-    def iterations(self, _request: Request, _now: float, _book: Book) -> int:
+    def iterations(self, _request: Request, _now: float, _book: TokenState) -> int:
         """One."""
         return 1
 
-    def recalls(self, _now: float, _book: Book) -> Iterable[Key]:
+    def recalls(self, _now: float, _book: TokenState) -> Iterable[Key]:
         """Nobody: no lease covers more than one stage."""
         return []
 
-    def wake_at(self, now: float, book: Book) -> float:
+    def wake_at(self, now: float, book: TokenState) -> float:
         """When a silent member is no longer waited for."""
         ends = [m.seen + self.patience_s for m in book.members.values() if not book.waits(m.key)]
         return min((at for at in ends if at > now), default=NEVER) if book.waiting else NEVER
 
-    def _all_wait(self, now: float, book: Book) -> bool:
+    def _all_wait(self, now: float, book: TokenState) -> bool:
         return bool(book.waiting) and all(
             book.waits(member.key) or now - member.seen >= self.patience_s
             for member in book.members.values()
         )
 
-    def _chosen(self, book: Book) -> list[Request]:
+    def _chosen(self, book: TokenState) -> list[Request]:
         chosen: list[Request] = []
         taken: dict[str, int] = {}
         for request in sorted(book.waiting, key=lambda r: self._order(r, book)):
@@ -222,7 +222,7 @@ class Lockstep:
             self._last.update(dict.fromkeys(request.tokens, _place(book.members[request.key])))
         return chosen
 
-    def _order(self, request: Request, book: Book) -> tuple[bool, Place]:
+    def _order(self, request: Request, book: TokenState) -> tuple[bool, Place]:
         """Round and round: first who comes after the one that had the token last."""
         place = _place(book.members[request.key])
         last = self._last.get(request.tokens[0])
@@ -233,19 +233,19 @@ class Lockstep:
 class Free:
     """Everybody goes at once."""
 
-    def next(self, _now: float, book: Book) -> Request | None:
+    def next(self, _now: float, book: TokenState) -> Request | None:
         """Whoever waits."""
         return book.waiting[0] if book.waiting else None
 
-    def iterations(self, _request: Request, _now: float, _book: Book) -> int:
+    def iterations(self, _request: Request, _now: float, _book: TokenState) -> int:
         """For good."""
         return 0
 
-    def recalls(self, _now: float, _book: Book) -> Iterable[Key]:
+    def recalls(self, _now: float, _book: TokenState) -> Iterable[Key]:
         """Nobody."""
         return []
 
-    def wake_at(self, _now: float, _book: Book) -> float:
+    def wake_at(self, _now: float, _book: TokenState) -> float:
         """Never."""
         return NEVER
 
@@ -290,7 +290,7 @@ def _place(member: Member) -> Place:
     return member.phase, member.joined
 
 
-def _used(request: Request, book: Book) -> tuple[float, float, int]:
+def _used(request: Request, book: TokenState) -> tuple[float, float, int]:
     """What ranks a request: use of its tokens so far, then waiting time, then seniority."""
     member = book.members[request.key]
     most = max(member.attained.get(token, 0.0) for token in request.tokens)

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Iterable, Iterator
 
 from weft.node.tokens.disciplines import NEVER, Discipline, Lockstep, Timeslice
-from weft.node.tokens.members import Book, Key, Request
+from weft.node.tokens.members import Key, Request, TokenState
 
 
 def within_groups(order: Discipline) -> Discipline:
@@ -25,29 +25,29 @@ class Apart:
         self.like = like
         self._own: dict[str, Discipline] = {}
 
-    def next(self, now: float, book: Book) -> Request | None:
+    def next(self, now: float, book: TokenState) -> Request | None:
         """Of the first group that has somebody to grant to."""
         for own, part in self._parts(book):
             if (request := own.next(now, part)) is not None:
                 return request
         return None
 
-    def iterations(self, request: Request, now: float, book: Book) -> int:
+    def iterations(self, request: Request, now: float, book: TokenState) -> int:
         """As the member's group has it."""
         for own, part in self._parts(book):
             if request.key in part.members:
                 return own.iterations(request, now, part)
         return 1
 
-    def recalls(self, now: float, book: Book) -> Iterable[Key]:
+    def recalls(self, now: float, book: TokenState) -> Iterable[Key]:
         """Of all groups."""
         return [key for own, part in self._parts(book) for key in own.recalls(now, part)]
 
-    def wake_at(self, now: float, book: Book) -> float:
+    def wake_at(self, now: float, book: TokenState) -> float:
         """The earliest of all groups."""
         return min((own.wake_at(now, part) for own, part in self._parts(book)), default=NEVER)
 
-    def _parts(self, book: Book) -> Iterator[tuple[Discipline, Book]]:
+    def _parts(self, book: TokenState) -> Iterator[tuple[Discipline, TokenState]]:
         groups = together(book)
         for name in self._own.keys() - groups.keys():
             del self._own[name]
@@ -57,7 +57,7 @@ class Apart:
             yield self._own[name], book if len(groups) == 1 else book.part(keys)
 
 
-def together(book: Book) -> dict[str, set[Key]]:
+def together(book: TokenState) -> dict[str, set[Key]]:
     """Members by the first GPU of their group."""
     groups: list[tuple[set[str], set[Key]]] = []
     everywhere = {gpu for member in book.members.values() for gpu in member.gpus}

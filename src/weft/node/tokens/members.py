@@ -88,7 +88,7 @@ class Grant:
     recalled: bool = False
 
 
-class Book:
+class TokenState:
     """The facts. `slots` says how many may hold a token at once, one if it does not."""
 
     def __init__(self, slots: Mapping[str, int] | None = None) -> None:
@@ -98,9 +98,9 @@ class Book:
         self.waiting: list[Request] = []
         self.grants: dict[tuple[Key, int], Grant] = {}
 
-    def part(self, keys: Collection[Key]) -> Book:
+    def part(self, keys: Collection[Key]) -> TokenState:
         """The facts about some members, to be read; what others hold is held here, too."""
-        one = Book(self.slots)
+        one = TokenState(self.slots)
         one._whole = self
         one.members = {key: member for key, member in self.members.items() if key in keys}
         one.waiting = [request for request in self.waiting if request.key in keys]

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from weft.node.errors import NodeError
-from weft.node.identity import peer_of
+from weft.node.guard.identity import peer_of
 from weft.node.tokens.coordinator import Coordinator, Out
 from weft.node.tokens.members import Key
 from weft.node.tokens.terms import GPU, read_terms

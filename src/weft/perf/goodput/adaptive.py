@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Batch, Job
-from weft.core.ports import Pace, SimulatedJob
-from weft.core.report import Report
-from weft.core.trace import Truth
+from weft.core.events.report import Report
+from weft.core.model.job import Allocation, Batch, Job
+from weft.core.model.trace import Truth
+from weft.core.protocols import Pace, SimulatedJob
 from weft.perf.goodput.early_fit import early_fit
 from weft.perf.goodput.fit import Row
 from weft.perf.goodput.measurements import Measurements

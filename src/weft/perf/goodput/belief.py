@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from weft.core.report import Report
-from weft.core.table import Floats
+from weft.core.events.report import Report
+from weft.core.state.table import Floats
 from weft.perf.goodput.curves import Steps
 from weft.perf.goodput.fit import Row
 from weft.perf.goodput.measurements import Measurements

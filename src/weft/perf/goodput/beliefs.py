@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.model import Config, Job, JobId
-from weft.core.report import Report
-from weft.core.table import Floats, Rows, Table
+from weft.core.events.report import Report
+from weft.core.model.job import Config, Job, JobId
+from weft.core.state.table import Floats, Rows, Table
 from weft.perf.goodput.belief import Belief, row_of
 from weft.perf.goodput.blind import blind_goodputs
 from weft.perf.goodput.curves import Sheet, Sizes, by_kind

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from weft.core.model import Job, JobId
-from weft.core.table import Floats, Table
+from weft.core.model.job import Job, JobId
+from weft.core.state.table import Floats, Table
 from weft.perf.goodput.belief import Belief
 from weft.perf.goodput.facts import Facts
 from weft.perf.goodput.model import Limits, Noise, StepTime, best_batch

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.core.model import Config
+from weft.core.model.job import Config
 from weft.perf.goodput.model import (
     CHUNK,
     Candidates,

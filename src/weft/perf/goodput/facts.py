@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil, inf
 from typing import NamedTuple, Protocol
 
-from weft.core.model import Job
+from weft.core.model.job import Job
 from weft.perf.goodput.adaptive import table_of
 from weft.perf.goodput.tables import KindModel, ModelTable
 from weft.perf.restart import restart_s

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from weft.core.model import Job, JobId
+from weft.core.model.job import Job, JobId
 from weft.perf.goodput.belief import NO_NOISE
 from weft.perf.goodput.fit import Row
 from weft.perf.goodput.measurements import Measurements

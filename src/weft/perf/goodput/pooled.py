@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.costs import Attempt
-from weft.core.model import Batch, Config, Job, JobId
-from weft.core.report import Report
-from weft.core.table import Column, Floats, Table
+from weft.core.events.report import Report
+from weft.core.knowledge.costs import Attempt
+from weft.core.model.job import Batch, Config, Job, JobId
+from weft.core.state.table import Column, Floats, Table
 from weft.perf.goodput.belief import Belief, row_of
 from weft.perf.goodput.beliefs import DECLARED, FittedBeliefs
 from weft.perf.goodput.facts import Facts

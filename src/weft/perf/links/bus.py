@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.core.errors import InvalidConfig
-from weft.core.model import Job
-from weft.formulas.solo_times import FILE as SOLO
-from weft.formulas.solo_times import Described, describe, read_solo_times
+from weft.core.model.job import Job
+from weft.formulas.training.solo_times import FILE as SOLO
+from weft.formulas.training.solo_times import Described, describe, read_solo_times
 
 COLOCATED = "colocated_times.csv"
 # Of the published pairs some hold the other job's time, or next to none: nobody is faster beside

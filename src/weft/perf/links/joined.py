@@ -11,13 +11,13 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from weft.core.cluster import Cluster
-from weft.core.knowledge import BusSharing
-from weft.core.model import Allocation
-from weft.core.ports import Coupling, LinkSharing, Resident
-from weft.core.topology import Uplink
-from weft.core.traffic import Traffic
-from weft.formulas.link_scores import effective_gb_s
+from weft.core.knowledge.knowledge import BusSharing
+from weft.core.knowledge.traffic import Traffic
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Allocation
+from weft.core.model.topology import Uplink
+from weft.core.protocols import Coupling, LinkSharing, Resident
+from weft.formulas.network.link_scores import effective_gb_s
 
 
 @dataclass(frozen=True, slots=True)

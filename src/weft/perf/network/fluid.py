@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.core.model import TimeShift
-from weft.core.traffic import Traffic
+from weft.core.knowledge.traffic import Traffic
+from weft.core.model.job import TimeShift
 from weft.perf.network.alignment import Alignment
 
 JITTER = 0.005  # of a stretch of computation: beats are then lost about every hundredth iteration

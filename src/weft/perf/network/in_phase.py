@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import inf
 
-from weft.core.model import TimeShift
-from weft.core.ports import Resident
-from weft.core.topology import Uplink
-from weft.core.traffic import Traffic
+from weft.core.knowledge.traffic import Traffic
+from weft.core.model.job import TimeShift
+from weft.core.model.topology import Uplink
+from weft.core.protocols import Resident
 from weft.perf.network.fluid import Sender, simulate_iterations
 
 DIGITS = 9  # of a second: shifts that differ by less are one

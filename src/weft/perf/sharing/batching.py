@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from weft.core.model import Batch, Job
-from weft.core.profile import Profile
-from weft.formulas.tunable_batch import TunableBatch
+from weft.core.knowledge.profile import Profile
+from weft.core.model.job import Batch, Job
+from weft.formulas.training.tunable_batch import TunableBatch
 
 
 @dataclass(frozen=True, slots=True)

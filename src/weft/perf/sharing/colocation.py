@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from weft.core.model import Discipline, Job, JobId, Tier
-from weft.core.ports import Resident
-from weft.core.profile import Profile, Sensitivity
-from weft.core.report import Report
-from weft.formulas import conserving, lockstep
-from weft.formulas.tunable_batch import TunableBatch
-from weft.formulas.turns import (
+from weft.core.events.report import Report
+from weft.core.knowledge.profile import Profile, Sensitivity
+from weft.core.model.job import Discipline, Job, JobId, Tier
+from weft.core.protocols import Resident
+from weft.formulas.sharing import conserving, lockstep
+from weft.formulas.sharing.turns import (
     SPILL,
     gap_iterations,
     guarded_speed,
     paced_speed,
     slice_speed,
 )
+from weft.formulas.training.tunable_batch import TunableBatch
 from weft.perf.sharing.batching import Batching, batch_size, untuned
 from weft.perf.sharing.hinted_profile import read_hinted
 

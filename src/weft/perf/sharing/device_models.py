@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
-from weft.core.model import Job
-from weft.core.ports import Resident
-from weft.core.profile import Profile
+from weft.core.knowledge.profile import Profile
+from weft.core.model.job import Job
+from weft.core.protocols import Resident
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.hinted_profile import read_hinted
-from weft.perf.sharing.interference import TIMESLICING, Features, load_shipped
+from weft.perf.sharing.interference import TIMESLICING, load_shipped
+from weft.perf.sharing.interference_law import Features
 from weft.perf.sharing.measured_pairs import load_shipped_pairs, read_measured
 from weft.perf.sharing.pair_table import Pairs
 from weft.perf.throughputs import Throughputs

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from weft.core.model import Job
-from weft.core.profile import Profile
+from weft.core.knowledge.profile import Profile
+from weft.core.model.job import Job
 
 STAGES = ("stage0_s", "stage1_s", "stage2_s", "stage3_s")
 FEWEST = 2  # stages that say which one is the GPU's

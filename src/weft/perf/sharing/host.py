@@ -18,10 +18,10 @@ from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 
-from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
-from weft.core.model import Job
-from weft.core.profile import Sensitivity
+from weft.core.knowledge.profile import Sensitivity
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Job
 
 CPUS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 9.0, 12.0, 24.0)
 MEM_GB = (20.83, 62.5, 125.0, 187.5, 250.0)

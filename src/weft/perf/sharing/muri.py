@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from weft.core.model import Allocation, Job
-from weft.core.ports import Pace, SimulatedJob
-from weft.core.profile import Profile
-from weft.core.trace import Trace, Truth
+from weft.core.knowledge.profile import Profile
+from weft.core.model.job import Allocation, Job
+from weft.core.model.trace import Trace, Truth
+from weft.core.protocols import Pace, SimulatedJob
 from weft.perf.sharing.hinted_profile import profile_of
 
 ALONE = 1.015

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.core.errors import InvalidConfig
-from weft.core.profile import Profile
+from weft.core.knowledge.profile import Profile
 
 COLUMNS = tuple(f"{name}{i}" for i in (1, 2) for name in ("model", "dataset", "batchsize", "amp"))
 

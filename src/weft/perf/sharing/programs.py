@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from weft.core.costs import Attempt
-from weft.core.model import Job, JobId
+from weft.core.events.report import Report
+from weft.core.knowledge.costs import Attempt
+from weft.core.model.job import Job, JobId
 from weft.core.programs import program_of
-from weft.core.report import Report
 
 MARGIN = 1.1  # of the peak so far: later steps may need more
 MARGIN_GB = 0.5  # and what the allocator and the driver take beside it

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Job
-from weft.core.ports import Pace, PerfModel, SimulatedJob
-from weft.core.report import NO_REPORT, Report
-from weft.core.trace import FallingLoss, Truth
-from weft.formulas.tasks import Tasks, tasks_of
+from weft.core.events.report import NO_REPORT, Report
+from weft.core.model.job import Allocation, Job
+from weft.core.model.trace import FallingLoss, Truth
+from weft.core.protocols import Pace, PerfModel, SimulatedJob
+from weft.formulas.training.tasks import Tasks, tasks_of
 from weft.perf.training.layers import BUCKET_MB, Network, all_reduce_s, network_of, speed
 
 

@@ -14,9 +14,9 @@ from math import inf
 from typing import NamedTuple
 
 from weft.core.errors import InvalidConfig
-from weft.core.model import Job
-from weft.formulas.learning import Ratios
-from weft.formulas.tasks import Split, Tasks
+from weft.core.model.job import Job
+from weft.formulas.training.learning import Ratios
+from weft.formulas.training.tasks import Split, Tasks
 
 GBIT_PER_MB = 8e-3
 BUCKET_MB = 25.0

@@ -8,13 +8,13 @@ from zlib import crc32
 
 import numpy as np
 
-from weft.core.cluster import Cluster
-from weft.core.model import Job, JobId
-from weft.core.report import Report
-from weft.core.table import Floats
-from weft.formulas.learning import Learned, Ratios
-from weft.formulas.regimes import EpochsSeen
-from weft.formulas.tasks import Tasks, tasks_of
+from weft.core.events.report import Report
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Job, JobId
+from weft.core.state.table import Floats
+from weft.formulas.training.learning import Learned, Ratios
+from weft.formulas.training.regimes import EpochsSeen
+from weft.formulas.training.tasks import Tasks, tasks_of
 from weft.perf.training.layers import Network, apart, even, network_of, ratio_form, speed
 from weft.perf.training.loss import LEAST_POINTS, epochs_left
 from weft.perf.training.loss_laws import Linear, Sublinear, fit_law

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.table import Floats
+from weft.core.state.table import Floats
 
 LEAST_POINTS = 3
 DECAY = 0.9

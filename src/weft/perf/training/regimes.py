@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Job
-from weft.core.ports import Pace, PerfModel, SimulatedJob
-from weft.core.report import Report
-from weft.core.trace import Truth
-from weft.formulas.regimes import Regimes, Runs, regimes_of
+from weft.core.events.report import Report
+from weft.core.model.job import Allocation, Job
+from weft.core.model.trace import Truth
+from weft.core.protocols import Pace, PerfModel, SimulatedJob
+from weft.formulas.training.regimes import Regimes, Runs, regimes_of
 
 EPS = 1e-6
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from weft.core.model import Job
-from weft.core.report import Report
-from weft.formulas.regimes import EpochsSeen, Regimes, regimes_of
+from weft.core.events.report import Report
+from weft.core.model.job import Job
+from weft.formulas.training.regimes import EpochsSeen, Regimes, regimes_of
 
 # How far off, in samples for the time, declared epochs must be before what was measured counts.
 CALIBRATE = 0.4

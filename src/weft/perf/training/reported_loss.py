@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import NamedTuple
 
-from weft.core.report import Report
+from weft.core.events.report import Report
 from weft.perf.goodput.belief import row_of
 
 SMOOTH = 0.3  # the part that a new loss has in the smoothed one

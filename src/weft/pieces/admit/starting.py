@@ -11,11 +11,11 @@ from typing import Literal
 
 import numpy as np
 
-from weft.core.about import About
-from weft.core.plan import Plan
-from weft.core.table import Bools, Column, Floats, Rows
-from weft.core.taxonomy import Preemption, Taxonomy
-from weft.core.view import View
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Preemption, Taxonomy
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Column, Floats, Rows
 from weft.pieces.fit import EPS, fit_first
 from weft.pieces.pack import backfill, in_turn, pack
 from weft.pieces.place.gangs import Placer

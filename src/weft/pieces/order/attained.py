@@ -8,12 +8,12 @@ from typing import Literal
 
 import numpy as np
 
-from weft.core.about import About, Needs
 from weft.core.errors import InvalidConfig
-from weft.core.plan import Plan
-from weft.core.table import Bools, Floats, Rows
-from weft.core.taxonomy import Knowledge, Objective, Taxonomy
-from weft.core.view import View
+from weft.core.plan.about import About, Needs
+from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Knowledge, Objective, Taxonomy
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Floats, Rows
 from weft.pieces.order.gittins import (
     PRIOR_MEDIAN,
     PRIOR_SIGMA,

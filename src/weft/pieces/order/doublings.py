@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.table import Floats
+from weft.core.state.table import Floats
 
 
 def step_below(attained: Floats, least: Floats | float) -> Floats:

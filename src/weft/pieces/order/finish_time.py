@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.model import Config
-from weft.core.table import Floats
-from weft.core.view import View
+from weft.core.model.job import Config
+from weft.core.plan.view import View
+from weft.core.state.table import Floats
 
 HASTE = 4.0  # power of how far a job is beyond the bound
 SOON_S = 600.0  # who has no more than this left is hastened in full

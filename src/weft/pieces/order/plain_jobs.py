@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.table import Bools, Column, Floats
-from weft.core.view import View
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Column, Floats
 
 STARTS = 2.0  # times that a start counts for who waits: it is lost, and somebody stops for it
 

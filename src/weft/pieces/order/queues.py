@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.table import Bools, Floats, Rows
-from weft.core.view import View
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Floats, Rows
 
 EPS = 1e-6
 EXISTING, ARRIVED, MOVED = 0.0, 1.0, 2.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.table import Bools, Floats
+from weft.core.state.table import Bools, Floats
 
 
 def rank_weights(left: Floats, shape: float = 0.6) -> Floats:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.core.table import Bools, Floats
-from weft.core.view import View
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Floats
 from weft.pieces.order.doublings import step_above
 from weft.pieces.order.gittins import coarse_gittins_index, past_service
 

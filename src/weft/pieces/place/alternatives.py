@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.core.errors import PlanError
-from weft.core.model import EXCLUSIVE, Allocation, JobId, Slice
-from weft.core.plan import Plan
-from weft.core.view import View
+from weft.core.model.job import EXCLUSIVE, Allocation, JobId, Slice
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.pieces.wrap.fits import carry_out
 
 TRIES = 3  # for each placement asked for: many drawn ones are alike

@@ -10,42 +10,42 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from math import ceil
 
-from weft.core.free import Free
-from weft.core.gang_nodes import place_on_nodes
-from weft.core.model import Allocation, Job, Slice
+from weft.core.model.gang_nodes import place_on_nodes
+from weft.core.model.job import Allocation, Job, Slice
+from weft.core.state.capacity import Capacity
 from weft.pieces.place.shares import part_of_devices
 
-Placer = Callable[[Job, Free], Allocation | None]
+Placer = Callable[[Job, Capacity], Allocation | None]
 
 
-def fewest_nodes(job: Job, free: Free) -> Allocation | None:
+def fewest_nodes(job: Job, free: Capacity) -> Allocation | None:
     """On one node if it fits, else on as few nodes as there are now."""
     return _first(job, free, _fewest)
 
 
-def consolidate(job: Job, free: Free) -> Allocation | None:
+def consolidate(job: Job, free: Capacity) -> Allocation | None:
     """On the least number of nodes an empty cluster would need, or not at all."""
     return _first(job, free, _consolidate)
 
 
-def in_gaps(job: Job, free: Free) -> Allocation | None:
+def in_gaps(job: Job, free: Capacity) -> Allocation | None:
     """On one node if it fits, else in the gaps: the fullest nodes first."""
     return _first(job, free, _gaps)
 
 
-def most_nodes(job: Job, free: Free) -> Allocation | None:
+def most_nodes(job: Job, free: Capacity) -> Allocation | None:
     """On as many nodes as there are with room, a device of each in turn, the emptiest first."""
     return _first(job, free, _spread)
 
 
-def acceptable(job: Job, free: Free) -> tuple[str, ...]:
+def acceptable(job: Job, free: Capacity) -> tuple[str, ...]:
     """The kinds a job may use, in the cluster's order."""
     wanted = job.demand.kinds
     return free.kinds if not wanted else tuple(k for k in free.kinds if k in wanted)
 
 
 def _first(
-    job: Job, free: Free, whole: Callable[[Free, str, int], tuple[Slice, ...] | None]
+    job: Job, free: Capacity, whole: Callable[[Capacity, str, int], tuple[Slice, ...] | None]
 ) -> Allocation | None:
     demand = job.demand
     for kind in acceptable(job, free):
@@ -63,7 +63,7 @@ def _first(
     return None
 
 
-def _fewest(free: Free, kind: str, count: int) -> tuple[Slice, ...] | None:
+def _fewest(free: Capacity, kind: str, count: int) -> tuple[Slice, ...] | None:
     if (node := free.best_fit(kind, count)) is not None:
         return (free.slice(node, count),)
     if free.idle(kind) < count:
@@ -83,14 +83,14 @@ def _fewest(free: Free, kind: str, count: int) -> tuple[Slice, ...] | None:
     return tuple(slices)
 
 
-def _consolidate(free: Free, kind: str, count: int) -> tuple[Slice, ...] | None:
+def _consolidate(free: Capacity, kind: str, count: int) -> tuple[Slice, ...] | None:
     slices = _fewest(free, kind, count)
     if slices is None or len(slices) > ceil(count / free.cluster.node_size(kind)):
         return None
     return slices
 
 
-def _gaps(free: Free, kind: str, count: int) -> tuple[Slice, ...] | None:
+def _gaps(free: Capacity, kind: str, count: int) -> tuple[Slice, ...] | None:
     if (node := free.best_fit(kind, count)) is not None:
         return (free.slice(node, count),)
     if free.idle(kind) < count:
@@ -105,7 +105,7 @@ def _gaps(free: Free, kind: str, count: int) -> tuple[Slice, ...] | None:
     return tuple(slices)
 
 
-def _spread(free: Free, kind: str, count: int) -> tuple[Slice, ...] | None:
+def _spread(free: Capacity, kind: str, count: int) -> tuple[Slice, ...] | None:
     if free.idle(kind) < count:
         return None
     room = {node: size for size, node in _nodes(free, kind, descending=True)}
@@ -118,7 +118,7 @@ def _spread(free: Free, kind: str, count: int) -> tuple[Slice, ...] | None:
     return tuple(free.slice(node, gpus) for node, gpus in taken.items() if gpus)
 
 
-def _nodes(free: Free, kind: str, *, descending: bool = False) -> Iterator[tuple[int, int]]:
+def _nodes(free: Capacity, kind: str, *, descending: bool = False) -> Iterator[tuple[int, int]]:
     """(free devices, node) by free devices; nodes of equal room in order."""
     largest = free.cluster.node_size(kind)
     sizes = range(largest, 0, -1) if descending else range(1, largest + 1)

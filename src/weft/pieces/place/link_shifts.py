@@ -8,8 +8,8 @@ from operator import truediv
 from statistics import fmean
 from typing import Literal
 
-from weft.core.model import Allocation, JobId, TimeShift
-from weft.core.view import View
+from weft.core.model.job import Allocation, JobId, TimeShift
+from weft.core.plan.view import View
 from weft.formulas.network.affinity import find_groups, has_loop, merge_links, unite_shifts
 from weft.formulas.network.circles import Circle, choose_grid, circle_of, round_periods
 from weft.formulas.network.compatibility import Fit, fit_link

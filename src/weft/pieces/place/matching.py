@@ -11,11 +11,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from weft.core.free import Free
-from weft.core.model import Allocation, Job
-from weft.core.topology import NodeTopology
-from weft.core.traffic import Pattern
-from weft.formulas.link_scores import list_sets, mask_of, score_sets
+from weft.core.knowledge.traffic import Pattern
+from weft.core.model.job import Allocation, Job
+from weft.core.model.topology import NodeTopology
+from weft.core.state.capacity import Capacity
+from weft.formulas.network.link_scores import list_sets, mask_of, score_sets
 from weft.pieces.place.gangs import Placer, acceptable, fewest_nodes
 
 # Which of the sets of free GPUs that match is taken: the lowest numbers; the first of one socket,
@@ -45,7 +45,7 @@ def match(rule: Rule) -> Placer:
     last by jobs that mind, and first by others.
     """
 
-    def place(job: Job, free: Free) -> Allocation | None:
+    def place(job: Job, free: Capacity) -> Allocation | None:
         if job.demand.share < 1.0 or not free.cluster.joined:
             return fewest_nodes(job, free)
         for kind in acceptable(job, free) if job.demand.nodes < 2 else ():
@@ -103,7 +103,7 @@ def _first_of_socket(topology: NodeTopology, masks: list[int]) -> int:
     return next(inside, 0)
 
 
-def _best(job: Job, free: Free, kind: str, rule: Rule) -> tuple[int, int] | None:
+def _best(job: Job, free: Capacity, kind: str, rule: Rule) -> tuple[int, int] | None:
     """(node, devices) of the best choice in one node; the fullest of several as good."""
     count, sensitive = job.demand.gpus, is_sensitive(job)
     best: tuple[tuple[float, ...], int, int] | None = None
@@ -130,13 +130,13 @@ def _worth(choice: Choice, rule: Rule, *, sensitive: bool) -> tuple[float, float
     return 0.0, 0.0
 
 
-def _with_room(free: Free, kind: str, count: int) -> Iterator[int]:
+def _with_room(free: Capacity, kind: str, count: int) -> Iterator[int]:
     """Nodes that can hold `count` devices, the fullest first."""
     for size in range(count, free.cluster.node_size(kind) + 1):
         yield from free.nodes_with(kind, size)
 
 
-def _rematch(job: Job, free: Free, spread: Allocation, rule: Rule) -> Allocation:
+def _rematch(job: Job, free: Capacity, spread: Allocation, rule: Rule) -> Allocation:
     """The same nodes, with the GPUs that the rule takes in each."""
     slices = []
     for part in spread.slices:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from weft.core.free import Free
-from weft.core.model import EXCLUSIVE, Allocation, Config, JobId, Sharing
-from weft.core.view import View
+from weft.core.model.job import EXCLUSIVE, Allocation, Config, JobId, Sharing
+from weft.core.plan.view import View
+from weft.core.state.capacity import Capacity
 from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.share.pair_choices import Pair
 from weft.pieces.share.partners import Partners
@@ -75,7 +75,7 @@ def _share(view: View, row: int, on: Allocation) -> Allocation:
     return _replace_share(view.free, on, Sharing(HALF, gpu_mem_gb=need or None))
 
 
-def _replace_share(free: Free, on: Allocation, sharing: Sharing) -> Allocation:
+def _replace_share(free: Capacity, on: Allocation, sharing: Sharing) -> Allocation:
     """The same devices, with the host's part for such a share."""
     slices = []
     for part in on.slices:

@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from weft.core.about import About, Needs, Ties
-from weft.core.free import Free
-from weft.core.model import Allocation, Config, Job
-from weft.core.taxonomy import Knowledge, Preemption, Taxonomy, Topology
-from weft.core.view import View
+from weft.core.model.job import Allocation, Config, Job
+from weft.core.plan.about import About, Needs, Ties
+from weft.core.plan.taxonomy import Knowledge, Preemption, Taxonomy, Topology
+from weft.core.plan.view import View
+from weft.core.state.capacity import Capacity
 from weft.pieces.place.gangs import Placer, consolidate, fewest_nodes, in_gaps, most_nodes
 from weft.pieces.place.matching import Rule, match
 from weft.pieces.place.resize import resize_all
@@ -29,7 +29,7 @@ class OneByOne(ABC):
     moves = False
 
     @abstractmethod
-    def place(self, job: Job, free: Free) -> Allocation | None:
+    def place(self, job: Job, free: Capacity) -> Allocation | None:
         """Devices for one job."""
 
     def assign(self, view: View, wanted: Mapping[int, Config]) -> dict[int, Allocation | None]:
@@ -43,7 +43,7 @@ class Packed(OneByOne):
 
     about = About("packed", "baseline", taxonomy=FEW)
 
-    def place(self, job: Job, free: Free) -> Allocation | None:
+    def place(self, job: Job, free: Capacity) -> Allocation | None:
         """The node that it fills best."""
         return fewest_nodes(job, free)
 
@@ -54,7 +54,7 @@ class Spread(OneByOne):
 
     about = About("spread", "baseline", taxonomy=Taxonomy(topology=Topology.ANY_NODES))
 
-    def place(self, job: Job, free: Free) -> Allocation | None:
+    def place(self, job: Job, free: Capacity) -> Allocation | None:
         """What schedulers for services do, to bear the loss of a node."""
         return most_nodes(job, free)
 
@@ -65,7 +65,7 @@ class Gaps(OneByOne):
 
     about = About("gaps", "Gu et al. 2019", taxonomy=Taxonomy(topology=Topology.ANY_NODES))
 
-    def place(self, job: Job, free: Free) -> Allocation | None:
+    def place(self, job: Job, free: Capacity) -> Allocation | None:
         """Leave empty nodes empty."""
         return in_gaps(job, free)
 
@@ -76,7 +76,7 @@ class Consolidated(OneByOne):
 
     about = About("consolidated", "Zhao et al. 2022", starves=WAITS, taxonomy=TOGETHER)
 
-    def place(self, job: Job, free: Free) -> Allocation | None:
+    def place(self, job: Job, free: Capacity) -> Allocation | None:
         """Gangs wait for nodes of their own."""
         return consolidate(job, free)
 
@@ -95,7 +95,7 @@ class Skewed(OneByOne):
         taxonomy=Taxonomy(topology=Topology.CONSOLIDATED, knowledge=Knowledge.MODELS),
     )
 
-    def place(self, job: Job, free: Free) -> Allocation | None:
+    def place(self, job: Job, free: Capacity) -> Allocation | None:
         """By the model that a job trains."""
         return by_skew(self.pack_limit)(job, free)
 
@@ -106,7 +106,7 @@ class Beside(OneByOne):
 
     about = About("beside", "Zhang et al. 2017", taxonomy=FEW)
 
-    def place(self, job: Job, free: Free) -> Allocation | None:
+    def place(self, job: Job, free: Capacity) -> Allocation | None:
         """A newcomer."""
         return fewest_nodes(job, free)
 
@@ -133,7 +133,7 @@ class Matched(OneByOne):
         taxonomy=Taxonomy(topology=Topology.LINKS, knowledge=Knowledge.TRAFFIC),
     )
 
-    def place(self, job: Job, free: Free) -> Allocation | None:
+    def place(self, job: Job, free: Capacity) -> Allocation | None:
         """The best match of its pattern on the links between free GPUs."""
         return match(self.rule)(job, free)
 
@@ -149,7 +149,7 @@ class WholeNodes:
     )
     moves = True
 
-    def place(self, job: Job, free: Free) -> Allocation | None:
+    def place(self, job: Job, free: Capacity) -> Allocation | None:
         """Alone, without moving anybody."""
         return consolidate(job, free)
 

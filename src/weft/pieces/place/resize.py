@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from weft.core.free import Free
-from weft.core.model import Allocation, Job, JobId, Slice
-from weft.core.plan import Plan
-from weft.core.view import View
+from weft.core.model.job import Allocation, Job, JobId, Slice
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.capacity import Capacity
 from weft.pieces.place.gangs import fewest_nodes
 
 ANY: Mapping[int, str] = {}
 
 
-def resize(on: Allocation, count: int, free: Free) -> Allocation | None:
+def resize(on: Allocation, count: int, free: Capacity) -> Allocation | None:
     """An allocation of `count` devices that keeps as many of `on` as it can, with host parts.
 
     What is held must have been given back to the ledger; nothing is taken. Fewer devices leave
@@ -72,7 +72,7 @@ def resize_all(view: View, counts: Mapping[int, int], kinds: Mapping[int, str] =
     return Plan(changes)
 
 
-def _grow(job: Job, held: Allocation | None, wanted: int, free: Free) -> Allocation | None:
+def _grow(job: Job, held: Allocation | None, wanted: int, free: Capacity) -> Allocation | None:
     """More devices for a job that has some, or its first; taken already. None: as before."""
     if held is not None and wanted <= held.gpus:
         return None
@@ -90,11 +90,11 @@ def _grow(job: Job, held: Allocation | None, wanted: int, free: Free) -> Allocat
     return place
 
 
-def _start(job: Job, gpus: int, free: Free) -> Allocation | None:
+def _start(job: Job, gpus: int, free: Capacity) -> Allocation | None:
     return fewest_nodes(replace(job, demand=replace(job.demand, gpus=gpus)), free)
 
 
-def _extend(parts: dict[int, list[int]], node: int, more: int, free: Free) -> int:
+def _extend(parts: dict[int, list[int]], node: int, more: int, free: Capacity) -> int:
     """Take up to `more` other free devices of a node; how many."""
     held = parts.get(node, [])
     idle = [gpu for gpu in free.slice(node, free.on(node)).gpus if gpu not in held]
@@ -103,13 +103,13 @@ def _extend(parts: dict[int, list[int]], node: int, more: int, free: Free) -> in
     return min(max(more, 0), len(idle))
 
 
-def _others(parts: dict[int, list[int]], kind: str, free: Free) -> list[int]:
+def _others(parts: dict[int, list[int]], kind: str, free: Capacity) -> list[int]:
     """Nodes not used yet, the emptiest first."""
     nodes = [i for i, node in enumerate(free.cluster.nodes) if node.kind == kind]
     return sorted((n for n in nodes if n not in parts), key=lambda n: (-free.on(n), n))
 
 
-def _slice(node: int, gpus: list[int], free: Free) -> Slice:
+def _slice(node: int, gpus: list[int], free: Capacity) -> Slice:
     mask = 0
     for gpu in gpus:
         mask |= 1 << gpu

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from weft.core.free import Free
-from weft.core.model import Allocation, Job, Sharing
+from weft.core.model.job import Allocation, Job, Sharing
+from weft.core.state.capacity import Capacity
 
 
-def part_of_devices(job: Job, free: Free, kind: str) -> Allocation | None:
+def part_of_devices(job: Job, free: Capacity, kind: str) -> Allocation | None:
     """Fill the devices with the least room first, then open new ones; a gang takes several."""
     share, count = job.demand.share, job.demand.gpus
     devices = free.with_room(kind, share)[:count]

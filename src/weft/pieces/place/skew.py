@@ -6,8 +6,8 @@ others may fill the gaps.
 
 from __future__ import annotations
 
-from weft.core.free import Free
-from weft.core.model import Allocation, Job
+from weft.core.model.job import Allocation, Job
+from weft.core.state.capacity import Capacity
 from weft.pieces.place.gangs import Placer, consolidate, in_gaps
 
 # Largest tensor over all tensors, from the sizes published with the Tiresias simulator.
@@ -32,7 +32,7 @@ def skew_of(job: Job) -> float:
 def by_skew(limit: float) -> Placer:
     """Consolidate models with a skew above `limit`, let the others fill the gaps."""
 
-    def place(job: Job, free: Free) -> Allocation | None:
+    def place(job: Job, free: Capacity) -> Allocation | None:
         return consolidate(job, free) if skew_of(job) > limit else in_gaps(job, free)
 
     return place

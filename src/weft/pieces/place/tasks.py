@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.free import Free
-from weft.core.model import Allocation, Job, Slice
-from weft.core.table import Floats
-from weft.core.view import View
-from weft.formulas.tasks import RESOURCES, Tasks, tasks_of
+from weft.core.model.job import Allocation, Job, Slice
+from weft.core.plan.view import View
+from weft.core.state.capacity import Capacity
+from weft.core.state.table import Floats
+from weft.formulas.training.tasks import RESOURCES, Tasks, tasks_of
 
 
 class Room:
@@ -23,7 +23,7 @@ class Room:
     """
 
     def __init__(self, view: View, node_gbps: float) -> None:
-        self.free: Free = view.free
+        self.free: Capacity = view.free
         nodes = view.cluster.nodes
         self.kinds = np.array([node.kind for node in nodes], dtype=object)
         self.left = np.zeros((len(nodes), len(RESOURCES)))
@@ -116,7 +116,7 @@ def _take(tasks: Tasks, dealt: Floats) -> Floats:
     )
 
 
-def _allocation(tasks: Tasks, dealt: Floats, nodes: list[int], free: Free) -> Allocation:
+def _allocation(tasks: Tasks, dealt: Floats, nodes: list[int], free: Capacity) -> Allocation:
     slices = []
     for node, (workers, servers) in zip(nodes, dealt.tolist(), strict=True):
         need = tasks.need(int(workers), int(servers))

@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
-from weft.core.free import Free
-from weft.core.model import EXCLUSIVE, Allocation, Config, Sharing
-from weft.core.view import View
+from weft.core.model.job import EXCLUSIVE, Allocation, Config, Sharing
+from weft.core.plan.view import View
+from weft.core.state.capacity import Capacity
 from weft.pieces.place.resize import resize
 
 Nodes = dict[int, int]  # node to devices taken there
@@ -93,7 +93,7 @@ def _is_live(view: View, row: int) -> bool:
     return costs.costs(view.job(row), view.cluster.kind_of(on)).live
 
 
-def _shrink(ledger: Free, on: Allocation, wanted: Config) -> Allocation | None:
+def _shrink(ledger: Capacity, on: Allocation, wanted: Config) -> Allocation | None:
     """A part of what is held, on as many nodes as wanted; None if it is none."""
     if wanted.gpus >= on.gpus or on.sharing != EXCLUSIVE:
         return None
@@ -101,7 +101,9 @@ def _shrink(ledger: Free, on: Allocation, wanted: Config) -> Allocation | None:
     return part if part is not None and len(part.slices) == wanted.nodes else None
 
 
-def _build(ledger: Free, nodes: Nodes, share: float, home: Allocation | None = None) -> Allocation:
+def _build(
+    ledger: Capacity, nodes: Nodes, share: float, home: Allocation | None = None
+) -> Allocation:
     """Devices of one's own, those of `home` first; a part of one for who asked for no more."""
     own: dict[int, int] = {}
     for part in () if home is None else home.slices:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.core.about import About
-from weft.core.plan import Plan
-from weft.core.taxonomy import Sharing, Taxonomy
-from weft.core.view import View
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Sharing, Taxonomy
+from weft.core.plan.view import View
 from weft.pieces.parts import Admit, Ranking
 from weft.pieces.place.gangs import Placer
 

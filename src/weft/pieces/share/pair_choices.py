@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.core.model import Config, JobId
-from weft.core.table import Bools, Floats, Rows
-from weft.core.view import View
+from weft.core.model.job import Config, JobId
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Floats, Rows
 from weft.pieces.share.pair_speeds import PairSpeeds, read_pair_speeds
 from weft.pieces.share.partners import Partners, may_share
-from weft.pieces.size.hurried import Worth
+from weft.pieces.size.checkpoint_moves import Worth
 from weft.solve.multiple_choice import Answer
 
 FOLLOWERS = 128  # rows without devices that are looked at, the heaviest first

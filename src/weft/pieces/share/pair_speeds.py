@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.cluster import Cluster
-from weft.core.model import Discipline, Job
-from weft.core.profile import Profile
-from weft.core.table import Bools, Floats, Rows
-from weft.core.view import View
+from weft.core.knowledge.profile import Profile
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Discipline, Job
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Floats, Rows
 
 NO_TYPE = -1
 LEAST_GAIN = 0.05  # of one job's speed: together two must do more than one alone

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core.model import Allocation, NodeId
-from weft.core.table import Floats
-from weft.core.vacating import devices_of
-from weft.core.view import View
+from weft.core.model.job import Allocation, NodeId
+from weft.core.plan.view import View
+from weft.core.state.releasing import devices_of
+from weft.core.state.table import Floats
 from weft.solve.multiple_choice import NONE
 
 TINY = 1e-6

@@ -17,8 +17,7 @@ from math import isfinite
 import numpy as np
 
 from weft.core.errors import PlanError
-from weft.core.free import Free
-from weft.core.model import (
+from weft.core.model.job import (
     EXCLUSIVE,
     Allocation,
     Discipline,
@@ -28,9 +27,10 @@ from weft.core.model import (
     Sharing,
     Tier,
 )
-from weft.core.plan import Plan
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.core.programs import Programs
-from weft.core.view import View
+from weft.core.state.capacity import Capacity
 
 RESIDENTS = 16  # on one device
 KEPT_FREE = 0.03  # of a device's memory: contexts, fragments, what the driver takes
@@ -312,7 +312,7 @@ def _is_shareable(job: Job) -> bool:
     return job.shareable and demand.gpus == 1 and demand.share == 1.0 and demand.nodes <= 1
 
 
-def _place(free: Free, device: Device, share: float, gb: float | None) -> Allocation:
+def _place(free: Capacity, device: Device, share: float, gb: float | None) -> Allocation:
     at = free.cluster.index[device[0]]
     part = free.slice_of(at, 1 << device[1], share)
     if share == 1.0 and gb is None:

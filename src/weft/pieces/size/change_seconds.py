@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.costs import Costs
-from weft.core.model import Config
-from weft.core.table import Column, Floats, Rows
-from weft.core.view import View
+from weft.core.knowledge.costs import Costs
+from weft.core.model.job import Config
+from weft.core.plan.view import View
+from weft.core.state.table import Column, Floats, Rows
 
 
 @dataclass(frozen=True, slots=True)

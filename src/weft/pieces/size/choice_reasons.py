@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from weft.core.model import Config, JobId
-from weft.core.reasons import asks_for
-from weft.core.table import Floats
-from weft.core.view import View
+from weft.core.model.job import Config, JobId
+from weft.core.plan.reasons import asks_for
+from weft.core.plan.view import View
+from weft.core.state.table import Floats
 from weft.solve.multiple_choice import Answer
 
 

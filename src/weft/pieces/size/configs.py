@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.cluster import Cluster
-from weft.core.model import Config, Demand
-from weft.core.table import Bools, Floats
-from weft.core.view import View
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Config, Demand
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Floats
 from weft.solve.multiple_choice import NONE
 
 

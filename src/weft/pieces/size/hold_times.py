@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core.table import Floats
-from weft.core.view import View
+from weft.core.plan.view import View
+from weft.core.state.table import Floats
 
 
 @dataclass(frozen=True, slots=True)

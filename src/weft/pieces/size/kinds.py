@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil
 
-from weft.core.model import Config
-from weft.core.view import View
+from weft.core.model.job import Config
+from weft.core.plan.view import View
 from weft.pieces.fit import EPS
 from weft.pieces.place.gangs import acceptable
 

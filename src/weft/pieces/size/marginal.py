@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.core.table import Floats
+from weft.core.state.table import Floats
 
 Counts = tuple[int, ...]
 

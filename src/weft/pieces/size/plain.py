@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.core.about import About, Controls
-from weft.core.taxonomy import Elasticity, Fairness, Preemption, Taxonomy
-from weft.core.view import View
+from weft.core.plan.about import About, Controls
+from weft.core.plan.taxonomy import Elasticity, Fairness, Preemption, Taxonomy
+from weft.core.plan.view import View
 from weft.pieces.parts import Sizes
 from weft.pieces.size.kinds import choose_kinds
 

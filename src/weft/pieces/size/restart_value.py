@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.table import Bools, Floats
+from weft.core.state.table import Bools, Floats
 
 
 @dataclass(frozen=True, slots=True)

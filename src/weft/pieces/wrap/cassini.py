@@ -33,16 +33,16 @@ from typing import Literal
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Controls, Ties
-from weft.core.asking import ask
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, JobId, TimeShift
-from weft.core.plan import Plan
-from weft.core.policy import Policy
-from weft.core.view import View
+from weft.core.model.job import Allocation, JobId, TimeShift
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls, Ties
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.view import View
 from weft.pieces.place.alternatives import find_alternatives
 from weft.pieces.place.link_shifts import Crossing, Over, Shifts, find_crossing, shift_jobs
+from weft.stack.ask_policy import ask
 
 STREAM = 15  # of random numbers, beside those of the policy inside
 

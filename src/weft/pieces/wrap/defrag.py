@@ -20,20 +20,20 @@ from math import inf
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About
-from weft.core.asking import ask
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Job, JobId, NodeId, Slice, Tier
-from weft.core.plan import Plan
-from weft.core.policy import Policy
-from weft.core.reasons import Blocker, Reason
-from weft.core.table import Column, Floats
-from weft.core.view import View
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice, Tier
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.reasons import Blocker, Reason
+from weft.core.plan.view import View
+from weft.core.state.table import Column, Floats
 from weft.pieces.place.gangs import acceptable
-from weft.pieces.wrap.among import decide_among
 from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.restart_costs import restart_seconds, seconds_left
+from weft.pieces.wrap.sub_cluster import decide_among
+from weft.stack.ask_policy import ask
 
 LOOKED_AT = 32  # nodes that might be cleared
 TRIES = 3  # gangs that are looked at in one decision

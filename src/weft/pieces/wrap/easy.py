@@ -17,18 +17,18 @@ from math import ceil, inf
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About
-from weft.core.asking import ask
 from weft.core.errors import InvalidConfig
-from weft.core.model import Job, NodeId
-from weft.core.plan import Plan
-from weft.core.policy import Policy
-from weft.core.table import Bools, Floats
-from weft.core.vacating import devices_of
-from weft.core.view import View
-from weft.pieces.wrap.among import decide_among
+from weft.core.model.job import Job, NodeId
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.view import View
+from weft.core.state.releasing import devices_of
+from weft.core.state.table import Bools, Floats
 from weft.pieces.wrap.restart_costs import seconds_left
+from weft.pieces.wrap.sub_cluster import decide_among
+from weft.stack.ask_policy import ask
 
 TRIES = 4
 TRUSTED = 6.0  # times the patience: after that nobody starts on what is kept, however short

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from weft.core.errors import PlanError
-from weft.core.plan import Plan
-from weft.core.view import View
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 
 
 def fits(view: View, plan: Plan) -> bool:

@@ -13,16 +13,16 @@ from functools import partial
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Controls
-from weft.core.asking import ask
-from weft.core.model import Allocation, JobId, Tier
-from weft.core.plan import Plan
-from weft.core.policy import Policy
-from weft.core.table import Bools, Column
-from weft.core.view import View
-from weft.pieces.wrap.among import decide_among
+from weft.core.model.job import Allocation, JobId, Tier
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Column
 from weft.pieces.wrap.fits import carry_out
+from weft.pieces.wrap.sub_cluster import decide_among
+from weft.stack.ask_policy import ask
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.table import Floats
-from weft.core.view import View
+from weft.core.plan.view import View
+from weft.core.state.table import Floats
 
 TINY = 1e-9
 RESTART_S = 30.0  # what a restart costs where nobody believes anything of it

@@ -14,20 +14,20 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Controls
-from weft.core.asking import ask
 from weft.core.errors import InvalidConfig
-from weft.core.model import JobId
-from weft.core.plan import Plan
-from weft.core.policy import Policy
-from weft.core.reasons import Blocker, Reason, asks_for
-from weft.core.table import Bools, Column, Floats
-from weft.core.view import View
-from weft.pieces.wrap import tell
-from weft.pieces.wrap.among import decide_among
+from weft.core.model.job import JobId
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.reasons import Blocker, Reason, asks_for
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Column, Floats
+from weft.pieces.wrap import reason_news as tell
+from weft.pieces.wrap.reason_news import tell_news
 from weft.pieces.wrap.restart_costs import live_seconds, restart_seconds, seconds_left
-from weft.pieces.wrap.tell import tell_news
+from weft.pieces.wrap.sub_cluster import decide_among
+from weft.stack.ask_policy import ask
 
 TRIES = 8
 LIVE_TIMES = 10.0  # at most a tenth of the time is spent on live changes

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from weft.core.model import (
+from weft.core.model.job import (
     Allocation,
     Discipline,
     Job,
@@ -28,9 +28,9 @@ from weft.core.model import (
     Slice,
     Tier,
 )
-from weft.core.plan import Plan
-from weft.core.table import Bools
-from weft.core.view import View
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.table import Bools
 from weft.policies.antman.memory import Counted, Memory
 
 FIRM = Sharing(discipline=Discipline.PACED)
@@ -43,7 +43,7 @@ Kept = dict[int, list[int]]
 
 def as_in_muri(view: View, loose: Bools) -> Plan:
     """Start what fits; `loose` are the rows of opportunistic jobs."""
-    floor = Floor(view)
+    floor = DeviceOwners(view)
     changes: dict[JobId, Allocation | None] = {}
     waiting = view.waiting()
     for row in np.flatnonzero(waiting & ~loose):
@@ -61,7 +61,7 @@ def as_in_muri(view: View, loose: Bools) -> Plan:
     return Plan(changes, memory=floor.remembered())
 
 
-class Floor:
+class DeviceOwners:
     """Who owns each device, who keeps it, and where an opportunistic job lives."""
 
     def __init__(self, view: View) -> None:

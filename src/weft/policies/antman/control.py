@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.core.model import JobId
+from weft.core.model.job import JobId
 from weft.policies.antman.memory import Dial
 
 STEP = 0.05

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.core.model import (
+from weft.core.knowledge.profile import Profile
+from weft.core.model.job import (
     Allocation,
     Discipline,
     Job,
@@ -17,10 +18,9 @@ from weft.core.model import (
     Slice,
     Tier,
 )
-from weft.core.plan import Plan
-from weft.core.profile import Profile
-from weft.core.table import Bools
-from weft.core.view import View
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.table import Bools
 from weft.pieces.place.gangs import acceptable, fewest_nodes
 from weft.policies.antman.artifact import Device, opportunistic
 from weft.policies.antman.control import dial_under, turn_dial

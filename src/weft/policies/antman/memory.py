@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from weft.core.model import JobId, NodeId, Slice
+from weft.core.model.job import JobId, NodeId, Slice
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,13 +21,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Controls, Ties
 from weft.core.errors import InvalidConfig
-from weft.core.model import Tier
-from weft.core.plan import Plan
-from weft.core.table import Bools
-from weft.core.view import View
+from weft.core.model.job import Tier
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls, Ties
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.table import Bools
 from weft.policies.antman.artifact import as_in_muri
 from weft.policies.antman.fair import Round, Terms
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core.table import Bools, Column, Floats
-from weft.core.view import View
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Column, Floats
 
 HOUR = 3600.0
 

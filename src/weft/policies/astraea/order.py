@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from weft.core.table import Floats
+from weft.core.state.table import Floats
 
 CLASSES = 5
 FEWEST_BINS = 5  # of a histogram that says something

@@ -27,14 +27,14 @@ from typing import Literal
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Job, JobId
-from weft.core.plan import Plan
-from weft.core.table import Bools, Floats
-from weft.core.view import View
-from weft.formulas.weights import check_weights
+from weft.core.model.job import Allocation, Job, JobId
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Floats
+from weft.formulas.fairness.weights import check_weights
 from weft.pieces.place.gangs import fewest_nodes
 from weft.policies.astraea.accounts import (
     HOUR,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from weft.core.about import About, Assumes, Controls, Needs, Ties
 from weft.core.errors import MakesNoSense
-from weft.core.registry import get_part
-from weft.core.taxonomy import (
+from weft.core.plan.about import About, Assumes, Controls, Needs, Ties
+from weft.core.plan.taxonomy import (
     Elasticity,
     Fairness,
     Heterogeneity,
@@ -19,6 +18,7 @@ from weft.core.taxonomy import (
     Taxonomy,
     Topology,
 )
+from weft.core.spec.registry import get_part
 from weft.pieces.parts import Admit, Order, Part, Place, Share, Size
 
 NO_ORDER, AS_ASKED, ALONE = "none", "asked", "alone"

@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.core.about import About
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Config
-from weft.core.plan import Plan
-from weft.core.table import Bools
-from weft.core.view import View
+from weft.core.model.job import Allocation, Config
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.table import Bools
 from weft.pieces.parts import Later, Sizes, follow
 from weft.policies.compose.parts import Joined, join_parts
 

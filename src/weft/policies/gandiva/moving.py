@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from weft.core.cluster import Node
-from weft.core.model import JobId, NodeId
-from weft.policies.gandiva.occupancy import Book
+from weft.core.model.cluster import Node
+from weft.core.model.job import JobId, NodeId
+from weft.policies.gandiva.occupancy import Occupancy
 from weft.policies.gandiva.place import with_room
 
 
-def relieve(book: Book) -> None:
+def relieve(book: Occupancy) -> None:
     """Move suspended jobs of oversubscribed nodes to where there is room for them."""
     if not any(book.free(node) > 0 for node in book.nodes):
         return
@@ -24,7 +24,7 @@ def relieve(book: Book) -> None:
                 book.move(job, target.id)
 
 
-def defragment(book: Book, threshold: float) -> None:
+def defragment(book: Occupancy, threshold: float) -> None:
     """Empty nodes that are mostly free, into the gaps of others; all of a node or nothing."""
     while (node := _emptiest(book, threshold)) is not None:
         moves = _evacuation(book, node)
@@ -34,7 +34,7 @@ def defragment(book: Book, threshold: float) -> None:
             book.move(job, to)
 
 
-def grow(book: Book) -> None:
+def grow(book: Occupancy) -> None:
     """Double elastic jobs into GPUs of their node that nobody needs."""
     for node in book.nodes:
         for job in book.units(node):
@@ -45,11 +45,11 @@ def grow(book: Book) -> None:
                 book.resize(job, node, 2 * size)
 
 
-def _single(book: Book, job: JobId) -> bool:
+def _single(book: Occupancy, job: JobId) -> bool:
     return job not in book.mate and len(book.home[job]) == 1
 
 
-def _emptiest(book: Book, threshold: float) -> NodeId | None:
+def _emptiest(book: Occupancy, threshold: float) -> NodeId | None:
     """The node in use with the most free GPUs, if it is mostly free and none is empty."""
     best: Node | None = None
     for node in book.nodes.values():
@@ -61,7 +61,7 @@ def _emptiest(book: Book, threshold: float) -> NodeId | None:
     return None if best is None else best.id
 
 
-def _evacuation(book: Book, node: NodeId) -> dict[JobId, NodeId] | None:
+def _evacuation(book: Occupancy, node: NodeId) -> dict[JobId, NodeId] | None:
     """Where each job of a node would go, largest first, without oversubscribing anybody."""
     units = book.units(node)
     if any(not _single(book, job) or book.pinned(job) for job in units):

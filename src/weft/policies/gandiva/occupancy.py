@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import ceil
 
-from weft.core.cluster import Node
-from weft.core.model import Job, JobId, NodeId
-from weft.core.view import View
+from weft.core.model.cluster import Node
+from weft.core.model.job import Job, JobId, NodeId
+from weft.core.plan.view import View
 
 Parts = dict[NodeId, int]
 Pair = tuple[JobId, JobId]
@@ -40,7 +40,7 @@ class Memory:
     used: tuple[NodeId, ...] = ()
 
 
-class Book:
+class Occupancy:
     """Homes as they are being rewritten; a packed pair counts once, as one unit."""
 
     def __init__(self, view: View, kept: Memory) -> None:

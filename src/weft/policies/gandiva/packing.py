@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import combinations
 
-from weft.core.model import JobId, NodeId
-from weft.policies.gandiva.occupancy import Book, Pair
+from weft.core.model.job import JobId, NodeId
+from weft.policies.gandiva.occupancy import Occupancy, Pair
 
 BUSY = 0.99  # a job that keeps its devices as busy as this has nothing to give away
 
@@ -16,7 +16,7 @@ def worth_it(speeds: Sequence[float]) -> bool:
     return sum(speeds) > 1.0 + 1e-9
 
 
-def judge(book: Book, over: Collection[NodeId]) -> None:
+def judge(book: Occupancy, over: Collection[NodeId]) -> None:
     """Where the trial is over keep every pair that was worth it; part the others for good."""
     ended = [pair for pair in book.trials if set(book.home.get(pair[0], {})) <= set(over)]
     for one, other in ended:
@@ -29,7 +29,7 @@ def judge(book: Book, over: Collection[NodeId]) -> None:
     book.trials = [pair for pair in book.trials if pair not in ended]
 
 
-def candidate(book: Book, node: NodeId) -> Pair | None:
+def candidate(book: Occupancy, node: NodeId) -> Pair | None:
     """The two least busy jobs of a node that may run together and were not tried yet."""
     sharing = book.view.sharing()
     alone = [job for job in book.residents(node) if _movable(book, job)]
@@ -45,7 +45,7 @@ def candidate(book: Book, node: NodeId) -> Pair | None:
     return None
 
 
-def _movable(book: Book, job: JobId) -> bool:
+def _movable(book: Occupancy, job: JobId) -> bool:
     asked = book.jobs[job]
     free = job not in book.mate and not book.pinned(job)
     return free and asked.shareable and asked.demand.share == 1.0

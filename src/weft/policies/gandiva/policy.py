@@ -24,14 +24,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Controls, Ties
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, JobId, NodeId, Sharing, Slice
-from weft.core.plan import Plan
-from weft.core.view import View
+from weft.core.model.job import Allocation, JobId, NodeId, Sharing, Slice
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls, Ties
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.policies.gandiva.moving import defragment, grow, relieve
-from weft.policies.gandiva.occupancy import Book, Memory, Turn
+from weft.policies.gandiva.occupancy import Memory, Occupancy, Turn
 from weft.policies.gandiva.packing import candidate, judge
 from weft.policies.gandiva.place import place
 from weft.policies.gandiva.slices import fill_slice, known, next_turn
@@ -90,7 +90,7 @@ class Gandiva:
     def decide(self, view: View) -> Plan:
         """Find homes for newcomers, improve those of others, then see whose turn it is."""
         kept = view.memory if isinstance(view.memory, Memory) else Memory()
-        book = Book(view, kept)
+        book = Occupancy(view, kept)
         over = {node for node, end in kept.until.items() if view.now >= end - EPS}
         judge(book, over)
         self._admit(book)
@@ -106,14 +106,14 @@ class Gandiva:
         memory = book.memory(until, (n for n in used if n in book.nodes))
         return Plan(changes, wake_at=min(until.values(), default=None), memory=memory)
 
-    def _admit(self, book: Book) -> None:
+    def _admit(self, book: Occupancy) -> None:
         for job in book.waiting():
             home = place(book, job, self.limit)
             if home is None:
                 return  # first come, first served
             book.settle(job.id, home)
 
-    def _turns(self, book: Book, amid: Collection[NodeId]) -> tuple[list[JobId], set[NodeId]]:
+    def _turns(self, book: Occupancy, amid: Collection[NodeId]) -> tuple[list[JobId], set[NodeId]]:
         """Units that run now, node by node, and where a quantum begins; `amid` are inside one."""
         running: dict[JobId, None] = {}
         begun: set[NodeId] = set()
@@ -137,7 +137,7 @@ class Gandiva:
             running.update(dict.fromkeys(turn.inside))
         return list(running), begun
 
-    def _turn(self, book: Book, node: NodeId, sizes: dict[JobId, int], *, over: bool) -> Turn:
+    def _turn(self, book: Occupancy, node: NodeId, sizes: dict[JobId, int], *, over: bool) -> Turn:
         gpus = book.nodes[node].gpus
         before = known(book.turns.get(node, Turn()), list(sizes))
         new = {job for pair in book.trials for job in pair}
@@ -152,7 +152,7 @@ class Gandiva:
 
     def _until(
         self,
-        book: Book,
+        book: Occupancy,
         kept: Memory,
         changes: dict[JobId, Allocation | None],
         begun: Collection[NodeId],
@@ -170,7 +170,7 @@ class Gandiva:
         }
 
 
-def _changes(book: Book, running: Iterable[JobId]) -> dict[JobId, Allocation | None]:
+def _changes(book: Occupancy, running: Iterable[JobId]) -> dict[JobId, Allocation | None]:
     """From units and homes to devices: who stays keeps them, newcomers take what is left."""
     free, held = book.view.free, book.held
     wanted: dict[JobId, Allocation] = {}
@@ -200,7 +200,7 @@ def _changes(book: Book, running: Iterable[JobId]) -> dict[JobId, Allocation | N
     return changes
 
 
-def _devices(book: Book, unit: JobId) -> tuple[Slice, ...] | None:
+def _devices(book: Occupancy, unit: JobId) -> tuple[Slice, ...] | None:
     """Devices that a member of a unit holds already, if they are what the unit should have."""
     for job in book.members(unit):
         on = book.held.get(job)
@@ -209,7 +209,7 @@ def _devices(book: Book, unit: JobId) -> tuple[Slice, ...] | None:
     return None
 
 
-def _terms(book: Book, unit: JobId, at: tuple[Slice, ...]) -> dict[JobId, Allocation]:
+def _terms(book: Occupancy, unit: JobId, at: tuple[Slice, ...]) -> dict[JobId, Allocation]:
     """What every member of a unit holds: all of its devices, or half of them each."""
     members = book.members(unit)
     share = 1.0 / len(members)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from weft.core.model import JobId
+from weft.core.model.job import JobId
 from weft.policies.gandiva.occupancy import Turn
 
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from weft.core.cluster import Node
-from weft.core.model import JobId, NodeId
-from weft.core.table import Floats
+from weft.core.model.cluster import Node
+from weft.core.model.job import JobId, NodeId
+from weft.core.state.table import Floats
 
 Home = dict[NodeId, int]
 EPS = 1e-9

@@ -23,13 +23,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Ties
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Job, JobId, NodeId, Sharing
-from weft.core.plan import Plan
-from weft.core.view import View
-from weft.formulas.weights import check_weights
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Sharing
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Ties
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.formulas.fairness.weights import check_weights
 from weft.pieces.users import demands_of, entitle, weights_in
 from weft.policies.gandiva_fair.homes import Home, Homes
 from weft.policies.gandiva_fair.stride import Gang, choose_split

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from weft.core.model import JobId, NodeId
+from weft.core.model.job import JobId, NodeId
 
 
 @dataclass(frozen=True, slots=True)

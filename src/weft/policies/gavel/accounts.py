@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from weft.core.table import Column, Floats
-from weft.core.view import View
+from weft.core.plan.view import View
+from weft.core.state.table import Column, Floats
 from weft.policies.gavel.problem import Problem, Solution
 
 Unit = tuple[str, ...]
@@ -16,7 +16,7 @@ NOWHERE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class Accounts:
     """Accounts of the units that can run: jobs, and pairs of jobs that share devices.
 
     By unit and kind: `share` is the fraction of time it should have, `received` the seconds it
@@ -49,10 +49,10 @@ class Book:
         return any(job in ran for job in view.held())
 
 
-def open_accounts(jobs: Sequence[str], kinds: tuple[str, ...], credit: float) -> Book:
+def open_accounts(jobs: Sequence[str], kinds: tuple[str, ...], credit: float) -> Accounts:
     """An account for every job, with nothing but the credit."""
     nothing = np.zeros((len(jobs), len(kinds)))
-    return Book(
+    return Accounts(
         kinds,
         tuple((job,) for job in jobs),
         nothing,
@@ -64,14 +64,14 @@ def open_accounts(jobs: Sequence[str], kinds: tuple[str, ...], credit: float) ->
 
 
 def carry_forward(
-    old: Book | None,
+    old: Accounts | None,
     view: View,
     problem: Problem,
     kinds: tuple[str, ...],
     credit: float,
     *,
     restarts: bool = True,
-) -> Book:
+) -> Accounts:
     """The book with the round that just ended written in, without those who left.
 
     Time spent on restarting counts as received unless `restarts` is false.
@@ -116,8 +116,14 @@ def carry_forward(
 
 
 def reset(
-    book: Book, problem: Problem, found: Solution, now: float, credit: float, *, forget: bool = True
-) -> Book:
+    book: Accounts,
+    problem: Problem,
+    found: Solution,
+    now: float,
+    credit: float,
+    *,
+    forget: bool = True,
+) -> Accounts:
     """The book with new shares; what was owed under the old ones becomes deficit.
 
     Received time starts again from the credit, unless it is not to be forgotten.
@@ -148,7 +154,7 @@ def reset(
     )
 
 
-def _receive(old: Book, spent: Mapping[str, float]) -> tuple[Floats, Floats]:
+def _receive(old: Accounts, spent: Mapping[str, float]) -> tuple[Floats, Floats]:
     """Time received by unit and by kind, a gang or a pair counted once."""
     received, total = old.received.copy(), old.total.copy()
     for i, (unit, kind) in enumerate(zip(old.units, old.on, strict=True)):
@@ -159,7 +165,9 @@ def _receive(old: Book, spent: Mapping[str, float]) -> tuple[Floats, Floats]:
     return received, total
 
 
-def _steps(old: Book, view: View, problem: Problem, spent: Mapping[str, float]) -> dict[str, float]:
+def _steps(
+    old: Accounts, view: View, problem: Problem, spent: Mapping[str, float]
+) -> dict[str, float]:
     """Steps made by each job since the round began, restarts not counted."""
     row = {str(job.id): i for i, job in enumerate(view.table.jobs)}
     lost = _restarting(view, old.round_at, first=False)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from weft.core.table import Bools, Floats
+from weft.core.state.table import Bools, Floats
 from weft.policies.gavel.problem import Problem, Program, Solution, highest_level
 
 EPS = 1e-7

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.core.table import Bools, Floats
+from weft.core.state.table import Bools, Floats
 from weft.policies.gavel.filling import water_filling
 from weft.policies.gavel.problem import (
     Problem,

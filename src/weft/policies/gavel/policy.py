@@ -33,13 +33,13 @@ from typing import Literal
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Controls, Needs
 from weft.core.errors import InvalidConfig
-from weft.core.plan import Plan
-from weft.core.table import Floats
-from weft.core.view import View
-from weft.policies.gavel.accounts import Book, carry_forward, reset
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls, Needs
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.table import Floats
+from weft.policies.gavel.accounts import Accounts, carry_forward, reset
 from weft.policies.gavel.objectives import (
     OBJECTIVES,
     bisect_makespan,
@@ -140,7 +140,7 @@ class Gavel:
 
     def decide(self, view: View) -> Plan:
         """Account for the last round, solve if there is news, fill the next round."""
-        old = view.memory if isinstance(view.memory, Book) else None
+        old = view.memory if isinstance(view.memory, Accounts) else None
         if self.artifact and old is not None and old.in_round(view, self.round):
             return Plan(wake_at=old.round_at + self.round, memory=old)
         if (fixed := view.running() & ~view.preemptible()).any():
@@ -166,7 +166,7 @@ class Gavel:
 
     # ---- the shares
 
-    def _due(self, book: Book, gpus: Floats, now: float) -> bool:
+    def _due(self, book: Accounts, gpus: Floats, now: float) -> bool:
         jobs = {unit[0] for unit in book.units}
         if self.solve == "round" or not book.solved:
             return True
@@ -175,7 +175,7 @@ class Gavel:
         wait = ARTIFACT_RESET_S if self.reset is None and self.artifact else self.reset or 0.0
         return now - book.reset_at >= wait or book.reset_at == 0.0
 
-    def _solve(self, book: Book, problem: Problem, view: View) -> Book:
+    def _solve(self, book: Accounts, problem: Problem, view: View) -> Accounts:
         """New shares; received time starts again, unless every round is solved."""
         if self.objective == "finish-time-fairness":
             fair, problem = fairness(book, problem)
@@ -196,7 +196,7 @@ class Gavel:
         runs = (problem.rates > 0.0) | (self.artifact and self.objective != "fifo")
         return replace(problem, rates=np.where(runs, best, 0.0))
 
-    def _find_shares(self, problem: Problem, view: View, book: Book) -> Solution:
+    def _find_shares(self, problem: Problem, view: View, book: Accounts) -> Solution:
         if self.objective == "cost":
             prices = np.array([self.prices.get(kind, 1.0) for kind in view.cluster.kinds])
             return cheapest(problem, prices, surrogate=self.artifact)
@@ -219,7 +219,7 @@ class Gavel:
 
     # ---- the round
 
-    def _turns(self, book: Book, problem: Problem, view: View) -> list[Turn]:
+    def _turns(self, book: Accounts, problem: Problem, view: View) -> list[Turn]:
         gangs, runs = units_of(book, problem)
         priority = rank_units(book, runs)
         order = self._order(view, problem)
@@ -242,7 +242,7 @@ class Gavel:
             return [int(kind) for kind in view.rng.permutation(len(problem.gpus))]
         return fastest_first(view.cluster.kinds, problem)
 
-    def _plan(self, view: View, book: Book, problem: Problem, turns: list[Turn]) -> Plan:
+    def _plan(self, view: View, book: Accounts, problem: Problem, turns: list[Turn]) -> Plan:
         gangs, _ = units_of(book, problem)
         given = place_turns(view, turns, gangs, book.kinds)
         everything = {job: on for part in given.values() for job, on in part.items()}

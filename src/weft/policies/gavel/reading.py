@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.core.table import Bools, Column, Floats
-from weft.core.view import View
-from weft.policies.gavel.accounts import Book
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Column, Floats
+from weft.policies.gavel.accounts import Accounts
 from weft.policies.gavel.objectives import compute_isolated
 from weft.policies.gavel.problem import NO_PAIRS, Pairs, Problem
 
@@ -39,7 +39,7 @@ def read_problem(view: View, kinds: Sequence[str], gpus: Floats, *, packed: bool
     )
 
 
-def add_standing(problem: Problem, book: Book, view: View, *, timed: bool) -> Problem:
+def add_standing(problem: Problem, book: Accounts, view: View, *, timed: bool) -> Problem:
     """The problem with work left and time to deadlines; work only where it is `timed`."""
     if not timed:
         return problem
@@ -56,7 +56,7 @@ def add_standing(problem: Problem, book: Book, view: View, *, timed: bool) -> Pr
     return replace(problem, steps=left, elapsed=view.now - view.table.submitted, within=within)
 
 
-def fairness(book: Book, problem: Problem) -> tuple[Fair, Problem]:
+def fairness(book: Accounts, problem: Problem) -> tuple[Fair, Problem]:
     """How long each job may take alone on its part, and the account of it for the next time.
 
     Steps already made count at the speed of the part that was a job's own when it made them.
@@ -83,7 +83,7 @@ def fastest_first(kinds: Sequence[str], problem: Problem) -> list[int]:
     return [int(kind) for kind in np.argsort(-mean, kind="stable")]
 
 
-def units_of(book: Book, problem: Problem) -> tuple[Floats, Bools]:
+def units_of(book: Accounts, problem: Problem) -> tuple[Floats, Bools]:
     """The gang of every unit, and on which kinds it can run."""
     row = {unit[0]: i for i, unit in enumerate(book.units) if len(unit) == 1}
     first = np.array([row[unit[0]] for unit in book.units])

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.core.model import Allocation, Job, JobId, Sharing, Slice
-from weft.core.table import Bools, Floats, Rows
-from weft.core.view import View
+from weft.core.model.job import Allocation, Job, JobId, Sharing, Slice
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Floats, Rows
 from weft.pieces.place.gangs import fewest_nodes
-from weft.policies.gavel.accounts import Book
+from weft.policies.gavel.accounts import Accounts
 
 EPS = 1e-9
 HALF = Sharing(share=0.5)
@@ -30,7 +30,7 @@ class Turn:
     kind: int
 
 
-def rank_units(book: Book, runs: Bools) -> Floats:
+def rank_units(book: Accounts, runs: Bools) -> Floats:
     """Units x kinds: X / f where a unit has a share and can run, else 0."""
     fraction = book.received / np.maximum(book.total, EPS)
     solved = set(book.solved)
@@ -39,14 +39,14 @@ def rank_units(book: Book, runs: Bools) -> Floats:
     return np.where(runs & known[:, None] & (book.share > 0.0), due, 0.0)
 
 
-def by_kind(book: Book, priority: Floats, order: Sequence[int]) -> Iterator[tuple[int, int]]:
+def by_kind(book: Accounts, priority: Floats, order: Sequence[int]) -> Iterator[tuple[int, int]]:
     """All units for the first kind, best first, then for the next: as the authors' code."""
     for kind in order:
         for unit in _best_first(book, priority, kind):
             yield int(unit), kind
 
 
-def due_first(book: Book, priority: Floats, order: Sequence[int]) -> Iterator[tuple[int, int]]:
+def due_first(book: Accounts, priority: Floats, order: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Every kind to those with a share of it; then what is left to anybody."""
     queues = [(kind, _best_first(book, priority, kind)) for kind in order]
     for kind, queue in queues:
@@ -64,7 +64,7 @@ def all_at_once(priority: Floats, order: Sequence[int]) -> Iterator[tuple[int, i
 
 
 def choose_turns(
-    book: Book, gangs: Floats, runs: Bools, gpus: Floats, queue: Iterable[tuple[int, int]]
+    book: Accounts, gangs: Floats, runs: Bools, gpus: Floats, queue: Iterable[tuple[int, int]]
 ) -> list[Turn]:
     """Take from the queue whatever finds room; nobody twice. `gangs` is by unit."""
     row = {unit[0]: i for i, unit in enumerate(book.units) if len(unit) == 1}
@@ -98,7 +98,7 @@ def place_turns(
     return done
 
 
-def _best_first(book: Book, priority: Floats, kind: int) -> Rows:
+def _best_first(book: Accounts, priority: Floats, kind: int) -> Rows:
     """By priority, deficit, share; ties to the earlier job."""
     keys = (-book.share[:, kind], -book.deficit[:, kind], -priority[:, kind])
     return np.lexsort(keys)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from weft.core.knowledge import Tunable
-from weft.core.model import Allocation, Batch, Job, JobId, Sharing
-from weft.core.view import View
+from weft.core.knowledge.knowledge import Tunable
+from weft.core.model.job import Allocation, Batch, Job, JobId, Sharing
+from weft.core.plan.view import View
 
 
 class Device(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from weft.core.model import Allocation, Discipline, Job, JobId
+from weft.core.model.job import Allocation, Discipline, Job, JobId
 from weft.pieces.place.gangs import acceptable, fewest_nodes
 from weft.policies.iadeep.degradation import interference
 from weft.policies.iadeep.devices import Device, Devices, of_types, shareable

@@ -24,13 +24,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Controls
 from weft.core.errors import InvalidConfig
-from weft.core.knowledge import Tunable
-from weft.core.model import Allocation, JobId
-from weft.core.plan import Plan
-from weft.core.view import View
+from weft.core.knowledge.knowledge import Tunable
+from weft.core.model.job import Allocation, JobId
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.policies.iadeep.degradation import interference
 from weft.policies.iadeep.devices import Device, Devices, of_types, shareable
 from weft.policies.iadeep.place import place

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.core.knowledge import Tunable
-from weft.core.model import JobId
-from weft.core.table import Bools, Floats
+from weft.core.knowledge.knowledge import Tunable
+from weft.core.model.job import JobId
+from weft.core.state.table import Bools, Floats
 from weft.policies.iadeep.degradation import axis
 from weft.solve.bayesian_search import Point, has_stalled, next_point
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
-from weft.core.model import JobId
+from weft.core.model.job import JobId
 from weft.policies.lucid.scores import MOST
 
 LARGEST = 8  # gangs above one node are never packed

@@ -26,13 +26,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Controls, Needs, Ties
 from weft.core.errors import InvalidConfig
-from weft.core.model import JobId
-from weft.core.plan import Plan
-from weft.core.table import Floats
-from weft.core.view import View
+from weft.core.model.job import JobId
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls, Needs, Ties
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.table import Floats
 from weft.policies.lucid.demand import Arrivals, busy
 from weft.policies.lucid.profiler_nodes import Corner
 from weft.policies.lucid.queue import Main

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from weft.core.model import Allocation, JobId, NodeId
-from weft.core.view import View
+from weft.core.model.job import Allocation, JobId, NodeId
+from weft.core.plan.view import View
 
 FEWEST = 4  # smaller clusters cannot spare a node
 EPS = 1e-6

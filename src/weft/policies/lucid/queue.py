@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.core.model import Allocation, JobId, Sharing
-from weft.core.table import Bools, Floats
-from weft.core.view import View
+from weft.core.model.job import Allocation, JobId, Sharing
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Floats
 from weft.pieces.place.gangs import Placer, consolidate, fewest_nodes
 from weft.policies.lucid.binder import LARGEST, Candidate, first_host
 from weft.policies.lucid.profiler_nodes import Corner

@@ -8,7 +8,7 @@ not explain, so they are pruned; it agrees with 54 of the 66 labels, the full tr
 
 from __future__ import annotations
 
-from weft.core.profile import Profile
+from weft.core.knowledge.profile import Profile
 
 TINY, MEDIUM, JUMBO = 0, 1, 2
 BUS_BUSY = 0.305

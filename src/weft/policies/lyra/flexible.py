@@ -7,9 +7,9 @@ from math import ceil
 
 import numpy as np
 
-from weft.core.model import Config
-from weft.core.table import Floats
-from weft.core.view import View
+from weft.core.model.job import Config
+from weft.core.plan.view import View
+from weft.core.state.table import Floats
 from weft.solve.exact import by_dynamic_programming
 from weft.solve.multiple_choice import Problem, choose
 

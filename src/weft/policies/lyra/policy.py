@@ -24,12 +24,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Controls, Needs, Ties
-from weft.core.plan import Plan
-from weft.core.view import View
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls, Needs, Ties
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.pieces.reclaim import Rule
-from weft.policies.lyra.desk import Desk
+from weft.policies.lyra.allocator import Allocator
 
 WHERE = tax.Taxonomy(
     objective=tax.Objective.COMPLETION_TIME | tax.Objective.UTILIZATION,
@@ -74,7 +74,7 @@ class Lyra:
         """Give back what is wanted, start by base demand, hand out the rest."""
         if not len(view.table) or not view.cluster.nodes:
             return Plan()
-        desk = Desk(view, estimates=self.order == "sjf")
+        desk = Allocator(view, estimates=self.order == "sjf")
         if view.recalled:
             desk.give_back(view.recalled, self.reclaim)
         desk.set_flexible_aside()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from weft.core.cluster import Cluster
-from weft.core.free import Free
-from weft.core.model import Allocation
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Allocation
+from weft.core.state.capacity import Capacity
 
 Parts = dict[int, int]  # node to a bit mask of its devices
 
@@ -21,7 +21,7 @@ def count_of(parts: Parts) -> int:
     return sum(mask.bit_count() for mask in parts.values())
 
 
-def allocation_of(parts: Parts, free: Free) -> Allocation:
+def allocation_of(parts: Parts, free: Capacity) -> Allocation:
     """The same devices as an allocation."""
     return Allocation(tuple(free.slice_of(node, mask) for node, mask in sorted(parts.items())))
 
@@ -49,7 +49,7 @@ def split(parts: Parts, base: int, loaned: Sequence[bool]) -> tuple[Parts, Parts
     return needed, flexible
 
 
-def place_base(count: int, nodes: Iterable[int], free: Free) -> Parts | None:
+def place_base(count: int, nodes: Iterable[int], free: Capacity) -> Parts | None:
     """On the node that it fits best, else on as few as can be, the largest first."""
     room = [(free.on(node), node) for node in nodes]
     fitting = [one for one in room if one[0] >= count]
@@ -70,7 +70,7 @@ def place_base(count: int, nodes: Iterable[int], free: Free) -> Parts | None:
     return parts
 
 
-def place_flexible(count: int, before: Parts, order: Iterable[int], free: Free) -> Parts:
+def place_flexible(count: int, before: Parts, order: Iterable[int], free: Capacity) -> Parts:
     """Up to so many devices: first those that the job had `before`, then node by node in order."""
     parts: Parts = {}
     for node, mask in before.items():

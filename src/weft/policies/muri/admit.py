@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.core.model import Job
-from weft.core.profile import Profile
+from weft.core.knowledge.profile import Profile
+from weft.core.model.job import Job
 from weft.policies.muri.merge import Bucket, Group
 from weft.policies.muri.queue import Queue
 

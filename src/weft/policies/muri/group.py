@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.core.model import Discipline
-from weft.formulas import lockstep
+from weft.core.model.job import Discipline
+from weft.formulas.sharing import lockstep
 from weft.policies.muri.admit import Types
 from weft.policies.muri.merge import Bucket, Group, Mix, merge_all
 from weft.policies.muri.queue import RESOURCES, Queue

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.about import About, Needs
-from weft.core.plan import Plan
-from weft.core.taxonomy import Knowledge, Objective, Taxonomy
-from weft.core.view import View
+from weft.core.plan.about import About, Needs
+from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Knowledge, Objective, Taxonomy
+from weft.core.plan.view import View
 from weft.pieces.parts import Ranking
 from weft.pieces.place.gangs import Placer
 

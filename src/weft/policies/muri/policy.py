@@ -19,10 +19,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Controls, Needs
-from weft.core.plan import Plan
-from weft.core.view import View
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls, Needs
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.place.gangs import consolidate
 from weft.policies.muri.order import TwoDimensional

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.free import Free
-from weft.core.model import Job
-from weft.core.table import Floats, Rows
-from weft.core.view import View
+from weft.core.model.job import Job
+from weft.core.plan.view import View
+from weft.core.state.capacity import Capacity
+from weft.core.state.table import Floats, Rows
 from weft.pieces.place.gangs import Placer
 
 RESOURCES = 4
@@ -21,7 +21,7 @@ class Queue:
 
     def __init__(self, view: View, order: Rows, key: Floats, size: int, place: Placer) -> None:
         self.view, self.key, self.size, self.place = view, key, size, place
-        self.free: Free = view.free
+        self.free: Capacity = view.free
         self.order = order
         for row in np.sort(order):
             if (on := view.allocation(row)) is not None:

@@ -7,12 +7,12 @@ from typing import Literal
 
 import numpy as np
 
-from weft.core.about import About, Controls
 from weft.core.errors import InvalidConfig
-from weft.core.model import Discipline
-from weft.core.plan import Plan
-from weft.core.taxonomy import Knowledge, Sharing, Taxonomy
-from weft.core.view import View
+from weft.core.model.job import Discipline
+from weft.core.plan.about import About, Controls
+from weft.core.plan.plan import Plan
+from weft.core.plan.taxonomy import Knowledge, Sharing, Taxonomy
+from weft.core.plan.view import View
 from weft.pieces.parts import Admit, Ranking
 from weft.pieces.place.gangs import Placer
 from weft.policies.muri.admit import Admission

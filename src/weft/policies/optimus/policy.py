@@ -27,12 +27,12 @@ from math import ceil
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Controls, Needs
-from weft.core.model import Config
-from weft.core.plan import Plan, merge
-from weft.core.table import Bools, Column, Floats
-from weft.core.view import View
+from weft.core.model.job import Config
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls, Needs
+from weft.core.plan.plan import Plan, merge
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Column, Floats
 from weft.pieces.parts import Sizes
 from weft.pieces.place.gangs import acceptable, fewest_nodes
 from weft.pieces.place.parts import assign_each

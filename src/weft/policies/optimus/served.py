@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core.knowledge import Training
-from weft.core.model import Allocation, JobId
-from weft.core.table import Floats
-from weft.core.view import View
-from weft.formulas.tasks import RESOURCES, Tasks, tasks_of
+from weft.core.knowledge.knowledge import Training
+from weft.core.model.job import Allocation, JobId
+from weft.core.plan.view import View
+from weft.core.state.table import Floats
+from weft.formulas.training.tasks import RESOURCES, Tasks, tasks_of
 from weft.pieces.place.gangs import acceptable
 from weft.pieces.place.tasks import Room, evenly, shrink
 from weft.pieces.size.marginal import Growth, grow

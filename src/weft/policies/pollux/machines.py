@@ -11,10 +11,10 @@ from functools import cached_property
 
 import numpy as np
 
-from weft.core.cluster import Cluster
-from weft.core.model import EXCLUSIVE, Allocation, Config, Job, Sharing
-from weft.core.table import Bools
-from weft.core.view import View
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import EXCLUSIVE, Allocation, Config, Job, Sharing
+from weft.core.plan.view import View
+from weft.core.state.table import Bools
 from weft.solve.genetic import Counts
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.table import Floats, Rows
+from weft.core.state.table import Floats, Rows
 from weft.policies.pollux.pareto import compute_crowding, fronts
 from weft.solve.genetic import CUT, RESET, THIN, Counts, Matrix, repair
 

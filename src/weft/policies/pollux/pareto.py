@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.table import Floats, Rows
+from weft.core.state.table import Floats, Rows
 from weft.solve.genetic import Counts, totals
 
 

@@ -26,13 +26,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Assumes, Controls
 from weft.core.errors import InvalidConfig
-from weft.core.model import JobId
-from weft.core.plan import Plan
-from weft.core.table import Column, Floats, Rows
-from weft.core.view import View
+from weft.core.model.job import JobId
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Assumes, Controls
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.table import Column, Floats, Rows
 from weft.pieces.parts import Sizes
 from weft.policies.pollux.machines import Machines
 from weft.policies.pollux.nsga import search

@@ -7,8 +7,8 @@ from math import ceil
 
 import numpy as np
 
-from weft.core.knowledge import Beliefs
-from weft.core.table import Column, Floats, Table
+from weft.core.knowledge.knowledge import Beliefs
+from weft.core.state.table import Column, Floats, Table
 from weft.policies.pollux.machines import Machines
 from weft.solve.genetic import Counts
 

@@ -32,13 +32,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Needs
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, JobId
-from weft.core.plan import Plan
-from weft.core.table import Bools, Floats
-from weft.core.view import View
+from weft.core.model.job import Allocation, JobId
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Needs
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Floats
 from weft.pieces.place.gangs import fewest_nodes
 from weft.policies.shockwave.reading import Standing, read_standing
 from weft.policies.shockwave.rounds import fill, order_early, place_rounds

@@ -7,10 +7,10 @@ from math import isfinite
 
 import numpy as np
 
-from weft.core.model import Job
-from weft.core.table import Floats
-from weft.core.view import View
-from weft.formulas.regimes import (
+from weft.core.model.job import Job
+from weft.core.plan.view import View
+from weft.core.state.table import Floats
+from weft.formulas.training.regimes import (
     EpochsSeen,
     Regimes,
     mean_epoch_s,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.core.table import Bools, Floats, Rows
+from weft.core.state.table import Bools, Floats, Rows
 from weft.policies.shockwave.welfare import Counts
 
 EPS = 1e-9

@@ -12,7 +12,7 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.core.table import Floats
+from weft.core.state.table import Floats
 from weft.solve.linear_program import NoSolution, Sparse, maximise
 
 Counts = NDArray[np.int64]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from weft.core.free import Free
-from weft.core.model import Allocation, JobId
-from weft.core.view import View
-from weft.formulas.splicing import Checkpoint
+from weft.core.model.job import Allocation, JobId
+from weft.core.plan.view import View
+from weft.core.state.capacity import Capacity
+from weft.formulas.sharing.splicing import Checkpoint
 from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.place.resize import resize
 from weft.policies.singularity.sizes import Sizes
@@ -143,7 +143,7 @@ class Placing:
         return None
 
 
-def _shrink(on: Allocation, size: int, free: Free) -> Allocation | None:
+def _shrink(on: Allocation, size: int, free: Capacity) -> Allocation | None:
     """On one of its nodes if it fits there, else on those of its devices that are together."""
     for part in sorted(on.slices, key=lambda one: len(one.gpus)):
         if len(part.gpus) >= size:
@@ -152,7 +152,7 @@ def _shrink(on: Allocation, size: int, free: Free) -> Allocation | None:
     return resize(on, size, free)
 
 
-def _spread(free: Free, kind: str, size: int) -> Allocation | None:
+def _spread(free: Capacity, kind: str, size: int) -> Allocation | None:
     """On the node that fits best, else on the emptiest ones."""
     slices = []
     for node in free.opening(kind, size):

@@ -25,14 +25,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Controls, Ties
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, JobId
-from weft.core.plan import Plan
-from weft.core.view import View
-from weft.formulas.gpu_fraction import add_point, gpu_fraction
-from weft.formulas.splicing import Checkpoint, Iteration, find_legal_sizes
+from weft.core.model.job import Allocation, JobId
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls, Ties
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.formulas.fairness.gpu_fraction import add_point, gpu_fraction
+from weft.formulas.sharing.splicing import Checkpoint, Iteration, find_legal_sizes
 from weft.pieces.place.gangs import acceptable
 from weft.policies.singularity.place import Placing, Price, forget
 from weft.policies.singularity.sizes import Claim, Tier, choose_sizes, tier_of

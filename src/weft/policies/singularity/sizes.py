@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from weft.core.model import Job
-from weft.core.model import Tier as Hold
-from weft.formulas.splicing import Iteration
+from weft.core.model.job import Job
+from weft.core.model.job import Tier as Hold
+from weft.formulas.sharing.splicing import Iteration
 
 
 class Tier(IntEnum):

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.core.model import Job
-from weft.core.table import Floats
-from weft.core.view import View
-from weft.formulas.learning import Ratios
-from weft.formulas.tasks import RESOURCES, Tasks, Utility, tasks_of, utility_of
+from weft.core.model.job import Job
+from weft.core.plan.view import View
+from weft.core.state.table import Floats
+from weft.formulas.training.learning import Ratios
+from weft.formulas.training.tasks import RESOURCES, Tasks, Utility, tasks_of, utility_of
 from weft.pieces.place.gangs import acceptable
 from weft.solve.knapsack import Offers
 from weft.solve.sum_of_ratios import Inner, by_grid, by_scan

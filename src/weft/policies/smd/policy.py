@@ -23,12 +23,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Controls, Needs
-from weft.core.model import Allocation, JobId
-from weft.core.plan import Plan
-from weft.core.table import Floats
-from weft.core.view import View
+from weft.core.model.job import Allocation, JobId
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls, Needs
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.table import Floats
 from weft.pieces.place.gangs import fewest_nodes
 from weft.pieces.place.tasks import Room, evenly, shrink
 from weft.policies.smd.offers import Found, Ladder, Size, offers_of

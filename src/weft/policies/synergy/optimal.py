@@ -12,7 +12,7 @@ from itertools import product
 
 import numpy as np
 
-from weft.policies.synergy.rack import EPS, Parts, Point, Rack
+from weft.policies.synergy.servers import EPS, Parts, Point, Rack
 from weft.policies.synergy.tune import squeeze_in
 from weft.solve.linear_program import NoSolution, Sparse, maximise
 

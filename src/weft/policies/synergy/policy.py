@@ -23,16 +23,16 @@ from typing import Literal
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Controls, Needs
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, JobId, Sharing, Slice
-from weft.core.plan import Plan
-from weft.core.table import Floats, Rows
-from weft.core.view import View
+from weft.core.model.job import Allocation, JobId, Sharing, Slice
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls, Needs
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.table import Floats, Rows
 from weft.pieces.order.keys import lateness
 from weft.policies.synergy.optimal import optimal
-from weft.policies.synergy.rack import Grant, Parts, Rack, Server, Want
+from weft.policies.synergy.servers import Grant, Parts, Rack, Server, Want
 from weft.policies.synergy.tune import fill, greedy, proportional, tune
 
 MECHANISMS = {"proportional": proportional, "greedy": greedy, "tune": tune, "opt": optimal}

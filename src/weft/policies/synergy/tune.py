@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft.policies.synergy.rack import EPS, Grant, Point, Rack
+from weft.policies.synergy.servers import EPS, Grant, Point, Rack
 
 
 def proportional(rack: Rack) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.core.model import Job, JobId
+from weft.core.model.job import Job, JobId
 
 UNKNOWN_S = 3600.0  # length of a job that nothing is known of
 

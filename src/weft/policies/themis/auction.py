@@ -12,7 +12,7 @@ from math import ceil, floor, log
 
 import numpy as np
 
-from weft.core.table import Floats
+from weft.core.state.table import Floats
 
 NOTHING = 1e-9  # what no GPU at all is worth: the product of values must not vanish
 EPS = 1e-9

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Needs
-from weft.core.view import View
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Needs
+from weft.core.plan.view import View
 from weft.pieces.order.keys import Resting
 from weft.pieces.parts import Later, Ranking
 from weft.policies.themis.apps import Crowd

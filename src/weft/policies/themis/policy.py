@@ -23,12 +23,12 @@ from itertools import islice
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Controls, Needs
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Job, JobId
-from weft.core.plan import Plan
-from weft.core.view import View
+from weft.core.model.job import Allocation, Job, JobId
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls, Needs
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.pieces.place.gangs import fewest_nodes
 from weft.policies.themis.apps import UNKNOWN_S, App, Crowd, Member
 from weft.policies.themis.auction import count_participants, divide, keep

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.knowledge import BusSharing
-from weft.core.model import Job
-from weft.core.topology import NodeTopology
-from weft.formulas.link_scores import list_sets
+from weft.core.knowledge.knowledge import BusSharing
+from weft.core.model.job import Job
+from weft.core.model.topology import NodeTopology
+from weft.formulas.network.link_scores import list_sets
 from weft.policies.topology.utility import (
     LEAST,
     Utility,

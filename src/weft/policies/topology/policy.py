@@ -25,12 +25,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Ties
-from weft.core.model import Allocation, Demand, Job, JobId, Slice
-from weft.core.plan import Plan
-from weft.core.topology import MOST_GPUS, NodeTopology
-from weft.core.view import View
+from weft.core.model.job import Allocation, Demand, Job, JobId, Slice
+from weft.core.model.topology import MOST_GPUS, NodeTopology
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Ties
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
 from weft.pieces.place.gangs import acceptable, fewest_nodes
 from weft.policies.topology.mapping import Found, Machine, Mapper, bipartition
 from weft.policies.topology.utility import Emphasis, Form, Utility

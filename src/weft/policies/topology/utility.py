@@ -13,9 +13,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.core.table import Floats
-from weft.core.topology import NodeTopology
-from weft.formulas.link_scores import Masks, count_bits, list_sets, mask_of, sum_inside
+from weft.core.model.topology import NodeTopology
+from weft.core.state.table import Floats
+from weft.formulas.network.link_scores import Masks, count_bits, list_sets, mask_of, sum_inside
 
 LEAST = 0.01
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.core.model import JobId
-from weft.core.plan import Plan
-from weft.core.reasons import asks_for
-from weft.core.table import Floats
-from weft.core.view import View
+from weft.core.model.job import JobId
+from weft.core.plan.plan import Plan
+from weft.core.plan.reasons import asks_for
+from weft.core.plan.view import View
+from weft.core.state.table import Floats
 from weft.pieces.order.plain_jobs import charged_service, find_plain
 from weft.pieces.order.seconds_left import SecondsLeft, seconds_left
 from weft.pieces.pack import pack, running_after

@@ -25,13 +25,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Controls, Needs
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Config, JobId
-from weft.core.plan import Plan
-from weft.core.table import Floats
-from weft.core.view import View
+from weft.core.model.job import Allocation, Config, JobId
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls, Needs
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.table import Floats
 from weft.pieces.order.finish_time import hasten_late
 from weft.pieces.order.plain_jobs import charged_service, find_plain, plain_weights
 from weft.pieces.order.rank_weights import flatten_large, rank_weights, share_ranks
@@ -40,10 +40,10 @@ from weft.pieces.place.pairs import find_parted
 from weft.pieces.share.pair_choices import explain_pairs
 from weft.pieces.share.strangers import share_with_strangers
 from weft.pieces.size.change_seconds import read_costs
+from weft.pieces.size.checkpoint_moves import find_hurried
 from weft.pieces.size.choice_reasons import explain_choices
 from weft.pieces.size.configs import find_held, rigid_configs, valid_configs
 from weft.pieces.size.hold_times import HoldTimes, key_of
-from weft.pieces.size.hurried import find_hurried
 from weft.policies.weft.plain import STEP, decide_plain, find_waiting, is_all_plain
 from weft.policies.weft.program import Choice, Start, choose_alone
 from weft.policies.weft.sharing import choose_shared
@@ -63,7 +63,7 @@ WHERE = tax.Taxonomy(
 
 
 @dataclass(frozen=True, slots=True)
-class Last:
+class LastDecision:
     """Prices of the last decision by kind, how long jobs keep what they get, and who waits.
 
     With sharing, `alone` are the prices if nobody shared. There are no prices before the first
@@ -143,9 +143,9 @@ class Weft:
         """Speeds, values, program, placement, batches."""
         if not len(view.table) or not view.cluster.nodes:
             return Plan()
-        last = view.memory if isinstance(view.memory, Last) else None
+        last = view.memory if isinstance(view.memory, LastDecision) else None
         if not self.share and is_all_plain(view):
-            return self._decide_plain(view, last or Last(holds=HoldTimes(view.now)))
+            return self._decide_plain(view, last or LastDecision(holds=HoldTimes(view.now)))
         valid = valid_configs(view.cluster, self.max_gpus)
         configs = (*valid, *rigid_configs(view, valid))
         held = find_held(view, configs)
@@ -159,13 +159,13 @@ class Weft:
         choice = choose(values, held, _start_from(last))
         return self._plan(values, held, choice, holds, last)
 
-    def _decide_plain(self, view: View, last: Last) -> Plan:
+    def _decide_plain(self, view: View, last: LastDecision) -> Plan:
         """Nothing is elastic: prices and holds stay as they were."""
         plan = decide_plain(view, last.waiting, pooled=self.pooled)
         return replace(plan, memory=replace(last, waiting=find_waiting(view, plan)))
 
     def _values(
-        self, view: View, configs: tuple[Config, ...], holds: HoldTimes, last: Last | None
+        self, view: View, configs: tuple[Config, ...], holds: HoldTimes, last: LastDecision | None
     ) -> Values:
         """What sizes are worth to rows, at the prices of the last decision."""
         goodput = find_goodputs(view, configs, pooled=self.pooled, shape=self.shape)
@@ -191,7 +191,12 @@ class Weft:
         return Values(view, configs, gains, prices, self.loss)
 
     def _plan(
-        self, values: Values, held: Floats, choice: Choice, holds: HoldTimes, last: Last | None
+        self,
+        values: Values,
+        held: Floats,
+        choice: Choice,
+        holds: HoldTimes,
+        last: LastDecision | None,
     ) -> Plan:
         """The choice with its reasons, and what to remember of it."""
         view, configs, answer = values.view, values.configs, choice.answer
@@ -208,7 +213,7 @@ class Weft:
                 **explain_choices(view, configs, choice.worth.value, answer, sorted(told)),
                 **explain_pairs(view, pairs, told),
             },
-            memory=Last(
+            memory=LastDecision(
                 answer.prices, holds.lose(_find_lost(values, held, choice)), names, choice.alone
             ),
             numbers=_say_prices(view, choice) | ({"pairs": float(len(pairs))} if pairs else {}),
@@ -237,7 +242,7 @@ class Weft:
         return planned
 
 
-def _start_from(last: Last | None) -> Start:
+def _start_from(last: LastDecision | None) -> Start:
     """The last prices."""
     if last is None or not len(last.prices):
         return Start()

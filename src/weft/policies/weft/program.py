@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.core.model import Allocation, Config
-from weft.core.table import Floats
-from weft.core.view import View
+from weft.core.model.job import Allocation, Config
+from weft.core.plan.view import View
+from weft.core.state.table import Floats
 from weft.pieces.place.whole_nodes import place_configs
 from weft.pieces.share.pair_choices import Pair
 from weft.pieces.share.partners import NO_PARTNERS, Partners
-from weft.pieces.size.hurried import Worth
+from weft.pieces.size.checkpoint_moves import Worth
 from weft.policies.weft.values import Values
 from weft.solve.multiple_choice import NONE, Answer, Problem, choose
 

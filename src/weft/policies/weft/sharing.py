@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.core.table import Floats
+from weft.core.state.table import Floats
 from weft.pieces.place.pairs import place_pairs
 from weft.pieces.share.pair_choices import share_devices
 from weft.pieces.share.partners import find_partners

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.model import Config, Demand
-from weft.core.table import Bools, Floats
-from weft.core.view import View
+from weft.core.model.job import Config, Demand
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Floats
 from weft.pieces.size.change_seconds import change_seconds
+from weft.pieces.size.checkpoint_moves import Worth
 from weft.pieces.size.configs import find_acceptable, find_smallest
-from weft.pieces.size.hurried import Worth
 from weft.pieces.size.restart_value import Changes, restart_values
 
 

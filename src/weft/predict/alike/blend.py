@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.core.table import Floats
+from weft.core.state.table import Floats
 from weft.predict.alike.lookup import Ids, Lookup, Sums
 from weft.predict.alike.mixture import EPS, LOG_NORMAL, PARETO, PARETO_LEAST_S
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable
 
 import numpy as np
 
-from weft.core.model import Job
-from weft.core.table import Bools, Floats, Table
+from weft.core.model.job import Job
+from weft.core.state.table import Bools, Floats, Table
 from weft.predict.alike.blend import Blend
 from weft.predict.alike.lookup import Lookup
 from weft.predict.alike.mixture import Sample

@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 
 from weft.core.errors import InvalidConfig
-from weft.core.job_end import Ended
-from weft.core.model import Job, JobId
-from weft.core.prediction import INTERVAL, LEAST_S, Basis, Calibration, Risk
-from weft.core.predictor import Asks
-from weft.core.table import Floats, Table
+from weft.core.events.job_end import Ended
+from weft.core.knowledge.prediction import INTERVAL, LEAST_S, Basis, Calibration, Risk
+from weft.core.knowledge.predictor import Asks
+from weft.core.model.job import Job, JobId
+from weft.core.state.table import Floats, Table
 from weft.predict.alike.blend import Blend
 from weft.predict.alike.many import Many
 from weft.predict.alike.rings import Rings

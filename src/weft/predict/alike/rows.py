@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.core.model import Job
-from weft.core.table import Floats, Table
+from weft.core.model.job import Job
+from weft.core.state.table import Floats, Table
 from weft.predict.alike.lookup import NOBODY, Ids, Lookup
 from weft.predict.traits import GROUPS, levels_of
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.core.prediction import INTERVAL, LEAST_S, Basis, Risk
-from weft.core.table import Floats
+from weft.core.knowledge.prediction import INTERVAL, LEAST_S, Basis, Risk
+from weft.core.state.table import Floats
 from weft.predict.alike.mixture import Sample, effective, mix, prior, quantile
 from weft.predict.alike.rings import NO_ENDS, Rings, is_of
 from weft.predict.calibration import Scoreboard, age_class

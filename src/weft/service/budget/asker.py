@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from weft.service.auth import Caller
+from weft.service.access.tokens import Caller
 
 STRANGERS = "?"  # requests without a token that is known here
 Asks = Callable[[Headers], Caller | None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from weft.service.problems import problem
+from weft.service.http.problems import problem
 
 
 class LimitHeader:

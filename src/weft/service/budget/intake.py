@@ -11,8 +11,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from weft.service.budget.amounts import MIB, Budget
 from weft.service.budget.asker import Asker, asker_of
 from weft.service.budget.json_count import JsonCount, TooMuch
-from weft.service.problems import problem
-from weft.service.refusals import Refused
+from weft.service.http.problems import problem
+from weft.service.http.refusals import Refused
 
 # A session's body goes on for as long as the session; its streams are counted instead.
 ENDLESS = re.compile(r".*/jobs/[^/]+/(terminal|ports/\d+)")

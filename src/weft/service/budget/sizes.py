@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from weft.core.cluster import count_machines
-from weft.service.refusals import Refused
-from weft.service.schemas import JobFile
-from weft.service.sweeps import NAMED, combinations
+from weft.core.model.cluster import count_machines
+from weft.service.http.refusals import Refused
+from weft.service.requests.job_file import JobFile
+from weft.service.requests.sweeps import NAMED, combinations
 
 MOST_EXPANDED = 32 << 20  # characters of all jobs of a sweep
 MOST_MORE_NODES, MOST_MORE_GPUS = 4_096, 65_536  # of a what-if

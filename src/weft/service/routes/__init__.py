@@ -4,29 +4,18 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from weft.service.routes import (
-    accounting,
-    admin,
-    audit,
+from weft.service.routes.cluster import (
     cluster,
     events,
     health,
-    job_commands,
-    job_files,
-    jobs,
-    logs,
     metrics,
-    pages,
     policies,
-    queue,
-    reservations,
-    sessions,
-    sign_in,
     timeline,
     watch,
     what_if,
-    why,
 )
+from weft.service.routes.jobs import job_commands, job_files, jobs, logs, queue, sessions, why
+from weft.service.routes.people import accounting, admin, audit, pages, reservations, sign_in
 
 # Below the API's prefix, in the order in which they are documented.
 API: tuple[APIRouter, ...] = (

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Job, JobId, NodeId, Slice
-from weft.core.trace import Truth
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
+from weft.core.model.trace import Truth
 from weft.perf.goodput.adaptive import Adaptive, Tuner, split, table_of
 from weft.perf.goodput.model import Limits, Noise, StepTime, best_batch
 from weft.perf.goodput.tables import Curve, KindTable, ModelTable

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.core.model import BatchRange, Config, Demand, Job, JobId
-from weft.core.report import Report
-from weft.core.table import Table
+from weft.core.events.report import Report
+from weft.core.model.job import BatchRange, Config, Demand, Job, JobId
+from weft.core.state.table import Table
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.facts import MeasuredFacts, tuned_rate
 from weft.perf.goodput.model import Floats, Limits, Noise, StepTime, best_batch

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from weft.core.model import BatchRange, Config, Demand, Job, JobId
-from weft.core.report import Report
-from weft.core.table import Table
+from weft.core.events.report import Report
+from weft.core.model.job import BatchRange, Config, Demand, Job, JobId
+from weft.core.state.table import Table
 from weft.perf.goodput.belief import row_of
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.model import StepTime

@@ -7,13 +7,13 @@ import json
 import numpy as np
 import pytest
 
-from weft.core.cluster import parse_cluster
-from weft.core.events import Decided, Reported, Started, Submitted
-from weft.core.knowledge import Knowledge
-from weft.core.model import Allocation, BatchRange, Config, Demand, Job, JobId, Slice
-from weft.core.report import Report
+from weft.core.events.event import Decided, Reported, Started, Submitted
+from weft.core.events.report import Report
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Allocation, BatchRange, Config, Demand, Job, JobId, Slice
 from weft.core.scheduler import Scheduler
-from weft.core.table import Table
+from weft.core.state.table import Table
 from weft.perf.goodput.model import StepTime
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.policies.fifo import Fifo

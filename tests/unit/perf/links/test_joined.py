@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 import weft
-from weft.core.cluster import Cluster, parse_cluster
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice
-from weft.core.ports import Resident
-from weft.core.trace import Trace, Truth
-from weft.core.traffic import Traffic
+from weft.core.knowledge.traffic import Traffic
+from weft.core.model.cluster import Cluster, parse_cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing, Slice
+from weft.core.model.trace import Trace, Truth
+from weft.core.protocols import Resident
 from weft.perf.links.joined import Joined
 from weft.perf.replay import Replay
 from weft.sim.physics import Physics

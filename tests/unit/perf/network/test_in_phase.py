@@ -6,10 +6,10 @@ from statistics import fmean
 
 import pytest
 
-from weft.core.model import Allocation, Job, JobId, NodeId, Slice, TimeShift
-from weft.core.ports import Resident
-from weft.core.topology import Uplink
-from weft.core.traffic import Phase, Traffic
+from weft.core.knowledge.traffic import Phase, Traffic
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice, TimeShift
+from weft.core.model.topology import Uplink
+from weft.core.protocols import Resident
 from weft.perf.network.fluid import Sender, simulate_iterations
 from weft.perf.network.in_phase import InPhase, iteration_seconds
 

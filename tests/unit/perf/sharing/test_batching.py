@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from weft.core.model import Allocation, Batch, BatchRange, Demand, Job, JobId, NodeId, Slice
-from weft.core.ports import Resident
+from weft.core.model.job import Allocation, Batch, BatchRange, Demand, Job, JobId, NodeId, Slice
+from weft.core.protocols import Resident
 from weft.perf.sharing.batching import MODELS, find_batching
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered

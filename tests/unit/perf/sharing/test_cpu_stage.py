@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from weft.core.model import Discipline, Job, JobId
-from weft.core.report import Report
+from weft.core.events.report import Report
+from weft.core.model.job import Discipline, Job, JobId
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of
 from weft.perf.sharing.measured_pairs import load_shipped_pairs

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.core.cluster import Cluster, Node
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Job, JobId, NodeId, Slice
-from weft.core.ports import Resident
-from weft.core.profile import Profile, Sensitivity
+from weft.core.knowledge.profile import Profile, Sensitivity
+from weft.core.model.cluster import Cluster, Node
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Slice
+from weft.core.protocols import Resident
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.host import ByModel, Law, epoch, load_shipped, read_tables
 

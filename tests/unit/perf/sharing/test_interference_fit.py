@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.perf.sharing.interference import Features, Interference, load_shipped
+from weft.perf.sharing.interference import Interference, load_shipped
 from weft.perf.sharing.interference_fit import Group, Penalty, fit
-from weft.perf.sharing.interference_law import Law
+from weft.perf.sharing.interference_law import Features, Law
 
 TRUTH = Law(
     weights=((-0.3, 1.5, 0.2, 0.3, -0.5, -0.2), (0.0, 0.1, 0.3, 0.2, 0.3, 0.0)),

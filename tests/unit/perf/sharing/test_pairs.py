@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.core.profile import Profile
+from weft.core.knowledge.profile import Profile
 from weft.perf.sharing.device_models import unordered
 from weft.perf.sharing.measured_pairs import load_shipped_pairs
 from weft.perf.sharing.pair_table import read_pairs

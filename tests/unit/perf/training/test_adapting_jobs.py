@@ -6,11 +6,11 @@ import pytest
 
 from weft.app.simulate.api import simulate
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
-from weft.core.ports import SimulatedJob
-from weft.core.report import Report
-from weft.core.trace import Detail, Trace, Truth
-from weft.formulas.regimes import EpochsSeen, Regimes
+from weft.core.events.report import Report
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.core.model.trace import Detail, Trace, Truth
+from weft.core.protocols import SimulatedJob
+from weft.formulas.training.regimes import EpochsSeen, Regimes
 from weft.perf.replay import Replay
 from weft.perf.training.learner import Learner
 from weft.perf.training.regimes import InRegimes

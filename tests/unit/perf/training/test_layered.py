@@ -7,18 +7,18 @@ from dataclasses import replace
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
-from weft.core.report import Report
-from weft.core.trace import Truth
-from weft.formulas.convergence import Curve
-from weft.formulas.tasks import tasks_of
+from weft.core.events.report import Report
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.core.model.trace import Truth
+from weft.formulas.training.convergence import Curve
+from weft.formulas.training.tasks import tasks_of
 from weft.perf.replay import Replay
 from weft.perf.training.layered import Layered, Losing, Served
 from weft.perf.training.layers import even, network_of, speed
 from weft.perf.training.learner import Learner
 from weft.testing import cluster_of
 from weft.traces.options import Request
-from weft.traces.training import LOSSES, SERVERS
+from weft.traces.synthetic.training import LOSSES, SERVERS
 
 HINTS = {
     "server_cpus": 3.0,

@@ -7,8 +7,8 @@ from math import inf
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.core.model import Allocation, Demand, Job, JobId, NodeId, Slice
-from weft.formulas.tasks import Task, Tasks, tasks_of, utility_of
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
+from weft.formulas.training.tasks import Task, Tasks, tasks_of, utility_of
 from weft.perf.training.layers import (
     Layer,
     Network,

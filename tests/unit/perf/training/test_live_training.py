@@ -7,8 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from weft.core.model import Demand, Job, JobId
-from weft.core.report import Report
+from weft.core.events.report import Report
+from weft.core.model.job import Demand, Job, JobId
 from weft.perf.training.learner import Learner
 from weft.policies.slaq import reduction
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from weft.core.cluster import Cluster
 from weft.core.errors import did_you_mean
-from weft.core.model import NodeId
-from weft.core.topology import Groups, NodeTopology
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import NodeId
+from weft.core.model.topology import Groups, NodeTopology
 from weft.pieces.wrap.hived.cells import Cell, Chain, FreeCells, check_assignment
 from weft.pieces.wrap.hived.rules import GPU, NODE, Rules, Wanted, read_levels
-from weft.pieces.wrap.windows import read_gpus
+from weft.pieces.wrap.tenants.windows import read_gpus
 
 SOCKET, RACK = "socket", "rack"
 ANY = "*"

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.core.cluster import Node
-from weft.core.model import Allocation, NodeId
-from weft.core.view import View
+from weft.core.model.cluster import Node
+from weft.core.model.job import Allocation, NodeId
+from weft.core.plan.view import View
 from weft.pieces.wrap.hived.assignment import Layout
 from weft.pieces.wrap.hived.bindings import Device
 from weft.pieces.wrap.hived.cells import FreeCells

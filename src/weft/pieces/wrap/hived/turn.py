@@ -10,21 +10,21 @@ from math import inf
 
 import numpy as np
 
-from weft.core.about import Controls
-from weft.core.asking import ask
 from weft.core.errors import PlanError
-from weft.core.gang_nodes import keeps_nodes
-from weft.core.model import Allocation, Job, JobId, Stage, Tier
-from weft.core.plan import Plan
-from weft.core.policy import Policy
-from weft.core.reasons import Blocker, Reason, asks_for
-from weft.core.table import Bools, Column, Table
-from weft.core.view import View
-from weft.pieces.wrap.among import decide_among
+from weft.core.model.gang_nodes import keeps_nodes
+from weft.core.model.job import Allocation, Job, JobId, Stage, Tier
+from weft.core.plan.about import Controls
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.reasons import Blocker, Reason, asks_for
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Column, Table
 from weft.pieces.wrap.hived.assignment import Layout
 from weft.pieces.wrap.hived.bindings import Bindings, Device, read_place, write_places
 from weft.pieces.wrap.hived.occupancy import Occupancy
 from weft.pieces.wrap.hived.virtual import VirtualCluster
+from weft.pieces.wrap.sub_cluster import decide_among
+from weft.stack.ask_policy import ask
 
 Asked = tuple[str, float | None]  # how a virtual cluster stood, and when to ask again
 IDLE = ""  # under which the policy's memory about opportunistic jobs is kept

@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from weft.core.cluster import Cluster, Node
-from weft.core.free import Free
-from weft.core.model import Allocation, JobId, NodeId, Slice
-from weft.core.plan import Plan
-from weft.core.table import Bools
-from weft.core.view import View
+from weft.core.model.cluster import Cluster, Node
+from weft.core.model.job import Allocation, JobId, NodeId, Slice
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+from weft.core.state.capacity import Capacity
+from weft.core.state.table import Bools
 from weft.pieces.wrap.hived.assignment import Layout, Owned, Seat
 from weft.pieces.wrap.hived.bindings import Bindings
 
@@ -64,7 +64,7 @@ class VirtualCluster:
     def show(self, rows: Bools, blocked: Mapping[int, int], memory: object) -> View:
         """The tenant's jobs on its machines; `blocked` devices are held by who is not shown."""
         table = self.view.table.pick(rows)
-        free = Free(self.cluster)
+        free = Capacity(self.cluster)
         for row, on in enumerate(table.allocations):
             if on is not None:
                 table.allocations[row] = inside = self._inside(on, free)
@@ -85,7 +85,7 @@ class VirtualCluster:
 
     def outside(self, plan: Plan) -> dict[JobId, Allocation | None]:
         """A plan's changes on real devices; all its cells are bound by now."""
-        inside, changes = Free(self.cluster), {}
+        inside, changes = Capacity(self.cluster), {}
         for job, to in plan.changes.items():
             real = None if to is None else self._outside(to, inside)
             if real != self.view.holds(job):
@@ -123,7 +123,7 @@ class VirtualCluster:
             uplinks=(),
         )
 
-    def _block(self, name: NodeId, blocked: Mapping[int, int], free: Free) -> None:
+    def _block(self, name: NodeId, blocked: Mapping[int, int], free: Capacity) -> None:
         seat = self.seats[name]
         if seat.cell.name not in self.bindings.bound:
             return
@@ -135,7 +135,7 @@ class VirtualCluster:
             gpus = tuple(gpu for gpu in range(self.cluster.nodes[at].gpus) if mask >> gpu & 1)
             free.take(Allocation((Slice(name, gpus),)))
 
-    def _inside(self, on: Allocation, free: Free) -> Allocation:
+    def _inside(self, on: Allocation, free: Capacity) -> Allocation:
         slices = []
         for part in on.slices:
             usual = part == _usual(self.view.free, part.node, part.gpus, on)
@@ -162,7 +162,7 @@ class VirtualCluster:
             found[name].append(inner)
         return {name: tuple(gpus) for name, gpus in found.items()}
 
-    def _outside(self, on: Allocation, inside: Free) -> Allocation:
+    def _outside(self, on: Allocation, inside: Capacity) -> Allocation:
         """Slices by real machine: two cells may be on one."""
         gpus: defaultdict[NodeId, list[int]] = defaultdict(list)
         host: defaultdict[NodeId, list[float]] = defaultdict(lambda: [0.0, 0.0])
@@ -182,6 +182,6 @@ class VirtualCluster:
         return replace(on, slices=slices)
 
 
-def _usual(free: Free, node: NodeId, gpus: tuple[int, ...], on: Allocation) -> Slice:
+def _usual(free: Capacity, node: NodeId, gpus: tuple[int, ...], on: Allocation) -> Slice:
     mask = sum(1 << gpu for gpu in gpus)
     return free.slice_of(free.cluster.index[node], mask, on.sharing.share)

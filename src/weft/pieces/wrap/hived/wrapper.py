@@ -19,22 +19,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from weft.core import taxonomy as tax
-from weft.core.about import About, Ties
-from weft.core.asking import ask
-from weft.core.cluster import Cluster
 from weft.core.errors import InvalidConfig
-from weft.core.model import JobId
-from weft.core.plan import Plan
-from weft.core.policy import Policy
-from weft.core.view import View
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import JobId
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Ties
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.view import View
 from weft.pieces.wrap.hived.assignment import Machine, lay_out, machines_of
 from weft.pieces.wrap.hived.file import read_content
 from weft.pieces.wrap.hived.rules import Rules, read_rules
 from weft.pieces.wrap.hived.turn import Asked, Turn
 from weft.pieces.wrap.priority import Priority
-from weft.pieces.wrap.tell import Memory as Told
-from weft.pieces.wrap.tell import tell_news
+from weft.pieces.wrap.reason_news import Memory as Told
+from weft.pieces.wrap.reason_news import tell_news
+from weft.stack.ask_policy import ask
 
 STARVES = "an opportunistic job while owners use their cells"
 

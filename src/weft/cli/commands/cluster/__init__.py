@@ -1,0 +1,1 @@
+"""Commands about the cluster, many of them for administrators."""

@@ -1,0 +1,126 @@
+"""`weft accounting`: who used how much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from weft.cli.options import shared as o
+from weft.cli.view.errors import user_errors
+from weft.service.responses.answers import Accounts, SharesOverTime, Tenant
+
+LINES = 24  # windows that a screen shows
+
+
+def accounting(
+    csv: Annotated[
+        bool, typer.Option("--csv", help="A row a job, as CSV.", rich_help_panel=o.OUT)
+    ] = False,
+    since: Annotated[
+        str, typer.Option(help="From this day on (UTC): 2026-11-01.", metavar="DAY")
+    ] = "",
+    until: Annotated[
+        str, typer.Option(help="Before this day (UTC): 2026-12-01.", metavar="DAY")
+    ] = "",
+    over_time: Annotated[
+        bool, typer.Option("--over-time", help="GPUs used of those entitled to, over time.")
+    ] = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Show the GPU time that each tenant used, and was entitled to.
+
+    By whole days in UTC. `--csv` has it job by job, `--json` too for the first hundred. With
+    `--over-time` a line a window of time, the latest last.
+    """
+    from weft.cli.connect.client import Client
+    from weft.cli.view.screen import console, print_json, write_bytes
+
+    with user_errors():
+        start, end = day_start("--since", since), day_start("--until", until)
+        client = Client()
+        if csv:
+            write_bytes(client.raw("/accounting", format="csv", since=start, until=end))
+            return
+        if over_time:
+            _show_over_time(client.get(SharesOverTime, "/accounting/shares", since=start), as_json)
+            return
+        found = client.get(Accounts, "/accounting", since=start, until=end)
+    if as_json:
+        print_json(found)
+        return
+    screen = console()
+    screen.print(build_used_table(found, screen.width))
+    if found.jain is not None and len(found.tenants) > 1:
+        screen.print(f"Jain's index of what tenants received of it: {found.jain:.3f}")
+
+
+def _show_over_time(found: SharesOverTime, as_json: bool) -> None:
+    from weft.cli.view.screen import console, print_json
+
+    if as_json:
+        print_json(found)
+    else:
+        screen = console()
+        screen.print(build_shares_table(found, screen.width))
+
+
+def build_shares_table(found: SharesOverTime, width: int) -> Any:
+    """A row a window, a column a tenant: GPUs used, and of how many."""
+    from weft.cli.view import words
+    from weft.cli.view.tables import Column, fit_columns
+
+    def cell(place: int) -> Callable[[int], str]:
+        one = found.tenants[place]
+        return lambda row: f"{one.used_gpus[row]:.2f} of {one.entitled_gpus[row]:.2f}"
+
+    columns: list[Column[int]] = [
+        Column("ago", lambda row: words.seconds(max(found.now - found.at[row], 0.0)), right=True)
+    ]
+    columns += [
+        Column(one.tenant or "(none)", cell(place), drop=place, right=True)
+        for place, one in enumerate(found.tenants)
+    ]
+    return fit_columns(columns, range(len(found.at))[-LINES:], width)
+
+
+def build_used_table(found: Accounts, width: int) -> Any:
+    """A row a tenant."""
+    from weft.cli.view import words
+    from weft.cli.view.tables import Column, fit_columns
+    from weft.report.units import percent
+
+    tenants = sorted(found.tenants, key=lambda one: -one.gpu_seconds)
+    whole = sum(tenant.gpu_seconds for tenant in tenants) or 1.0
+    columns: list[Column[Tenant]] = [
+        Column("tenant", lambda row: row.tenant or "(none)", most=32),
+        Column("jobs", lambda row: str(row.jobs), right=True),
+        Column("GPU time", lambda row: words.seconds(row.gpu_seconds), right=True),
+        Column("GPU hours", lambda row: f"{row.gpu_seconds / 3600:.3f}", drop=1, right=True),
+        Column("of all", lambda row: percent(row.gpu_seconds / whole), right=True),
+        Column("weight", lambda row: f"{row.weight:g}", drop=3, right=True),
+        Column("entitled", lambda row: words.seconds(row.entitled_gpu_seconds), drop=2, right=True),
+        Column("of it", lambda row: _part(row.received), right=True),
+    ]
+    return fit_columns(columns, tenants, width)
+
+
+def _part(received: float | None) -> str:
+    from weft.report.units import percent
+
+    return "" if received is None else percent(received)
+
+
+def day_start(option: str, text: str) -> float | None:
+    """Seconds since the epoch at the beginning of a day; None where none was named."""
+    from datetime import UTC, datetime
+
+    from weft.core.errors import InvalidConfig
+
+    if not text:
+        return None
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+    except ValueError as error:
+        raise InvalidConfig(f"{option} {text!r} is not a day", hint="such as 2026-11-01") from error

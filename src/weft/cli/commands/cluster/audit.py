@@ -1,0 +1,61 @@
+"""`weft audit`: who did what."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from weft.cli.options import shared as o
+from weft.cli.options.spans import seconds
+from weft.cli.view.errors import user_errors
+from weft.service.responses.admin import AuditAnswer, AuditEntry
+
+
+def audit(
+    about: Annotated[
+        str, typer.Argument(help="A job's id, or a part of a path such as /tokens.")
+    ] = "",
+    since: Annotated[str, typer.Option(help="Only what is younger than this, as 2h or 7d.")] = "",
+    name: Annotated[str, typer.Option(help="Of this token only: its name or id.")] = "",
+    tenant: Annotated[str, typer.Option(help="Of this tenant's tokens only.")] = "",
+    failed: Annotated[bool, typer.Option("--failed", help="What was refused only.")] = False,
+    limit: Annotated[int, typer.Option(help="The last so many.", min=1, max=10_000)] = 50,
+    as_json: o.AsJson = False,
+) -> None:
+    """Show who did what: requests that changed something, or were refused to (admins)."""
+    from weft.cli.connect.client import Client
+    from weft.cli.view.screen import console, print_json
+
+    with user_errors():
+        begin = time.time() - seconds(since, "--since") if since else None
+        query = {"about": about or None, "name": name or None, "tenant": tenant or None}
+        found = Client().get(
+            AuditAnswer, "/audit", since=begin, failed=failed, limit=limit, **query
+        )
+    if as_json:
+        print_json(found)
+        return
+    screen = console()
+    if not found.requests:
+        screen.print("nothing is recorded that fits", style="dim")
+        return
+    screen.print(table(found.requests, screen.width))
+
+
+def table(found: list[AuditEntry], width: int) -> Any:
+    """A row a request."""
+    from weft.cli.view import words
+    from weft.cli.view.tables import Column, fit_columns
+
+    columns: list[Column[AuditEntry]] = [
+        Column("at", lambda row: words.moment(row.at)),
+        Column("who", lambda row: words.plain(row.name or row.token or "(no token)")),
+        Column("tenant", lambda row: row.tenant, drop=2),
+        Column("from", lambda row: row.address, drop=3),
+        Column("did", lambda row: words.plain(f"{row.method} {row.path}"), rest=True),
+        Column("about", lambda row: words.plain(row.about), drop=1, most=32),
+        Column("answer", lambda row: str(row.status), right=True),
+    ]
+    return fit_columns(columns, found, width)

@@ -1,0 +1,217 @@
+"""`weft demo`: the service on this machine with a small real workload."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from shutil import rmtree
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weft.cli.job_files.demo_jobs import GRACE_S
+from weft.cli.view.errors import user_errors
+from weft.service.responses.answers import ClusterAnswer, JobAnswer, Made, Nodes, PolicyAnswer
+
+if TYPE_CHECKING:
+    from weft.cli.connect.client import Client
+
+
+LABELS = ("", "batch", "goodput")
+
+
+def demo(
+    slots: Annotated[int, typer.Option(help="CPU slots to schedule on.", min=1, max=64)] = 4,
+    policy: Annotated[
+        str, typer.Option("--policy", "-p", help="What decides; unless told, two take turns.")
+    ] = "",
+    port: Annotated[int, typer.Option(help="Where the API is; another if taken.")] = 7878,
+    leave: Annotated[
+        bool, typer.Option("--exit", help="Leave when the jobs are done; as WEFT_DEMO_EXIT=1.")
+    ] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave when the jobs are done, and the service running.")
+    ] = False,
+) -> None:
+    """Try it: the service here with its web page, and real training jobs.
+
+    Six PyTorch jobs of different nature share a few CPU slots. The live view shows who holds
+    what, batch sizes, goodput and the queue; the page shows more. Afterwards the service stays
+    until Ctrl-C where a terminal is attached, with --keep for good; else it leaves.
+    """
+    import tempfile
+
+    from weft.cli.connect.own_service import Stay, own_service
+    from weft.cli.job_files.demo_jobs import GROW, check_torch
+    from weft.cli.view.screen import console, interactive
+
+    attended = interactive()
+    wait = attended and not leave and os.environ.get("WEFT_DEMO_EXIT", "") in ("", "0")
+    screen, stay = console(), Stay(keep)
+    with user_errors(), ExitStack() as cleanup:
+        check_torch()
+        folder = Path(tempfile.mkdtemp(prefix="weft-demo-"))
+        cleanup.callback(lambda: None if stay.wanted else rmtree(folder, ignore_errors=True))
+        screen.print("starting the service and a process that has PyTorch loaded", style="dim")
+        told = ("--engine", f"local:cpu=true,slots={slots}", "--policy", policy or GROW)
+        with own_service(folder, port, *told, stay=stay) as client:
+            show = Show(client, attended=attended, fixed=bool(policy))
+            try:
+                screen.print(f"page: {client.url}   API: {client.url}/docs", soft_wrap=True)
+                show.play()
+                show.final()
+                if stay.wanted:
+                    said = f"the service goes on; `kill {stay.pid}` ends it, {folder} is its state"
+                    screen.print(said, soft_wrap=True)
+                elif wait:
+                    wait_for_ctrl_c(client)
+            except KeyboardInterrupt:
+                stay.wanted = False
+                screen.print("leaving", style="dim")
+            finally:
+                if not stay.wanted:
+                    end_all(client, folder)
+        screen.print(f"the page: {client.url}" if stay.wanted else f"the page was {client.url}")
+    raise typer.Exit(0 if show.good else 1)
+
+
+class Show:
+    """The workload, handed in bit by bit, and what is seen of it."""
+
+    def __init__(self, client: Client, *, attended: bool, fixed: bool) -> None:
+        from weft.cli.job_files.demo_jobs import GROW, SAID, WORKLOAD, find_scripts
+
+        self.client, self._attended = client, attended
+        self._policy = "" if fixed else GROW
+        self._said = SAID.get(self._policy, "")
+        self._scripts = find_scripts()
+        self._to_come = list(WORKLOAD)
+        self._began = time.monotonic()
+        self._states: dict[str, str] = {}
+        self._stories: dict[str, str] = {}
+        self.good = True
+
+    def play(self) -> None:
+        """Until every job has ended."""
+        from weft.cli.view.live import repeat
+
+        if self._attended:
+            repeat(self._look, every_s=0.5, done=lambda: self._over, interrupts=True)
+            return
+        while not self._over:
+            self._tell_changes(self._jobs())
+            time.sleep(0.5)
+
+    def final(self) -> None:
+        """Every job and how it ended."""
+        from weft.cli.connect.pages import every_job
+        from weft.cli.view.screen import console
+        from weft.cli.view.status import jobs_table
+
+        jobs = list(every_job(self.client))
+        self.good = all(job.state == "succeeded" for job in jobs)
+        screen = console()
+        now = self.client.get(ClusterAnswer, "/cluster").now
+        ended = [replace(job, allocation=None) for job in jobs]
+        screen.print()
+        screen.print(jobs_table(ended, now, screen.width))
+        took = time.monotonic() - self._began
+        word = "done" if self.good else "over, not all of them well"
+        screen.print(f"\n{len(jobs)} jobs {word} in {took:.0f} s; page: {self.client.url}")
+
+    @property
+    def _over(self) -> bool:
+        ended = ("succeeded", "failed", "cancelled")
+        return not self._to_come and all(state in ended for state in self._states.values())
+
+    def _jobs(self) -> list[JobAnswer]:
+        """Hand in what is due, then all jobs as they are."""
+        from weft.cli.connect.pages import every_job
+
+        while self._to_come and time.monotonic() - self._began >= self._to_come[0].after:
+            later = self._to_come.pop(0)
+            self._choose(coming=1)
+            made = self.client.post(Made, "/jobs", later.body(self._scripts))
+            self._states[made.id] = "pending"
+        jobs = list(every_job(self.client))
+        self._states |= {job.id: job.state for job in jobs}
+        self._choose()
+        return jobs
+
+    def _choose(self, coming: int = 0) -> None:
+        """Another policy where the moment asks for one."""
+        from weft.cli.job_files.demo_jobs import SAID, choose_fitting
+        from weft.cli.view.words import ENDED
+
+        wanted = choose_fitting(coming + sum(state not in ENDED for state in self._states.values()))
+        if self._policy and wanted != self._policy:
+            self.client.put(PolicyAnswer, "/policy", {"policy": wanted})
+            self._policy, self._said = wanted, SAID[wanted]
+            if not self._attended:
+                self._tell(f"policy {wanted}: {self._said}")
+
+    def _look(self, width: int) -> Any:
+        from rich.console import Group
+        from rich.text import Text
+
+        from weft.cli.view.status import board
+
+        jobs = self._jobs()
+        cluster = self.client.get(ClusterAnswer, "/cluster")
+        nodes = self.client.get(Nodes, "/nodes").nodes
+        ended = sum(state == "succeeded" for state in self._states.values())
+        foot = f"{ended} done, {len(self._to_come)} to come · {self.client.url} · Ctrl-C leaves"
+        seen = board(cluster, nodes, jobs, cluster.now, width)
+        return Group(Text(self._said, style="italic"), seen, Text(), Text(foot, style="dim"))
+
+    def _tell_changes(self, jobs: list[JobAnswer]) -> None:
+        """A line for every job that changed, where nobody looks at a screen."""
+        from weft.cli.connect.follow import story
+        from weft.cli.view import words
+
+        for job in jobs:
+            name, text = job.id, story(job)
+            if self._stories.get(name) != text:
+                self._stories[name] = text
+                extra = [words.percent_done(job), words.batch(job), words.goodput(job)]
+                more = ", ".join(
+                    f"{a} {b}".strip() for a, b in zip(LABELS, extra, strict=True) if b
+                )
+                self._tell(f"{job.name or name}: {text}" + (f"; {more}" if more else ""))
+
+    def _tell(self, text: str) -> None:
+        from weft.cli.view.screen import console
+
+        console().print(f"{time.monotonic() - self._began:6.1f} s  {text}", soft_wrap=True)
+
+
+def end_all(client: Client, state: Path) -> None:
+    """Cancel what has not ended and wait for its processes, so that none outlives the service.
+
+    A cancelled job gives its devices back at once, but its processes may take their grace time;
+    the local engine marks those that may still run.
+    """
+    from weft.cli.connect.client import at
+    from weft.cli.connect.pages import active_jobs
+
+    for job in active_jobs(client):
+        client.delete(at("jobs", job.id))
+    deadline = time.monotonic() + GRACE_S + 5.0
+    while time.monotonic() < deadline and any((state / "live").glob("*")):
+        time.sleep(0.1)
+
+
+def wait_for_ctrl_c(client: Client) -> None:
+    """The service stays until its person has seen enough."""
+    from weft.cli.view.screen import console
+
+    console().print(
+        f"the service stays here until Ctrl-C; in another terminal, with WEFT_URL={client.url}:\n"
+        "  weft jobs    weft explain ID    weft run --gpus 2 -- python train.py    weft top",
+        soft_wrap=True,
+    )
+    while True:
+        time.sleep(3600.0)

@@ -1,0 +1,80 @@
+"""`weft nodes`, `weft drain`, `weft undrain`: the machines."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weft.cli.options import shared as o
+from weft.cli.view.errors import user_errors
+from weft.service.responses.answers import ClusterAnswer, Done, Nodes
+
+NodeId = Annotated[str, typer.Argument(help="A machine (`weft nodes`).", metavar="NODE")]
+
+
+def nodes(as_json: o.AsJson = False) -> None:
+    """List the machines, what they have, and who is on them."""
+    from weft.cli.connect.client import Client
+    from weft.cli.connect.pages import active_jobs
+    from weft.cli.view.screen import console, print_json
+    from weft.cli.view.status import nodes_table, trouble
+
+    with user_errors():
+        client = Client()
+        found = client.get(Nodes, "/nodes")
+        held = [] if as_json else active_jobs(client)
+        said = [] if as_json else trouble(client.get(ClusterAnswer, "/cluster"))
+    if as_json:
+        print_json(found)
+        return
+    screen = console()
+    screen.print(*said, nodes_table(found.nodes, held, screen.width), sep="\n")
+
+
+def drain(
+    node: Annotated[
+        str,
+        typer.Argument(
+            help="A machine (`weft nodes`), or some of its GPUs: n1:2 or n1:0,2-3.",
+            metavar="NODE[:GPUS]",
+        ),
+    ],
+    when_done: Annotated[
+        bool, typer.Option("--when-done", help="Let jobs that are there run to their end.")
+    ] = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Move every job off a machine and give it no more.
+
+    All its jobs are stopped, those that may not be preempted too: they have their grace time to
+    write a checkpoint, then wait to be started elsewhere from the last one. `weft cancel` is for
+    those that should not come back. It stays drained over restarts, until `weft undrain`.
+    """
+    said = f"{node} is drained; its jobs are asked to leave and start again elsewhere"
+    if when_done:
+        said = f"{node} gets no more jobs; those that are there run to their end"
+    name, _, gpus = node.partition(":")
+    _tell(name, "drain", said, as_json=as_json, gpus=gpus, when_done=when_done)
+
+
+def undrain(node: NodeId, as_json: o.AsJson = False) -> None:
+    """Use a drained machine again, with all its GPUs; one that was set aside, too."""
+    _tell(node, "undrain", f"{node} is in use again", as_json=as_json)
+
+
+def _tell(
+    node: str, what: str, said: str, *, as_json: bool, gpus: str = "", when_done: bool = False
+) -> None:
+    from weft.cli.connect.client import Client, at
+    from weft.cli.view.screen import console, print_json
+
+    with user_errors():
+        query = "&".join(
+            part for part in (gpus and f"gpus={gpus}", "when_done=true" * when_done) if part
+        )
+        answer = Client().post(Done, at("nodes", node, what) + (f"?{query}" if query else ""))
+    if as_json:
+        print_json(answer)
+    else:
+        console().print(said)

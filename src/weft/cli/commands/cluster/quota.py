@@ -1,0 +1,181 @@
+"""`weft quota`: what tenants may hold, and whose jobs go first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weft.cli.options import shared as o
+from weft.cli.view.errors import user_errors
+from weft.core.errors import InvalidConfig, UnknownName
+from weft.service.responses.admin import QuotaAnswer
+
+if TYPE_CHECKING:
+    from weft.cli.connect.client import Client
+
+quota = typer.Typer(help="Limits and weights of tenants (admins).", no_args_is_help=True)
+
+RULES = ("limits", "weights", "guaranteed", "own", "parents")
+Whose = Annotated[
+    str, typer.Argument(help="A tenant, or TENANT@KIND for GPUs of one kind.", metavar="TENANT")
+]
+
+
+@quota.command("list")
+def list_quotas(as_json: o.AsJson = False) -> None:
+    """List the rules of tenants, and the GPUs they hold now."""
+    from weft.cli.connect.client import Client
+
+    with user_errors():
+        found = Client().get(QuotaAnswer, "/quotas")
+    _show(found, as_json=as_json)
+
+
+@quota.command("set")
+def set_quota(
+    tenant: Whose,
+    gpus: Annotated[
+        float | None, typer.Option(help="GPUs it may hold at once.", metavar="N")
+    ] = None,
+    weight: Annotated[
+        float | None, typer.Option(help="Its part beside others; 1 without a rule.", metavar="W")
+    ] = None,
+    guaranteed: Annotated[
+        float | None,
+        typer.Option(
+            help="GPUs that its users' jobs of priority guaranteed may ask for together.",
+            metavar="N",
+        ),
+    ] = None,
+    own: Annotated[
+        float | None,
+        typer.Option(
+            help="GPUs of its own: lent while idle, and taken back when its jobs need them.",
+            metavar="N",
+        ),
+    ] = None,
+    parent: Annotated[
+        str | None,
+        typer.Option(help="The group it is in, which may have GPUs of its own.", metavar="GROUP"),
+    ] = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Set rules of one tenant; those that are not named stay. Running jobs are left alone."""
+    from weft.cli.connect.client import Client
+
+    given: dict[str, float | str | None] = {
+        "limits": gpus,
+        "weights": weight,
+        "guaranteed": guaranteed,
+        "own": own,
+        "parents": parent,
+    }
+    told = {rule: value for rule, value in given.items() if value is not None}
+    with user_errors():
+        if not told:
+            raise InvalidConfig(
+                "nothing to set",
+                hint="name --gpus, --own, --parent, --weight or --guaranteed, or several",
+            )
+        if "@" in tenant and set(told) != {"limits"}:
+            raise InvalidConfig(
+                f"{tenant!r} is about GPUs of one kind; weights and guarantees are of all kinds",
+                hint="set --gpus for it, and the others for the tenant alone",
+            )
+        client = Client()
+        rules = _rules(client)
+        for rule, value in told.items():
+            rules[rule][tenant] = value
+        found = client.put(QuotaAnswer, "/quotas", rules)
+    _show(found, as_json=as_json)
+
+
+@quota.command()
+def lending(
+    half_life: Annotated[
+        str | None,
+        typer.Option(help="After which time what was used counts half: 12h, 7d.", metavar="TIME"),
+    ] = None,
+    min_run: Annotated[
+        str | None,
+        typer.Option(help="How long a job runs before it has to give way: 10m.", metavar="TIME"),
+    ] = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Set how GPUs that are tenants' own are lent; what is not named stays."""
+    from weft.cli.connect.client import Client
+    from weft.cli.options.spans import seconds
+
+    with user_errors():
+        if half_life is None and min_run is None:
+            raise InvalidConfig("nothing to set", hint="name --half-life or --min-run, or both")
+        client = Client()
+        rules: dict[str, Any] = dict(_rules(client))
+        if half_life is not None:
+            rules["half_life_s"] = seconds(half_life, "--half-life")
+        if min_run is not None:
+            rules["min_run_s"] = seconds(min_run, "--min-run")
+        found = client.put(QuotaAnswer, "/quotas", rules)
+    _show(found, as_json=as_json)
+
+
+@quota.command()
+def remove(tenant: Whose, as_json: o.AsJson = False) -> None:
+    """Remove every rule of one tenant, or of TENANT@KIND alone."""
+    from weft.cli.connect.client import Client
+
+    with user_errors():
+        client = Client()
+        rules = _rules(client)
+        if not any(tenant in rules[rule] for rule in RULES):
+            raise UnknownName(
+                f"there are no rules of {tenant!r}", hint="`weft quota list` shows all"
+            )
+        for rule in RULES:
+            rules[rule].pop(tenant, None)
+        found = client.put(QuotaAnswer, "/quotas", rules)
+    _show(found, as_json=as_json)
+
+
+def _rules(client: Client) -> dict[str, Any]:
+    found = client.get(QuotaAnswer, "/quotas")
+    rules: dict[str, Any] = {
+        "limits": found.limits,
+        "weights": found.weights,
+        "guaranteed": found.guaranteed,
+        "own": found.own,
+        "parents": found.parents,
+    }
+    times = {"half_life_s": found.half_life_s, "min_run_s": found.min_run_s}
+    return rules | {name: one for name, one in times.items() if one is not None}
+
+
+def _show(found: QuotaAnswer, *, as_json: bool) -> None:
+    from weft.cli.view.screen import console, print_json
+    from weft.cli.view.tables import Column, fit_columns
+
+    if as_json:
+        print_json(found)
+        return
+    screen = console()
+    tables = (found.limits, found.weights, found.guaranteed, found.own, found.parents, found.held)
+    named = sorted({name for table in tables for name in table})
+    if not named:
+        screen.print("no rules: every tenant may hold all, and weighs the same", style="dim")
+        return
+
+    def number(values: Mapping[str, float]) -> Callable[[str], str]:
+        return lambda name: f"{values[name]:g}" if name in values else ""
+
+    columns: list[Column[str]] = [
+        Column("tenant", lambda name: name, most=48),
+        Column("group", lambda name: found.parents.get(name, ""), drop=1),
+        Column("its own", number(found.own), right=True, drop=1),
+        Column("GPUs at most", number(found.limits), right=True),
+        Column("weight", number(found.weights), right=True),
+        Column("guaranteed", number(found.guaranteed), right=True),
+        Column("holds", number(found.held), right=True),
+    ]
+    screen.print(fit_columns(columns, named, screen.width))

@@ -1,0 +1,130 @@
+"""`weft reserve`: machines and GPUs that are kept for a tenant, or for maintenance."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from weft.cli.options import shared as o
+from weft.cli.view.errors import user_errors
+from weft.core.errors import InvalidConfig
+from weft.service.responses.admin import Reservation, ReservationList
+from weft.service.responses.answers import ClusterAnswer
+
+reserve = typer.Typer(
+    help="Keep machines or GPUs for a tenant, or for maintenance (admins).", no_args_is_help=True
+)
+
+Name = Annotated[str, typer.Argument(help="What to call it.", metavar="NAME")]
+
+
+@reserve.command("list")
+def list_reservations(as_json: o.AsJson = False) -> None:
+    """List what is kept, now and later."""
+    from weft.cli.connect.client import Client
+    from weft.cli.view.screen import console, print_json
+
+    with user_errors():
+        found = Client().get(ReservationList, "/reservations")
+    if as_json:
+        print_json(found)
+        return
+    screen = console()
+    if not found.reservations:
+        screen.print("nothing is kept for anybody", style="dim")
+        return
+    screen.print(_table(found.reservations, screen.width))
+
+
+@reserve.command()
+def add(
+    name: Name,
+    nodes: Annotated[
+        list[str],
+        typer.Argument(help="Machines, or some of their GPUs: n1 n2:0-3.", metavar="NODE..."),
+    ],
+    tenant: Annotated[
+        str, typer.Option(help="Who may use them; nobody unless told: maintenance.")
+    ] = "",
+    start: Annotated[
+        str, typer.Option(help="When it begins: 2026-11-20T08:00, or in 2h; now unless told.")
+    ] = "",
+    end: Annotated[
+        str, typer.Option(help="When it ends: a time, or 4h after it began; never unless told.")
+    ] = "",
+    when_done: Annotated[
+        bool, typer.Option("--when-done", help="Let jobs that are there run to their end.")
+    ] = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Keep machines or GPUs of them, from now or from a time on.
+
+    Jobs that say how long they take are not placed there unless they end before it begins; others
+    that are still there are stopped then, and go on elsewhere from their last checkpoint.
+    """
+    from weft.cli.connect.client import Client, at
+    from weft.cli.view.screen import console, print_json
+
+    with user_errors():
+        client = Client()
+        now = client.get(ClusterAnswer, "/cluster").now
+        begins = read_time(start, now, "--start") if start else None
+        body: dict[str, Any] = {"nodes": nodes, "when_done": when_done}
+        body |= {"tenant": tenant} if tenant else {}
+        body |= {"start": begins} if begins is not None else {}
+        body |= {"end": read_time(end, begins or now, "--end")} if end else {}
+        found = client.put(Reservation, at("reservations", name), body)
+    if as_json:
+        print_json(found)
+    else:
+        console().print(_table([found], console().width))
+
+
+@reserve.command()
+def remove(name: Name, as_json: o.AsJson = False) -> None:
+    """Let everybody use its devices again."""
+    from weft.cli.connect.client import Client, at
+    from weft.cli.view.screen import console, print_json
+
+    with user_errors():
+        Client().delete(at("reservations", name))
+    if as_json:
+        print_json({"removed": name})
+    else:
+        console().print(f"reservation {name} is removed")
+
+
+def read_time(text: str, since: float, option: str) -> float:
+    """Seconds since the epoch, from a local date and time or a span after `since`."""
+    from datetime import datetime
+
+    from weft.cli.options.spans import seconds
+
+    try:
+        return datetime.fromisoformat(text).astimezone().timestamp()
+    except ValueError:
+        pass
+    try:
+        return since + seconds(text, option)
+    except InvalidConfig as error:
+        raise InvalidConfig(
+            f"{option} is {text!r}, neither a time nor a span",
+            hint="write it as 2026-11-20T08:00 or 4h",
+        ) from error
+
+
+def _table(found: list[Reservation], width: int) -> Any:
+    from weft.cli.view import words
+    from weft.cli.view.tables import Column, fit_columns
+
+    columns: list[Column[Reservation]] = [
+        Column("name", lambda one: one.name),
+        Column("devices", lambda one: " ".join(one.nodes), most=40),
+        Column("from", lambda one: words.moment(one.start) or "now"),
+        Column("until", lambda one: words.moment(one.end) or "removed"),
+        Column("for", lambda one: one.tenant or "nobody"),
+        Column("now", lambda one: "in force" if one.in_force else "", drop=1),
+        Column("jobs there", lambda one: "run to their end" if one.when_done else "", drop=2),
+    ]
+    return fit_columns(columns, found, width)

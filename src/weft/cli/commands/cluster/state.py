@@ -1,0 +1,111 @@
+"""`weft state`: the service's folder, whether it is whole, and copies of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weft.cli.options import keep
+from weft.cli.options import shared as o
+from weft.cli.view.errors import user_errors
+
+state = typer.Typer(
+    help="Check, back up, restore and prune what the service keeps.", no_args_is_help=True
+)
+Folder = Annotated[Path, typer.Option("--state", help="The service's folder.")]
+HERE = Path("weft-state")
+MARKS = {"ok": "green", "warning": "yellow", "error": "red"}
+
+
+@state.command()
+def check(folder: Folder = HERE, as_json: o.AsJson = False) -> None:
+    """Say whether log, snapshots and folders are whole, and what to do; also while it runs."""
+    from dataclasses import asdict
+
+    from weft.app.state.check import check_state
+    from weft.cli.view.screen import console, print_json
+
+    with user_errors():
+        found = check_state(folder)
+    if as_json:
+        print_json({"findings": [asdict(one) for one in found]})
+    else:
+        screen = console()
+        for one in found:
+            screen.print(f"[{MARKS[one.level]}]{one.level:>8}[/]  ", end="")
+            screen.print(one.what, markup=False, soft_wrap=True)
+            if one.do:
+                screen.print(f"          {one.do}", markup=False, soft_wrap=True, style="dim")
+    if any(one.level == "error" for one in found):
+        raise typer.Exit(1)
+
+
+@state.command()
+def backup(
+    target: Annotated[Path, typer.Argument(help="A new folder for the copy.")],
+    folder: Folder = HERE,
+) -> None:
+    """Copy log and settings to a new folder; the service may go on meanwhile."""
+    from weft.app.state.backup import make_backup
+
+    with user_errors():
+        made = make_backup(folder, target)
+    typer.echo(f"{target}: {len(made.files)} files, the log up to event {made.last}")
+
+
+@state.command()
+def restore(
+    source: Annotated[Path, typer.Argument(help="What `weft state backup` made.")],
+    folder: Folder = HERE,
+) -> None:
+    """Bring a backup back into a folder without a log; nothing is written over."""
+    from weft.app.state.backup import restore_backup
+
+    with user_errors():
+        made, files = restore_backup(source, folder)
+    typer.echo(f"{folder}: {', '.join(files)} brought back, the log up to event {made.last}")
+
+
+@state.command()
+def prune(
+    folder: Folder = HERE,
+    keep_days: keep.Days = 90.0,
+    keep_jobs: keep.Jobs = 100_000,
+    keep_gb: keep.Gigabytes = 0.0,
+    keep_events: keep.Events = 5_000_000,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would go; also while it runs.")
+    ] = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Remove ended jobs with their output, and old events; a running service does by itself."""
+    from dataclasses import asdict
+
+    from weft.app.state.prune import find_prunable
+    from weft.app.state.prune import prune as remove
+    from weft.cli.view.screen import print_json
+    from weft.runtime.recovery.retention import Keep
+
+    with user_errors():
+        limits = Keep(keep_days, keep_jobs, keep_gb, keep_events)
+        found = find_prunable(folder, limits) if dry_run else remove(folder, limits)
+    if as_json:
+        print_json({**asdict(found), "dry_run": dry_run})
+        return
+    word = "would go" if dry_run else "are gone"
+    typer.echo(
+        f"{len(found.jobs)} ended jobs with {found.bytes / 1e9:.3f} GB and {found.events} events "
+        f"{word}; {found.kept} jobs stay"
+    )
+
+
+@state.command("accept-loss")
+def accept_loss(folder: Folder = HERE) -> None:
+    """Go on without events that the log lacks: what they said is lost for good."""
+    from weft.app.state.loss import accept_loss as accept
+
+    with user_errors():
+        lost = accept(folder)
+    typer.echo(f"{len(lost)} events are missing for good" if lost else "no event is missing")

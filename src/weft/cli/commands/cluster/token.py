@@ -1,0 +1,133 @@
+"""`weft token`: who may talk to the service."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from weft.cli.options import shared as o
+from weft.cli.options.spans import seconds
+from weft.cli.view.errors import user_errors
+from weft.service.responses.admin import NewToken, TokenAnswer, TokenList
+
+token = typer.Typer(help="Make, list and revoke tokens (admins).", no_args_is_help=True)
+
+
+@token.command()
+def create(
+    tenant: Annotated[
+        str, typer.Argument(help="Whose it is: a tenant's name; may be empty for an admin.")
+    ] = "",
+    role: Annotated[str, typer.Option(help="admin, user or viewer.")] = "user",
+    name: Annotated[str, typer.Option(help="A note on who or what will use it.")] = "",
+    account: Annotated[
+        str, typer.Option(help="Whose user its jobs run as; its tenant's unless told.")
+    ] = "",
+    expires: Annotated[
+        str, typer.Option(help="After how long it is worthless, as 30d or 12h; never unless told.")
+    ] = "",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The token alone.")] = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Make a token; it is shown this once and never again."""
+    from weft.cli.connect.client import Client
+
+    with user_errors():
+        lasts = {"expires_s": seconds(expires, "--expires")} if expires else {}
+        told = {"tenant": tenant, "role": role, "name": name, "account": account}
+        made = Client().post(
+            NewToken, "/tokens", {**lasts, **{field: text for field, text in told.items() if text}}
+        )
+    show_secret(made, quiet=quiet, as_json=as_json)
+
+
+def show_secret(made: NewToken, *, quiet: bool, as_json: bool) -> None:
+    """A new token, the only time that it can be shown."""
+    from weft.cli.view.screen import console, print_json
+
+    if as_json:
+        print_json(made)
+    elif quiet:
+        typer.echo(made.token)
+    else:
+        screen = console()
+        screen.print(made.token, soft_wrap=True)
+        screen.print(
+            "keep it: it is not shown again; whoever has it sets WEFT_TOKEN to it", style="dim"
+        )
+
+
+@token.command()
+def rotate(
+    one: Annotated[str, typer.Argument(help="From `weft token list`.", metavar="ID")],
+    overlap: Annotated[
+        str, typer.Option(help="How long the old one goes on to work, as 1d or 2h; 0: not at all.")
+    ] = "1d",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The token alone.")] = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Make another token with the same rights, and let the old one expire."""
+    from weft.cli.connect.client import Client, at
+
+    with user_errors():
+        body = {"overlap_s": seconds(overlap, "--overlap")}
+        made = Client().post(NewToken, at("tokens", one, "rotate"), body)
+    show_secret(made, quiet=quiet, as_json=as_json)
+
+
+@token.command("list")
+def list_tokens(as_json: o.AsJson = False) -> None:
+    """List tokens, without their secret part."""
+    from weft.cli.connect.client import Client
+    from weft.cli.view import words
+    from weft.cli.view.screen import console, print_json
+    from weft.cli.view.tables import Column, fit_columns
+
+    with user_errors():
+        found = Client().get(TokenList, "/tokens")
+    if as_json:
+        print_json(found)
+        return
+    screen = console()
+    if not found.tokens:
+        screen.print("no tokens: everybody on this machine is an admin", style="dim")
+        return
+    columns: list[Column[TokenAnswer]] = [
+        Column("id", lambda row: row.id),
+        Column("role", lambda row: row.role),
+        Column("tenant", lambda row: row.tenant),
+        Column("name", lambda row: row.name, drop=1, most=24),
+        Column("created", lambda row: words.moment(row.created), drop=2),
+        Column("expires", expiry, drop=1),
+    ]
+    screen.print(fit_columns(columns, found.tokens, screen.width))
+
+
+def expiry(row: TokenAnswer) -> str:
+    """When a token becomes worthless, or that it is."""
+    from weft.cli.view import words
+
+    if not row.expires:
+        return ""
+    return "expired" if row.expires <= time.time() else words.moment(row.expires)
+
+
+@token.command()
+def revoke(
+    ids: Annotated[list[str], typer.Argument(help="From `weft token list`.", metavar="ID...")],
+    as_json: o.AsJson = False,
+) -> None:
+    """Make tokens worthless at once."""
+    from weft.cli.connect.client import Client, at
+    from weft.cli.view.screen import console, print_json
+
+    with user_errors():
+        client = Client()
+        for one in ids:
+            client.delete(at("tokens", one))
+    if as_json:
+        print_json({"revoked": ids})
+    else:
+        console().print(f"revoked {', '.join(ids)}")

@@ -1,0 +1,46 @@
+"""`weft top`: who holds what, live."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from weft.cli.options import shared as o
+from weft.cli.view.errors import user_errors
+
+
+def top(
+    every_s: Annotated[
+        float, typer.Option("--every", help="Seconds between looks.", min=0.1)
+    ] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="One look, no live view.")] = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Watch who holds what, batch sizes, goodput and the queue.
+
+    The jobs of a sweep are one line; `weft jobs SWEEP` shows each of them.
+    """
+    from weft.cli.connect.client import Client
+    from weft.cli.connect.pages import complete_sweeps
+    from weft.cli.view.live import look_at, repeat
+    from weft.cli.view.screen import console, interactive, print_json
+
+    with user_errors():
+        client = Client()
+        if as_json:
+            print_json(look_at(client))
+            return
+
+        def look(width: int) -> Any:
+            from weft.cli.view.status import board
+
+            seen = look_at(client)
+            jobs = complete_sweeps(client, seen.jobs)
+            return board(seen.cluster, seen.nodes, jobs, seen.cluster.now, width)
+
+        screen = console()
+        if once or not interactive():
+            screen.print(look(screen.width))
+        else:
+            repeat(look, every_s=every_s, full=True)

@@ -1,0 +1,149 @@
+"""`weft what-if`: the past, or what comes, if something were different."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weft.cli.options import shared as o
+from weft.cli.view.errors import user_errors
+
+if TYPE_CHECKING:
+    from weft.service.responses.answers import Comparison
+
+CHANGE = "What is different"
+Limits = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        help="GPUs that a tenant may hold at once; repeatable.",
+        metavar="TENANT=GPUS",
+        rich_help_panel=CHANGE,
+    ),
+]
+Weights = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--weight",
+        help="A tenant's part beside others; repeatable.",
+        metavar="TENANT=WEIGHT",
+        rich_help_panel=CHANGE,
+    ),
+]
+MoreNodes = Annotated[
+    str,
+    typer.Option(
+        "--nodes",
+        help="More machines, written as a cluster.",
+        metavar="NODESxGPUS:KIND",
+        rich_help_panel=CHANGE,
+    ),
+]
+
+
+def what_if(
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy",
+            "-p",
+            help="A policy (`weft list policy`), with parameters.",
+            rich_help_panel=CHANGE,
+        ),
+    ] = None,
+    limit: Limits = None,
+    weight: Weights = None,
+    nodes: MoreNodes = "",
+    job: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--job",
+            help="A job with another number of GPUs; repeatable.",
+            metavar="ID=GPUS",
+            rich_help_panel=CHANGE,
+        ),
+    ] = None,
+    now: Annotated[
+        bool, typer.Option("--now", help="From what runs and waits now on, not from the past.")
+    ] = False,
+    hours: Annotated[
+        float | None, typer.Option(help="The last so many hours of the past only.", min=0.001)
+    ] = None,
+    events: Annotated[
+        Path | None,
+        typer.Option(
+            help="The past of this file (`weft simulate --events`), without a service.",
+            metavar="FILE",
+        ),
+    ] = None,
+    cluster: o.Cluster = "",
+    as_json: o.AsJson = False,
+) -> None:
+    """Replay the past, or simulate what comes, with something different.
+
+    Another policy, other quotas, more machines or a job of another size; beside it the same as
+    things are.
+    """
+    from weft.cli.options.changes import read_changes
+    from weft.cli.view.comparison import comparison_table
+    from weft.cli.view.screen import console, print_json
+
+    with user_errors():
+        told = read_changes(policy, limit, weight, nodes, job)
+        _check(told, now=now, hours=hours, events=events, cluster=cluster)
+        if events is not None:
+            answer = _from_file(events, told, cluster, hours)
+        else:
+            answer = _from_service(told, now=now, hours=hours)
+    if as_json:
+        print_json(answer)
+        return
+    screen = console()
+    screen.print(comparison_table(answer, screen.width))
+
+
+def _check(
+    told: dict[str, Any], *, now: bool, hours: float | None, events: Path | None, cluster: str
+) -> None:
+    from weft.core.errors import InvalidConfig
+
+    if not told:
+        raise InvalidConfig(
+            "nothing is different", hint="name --policy, --limit, --weight, --nodes or --job"
+        )
+    if now and (hours is not None or events is not None):
+        raise InvalidConfig("--now looks ahead", hint="leave --hours and --events out")
+    if cluster and events is None:
+        raise InvalidConfig("--cluster is of a file's past", hint="name --events, or --nodes")
+
+
+def _from_service(told: dict[str, Any], *, now: bool, hours: float | None) -> Comparison:
+    from weft.cli.connect.client import Client
+    from weft.service.responses.answers import Comparison
+
+    body = {**told, "start": "now" if now else "history"}
+    if hours is not None:
+        body["hours"] = hours
+    return Client().post(Comparison, "/what-if", body)
+
+
+def _from_file(path: Path, told: dict[str, Any], cluster: str, hours: float | None) -> Comparison:
+    from weft.app.insight.changes import Changes, read_named
+    from weft.app.insight.history import read_history_file
+    from weft.app.insight.what_if import what_if_in_file
+    from weft.service.responses.answers import Comparison
+
+    change = Changes(
+        read_named(told.get("policy")),
+        told.get("limits", {}),
+        told.get("weights", {}),
+        told.get("nodes", ""),
+        {one["id"]: one["gpus"] for one in told.get("jobs", ())},
+    )
+    found = what_if_in_file(read_history_file(path), change, cluster, str(path), hours=hours)
+    policies: dict[str, dict[str, float | None]] = {
+        name: dict(values) for name, values in found.policies.items()
+    }
+    return Comparison(policies=policies, jobs=found.jobs, hours=found.hours, note=found.note)

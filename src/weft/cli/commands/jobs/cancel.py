@@ -1,0 +1,25 @@
+"""`weft cancel`: withdraw jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.cli.many_jobs import Jobs, Yes, do_to_all
+from weft.cli.options import shared as o
+
+if TYPE_CHECKING:
+    from weft.cli.connect.client import Client
+
+
+def cancel(jobs: Jobs, yes: Yes = False, as_json: o.AsJson = False) -> None:
+    """Cancel jobs; those that run get their time to leave.
+
+    A sweep or app means all of its jobs. A pattern means jobs that have not ended, by id or
+    name; it is asked before they go.
+    """
+    from weft.cli.connect.client import at
+
+    def do(client: Client, job: str) -> None:
+        client.delete(at("jobs", job))
+
+    do_to_all(jobs, "cancel", "cancelled", do, yes=yes, as_json=as_json)

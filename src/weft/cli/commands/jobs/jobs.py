@@ -1,0 +1,111 @@
+"""`weft jobs`: what runs, what waits, and what became of the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weft.cli.options import shared as o
+from weft.cli.view.errors import user_errors
+from weft.service.responses.answers import ClusterAnswer, JobAnswer
+
+if TYPE_CHECKING:
+    from weft.cli.connect.client import Client
+
+LAST = 10
+FEW = 500
+
+
+def jobs(
+    app: Annotated[
+        str, typer.Argument(help="A sweep or app: its jobs one by one.", metavar="[SWEEP]")
+    ] = "",
+    state: Annotated[
+        str, typer.Option("--state", "-s", help="Those in this state only, such as running.")
+    ] = "",
+    tenant: Annotated[str, typer.Option(help="Those of this tenant only.")] = "",
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Each job, those that have ended too.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again every second.")] = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """List jobs: all that have not ended, and the last that have.
+
+    The jobs of a sweep are one line; `weft jobs SWEEP` and --all show each of them.
+    """
+    from weft.cli.connect.client import Client
+    from weft.cli.connect.pages import complete_sweeps
+    from weft.cli.view.live import repeat
+    from weft.cli.view.screen import console, print_json
+    from weft.cli.view.sweeps import fold_sweeps
+
+    with user_errors():
+        client = Client()
+        if as_json:
+            print_json({"jobs": select_jobs(client, state, tenant, everything, app)})
+            return
+
+        def look(width: int) -> Any:
+            found = select_jobs(client, state, tenant, everything, app)
+            if not everything and not app:
+                found = fold_sweeps(complete_sweeps(client, found))
+            return render_jobs(client, found, width)
+
+        if watch:
+            repeat(look)
+        else:
+            screen = console()
+            screen.print(look(screen.width))
+
+
+def select_jobs(
+    client: Client, state: str, tenant: str, everything: bool, app: str = ""
+) -> list[JobAnswer]:
+    """Jobs that were asked for, in order of submission."""
+    from weft.cli.connect.pages import active_jobs, every_job
+    from weft.cli.view.words import ENDED
+
+    wanted = {"tenant": tenant or None}
+    if app:
+        return find_members(client, app, state=state or None, tenant=tenant or None)
+    if not (everything or state) and _count_ended(client) > FEW:
+        return active_jobs(client, **wanted)
+    found = list(every_job(client, state=state or None, **wanted))
+    if everything or state:
+        return found
+    late = [job.id for job in found if job.state in ENDED]
+    old = set(late[:-LAST])
+    return [job for job in found if job.id not in old]
+
+
+def find_members(client: Client, app: str, **wanted: str | None) -> list[JobAnswer]:
+    """The jobs of a sweep or app; InvalidConfig if there is none of that name."""
+    from weft.cli.connect.pages import every_job
+    from weft.core.errors import InvalidConfig
+
+    found = list(every_job(client, app=app, **wanted))
+    if not found:
+        raise InvalidConfig(f"there is no sweep or app {app!r}", hint="`weft jobs` lists them")
+    return found
+
+
+def _count_ended(client: Client) -> int:
+    from weft.cli.view.words import ENDED
+
+    counts = client.get(ClusterAnswer, "/cluster").jobs
+    return sum(counts.get(state, 0) for state in ENDED)
+
+
+def render_jobs(client: Client, found: list[JobAnswer], width: int) -> Any:
+    """A table, or a word where there is nothing."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from weft.cli.view.status import jobs_table, trouble
+
+    if not found:
+        return Text("no jobs; `weft run -- python train.py` starts one", style="dim")
+    cluster = client.get(ClusterAnswer, "/cluster")
+    return Group(*trouble(cluster), jobs_table(found, cluster.now, width))

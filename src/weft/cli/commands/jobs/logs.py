@@ -1,0 +1,55 @@
+"""`weft logs`: what a job prints."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weft.cli.commands.jobs.explain import JobId
+from weft.cli.view.errors import user_errors
+from weft.service.responses.answers import JobAnswer
+
+
+def logs(
+    job: JobId,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on as it prints, until it ends.")
+    ] = False,
+    rank: Annotated[int, typer.Option(help="Which process of the job.", min=0)] = 0,
+    attempt: Annotated[
+        int | None, typer.Option(help="This start of the job only; with -f, from it on.", min=1)
+    ] = None,
+) -> None:
+    """Print what a job prints.
+
+    All its attempts in order, with a mark before each where there are several.
+
+    With -f as it comes, over restarts of the job and of the service, until the job has ended.
+    """
+    from weft.cli.connect.client import Client, at
+    from weft.cli.connect.follow import Follower
+    from weft.cli.view.screen import notes, write_bytes
+
+    remarks = notes()
+    with user_errors():
+        client = Client()
+        found = client.get(JobAnswer, at("jobs", job))
+        job = found.id
+        follower = Follower(
+            client,
+            job,
+            write_bytes,
+            lambda text: remarks.print(f"{job}: {text}", style="dim", soft_wrap=True),
+            rank,
+            attempt or 1,
+            mark=lambda number: write_bytes(f"--- attempt {number} ---\n".encode()),
+        )
+        if follow:
+            try:
+                follower.until_the_end()
+            except KeyboardInterrupt:
+                raise typer.Exit(130) from None
+        elif not follower.catch_up(attempt or found.attempt):
+            why = found.reason or f"it is {found.state}"
+            remarks.print(f"{job} has printed nothing ({why})", style="dim")

@@ -1,0 +1,85 @@
+"""`weft plan`: what would happen to a job now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weft.cli.commands.cluster.what_if import CHANGE, Limits, MoreNodes, Weights
+from weft.cli.commands.jobs.submit import What, bodies, send
+from weft.cli.job_files.job_file import Flags
+from weft.cli.job_files.job_options import takes_flags
+from weft.cli.options import shared as o
+from weft.cli.view.errors import user_errors
+from weft.service.responses.plan import Planned
+
+if TYPE_CHECKING:
+    from weft.cli.connect.client import Client
+
+
+@takes_flags
+def plan(
+    what: What,
+    flags: Flags,
+    if_policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy", "-p", help="If this policy decided.", rich_help_panel=CHANGE, metavar="NAME"
+        ),
+    ] = None,
+    if_limit: Limits = None,
+    if_weight: Weights = None,
+    if_nodes: MoreNodes = "",
+    as_json: o.AsJson = False,
+) -> None:
+    """Say what would happen to a job now.
+
+    Nothing is queued. Takes what `weft submit` takes, and what might be different: `--gpus 2`
+    for this job at another size, `--policy`, `--limit`, `--weight` or `--nodes` for the cluster.
+    """
+    from weft.cli.connect.client import Client
+    from weft.cli.options.changes import read_changes
+    from weft.cli.view.screen import console, print_json
+
+    with user_errors():
+        client = Client()
+        change = read_changes(if_policy, if_limit, if_weight, if_nodes)
+        jobs = bodies(what, flags)
+        answers = [_ask(client, path, body, change) for path, body in jobs]
+    if as_json:
+        print_json(answers[0] if len(answers) == 1 else answers)
+        return
+    for (path, body), answer in zip(jobs, answers, strict=True):
+        console().print(render_plan(path or str(body.get("name", "")), answer))
+
+
+def _ask(client: Client, path: str, body: dict[str, Any], change: dict[str, Any]) -> Planned:
+    if not change:
+        return send(Planned, client, path, body, "/plan")
+    return send(Planned, client, path, {"job": body, "change": change}, "/plan/what-if")
+
+
+def render_plan(name: str, answer: Planned) -> Any:
+    """The answer as a person reads it."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from weft.cli.commands.jobs.explain import interval
+    from weft.cli.view import words
+    from weft.cli.view.tables import details
+
+    now = answer.starts_now
+    title = Text(f"{name}: ", style="bold")
+    title.append("would start now" if now else "would wait", style="green" if now else "yellow")
+    told = details(
+        [
+            ("holds", words.gpus(answer.allocation)),
+            ("on", words.where(answer.allocation)),
+            ("displaces", ", ".join(one.id or one.name for one in answer.displaces)),
+            ("moves", "\n".join(f"{one.id or one.name}: {one.text}" for one in answer.moves)),
+            ("reason", answer.reason),
+            ("start", "" if now else interval(answer.start)),
+        ]
+    )
+    return Group(title, told)

@@ -1,0 +1,147 @@
+"""`weft profile`: how fast a script trains here, at which batch sizes, and beside which others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from weft.cli.options import shared as o
+from weft.cli.view.errors import user_errors
+
+if TYPE_CHECKING:
+    from weft.app.measure.pairs import PairTable, Script
+    from weft.app.measure.script import Measured
+
+Found = TypeVar("Found")
+
+PAIRS = "Beside others"
+
+
+def profile(
+    command: Annotated[
+        list[str],
+        typer.Argument(help="A script that uses weft.train, after `--`.", metavar="COMMAND..."),
+    ],
+    gpus: Annotated[int, typer.Option("--gpus", "-g", help="On so many GPUs.", min=1)] = 1,
+    each_s: Annotated[
+        float, typer.Option("--each", help="Seconds for each batch size.", min=0.1)
+    ] = 4.0,
+    sizes: Annotated[int, typer.Option(help="At most so many batch sizes.", min=1, max=20)] = 8,
+    cpu: Annotated[bool, typer.Option("--cpu", help="On CPU slots, GPUs or not.")] = False,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--beside",
+            help="Measure on the same GPUs as this command; may be given again.",
+            metavar="COMMAND",
+            rich_help_panel=PAIRS,
+        ),
+    ] = None,
+    every_pair: Annotated[
+        bool,
+        typer.Option(
+            "--every-pair", help="Those too that this script is not part of.", rich_help_panel=PAIRS
+        ),
+    ] = False,
+    mps: Annotated[
+        bool,
+        typer.Option("--mps", help="Share GPUs by MPS, not time slices.", rich_help_panel=PAIRS),
+    ] = False,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--name",
+            help="The `model` of this script's jobs; again for each --beside, in order.",
+            rich_help_panel=PAIRS,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the JSON here too.", rich_help_panel=o.OUT)
+    ] = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Measure a training script, alone or beside others.
+
+    Stage times, throughput over batch sizes, memory and gradient noise, from a short run of the
+    script alone; no service is needed. The batch size is doubled from the script's own to the
+    largest it allows. With --beside: how fast each runs on the same GPUs as the other, against
+    alone. Checkpoints of the scripts are neither read nor written.
+    """
+    import os
+
+    from weft.app.measure.pairs import beside as measure_pairs
+    from weft.app.measure.script import Wanted
+    from weft.app.measure.script import profile as measure
+    from weft.cli.job_files.job_file import SHELL
+    from weft.cli.view.profiles import profile_tables
+    from weft.cli.view.screen import console, print_json
+
+    env = {name: os.environ[name] for name in SHELL if os.environ.get(name)}
+    slots = f",slots={gpus}" if cpu else ""
+    options = f"warm=false,cpu={_word(cpu)}{slots},mps={_word(mps)}"
+    wanted = Wanted(gpus, each_s, sizes, f"local:{options}", env)
+    with user_errors():
+        scripts = _scripts(command, beside or [], name or [])
+        found: Measured | PairTable
+        if beside:
+            found = _watch(
+                lambda progress: measure_pairs(
+                    scripts, Path.cwd(), wanted, mps=mps, every_pair=every_pair, progress=progress
+                ),
+                quiet=as_json,
+            )
+        else:
+            found = _watch(
+                lambda progress: measure(command, Path.cwd(), wanted, progress), quiet=as_json
+            )
+        if out is not None:
+            write(out, found.as_dict())
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        screen = console()
+        screen.print(profile_tables(found, screen.width))
+
+
+def _word(flag: bool) -> str:
+    return "true" if flag else "false"
+
+
+def _scripts(command: Sequence[str], others: Sequence[str], names: Sequence[str]) -> list[Script]:
+    """What is run at the same time, by name; raises InvalidConfig for names that do not fit."""
+    from weft.app.measure.pairs import Script
+    from weft.cli.job_files.job_file import name_of, words_of
+    from weft.core.errors import InvalidConfig
+
+    commands = [tuple(command), *(tuple(words_of(text, "--beside")) for text in others)]
+    if names and len(names) != len(commands):
+        raise InvalidConfig(
+            f"{len(names)} names for {len(commands)} scripts",
+            hint="give --name once for the script and once for each --beside, in order",
+        )
+    called = names or [name_of(words) for words in commands]
+    return [Script(model, words) for model, words in zip(called, commands, strict=True)]
+
+
+def _watch(measure: Callable[[Callable[[str], None]], Found], *, quiet: bool) -> Found:
+    """Measure, telling a person who sits in front what goes on."""
+    from weft.cli.view.screen import interactive, notes
+
+    if quiet or not interactive():
+        return measure(lambda _: None)
+    with notes().status("starting") as status:
+        return measure(status.update)
+
+
+def write(path: Path, found: Mapping[str, Any]) -> None:
+    """What was measured as a JSON file."""
+    from weft.core.errors import InvalidConfig
+
+    try:
+        path.write_text(json.dumps(found, indent=1) + "\n")
+    except OSError as error:
+        raise InvalidConfig(f"cannot write {path}: {error.strerror}") from error

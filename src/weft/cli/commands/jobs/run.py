@@ -1,0 +1,117 @@
+"""`weft run`: queue a command and stay with it until it ends."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from weft.cli.job_files.job_file import Flags
+from weft.cli.job_files.job_options import takes_flags
+from weft.cli.view.errors import user_errors
+from weft.core.errors import InvalidConfig
+from weft.service.responses.answers import Made
+
+if TYPE_CHECKING:
+    from weft.cli.connect.client import Client
+
+INTERRUPTED = 130
+GRACE_S = 5.0  # what a terminal's process gets to leave: a shell has nothing to save
+
+
+@takes_flags
+def run(
+    command: Annotated[
+        list[str], typer.Argument(help="What to run, after `--`.", metavar="COMMAND...")
+    ],
+    flags: Flags,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Print the id and leave; as `submit`.")
+    ] = False,
+    pty: Annotated[
+        bool,
+        typer.Option("--pty", "-t", help="With a terminal: keys go to it, as in `ssh -t`."),
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="The job's own output and nothing else.")
+    ] = False,
+) -> None:
+    """Run a command on the cluster, from this folder.
+
+    Its output is followed to the end, over restarts, and its exit code is yours. Ctrl-C asks
+    whether to cancel the job; otherwise it goes on without you.
+    """
+    if pty:
+        run_session(command, flags, quiet=quiet, detach=detach)
+    from weft.cli.connect.client import Client
+    from weft.cli.connect.follow import Follower, exit_code
+    from weft.cli.job_files.job_file import from_command
+    from weft.cli.view.screen import notes, write_bytes
+
+    with user_errors():
+        client = Client()
+        # Whoever watches wants to see a mistake, not its repetition.
+        body = {"retries": 0, **from_command(command, flags, os.environ)}
+        if "sweep" in body:
+            raise InvalidConfig(
+                "`weft run` follows one job, and this is a sweep", hint="use `weft submit`"
+            )
+        job = client.post(Made, "/jobs", body).id
+        if detach:
+            typer.echo(job)
+            return
+        remarks = notes()
+        say = (
+            (lambda _: None)
+            if quiet
+            else (lambda text: remarks.print(f"{job}: {text}", style="dim", soft_wrap=True))
+        )
+        try:
+            ended = Follower(client, job, write_bytes, say, attempt=1).until_the_end()
+        except KeyboardInterrupt:
+            leave(client, job)
+            raise typer.Exit(INTERRUPTED) from None
+    raise typer.Exit(exit_code(ended))
+
+
+def run_session(
+    command: list[str], flags: Flags, *, quiet: bool = False, detach: bool = False
+) -> NoReturn:
+    """Run a command with a terminal, stay in it, and leave with its exit code."""
+    from weft.cli.connect.client import Client
+    from weft.cli.connect.session import attach
+    from weft.cli.job_files.job_file import from_command
+    from weft.cli.view.screen import notes
+
+    with user_errors():
+        client = Client()
+        plain = {"retries": 0, "preemptible": False, "checkpoint": {"grace_s": GRACE_S}}
+        own = {"TERM": os.environ.get("TERM") or "xterm-256color"}
+        body = {"pty": True, **plain, **from_command(command, flags, os.environ)}
+        body["env"] = {**own, **body.get("env", {})}
+        job = client.post(Made, "/jobs", body).id
+        if detach:
+            typer.echo(job)
+            raise typer.Exit(0)
+        remarks = notes()
+        say = (lambda _: None) if quiet else (lambda text: remarks.print(f"{job}: {text}"))
+        try:
+            code = attach(client, job, say)
+        except KeyboardInterrupt:  # it waits, and nobody wants to any more
+            leave(client, job)
+            raise typer.Exit(INTERRUPTED) from None
+    raise typer.Exit(code)
+
+
+def leave(client: Client, job: str) -> None:
+    """Cancel the job if its person says so."""
+    from weft.cli.connect.client import at
+    from weft.cli.view.screen import interactive, notes
+
+    typer.echo("", err=True)
+    if interactive() and typer.confirm(f"cancel {job}?", default=False, err=True):
+        client.delete(at("jobs", job))
+        notes().print(f"{job}: cancelled", style="dim")
+        return
+    notes().print(f"{job} goes on; `weft logs -f {job}` follows it, `weft cancel {job}` ends it")

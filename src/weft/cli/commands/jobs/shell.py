@@ -1,0 +1,44 @@
+"""`weft shell`: a shell on the cluster, beside a job, or the terminal of a job that has one."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from weft.cli.job_files.job_file import Flags
+from weft.cli.job_files.job_options import takes_flags
+from weft.cli.view.errors import user_errors
+from weft.service.responses.answers import JobAnswer
+
+
+@takes_flags
+def shell(
+    flags: Flags,
+    job: Annotated[
+        str, typer.Argument(help="A job to look into, or whose terminal it is.", metavar="[ID]")
+    ] = "",
+) -> None:
+    """Open a shell on the cluster, with GPUs if you ask for some.
+
+    The same as `weft run --pty -- bash`. It is a job: it waits for its GPUs, and ends with the
+    shell, or when nothing was typed or printed for an hour (--idle-timeout). If the connection
+    goes, `weft shell ID` goes back to it.
+
+    With the ID of any other running job the shell is beside it: on its machine, in its folder,
+    with its variables, GPUs and limits. It ends with the connection, and with the job.
+    """
+    from weft.cli.commands.jobs.run import run_session
+    from weft.cli.connect.client import Client, at
+    from weft.cli.connect.session import attach
+    from weft.cli.view.screen import notes
+
+    if not job:
+        run_session([os.environ.get("SHELL") or "bash"], flags)
+    with user_errors():
+        client = Client()
+        job = client.get(JobAnswer, at("jobs", job)).id
+        remarks = notes()
+        code = attach(client, job, lambda text: remarks.print(f"{job}: {text}"))
+    raise typer.Exit(code)

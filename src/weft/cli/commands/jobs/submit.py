@@ -1,0 +1,87 @@
+"""`weft submit`: queue a job and print its id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from weft.cli.job_files.job_file import Flags
+from weft.cli.job_files.job_options import takes_flags
+from weft.cli.options import shared as o
+from weft.cli.view.errors import user_errors
+from weft.service.responses.answers import Made
+
+if TYPE_CHECKING:
+    from weft.cli.connect.client import Client
+
+T = TypeVar("T")
+
+What = Annotated[
+    list[str],
+    typer.Argument(
+        help="Job files (.yaml, .json), a Slurm script, or a command after `--`.", metavar="FILE..."
+    ),
+]
+
+
+@takes_flags
+def submit(
+    what: What,
+    flags: Flags,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the id alone.")] = False,
+    as_json: o.AsJson = False,
+) -> None:
+    """Queue jobs and print their ids.
+
+    From files, or from a command: `weft submit --gpus 2 -- python train.py`.
+    """
+    from weft.cli.connect.client import Client
+    from weft.cli.view.screen import console, print_json
+
+    with user_errors():
+        client = Client()
+        made = [send(Made, client, path, body) for path, body in bodies(what, flags)]
+    if as_json:
+        print_json(made[0] if len(made) == 1 else made)
+    elif quiet:
+        typer.echo("\n".join(one.id for one in made))
+    else:
+        for one in made:
+            console().print(f"submitted {one.id}{describe_next(one)}")
+
+
+def describe_next(made: Made) -> str:
+    """What a person may want to do with it."""
+    if made.jobs:
+        return f", {len(made.jobs)} jobs; `weft jobs {made.id}` shows them"
+    return f"; `weft logs -f {made.id}` follows it"
+
+
+def bodies(what: Sequence[str], flags: Flags) -> list[tuple[str, dict[str, Any]]]:
+    """Every job that was named, with the file it comes from (none for a command)."""
+    from weft.cli.job_files.job_file import FILES, from_command, from_file, from_sbatch
+    from weft.cli.job_files.sbatch import is_sbatch
+    from weft.cli.view.screen import notes
+
+    remark = notes().print
+    if all(word.endswith(FILES) for word in what):
+        return [(word, from_file(Path(word), flags, remark)) for word in what]
+    first = Path(what[0])
+    if is_sbatch(first):
+        return [(what[0], from_sbatch(first, what[1:], flags, remark))]
+    return [("", from_command(what, flags))]
+
+
+def send(kind: type[T], client: Client, path: str, body: dict[str, Any], to: str = "/jobs") -> T:
+    """The service's answer to a job; a mistake names the file."""
+    from weft.cli.connect.client import Refused
+
+    try:
+        return client.post(kind, to, body)
+    except Refused as error:
+        if path:
+            error.what = f"{path}: {error.what}"
+        raise

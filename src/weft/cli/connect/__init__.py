@@ -1,0 +1,1 @@
+"""The way to a service and to a job: HTTP, terminals, forwarded ports."""

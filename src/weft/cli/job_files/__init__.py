@@ -1,0 +1,1 @@
+"""Jobs from files and flags: ours, Slurm's and SkyPilot's."""

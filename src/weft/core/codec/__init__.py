@@ -1,0 +1,1 @@
+"""Values as JSON and as columns, and back."""

@@ -1,0 +1,1 @@
+"""What happened and what should happen: events, actions, reports of running jobs."""

@@ -1,0 +1,398 @@
+"""Facts: what happened. State is a fold of these, so their log is the database.
+
+Every event happens at the time of the step that folds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from weft.core.events.report import NO_REPORT, Report
+from weft.core.model.cluster import Node
+from weft.core.model.job import Allocation, Job, JobId, NodeId, Tier
+from weft.core.plan.reasons import Blocker
+from weft.core.spec.part_spec import PartSpec
+from weft.core.stops import Rung
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A job was handed in."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Somebody withdrew a job; `reason` is why, where it was nobody's choice."""
+
+    job: JobId
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """Somebody suspended a job: it leaves its devices, and no policy sees it until `Resumed`.
+
+    `by` is who, in words. `rung` is how it leaves them.
+    """
+
+    job: JobId
+    by: str = "its owner"
+    rung: Rung = Rung.RESTART
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A suspended job may go on."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityChanged:
+    """A job that has not ended is of another priority; what it holds it keeps for now."""
+
+    job: JobId
+    priority: float
+    tier: Tier = Tier.GUARANTEED
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """An attempt runs."""
+
+    job: JobId
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailed:
+    """An attempt could not be started; the job waits again. `lost` is as for `Failed`."""
+
+    job: JobId
+    attempt: int
+    reason: str = ""
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """An attempt has left its devices, as asked."""
+
+    job: JobId
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A job is done."""
+
+    job: JobId
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An attempt died. With `retry` the job waits again, else it is over.
+
+    `lost` says that it was not the job's own doing, so that it does not count as one of its tries.
+    `code` is the exit code of its process, negative for a signal, None if that is not known.
+    `final` says that another try would end alike, `agent_died` that it was lost with its agent.
+    `out_of_memory` says that it wanted more memory of a device than there was for it.
+    """
+
+    job: JobId
+    attempt: int
+    reason: str = ""
+    retry: bool = False
+    lost: bool = False
+    code: int | None = None
+    final: bool = False
+    agent_died: bool = False
+    out_of_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A running job told what it measured of itself."""
+
+    job: JobId
+    attempt: int
+    report: Report = NO_REPORT
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a running attempt does to a device was seen from outside.
+
+    `peak_gb` is the most memory that it held of one, told once a job that goes on as it did is not
+    likely to need more, and when that grows. `pace` is the part of its speed alone that it keeps
+    `beside` these jobs. None was not seen.
+    """
+
+    job: JobId
+    attempt: int
+    peak_gb: float | None = None
+    pace: float | None = None
+    beside: tuple[JobId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A running job has a new checkpoint to restart from."""
+
+    job: JobId
+    attempt: int
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Resizable:
+    """A running attempt has come so far that its devices can change while it trains.
+
+    `state_gb` is what a new process of it has to be sent: weights, optimizer and the like.
+    """
+
+    job: JobId
+    attempt: int
+    state_gb: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """An attempt trains on the devices of its change `epoch`, and has left all others.
+
+    `pause_s` is how long no step was under way, `prepare_s` how long new processes were made ready
+    while the others trained.
+    """
+
+    job: JobId
+    attempt: int
+    epoch: int
+    pause_s: float = 0.0
+    prepare_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeFailed:
+    """The change `epoch` was not made: the attempt trains on where it was, and has left the rest.
+
+    It is then stopped and started on its new devices from a checkpoint.
+    """
+
+    job: JobId
+    attempt: int
+    epoch: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Slept:
+    """An attempt sleeps: it uses no device any more, and goes on where it was when it is woken.
+
+    That took `took_s`. A suspended one holds `host_gb` of the host's memory for its devices.
+    """
+
+    job: JobId
+    attempt: int
+    rung: Rung
+    took_s: float = 0.0
+    host_gb: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SleepFailed:
+    """An attempt could not be put to sleep as asked, and runs. It is then stopped for good."""
+
+    job: JobId
+    attempt: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Awoke:
+    """An attempt that slept runs again, `took_s` after it was asked to."""
+
+    job: JobId
+    attempt: int
+    took_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """A running job says something that a person should read; `level` as in logging.
+
+    With `dropped` it is not the job's word: something that it said could not be used.
+    """
+
+    job: JobId
+    attempt: int
+    level: str
+    text: str
+    dropped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineMissed:
+    """The deadline of a job has come, and the job has not ended."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUp:
+    """A machine came, or came back."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDown:
+    """A machine is gone, with whatever ran on it.
+
+    With `drained` it is there but given back: its jobs are asked to leave, and it stays out of
+    use until a NodeUp.
+    """
+
+    node: NodeId
+    drained: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoanRecalled:
+    """Whoever lent machines wants `count` more of them back; each that goes is a NodeDown."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """The time that was asked for has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChanged:
+    """From here on `policy` decides, and starts without memory.
+
+    `policy` is its name, parameters and wrappers; logs of old versions hold its short form. Also
+    said when a service begins or begins again: a log then holds all that its decisions followed
+    from. `instead_of` is a policy that failed too often, and `reason` how: nobody chose the one
+    that decides now.
+    """
+
+    policy: PartSpec
+    instead_of: PartSpec | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The policy decided: what changes, who is rejected, when it wants to be woken.
+
+    `by` is who decided where the policy could not: the safe order that stands in for it.
+    `blockers` are `reasons` in a word each. `live` names those of the changes that jobs make while
+    they train, without a stop. `sleeps` names those that go to sleep where they are, and how.
+    """
+
+    number: int
+    changes: Mapping[JobId, Allocation | None] = field(default_factory=dict)
+    rejected: Mapping[JobId, str] = field(default_factory=dict)
+    wake_at: float | None = None
+    reasons: Mapping[JobId, str] = field(default_factory=dict)
+    by: PartSpec | None = None
+    blockers: Mapping[JobId, Blocker] = field(default_factory=dict)
+    live: tuple[JobId, ...] = ()
+    sleeps: Mapping[JobId, Rung] = field(default_factory=dict)
+
+
+Event = (
+    Submitted
+    | Cancelled
+    | Suspended
+    | Resumed
+    | PriorityChanged
+    | Started
+    | StartFailed
+    | Stopped
+    | Finished
+    | Failed
+    | Reported
+    | Observed
+    | Saved
+    | Resizable
+    | Resized
+    | ResizeFailed
+    | Slept
+    | SleepFailed
+    | Awoke
+    | Noticed
+    | DeadlineMissed
+    | NodeUp
+    | NodeDown
+    | LoanRecalled
+    | Woken
+    | PolicyChanged
+    | Decided
+)
+OfJob = (
+    Cancelled
+    | Suspended
+    | Resumed
+    | PriorityChanged
+    | Started
+    | StartFailed
+    | Stopped
+    | Finished
+    | Failed
+    | Reported
+    | Observed
+    | Saved
+    | Resizable
+    | Resized
+    | ResizeFailed
+    | Slept
+    | SleepFailed
+    | Awoke
+    | Noticed
+    | DeadlineMissed
+)
+EVENTS: tuple[type[Event], ...] = (
+    Submitted,
+    Cancelled,
+    Suspended,
+    Resumed,
+    PriorityChanged,
+    Started,
+    StartFailed,
+    Stopped,
+    Finished,
+    Failed,
+    Reported,
+    Observed,
+    Saved,
+    Resizable,
+    Resized,
+    ResizeFailed,
+    Slept,
+    SleepFailed,
+    Awoke,
+    Noticed,
+    DeadlineMissed,
+    NodeUp,
+    NodeDown,
+    LoanRecalled,
+    Woken,
+    PolicyChanged,
+    Decided,
+)
+
+
+def names(event: Event, job: JobId) -> bool:
+    """Whether an event is about a job."""
+    if isinstance(event, Submitted):
+        return event.job.id == job
+    if isinstance(event, Decided):
+        return job in event.changes or job in event.rejected or job in event.reasons
+    return isinstance(event, OfJob) and event.job == job

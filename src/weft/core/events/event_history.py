@@ -1,0 +1,82 @@
+"""The last events, so that an error can tell what happened to a job before it."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from weft.core.errors import StateError
+from weft.core.events.event import Decided, Event, OfJob, Submitted, names
+from weft.core.model.job import JobId
+
+REMEMBERED = 2_000  # events of all jobs
+TOLD = 12
+
+
+class EventHistory:
+    """What was folded last, of all jobs together; the state appends to `events`, oldest first."""
+
+    __slots__ = ("events",)
+
+    def __init__(self, most: int = REMEMBERED) -> None:
+        self.events: deque[tuple[float, Event]] = deque(maxlen=most)
+
+    def __reduce__(self) -> tuple[type[EventHistory], tuple[int]]:
+        return EventHistory, (
+            self.events.maxlen or REMEMBERED,
+        )  # the log has it all; a snapshot need not
+
+    def of(self, job: JobId) -> list[str]:
+        """The last events of a job, oldest first, a line each."""
+        found = [_line(at, event, job) for at, event in self.events if names(event, job)]
+        return found[-TOLD:]
+
+    def error(self, now: float, event: Event, why: BaseException) -> StateError:
+        """What to raise for an event that cannot follow from those before it."""
+        told = f"{type(event).__name__} at {now:.3f} cannot be: {_why(why)}"
+        job = _job_of(event, why)
+        if job is None:
+            return StateError(told)
+        story = "\n".join(f"  {line}" for line in self.of(job))
+        return StateError(f"{told}\nstory of job {job!r}:\n{story or '  nothing is known of it'}")
+
+
+def _why(error: BaseException) -> str:
+    return f"there is no {error}" if isinstance(error, KeyError) else str(error) or repr(error)
+
+
+def _job_of(event: Event, why: BaseException) -> JobId | None:
+    """Whose story it is; of a decision about many, that of the job which was not found."""
+    if isinstance(event, OfJob):
+        return event.job
+    if isinstance(event, Submitted):
+        return event.job.id
+    if isinstance(event, Decided) and isinstance(why, KeyError) and why.args:
+        return JobId(str(why.args[0]))
+    return None
+
+
+def _line(at: float, event: Event, job: JobId) -> str:
+    said = type(event).__name__
+    if isinstance(event, Submitted):
+        said += f" asking for {event.job.demand.gpus} GPUs"
+    elif isinstance(event, Decided):
+        said += f" {event.number}: {_decided(event, job)}"
+    elif isinstance(event, OfJob):
+        said += _rest(event)
+    return f"{at:.3f}  {said}"
+
+
+def _decided(event: Decided, job: JobId) -> str:
+    if job in event.rejected:
+        return f"rejected, {event.rejected[job]}"
+    if job not in event.changes:
+        return event.reasons.get(job, "")
+    to = event.changes[job]
+    if to is None:
+        return "holds nothing"
+    return "holds " + " ".join(f"{one.node}:{','.join(map(str, one.gpus))}" for one in to.slices)
+
+
+def _rest(event: OfJob) -> str:
+    text = str(event)
+    return text[text.find("(") :]

@@ -1,0 +1,58 @@
+"""How jobs end: one record per job that left, for whoever learns from the past."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from weft.core.model.job import Job
+
+
+class How(StrEnum):
+    """In which way a job ended; devices are freed by each of them."""
+
+    UNKNOWN = ""  # records of older versions
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"  # it reached its time limit
+    LOST = "lost"  # with its node or agent: not its own doing, it would have gone on
+    REJECTED = "rejected"  # by the policy: it will never run
+
+    def or_timeout(self, job: Job, ran: float) -> How:
+        """The same, unless a failure came when the job had run for its time limit."""
+        limit_s = job.launch.time_limit_s if job.launch is not None else 0.0
+        return How.TIMEOUT if self is How.FAILED and 0.0 < limit_s <= ran + 1.0 else self
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A job that left, with what it received.
+
+    `ran` is executed seconds over all attempts, `service` GPU-seconds. `code` is the exit code of
+    its last process, None if that is not known. `at` is when it ended.
+    """
+
+    job: Job
+    ran: float
+    service: float
+    finished: bool
+    how: How = How.UNKNOWN
+    code: int | None = None
+    at: float = 0.0
+
+    @property
+    def length(self) -> float:
+        """Seconds it would have executed on the GPUs it asked for; equal to `ran` if rigid."""
+        need = self.job.demand.gpus * self.job.demand.share
+        return self.service / need if need > 0.0 and self.service > 0.0 else self.ran
+
+    @property
+    def censored(self) -> bool:
+        """Whether it would have gone on: its length is only known to be at least this."""
+        return self.how in (How.LOST, How.REJECTED)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it was its own failure."""
+        return self.how is How.FAILED

@@ -1,0 +1,1 @@
+"""What may be known of a job beyond what it asks for."""

@@ -1,0 +1,334 @@
+"""What the scheduler knows of jobs beyond what they ask for: one value, of up to seven parts.
+
+A `Predictor` tells how long jobs still take, `Beliefs` how fast they are on what, `Pooled` beliefs
+the same from all jobs that train the same model, a `Colocation` how they get on beside each other,
+a `Training` how their losses fall, `ChangeCosts` what it costs to change their devices, and
+`Programs` what others that ran the same script needed. All but the first learn from what running
+jobs report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from weft.core.errors import InvalidConfig
+from weft.core.events.job_end import Ended
+from weft.core.events.report import Report
+from weft.core.knowledge.costs import Attempt, ChangeCosts
+from weft.core.knowledge.learning import Learning
+from weft.core.knowledge.predictor import Predictor
+from weft.core.knowledge.profile import Profile, Sensitivity
+from weft.core.model.job import Batch, Config, Discipline, Job
+from weft.core.programs import Programs
+from weft.core.state.table import Floats, Rows, Table
+
+
+@dataclass(slots=True)
+class Knowledge:
+    """All that is known of jobs; a part that is None is not known to anybody.
+
+    It changes by `observe`, `learn` and `forget` alone, so that the same events lead to the same
+    knowledge. `save` gives plain values that `load` takes up again, in one of the same parts. `bus`
+    is a table that was measured: it learns nothing.
+    """
+
+    predictor: Predictor | None = None
+    beliefs: Beliefs | None = None
+    colocation: Colocation | None = None
+    training: Training | None = None
+    bus: BusSharing | None = None
+    costs: ChangeCosts | None = None
+    pooled: Pooled | None = None
+    programs: Programs | None = None
+
+    def observe(self, job: Job, kind: str, report: Report, attempt: Attempt | None = None) -> None:
+        """A running job, on GPUs of `kind`, reported."""
+        for part in (self.beliefs, self.colocation, self.training):
+            if part is not None:
+                part.observe(job, kind, report)
+        if self.pooled is not None:
+            self.pooled.observe(job, kind, report, attempt)
+        if self.costs is not None and attempt is not None and report.trains:
+            self.costs.observe_report(job, kind, attempt)
+        if self.programs is not None and attempt is not None:
+            self.programs.observe(job, kind, report, attempt)
+
+    def forget(self, job: Job) -> None:
+        """A job has left: nothing more will be asked of it."""
+        learnt = (self.beliefs, self.colocation, self.training, self.pooled, self.costs)
+        for part in (*learnt, self.programs):
+            if part is not None:
+                part.forget(job)
+
+    def learn(self, ended: Ended) -> None:
+        """A job ended, in whatever way."""
+        if self.predictor is not None:
+            self.predictor.learn(ended)
+
+    def note_submitted(self, job: Job, now: float) -> None:
+        """A job was submitted: what is predicted of it now is scored when it ends."""
+        if self.predictor is not None:
+            self.predictor.note_submitted(job, now)
+
+    def save(self) -> dict[str, Any]:
+        """What has been learnt, as values that JSON has."""
+        return {name: part.save() for name, part in self._parts()}
+
+    def load(self, saved: Mapping[str, Any], *, lenient: bool = False) -> set[str]:
+        """Take up what `save` gave; for a Knowledge that has learnt nothing yet.
+
+        If `lenient`, parts that were not saved, or by another kind of part, begin anew: their
+        names are returned.
+        """
+        parts = dict(self._parts())
+        if lenient:
+            anew = set(parts)
+            for name, part in parts.items():
+                with suppress(AttributeError, KeyError, TypeError, ValueError):
+                    part.load(saved[name])
+                    anew.remove(name)
+            return anew
+        if parts.keys() != saved.keys():
+            raise InvalidConfig(
+                f"knowledge of {', '.join(saved) or 'nothing'} was saved; "
+                f"this scheduler has {', '.join(parts) or 'none'}"
+            )
+        for name, part in parts.items():
+            part.load(saved[name])
+        return set()
+
+    def _parts(self) -> list[tuple[str, Learning]]:
+        parts: tuple[tuple[str, Learning | None], ...] = (
+            ("predictor", self.predictor),
+            ("beliefs", self.beliefs),
+            ("colocation", self.colocation),
+            ("training", self.training),
+            ("costs", self.costs),
+            ("pooled", self.pooled),
+            ("programs", self.programs),
+        )
+        return [(name, part) for name, part in parts if part is not None]
+
+
+class Beliefs(Learning, Protocol):
+    """What the scheduler believes about speeds, from what jobs reported of themselves."""
+
+    def observe(self, job: Job, kind: str, report: Report) -> None:
+        """A running job reported."""
+        ...
+
+    def forget(self, job: Job) -> None:
+        """A job has left."""
+        ...
+
+    def rates(self, table: Table, kinds: Sequence[str]) -> Floats:
+        """Rows x kinds: speed on as many GPUs as asked for; 0 where a job cannot run."""
+        ...
+
+    def goodputs(self, table: Table, configs: Sequence[Config]) -> Floats:
+        """Rows x configurations: useful samples per second.
+
+        0 where a job cannot run; NaN in the rows of jobs that nothing is known of yet.
+        """
+        ...
+
+    def blind_goodputs(
+        self, table: Table, kinds: Sequence[str], nodes: Floats, replicas: Floats
+    ) -> Floats:
+        """Rows x shapes: goodput as if all kinds were one; NaN in rows of unknown jobs.
+
+        Batch limits are those of the first of `kinds` that a job can use.
+        """
+        ...
+
+    def units(self, table: Table, kinds: Sequence[str]) -> Floats:
+        """Rows x kinds: GPUs of the smallest size a job runs on; 0 where it cannot run."""
+        ...
+
+    def most_run(self, table: Table) -> Floats:
+        """The most replicas each row has ever run with; 0 before its first run."""
+        ...
+
+    def restart_s(self, table: Table) -> Floats:
+        """Seconds a restart is believed to cost each row."""
+        ...
+
+    def pairs(self, table: Table, kinds: Sequence[str], first: Rows, second: Rows) -> Floats | None:
+        """Pairs x kinds x 2: speeds of two rows that share devices; None where not measured."""
+        ...
+
+
+class Pooled(Beliefs, Protocol):
+    """Beliefs from all jobs that train the same model, running and ended."""
+
+    def observe(self, job: Job, kind: str, report: Report, attempt: Attempt | None = None) -> None:
+        """A running job reported; `attempt` tells when, and on what."""
+        ...
+
+    def alone(self, table: Table, kinds: Sequence[str]) -> Floats:
+        """Rows x kinds: how kinds compare for one replica of jobs that nobody reported of."""
+        ...
+
+    def work_left(self, table: Table, now: float) -> Floats:
+        """Useful samples that each row still needs; NaN where nobody knows.
+
+        Counted so that divided by `goodputs` they are seconds.
+        """
+        ...
+
+    def work(self, table: Table) -> Floats:
+        """Useful samples of the whole training of each row; NaN where nobody knows."""
+        ...
+
+    def first_batch(self, job: Job, config: Config) -> Batch | None:
+        """What to begin with on a size; None where nothing is known, or there is no choice."""
+        ...
+
+
+class Colocation(Learning, Protocol):
+    """What the scheduler believes about jobs that share devices."""
+
+    def profile(self, job: Job) -> Profile:
+        """What a job does with a device when alone."""
+        ...
+
+    def host(self, job: Job) -> Sensitivity | None:
+        """What CPU cores and host memory do for a job; None where nobody knows."""
+        ...
+
+    def tunable(self, job: Job) -> Tunable | None:
+        """What is known of a job whose batch size may be changed; None of any other."""
+        ...
+
+    def speeds(self, jobs: Sequence[Job], kind: str, discipline: Discipline) -> Sequence[float]:
+        """Speed of each on the same devices, as a part of its speed alone there."""
+        ...
+
+    def observe(self, job: Job, kind: str, report: Report) -> None:
+        """A running job reported."""
+        ...
+
+    def pace(self, job: Job) -> float | None:
+        """What a job last measured of its speed beside its neighbours; None before it did."""
+        ...
+
+    def forget(self, job: Job) -> None:
+        """A job has left."""
+        ...
+
+
+class BusSharing(Protocol):
+    """How jobs on GPUs of one socket slow each other: they share its bus, not their GPUs."""
+
+    def speed(self, one: Job, beside: Job) -> float:
+        """Speed of `one` beside another, as a part of its speed alone; by model and GPUs."""
+        ...
+
+
+class Tunable(Protocol):
+    """What may be known of a job whose batch size can be changed while it runs.
+
+    `init` is the batch it was submitted with, `noise` its gradient noise scale, in samples; device
+    memory grows from `fixed_gb` by `sample_gb` a sample.
+    """
+
+    @property
+    def init(self) -> int: ...  # noqa: D102
+    @property
+    def noise(self) -> float: ...  # noqa: D102
+    @property
+    def fixed_gb(self) -> float: ...  # noqa: D102
+    @property
+    def sample_gb(self) -> float: ...  # noqa: D102
+
+    def mem_gb(self, batch: int) -> float:
+        """Peak of device memory at a batch size."""
+        ...
+
+    def efficiency(self, batch: int) -> float:
+        """Progress of a sample at a batch size, relative to one at the initial size."""
+        ...
+
+
+class LossSoFar(Protocol):
+    """How far a job has come.
+
+    `iteration` and `loss` are its last; `largest` is the largest change of loss in one iteration,
+    `recent` the last one. `gpu_s` is one iteration's time times the GPUs it ran on, 0 where
+    unknown. `law` predicts the loss at iterations; None before there is anything to fit.
+    """
+
+    @property
+    def iteration(self) -> float: ...  # noqa: D102
+    @property
+    def loss(self) -> float: ...  # noqa: D102
+    @property
+    def largest(self) -> float: ...  # noqa: D102
+    @property
+    def recent(self) -> float: ...  # noqa: D102
+    @property
+    def gpu_s(self) -> float: ...  # noqa: D102
+    @property
+    def law(self) -> Callable[[Any], Any] | None: ...  # noqa: D102
+
+
+class EpochsSoFar(Protocol):
+    """How far a job that trains in regimes has come.
+
+    `over` epochs are done, `begun` counts those that have begun by batch size, and `batch` is that
+    of the epoch under way; `slower` is how many times as long as declared they take.
+    """
+
+    @property
+    def over(self) -> int: ...  # noqa: D102
+    @property
+    def begun(self) -> Mapping[int, int]: ...  # noqa: D102
+    @property
+    def batch(self) -> int: ...  # noqa: D102
+    @property
+    def slower(self) -> float: ...  # noqa: D102
+
+
+class Training(Learning, Protocol):
+    """What the scheduler believes of trainings: workers and servers, losses, regimes."""
+
+    def observe(self, job: Job, kind: str, report: Report) -> None:
+        """A running job reported."""
+        ...
+
+    def forget(self, job: Job) -> None:
+        """A job has left."""
+        ...
+
+    def ratios(self, job: Job) -> tuple[float, float, float, float] | None:
+        """Seconds of the whole training on w workers and p servers, as coefficients.
+
+        Of 1, 1/w, w/p and 1/p; None of a job without servers.
+        """
+        ...
+
+    def step_seconds(self, job: Job, workers: int, servers: int) -> Floats | None:
+        """Servers x workers, from 0 on: seconds of an update; None of a job without servers."""
+        ...
+
+    def steps_left(self, job: Job) -> float | None:
+        """Updates until the loss hardly falls any more; None where nothing tells."""
+        ...
+
+    def seconds_left(self, job: Job) -> float | None:
+        """Seconds until the loss hardly falls any more, on what the job asked for; None if unknown.
+
+        Of jobs that reduce among themselves; those with servers are asked for `steps_left`.
+        """
+        ...
+
+    def learned(self, job: Job) -> LossSoFar | None:
+        """How far a job has come; None before its first report of a loss."""
+        ...
+
+    def epochs(self, job: Job) -> EpochsSoFar | None:
+        """How far a job has come in epochs; None before it reported any."""
+        ...

@@ -1,0 +1,122 @@
+"""What predictors say of jobs beyond a number: how sure they are, and on what they build.
+
+`PointPredictor` turns a predictor of one number per job into one of distributions, so that whoever
+reads quantiles never asks which kind it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist
+
+import numpy as np
+
+from weft.core.model.job import Job
+from weft.core.state.table import Floats, Table
+
+INTERVAL = (0.1, 0.5, 0.9)
+POINT_SIGMA = 0.5  # log-normal error that a bare number is taken to have
+LEAST_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """The chance that a job fails: `streak` of its last `count` ends alike were failures in a row.
+
+    `after_s` is how long those failures ran on average, `key` what "alike" means here.
+    """
+
+    p_fail: float = 0.0
+    streak: int = 0
+    count: int = 0
+    after_s: float = 0.0
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a prediction is made from: `level` names the narrowest group of jobs that says much.
+
+    `count` jobs of that group are known, worth `effective` equally recent ones; `weight` is their
+    part in the prediction. `newest_end` is when the last of them ended, `model` the digest of a
+    fitted model that takes part.
+    """
+
+    level: str = ""
+    count: int = 0
+    effective: float = 0.0
+    weight: float = 0.0
+    newest_end: float = 0.0
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassScore:
+    """How often the 80 % ranges of one class of predictions were right, and how wide they are."""
+
+    name: str
+    count: int
+    coverage: float
+    pinball: float
+    log10_error: float
+    alpha: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How well predictions did so far: overall, and by class (basis and age of the job)."""
+
+    count: int = 0
+    coverage: float = float("nan")
+    pinball: float = float("nan")
+    log10_error: float = float("nan")
+    drifting: tuple[str, ...] = ()
+    classes: tuple[ClassScore, ...] = field(default=())
+
+
+class PointPredictor:
+    """Distributions around `remaining`, for predictors that say one number per job."""
+
+    __slots__ = ()
+
+    def remaining(self, table: Table, now: float) -> Floats:
+        """Estimated seconds left of each row; infinite where nothing is known."""
+        raise NotImplementedError
+
+    def quantiles(self, table: Table, now: float, p: Sequence[float] = INTERVAL) -> Floats:
+        """Rows x p: the number, with a log-normal error; infinite where nothing is known."""
+        factors = np.exp(POINT_SIGMA * np.array([NormalDist().inv_cdf(one) for one in p]))
+        return np.maximum(self.remaining(table, now), LEAST_S)[:, None] * factors
+
+    def mean(self, table: Table, now: float) -> Floats:
+        """The number itself."""
+        return np.maximum(self.remaining(table, now), LEAST_S)
+
+    def ranges(self, table: Table, now: float) -> Floats:
+        """Rows x 3: from, about, to of a range that should hold for 80 % of jobs."""
+        return self.quantiles(table, now)
+
+    def draw(self, table: Table, now: float, rng: np.random.Generator) -> Floats:
+        """One possible future of each row; infinite where nothing is known."""
+        noise = np.exp(POINT_SIGMA * rng.standard_normal(len(table)))
+        return np.maximum(self.remaining(table, now), LEAST_S) * noise
+
+    def index(self, table: Table, now: float) -> Floats:
+        """Chance to end per second of execution; 0 where nothing is known."""
+        return 1.0 / np.maximum(self.remaining(table, now), LEAST_S)
+
+    def risk(self, job: Job) -> Risk:  # noqa: ARG002
+        """Nothing is known of failures."""
+        return Risk()
+
+    def basis(self, job: Job) -> Basis:  # noqa: ARG002
+        """Nothing that could be shown."""
+        return Basis()
+
+    def scores(self) -> Calibration:
+        """Nobody keeps score."""
+        return Calibration()
+
+    def note_submitted(self, job: Job, now: float) -> None:
+        """Nothing is kept for scoring."""

@@ -1,0 +1,89 @@
+"""How long jobs will still take: what every predictor can be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from weft.core.events.job_end import Ended
+from weft.core.knowledge.learning import Learning
+from weft.core.knowledge.prediction import INTERVAL, Basis, Calibration, Risk
+from weft.core.model.job import Job
+from weft.core.state.table import Floats, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """What a predictor must be given: facts of a simulation, by name, and a hint of jobs.
+
+    Facts are `truth`, true seconds left, `lengths`, true lengths, and `seed`. A predictor that asks
+    for a `hint` knows nothing of jobs without it.
+    """
+
+    facts: tuple[str, ...] = ()
+    hint: str = ""
+
+
+class Predictor(Learning, Protocol):
+    """How long jobs will still take, as far as anybody can know.
+
+    Seconds are executed seconds on the GPUs that a job asked for, given what it has executed so
+    far. `weft.core.knowledge.prediction.PointPredictor` makes one of a predictor that says a single number.
+    """
+
+    @property
+    def asks(self) -> Asks:
+        """What it must be given."""
+        ...
+
+    @property
+    def label(self) -> str:
+        """What results print; says whether it is the truth."""
+        ...
+
+    def remaining(self, table: Table, now: float) -> Floats:
+        """Estimated seconds left of each row; infinite where nothing is known."""
+        ...
+
+    def quantiles(self, table: Table, now: float, p: Sequence[float] = INTERVAL) -> Floats:
+        """Rows x p: seconds left that a part `p` of such jobs stay within."""
+        ...
+
+    def mean(self, table: Table, now: float) -> Floats:
+        """Expected seconds left of each row; infinite where nothing is known."""
+        ...
+
+    def ranges(self, table: Table, now: float) -> Floats:
+        """Rows x 3: from, about, to of a range that should hold for 80 % of jobs."""
+        ...
+
+    def draw(self, table: Table, now: float, rng: np.random.Generator) -> Floats:
+        """One possible future: seconds left of each row; infinite where nothing is known."""
+        ...
+
+    def index(self, table: Table, now: float) -> Floats:
+        """Gittins index of each row: the highest chance to end per second of execution."""
+        ...
+
+    def risk(self, job: Job) -> Risk:
+        """The chance that a job fails, by the last ends alike."""
+        ...
+
+    def basis(self, job: Job) -> Basis:
+        """What a prediction of this job is made from."""
+        ...
+
+    def scores(self) -> Calibration:
+        """How well its predictions did, measured as jobs ended."""
+        ...
+
+    def note_submitted(self, job: Job, now: float) -> None:
+        """A job was submitted: what is predicted of it now is scored when it ends."""
+        ...
+
+    def learn(self, ended: Ended) -> None:
+        """A job ended, in whatever way; called once per job, in the order of the log."""
+        ...

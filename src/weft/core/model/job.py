@@ -1,0 +1,345 @@
+"""Jobs, what they ask for, and what the scheduler gives them.
+
+An allocation stores what the scheduler controls and nothing else; speed, links crossed and
+the suffering of neighbours are consequences, derived elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from math import isfinite
+from typing import NamedTuple, NewType
+
+from weft.core.errors import InvalidConfig
+from weft.core.knowledge.traffic import Traffic
+from weft.core.model.launch import Launch
+
+JobId = NewType("JobId", str)
+NodeId = NewType("NodeId", str)
+
+MOST_GPUS = 1_000_000
+LEAST_SHARE = 0.01  # of a device; below it claims would drown in the ledger's rounding
+MOST_CPUS = 1e7
+MOST_MEM_GB = 1e8
+LEAST_MEM_GB = 1e-3
+MOST_SLOWDOWN = 100.0
+MOST = 1e15  # of any other number that a job brings along
+
+
+class Tier(IntEnum):
+    """How firmly a job holds its devices."""
+
+    GUARANTEED = 0
+    OPPORTUNISTIC = 1
+
+
+class Stage(IntEnum):
+    """Where an unfinished job stands between wish and fact."""
+
+    PENDING = 0
+    STARTING = 1
+    RUNNING = 2
+    STOPPING = 3
+
+
+class Discipline(StrEnum):
+    """Who of several jobs on a device may use what, and when."""
+
+    NONE = "none"  # everybody at once: the driver's time slicing, or MPS
+    LOCKSTEP = "lockstep"  # one iteration each in a common period, stages interleaved
+    WORK_CONSERVING = "work-conserving"  # stages interleaved, each job at its own rate
+    TIMESLICE = "timeslice"  # the whole device in turns
+    PACED = "paced"  # opportunistic jobs in the gaps of guaranteed ones
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """How many GPUs a job asks for, and which kinds will do.
+
+    `gpus` is what the submitter asked for; rigid jobs have `min = max = gpus`. `kinds` empty
+    means any kind. `share` below 1 asks for that part of one GPU. `nodes` asks for exactly so many
+    nodes with the same number of its GPUs on each; 0 for any. Raises InvalidConfig for numbers that
+    no cluster could serve.
+    """
+
+    gpus: int = 1
+    min: int = 0
+    max: int = 0
+    kinds: tuple[str, ...] = ()
+    share: float = 1.0
+    nodes: int = 0
+
+    def __post_init__(self) -> None:
+        if self.min == 0:
+            object.__setattr__(self, "min", self.gpus)
+        if self.max == 0:
+            object.__setattr__(self, "max", self.gpus)
+        if not 0 <= self.min <= self.gpus <= self.max <= MOST_GPUS:
+            raise InvalidConfig(
+                f"gpus: {self.gpus}, from {self.min} to {self.max}, cannot be asked for",
+                hint=f"0 <= min <= gpus <= max <= {MOST_GPUS}, in whole numbers",
+            )
+        if not LEAST_SHARE <= self.share <= 1.0:
+            raise InvalidConfig(
+                f"share: {self.share:g} of a GPU cannot be asked for",
+                hint=f"share is from {LEAST_SHARE:g} to 1",
+            )
+        if self.nodes:
+            _check_nodes(self)
+
+    @property
+    def rigid(self) -> bool:
+        """Whether only one GPU count will do."""
+        return self.min == self.max
+
+    @property
+    def per_node(self) -> int:
+        """GPUs on each node, of a job that asks for a number of nodes."""
+        return self.gpus // self.nodes
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRange:
+    """Global batch sizes a job may train with; present only on batch-adaptive jobs."""
+
+    init: int
+    max: int
+    max_per_gpu: int
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """Jobs that must have ended before another starts: well, in whatever way, or badly."""
+
+    ok: tuple[JobId, ...] = ()
+    any: tuple[JobId, ...] = ()
+    not_ok: tuple[JobId, ...] = ()
+
+    @property
+    def jobs(self) -> tuple[JobId, ...]:
+        """All of them."""
+        return (*self.ok, *self.any, *self.not_ok)
+
+    def is_in_vain(self, job: JobId, *, finished: bool) -> bool:
+        """Whether this cannot be met any more once `job` has ended, well or not."""
+        return job in (self.not_ok if finished else self.ok)
+
+
+AT_ONCE = After()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training job as submitted; it never changes.
+
+    `cpus` and `mem_gb` are of the whole job on all its nodes; None asks for its devices' part of
+    the host. Higher `priority` goes first, everywhere: 0 is normal, what is below gives way; a
+    policy that weighs jobs takes it for a weight. `shareable` false keeps everybody else off its
+    devices; `slowdown` is how many times as long as alone its steps may take beside others, None
+    for the service's default, and `gpu_mem_gb` the memory that it needs of each device, None where
+    its submitter did not say. `launch` None: only simulators can run it. `app` names what the job
+    is a part of, such as a hyper-parameter search; empty where it stands alone. At most
+    `max_parallel` of an app's jobs hold devices at once, 0 for any number. It is not started before
+    the jobs of `after` have ended as they should. `traffic` is what its workers say to each other,
+    None where nobody told. Raises InvalidConfig for numbers that mean nothing.
+    """
+
+    id: JobId
+    submitted: float = 0.0
+    demand: Demand = Demand()
+    tenant: str = ""
+    user: str = ""
+    model: str = ""
+    batch: BatchRange | None = None
+    priority: float = 0.0
+    deadline: float | None = None
+    tier: Tier = Tier.GUARANTEED
+    cpus: float | None = None
+    mem_gb: float | None = None
+    hints: Mapping[str, float] = field(default_factory=dict)
+    preemptible: bool = True
+    shareable: bool = True
+    launch: Launch | None = None
+    app: str = ""
+    max_parallel: int = 0
+    after: After = AT_ONCE
+    traffic: Traffic | None = None
+    slowdown: float | None = None
+    gpu_mem_gb: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.slowdown is not None:
+            _check(self.id, "slowdown", self.slowdown, 1.0, MOST_SLOWDOWN)
+        if self.gpu_mem_gb is not None:
+            _check(self.id, "gpu_mem_gb", self.gpu_mem_gb, LEAST_MEM_GB, MOST_MEM_GB)
+        if self.cpus is not None:
+            _check(self.id, "cpus", self.cpus, 0.0, MOST_CPUS)
+        if self.mem_gb is not None:
+            _check(self.id, "mem_gb", self.mem_gb, 0.0, MOST_MEM_GB)
+        if self.deadline is not None:
+            _check(self.id, "deadline", self.deadline, 0.0, MOST)
+        if self.priority:
+            _check(self.id, "priority", self.priority, -MOST, MOST)
+        for name, value in self.hints.items():
+            if not isfinite(value):
+                _check(self.id, f"hints.{name}", value, -MOST, MOST)
+
+    @property
+    def conditional(self) -> bool:
+        """Whether no policy alone decides about it: it waits for more, for no GPU, or for nodes."""
+        if self.after is not AT_ONCE or self.max_parallel > 0:
+            return True
+        return self.demand.max == 0 or self.demand.nodes > 0
+
+    @property
+    def owner(self) -> str:
+        """Whose job it is: its user's, or its tenant's where no user is named."""
+        return self.user or self.tenant
+
+
+def name_of(job: Job) -> str:
+    """What people call a job."""
+    return (job.launch.name if job.launch else "") or job.id
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Devices of one node, with their part of the host."""
+
+    node: NodeId
+    gpus: tuple[int, ...]
+    cpus: float = 0.0
+    mem_gb: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How a job lives with its neighbours on a device.
+
+    `share` is its claim: the claims of guaranteed jobs on one device sum to at most 1.
+    `phase` in [0, 1) places it inside a common period. `gpu_mem_gb` is its claim on the memory
+    of each device, None where nobody counts. `discipline` is the order kept among neighbours.
+    """
+
+    share: float = 1.0
+    tier: Tier = Tier.GUARANTEED
+    phase: float = 0.0
+    gpu_mem_gb: float | None = None
+    discipline: Discipline = Discipline.NONE
+
+
+EXCLUSIVE = Sharing()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Samples per GPU and step, and how many such steps make one update."""
+
+    per_gpu: int
+    accumulate: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TimeShift:
+    """When a job begins its iterations: every `period_s` seconds, `shift_s` after a multiple of it.
+
+    Counted from time 0 of the cluster's clock (Unix time where jobs are real), so that jobs that
+    share a network link keep out of each other's way. Raises InvalidConfig for other numbers.
+    """
+
+    period_s: float
+    shift_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.shift_s < self.period_s < MOST:
+            raise InvalidConfig(
+                f"time shift: {self.shift_s:g} s in a period of {self.period_s:g} s",
+                hint="0 <= shift_s < period_s, in seconds",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Everything the scheduler controls about one running job, and nothing else.
+
+    `time_shift` None: its iterations begin when they may.
+    """
+
+    slices: tuple[Slice, ...]
+    sharing: Sharing = EXCLUSIVE
+    batch: Batch | None = None
+    time_shift: TimeShift | None = None
+
+    @property
+    def gpus(self) -> int:
+        """Devices held, over all nodes."""
+        slices = self.slices
+        return len(slices[0].gpus) if len(slices) == 1 else sum(len(s.gpus) for s in slices)
+
+    @property
+    def devices(self) -> tuple[tuple[NodeId, tuple[int, ...]], ...]:
+        """Which devices are held, without the host beside them."""
+        return tuple((part.node, part.gpus) for part in self.slices)
+
+
+class Config(NamedTuple):
+    """A size to choose: so many GPUs of a kind on so many nodes."""
+
+    kind: str
+    nodes: int
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """A quantity that grows linearly; rewritten only when its rate changes."""
+
+    base: float = 0.0
+    rate: float = 0.0
+    since: float = 0.0
+
+    def at(self, now: float) -> float:
+        """The reading at `now`."""
+        return self.base + self.rate * (now - self.since)
+
+
+def _check_nodes(demand: Demand) -> None:
+    """Raise InvalidConfig for a number of nodes that its GPUs cannot be divided among."""
+    gpus, nodes = demand.gpus, demand.nodes
+    leave = "or leave nodes out"
+    if not 0 < nodes <= MOST_GPUS:
+        raise InvalidConfig(f"nodes: {nodes} cannot be asked for", hint=f"1 or more, {leave}")
+    if not demand.rigid:
+        raise InvalidConfig(
+            f"nodes: {nodes} with {demand.min} to {demand.max} GPUs; a job on a given number of "
+            "nodes has one size",
+            hint=f"give one number of gpus, {leave}",
+        )
+    if nodes > 1 and gpus == 0:
+        raise InvalidConfig(
+            f"nodes: {nodes} without GPUs; a job without GPUs runs on one node",
+            hint=f"ask for gpus, {leave}",
+        )
+    if demand.share < 1.0 and gpus > 1:
+        raise InvalidConfig(
+            f"nodes: {nodes} with {demand.share:g} of each GPU; only whole GPUs are divided among "
+            "nodes",
+            hint=f"ask for whole GPUs, {leave}",
+        )
+    if gpus % nodes:
+        fewer = gpus - gpus % nodes
+        sizes = f"{fewer} or {fewer + nodes}" if fewer else f"{nodes}"
+        raise InvalidConfig(
+            f"nodes: {gpus} GPUs cannot be divided evenly among {nodes} nodes",
+            hint=f"ask for {sizes} gpus, {leave}",
+        )
+
+
+def _check(job: JobId, name: str, value: float, least: float, most: float) -> None:
+    """Raise InvalidConfig for a number out of range, or for none at all (nan)."""
+    if not least <= value <= most:
+        raise InvalidConfig(
+            f"job {job!r}: {name} is {value:g}", hint=f"{name} is from {least:g} to {most:g}"
+        )

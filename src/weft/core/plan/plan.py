@@ -1,0 +1,87 @@
+"""What a policy wants changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from weft.core.errors import PlanError
+from weft.core.model.job import Allocation, JobId
+from weft.core.plan.reasons import Blocker, Reason
+
+
+class Holdings(Protocol):
+    """What jobs hold now; a view is one."""
+
+    def holds(self, job: JobId) -> Allocation | None:
+        """What a job holds."""
+        ...
+
+    def held(self) -> Mapping[JobId, Allocation]:
+        """What every running job holds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Changes to what jobs hold.
+
+    A job the plan does not name keeps what it has; None takes it away. `rejected` are jobs
+    that can never run, with the reason. `wake_at` asks for a decision at that time even if
+    nothing happens. `reasons` are why jobs wait, where the decision knows; an empty one takes back
+    what was said before. `blockers` are the same in a word. `memory` comes back in the next view.
+    `numbers` tell people how good the plan is, such as a `gap` or the `price` of a kind. `restarts`
+    are changes that go through a checkpoint although the jobs could make them as they train, so
+    that what they hold is free at once.
+    """
+
+    changes: Mapping[JobId, Allocation | None] = field(default_factory=dict)
+    rejected: Mapping[JobId, str] = field(default_factory=dict)
+    wake_at: float | None = None
+    reasons: Mapping[JobId, str] = field(default_factory=dict)
+    memory: object = None
+    blockers: Mapping[JobId, Blocker] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    restarts: frozenset[JobId] = frozenset()
+
+    def explained(self, why: Mapping[JobId, Reason], cleared: Iterable[JobId] = ()) -> Plan:
+        """The same, saying why these jobs wait, and that what `cleared` were told holds no more."""
+        if not why and not cleared:
+            return self
+        told = {job: one.text for job, one in why.items()}
+        words = {job: one.blocker for job, one in why.items()}
+        return replace(
+            self,
+            reasons={**dict.fromkeys(cleared, ""), **self.reasons, **told},
+            blockers={**self.blockers, **words},
+        )
+
+    @classmethod
+    def target(cls, view: Holdings, everything: Mapping[JobId, Allocation]) -> Plan:
+        """The changes that lead from what jobs hold now to exactly `everything`."""
+        changes: dict[JobId, Allocation | None] = {
+            job: wanted for job, wanted in everything.items() if view.holds(job) != wanted
+        }
+        changes.update({job: None for job in view.held() if job not in everything})
+        return cls(changes)
+
+
+def merge(plans: Iterable[Plan]) -> Plan:
+    """The union of plans for disjoint sets of jobs."""
+    changes: dict[JobId, Allocation | None] = {}
+    rejected: dict[JobId, str] = {}
+    reasons: dict[JobId, str] = {}
+    blockers: dict[JobId, Blocker] = {}
+    wakes: list[float] = []
+    memories: list[object] = []
+    for plan in plans:
+        if twice := changes.keys() & plan.changes.keys():
+            raise PlanError(f"two plans change {', '.join(sorted(twice))}")
+        changes.update(plan.changes)
+        rejected.update(plan.rejected)
+        reasons.update(plan.reasons)
+        blockers.update(plan.blockers)
+        wakes += [plan.wake_at] if plan.wake_at is not None else []
+        memories.append(plan.memory)
+    return Plan(changes, rejected, min(wakes, default=None), reasons, tuple(memories), blockers)

@@ -1,0 +1,28 @@
+"""The one thing a scheduler author writes."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+
+
+class Policy(Protocol):
+    """Decides what every job should hold.
+
+    A policy is a frozen dataclass: its parameters are its fields, and building one does no
+    work. `decide` reads the view and returns a plan. It does no I/O, reads no clock, draws
+    no global random numbers and keeps nothing between calls: what it wants to remember goes
+    into `Plan.memory` and comes back in the next `View.memory`. Same view, same plan.
+    """
+
+    @property
+    def about(self) -> About:
+        """Name, origin, what it reads and what it sets."""
+        ...
+
+    def decide(self, view: View) -> Plan:
+        """What should change now. A job the plan does not name keeps what it holds."""
+        ...

@@ -1,0 +1,150 @@
+"""Why a job waits: every reason there is, each in its own words, everywhere the same.
+
+A reason is a `Blocker` with the numbers that go with it; `Reason.text` is the only place where it
+becomes a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from weft.core.model.cluster import CPU
+from weft.core.model.job import Job
+
+NAMED = 3  # jobs that a reason names before it counts
+
+
+class Blocker(StrEnum):
+    """The one thing that keeps a job waiting."""
+
+    SAID = "said"  # the decision gave a reason of its own
+    SUSPENDED = "suspended"  # somebody suspended it
+    DEPENDENCY = "dependency"  # jobs that it comes after have not ended
+    QUOTA = "quota"  # its tenant holds all that it may
+    TOO_LARGE = "too_large"  # alone it is more than its tenant may hold
+    SHARE = "share"  # its tenant holds its share while others wait
+    PARALLEL = "parallel"  # as many of its sweep or app as may at once run, or wait before it
+    GUARANTEE = "guarantee"  # what is free belongs to tenants who may start on it at any time
+    RECLAIMED = "reclaimed"  # it ran on what its tenant had borrowed, and the owner needed it
+    RESERVED = "reserved"  # what is free is kept for somebody else, or for maintenance
+    CELLS = "cells"  # its virtual cluster has no room for it
+    IDLE_CELLS = "idle_cells"  # it runs only in cells that nobody needs, and there are too few
+    MOVED = "moved"  # it runs elsewhere than before, so that somebody could start
+    FAILED = "failed"  # it failed, and is tried again after a pause
+    SPARED = "spared"  # the policy fails with it
+    STEADY = "steady"  # running jobs would have to change, and were changed a moment ago
+    NOBODY = "nobody"  # nobody can decide
+    AWAY = "away"  # nodes that could run it are drained, set aside or down
+    GPUS = "gpus"  # too few devices are free
+    NODES = "nodes"  # enough devices are free, but not the same number on each of its nodes
+    CPUS = "cpus"  # devices are free, the CPUs beside them are not
+    CPU_JOBS = "cpu_jobs"  # it asks for no device, and others without any have its CPUs or memory
+    MEMORY = "memory"  # devices are free, the host memory beside them is not
+    ROUND = "round"  # it fits, and the policy decides at its next round
+    FALLBACK = "fallback"  # it fits, and a safe order that stands in for the policy keeps it back
+    TURN = "turn"  # it fits, and the policy keeps it back
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A blocker with its numbers and names, by the words that `WORDS` uses.
+
+    `said` is the sentence itself, where it was made before.
+    """
+
+    blocker: Blocker
+    values: Mapping[str, object] = field(default_factory=dict)
+    said: str = ""
+
+    @property
+    def text(self) -> str:
+        """One sentence without a full stop."""
+        return self.said or WORDS[self.blocker].format(**self.values)
+
+
+WORDS: Mapping[Blocker, str] = {
+    Blocker.SAID: "{text}",
+    Blocker.SUSPENDED: "suspended by {by}",
+    Blocker.DEPENDENCY: "waits for {jobs} to end",
+    Blocker.QUOTA: "over quota: with its {asks:g} GPUs tenant {tenant!r} would hold more than "
+    "{limit:g} {kind}GPUs",
+    Blocker.TOO_LARGE: "over quota: it asks for {asks:g}, more than the {limit:g} {kind}GPUs that "
+    "tenant {tenant!r} may ever hold",
+    Blocker.SHARE: "over its share: tenant {tenant!r} holds its part while others wait",
+    Blocker.PARALLEL: "waits behind others of {app}: {limit} of them may run at once",
+    Blocker.GUARANTEE: "over quota: tenant {tenant!r} has {quota:g} GPUs of its own, and the "
+    "others' are in use or about to be",
+    Blocker.RECLAIMED: "gave way: {gpus} went back to tenant {to}, whose quota it was, after "
+    "{minutes:.0f} min; it goes on when there is room",
+    Blocker.RESERVED: "waits for {asks}; what is free is kept: {kept}",
+    Blocker.CELLS: "waits for {asks} in the virtual cluster of tenant {tenant!r}: {held:g} of its "
+    "{own:g} GPUs are in use{away}",
+    Blocker.IDLE_CELLS: "waits for {asks} in cells of virtual clusters that nobody needs now",
+    Blocker.MOVED: "moved from {origin} to {target} so that {starts} could start: {lost:.2f} "
+    "GPU-hours lost, {gained:.2f} gained",
+    Blocker.FAILED: "failed before{what}; tried again in {seconds:.0f} s",
+    Blocker.SPARED: "left out: policy {policy!r} fails with it ({error})",
+    Blocker.STEADY: "waits for {asks}; jobs that would give way are left alone for "
+    "{seconds:g} s after they start or change",
+    Blocker.NOBODY: "nothing is decided: {trouble}",
+    Blocker.AWAY: "waits for {asks}; {which} that could run it {are} {states}",
+    Blocker.GPUS: "waits for {asks}; {free}",
+    Blocker.NODES: "waits for {asks}; {free}",
+    Blocker.CPUS: "waits for {asks} with {need:g} CPUs; GPUs are free, but the CPUs beside them "
+    "are taken",
+    Blocker.MEMORY: "waits for {asks} with {need:g} GB of host memory; GPUs are free, but the "
+    "memory beside them is taken",
+    Blocker.ROUND: "waits for the next round, in {seconds:.0f} s; {asks} {are} free for it",
+    Blocker.FALLBACK: "waits its turn; {asks} {are} free for it, but the safe order that stands in "
+    "for policy {policy!r} keeps it back ({trouble})",
+    Blocker.TURN: "waits its turn; {asks} {are} free for it, but policy {policy!r} keeps it back",
+    Blocker.CPU_JOBS: "waits for {asks}; other jobs without GPUs have them",
+}
+
+
+def asks_for(gpus: int, kinds: tuple[str, ...] = (), share: float = 1.0, nodes: int = 0) -> str:
+    """`2 GPUs`, `4 a100 GPUs on 2 nodes`, `0.5 of a GPU`, `1 CPU slot` where there are no GPUs."""
+    kind = "CPU slot" if kinds == (CPU,) else f"{'/'.join(kinds)} GPU" if kinds else "GPU"
+    if share < 1.0:
+        return f"{share:g} of {'an' if kind[:1] in 'aeiou' else 'a'} {kind}"
+    where = f" on {nodes} node{'s' * (nodes != 1)}" if nodes else ""
+    return f"{gpus} {kind}{'s' * (gpus != 1)}{where}"
+
+
+def describe_host(job: Job) -> str:
+    """`2 CPUs and 4 GB`: what a job without devices asks for."""
+    memory = f" and {job.mem_gb:g} GB" if job.mem_gb else ""
+    return f"{job.cpus or 0.0:g} CPU{'s' * (job.cpus != 1)}{memory}"
+
+
+def name_some(jobs: Sequence[str]) -> str:
+    """`a, b and c`, or `a, b and 7 more`."""
+    names = list(jobs) if len(jobs) <= NAMED else [*jobs[: NAMED - 1], f"{len(jobs) - 2} more"]
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def say_away(away: int, nodes: int) -> str:
+    """`the node`, `all 3 nodes`, `2 of 3 nodes`."""
+    if away < nodes:
+        return f"{away} of {nodes} nodes"
+    return "the node" if nodes == 1 else f"all {nodes} nodes"
+
+
+def say_nodes_free(found: int, per_node: int, *, several_kinds: bool) -> str:
+    """`no node has 4 free`, `only 1 node has 4 free`, `only 2 nodes of one kind have 4 free`."""
+    if found == 0:
+        return f"no node has {per_node} free"
+    kind = " of one kind" if several_kinds else ""
+    return f"only {found} node{'s' * (found != 1)}{kind} {'has' if found == 1 else 'have'} " + (
+        f"{per_node} free"
+    )
+
+
+def say_free(most: float, *, several_kinds: bool) -> str:
+    """`none is free`, `only 1 is free`, `only 2 of one kind are free`."""
+    if most <= 0.0:
+        return "none is free"
+    kind = "of one kind " if several_kinds else ""
+    return f"only {most:g} {kind}{'is' if most == 1.0 else 'are'} free"

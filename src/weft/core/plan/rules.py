@@ -1,0 +1,106 @@
+"""What a plan must keep to: nothing promised twice, gangs whole, and only what was declared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.core.errors import PlanError
+from weft.core.model.gang_nodes import describe_nodes, describe_parts, keeps_nodes
+from weft.core.model.job import Allocation, Discipline, Job, JobId, Tier
+from weft.core.plan.about import About, Controls
+from weft.core.plan.plan import Plan
+from weft.core.plan.view import View
+
+SHARED = Controls.SHARE | Controls.TIER
+
+
+def check_plan(view: View, plan: Plan, about: About) -> None:
+    """Raise PlanError unless every change can be carried out as the policy declared."""
+    if not plan.changes and not plan.rejected and plan.wake_at is None:
+        return
+    mark = view.free.mark()
+    try:
+        _Check(view, about).all_of(plan)
+    finally:
+        view.free.rollback(mark)
+
+
+@dataclass(slots=True)
+class _Check:
+    """One plan against one view."""
+
+    view: View
+    about: About
+
+    def all_of(self, plan: Plan) -> None:
+        free, table = self.view.free, self.view.table
+        self._check_names(plan)
+        if both := plan.changes.keys() & plan.rejected.keys():
+            raise self._wrong(f"both changes and rejects {', '.join(map(repr, sorted(both)))}")
+        if plan.wake_at is not None and not plan.wake_at > self.view.now:
+            raise self._wrong(f"asked at {self.view.now} to be woken at {plan.wake_at}")
+        for job in plan.changes:
+            if (was := table.allocations[table.row(job)]) is not None:
+                free.give(was)
+        for job, to in plan.changes.items():
+            if to is not None:
+                self._one(table.jobs[table.row(job)], to)
+                try:
+                    free.take(to)
+                except PlanError as error:
+                    what = f"gives {job!r} what is not there: {error.what}"
+                    raise self._wrong(what, job) from error
+
+    def _check_names(self, plan: Plan) -> None:
+        table = self.view.table
+        for job in (*plan.changes, *plan.rejected):
+            if job not in table:
+                raise self._wrong(f"names {job!r}, which is not an active job", job)
+            if job in table.suspended:
+                raise self._wrong(f"names {job!r}, which is suspended", job)
+
+    def _one(self, job: Job, to: Allocation) -> None:
+        demand, cluster = job.demand, self.view.cluster
+        if not job.shareable and to.sharing.share < demand.share:
+            what = f"lets {job.id!r} share devices, which its submitter ruled out"
+            raise self._wrong(what, job.id)
+        low, high = demand.gpus, demand.gpus
+        if Controls.COUNT in self.about.controls:
+            low, high = demand.min, demand.max
+        if not low <= to.gpus <= high:
+            raise self._wrong(f"gives {job.id!r} {to.gpus} GPUs; it takes {low} to {high}", job.id)
+        kinds = {
+            cluster.nodes[cluster.index[s.node]].kind for s in to.slices if s.node in cluster.index
+        }
+        if len(kinds) > 1 or (demand.kinds and not kinds <= set(demand.kinds)):
+            what = f"puts {job.id!r} on {sorted(kinds)}; it takes {demand.kinds or 'one'}"
+            raise self._wrong(what, job.id)
+        if not keeps_nodes(demand, to):
+            what = f"puts {job.id!r} on {describe_parts(to)}; it takes {describe_nodes(demand)}"
+            raise self._wrong(what, job.id)
+        if undeclared := self._undeclared(job, to):
+            raise self._wrong(undeclared, job.id)
+
+    def _undeclared(self, job: Job, to: Allocation) -> str:  # noqa: PLR0911 - one return a field
+        """What a policy sets without having said that it does."""
+        controls, sharing = self.about.controls, to.sharing
+        if sharing.share != job.demand.share and Controls.SHARE not in controls:
+            return f"sets the share of {job.id!r} without declaring Controls.SHARE"
+        if sharing.tier is not Tier.GUARANTEED and Controls.TIER not in controls:
+            return f"sets the tier of {job.id!r} without declaring Controls.TIER"
+        if sharing.discipline is not Discipline.NONE and not controls & SHARED:
+            return f"sets a discipline for {job.id!r} without declaring Controls.SHARE"
+        if sharing.phase and Controls.PHASE not in controls:
+            return f"sets the phase of {job.id!r} without declaring Controls.PHASE"
+        if to.batch is not None and Controls.BATCH not in controls:
+            return f"sets the batch of {job.id!r} without declaring Controls.BATCH"
+        if to.time_shift is not None and Controls.SHIFT not in controls:
+            return f"shifts the iterations of {job.id!r} without declaring Controls.SHIFT"
+        return ""
+
+    def _wrong(self, what: str, job: JobId | None = None) -> PlanError:
+        return PlanError(
+            f"policy {self.about.name!r}, decision {self.view.decision}: {what}",
+            hint="this is a bug in the policy; weft.testing.check_policy finds such plans",
+            job=job,
+        )

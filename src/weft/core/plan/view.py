@@ -1,0 +1,187 @@
+"""What a policy may know when it decides."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from weft.core.asleep.sleeping import Sleeping
+from weft.core.errors import PlanError
+from weft.core.knowledge.knowledge import (
+    Beliefs,
+    BusSharing,
+    Colocation,
+    Knowledge,
+    Pooled,
+    Training,
+)
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Allocation, Job, JobId
+from weft.core.plan.plan import Plan
+from weft.core.state.capacity import Capacity
+from weft.core.state.table import Bools, Column, Floats, Rows, Table
+
+
+@dataclass(frozen=True)
+class View:
+    """The cluster at one instant; valid during one decision.
+
+    `free` may be used for trials: whatever a policy does to it is undone after the decision.
+    `knowledge` is what is predicted and believed of jobs. `history` holds the GPU-seconds of
+    finished jobs, oldest first. `weights` are what users and tenants are entitled to against each
+    other; who is not named has 1. So many of the loaned nodes as `recalled` are wanted back now:
+    those that the plan leaves empty go first, others go with whatever runs on them. Somebody asks
+    about the jobs of `asked`: a plan may give reasons for them although nothing changes. Jobs that
+    are `asleep` wait like others, and go on at once where they sleep; `savers` have checkpoints.
+    """
+
+    now: float
+    table: Table
+    cluster: Cluster
+    free: Capacity
+    knowledge: Knowledge = field(default_factory=Knowledge)
+    memory: object = None
+    history: Floats = field(default_factory=lambda: np.zeros(0))
+    seed: int = 0
+    decision: int = 0
+    weights: Mapping[str, float] = field(default_factory=dict)
+    recalled: int = 0
+    asked: frozenset[JobId] = frozenset()
+    asleep: Mapping[JobId, Sleeping] = field(default_factory=dict)
+    savers: Collection[JobId] = frozenset()
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """Random numbers of this decision: same run and decision, same numbers."""
+        return np.random.default_rng([self.seed, self.decision])
+
+    # ---- columns
+
+    def waiting(self) -> Bools:
+        """Rows that hold nothing."""
+        mask: Bools = self.table.held == 0.0
+        return mask
+
+    def running(self) -> Bools:
+        """Rows that hold devices, or have been promised them."""
+        mask: Bools = self.table.held > 0.0
+        return mask
+
+    def remaining(self) -> Floats:
+        """Estimated seconds left of each row, from the configured predictor."""
+        predictor = self.knowledge.predictor
+        if predictor is None:
+            raise PlanError(
+                "the policy reads remaining times, but no predictor is configured",
+                hint="choose one with --predictor; `weft list predictor` shows all",
+            )
+        return predictor.remaining(self.table, self.now)
+
+    def believed(self, *, pooled: bool = False) -> Beliefs:
+        """What is believed about speeds; if `pooled`, from all jobs of a model where that is."""
+        if pooled and self.knowledge.pooled is not None:
+            return self.knowledge.pooled
+        if self.knowledge.beliefs is None:
+            raise PlanError("the policy reads speeds, but nothing is believed about any")
+        return self.knowledge.beliefs
+
+    @property
+    def beliefs(self) -> Beliefs | None:
+        """The same, for policies that can do without."""
+        return self.knowledge.beliefs
+
+    @property
+    def pooled(self) -> Pooled | None:
+        """What all jobs of a model reported together; None where nobody keeps it."""
+        return self.knowledge.pooled
+
+    def sharing(self) -> Colocation:
+        """What is believed about jobs that share devices."""
+        if self.knowledge.colocation is None:
+            raise PlanError("the policy lets jobs share devices, but nothing is believed of that")
+        return self.knowledge.colocation
+
+    @property
+    def training(self) -> Training | None:
+        """What is known of workers, servers and losses; None where no job tells of any."""
+        return self.knowledge.training
+
+    @property
+    def bus(self) -> BusSharing | None:
+        """What is known of jobs that share a socket; None where nobody measured any."""
+        return self.knowledge.bus
+
+    def preemptible(self) -> Bools:
+        """Rows that may be stopped once they run."""
+        mask: Bools = self.table.column(Column.PREEMPTIBLE) > 0.0
+        return mask
+
+    def restoring(self) -> Bools:
+        """Rows that were started but have not reported since: still loading a checkpoint."""
+        told = self.table.column(Column.REPORTED) == self.table.column(Column.ATTEMPT)
+        mask: Bools = self.running() & ~told
+        return mask
+
+    def ran(self) -> Floats:
+        """Seconds each row has executed."""
+        return self.table.ran(self.now)
+
+    def service(self) -> Floats:
+        """GPU-seconds each row has attained."""
+        return self.table.service(self.now)
+
+    def waited(self) -> Floats:
+        """Seconds each row has spent not executing since it was submitted."""
+        return (self.now - self.table.submitted) - self.ran()
+
+    def ranked(self, *keys: Floats, among: Bools | None = None) -> Rows:
+        """Rows by the first key, then the next; ties go to the earlier job."""
+        rows = None if among is None else np.flatnonzero(among)
+        columns = keys if rows is None else tuple(key[rows] for key in keys)
+        if len(columns) == 1:
+            order: Rows = np.argsort(columns[0], kind="stable")
+        else:
+            order = np.lexsort(columns[::-1])
+        return order if rows is None else rows[order]
+
+    # ---- single jobs
+
+    def job(self, row: int) -> Job:
+        """The job of a row."""
+        return self.table.jobs[row]
+
+    def allocation(self, row: int) -> Allocation | None:
+        """What a row holds."""
+        return self.table.allocations[row]
+
+    def holds(self, job: JobId) -> Allocation | None:
+        """What a job holds."""
+        return self.table.allocations[self.table.row(job)]
+
+    def held(self) -> dict[JobId, Allocation]:
+        """What every running job holds."""
+        pairs = zip(self.table.jobs, self.table.allocations, strict=True)
+        return {job.id: on for job, on in pairs if on is not None}
+
+    def after(self, plan: Plan) -> dict[JobId, Allocation]:
+        """What every job would hold once the plan is carried out."""
+        held = self.held()
+        for job, on in plan.changes.items():
+            if on is None:
+                held.pop(job, None)
+            else:
+                held[job] = on
+        return held
+
+    # ---- shaping
+
+    def restrict(self, keep: Bools) -> View:
+        """The same instant with only some rows; what the others hold stays taken."""
+        return replace(self, table=self.table.pick(keep))
+
+    def without(self, hidden: Bools) -> View:
+        """The same instant without some rows."""
+        return self.restrict(~hidden)

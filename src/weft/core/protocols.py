@@ -1,0 +1,395 @@
+"""The protocols that parts plug into, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+from weft.core.errors import EngineError
+from weft.core.events.event import Event
+from weft.core.events.report import Report
+from weft.core.knowledge.measured import Measured, Sees
+from weft.core.latency import Latency
+from weft.core.model.cluster import Node
+from weft.core.model.job import Allocation, Job, JobId
+from weft.core.model.topology import Uplink
+from weft.core.model.trace import Truth
+from weft.core.plan.about import Controls, Wants
+from weft.core.state.ended_jobs import EndedJobs
+from weft.core.stops import Rung
+
+
+class Pace(NamedTuple):
+    """How fast a job gets on, for how long before it must be asked again, and what it reports.
+
+    `rate` is progress per second; 1 is the speed of the allocation the job asked for.
+    """
+
+    rate: float
+    seconds: float = inf
+    report: Report | None = None
+
+
+class SimulatedJob(Protocol):
+    """One job's own behaviour in a simulation: how it uses what it was given."""
+
+    def begin(self, on: Allocation, kind: str) -> None:
+        """The job starts on an allocation."""
+        ...
+
+    def pace(self, done: float, until_tick: float) -> Pace:
+        """The pace from here, with `done` seconds of work behind and a round ending ahead."""
+        ...
+
+
+class PerfModel(Protocol):
+    """The truth about speeds, for the simulator."""
+
+    @property
+    def steady(self) -> bool:
+        """Whether a job's pace never changes while it holds an allocation."""
+        ...
+
+    def simulate_job(self, job: Job, truth: Truth) -> SimulatedJob:
+        """The behaviour of one job."""
+        ...
+
+    def restart(self, job: Job, *, first: bool) -> float:
+        """Seconds without progress at the beginning of a run."""
+        ...
+
+
+class Resident(NamedTuple):
+    """A job on its devices, as its neighbours meet it."""
+
+    job: Job
+    on: Allocation
+    kind: str
+
+
+class Coupling(Protocol):
+    """The truth about jobs that share devices, for the simulator."""
+
+    def speed(self, one: Resident, beside: Sequence[Resident]) -> float:
+        """Speed of `one` beside others on its devices, as a part of its speed alone there."""
+        ...
+
+
+# Where a job meets others beside its devices: network links that it crosses, sockets.
+Places = Callable[[Resident], Iterable[Hashable]]
+
+
+class LinkSharing(Protocol):
+    """The truth about jobs whose traffic crosses the same network links, for the simulator."""
+
+    def gb_s(self, one: Resident, crossing: Mapping[Uplink, Sequence[Resident]]) -> float:
+        """GB/s that `one` has between its nodes while others cross its links as well.
+
+        `crossing` are the links that it crosses, with the others on each in the order they came.
+        """
+        ...
+
+
+# How a device serves several jobs that take no turns: each process has all of it for a while, or
+# kernels of several run at the same time.
+DeviceSharing = Literal["timeslicing", "mps"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineHealth:
+    """Whether an engine still hears of its jobs; `reason` says what is wrong where it is not."""
+
+    ok: bool = True
+    reason: str = ""
+
+
+class Sessions(Protocol):
+    """How people reach into attempts that run."""
+
+    def terminal(self, job: JobId, attempt: int) -> Path | None:
+        """A Unix socket that speaks `weft.wire.terminal`; None while there is no terminal."""
+        ...
+
+    def shell(self, job: JobId, attempt: int) -> Path | None:
+        """The same for a new shell beside the attempt's processes; None while there can be none."""
+        ...
+
+    def find_port(self, job: JobId, attempt: int, port: int) -> tuple[str, int] | None:
+        """The address at which the attempt's own processes listen on `port`; None if none do.
+
+        From any thread.
+        """
+        ...
+
+
+class Engine(Protocol):
+    """Turns actions into processes, and reports what became of them.
+
+    Calls return as soon as the request is accepted; the outcome arrives as an event. Every
+    call is idempotent for the same `attempt`, so the service may repeat it after a crash. A
+    start is answered by Started or StartFailed; then follow any Reported or Resized, and at last
+    exactly one of Stopped (a stop was asked for), Finished or Failed. None of these arrives before
+    the last process of the attempt is gone. Failed says whether it was `lost` without the job's
+    own doing; whether it is tried again is for the driver to say.
+    """
+
+    @property
+    def wants(self) -> Wants:
+        """What its class must be given to build one; read from the class."""
+        ...
+
+    @property
+    def supports(self) -> Controls:
+        """Exactly the allocation fields it honours. A policy that sets more is refused."""
+        ...
+
+    @property
+    def real(self) -> bool:
+        """Whether jobs are processes that measure themselves; not where they are simulated."""
+        ...
+
+    @property
+    def sharing(self) -> DeviceSharing:
+        """How one of its devices serves several jobs."""
+        ...
+
+    @property
+    def health(self) -> EngineHealth:
+        """Whether it still hears of its jobs."""
+        ...
+
+    @property
+    def speed(self) -> float:
+        """Seconds of cluster time in a second of the wall clock; 1 unless simulated."""
+        ...
+
+    @property
+    def invitation(self) -> str:
+        """What to run on another machine so that it joins; empty where none can. After `nodes`."""
+        ...
+
+    async def nodes(self) -> Sequence[Node]:
+        """The machines there are."""
+        ...
+
+    def check(self, job: Job) -> None:
+        """Raise InvalidConfig for a job that this engine can never run."""
+        ...
+
+    def running(self) -> set[tuple[JobId, int]]:
+        """Attempts that may have processes; asked before `adopt`, which ends all but its own."""
+        ...
+
+    async def adopt(self, attempts: Collection[tuple[JobId, int]]) -> set[tuple[JobId, int]]:
+        """Take up these attempts after a restart and end every other one; which are known.
+
+        Called once, before anything else is asked. News of known attempts is told again from
+        Started on, also where it was told before the restart.
+        """
+        ...
+
+    async def start(self, job: Job, on: Allocation, attempt: int) -> None:
+        """Launch `job` on exactly `on`, from its last checkpoint if it has one."""
+        ...
+
+    async def stop(self, job: JobId, attempt: int, grace_s: float) -> None:
+        """Ask `job` to checkpoint and leave; end it after `grace_s`. Unknown jobs are fine."""
+        ...
+
+    async def adjust(self, job: JobId, attempt: int, to: Allocation) -> None:
+        """Tell a running attempt its new batch, share or phase, where it is."""
+        ...
+
+    async def resize(self, job: Job, to: Allocation, attempt: int, epoch: int) -> None:
+        """Let a running attempt go on to the devices of `to` as it trains.
+
+        Asked only of attempts that an engine with `Controls.RESIZE` said are Resizable; answered
+        by Resized or ResizeFailed. Another one before that takes its place: only the last is
+        answered. EngineError where it cannot be asked; then nothing has changed.
+        """
+        ...
+
+    @property
+    def stops(self) -> frozenset[Rung]:
+        """Exactly the ways in which its attempts can be put to sleep and go on."""
+        ...
+
+    async def freeze(self, job: JobId, attempt: int, *, by: str) -> None:
+        """Let no process of a started attempt run; what it holds on its devices it keeps.
+
+        On return it is so; EngineError if it could not be done, and then they run. It stays so
+        until everybody (`by`) who asked has called `thaw`. Again changes nothing.
+        """
+        ...
+
+    async def suspend(self, job: JobId, attempt: int, *, by: str) -> float:
+        """The same, and what it holds on its devices is moved to host memory: how many GB."""
+        ...
+
+    async def thaw(self, job: JobId, attempt: int, *, by: str) -> None:
+        """Take back what was asked for `by` somebody; an attempt that nobody wants asleep runs.
+
+        EngineError while it cannot, such as when its devices have no room: it is tried again.
+        """
+        ...
+
+    def events(self) -> AsyncIterator[Event]:
+        """Started, reported, exited and node events, in the order they happened."""
+        ...
+
+    async def forget(self, jobs: Collection[JobId]) -> None:
+        """Remove all that is kept of these jobs, which have ended; unknown ones are fine."""
+        ...
+
+    def stored_bytes(self, jobs: Collection[JobId]) -> Mapping[JobId, int]:
+        """What is kept of each on disk; from any thread."""
+        ...
+
+    def logs(self, job: JobId, attempt: int) -> Mapping[int, Path]:
+        """Where each rank of an attempt writes; empty for an unknown one."""
+        ...
+
+    @property
+    def sees(self) -> Sees:
+        """What it can measure of jobs that report nothing."""
+        ...
+
+    def measured(self, job: JobId, attempt: int) -> Measured:
+        """What was seen of an attempt in its last minutes; NOT_MEASURED of an unknown one.
+
+        From any thread; fresh to about half a second.
+        """
+        ...
+
+    def pids(self, job: JobId, attempt: int) -> Mapping[int, int]:
+        """The process of each rank of an attempt that runs; empty for one that is not known."""
+        ...
+
+    @property
+    def sessions(self) -> Sessions | None:
+        """How to reach into running attempts; None where that cannot be done."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything; what runs goes on running."""
+        ...
+
+
+class NoLiveResize:
+    """A base for engines whose jobs are stopped and started again to change their devices."""
+
+    __slots__ = ()
+
+    async def resize(self, job: Job, to: Allocation, attempt: int, epoch: int) -> None:  # noqa: ARG002
+        """Nobody asks, for no attempt is told Resizable."""
+        raise EngineError(f"job {job.id!r} cannot change its devices as it runs")
+
+
+class NoSleep:
+    """A base for engines whose attempts run until they are stopped for good."""
+
+    __slots__ = ()
+
+    stops: frozenset[Rung] = frozenset()
+
+    async def freeze(self, job: JobId, attempt: int, *, by: str) -> None:  # noqa: ARG002
+        """Refused."""
+        raise EngineError(f"attempt {attempt} of job {job!r} cannot be frozen by this engine")
+
+    async def suspend(self, job: JobId, attempt: int, *, by: str) -> float:  # noqa: ARG002
+        """Refused."""
+        raise EngineError(f"attempt {attempt} of job {job!r} cannot be suspended by this engine")
+
+    async def thaw(self, job: JobId, attempt: int, *, by: str) -> None:
+        """Nothing sleeps."""
+
+
+class Store(Protocol):
+    """An append-only log of events, and snapshots that spare reading all of it.
+
+    A snapshot is a cache, and so is the table of ended jobs: the log alone is enough.
+    """
+
+    @property
+    def ended(self) -> EndedJobs:
+        """Jobs that have ended and left, as far as a ledger has put them there."""
+        ...
+
+    @property
+    def appends(self) -> Latency:
+        """How long appends take."""
+        ...
+
+    def append(self, events: Sequence[tuple[float, Event]]) -> int:
+        """Keep `(at, event)` pairs, all or none; durable on return. The last one's number.
+
+        Raises UnreadableEvent for one that could not be read back.
+        """
+        ...
+
+    def since(self, seq: int, limit: int | None = None) -> list[tuple[int, float, Event]]:
+        """Events after number `seq`, oldest first, as `(seq, at, event)`; 0 is before all.
+
+        A row that cannot be read is set aside and passed over. Empty only at the end.
+        """
+        ...
+
+    def last(self) -> int:
+        """The number of the last event that was ever appended."""
+        ...
+
+    def set_aside(self, seq: int, why: str) -> None:
+        """Take a row out of the log, and keep it with the reason."""
+        ...
+
+    def aside(self) -> Mapping[int, str]:
+        """Rows that are not in the log any more, by number, and why."""
+        ...
+
+    def about_job(
+        self, job: JobId, limit: int, until: float | None = None
+    ) -> list[tuple[int, float, Event]]:
+        """The last `limit` events that name a job, oldest first; from any thread.
+
+        `until` is when it ended, if it has. Holds up nobody who appends meanwhile.
+        """
+        ...
+
+    def save(self, seq: int, snapshot: bytes) -> None:
+        """Keep a snapshot of everything up to `seq`; older ones may be dropped."""
+        ...
+
+    def latest(self) -> tuple[int, bytes] | None:
+        """The newest snapshot and its number."""
+        ...
+
+    def keep_base(self, seq: int, at: float, base: bytes) -> None:
+        """Keep a snapshot that the log can go on from, should it be cut there."""
+        ...
+
+    def bases(self) -> list[tuple[int, float]]:
+        """Numbers and times of all bases, oldest first."""
+        ...
+
+    def base(self) -> tuple[int, bytes] | None:
+        """The base that the log goes on from; None while it has its beginning."""
+        ...
+
+    def compact(self, seq: int) -> None:
+        """Cut the log: drop all events up to `seq`, of which there must be a base."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the file."""
+        ...

@@ -1,0 +1,1 @@
+"""Parts by name: how they are written, registered and given their parameters."""

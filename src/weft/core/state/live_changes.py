@@ -1,0 +1,231 @@
+"""Changes of devices that running jobs make while they train: who can, and which are under way."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from weft.core.events.actions import Action, Resize
+from weft.core.model.job import Allocation, Job, JobId, Slice, Stage
+from weft.core.state.capacity import Capacity
+from weft.core.state.releasing import Releasing, Waits, devices_of
+from weft.core.state.table import Column, Table
+
+Device = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Resizing:
+    """A change under way: number `epoch` of the attempt.
+
+    `holds` is all that the job may hold beside the devices it goes to.
+    """
+
+    job: JobId
+    attempt: int
+    epoch: int
+    holds: Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class CanResize:
+    """An attempt that can change its devices as it trains; `epoch` is its last change."""
+
+    job: JobId
+    attempt: int
+    epoch: int = 0
+    state_gb: float = 0.0
+
+
+class LiveChanges:
+    """What a state knows of live changes; `vacating` is what the state holds starts back by."""
+
+    def __init__(self, vacating: Releasing) -> None:
+        self._vacating = vacating
+        self.able: dict[JobId, CanResize] = {}
+        self.under_way: dict[JobId, Resizing] = {}
+
+    def note(self, job: JobId, attempt: int, state_gb: float) -> None:
+        """An attempt can; told again it changes nothing."""
+        if not self.can(job, attempt):
+            self.able[job] = CanResize(job, attempt, 0, state_gb)
+
+    def can(self, job: JobId, attempt: int) -> bool:
+        """Whether an attempt can change its devices as it trains."""
+        able = self.able.get(job)
+        return able is not None and able.attempt == attempt
+
+    def whole(self, job: JobId, on: Allocation) -> Allocation:
+        """All that a job may hold, of which it is promised `on`."""
+        one = self.under_way.get(job)
+        if one is None:
+            return on
+        return one.holds if self._vacating.holds(job) else join(one.holds, on)
+
+    def pick(
+        self,
+        changes: Mapping[JobId, Allocation | None],
+        table: Table,
+        restarts: Collection[JobId] = (),
+    ) -> tuple[JobId, ...]:
+        """Those of the changes that jobs can make while they train, less the `restarts`."""
+        if not self.able:
+            return ()
+        able, held = set[JobId](), dict[JobId, Allocation]()
+        for job, to in changes.items():
+            row = table.row(job)
+            if (was := table.allocations[row]) is None:
+                continue
+            held[job] = self.whole(job, was)
+            runs = table.get(row, Column.STAGE) == Stage.RUNNING
+            moves = to is not None and to.devices != was.devices and job not in restarts
+            if moves and runs and self.can(job, int(table.get(row, Column.ATTEMPT))):
+                able.add(job)
+        return pick_live(changes, held, able) if able else ()
+
+    def begin(
+        self, now: float, changes: list[tuple[int, Allocation]], table: Table, free: Capacity
+    ) -> list[Action]:
+        """Other devices for jobs that train on, by row; what they had is given back already."""
+        actions: list[Action] = []
+        resizes: list[Resize] = []
+        for row, to in changes:
+            resize, ready = self._promise(now, row, to, table, free)
+            actions += ready
+            resizes.append(resize)
+        for resize in resizes:  # only now is it known what others leave
+            actions += self.ask(resize)
+        return actions
+
+    def _promise(
+        self, now: float, row: int, to: Allocation, table: Table, free: Capacity
+    ) -> tuple[Resize, list[Waits]]:
+        job, was = table.jobs[row], table.allocations[row]
+        assert was is not None
+        holds, before = self.whole(job.id, was), self.able[job.id]
+        self.able[job.id] = able = replace(before, epoch=before.epoch + 1)
+        self._vacating.drop(job.id)  # a change that it never got to
+        free.take(to)
+        table.allocations[row] = to
+        table.set(row, Column.HELD, to.gpus)
+        self.under_way[job.id] = Resizing(job.id, able.attempt, able.epoch, holds)
+        table.meters_off(row, now)
+        table.meters_on(row, now, join(to, holds).gpus * to.sharing.share)
+        ready = self._vacating.shed(job.id, holds, to)
+        return Resize(job, able.attempt, to, able.epoch), ready
+
+    def ask(self, resize: Resize) -> list[Resize]:
+        """What to ask for now: nothing while others are still on the new devices."""
+        holds = self.under_way[resize.job.id].holds
+        return [] if self._vacating.hold_resize(resize, holds) else [resize]
+
+    def change(self, job: Job, to: Allocation) -> list[Resize] | None:
+        """Other terms for a change that is held back; None if there is none."""
+        one = self.under_way.get(job.id)
+        if one is None or not self._vacating.drop(job.id):
+            return None
+        return self.ask(Resize(job, one.attempt, to, one.epoch))
+
+    def awaits(self, job: JobId, attempt: int, epoch: int) -> bool:
+        """Whether this answers the last change of a job."""
+        one = self.under_way.get(job)
+        return one is not None and (one.attempt, one.epoch) == (attempt, epoch)
+
+    def finish(self, now: float, row: int, table: Table) -> list[Action]:
+        """A change was made: what waited for the devices that the job has left."""
+        job, on = table.jobs[row].id, table.allocations[row]
+        assert on is not None
+        del self.under_way[job]
+        table.meters_off(row, now)
+        table.meters_on(row, now, on.gpus * on.sharing.share)
+        return [*self._vacating.gave(job)]
+
+    def leave(self, job: JobId, attempt: int, on: Allocation) -> bool:
+        """An attempt is asked to go from all that it holds; False if there is nobody to ask."""
+        holds = self.whole(job, on)
+        self.able.pop(job, None)
+        resizing = self.under_way.pop(job, None) is not None
+        if self._vacating.drop(job) and not resizing:
+            return False
+        self._vacating.leave(job, attempt, holds)
+        waited = self._vacating.gave(job)
+        assert not waited  # what it was to shed it leaves with the rest
+        return True
+
+    def end(self, job: JobId) -> list[Action]:
+        """A job has left of itself: what waited for what it was to shed."""
+        self.able.pop(job, None)
+        if self.under_way.pop(job, None) is None:
+            return []
+        self._vacating.drop(job)
+        return [*self._vacating.gave(job)]
+
+    def load(self, saved: Iterable[Resizing], table: Table, held: Collection[str]) -> None:
+        """Take up changes that were under way; those of `held` were not asked for yet."""
+        self.under_way = {one.job: one for one in saved}
+        resizes = [_resize_of(one, table) for one in self.under_way.values()]
+        for resize in resizes:
+            self._vacating.shed(resize.job.id, self.under_way[resize.job.id].holds, resize.to)
+        for resize in resizes:
+            if resize.job.id in held:
+                self.ask(resize)
+
+    def wishes(self, table: Table) -> list[Resize]:
+        """Every change that was asked for and not answered yet."""
+        asked = [one for one in self.under_way.values() if not self._vacating.holds(one.job)]
+        return [_resize_of(one, table) for one in asked]
+
+
+def _resize_of(one: Resizing, table: Table) -> Resize:
+    row = table.row(one.job)
+    to = table.allocations[row]
+    assert to is not None
+    return Resize(table.jobs[row], one.attempt, to, one.epoch)
+
+
+def join(one: Allocation, other: Allocation) -> Allocation:
+    """The devices of both, on the terms of the first."""
+    have = {*devices_of(one)}
+    more = (
+        Slice(part.node, tuple(gpu for gpu in part.gpus if (part.node, gpu) not in have))
+        for part in other.slices
+    )
+    return replace(one, slices=(*one.slices, *(part for part in more if part.gpus)))
+
+
+def pick_live(
+    changes: Mapping[JobId, Allocation | None],
+    held: Mapping[JobId, Allocation],
+    able: set[JobId],
+) -> tuple[JobId, ...]:
+    """Those of the changes that can be made live, of jobs that are `able` and what all `held`.
+
+    A job that grows waits until others have left its new devices. That is safe where they are
+    stopped or can leave first themselves; jobs that would wait for each other are stopped.
+    """
+    left = {job: to for job in able if (to := changes.get(job)) is not None}
+    leavers: dict[Device, set[JobId]] = {}
+    for job, to in changes.items():
+        if (was := held.get(job)) is not None:
+            kept = {*devices_of(to)} if to is not None else set()
+            for device in devices_of(was):
+                if device not in kept:
+                    leavers.setdefault(device, set()).add(job)
+    live: dict[JobId, None] = {}
+    while ready := [job for job in left if not _waits_for(job, left, held, leavers)]:
+        for job in ready:
+            live[job] = None
+            del left[job]
+    return tuple(job for job in changes if job in live)
+
+
+def _waits_for(
+    job: JobId,
+    left: Mapping[JobId, Allocation],
+    held: Mapping[JobId, Allocation],
+    leavers: Mapping[Device, set[JobId]],
+) -> bool:
+    """Whether a job of `left` waits for another one of them."""
+    own = {*devices_of(held[job])}
+    wanted = (device for device in devices_of(left[job]) if device not in own)
+    return any(other in left for device in wanted for other in leavers.get(device, ()))

@@ -1,0 +1,136 @@
+"""The state of a scheduler as plain values: taken in one moment, written later in parts.
+
+What can be long are tables of dataclasses that never change (`weft.core.codec.columns` writes them), so
+that taking them is a copy of lists. Active jobs are written by name; whoever keeps their records
+gives them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from weft.core.asleep.sleeping import Sleeping
+from weft.core.codec.columns import pack_floats, unpack_floats
+from weft.core.errors import InvalidConfig
+from weft.core.events.actions import Resume, Start
+from weft.core.events.event import Reported
+from weft.core.events.job_end import Ended
+from weft.core.model.cluster import Cluster, Node
+from weft.core.model.job import Allocation, Job, JobId
+from weft.core.state.capacity import Capacity
+from weft.core.state.live_changes import CanResize, Resizing
+from weft.core.state.state import State
+from weft.core.state.table import COLUMNS, Table
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A job and what it is promised, or leaves, or waits to start on."""
+
+    job: JobId
+    on: Allocation | None
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SavedState:
+    """One moment: `numbers` as they are, and `tables` of `TABLES` that may be written later."""
+
+    numbers: Mapping[str, Any]
+    tables: Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedScheduler:
+    """A scheduler's state, what it knows of jobs, and the service that finished jobs had."""
+
+    state: SavedState
+    knowledge: Mapping[str, Any] = field(default_factory=dict)
+    history: Mapping[str, Any] = field(default_factory=dict)
+
+
+TABLES: dict[str, type] = {
+    "nodes": Node,
+    "whole": Node,
+    "active": Held,
+    "leaving": Held,
+    "held_back": Held,
+    "ended": Ended,
+    "reports": Reported,
+    "resizable": CanResize,
+    "resizing": Resizing,
+    "asleep": Sleeping,
+}
+
+
+def save_state(state: State) -> SavedState:
+    """The present moment."""
+    table, vacating = state.table, state.vacating
+    numbers = {
+        "columns": list(COLUMNS),
+        "cells": pack_floats(table.cells()),
+        "hosts": state.free.hosts(),
+        "name": state.cluster.name,
+        "submissions": state.submissions,
+        "decisions": state.decisions,
+        "wake_at": state.wake_at,
+        "recalled": state.recalled,
+        "suspended": sorted(table.suspended),
+        "stops": state.asleep.save(),
+        "not_resized": [job for job in state.live.under_way if vacating.holds(job)],
+    }
+    active = zip(table.jobs, table.allocations, strict=True)
+    tables = {
+        "nodes": state.cluster.nodes,
+        "whole": state.whole.nodes,
+        "active": [Held(job.id, on) for job, on in active],
+        "leaving": [Held(job, on, attempt) for (job, attempt), on in vacating.holders().items()],
+        "held_back": [Held(one.job.id, one.on, one.attempt) for one in vacating.held()],
+        "ended": [*state.ended],
+        "reports": [*state.reports.values()],
+        "resizable": [*state.live.able.values()],
+        "resizing": [*state.live.under_way.values()],
+        "asleep": [*state.asleep.sleepers.values()],
+    }
+    return SavedState(numbers, tables)
+
+
+def load_state(saved: SavedState, jobs: Mapping[JobId, Job]) -> State:
+    """The state of that moment; `jobs` are those that were active, by name."""
+    numbers, tables = saved.numbers, saved.tables
+    if numbers["columns"] != list(COLUMNS):
+        raise InvalidConfig("the saved table has other columns than this version's")
+    state = State(Cluster(tuple(tables["nodes"]), numbers["name"]))
+    state.whole = Cluster(tuple(tables["whole"]), numbers["name"])
+    active: Sequence[Held] = tables["active"]
+    state.table = Table.of(
+        unpack_floats(numbers["cells"]), [jobs[one.job] for one in active], [o.on for o in active]
+    )
+    state.free = Capacity(state.cluster)
+    for one in active:
+        if one.on is not None:
+            state.free.take(one.on)
+    state.free.commit()
+    state.free.set_hosts(numbers["hosts"])
+    for one in tables["leaving"]:
+        state.vacating.leave(one.job, one.attempt, one.on)
+    state.live.load(tables.get("resizing", ()), state.table, numbers.get("not_resized", ()))
+    state.asleep.load(numbers.get("stops", {}), tables.get("asleep", ()))
+    for one in tables["held_back"]:
+        kind = Resume if state.asleep.find(one.job, one.attempt) is not None else Start
+        state.vacating.hold(kind(jobs[one.job], one.on, one.attempt))
+    state.live.able = {one.job: one for one in tables.get("resizable", ())}
+    state.ended = [*tables["ended"]]
+    state.reports = {one.job: one for one in tables["reports"]}
+    state.submissions, state.decisions = numbers["submissions"], numbers["decisions"]
+    state.wake_at = numbers["wake_at"]
+    state.recalled = numbers.get("recalled", 0)
+    state.table.suspended = set(map(JobId, numbers.get("suspended", ())))
+    for job in state.table.jobs:
+        if job.conditional:
+            state.dependencies.add(job, state.table, ())
+    return state

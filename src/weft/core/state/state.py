@@ -1,0 +1,392 @@
+"""What the scheduler knows: a fold of events.
+
+Only this module keeps the two truths of capacity apart: what is promised (the ledger, which
+policies see) and what is not yet vacated (which holds back starts).
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from weft.core import node_events as nodes
+from weft.core.asleep import fold as asleep
+from weft.core.asleep.sleeping import Asleep
+from weft.core.errors import WeftError
+from weft.core.events.actions import Action, Adjust, Reject, Start, Stop
+from weft.core.events.event import (
+    Awoke,
+    Cancelled,
+    DeadlineMissed,
+    Decided,
+    Event,
+    Failed,
+    Finished,
+    LoanRecalled,
+    NodeDown,
+    NodeUp,
+    Noticed,
+    Observed,
+    PolicyChanged,
+    PriorityChanged,
+    Reported,
+    Resizable,
+    Resized,
+    ResizeFailed,
+    Resumed,
+    Saved,
+    SleepFailed,
+    Slept,
+    Started,
+    StartFailed,
+    Stopped,
+    Submitted,
+    Suspended,
+    Woken,
+)
+from weft.core.events.event_history import EventHistory
+from weft.core.events.job_end import Ended, How
+from weft.core.model.cluster import Cluster
+from weft.core.model.dependencies import Dependencies
+from weft.core.model.job import Allocation, Job, JobId, Stage
+from weft.core.state.capacity import Capacity
+from weft.core.state.live_changes import LiveChanges
+from weft.core.state.releasing import Releasing
+from weft.core.state.table import Column, Table
+from weft.core.stops import SLEEPS, Rung
+
+
+class State:
+    """Jobs, promises and what is still being vacated."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.whole = cluster
+        self.table = Table()
+        self.free = Capacity(cluster)
+        self.submissions = 0
+        self.decisions = 0
+        self.wake_at: float | None = None
+        self.recalled = 0  # loaned machines that are wanted back and still here
+        self.ended: list[Ended] = []
+        self.reports: dict[JobId, Reported] = {}
+        self.vacating = Releasing()
+        self.live = LiveChanges(self.vacating)
+        self.asleep = Asleep()
+        self.dependencies = Dependencies()
+        self.story = EventHistory()
+
+    def fold(self, now: float, event: Event) -> list[Action]:
+        """Take in one fact; return what follows from it without any decision.
+
+        Raises StateError, with the story of the job, for one that cannot be.
+        """
+        self.story.events.append((now, event))
+        try:
+            return self._fold(now, event)
+        except Exception as error:
+            raise self.story.error(now, event, error) from error
+
+    def _fold(self, now: float, event: Event) -> list[Action]:  # noqa: C901, PLR0911, PLR0912 - one case an event
+        match event:
+            case Started(job, attempt):
+                self._started(now, job, attempt)
+            case Finished(job, attempt):
+                return self._leave(now, job, attempt, How.COMPLETED)
+            case Submitted(job):
+                self._submitted(now, job)
+            case Stopped(job, attempt):
+                return self._stopped(now, job, attempt)
+            case Decided():
+                return self._decided(now, event)
+            case Failed(job, attempt, _, retry):
+                if not retry:
+                    return self._leave(
+                        now, job, attempt, How.LOST if event.lost else How.FAILED, event.code
+                    )
+                return self._retry(now, job, attempt)
+            case StartFailed(job, attempt):
+                return self._retry(now, job, attempt)
+            case Cancelled(job):
+                return self._cancelled(now, job)
+            case Suspended(job, _, rung):
+                return self._suspended(job, rung)
+            case Slept() | SleepFailed() | Awoke():
+                return asleep.fold(self, now, event)
+            case Saved(job):
+                self.asleep.note_saved(job, self.table)
+            case Resumed(job):
+                self.table.suspended.discard(job)
+            case PriorityChanged(job, priority, tier):
+                if (row := self.table.find(job)) is not None:
+                    self.vacating.rename(self.table.set_priority(row, priority, tier))
+            case NodeDown(node):
+                return nodes.take_down(self, now, node)
+            case NodeUp(node):
+                return nodes.bring_up(self, now, node)
+            case LoanRecalled(count):
+                self.recalled += count
+            case Reported():
+                self._reported(event)
+            case Resizable(job, attempt, state_gb):
+                if self._current(job, attempt) is not None:
+                    self.live.note(job, attempt, state_gb)
+            case Resized(job, attempt, epoch) | ResizeFailed(job, attempt, epoch):
+                row = self._current(job, attempt)
+                if row is None or not self.live.awaits(job, attempt, epoch):
+                    return []
+                if isinstance(event, Resized):
+                    return self.live.finish(now, row, self.table)
+                return self._restart(now, row)
+            case Woken():
+                self.wake_at = None
+            case Noticed() | DeadlineMissed() | PolicyChanged() | Observed():
+                pass  # nothing that decisions follow from
+            case _:
+                assert_never(event)
+        return []
+
+    def expects(self, job: JobId, attempt: int) -> bool:
+        """Whether news of this attempt matters: it is promised devices, leaves them, or sleeps."""
+        if self._current(job, attempt) is not None or (job, attempt) in self.vacating:
+            return True
+        return self.asleep.find(job, attempt) is not None
+
+    def leaving(self, job: JobId, attempt: int) -> bool:
+        """Whether this attempt was asked to give its devices back and has not yet."""
+        return (job, attempt) in self.vacating
+
+    # ---- one method an event
+
+    def _submitted(self, now: float, job: Job) -> None:
+        if job.id in self.table:
+            raise WeftError(f"job {job.id!r} was submitted twice")
+        row = self.table.add(job, self.submissions)
+        self.table.set(row, Column.RAN_SINCE, now)
+        self.table.set(row, Column.SERVICE_SINCE, now)
+        self.submissions += 1
+        if job.conditional:
+            known = ((one.job.id, one.finished) for one in reversed(self.ended))
+            self.dependencies.add(job, self.table, known)
+
+    def _reported(self, event: Reported) -> None:
+        job, attempt, table = event.job, event.attempt, self.table
+        row = table.find(job)
+        if row is None:
+            return
+        self.reports[job] = event
+        if table.allocations[row] is None or table.get(row, Column.ATTEMPT) != attempt:
+            return
+        if event.report.trains:
+            table.set(row, Column.REPORTED, attempt)
+
+    def _started(self, now: float, job: JobId, attempt: int) -> None:
+        row = self._current(job, attempt)
+        if row is None:
+            return
+        on = self.table.allocations[row]
+        assert on is not None
+        self.table.set(row, Column.STAGE, Stage.RUNNING)
+        self.table.meters_on(row, now, on.gpus * on.sharing.share)
+
+    def _stopped(self, now: float, job: JobId, attempt: int) -> list[Action]:
+        if (job, attempt) not in self.vacating:
+            return []
+        if job in self.table:
+            row = self.table.row(job)
+            self.table.meters_off(row, now)
+            if self.table.allocations[row] is None:
+                self.table.set(row, Column.STAGE, Stage.PENDING)
+        return [*self.vacating.left(job, attempt)]
+
+    def _retry(self, now: float, job: JobId, attempt: int) -> list[Action]:
+        row = self._current(job, attempt)
+        slept = self.asleep.find(job, attempt) is not None
+        if slept or row is not None:
+            at = self.table.row(job)
+            self.table.set(at, Column.RETRIES, self.table.get(at, Column.RETRIES) + 1)
+            self.table.set(at, Column.FAILED, now)
+        if row is None:
+            self.asleep.drop(job) if slept else None
+            return self._stopped(now, job, attempt)
+        return self._vacate(now, row)
+
+    def _cancelled(self, now: float, job: JobId) -> list[Action]:
+        if job not in self.table:
+            return []
+        actions = self.end_attempts(job)
+        self._remove(now, job, How.CANCELLED)
+        return actions
+
+    def _suspended(self, job: JobId, rung: Rung) -> list[Action]:
+        if job not in self.table:
+            return []
+        self.table.suspended.add(job)
+        return self._take_away(job, rung)
+
+    def _decided(self, now: float, decided: Decided) -> list[Action]:
+        self.decisions = decided.number
+        self.wake_at = decided.wake_at
+        actions: list[Action] = []
+        keep: list[tuple[int, Allocation]] = []
+        begin: list[tuple[JobId, Allocation]] = []
+        grow: list[tuple[int, Allocation]] = []
+        live = frozenset(decided.live)
+        for job, to in decided.changes.items():
+            row = self.table.row(job)
+            was = self.table.allocations[row]
+            if to is not None and was is not None and was.devices == to.devices:
+                self.free.give(was)
+                keep.append((row, to))
+                continue
+            if to is not None and was is not None and job in live:
+                self.free.give(was)
+                grow.append((row, to))
+                continue
+            actions += self._take_away(job, decided.sleeps.get(job, Rung.RESTART))
+            if to is not None:
+                begin.append((job, to))
+        actions += asleep.deepen_all(self, decided)
+        for row, to in keep:
+            actions += self._change(now, row, to)
+        if grow:
+            actions += self.live.begin(now, grow, self.table, self.free)
+        for job, reason in decided.rejected.items():
+            actions += self._take_away(job)
+            self._remove(now, job, How.REJECTED)
+            actions.append(Reject(job, reason))
+        for job, to in begin:
+            actions += self._promise(job, to)
+        return actions
+
+    # ---- promises
+
+    def _promise(self, job: JobId, to: Allocation) -> list[Action]:
+        row = self.table.row(job)
+        sleeping = self.asleep.find(job)
+        if sleeping is not None and sleeping.on.devices == to.devices:
+            return asleep.go_on(self, row, to, sleeping)
+        actions = asleep.stop_sleeper(self, job)  # it sleeps elsewhere
+        self.free.take(to)
+        attempt = int(self.table.get(row, Column.ATTEMPT)) + 1
+        self.table.allocations[row] = to
+        self.table.set(row, Column.ATTEMPT, attempt)
+        self.table.set(row, Column.HELD, to.gpus)
+        self.table.set(row, Column.STAGE, Stage.STARTING)
+        start = Start(self.table.jobs[row], to, attempt)
+        held_back = self.vacating and self.vacating.hold(start)
+        return actions if held_back else [*actions, start]
+
+    def _take_away(self, job: JobId, rung: Rung = Rung.RESTART) -> list[Action]:
+        row = self.table.row(job)
+        was = self.table.allocations[row]
+        if was is None:
+            return []
+        if job in self.asleep.sleepers:
+            return asleep.lie_down_again(self, row)
+        if rung in SLEEPS:
+            return asleep.put_to_sleep(self, row, rung)
+        attempt = int(self.table.get(row, Column.ATTEMPT))
+        self.free.give(was)
+        self.table.allocations[row] = None
+        self.table.set(row, Column.HELD, 0.0)
+        leaves = self.live.leave(job, attempt, was)
+        self.table.set(row, Column.STAGE, Stage.STOPPING if leaves else Stage.PENDING)
+        return [Stop(job, attempt)] if leaves else []
+
+    def end_attempts(self, job: JobId) -> list[Action]:
+        """No attempt of a job is to go on, whether it runs or sleeps."""
+        return [*self._take_away(job), *asleep.stop_sleeper(self, job)]
+
+    def _restart(self, now: float, row: int) -> list[Action]:
+        """A change that was not made live is made by a checkpoint."""
+        job, to = self.table.jobs[row].id, self.table.allocations[row]
+        assert to is not None
+        self.table.meters_off(row, now)
+        self.table.meters_on(row, now, self.live.under_way[job].holds.gpus * to.sharing.share)
+        return [*self._take_away(job), *self._promise(job, to)]
+
+    def _change(self, now: float, row: int, to: Allocation) -> list[Action]:
+        """Other terms on the same devices."""
+        job = self.table.jobs[row]
+        attempt = int(self.table.get(row, Column.ATTEMPT))
+        self.free.take(to)
+        self.table.allocations[row] = to
+        self.table.set(row, Column.HELD, to.gpus)
+        if (resizes := self.live.change(job, to)) is not None:
+            return [*resizes]
+        if self.vacating.holds(job.id):
+            self.vacating.change(job.id, to)
+            return []
+        if self.table.get(row, Column.STAGE) == Stage.RUNNING:
+            self.table.meters_off(row, now)
+            self.table.meters_on(row, now, to.gpus * to.sharing.share)
+        return [Adjust(job.id, attempt, to)]
+
+    # ---- leaving
+
+    def _current(self, job: JobId, attempt: int) -> int | None:
+        """The row of a job whose promised attempt this is; None for news of an older one."""
+        table = self.table
+        row = table.find(job)
+        if row is None or table.allocations[row] is None:
+            return None
+        return row if table.get(row, Column.ATTEMPT) == attempt else None
+
+    def _leave(
+        self, now: float, job: JobId, attempt: int, how: How, code: int | None = None
+    ) -> list[Action]:
+        row = self._current(job, attempt)
+        if row is not None:
+            actions = self._vacate(now, row)
+            self._remove(now, job, how, code)
+            return actions
+        if (job, attempt) not in self.vacating:
+            if self.asleep.find(job, attempt) is not None:
+                self._remove(now, job, how, code)
+            return []
+        # It ended before the stop that was asked of it took effect.
+        if job in self.table:
+            self.vacating.drop(job)
+            row = self.table.row(job)
+            if (on := self.table.allocations[row]) is not None:
+                self.free.give(on)
+            self._remove(now, job, how, code)
+        return [*self.vacating.left(job, attempt)]
+
+    def _vacate(self, now: float, row: int) -> list[Action]:
+        on = self.table.allocations[row]
+        assert on is not None
+        self.free.give(on)
+        self.table.meters_off(row, now)
+        self.table.allocations[row] = None
+        self.table.set(row, Column.HELD, 0.0)
+        self.table.set(row, Column.STAGE, Stage.PENDING)
+        job, attempt = self.table.jobs[row].id, int(self.table.get(row, Column.ATTEMPT))
+        actions = self.live.end(job)
+        if self.asleep.drop(job) is not None:
+            self.vacating.drop(job)
+            if (job, attempt) in self.vacating:
+                actions += self.vacating.left(job, attempt)
+        return actions
+
+    def _remove(self, now: float, job: JobId, how: How, code: int | None = None) -> None:
+        table = self.table
+        row = table.row(job)
+        table.meters_off(row, now)
+        ran = table.get(row, Column.RAN_BASE)
+        service = table.get(row, Column.SERVICE_BASE)
+        how = how.or_timeout(table.jobs[row], ran)
+        finished = how is How.COMPLETED
+        self.ended.append(Ended(table.jobs[row], ran, service, finished, how, code, now))
+        table.remove(row)
+        self.asleep.forget(job)
+        self.reports.pop(job, None)
+        self.dependencies.end(job, finished=finished)
+
+    def rebuild(self, cluster: Cluster) -> None:
+        """There are other machines than before."""
+        self.cluster = cluster
+        self.free = Capacity(cluster)
+        for on in self.table.allocations:
+            if on is not None:
+                self.free.take(on)

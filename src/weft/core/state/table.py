@@ -1,0 +1,272 @@
+"""Active jobs as columns, rows in order of submission.
+
+One matrix of float64 holds every column, so that removing a row is one move of memory and a
+column is a contiguous view. Columns are read-only to policies.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import compress
+from typing import NewType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.core.errors import InvalidConfig
+from weft.core.model.job import Allocation, Job, JobId, Stage, Tier
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Rows = NDArray[np.intp]
+
+ColumnNumber = NewType("ColumnNumber", int)
+
+
+class Column:
+    """The columns of a table.
+
+    Plain numbers with a type of their own: numpy takes twice as long to index by members of an
+    IntEnum, and the state machine does little else.
+    """
+
+    SEQ = ColumnNumber(0)  # order of submission
+    SUBMITTED = ColumnNumber(1)
+    GPUS = ColumnNumber(2)  # devices asked for
+    MIN = ColumnNumber(3)
+    MAX = ColumnNumber(4)
+    NEED = ColumnNumber(5)  # GPUs asked for, fractions counted as such
+    PRIORITY = ColumnNumber(6)
+    TIER = ColumnNumber(7)
+    STAGE = ColumnNumber(8)
+    ATTEMPT = ColumnNumber(9)
+    HELD = ColumnNumber(10)  # devices promised now
+    RAN_BASE = ColumnNumber(11)  # seconds executed: a linear meter
+    RAN_RATE = ColumnNumber(12)
+    RAN_SINCE = ColumnNumber(13)
+    SERVICE_BASE = ColumnNumber(14)  # GPU-seconds attained: a linear meter
+    SERVICE_RATE = ColumnNumber(15)
+    SERVICE_SINCE = ColumnNumber(16)
+    STARTED = ColumnNumber(17)  # when a job first ran, infinite before
+    RETRIES = ColumnNumber(18)
+    REPORTED = ColumnNumber(19)  # the last attempt that reported
+    PREEMPTIBLE = ColumnNumber(20)
+    FAILED = ColumnNumber(21)  # when an attempt last died
+
+
+COLUMNS: Mapping[str, ColumnNumber] = {
+    name.lower(): number for name, number in vars(Column).items() if name.isupper()
+}
+
+
+class Table:
+    """The columns, and beside them the job and the allocation of each row."""
+
+    __slots__ = (
+        "_cells",
+        "_known",
+        "_row_of_seq",
+        "allocations",
+        "conditional",
+        "jobs",
+        "size",
+        "suspended",
+    )
+
+    def __init__(self, capacity: int = 64) -> None:
+        self._cells: Floats = np.zeros((len(COLUMNS), capacity))
+        self._row_of_seq: list[int] = []
+        self._known: dict[JobId, int] | None = {}
+        self.size = 0
+        self.conditional = 0  # rows whose jobs may be kept back by more than devices
+        self.suspended: set[JobId] = set()  # whom no policy is asked about
+        self.jobs: list[Job] = []
+        self.allocations: list[Allocation | None] = []
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __contains__(self, job: object) -> bool:
+        return job in (self._seq_of if self._known is None else self._known)
+
+    @property
+    def _seq_of(self) -> dict[JobId, int]:
+        if self._known is None:
+            ids = (job.id for job in self.jobs)
+            self._known = dict(zip(ids, self._row_of_seq, strict=True))
+        return self._known
+
+    def column(self, which: ColumnNumber) -> Floats:
+        """One column."""
+        return self._cells[which, : self.size]
+
+    # The columns policies read most, under their own names.
+    @property
+    def seq(self) -> Floats:
+        """Order of submission; unique and never reused."""
+        return self._cells[Column.SEQ, : self.size]
+
+    @property
+    def submitted(self) -> Floats:
+        """Submission times."""
+        return self._cells[Column.SUBMITTED, : self.size]
+
+    @property
+    def gpus(self) -> Floats:
+        """Devices asked for."""
+        return self._cells[Column.GPUS, : self.size]
+
+    @property
+    def need(self) -> Floats:
+        """GPUs asked for, a fraction of a device counted as that fraction."""
+        return self._cells[Column.NEED, : self.size]
+
+    @property
+    def held(self) -> Floats:
+        """Devices promised now; 0 for a waiting job."""
+        return self._cells[Column.HELD, : self.size]
+
+    @property
+    def started(self) -> Floats:
+        """When each job first ran; infinite before."""
+        return self._cells[Column.STARTED, : self.size]
+
+    def ran(self, now: float) -> Floats:
+        """Seconds each job has executed."""
+        return self._read(Column.RAN_BASE, Column.RAN_RATE, Column.RAN_SINCE, now)
+
+    def service(self, now: float) -> Floats:
+        """GPU-seconds each job has attained."""
+        return self._read(Column.SERVICE_BASE, Column.SERVICE_RATE, Column.SERVICE_SINCE, now)
+
+    def _read(self, base: int, rate: int, since: int, now: float) -> Floats:
+        """A linear meter of every row."""
+        c, n = self._cells, self.size
+        return c[base, :n] + c[rate, :n] * (now - c[since, :n])
+
+    def row(self, job: JobId) -> int:
+        """The row of a job; rows move when earlier jobs leave."""
+        known = self._known
+        return bisect_left(self._row_of_seq, (self._seq_of if known is None else known)[job])
+
+    def find(self, job: JobId) -> int | None:
+        """The same; None for a job that is not active."""
+        seq = (self._seq_of if self._known is None else self._known).get(job)
+        return None if seq is None else bisect_left(self._row_of_seq, seq)
+
+    def add(self, job: Job, seq: int) -> int:
+        """Append a job at the end and return its row."""
+        n = self.size
+        if n == self._cells.shape[1]:
+            grown = np.zeros((len(COLUMNS), 2 * n))
+            grown[:, :n] = self._cells
+            self._cells = grown
+        self._write_demand(n, job, seq)
+        self._seq_of[job.id] = seq
+        self._row_of_seq.append(seq)
+        self.conditional += job.conditional
+        self.jobs.append(job)
+        self.allocations.append(None)
+        self.size = n + 1
+        return n
+
+    def _write_demand(self, row: int, job: Job, seq: int) -> None:
+        """What a new row holds; every other cell is 0."""
+        cells, demand = self._cells[:, row], job.demand
+        cells[:] = 0.0
+        cells[Column.SEQ] = seq
+        cells[Column.SUBMITTED] = job.submitted
+        cells[Column.GPUS] = demand.gpus
+        cells[Column.MIN] = demand.min
+        cells[Column.MAX] = demand.max
+        cells[Column.NEED] = demand.gpus * demand.share
+        cells[Column.PRIORITY] = job.priority
+        cells[Column.TIER] = job.tier
+        cells[Column.STAGE] = Stage.PENDING
+        cells[Column.STARTED] = np.inf
+        cells[Column.PREEMPTIBLE] = job.preemptible
+
+    def remove(self, row: int) -> None:
+        """Close the gap that a job leaves."""
+        n = self.size
+        if row < n - 1:
+            self._cells[:, row : n - 1] = self._cells[:, row + 1 : n]
+        job = self.jobs[row]
+        self.suspended.discard(job.id)
+        if self.conditional:
+            self.conditional -= job.conditional
+        del self._seq_of[job.id]
+        del self._row_of_seq[row]
+        del self.jobs[row]
+        del self.allocations[row]
+        self.size = n - 1
+
+    @classmethod
+    def of(cls, cells: Floats, jobs: Sequence[Job], held: Sequence[Allocation | None]) -> Table:
+        """A table of these cells, with the job and the allocation of each row."""
+        if cells.shape != (len(COLUMNS), len(jobs)) or len(held) != len(jobs):
+            raise InvalidConfig(f"{cells.shape} cells are not those of {len(jobs)} jobs")
+        table = cls(max(len(jobs), 1))
+        table.size = len(jobs)
+        table._cells[:, : table.size] = cells
+        table.jobs, table.allocations = list(jobs), list(held)
+        table.conditional = sum(job.conditional for job in jobs)
+        table._row_of_seq = table.seq.astype(np.int64).tolist()
+        table._known = None
+        return table
+
+    def cells(self) -> Floats:
+        """A copy of all columns, in the order of COLUMNS."""
+        return self._cells[:, : self.size].copy()
+
+    def get(self, row: int, which: ColumnNumber) -> float:
+        """One cell."""
+        return self._cells.item(which, row)
+
+    def set(self, row: int, which: ColumnNumber, value: float) -> None:
+        """Write one cell; only the state does this."""
+        self._cells[which, row] = value
+
+    def set_priority(self, row: int, priority: float, tier: Tier) -> Job:
+        """Give a job another priority; the job as it is then."""
+        self.jobs[row] = job = replace(self.jobs[row], priority=priority, tier=tier)
+        self.set(row, Column.PRIORITY, priority)
+        self.set(row, Column.TIER, tier)
+        return job
+
+    def meters_on(self, row: int, now: float, gpus: float) -> None:
+        """From `now` on the job executes on `gpus` devices."""
+        cells = self._cells[:, row]
+        cells[Column.RAN_RATE], cells[Column.RAN_SINCE] = 1.0, now
+        cells[Column.SERVICE_RATE], cells[Column.SERVICE_SINCE] = gpus, now
+        if cells[Column.STARTED] == np.inf:
+            cells[Column.STARTED] = now
+
+    def meters_off(self, row: int, now: float) -> None:
+        """The job stops executing at `now`."""
+        cells = self._cells[:, row]
+        if cells[Column.RAN_RATE]:
+            ran, served = now - cells[Column.RAN_SINCE], now - cells[Column.SERVICE_SINCE]
+            cells[Column.RAN_BASE] += cells[Column.RAN_RATE] * ran
+            cells[Column.SERVICE_BASE] += cells[Column.SERVICE_RATE] * served
+            cells[Column.RAN_RATE] = cells[Column.SERVICE_RATE] = 0.0
+        cells[Column.RAN_SINCE] = cells[Column.SERVICE_SINCE] = now
+
+    def pick(self, keep: Bools) -> Table:
+        """A table of some rows only, in the same order."""
+        part = Table(max(1, int(keep.sum())))
+        rows = np.flatnonzero(keep)
+        part.size = len(rows)
+        part._cells[:, : part.size] = self._cells[:, rows]
+        kept = keep.tolist()
+        part.jobs = list(compress(self.jobs, kept))
+        if self.conditional:
+            part.conditional = sum(job.conditional for job in part.jobs)
+        part.allocations = list(compress(self.allocations, kept))
+        if self.suspended:
+            part.suspended = {job.id for job in part.jobs if job.id in self.suspended}
+        part._row_of_seq = part.seq.astype(np.int64).tolist()
+        part._known = None  # most parts are never asked for a job by name
+        return part

@@ -1,0 +1,1 @@
+"""Attempts seen from the engine: started, listened to, cleared away."""

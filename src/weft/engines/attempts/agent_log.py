@@ -1,0 +1,142 @@
+"""What an agent wrote down, read bit by bit: lines, and the events that they tell of.
+
+The job may have replaced these files: whatever is not as an agent writes it raises WireError.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.core.events.event import (
+    Event,
+    Failed,
+    Finished,
+    Noticed,
+    Reported,
+    Resizable,
+    Resized,
+    ResizeFailed,
+    Stopped,
+)
+from weft.core.events.report import Report
+from weft.core.model.job import JobId
+from weft.wire.attempt import EVENTS
+from weft.wire.errors import WireError
+from weft.wire.regular_files import open_regular
+
+AT_ONCE = 1 << 20  # bytes of a log that are read in one turn
+LONGEST_LINE = 1 << 20
+LONGEST_TEXT = 2_000
+
+Line = dict[str, Any]
+
+
+@dataclass(slots=True)
+class AgentLog:
+    """`events.jsonl` in `folder`; `more` says that it was not read to its end."""
+
+    folder: Path
+    more: bool = False
+    offset: int = 0
+    _rest: bytes = b""
+
+    def read(self) -> list[Line]:
+        """The lines since the last call."""
+        return [_parse(self.folder, line) for line in self._lines()]
+
+    @contextmanager
+    def again_after_trouble(self) -> Iterator[None]:
+        """What is read inside is read again where that came to an OSError."""
+        before = self.offset, self._rest
+        try:
+            yield
+        except OSError:
+            self.offset, self._rest = before
+            raise
+
+    def _lines(self) -> list[bytes]:
+        try:
+            handle = open_regular(self.folder / EVENTS)
+        except FileNotFoundError:
+            if self.offset:
+                raise WireError(f"{EVENTS} was removed") from None
+            return []
+        try:
+            if os.fstat(handle).st_size < self.offset:
+                raise WireError(f"{EVENTS} was cut short")
+            chunk = os.pread(handle, AT_ONCE, self.offset)
+        finally:
+            os.close(handle)
+        self.offset += len(chunk)
+        self.more = len(chunk) == AT_ONCE
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if len(self._rest) > LONGEST_LINE:
+            raise WireError(f"a line of {EVENTS} is longer than {LONGEST_LINE} bytes")
+        return lines
+
+
+def read_report(job: JobId, attempt: int, values: Line) -> list[Event]:
+    """A report as far as it can be right, and what is wrong with it."""
+    report, wrong = Report.sift(values)
+    told: list[Event] = [Reported(job, attempt, report)]
+    if wrong:
+        text = "; ".join(wrong)[:LONGEST_TEXT]
+        told.append(Noticed(job, attempt, "warning", text, dropped=True))
+    return told
+
+
+def read_notice(job: JobId, attempt: int, line: Line) -> Event:
+    """What a rank or its agent wants a person to read."""
+    level, text = str(line["level"])[:20], str(line["text"])[:LONGEST_TEXT]
+    return Noticed(job, attempt, level, text)
+
+
+def read_resize(job: JobId, attempt: int, line: Line) -> Event:
+    """That its ranks can change as they train, or what became of a change."""
+    if line["event"] == "resizable":
+        return Resizable(job, attempt, float(line["state_gb"]))
+    if line["event"] == "resized":
+        took = (float(line["pause_s"]), float(line["prepare_s"]))
+        return Resized(job, attempt, int(line["epoch"]), *took)
+    return ResizeFailed(job, attempt, int(line["epoch"]), str(line["reason"])[:LONGEST_TEXT])
+
+
+def read_end(job: JobId, attempt: int, line: Line) -> Finished | Stopped | Failed:
+    """How an attempt ended."""
+    if line["outcome"] == "finished":
+        return Finished(job, attempt)
+    if line["outcome"] == "stopped":
+        return Stopped(job, attempt)
+    code = line.get("code")
+    return Failed(
+        job,
+        attempt,
+        str(line["reason"])[:LONGEST_TEXT],
+        lost=bool(line.get("lost")),
+        code=None if code is None else int(code),
+        final=bool(line.get("final")),
+        out_of_memory=bool(line.get("out_of_memory")),
+    )
+
+
+def thin_reports(lines: list[Line]) -> list[Line]:
+    """Without reports but the last."""
+    reports = [i for i, line in enumerate(lines) if line["event"] == "report"]
+    old = set(reports[:-1])
+    return [line for i, line in enumerate(lines) if i not in old]
+
+
+def _parse(folder: Path, line: bytes) -> Line:
+    try:
+        body = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"a line of {folder / EVENTS} is not JSON: {line[:60]!r}") from error
+    if not isinstance(body, dict) or not isinstance(body.get("event"), str):
+        raise WireError(f"a line of {folder / EVENTS} is no event: {line[:60]!r}")
+    return body

@@ -1,0 +1,64 @@
+"""The folders of jobs: which may run, how large they are, and their end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+from weft.core.model.job import JobId
+from weft.engines.attempts.listener import find_attempts
+from weft.wire.attempt import SPEC, AttemptSpec, job_folder
+from weft.wire.errors import WireError
+
+log = logging.getLogger(__name__)
+
+
+def find_marked_attempts(state: Path) -> set[tuple[JobId, int]]:
+    """Attempts that may run; a folder that describes none is for whoever takes them up."""
+    found = set()
+    for folder in find_attempts(state):
+        with suppress(WireError):
+            spec = AttemptSpec.read(folder / SPEC)
+            found.add((JobId(spec.job), spec.attempt))
+    return found
+
+
+def remove_jobs(state: Path, jobs: Collection[JobId]) -> None:
+    """Remove the folders of these jobs; links in them are removed, not followed.
+
+    A folder is renamed first, so that what is left after a crash is seen to be rubbish.
+    """
+    for job in jobs:
+        folder = job_folder(state, job)
+        doomed = folder.with_name(f".removed-{folder.name}")
+        try:
+            folder.rename(doomed)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            log.warning("folder=%s cannot be removed: %s", folder, error)
+            continue
+        shutil.rmtree(doomed, ignore_errors=True)
+    for left in (state / "jobs").glob(".removed-*"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def stored_bytes(state: Path, jobs: Collection[JobId]) -> dict[JobId, int]:
+    """What each job's folder takes of the disk."""
+    return {job: folder_bytes(job_folder(state, job)) for job in jobs}
+
+
+def folder_bytes(folder: Path) -> int:
+    """What all files below a folder take of the disk; links are not followed."""
+    total = 0
+    for place, _, files in os.walk(folder, onerror=None):
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(place, name)).st_blocks * 512  # noqa: PTH118
+            except FileNotFoundError:
+                continue
+    return total

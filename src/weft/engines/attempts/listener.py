@@ -1,0 +1,306 @@
+"""Listens to all attempts of an engine, and goes on listening whatever one of them does.
+
+One task looks at every attempt in turn, in threads of its own. An attempt whose files are not what
+an agent writes is put in quarantine: its processes are ended, its folder is set aside, its job is
+told failed. What hits everybody, such as a full disk or too many open files, is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from weft.core.events.event import Event
+from weft.core.model.job import JobId
+from weft.core.protocols import EngineHealth
+from weft.engines.attempts.clearing import end_all
+from weft.engines.attempts.spawn import reap
+from weft.engines.attempts.watch import Watched
+from weft.wire.attempt import short_path
+from weft.wire.errors import WireError
+from weft.wire.processes import alive, kill_all
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.5  # agents poke; this is for those whose poke was lost
+SHORTEST_PAUSE_S = 0.005
+CHORES_S = 1.0
+AGAIN_S = 1.0  # after a turn that failed
+LINGER_S = 10.0  # what an agent may take to be gone after its last word
+END_S = 10.0  # for all processes of an attempt to be gone after SIGKILL, before a person is told
+# What is not the doing of one attempt: no space, too many open files, no memory, a broken disk.
+EVERYBODYS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO}
+)
+LISTENING = "listening"
+
+Key = tuple[JobId, int]
+T = TypeVar("T")
+
+
+@dataclass
+class Listener:
+    """The attempts below the folder `state`; `told` takes their news.
+
+    `chores` is called every second or so, in a thread; `left` when an attempt is over.
+    """
+
+    state: Path
+    told: Callable[[Event], None]
+    chores: Callable[[], None]
+    left: Callable[[Key], None]
+    watched: dict[Key, Watched] = field(default_factory=dict)
+    _troubles: dict[str, str] = field(default_factory=dict)
+    _leaving: list[int] = field(default_factory=list)
+    _lingering: list[tuple[Watched, float]] = field(default_factory=list)
+    _poke: asyncio.Event = field(default_factory=asyncio.Event)
+    _bell: socket.socket | None = None
+    _task: asyncio.Task[None] | None = None
+    _endings: set[asyncio.Task[None]] = field(default_factory=set)
+    _chored: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="weft-engine")
+
+    @property
+    def health(self) -> EngineHealth:
+        """Whether everything is heard and every process that should go has gone."""
+        return EngineHealth(not self._troubles, "; ".join(self._troubles.values()))
+
+    async def run(self, what: Callable[[], T]) -> T:
+        """Off the event loop, in threads that nobody else waits for."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, what)
+
+    # ---- life
+
+    def open_bell(self) -> str:
+        """The socket that agents poke; begins to listen to it."""
+        path = short_path(self.state / "engine.sock")
+        Path(path).unlink(missing_ok=True)
+        self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._bell.setblocking(False)
+        self._bell.bind(path)
+        asyncio.get_running_loop().add_reader(self._bell, self._poked, self._bell)
+        return path
+
+    def begin(self) -> None:
+        """Look at the attempts from now on."""
+        self._task = asyncio.create_task(self._listen())
+
+    async def close(self) -> None:
+        """Stop listening; agents go on."""
+        tasks = [task for task in (self._task, *self._endings) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._bell is not None:
+            asyncio.get_running_loop().remove_reader(self._bell)
+            self._bell.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # ---- attempts
+
+    def watch(self, job: JobId, attempt: int, folder: Path) -> Watched:
+        """The attempt, watched from now on if it was not."""
+        key = (job, attempt)
+        if key not in self.watched:
+            self.watched[key] = Watched(job, attempt, folder, spawned=time.monotonic())
+        return self.watched[key]
+
+    def forget(self, one: Watched) -> None:
+        """It is over: nothing more is told of it."""
+        if one.pid is not None:
+            self._leaving.append(one.pid)
+        self._troubles.pop(_name(one), None)
+        if self.watched.pop((one.job, one.attempt), None) is not None:
+            self.left((one.job, one.attempt))
+        self._lingering.append((one, time.monotonic() + LINGER_S))
+        self._see_off_agents()
+
+    def quarantine(self, one: Watched, why: str) -> None:
+        """End an attempt that cannot be watched, and set its folder aside."""
+        log.error("attempt=%s quarantined: %s", _name(one), why)
+        self._end(one, one.failure(f"quarantined: {why}"), aside=True)
+
+    def see_off_strangers(self, groups: Path | None) -> None:
+        """End every attempt that is marked as running and that nobody watches."""
+        mine = {one.folder for one in self.watched.values()}
+        for folder in find_attempts(self.state):
+            if folder in mine:
+                continue
+            log.warning("attempt=%s is nobody's; ending it", folder)
+            name = folder.parent.name
+            stranger = self.watch(JobId(f"{name}?"), int(folder.name), folder)
+            stranger.silent = True
+            stranger.group = None if groups is None else groups / f"{name}@{folder.name}"
+            try:
+                stranger.over = stranger.ask_to_stop(0.0)
+            except (OSError, WireError) as error:
+                stranger.trouble = str(error)
+
+    def _see_off_agents(self) -> None:
+        """Agents have nothing to do after their last word; the mark stays until they are gone."""
+        self._lingering = [
+            (one, until) for one, until in self._lingering if self._stays(one, until)
+        ]
+
+    def _stays(self, one: Watched, until: float) -> bool:
+        agent = one.footprint(None).agent
+        try:
+            there = agent is not None and alive(*agent)
+        except OSError:
+            return True  # it cannot be looked at now
+        if agent is not None and there:
+            if time.monotonic() > until:
+                log.warning("attempt=%s is over; its agent is ended", _name(one))
+                kill_all([agent[0]])
+            return True
+        with contextlib.suppress(FileNotFoundError):
+            mark_of(self.state, one.folder).unlink()
+        return False
+
+    # ---- the loop
+
+    async def _listen(self) -> None:
+        """For ever: what goes wrong in a turn is told in `health` and tried again."""
+        while True:
+            try:
+                await self._turn()
+            except Exception as error:
+                log.exception("the engine cannot listen; trying again")
+                self._troubles[LISTENING] = f"the engine cannot listen to its jobs: {error}"
+                await asyncio.sleep(AGAIN_S)
+            else:
+                self._troubles.pop(LISTENING, None)
+
+    async def _turn(self) -> None:
+        if not any(one.more for one in self.watched.values()):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(POLL_S):  # wait_for may swallow a cancellation
+                    await self._poke.wait()
+        self._poke.clear()
+        looked = [one for one in self.watched.values() if one.ending is None]
+        wrong: OSError | None = None
+        seen = await self.run(lambda: [_look(one) for one in looked])
+        for one, (events, error) in zip(looked, seen, strict=True):
+            if isinstance(error, OSError) and error.errno in EVERYBODYS:
+                wrong = error
+                self._take(one, events, None)
+            else:
+                self._take(one, events, error)
+        if time.monotonic() - self._chored > CHORES_S:
+            self._chored = time.monotonic()
+            await self.run(self.chores)
+        self._leaving = [pid for pid in self._leaving if not reap(pid)]
+        self._see_off_agents()
+        if wrong is not None:
+            raise wrong
+        await asyncio.sleep(SHORTEST_PAUSE_S)
+
+    def _take(self, one: Watched, events: list[Event], error: Exception | None) -> None:
+        """What was seen of one attempt; it may have been forgotten meanwhile."""
+        if self.watched.get((one.job, one.attempt)) is not one:
+            return
+        if not one.silent:
+            for event in events:
+                self.told(event)
+        if error is not None:
+            self.quarantine(one, str(error) or repr(error))
+        elif one.over:
+            self.forget(one)
+        elif one.ending is not None:
+            self._end(one, one.ending)
+
+    def _end(self, one: Watched, event: Event, *, aside: bool = False) -> None:
+        one.ending = event
+        task = asyncio.create_task(self._see_gone(one, event, aside=aside))
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+
+    async def _see_gone(self, one: Watched, event: Event, *, aside: bool) -> None:
+        """Tell an end once the last process of the attempt is gone, however long that takes."""
+        own = one.folder.parent
+        others = any(two is not one and two.folder.parent == own for two in self.watched.values())
+        lock = None if others else own / "running.lock"
+        while True:
+            try:
+                left = await self.run(lambda: end_all(one.footprint(lock), END_S))
+                if not left and aside:
+                    await self.run(lambda: set_aside(self.state, one.folder))
+            except Exception as error:
+                self._troubles[_name(one)] = f"{_name(one)} cannot be ended: {error}"
+                log.warning("attempt=%s cannot be ended, trying again: %s", _name(one), error)
+                await asyncio.sleep(AGAIN_S)
+                continue
+            if not left:
+                break
+            shown = ", ".join(map(str, left[:5]))
+            self._troubles[_name(one)] = f"processes {shown} of {_name(one)} cannot be killed"
+            log.error("attempt=%s pids=%s cannot be killed; its devices stay held", one, shown)
+            await asyncio.sleep(AGAIN_S)
+        if not one.silent:
+            self.told(event)
+        self.forget(one)
+
+    def _poked(self, bell: socket.socket) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while bell.recv(64):
+                pass
+        self._poke.set()
+
+
+def _look(one: Watched) -> tuple[list[Event], Exception | None]:
+    """News of one attempt, and what is wrong with it: anything may be."""
+    events: list[Event] = []
+    try:
+        events += one.read()
+        events += one.check()
+    except Exception as error:
+        return events, error
+    return events, None
+
+
+def mark_of(state: Path, folder: Path) -> Path:
+    """A file that is there while an attempt may run, so that a start need not look at all."""
+    return state / "live" / f"{folder.parent.name}@{folder.name}"
+
+
+def find_attempts(state: Path) -> Iterator[Path]:
+    """Folders of attempts that may run; a mark that is not ours is passed over."""
+    live = state / "live"
+    for path in sorted(live.iterdir()) if live.is_dir() else ():
+        job, at, attempt = path.name.rpartition("@")
+        if at and job and attempt.isdigit():
+            yield state / "jobs" / job / attempt
+        else:
+            log.warning("file=%s is no mark of an attempt; passed over", path)
+
+
+def set_aside(state: Path, folder: Path) -> None:
+    """Move what is left of a quarantined attempt to where nothing looks at it."""
+    room = state / "quarantine"
+    room.mkdir(mode=0o700, exist_ok=True)
+    name = f"{folder.parent.name}@{folder.name}"
+    for number in range(1000):
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                folder.rename(room / (f"{name}.{number}" if number else name))
+            except OSError as error:
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                    raise
+                continue
+        return
+    raise WireError(f"{room} holds a thousand folders of {name}")
+
+
+def _name(one: Watched) -> str:
+    return f"{one.job}@{one.attempt}"

@@ -1,0 +1,219 @@
+"""From a promise to what an agent is told: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+
+from weft.core.errors import InvalidConfig
+from weft.core.model.job import Allocation, Batch, Job, TimeShift
+from weft.engines.machine.devices import Machine
+from weft.engines.machine.host_part import HostPart, Means, host_part, notices, read_asked
+from weft.engines.machine.software import activation, preparation
+from weft.engines.machine.users import may_walk_to
+from weft.wire.attempt import AttemptSpec, job_folder
+from weft.wire.cgroups import Base, limits_of
+from weft.wire.identity import Identity
+
+NO_ENV: Mapping[str, str] = MappingProxyType({})
+NO_MEANS = Means()
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where this engine keeps things, whom its agents poke, and where it makes control groups."""
+
+    root: Path
+    notify: str = ""
+    groups: Base | None = None
+
+
+def check_launch(job: Job, user: Identity | None = None) -> None:
+    """Raise InvalidConfig for a job without a command that `user` can run here."""
+    launch = job.launch
+    if launch is None or not launch.command:
+        raise InvalidConfig(f"job {job.id!r} has no command", hint="give it one after `--`")
+    if any("\0" in text for text in (*launch.command, *launch.env, *launch.env.values())):
+        raise InvalidConfig(f"job {job.id!r}: a command or variable holds a NUL character")
+    if bad := [name for name in launch.env if not name or "=" in name]:
+        raise InvalidConfig(f"job {job.id!r}: {bad[0]!r} is not the name of a variable")
+    workdir = Path(launch.workdir)
+    if may_walk_to(workdir, user) and not workdir.is_dir():
+        raise InvalidConfig(
+            f"job {job.id!r}: its workdir {launch.workdir!r} is not a folder here",
+            hint="give an absolute path that this machine has",
+        )
+
+
+def attempt_spec(
+    job: Job,
+    on: Allocation,
+    attempt: int,
+    machine: Machine,
+    site: Site,
+    *,
+    discipline: str = "none",
+    coordinator: str = "",
+    env: Mapping[str, str] = NO_ENV,
+    user: Identity | None = None,
+    cores: tuple[tuple[int, ...], ...] = (),
+    means: Means = NO_MEANS,
+    resize_limit_s: float = 0.0,
+    suspender: tuple[str, ...] = (),
+) -> AttemptSpec:
+    """Run every rank of `job` on this machine; `env` is the engine's own addition.
+
+    With a `resize_limit_s` ranks may come and go as they train, where their script can.
+    """
+    devices = tuple(gpu for part in on.slices for gpu in part.gpus)
+    part = host_part(read_asked(job), on, machine.node)
+    common = common_spec(job, on, attempt, site.root)
+    sharing = sharing_env(machine, job, common.gpu_mem_gb, devices, means)
+    return replace(
+        common,
+        devices=devices,
+        env={**env, **sharing, **common.env},
+        kind=machine.node.kind,
+        node=machine.node.id,
+        world_size=max(len(devices), 1),
+        visible=visible(machine, devices),
+        cores=cores,
+        cpus=part.cpus,
+        asked_cpus=job.cpus or 0.0,
+        mem_gb=part.mem_gb,
+        group=str(group_of(site, job.id, attempt) or ""),
+        limits=group_limits(site, part),
+        notices=notices(part, common.gpu_mem_gb, means),
+        discipline=discipline,
+        coordinator=coordinator,
+        notify=site.notify,
+        lock=str(job_folder(site.root, job.id) / "running.lock"),
+        user=user,
+        most_ranks=max(job.demand.max, 1) if resize_limit_s else 0,
+        resize_limit_s=resize_limit_s,
+        suspender=suspender,
+    )
+
+
+def common_spec(job: Job, on: Allocation, attempt: int, root: Path) -> AttemptSpec:
+    """What all agents of an attempt are told, whatever their nodes; `root` keeps jobs' files."""
+    launch = job.launch
+    if launch is None:
+        raise InvalidConfig(f"job {job.id!r} has no command")
+    workdir, own = Path(launch.workdir).absolute(), job_folder(root, job.id)
+    return AttemptSpec(
+        job=job.id,
+        attempt=attempt,
+        command=launch.command,
+        workdir=str(workdir),
+        checkpoints=str(workdir / launch.checkpoint if launch.checkpoint else own / "checkpoints"),
+        devices=(),
+        env=dict(launch.env),
+        processes=launch.processes.value,
+        setup=launch.setup,
+        prepare=preparation(launch.software),
+        activate=activation(launch.software),
+        pty=launch.pty,
+        idle_s=launch.idle_s,
+        watch=launch.watch,
+        time_limit_s=launch.time_limit_s,
+        warn_s=launch.warn_s,
+        grace_s=launch.grace_s,
+        gpu_mem_gb=on.sharing.gpu_mem_gb or 0.0,
+        batch=wire_batch(on.batch),
+        tier=on.sharing.tier.name.lower(),
+        weight=on.sharing.share,
+        phase=on.sharing.phase,
+        time_shift=wire_shift(on.time_shift),
+        name=launch.name or job.id,
+        audit=str(root / "audit.jsonl"),
+    )
+
+
+def visible(machine: Machine, devices: tuple[int, ...]) -> str | None:
+    """CUDA_VISIBLE_DEVICES for a job's ranks; None where there are no GPUs."""
+    if not machine.gpus:
+        return None
+    return ",".join(str(machine.gpus[device].index) for device in devices)
+
+
+def group_of(site: Site, job: str, attempt: int) -> Path | None:
+    """The control group of an attempt; None where there are none."""
+    if site.groups is None:
+        return None
+    return site.groups.path / f"{job_folder(site.root, job).name}@{attempt}"
+
+
+def group_limits(site: Site, part: HostPart) -> dict[str, str]:
+    """What is written into the files of an attempt's group."""
+    if site.groups is None:
+        return {}
+    return limits_of(site.groups.controllers, part.cpus, part.mem_gb, part.soft_gb)
+
+
+def means_of(site: Site, machine: Machine, *, pin: bool, mps: bool) -> Means:
+    """What this machine lets us apply."""
+    groups = site.groups
+    return Means(
+        cpu_controller=groups is not None and groups.limits_cpu,
+        memory_controller=groups is not None and groups.limits_memory,
+        pin=pin,
+        mps=mps,
+        gpus=bool(machine.gpus),
+    )
+
+
+def sharing_env(
+    machine: Machine, job: Job, claim_gb: float, devices: tuple[int, ...], means: Means
+) -> dict[str, str]:
+    """What limits a client of the MPS daemon to its part of a device and of its memory.
+
+    Shares that a policy gives to neighbours do not limit them: the limit of a process cannot
+    change while it runs, and would outlast the neighbour it was for.
+    """
+    env: dict[str, str] = {}
+    share = job.demand.share
+    if machine.gpus and share < 1.0:
+        env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = f"{max(1, round(100 * share))}"
+    if machine.gpus and claim_gb and means.mps:
+        most = f"{max(1, int(claim_gb * 1024))}M"
+        env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = ",".join(
+            f"{at}={most}" for at in range(len(devices))
+        )
+    return env
+
+
+def adjustment(
+    to: Allocation,
+    discipline: str,
+    coordinator: str,
+    cores: tuple[tuple[int, ...], ...] = (),
+    limits: Mapping[str, str] = NO_ENV,
+) -> dict[str, object]:
+    """What a running attempt's agent is told of its new terms."""
+    sharing = to.sharing
+    return {
+        "cores": cores,
+        "limits": dict(limits),
+        "batch": wire_batch(to.batch) or (0, 0),
+        "discipline": discipline,
+        "turns": {
+            "coordinator": coordinator,
+            "tier": sharing.tier.name.lower(),
+            "weight": sharing.share,
+            "phase": sharing.phase,
+        },
+        "time_shift": wire_shift(to.time_shift) or (0.0, 0.0),
+    }
+
+
+def wire_batch(batch: Batch | None) -> tuple[int, int] | None:
+    """A batch as ranks are told it."""
+    return None if batch is None else (batch.per_gpu, batch.accumulate)
+
+
+def wire_shift(shift: TimeShift | None) -> tuple[float, float] | None:
+    """When iterations begin, as ranks are told it: period and shift."""
+    return None if shift is None else (shift.period_s, shift.shift_s)

@@ -1,0 +1,237 @@
+"""The two rounds of a fleet's engine: through the folders of its attempts, and to its manager.
+
+They are separate tasks: a controller that is away makes its questions hang for seconds, and what
+agents write is read all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from weft.core.errors import EngineError
+from weft.core.events.event import Event, NodeDown, NodeUp, Noticed
+from weft.core.model.cluster import Node
+from weft.core.model.job import NodeId
+from weft.core.protocols import EngineHealth
+from weft.engines.attempts.listener import mark_of
+from weft.engines.fleet.attempts import PEERS_GRACE_S, Run, next_step
+from weft.engines.fleet.folders import ask_to_stop
+from weft.engines.fleet.port import Away, Channel, Health, Key, Machine, Manager, Observation, Phase
+from weft.wire.attempt import folder_of
+from weft.wire.errors import WireError
+
+log = logging.getLogger(__name__)
+
+READ_S = 0.2  # between two looks into the folders
+LOOK_S = 1.0  # between two questions to the manager
+HURRY_S = 0.25  # the same while only its word is missing
+AGAIN_S = 1.0
+
+
+@dataclass
+class FleetLoop:
+    """All attempts of one engine; `told` takes their news, `left` is called at their ends.
+
+    `what` is the controller in words for people.
+    """
+
+    manager: Manager
+    channel: Channel
+    root: Path
+    what: str
+    told: Callable[[Event], None]
+    left: Callable[[Key], None]
+    runs: dict[Key, Run] = field(default_factory=dict)
+    machines: dict[NodeId, Machine] = field(default_factory=dict)
+    _seen: Mapping[Key, Observation] = field(default_factory=dict)
+    _asked: float = -1.0  # when the question began that `_seen` answers
+    _away: tuple[float, str] | None = None
+    _troubles: dict[str, str] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _hurry: asyncio.Event = field(default_factory=asyncio.Event)
+    _poke: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def health(self) -> EngineHealth:
+        """Whether the controller answers and the folders can be read."""
+        said = [*self._troubles.values()]
+        if self._away is not None:
+            since, why = self._away
+            said.append(f"no word from {self.what} for {time.monotonic() - since:.0f} s: {why}")
+        return EngineHealth(not said, "; ".join(said))
+
+    def up(self) -> list[Node]:
+        """The nodes that jobs can be put on."""
+        return [one.node for one in self.machines.values() if one.health is Health.UP]
+
+    # ---- life
+
+    def begin(self) -> None:
+        """Go round from now on."""
+        self.spawn(self._for_ever("read what agents write", self._read_all))
+        self.spawn(self._for_ever(f"ask {self.what}", self._ask_manager))
+
+    def spawn(self, what: Coroutine[Any, Any, None]) -> None:
+        """As a task that ends with the engine."""
+        task = asyncio.create_task(what)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Go round no more."""
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _for_ever(self, what: str, turn: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """What goes wrong in a turn is told in `health` and tried again."""
+        while True:
+            try:
+                await turn()
+            except Exception as error:
+                log.exception("cannot %s; trying again", what)
+                self._troubles[what] = f"the engine cannot {what}: {error}"
+                await asyncio.sleep(AGAIN_S)
+            else:
+                self._troubles.pop(what, None)
+
+    # ---- through the folders
+
+    async def _read_all(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(READ_S):
+                await self._poke.wait()
+        self._poke.clear()
+        runs = [*self.runs.values()]
+        if not runs:
+            return
+        await self.channel.fetch([folder for run in runs for folder in run.watch.folders])
+        now = time.monotonic()
+        news = await asyncio.to_thread(lambda: [run.watch.read(now) for run in runs])
+        wrong: list[EngineError] = []
+        for run, events in zip(runs, news, strict=True):
+            if self.runs.get(run.watch.gang.key) is not run:
+                continue  # it was forgotten meanwhile
+            for event in events if not run.silent else ():
+                self.told(event)
+            try:
+                await self._settle(run, now)
+            except EngineError as error:  # the others are looked after all the same
+                wrong.append(error)
+        if wrong:
+            raise wrong[0]
+
+    async def _settle(self, run: Run, now: float) -> None:
+        """Do what follows from all that is known of an attempt."""
+        key = run.watch.gang.key
+        heard = run.submitted is not None and self._asked > run.submitted and self._away is None
+        step = next_step(run, self._seen.get(key), heard=heard, now=now)
+        if step.ask:
+            await self.ask(run, PEERS_GRACE_S)
+        if step.cancel:
+            await self.cancel(run)
+        if step.hurry:
+            self._hurry.set()
+        if step.tell:
+            self.end(run, run.watch.verdict(asked=run.asked))
+        elif run.waiting and run.waiting != run.pending and not run.silent:
+            run.pending = run.waiting
+            self.told(Noticed(*key, "info", f"{self.what} has not started it yet: {run.waiting}"))
+
+    async def ask(self, run: Run, grace_s: float) -> None:
+        """Leave a request to leave for its agents."""
+        gang = run.watch.gang
+        try:
+            asked = await asyncio.to_thread(ask_to_stop, gang, grace_s)
+            await self.channel.send(asked.files)
+        except (OSError, WireError) as error:
+            raise EngineError(f"{gang.job}@{gang.attempt} cannot be asked: {error}") from error
+        for node in asked.unclaimed:  # no agent will come: there is nobody to leave with grace
+            run.watch.revoke(node)
+        if len(asked.unclaimed) == len(gang.parts):
+            await self.cancel(run)
+        self._poke.set()
+
+    async def cancel(self, run: Run) -> None:
+        """Have the manager end it; one that is away is asked again."""
+        try:
+            await self.manager.cancel(run.watch.gang.key)
+        except Away as error:
+            log.warning("job=%s attempt=%d is not ended yet: %s", *run.watch.gang.key, error.what)
+        self._hurry.set()
+
+    def end(self, run: Run, events: Sequence[Event]) -> None:
+        """It is over: nothing more is told of it."""
+        key = run.watch.gang.key
+        if self.runs.get(key) is not run:
+            return
+        del self.runs[key]
+        mark_of(self.root, folder_of(self.root, *key)).unlink(missing_ok=True)
+        self.left(key)
+        if not run.silent:
+            for event in events:
+                self.told(event)
+
+    # ---- to the manager
+
+    def hurry(self) -> None:
+        """Ask the manager as soon as may be."""
+        self._hurry.set()
+
+    async def _ask_manager(self) -> None:
+        await asyncio.sleep(HURRY_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S - HURRY_S):
+                await self._hurry.wait()
+        self._hurry.clear()
+        began = time.monotonic()
+        try:
+            seen = await self.manager.look()
+            machines = await self.manager.nodes()
+        except Away as error:
+            if self._away is None:
+                log.warning("%s does not answer: %s", self.what, error.what)
+                self._away = (began, error.what)
+            self._away = (self._away[0], error.what)
+            return
+        if self._away is not None:
+            log.info("%s answers again", self.what)
+        self._away = None
+        self.note_machines(machines)
+        self._seen, self._asked = seen, began
+        self._poke.set()
+        for key, one in seen.items():
+            if key not in self.runs and one.phase in (Phase.PENDING, Phase.RUNNING):
+                await self._end_stranger(key)
+
+    async def _end_stranger(self, key: Key) -> None:
+        log.warning("job=%s attempt=%d runs and is nobody's; ending it", *key)
+        with contextlib.suppress(Away):
+            await self.manager.cancel(key)
+
+    def note_machines(self, machines: Sequence[Machine], *, tell: bool = True) -> None:
+        """Nodes as they are now; whoever listens is told what has changed."""
+        was, self.machines = self.machines, {one.node.id: one for one in machines}
+        for name, old in was.items():
+            new = self.machines.get(name)
+            if new is None or new.health is Health.DOWN:
+                why = "it is not there any more" if new is None else new.reason
+                for run in self.runs.values():
+                    run.watch.lose((name,), f"node {name} is down: {why}")
+            if tell and old.health is Health.UP and (new is None or new.health is not Health.UP):
+                log.warning(
+                    "node=%s is out of use: %s", name, "gone" if new is None else new.reason
+                )
+                self.told(NodeDown(name))
+        for name, new in self.machines.items():
+            old_node = was[name].node if name in was and was[name].health is Health.UP else None
+            if tell and new.health is Health.UP and new.node != old_node:
+                self.told(NodeUp(new.node))

@@ -1,0 +1,119 @@
+"""An attempt's part of the host: CPU cores, memory, and memory of its devices. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, isclose
+
+from weft.core.errors import InvalidConfig
+from weft.core.model.cluster import Node
+from weft.core.model.job import Allocation, Job
+
+Notice = tuple[str, str]  # level and text
+INFO, WARNING = "info", "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a job asks for itself; 0 leaves it to others."""
+
+    cpus: float = 0.0
+    mem_gb: float = 0.0
+
+
+NOTHING_ASKED = Asked()
+
+
+@dataclass(frozen=True, slots=True)
+class HostPart:
+    """What an attempt may use of its node.
+
+    `mem_gb` is a limit, 0 for none; beyond `soft_gb` memory is taken back where that can be done.
+    `asked` says that the CPUs are somebody's wish, not just in proportion to devices.
+    """
+
+    cpus: float
+    mem_gb: float = 0.0
+    soft_gb: float = 0.0
+    asked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What this machine lets us apply: controllers of control groups, binding to cores, MPS."""
+
+    cpu_controller: bool = False
+    memory_controller: bool = False
+    pin: bool = True
+    mps: bool = False
+    gpus: bool = False
+
+
+def read_asked(job: Job) -> Asked:
+    """What a job asks for itself."""
+    return Asked(job.cpus or 0.0, job.mem_gb or 0.0)
+
+
+def host_part(asked: Asked, on: Allocation, node: Node) -> HostPart:
+    """What a policy set other than in proportion to devices; else what the job asked for."""
+    cpus, mem = sum(part.cpus for part in on.slices), sum(part.mem_gb for part in on.slices)
+    fair = on.gpus / node.gpus
+    set_cpus = _set(cpus, node.cpus * fair, on.sharing.share)
+    set_mem = _set(mem, node.mem_gb * fair, on.sharing.share)
+    wanted = cpus if set_cpus else asked.cpus or cpus or node.cpus * fair * on.sharing.share
+    if shares_host(on) and not set_cpus and not asked.cpus:
+        wanted = node.cpus * fair
+    return HostPart(
+        cpus=wanted,
+        mem_gb=asked.mem_gb,
+        soft_gb=mem if set_mem else 0.0,
+        asked=set_cpus or asked.cpus > 0.0,
+    )
+
+
+def shares_host(on: Allocation) -> bool:
+    """Whether a job has the cores of its devices together with its neighbours there.
+
+    Those who share a device by its memory wait in turns for it: cores of one's own would stand
+    idle meanwhile. Who asked for a part of a device has that part of the host.
+    """
+    return on.sharing.share < 1.0 and on.sharing.gpu_mem_gb is not None
+
+
+def check_host(job: Job, node: Node) -> None:
+    """Raise InvalidConfig for a job that asks for more than `node` has."""
+    for name, wanted, there, what in (
+        ("cpus", job.cpus, node.cpus, "CPU cores"),
+        ("mem_gb", job.mem_gb, node.mem_gb, "GB of memory"),
+    ):
+        if wanted is not None and not wanted <= there:
+            raise InvalidConfig(
+                f"job {job.id!r}: {name} is {wanted:g}; this machine has {there:.4g} {what}",
+                hint=f"ask for at most {there:.4g}, or leave {name} out",
+            )
+
+
+def notices(part: HostPart, gpu_mem_gb: float, means: Means) -> tuple[Notice, ...]:
+    """What a person should know of limits that cannot be applied here as they were meant."""
+    said: list[Notice] = []
+    cpus, soft_gb = part.cpus, part.soft_gb
+    if part.asked and not means.cpu_controller:
+        if not means.pin:
+            said.append((WARNING, f"{cpus:g} CPUs are not enforced: pin=false, no CPU cgroup here"))
+        elif not isclose(cpus, round(cpus)) or cpus < 1.0:
+            whole = max(ceil(cpus), 1)
+            said.append((INFO, f"{cpus:g} CPUs are rounded up to {whole}: no CPU cgroup here"))
+    if soft_gb and not means.memory_controller:
+        said.append((INFO, f"{soft_gb:g} GB of memory are not enforced: no memory cgroup here"))
+    if gpu_mem_gb and means.gpus and not means.mps:
+        said.append(
+            (INFO, f"{gpu_mem_gb:g} GB of GPU memory bind weft.train scripts only: no MPS here")
+        )
+    return tuple(said)
+
+
+def _set(given: float, fair: float, share: float) -> bool:
+    """Whether a part is other than in proportion to devices, or to the share of them."""
+    return given > 0.0 and not any(
+        isclose(given, one, rel_tol=1e-6) for one in (fair, fair * share)
+    )

@@ -1,0 +1,47 @@
+"""What agents measured of their attempts, read from where they keep it.
+
+The job may have replaced the file: what cannot be right is as good as not measured.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from weft.core.knowledge.measured import NOT_MEASURED, Measured
+from weft.wire.attempt import MEASURED, read_json
+from weft.wire.errors import WireError
+
+log = logging.getLogger(__name__)
+
+
+def read_measured(folder: Path) -> Measured:
+    """Of the attempt, or the part of one, in `folder`."""
+    try:
+        values = read_json(folder / MEASURED)
+        return NOT_MEASURED if values is None else Measured.parse(values)
+    except (OSError, WireError, ValueError) as error:
+        log.debug("attempt=%s is not measured: %s", folder, error)
+        return NOT_MEASURED
+
+
+def join_measured(parts: Iterable[Measured]) -> Measured:
+    """One attempt from its parts: steps of the first, memory of the largest, the host's summed."""
+    every = list(parts)
+    if len(every) < 2:
+        return every[0] if every else NOT_MEASURED
+    return replace(
+        every[0],
+        held_gb=max((one.held_gb for one in every if one.held_gb is not None), default=None),
+        peak_gb=max((one.peak_gb for one in every if one.peak_gb is not None), default=None),
+        cpus=_sum(one.cpus for one in every),
+        read_mb_s=_sum(one.read_mb_s for one in every),
+        write_mb_s=_sum(one.write_mb_s for one in every),
+    )
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -1,0 +1,95 @@
+"""Whom a job runs as on this machine, and folders that let that user in and nobody else."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from weft.core.errors import InvalidConfig
+from weft.core.model.job import Job
+from weft.wire.attempt import USER, job_folder, write_whole
+from weft.wire.identity import Identity
+
+PASS = 0o711  # others may walk through
+ENTER = 0o710  # the group may walk in
+OWN = 0o700
+PRIVATE = 0o600
+
+
+def user_of(users: Mapping[str, Identity], job: Job) -> Identity | None:
+    """The user of the job's account, or else of its tenant; None where nobody is mapped.
+
+    Raises InvalidConfig for a job of somebody without a user: it must not run as the service.
+    """
+    if not users:
+        return None
+    account = job.launch.account if job.launch is not None else ""
+    found = users.get(account or job.tenant)
+    if found is None:
+        whose = f"account {account!r}" if account else f"tenant {job.tenant!r}"
+        raise InvalidConfig(
+            f"job {job.id!r}: {whose} has no user on this machine",
+            hint=f"an admin adds [{account or job.tenant}] to the users of `weft serve`",
+        )
+    return found
+
+
+def check_users(users: Mapping[str, Identity], state: Path) -> None:
+    """Raise InvalidConfig where jobs could not run as these users, or not reach their folders."""
+    if not users:
+        return
+    if os.geteuid() != 0 and any(user.uid != os.geteuid() for user in users.values()):
+        raise InvalidConfig(
+            "only a service that runs as root can run jobs as other users",
+            hint="start it as root, or leave --users out",
+        )
+    for folder in state.absolute().parents:
+        if not folder.stat().st_mode & stat.S_IXOTH:
+            raise InvalidConfig(
+                f"users of jobs cannot reach {state}: {folder} is closed to them",
+                hint=f"`chmod o+x {folder}`, or name another --state folder such as /var/lib/weft",
+            )
+
+
+def let_through(state: Path) -> None:
+    """Let users of jobs walk to their own folders; what lies there is closed by itself."""
+    for one in state.iterdir():
+        if stat.S_ISREG(one.lstat().st_mode):
+            one.chmod(PRIVATE)
+    for folder in (state, state / "jobs"):
+        folder.chmod(PASS)
+
+
+def make_folder(folder: Path, state: Path, job: str, checkpoints: Path, user: Identity) -> None:
+    """An attempt's folder: the service's own, with a way for `user` to its socket and checkpoints.
+
+    A job can neither read nor change what its agent writes.
+    """
+    own = job_folder(state, job)
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in (own, folder):
+        os.chown(one, os.geteuid(), user.gid)
+        one.chmod(ENTER)
+    write_whole(own / USER, {"uid": user.uid, "gid": user.gid})
+    if checkpoints.parent == own and not checkpoints.exists():
+        checkpoints.mkdir(mode=OWN)
+        os.chown(checkpoints, user.uid, user.gid)
+
+
+def may_walk_to(path: Path, user: Identity | None) -> bool:
+    """Whether `user` may look at `path`, so that an error may say what is there; None: always."""
+    return user is None or all(_may_enter(folder, user) for folder in path.absolute().parents)
+
+
+def _may_enter(folder: Path, user: Identity) -> bool:
+    try:
+        found = folder.stat()
+    except OSError:
+        return False
+    if found.st_uid == user.uid:
+        return bool(found.st_mode & stat.S_IXUSR)
+    if found.st_gid in (user.gid, *user.groups):
+        return bool(found.st_mode & stat.S_IXGRP)
+    return bool(found.st_mode & stat.S_IXOTH)

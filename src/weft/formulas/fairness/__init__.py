@@ -1,0 +1,1 @@
+"""Who received how much, against what each was entitled to."""

@@ -1,0 +1,182 @@
+"""Who received how much GPU time, against what each was entitled to, in windows of time.
+
+The entitlement of a window is the weighted max-min division of its GPU time: everybody gets in
+proportion to a weight, nobody more than its jobs could have used, and what one leaves the others
+divide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core.state.table import Floats, Rows
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """GPUs held over time: the row of the job, from when, until when, how many."""
+
+    row: Rows
+    start: Floats
+    end: Floats
+    gpus: Floats
+
+
+@dataclass(frozen=True)
+class Shares:
+    """GPU-seconds of each user (rows) in each window (columns) between `edges`.
+
+    `wanted` is what its jobs could have used, `entitled` its part of the cluster, `received`
+    what its jobs held.
+    """
+
+    users: tuple[str, ...]
+    weights: Floats
+    edges: Floats
+    wanted: Floats
+    entitled: Floats
+    received: Floats
+
+
+def divide_time(
+    owners: Sequence[str],
+    submitted: Floats,
+    ended: Floats,
+    need: Floats,
+    held: Stretches,
+    gpus: float,
+    edges: Floats,
+    weights: Mapping[str, float] | None = None,
+) -> Shares:
+    """The shares of the owners of jobs, in order of their first job; a weight not named is 1.
+
+    A job wants what it asked for from its submission to its end; one that never ended wants it
+    until the last edge.
+    """
+    users = tuple(dict.fromkeys(owners))
+    of = {user: i for i, user in enumerate(users)}
+    who = np.array([of[owner] for owner in owners], dtype=np.intp)
+    leaves = np.where(np.isnan(ended), edges[-1], ended)
+    weighed = weights or {}
+    weight = np.array([weighed.get(user, 1.0) for user in users])
+    wanted = _sum_up(who, submitted, leaves, need, len(users), edges)
+    received = _sum_up(who[held.row], held.start, held.end, held.gpus, len(users), edges)
+    entitled = fill_windows(gpus * np.diff(edges), weight, wanted)
+    return Shares(users, weight, edges, wanted, entitled, received)
+
+
+def fill_windows(room: Floats, weights: Floats, demands: Floats) -> Floats:
+    """Weighted max-min of each column of `demands` (rows: users) with the `room` of that column.
+
+    In the order of demand over weight: those before some place are satisfied, the others get
+    the same amount for each unit of weight.
+    """
+    if not len(weights):
+        return demands.copy()
+    ratio = demands / weights[:, None]
+    order = np.argsort(ratio, axis=0, kind="stable")
+    sorted_demand = np.take_along_axis(demands, order, axis=0)
+    sorted_weight = weights[order]
+    before = np.cumsum(sorted_demand, axis=0) - sorted_demand
+    behind = np.cumsum(sorted_weight[::-1], axis=0)[::-1]
+    level = (room[None, :] - before) / behind  # if everybody from here on were unsatisfied
+    met = np.take_along_axis(ratio, order, axis=0) <= level + 1e-12
+    # The first that cannot be met sets the level of all behind it; nobody: all are met.
+    first = np.argmin(met, axis=0)
+    some = ~met.all(axis=0)
+    water = np.where(some, level[first, np.arange(level.shape[1])], np.inf)
+    given: Floats = np.minimum(demands, np.maximum(water, 0.0) * weights[:, None])
+    return given
+
+
+def share_fairly(room: float, weights: Floats, demands: Floats) -> Floats:
+    """Weighted max-min: nobody gets more than it can use; what is left goes to the others."""
+    given = np.zeros(len(weights))
+    open_ = demands > 0.0
+    while open_.any() and room > 0.0:
+        level = room / weights[open_].sum()
+        full = open_ & (demands <= level * weights + 1e-12)
+        if not full.any():
+            given[open_] = level * weights[open_]
+            break
+        given[full] = demands[full]
+        room -= float(demands[full].sum())
+        open_ &= ~full
+    return given
+
+
+def window_edges(begin: float, end: float, length: float, most: int) -> Floats:
+    """Edges of windows from `begin` to `end`, of `length` seconds or a multiple: at most `most`."""
+    span = max(end - begin, 1e-9)
+    length *= max(1.0, np.ceil(span / (length * most)))
+    windows = max(int(np.ceil(span / length - 1e-9)), 1)
+    whole: Floats = np.asarray(begin + length * np.arange(windows + 1), dtype=np.float64)
+    whole[-1] = begin + span
+    return whole
+
+
+def jain_index(values: Floats) -> float:
+    """Jain's index: 1 where all are equal, 1/n where one of n has everything; 1 of nothing."""
+    square = float((values**2).sum())
+    return float(values.sum()) ** 2 / (len(values) * square) if square else 1.0
+
+
+def received_by_entitlement(shares: Shares) -> Floats:
+    """What each user received in all over what it was entitled to; users that wanted nothing out.
+
+    Users may get more than their entitlement where others left GPUs idle that they had wanted.
+    """
+    due = shares.entitled.sum(axis=1)
+    there = due > 1e-9
+    ratio: Floats = shares.received.sum(axis=1)[there] / due[there]
+    return ratio
+
+
+def shortfall(shares: Shares) -> float:
+    """The part of all entitlements that was not received in the window in which it was due."""
+    due = float(shares.entitled.sum())
+    missed = np.maximum(shares.entitled - shares.received, 0.0)
+    return float(missed.sum()) / due if due > 1e-9 else 0.0
+
+
+def envy_of(shares: Shares) -> Floats:
+    """How much less each user has than in another's place, at most: 0 none, 1 all of it.
+
+    Another's place is what the other received in each window, scaled by the weights of the two
+    and capped by what the user's own jobs could have used.
+    """
+    wanted, weights = shares.wanted, shares.weights
+    own = np.minimum(shares.received, wanted).sum(axis=1)
+    per_weight = shares.received / weights[:, None]
+    envy = np.zeros(len(weights))
+    for user, weight in enumerate(weights.tolist()):
+        there = wanted[user] > 0.0
+        others = np.minimum(per_weight[:, there] * weight, wanted[user, there])
+        best = float(others.sum(axis=1).max(initial=0.0))
+        envy[user] = max(1.0 - own[user] / best, 0.0) if best > 1e-9 else 0.0
+    return envy
+
+
+def _sum_up(
+    who: Rows, start: Floats, end: Floats, gpus: Floats, users: int, edges: Floats
+) -> Floats:
+    """GPU-seconds of each user in each window.
+
+    What a user holds jumps at starts and ends. It counts to the end of the window of the jump,
+    and in every later window whole.
+    """
+    times = np.clip(np.concatenate([start, end]), edges[0], None)
+    change, rows = np.concatenate([gpus, -gpus]), np.concatenate([who, who])
+    inside = times < edges[-1]
+    times, change, rows = times[inside], change[inside], rows[inside]
+    windows = len(edges) - 1
+    window = np.searchsorted(edges, times, side="right") - 1
+    cell = rows * windows + window
+    jumps = np.bincount(cell, change, users * windows).reshape(users, windows)
+    first = np.bincount(cell, change * (edges[window + 1] - times), users * windows)
+    before = np.cumsum(jumps, axis=1) - jumps
+    total: Floats = np.maximum(before * np.diff(edges) + first.reshape(users, windows), 0.0)
+    return total

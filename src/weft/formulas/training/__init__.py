@@ -1,0 +1,1 @@
+"""How trainings progress: loss, batch regimes, workers and parameter servers."""

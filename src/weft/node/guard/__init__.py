@@ -1,0 +1,1 @@
+"""What keeps attempts apart: claims, locks, users, control groups, time limits."""

@@ -1,0 +1,140 @@
+"""The processes of an attempt as a whole: where they live, what they may use, and their end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+
+from weft.node.attempt_log import is_heard
+from weft.node.ranks.rank import Rank
+from weft.wire.attempt import TAG, AttemptSpec
+from weft.wire.cgroups import kill_group, make_group, members, out_of_memory, remove_group
+from weft.wire.processes import (
+    bind,
+    descendants,
+    find_tagged,
+    kill_all,
+    memory_gb,
+    reap_others,
+    start_time,
+)
+
+DYING_S = 10.0  # what processes may take to be gone after SIGKILL before a person is told
+PAUSE_S, LONG_PAUSE_S = 0.01, 0.5
+RANKS = "ranks"
+NO_PLACES: Mapping[int, int] = MappingProxyType({})
+
+Tell = Callable[[str, str], None]  # a notice: level and text
+
+
+class Enclosure:
+    """All that an attempt started, whatever it did to hide.
+
+    They are descendants of this process, which must adopt orphans, and members of the control
+    group of the attempt where there is one.
+    """
+
+    def __init__(self, folder: Path, spec: AttemptSpec, tell: Tell) -> None:
+        self._folder, self._spec, self._tell = folder, spec, tell
+        self.group: Path | None = None
+        self.ranks_group: Path | None = (
+            None  # inside it: people's shells go on when ranks are frozen
+        )
+
+    def make(self) -> None:
+        """The group with its limits; without one we go on, and say so."""
+        if not self._spec.group:
+            return
+        try:
+            make_group(Path(self._spec.group), self._spec.limits)
+            make_group(Path(self._spec.group, RANKS), {})
+        except OSError as error:
+            self._tell("warning", f"no control group for this attempt: {error.strerror}")
+            return
+        self.group = Path(self._spec.group)
+        self.ranks_group = self.group / RANKS
+
+    def apply(
+        self,
+        ranks: Collection[Rank],
+        cores: Sequence[Sequence[int]],
+        limits: Mapping[str, str],
+        places: Mapping[int, int] = NO_PLACES,
+    ) -> None:
+        """Another part of the host for ranks that run, and for all they started.
+
+        `places` says which of the cores are whose, where that is not by the ranks' numbers.
+        """
+        if len(ranks) == 1:
+            cores = [[core for some in cores for core in some]]  # one process has all of them
+        for rank in ranks:
+            local = places.get(rank.number, rank.number - self._spec.first_rank)
+            if local < len(cores) and cores[local]:
+                for pid in (rank.pid, *descendants(rank.pid)):
+                    bind(pid, cores[local])
+        if self.group is not None and limits:
+            make_group(self.group, limits)
+
+    def lift_memory_limit(self) -> None:
+        """Ranks of two epochs are there for a while."""
+        if self.group is not None:
+            named = [name for name in self._spec.limits if name.startswith("memory.")]
+            make_group(self.group, dict.fromkeys(named, "max"))
+
+    def become(self, spec: AttemptSpec, ranks: Collection[Rank], places: Mapping[int, int]) -> None:
+        """The attempt has other devices, and their part of the host."""
+        self._spec = spec
+        self.apply(ranks, spec.cores, spec.limits, places)
+
+    def memory_excess(self) -> str:
+        """Why the attempt used too much memory; empty if it did not."""
+        most = self._spec.mem_gb
+        if most <= 0.0:
+            return ""
+        if self.group is not None and out_of_memory(self.group):
+            return f"it used more than the {most:g} GB of memory that were allowed"
+        used = sum(map(memory_gb, descendants(os.getpid())))
+        return f"it used {used:.2f} GB of memory; {most:g} were allowed" if used > most else ""
+
+    def clear(self) -> None:
+        """No process of the attempt is left on return.
+
+        One that the kernel does not let go keeps its device: then this waits, and a person is told.
+        """
+        until, pause = time.monotonic() + DYING_S, PAUSE_S
+        while left := self._processes():
+            if self.group is not None:
+                kill_group(self.group)
+            kill_all(left)
+            reap_others(())
+            if pause == PAUSE_S and time.monotonic() > until:
+                pause = LONG_PAUSE_S
+                shown = ", ".join(map(str, sorted(left)[:5]))
+                self._tell("error", f"processes {shown} cannot be killed; its devices stay held")
+            time.sleep(pause)
+        if self.group is not None:
+            self._remove_group(self.group)
+
+    def _remove_group(self, group: Path) -> None:
+        """Ours, and if no engine is there any more, the one around it once it is empty."""
+        gone = remove_group(group)
+        if gone and self._spec.notify and not is_heard(self._spec.notify):
+            with suppress(OSError):  # others' attempts are in it
+                group.parent.rmdir()
+
+    def ranks_processes(self, others: Callable[[], Collection[int]]) -> list[int]:
+        """The ranks and everything they started; `others` are not theirs."""
+        spared = {*others()}
+        for pid in [*spared]:
+            spared.update(descendants(pid))
+        return [pid for pid in descendants(os.getpid()) if pid not in spared]
+
+    def _processes(self) -> set[int]:
+        found = {*descendants(os.getpid()), *find_tagged(TAG, str(self._folder))}
+        if self.group is not None:
+            found.update(pid for pid in members(self.group) if start_time(pid) is not None)
+        return found - {os.getpid()}

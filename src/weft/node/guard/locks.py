@@ -1,0 +1,59 @@
+"""What an attempt takes for itself before it starts: its job, and its checkpoint folder.
+
+Both are locks that every process of the attempt inherits, so that they are free exactly when the
+last of them is gone. The folder is fenced by attempt besides (`weft.wire.fence`), for trainers on
+machines that these locks do not reach.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from weft.node.guard.identity import acting_as
+from weft.wire.attempt import AttemptSpec
+from weft.wire.fence import OWNER, claim
+
+WAIT_S = 10.0  # how long the last process of whoever was there may take to be gone
+JOB = "JOB"
+
+
+def hold_all(spec: AttemptSpec, wait_s: float = WAIT_S) -> list[int]:
+    """Handles of the locks; OSError if they are not free in time, WireError if fenced."""
+    held = [hold(Path(spec.lock), "an earlier attempt", wait_s)] if spec.lock else []
+    with acting_as(spec.user):
+        if spec.first_rank == 0:
+            held.append(_take(Path(spec.checkpoints), spec, wait_s))
+        else:  # the agent of rank 0 has the folder for all of them
+            claim(spec.checkpoints, spec.attempt)
+    return held
+
+
+def _take(folder: Path, spec: AttemptSpec, wait_s: float) -> int:
+    folder.mkdir(parents=True, exist_ok=True)
+    held = hold(folder / ".running", f"another job with checkpoints in {folder}", wait_s)
+    former = folder / JOB
+    if not former.exists() or former.read_text() != spec.job:
+        # Attempts of different jobs cannot be compared; the former job is not running.
+        (folder / OWNER).unlink(missing_ok=True)
+        former.write_text(spec.job)
+    claim(folder, spec.attempt)
+    return held
+
+
+def hold(path: Path, whose: str, wait_s: float) -> int:
+    """Lock a file, waiting for whoever has it."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > until:
+                os.close(handle)
+                raise OSError(error.errno, f"processes of {whose} are still there") from error
+            time.sleep(0.05)
+        else:
+            return handle

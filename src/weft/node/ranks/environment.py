@@ -1,0 +1,71 @@
+"""The variables that one process of an attempt is started with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from weft.node.ranks.launchers import Place, find_launcher, launcher_variables
+from weft.wire.attempt import TAG, AttemptSpec
+from weft.wire.environment import Environment
+
+# A launcher tells its own processes these; a plain program is not one of several.
+OF_A_GANG = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+
+
+def rank_environment(
+    spec: AttemptSpec,
+    folder: Path,
+    local: int,
+    *,
+    socket: str,
+    port: int,
+    alone: Place | None = None,
+) -> dict[str, str]:
+    """Our own variables that are not secret, the job's, and who and where the rank is.
+
+    `alone` is for the one process that has all devices of the job here.
+    """
+    here = max(len(spec.devices), 1)  # one process also where there is no device
+    # A launcher starts a process for each device, with the cores of one.
+    whole = alone is not None and not find_launcher(spec.command)
+    parts = spec.cores if whole else spec.cores[local : local + 1]
+    cores = tuple(core for part in parts for core in part)
+    told = Environment(
+        job=spec.job,
+        attempt=spec.attempt,
+        checkpoints=spec.checkpoints,
+        agent=socket,
+        coordinator=spec.coordinator,
+        tier=spec.tier,
+        weight=spec.weight,
+        phase=spec.phase,
+        devices=spec.devices,
+        kind=spec.kind,
+        nodes=spec.nodes,
+        cpus=spec.cpus / (1 if whole else here) or float(len(cores)),
+        gpu_mem_gb=spec.gpu_mem_gb,
+        most_ranks=0 if alone is not None else spec.most_ranks,
+        rank=spec.first_rank + local,
+        world_size=spec.world_size or here,
+        local_rank=local,
+        local_world_size=here,
+        master_addr=spec.master_addr,
+        master_port=port,
+    )
+    # The service's own variables are not the job's: its token may be among them.
+    env = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_")}
+    if spec.user is not None:
+        env.update(spec.user.variables(spec.workdir))
+    env["PYTHONUNBUFFERED"] = "1"
+    if told.cpus:
+        env["OMP_NUM_THREADS"] = str(len(cores) or max(int(told.cpus), 1))
+    if spec.master_addr == "127.0.0.1":
+        env["GLOO_SOCKET_IFNAME"] = "lo"
+    if spec.visible is not None:
+        env["CUDA_VISIBLE_DEVICES"] = spec.visible
+    place = told.variables()
+    if alone is not None:
+        place = {name: value for name, value in place.items() if name not in OF_A_GANG}
+        place |= launcher_variables(alone)
+    return {**env, **spec.env, **place, TAG: str(folder)}

@@ -1,0 +1,1 @@
+"""Connections to an agent: ranks that report, and people with a terminal."""

@@ -1,0 +1,1 @@
+"""Wrappers that keep to what tenants may hold: quotas, loans, reservations, fairness."""

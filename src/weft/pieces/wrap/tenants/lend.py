@@ -1,0 +1,341 @@
+"""Quotas that are lent while idle and taken back when needed, around any policy.
+
+Every tenant has GPUs of its own, and so may groups of tenants. Who stays within its own starts
+first, taking back what others run on beyond theirs; then who stays within its group's; what is
+left is lent to anybody, first to whom has used least for its weight of late. A job that was
+started is left alone for a while before it has to give way.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+
+import numpy as np
+
+from weft.core.errors import InvalidConfig
+from weft.core.model.job import Allocation, JobId
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.reasons import Blocker, Reason, asks_for
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Column
+from weft.pieces.wrap.fits import carry_out
+from weft.pieces.wrap.reason_news import Memory as Told
+from weft.pieces.wrap.reason_news import tell_news
+from weft.pieces.wrap.sub_cluster import decide_among
+from weft.pieces.wrap.tenants.tree import Tree, read_tree
+from weft.stack.ask_policy import ask
+
+SLACK = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The inner policy's memory; what tenants used of late, up to when; what jobs were told."""
+
+    inner: object = None
+    used: Mapping[str, float] = field(default_factory=dict)
+    at: float = 0.0
+    told: Mapping[JobId, str] = field(default_factory=dict)
+    gave_way: Mapping[JobId, Reason] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Lend:
+    """Give every tenant its own GPUs first, and lend what is idle.
+
+    `own` are GPUs by tenant or group, `parents` the group of a tenant or group, `weights` parts of
+    what is lent. What was used counts half after `half_life_s` seconds. A job runs for `min_run_s`
+    seconds before it has to give way.
+    """
+
+    inner: Policy = field(metadata={"settable": False})
+    own: Mapping[str, float] = field(default_factory=dict)
+    parents: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    half_life_s: float = 7 * 86_400.0
+    min_run_s: float = 300.0
+
+    adds = tax.Taxonomy(
+        objective=tax.Objective.GUARANTEES | tax.Objective.UTILIZATION,
+        fairness=tax.Fairness.USERS,
+        preemption=tax.Preemption.STOPS,
+    )
+
+    def __post_init__(self) -> None:
+        read_tree(self.own, self.parents)
+        if self.half_life_s <= 0.0 or self.min_run_s < 0.0:
+            raise InvalidConfig(
+                f"lend: half_life_s {self.half_life_s:g}, min_run_s {self.min_run_s:g}",
+                hint="half_life_s is above 0, min_run_s not below it",
+            )
+
+    @property
+    def about(self) -> About:
+        """The inner policy's."""
+        return self.inner.about
+
+    def decide(self, view: View) -> Plan:
+        """The inner policy's decision, for the most entitled first."""
+        kept = view.memory if isinstance(view.memory, Memory) else Memory(at=view.now)
+        used = self._used(view, kept)
+        seen = replace(view, memory=kept.inner)
+        if not self.own or not view.waiting().any():
+            plan = ask(self.inner, seen)
+            return replace(plan, memory=Memory(plan.memory, used, view.now))
+        turn = _Turn(self, seen, read_tree(self.own, self.parents), used)
+        mark = view.free.mark()
+        try:
+            plan = turn.whole()
+        finally:
+            view.free.rollback(mark)
+        waits = {
+            job: why
+            for job, why in kept.gave_way.items()
+            if job in view.table and job not in plan.changes
+        }
+        gave_way = {**waits, **turn.gave_way}
+        why = {**gave_way, **turn.reasons}
+        plan = tell_news(view, plan, why, Told(plan.memory, kept.told))
+        texts = {job: one.text for job, one in why.items()}
+        return replace(plan, memory=Memory(turn.memory, used, view.now, texts, gave_way))
+
+    def _used(self, view: View, kept: Memory) -> dict[str, float]:
+        """GPU-seconds of each tenant, older ones counting less."""
+        passed = max(view.now - kept.at, 0.0)
+        left = 0.5 ** (passed / self.half_life_s)
+        used = {who: one * left for who, one in kept.used.items() if one * left > 1.0}
+        for who, gpus in held_by_tenant(view).items():
+            used[who] = used.get(who, 0.0) + gpus * passed
+        return used
+
+
+def held_by_tenant(view: View) -> defaultdict[str, float]:
+    """GPUs that each tenant's jobs hold."""
+    held: defaultdict[str, float] = defaultdict(float)
+    for job, on in zip(view.table.jobs, view.table.allocations, strict=True):
+        if on is not None:
+            held[job.tenant] += on.gpus * on.sharing.share
+    return held
+
+
+class _Turn:
+    """One decision, level by level: within one's own, within a group's, and beyond."""
+
+    def __init__(self, rule: Lend, view: View, tree: Tree, used: Mapping[str, float]) -> None:
+        self._rule, self._view, self._tree, self._used = rule, view, tree, used
+        self._held = held_by_tenant(view)
+        self._changes: dict[JobId, Allocation | None] = {}
+        self._wake = inf
+        self._rejected: dict[JobId, str] = {}
+        self._said: dict[JobId, str] = {}
+        self._words: dict[JobId, Blocker] = {}
+        self.memory: object = view.memory
+        self.reasons: dict[JobId, Reason] = {}
+        self.gave_way: dict[JobId, Reason] = {}
+
+    def whole(self) -> Plan:
+        """Everybody in turn; who is not entitled waits while somebody who is cannot start."""
+        first, blocked = True, False
+        for level in range(self._tree.depth):
+            rows = self._entitled(level)
+            if blocked:
+                self._tell_waiting(rows)
+                continue
+            if rows.any() or first:
+                self._offer(rows, running=first)
+                first = False
+            if self._waiting(rows).any():
+                self._take_back(self._waiting(rows), self._victims(level))
+                missing = self._waiting(rows)
+                blocked = bool(missing.any()) and self._held_up(missing, level)
+        if blocked:
+            self._tell_waiting(self._open() & ~self._entitled_at_all())
+        else:
+            self._lend()
+        wake = None if self._wake == inf else self._wake
+        said, words = self._said, self._words
+        return Plan(self._changes, self._rejected, wake, said, self.memory, words)
+
+    def _need(self, row: int) -> float:
+        demand = self._view.job(row).demand
+        return demand.min * demand.share
+
+    def _entitled(self, level: int) -> Bools:
+        """Waiting rows that are within their own at this level, taken one after the other."""
+        mask = np.zeros(len(self._view.table), dtype=bool)
+        held = defaultdict(float, self._held)
+        for row in map(int, np.flatnonzero(self._open())):
+            tenant, need = self._view.job(row).tenant, self._need(row)
+            if self._tree.level(tenant, held, need) == level:
+                mask[row] = True
+                held[tenant] += need
+        return mask
+
+    def _open(self) -> Bools:
+        """Rows that wait, also after what was decided so far."""
+        mask = self._view.waiting()
+        for job in self._changes:
+            mask[self._view.table.row(job)] = False
+        return mask
+
+    def _waiting(self, rows: Bools) -> Bools:
+        return rows & self._open()
+
+    def _offer(self, rows: Bools, *, running: bool) -> None:
+        """Ask the policy about these, beside whoever runs; about those, too, the first time."""
+        view = self._view
+        shown = rows | view.running() if running else rows
+        for job in self._changes:
+            shown[view.table.row(job)] = False
+        part = view.restrict(shown)
+        self._adopt(decide_among(self._rule.inner, part if running else replace(part, memory=None)))
+
+    def _adopt(self, plan: Plan) -> None:
+        view = self._view
+        mark = view.free.mark()
+        if not carry_out(view, plan):
+            view.free.rollback(mark)
+            return
+        for job, to in plan.changes.items():
+            was = view.holds(job)
+            tenant = view.job(view.table.row(job)).tenant
+            self._held[tenant] -= 0.0 if was is None else was.gpus * was.sharing.share
+            self._held[tenant] += 0.0 if to is None else to.gpus * to.sharing.share
+        self._changes |= dict(plan.changes)
+        if self.memory is view.memory and plan.memory is not None:
+            self.memory = plan.memory
+        if plan.wake_at is not None:
+            self._wake = min(self._wake, plan.wake_at)
+        self._rejected |= dict(plan.rejected)
+        self._said |= dict(plan.reasons)
+        self._words |= dict(plan.blockers)
+
+    def _held_up(self, rows: Bools, level: int) -> bool:
+        """Whether some of these start as soon as jobs have run for long enough to give way."""
+        view, young = self._view, self._victims(level, aged=False)
+        if not young:
+            return False
+        mark = view.free.mark()
+        for row in young:
+            on = view.allocation(row)
+            assert on is not None
+            view.free.give(on)
+        part = replace(view.restrict(rows), memory=None)
+        plan = decide_among(self._rule.inner, part)
+        view.free.rollback(mark)
+        return any(to is not None for to in plan.changes.values())
+
+    def _entitled_at_all(self) -> Bools:
+        """Waiting rows that are within their own, or their groups'."""
+        mask = np.zeros(len(self._view.table), dtype=bool)
+        for level in range(self._tree.depth):
+            mask |= self._entitled(level)
+        return mask
+
+    def _take_back(self, rows: Bools, victims: list[int]) -> None:
+        """Start these on what others hold beyond their own, if that can be done."""
+        view = self._view
+        if not victims:
+            return
+        mark = view.free.mark()
+        for row in victims:
+            on = view.allocation(row)
+            assert on is not None
+            view.free.give(on)
+        part = replace(view.restrict(rows), memory=None)
+        plan = decide_among(self._rule.inner, part)
+        starts = {job: to for job, to in plan.changes.items() if to is not None}
+        fine = bool(starts) and carry_out(view, replace(plan, changes=starts))
+        stops = self._put_back(victims) if fine else []
+        view.free.rollback(mark)
+        if fine:
+            self._note_stops(stops, starts)
+            self._adopt(Plan({**{view.job(row).id: None for row in stops}, **starts}))
+
+    def _put_back(self, victims: list[int]) -> list[int]:
+        """Who of them has to go: those whose devices are taken now."""
+        view, gone = self._view, []
+        for row in reversed(victims):  # the last to give way stay first
+            on = view.allocation(row)
+            assert on is not None
+            if view.free.fits(on):
+                view.free.take(on)
+            else:
+                gone.append(row)
+        return gone
+
+    def _victims(self, level: int, *, aged: bool = True) -> list[int]:
+        """Running rows on what is not their tenant's, who owe most and lose least first.
+
+        If `aged` those that have run for long enough.
+        """
+        view, table = self._view, self._view.table
+        runs = table.column(Column.RAN_RATE) > 0.0
+        age = np.where(runs, view.now - table.column(Column.RAN_SINCE), 0.0)
+        found = []
+        over = self._over(level)
+        for row in map(int, np.flatnonzero(view.running() & view.preemptible())):
+            job = view.job(row)
+            if job.id in self._changes or over.get(job.tenant, 0.0) <= SLACK:
+                continue
+            if aged and age[row] < self._rule.min_run_s - 1e-6:
+                self._wake = min(self._wake, view.now + self._rule.min_run_s - float(age[row]))
+                continue
+            on = view.allocation(row)
+            assert on is not None
+            found.append((-over[job.tenant], on.gpus * float(age[row]), row))
+        chosen = []
+        for _, _, row in sorted(found):
+            tenant, on = view.job(row).tenant, view.allocation(row)
+            assert on is not None
+            if over[tenant] > SLACK:
+                chosen.append(row)
+                over[tenant] -= on.gpus * on.sharing.share
+        return chosen
+
+    def _over(self, level: int) -> dict[str, float]:
+        """GPUs that each tenant holds beyond what is its own up to a level."""
+        return {who: self._tree.beyond(who, self._held, level) for who in self._held}
+
+    def _note_stops(self, stops: list[int], starts: Mapping[JobId, Allocation]) -> None:
+        view = self._view
+        to = sorted({view.job(view.table.row(job)).tenant for job in starts})
+        for row in stops:
+            on = view.allocation(row)
+            assert on is not None
+            ran = float(view.now - view.table.get(row, Column.RAN_SINCE))
+            kind = view.cluster.kind_of(on)
+            numbers = {
+                "gpus": asks_for(on.gpus, (kind,), on.sharing.share),
+                "to": " and ".join(map(repr, to)),
+                "minutes": ran / 60.0,
+            }
+            self.gave_way[view.job(row).id] = Reason(Blocker.RECLAIMED, numbers)
+
+    def _lend(self) -> None:
+        """What is left to everybody else, a tenant at a time: who used least for its weight."""
+        view = self._view
+        weights = self._rule.weights
+        left = self._open()
+        tenants = {view.job(row).tenant for row in map(int, np.flatnonzero(left))}
+
+        def owes(who: str) -> tuple[float, str]:
+            return self._used.get(who, 0.0) / weights.get(who, 1.0), who
+
+        for who in sorted(tenants, key=owes):
+            rows = self._open() & np.array([job.tenant == who for job in view.table.jobs])
+            if rows.any():
+                self._offer(rows, running=False)
+
+    def _tell_waiting(self, rows: Bools) -> None:
+        for row in map(int, np.flatnonzero(rows)):
+            job = self._view.job(row)
+            quota = self._rule.own.get(job.tenant, 0.0)
+            numbers = {"tenant": job.tenant, "quota": quota}
+            self.reasons[job.id] = Reason(Blocker.GUARANTEE, numbers)

@@ -1,0 +1,312 @@
+"""Limits and weights of tenants, around any policy.
+
+The inner policy decides first. Where its plan would give a tenant more than it may hold, the
+jobs that go too far are taken out of its sight, or the sizes and kinds it may choose for them
+are narrowed, and it decides anew: what it promises then always hangs together. Nothing is taken
+from jobs that run; a limit that was lowered takes effect as they end.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from weft.core.model.job import Allocation, Job
+from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, Controls
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.reasons import Blocker, Reason
+from weft.core.plan.view import View
+from weft.core.state.table import Bools, Column
+from weft.pieces.wrap.fits import carry_out
+from weft.pieces.wrap.reason_news import Memory, tell_news
+from weft.pieces.wrap.sub_cluster import decide_among
+from weft.pieces.wrap.tenants.rules import ANY, Rules, fill, read_rules
+
+TRIES = 6
+SLACK = 1e-9
+NOTHING = Plan()
+
+
+@dataclass(slots=True)
+class Shape:
+    """What the inner policy is shown: rows without the hidden ones, others narrowed."""
+
+    hidden: Bools
+    sizes: dict[int, int] = field(default_factory=dict)
+    barred: dict[int, set[str]] = field(default_factory=dict)
+    reasons: dict[int, Reason] = field(default_factory=dict)
+
+    def hide(self, row: int, why: Reason) -> None:
+        """Keep a waiting row waiting."""
+        self.hidden[row] = True
+        self.reasons[row] = why
+
+    def view(self, view: View, memory: object) -> View:
+        """The view with this shape."""
+        table = view.table.pick(~self.hidden)
+        for row in {*self.sizes, *self.barred}:
+            job = view.job(row)
+            if self.hidden[row]:
+                continue
+            at, demand = table.row(job.id), job.demand
+            if row in self.barred:
+                kinds = demand.kinds or view.cluster.kinds
+                left = tuple(kind for kind in kinds if kind not in self.barred[row])
+                demand = replace(demand, kinds=left)
+            if row in self.sizes:
+                most = self.sizes[row]
+                demand = replace(demand, max=most, gpus=min(demand.gpus, most))
+                table.set(at, Column.MAX, most)
+                table.set(at, Column.GPUS, demand.gpus)
+                table.set(at, Column.NEED, demand.gpus * demand.share)
+            table.jobs[at] = replace(job, demand=demand)
+        return replace(view, table=table, memory=memory)
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """Keep every tenant within its limits and, while others wait, near its weighted share.
+
+    `limits` are `tenant=8` and `tenant@kind=4`, `weights` are `tenant=2`, joined by `/`. A
+    tenant below its share may start one gang across it, so that large gangs are not shut out;
+    what nobody below their share can use goes to anybody. A policy that divides by weights itself
+    is shown them, and left to it.
+    """
+
+    inner: Policy = field(metadata={"settable": False})
+    limits: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    adds = tax.Taxonomy(objective=tax.Objective.GUARANTEES, fairness=tax.Fairness.USERS)
+
+    def __post_init__(self) -> None:
+        read_rules(self.limits, self.weights)
+
+    @property
+    def about(self) -> About:
+        """The inner policy's."""
+        return self.inner.about
+
+    def decide(self, view: View) -> Plan:
+        """The inner policy's decision within the rules."""
+        rules = read_rules(self.limits, self.weights)
+        known = view.memory if isinstance(view.memory, Memory) else Memory()
+        if rules.weights:
+            view = replace(view, weights={**view.weights, **rules.weights})
+        targets = _targets(view, rules) if rules.weights and not self.about.weighs else {}
+        shape, plan = self._within(view, rules, targets, known.inner)
+        if any(why.blocker is Blocker.SHARE for why in shape.reasons.values()):
+            plan = self._leftovers(view, rules, plan, known.inner)
+        return _add_reasons(view, plan, shape, known)
+
+    def _leftovers(self, view: View, rules: Rules, plan: Plan, memory: object) -> Plan:
+        """With what nobody below their share can use given to the others.
+
+        They come beside all that runs and all that was decided, in nobody's place.
+        """
+        mark = view.free.mark()
+        beside = view.running()
+        for job in plan.changes:
+            beside[view.table.row(job)] = True
+        try:
+            if not carry_out(view, plan):
+                return plan
+            _, more = self._within(view, rules, {}, memory, Shape(beside), plan)
+        finally:
+            view.free.rollback(mark)
+        return replace(plan, changes={**plan.changes, **more.changes})
+
+    def _within(
+        self,
+        view: View,
+        rules: Rules,
+        targets: Mapping[str, float],
+        memory: object,
+        shape: Shape | None = None,
+        before: Plan = NOTHING,
+    ) -> tuple[Shape, Plan]:
+        """A plan that keeps the rules after `before`, and what had to be hidden for it."""
+        shape = shape or Shape(np.zeros(len(view.table), dtype=bool))
+        resized = Controls.COUNT in self.about.controls
+        for _ in range(TRIES):
+            plan = self._ask(view, shape, memory)
+            both = Plan({**before.changes, **plan.changes})
+            over = Check(view, both, rules, targets, resized=resized).narrow(shape)
+            if not over:
+                return shape, plan
+        _freeze(view, rules, over, shape)
+        return shape, self._ask(view, shape, memory)
+
+    def _ask(self, view: View, shape: Shape, memory: object) -> Plan:
+        return decide_among(self.inner, shape.view(view, memory))
+
+
+class Check:
+    """One plan held against the rules."""
+
+    def __init__(
+        self,
+        view: View,
+        plan: Plan,
+        rules: Rules,
+        targets: Mapping[str, float],
+        *,
+        resized: bool,
+    ) -> None:
+        self._view = view
+        self._plan = plan
+        self._rules = rules
+        self._targets = targets
+        self._resized = resized
+        self._used: defaultdict[tuple[str, str], float] = defaultdict(float)
+        self._kept: set[int] = set()
+
+    def narrow(self, shape: Shape) -> set[str]:
+        """Hide or narrow what goes too far; the tenants that did."""
+        view, over = self._view, set()
+        for row, on in self._in_turn():
+            tenant = view.job(row).tenant
+            kind, gpus = view.cluster.kind_of(on), _gpus(on)
+            was = view.allocation(row)
+            before = _gpus(was) if was is not None and view.cluster.kind_of(was) == kind else 0.0
+            full = self._full(tenant, kind, gpus) if gpus > before else None
+            if full is None:
+                self._used[tenant, ANY] += gpus
+                self._used[tenant, kind] += gpus
+                self._kept.add(row)
+            else:
+                over.add(tenant)
+                self._refuse(shape, row, full, was)
+        for tenant in over:
+            self._close(shape, tenant)
+        return over
+
+    def _in_turn(self) -> Iterator[tuple[int, Allocation]]:
+        """Who would hold what: those that stay as they are first, then in the plan's order."""
+        table, changes = self._view.table, self._plan.changes
+        limited = {tenant for tenant, _ in self._rules.limits} | set(self._targets)
+        for row, on in enumerate(table.allocations):
+            job = table.jobs[row]
+            if on is not None and job.id not in changes and job.tenant in limited:
+                yield row, on
+        for job_id, to in changes.items():
+            row = table.row(job_id)
+            if to is not None and table.jobs[row].tenant in limited:
+                yield row, to
+
+    def _full(self, tenant: str, kind: str, gpus: float) -> str | None:
+        """Which limit of a tenant stands against `gpus` more: a kind, ANY, or `share`."""
+        for which in (ANY, kind):
+            most = self._rules.limits.get((tenant, which))
+            if most is not None and self._used[tenant, which] + gpus > most + SLACK:
+                return which
+        target = self._targets.get(tenant)
+        if target is not None and self._used[tenant, ANY] >= target - SLACK:
+            return SHARE
+        return None
+
+    def _refuse(self, shape: Shape, row: int, full: str, was: Allocation | None) -> None:
+        view = self._view
+        job = view.job(row)
+        if was is not None:
+            shape.sizes[row] = was.gpus
+            shape.barred[row] = set(view.cluster.kinds) - {view.cluster.kind_of(was)}
+            return
+        most = int((self._room(job.tenant, full) + SLACK) / job.demand.share)
+        if self._resized and full != SHARE and most >= job.demand.min:
+            shape.sizes[row] = min(most, shape.sizes.get(row, most))
+        else:
+            self._bar(shape, row, full)
+
+    def _close(self, shape: Shape, tenant: str) -> None:
+        """Waiting jobs of a full tenant that could only go too far again."""
+        view = self._view
+        full = [kind for kind in (ANY, *view.cluster.kinds) if (tenant, kind) in self._rules.limits]
+        rooms = {kind: self._room(tenant, kind) for kind in full}
+        target = self._targets.get(tenant)
+        shut = target is not None and self._used[tenant, ANY] >= target - SLACK
+        for row in map(int, np.flatnonzero(view.waiting() & ~shape.hidden)):
+            job = view.job(row)
+            if job.tenant != tenant or row in self._kept:
+                continue
+            if shut:
+                self._bar(shape, row, SHARE)
+                continue
+            least = (job.demand.min if self._resized else job.demand.gpus) * job.demand.share
+            for kind, room in rooms.items():
+                if least > room + SLACK:
+                    self._bar(shape, row, kind)
+
+    def _room(self, tenant: str, kind: str) -> float:
+        return self._rules.limits.get((tenant, kind), 0.0) - self._used[tenant, kind]
+
+    def _bar(self, shape: Shape, row: int, full: str) -> None:
+        view = self._view
+        job = view.job(row)
+        if full in (ANY, SHARE):
+            shape.hide(row, self._why(job, full))
+            return
+        barred = shape.barred.setdefault(row, set())
+        barred.add(full)
+        if not set(job.demand.kinds or view.cluster.kinds) - barred:
+            shape.hide(row, self._why(job, full))
+
+    def _why(self, job: Job, full: str) -> Reason:
+        if full == SHARE:
+            return Reason(Blocker.SHARE, {"tenant": job.tenant})
+        limit, kind = self._rules.limits[job.tenant, full], f"{full} " if full else ""
+        asks = (job.demand.min if self._resized else job.demand.gpus) * job.demand.share
+        blocker = Blocker.TOO_LARGE if asks > limit + SLACK else Blocker.QUOTA
+        numbers = {"asks": asks, "tenant": job.tenant, "limit": limit, "kind": kind}
+        return Reason(blocker, numbers)
+
+
+SHARE = "*share"
+
+
+def _gpus(on: Allocation) -> float:
+    return on.gpus * on.sharing.share
+
+
+def _targets(view: View, rules: Rules) -> dict[str, float]:
+    """The share of each tenant now; nothing while there is enough for all."""
+    demand: defaultdict[str, float] = defaultdict(float)
+    table = view.table
+    for row, job in enumerate(table.jobs):
+        held = table.allocations[row]
+        demand[job.tenant] += job.demand.gpus * job.demand.share if held is None else _gpus(held)
+    for tenant in demand:
+        demand[tenant] = min(demand[tenant], rules.limits.get((tenant, ANY), np.inf))
+    if sum(demand.values()) <= view.cluster.gpus + SLACK:
+        return {}
+    return fill(float(view.cluster.gpus), demand, rules.weights)
+
+
+def _freeze(view: View, rules: Rules, tenants: set[str], shape: Shape) -> None:
+    """Last resort: these tenants get nothing more in this decision."""
+    for row in range(len(view.table)):
+        job, on = view.job(row), view.allocation(row)
+        if job.tenant not in tenants:
+            continue
+        if on is None:
+            limit = rules.limits.get((job.tenant, ANY), 0.0)
+            asks = job.demand.min * job.demand.share
+            numbers = {"asks": asks, "tenant": job.tenant, "limit": limit, "kind": ""}
+            shape.hide(row, Reason(Blocker.QUOTA if limit else Blocker.SHARE, numbers))
+        else:
+            shape.hidden[row] = True
+
+
+def _add_reasons(view: View, plan: Plan, shape: Shape, known: Memory) -> Plan:
+    """The plan with reasons for jobs that were not given before; logs stay small."""
+    hidden = {
+        job: why
+        for row, why in shape.reasons.items()
+        if (job := view.job(row).id) not in plan.changes
+    }
+    return tell_news(view, plan, hidden, known)

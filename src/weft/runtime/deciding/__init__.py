@@ -1,0 +1,1 @@
+"""Asking the policy: in which process, what if it fails, and why jobs wait."""

@@ -1,0 +1,256 @@
+"""Who asks the policy: the service itself, or a process that may be ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from dataclasses import replace
+from typing import Any, Protocol
+
+from weft.core.errors import EngineError, PlanError
+from weft.core.events.event import Event
+from weft.core.plan.plan import Plan
+from weft.core.plan.rules import check_plan
+from weft.core.scheduler import Scheduler
+from weft.core.spec.part_spec import PartSpec
+from weft.runtime.deciding.frames import (
+    LENGTH,
+    Begin,
+    Decide,
+    Failure,
+    Told,
+    Wish,
+    frame,
+    pack,
+    unpack,
+)
+from weft.runtime.deciding.live_policy import propose
+
+LIMIT_S = 20.0
+START_S = 120.0  # until a new worker has read the state: not the policy's doing
+MEMORY_GB = 4.0
+BACKLOG = 2_000  # events that nobody asked about: then the copy is begun anew
+
+
+class PolicyFailed(EngineError):  # noqa: N818 - as the others
+    """A policy gave no plan; `trace` is where it went wrong, if it lived to tell."""
+
+    def __init__(self, what: str, *, hint: str = "", trace: str = "") -> None:
+        super().__init__(what, hint=hint)
+        self.trace = trace
+
+
+class Decider(Protocol):
+    """Asks a policy for its plan."""
+
+    @property
+    def spent_s(self) -> float:
+        """What the last plan took to make, in seconds of a processor."""
+        ...
+
+    async def start(self) -> None:
+        """Make ready for decisions."""
+        ...
+
+    async def prepare(self, scheduler: Scheduler, policy: PartSpec) -> None:
+        """Know all that is needed for the next decision, so that it does not wait for that."""
+        ...
+
+    def tell(self, at: float, event: Event) -> None:
+        """Something happened; the scheduler has taken it in."""
+        ...
+
+    async def plan(self, scheduler: Scheduler, policy: PartSpec, now: float) -> Plan:
+        """A checked plan; raises whatever the policy does, PolicyFailed if it gives none."""
+        ...
+
+    def begin_anew(self) -> None:
+        """The scheduler is another one from here on."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of whatever is held."""
+        ...
+
+
+class InProcess:
+    """Asks the policy here and now: for tests, and where it is trusted."""
+
+    def __init__(self) -> None:
+        self.spent_s = 0.0
+
+    async def start(self) -> None:
+        """Nothing to do."""
+
+    async def prepare(self, scheduler: Scheduler, policy: PartSpec) -> None:
+        """Nothing to do."""
+
+    def tell(self, at: float, event: Event) -> None:
+        """Nothing to do: the scheduler knows."""
+
+    async def plan(self, scheduler: Scheduler, policy: PartSpec, now: float) -> Plan:  # noqa: ARG002
+        """What the scheduler's policy says."""
+        began = time.perf_counter()
+        try:
+            return propose(scheduler, now)
+        finally:
+            self.spent_s = time.perf_counter() - began
+
+    def begin_anew(self) -> None:
+        """Nothing to do."""
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class InWorker:
+    """Asks a process that keeps a copy of the scheduler's state, by the same events.
+
+    A decision may take `limit_s` seconds, and the process `memory_gb` of address space.
+    """
+
+    def __init__(
+        self, seed: int = 0, *, limit_s: float = LIMIT_S, memory_gb: float = MEMORY_GB
+    ) -> None:
+        self._seed, self._limit_s, self._memory_gb = seed, limit_s, memory_gb
+        self._told: list[Told] = []
+        self._worker: asyncio.subprocess.Process | None = None
+        self._begun = False
+        self.spent_s = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        """The worker's process; None where there is none."""
+        return None if self._worker is None else self._worker.pid
+
+    def tell(self, at: float, event: Event) -> None:
+        """Keep it for the next decision."""
+        if self._begun:
+            self._told.append((at, event))
+            if len(self._told) > BACKLOG:
+                self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """The next decision brings the whole state along."""
+        self._told.clear()
+        self._begun = False
+
+    async def prepare(self, scheduler: Scheduler, policy: PartSpec) -> None:
+        """Send the worker the whole state; if that fails the next decision tells why."""
+        try:
+            async with asyncio.timeout(START_S):
+                await self._begin(scheduler, policy)
+        except (EngineError, OSError, EOFError, TimeoutError):
+            await self._end()
+
+    async def plan(self, scheduler: Scheduler, policy: PartSpec, now: float) -> Plan:
+        """What the worker's policy says; a worker that fails is replaced for the next one."""
+        if not len(scheduler.state.table):
+            return propose(scheduler, now)
+        try:
+            async with asyncio.timeout(START_S):
+                await self._begin(scheduler, policy)
+            async with asyncio.timeout(self._limit_s):
+                answer = await self._ask(now)
+        except TimeoutError:
+            await self._end()
+            raise PolicyFailed(f"it took longer than {self._limit_s:g} s") from None
+        except (OSError, EOFError, asyncio.IncompleteReadError) as error:
+            code = await self._end()
+            raise PolicyFailed(f"its process ended, {_describe_end(code)}") from error
+        except BaseException:
+            await self._end()
+            raise
+        if isinstance(answer, Failure):
+            self.begin_anew()
+            raise PolicyFailed(answer.what, trace=answer.trace)
+        self.spent_s = answer.cpu_s
+        return self._checked(scheduler, now, answer)
+
+    def _checked(self, scheduler: Scheduler, now: float, wish: Wish) -> Plan:
+        plan = replace(wish.plan, memory=unpack(wish.memory))
+        try:
+            check_plan(scheduler.view(now), plan, scheduler.policy.about)
+        except PlanError:
+            self.begin_anew()
+            raise
+        return plan
+
+    async def close(self) -> None:
+        """End the worker."""
+        await self._end()
+
+    async def start(self) -> None:
+        """Have a worker that is ready; ahead of the first decision that saves it waiting."""
+        if self._worker is not None and self._worker.returncode is None:
+            return
+        self.begin_anew()
+        self._worker = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "weft.runtime.deciding.decide_worker",
+            f"{self._memory_gb:g}",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            start_new_session=True,  # Ctrl-C is the service's to hear
+        )
+        try:
+            async with asyncio.timeout(START_S):
+                await self._receive()
+        except (TimeoutError, asyncio.IncompleteReadError) as error:
+            code = await self._end()
+            raise EngineError(
+                f"the process that decides did not start, {_describe_end(code)}"
+            ) from error
+
+    async def _begin(self, scheduler: Scheduler, policy: PartSpec) -> None:
+        """Have a worker that knows everything up to now."""
+        await self.start()
+        if not self._begun:
+            memory = pack(scheduler.memory)
+            self._send(Begin(_state(scheduler), policy, memory, self._seed))
+            self._begun = True
+            await self._receive()
+
+    async def _ask(self, now: float) -> Wish | Failure:
+        told, self._told = self._told, []
+        self._send(Decide(told, now))
+        answer: Wish | Failure = await self._receive()
+        return answer
+
+    def _send(self, message: Begin | Decide) -> None:
+        assert self._worker is not None
+        assert self._worker.stdin is not None
+        self._worker.stdin.write(frame(message))
+
+    async def _receive(self) -> Any:
+        assert self._worker is not None
+        assert self._worker.stdin is not None
+        assert self._worker.stdout is not None
+        await self._worker.stdin.drain()
+        head = await self._worker.stdout.readexactly(LENGTH.size)
+        return unpack(await self._worker.stdout.readexactly(LENGTH.unpack(head)[0]))
+
+    async def _end(self) -> int | None:
+        """Kill the worker; its exit code."""
+        self.begin_anew()
+        worker, self._worker = self._worker, None
+        if worker is None:
+            return None
+        with contextlib.suppress(ProcessLookupError):
+            worker.kill()
+        return await worker.wait()
+
+
+def _state(scheduler: Scheduler) -> bytes:
+    return pack(scheduler.copied())
+
+
+def _describe_end(code: int | None) -> str:
+    if code is None:
+        return "nobody knows how"
+    return f"killed by signal {-code}" if code < 0 else f"with exit code {code}"

@@ -1,0 +1,183 @@
+"""When to ask the policy, and who decides if it fails.
+
+News that comes faster than decisions can be made is decided together: after a decision there is a
+pause in proportion to what it took. A cheap policy on a quiet cluster decides at every event; an
+expensive one under load takes a bounded part of the process, and who submits is answered meanwhile.
+
+A policy that fails must not stop the service. A safe order under the same rules decides in its
+place, the policy is asked again after a while, and after some failures in a row not any more,
+until a person says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from weft.core.errors import WeftError
+from weft.core.events.actions import Action, Start, Stop
+from weft.core.events.event import Event, PolicyChanged, Woken
+from weft.core.latency import Latency
+from weft.core.plan.plan import Plan
+from weft.core.scheduler import Scheduler
+from weft.core.spec.part_spec import PartSpec
+from weft.core.state.state import State
+from weft.runtime.deciding.decider import Decider, InProcess, PolicyFailed
+from weft.runtime.deciding.live_policy import SAFE, live_policy, stand_in
+from weft.runtime.loop.clock import Clock
+
+log = logging.getLogger(__name__)
+
+PAUSE = 3.0  # times what a decision took: at most a quarter of the time is spent deciding
+LONGEST_S = 1.0
+AGAIN_S = (5.0, 30.0)  # until a policy that failed is asked again; then it is given up
+RECENT = 1_000  # decisions whose numbers are kept for those who ask
+NOBODY_S = 60.0  # until somebody is asked again where even the safe order failed
+
+
+@dataclass(frozen=True, slots=True)
+class Worked:
+    """What a decision took, and the numbers that it came with: a gap, prices by kind."""
+
+    took_s: float
+    numbers: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A plan and who made it, None for the policy itself.
+
+    `given_up` says that the policy is not asked any more.
+    """
+
+    plan: Plan
+    by: PartSpec | None = None
+    given_up: PolicyChanged | None = None
+    took_s: float = 0.0
+
+
+class Decisions:
+    """Decisions at their pace; `trouble` says what is wrong now, empty while all is well.
+
+    `given_up` is what is wrong until a person chooses a policy; `failures` counts them all.
+    """
+
+    def __init__(
+        self, clock: Clock, decider: Decider | None = None, policy: PartSpec = SAFE
+    ) -> None:
+        self.policy = policy
+        self.trouble = ""
+        self.given_up = ""
+        self.undecided = ""  # why nobody decides
+        self.failures = 0
+        self.took = Latency()
+        self.recent: dict[int, Worked] = {}  # by number, those of this process
+        self._clock = clock
+        self._decider = decider or InProcess()
+        self._not_before = float("-inf")
+        self._in_a_row = 0
+        self._again_at = float("-inf")
+
+    def change(self, event: PolicyChanged) -> None:
+        """Another policy decides from here on, with every chance there is."""
+        self.policy = event.policy
+        self.given_up = (
+            f"policy {event.instead_of.text!r} failed too often, {event.policy.text!r} decides "
+            f"instead until a person chooses: "
+            f"{event.reason}"
+            if event.instead_of
+            else ""
+        )
+        self.trouble = ""
+        self._in_a_row, self._again_at = 0, float("-inf")
+
+    def put_off(
+        self, scheduler: Scheduler, now: float, noted: Sequence[tuple[float, Event]]
+    ) -> bool:
+        """Whether what was `noted` is decided later, together with what comes until then."""
+        asked = any(isinstance(event, Woken) for _, event in noted)
+        if self._not_before <= now or asked or scheduler.policy.about.every is not None:
+            return False
+        scheduler.put_off(self._not_before)
+        return True
+
+    async def ask(self, scheduler: Scheduler, now: float) -> Verdict | None:
+        """What to do now; None where nobody can say: nothing changes until it is asked again."""
+        with self.took.measured():
+            verdict = await self._ask(scheduler, now)
+        self.undecided = self.trouble if verdict is None else ""
+        pause_s = min(PAUSE * self._decider.spent_s, LONGEST_S)
+        self._not_before = self._clock.now + pause_s * self._clock.speed
+        return None if verdict is None else replace(verdict, took_s=self.took.last_s)
+
+    def adopt(self, scheduler: Scheduler, now: float, verdict: Verdict) -> list[Action]:
+        """Make it a fact, and say so in the service's own log."""
+        actions = scheduler.adopt(now, verdict.plan, verdict.by)
+        self.recent[scheduler.state.decisions] = Worked(verdict.took_s, verdict.plan.numbers)
+        if len(self.recent) > RECENT:
+            del self.recent[next(iter(self.recent))]
+        who = (verdict.by or self.policy).text
+        log.info("%s", line_of(scheduler.state, who, actions, verdict.took_s))
+        return actions
+
+    async def _ask(self, scheduler: Scheduler, now: float) -> Verdict | None:
+        if now < self._again_at:
+            return self._safely(scheduler, now)
+        try:
+            plan = await self._decider.plan(scheduler, self.policy, now)
+        except Exception as error:  # a policy's bug, of whatever kind: the service goes on
+            return self._failed(scheduler, now, error)
+        self.trouble = ""
+        self._in_a_row, self._again_at = 0, float("-inf")
+        return Verdict(plan)
+
+    def _failed(self, scheduler: Scheduler, now: float, error: Exception) -> Verdict | None:
+        self.failures += 1
+        self._in_a_row += 1
+        what = error.what if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
+        trace = error.trace if isinstance(error, PolicyFailed) else ""
+        log.error(
+            "decision=%d policy=%s failed=%d: %s%s",
+            scheduler.state.decisions,
+            self.policy.text,
+            self._in_a_row,
+            what,
+            f"\n{trace}" if trace else "",
+            exc_info=None if isinstance(error, PolicyFailed) else error,
+        )
+        self.trouble = f"policy {self.policy.text!r} failed: {what}"
+        safe = stand_in(self.policy)
+        if self._in_a_row > len(AGAIN_S) and safe != self.policy:
+            given_up = PolicyChanged(safe, self.policy, what)
+            verdict = self._safely(scheduler, now)
+            return None if verdict is None else replace(verdict, given_up=given_up)
+        pause_s = AGAIN_S[min(self._in_a_row, len(AGAIN_S)) - 1]
+        self._again_at = now + pause_s * self._clock.speed
+        return self._safely(scheduler, now)
+
+    def _safely(self, scheduler: Scheduler, now: float) -> Verdict | None:
+        """What the safe order says, until the policy is asked again."""
+        safe = stand_in(self.policy)
+        try:
+            plan = scheduler.propose(now, live_policy(safe))
+        except Exception as error:
+            log.exception("decision=%d policy=%s failed", scheduler.state.decisions, safe.text)
+            self.trouble += f"; and so did {safe.text!r}: {error}"
+            scheduler.put_off(now + NOBODY_S * self._clock.speed)
+            return None
+        if self._again_at > now:
+            wake = plan.wake_at
+            soonest = self._again_at if wake is None else min(wake, self._again_at)
+            plan = replace(plan, wake_at=soonest)
+        return Verdict(plan, safe)
+
+
+def line_of(state: State, policy: str, actions: Sequence[Action], took_s: float) -> str:
+    """A decision in one line of the service's own log."""
+    started = sum(isinstance(action, Start) for action in actions)
+    stopped = sum(isinstance(action, Stop) for action in actions)
+    return (
+        f"decision={state.decisions} policy={policy} active={len(state.table)} "
+        f"started={started} stopped={stopped} took_ms={took_s * 1e3:.1f}"
+    )

@@ -1,0 +1,84 @@
+"""What a service and the process that decides for it say: pickles with their length in front."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.core.errors import EngineError
+from weft.core.events.event import Event
+from weft.core.plan.plan import Plan
+from weft.core.spec.part_spec import PartSpec
+
+LENGTH = struct.Struct("<Q")
+Told = tuple[float, Event]
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Everything so far: what `Scheduler.copied` gave, pickled, and the policy's memory.
+
+    Answered by None.
+    """
+
+    state: bytes
+    policy: PartSpec
+    memory: bytes
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decide:
+    """What happened since, and the time of the decision that is wanted."""
+
+    told: Sequence[Told]
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A plan, with the policy's memory pickled: whoever asked need not know its type.
+
+    `cpu_s` is what it took to make.
+    """
+
+    plan: Plan
+    memory: bytes
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a decision failed, in a line and with its traceback."""
+
+    what: str
+    trace: str
+
+
+def frame(value: Any) -> bytes:
+    """A value as bytes, with their number in front."""
+    body = pack(value)
+    return LENGTH.pack(len(body)) + body
+
+
+def pack(value: Any) -> bytes:
+    """A value as bytes; Unpackable if it has no such form."""
+    try:
+        return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    except (pickle.PickleError, TypeError, AttributeError) as error:
+        raise Unpackable(f"{type(value).__name__} cannot be sent: {error}") from error
+
+
+def unpack(body: bytes) -> Any:
+    """The value of what `packed` made; Unpackable if it cannot be made here."""
+    try:
+        return pickle.loads(body)  # noqa: S301 - from a process of ours, through a pipe of ours
+    except (pickle.PickleError, AttributeError, ImportError, EOFError) as error:
+        raise Unpackable(f"what was sent cannot be read: {error}") from error
+
+
+class Unpackable(EngineError):  # noqa: N818 - as the others
+    """A value that cannot go from one process to another."""

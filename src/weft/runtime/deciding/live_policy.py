@@ -1,0 +1,32 @@
+"""Policies as a live scheduler runs them: with jobs without GPUs, pauses, and a stand-in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.scheduler import Scheduler
+from weft.core.spec.part_spec import PartSpec
+from weft.runtime.loop.admit import policy_of
+from weft.stack.backoff import Backoff
+from weft.stack.cpu_jobs import CpuJobs
+
+SAFE = PartSpec("fifo", {"backfill": True})
+
+
+def live_policy(spec: PartSpec) -> Policy:
+    """The policy that is described, for jobs that really fail."""
+    return Backoff(CpuJobs(policy_of(spec)))
+
+
+def propose(scheduler: Scheduler, now: float) -> Plan:
+    """What the scheduler's policy wishes; without any job there is nothing to ask it."""
+    if not len(scheduler.state.table):
+        return Plan(memory=scheduler.memory)
+    return scheduler.propose(now)
+
+
+def stand_in(spec: PartSpec) -> PartSpec:
+    """The safe order under the same rules: whoever came first and fits starts, nobody stops."""
+    return replace(SAFE, wrappers=spec.wrappers)

@@ -1,0 +1,247 @@
+"""Why jobs wait, from what is true at this moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from weft.core.model.cluster import Node
+from weft.core.model.gang_nodes import count_large_nodes, place_on_nodes
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing
+from weft.core.plan.about import About, Controls
+from weft.core.plan.reasons import (
+    Blocker,
+    Reason,
+    asks_for,
+    describe_host,
+    name_some,
+    say_away,
+    say_free,
+    say_nodes_free,
+)
+from weft.core.scheduler import Scheduler
+from weft.core.state.capacity import EPS, Capacity
+from weft.core.state.table import Column
+from weft.runtime.deciding.live_policy import live_policy, stand_in
+from weft.runtime.records.job_records import JobRecord
+from weft.runtime.sleep_records import describe_sleep
+from weft.stack.backoff import pause_s
+from weft.stack.cpu_jobs import place_on_host
+from weft.stack.eligible_jobs import awaited_by, find_kept_back
+
+if TYPE_CHECKING:
+    from weft.runtime.loop.driver import Driver
+
+DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """One instant: the machines there are, what is free, who decides and when.
+
+    `nodes` are all machines, those that are away too, and `words` what is the matter with those.
+    `trouble` is why nobody decides, empty if somebody does; `failing` what is wrong with the
+    policy while a safe order stands in for it. `kept_back` are jobs
+    that no policy is asked about yet.
+    """
+
+    free: Capacity
+    nodes: Sequence[Node]
+    about: About
+    policy: str
+    now: float
+    wake_at: float | None = None
+    trouble: str = ""
+    kept_back: frozenset[JobId] = frozenset()
+    failing: str = ""
+    words: Mapping[NodeId, str] = field(default_factory=dict)
+    _found: dict[Demand, Reason] = field(default_factory=dict, init=False, compare=False)
+
+    def because(self, job: Job, said: str = "", blocker: Blocker = Blocker.SAID) -> Reason:
+        """The one thing that keeps a job waiting; `said` is what the last decision told it."""
+        if said:
+            return Reason(blocker, {"text": said}, said)
+        if self.trouble:
+            return Reason(Blocker.NOBODY, {"trouble": self.trouble})
+        if job.demand.max == 0:
+            return self._without_devices(job)
+        if job.demand not in self._found:  # many ask for the same; 500 nodes took 1 ms each
+            self._found[job.demand] = self._because(job.demand)
+        return self._found[job.demand]
+
+    def _because(self, demand: Demand) -> Reason:
+        if found := self._away(demand) or self._taken(demand):
+            return found
+        one = self._least(demand) == 1 or demand.share < 1.0
+        return self._kept_back(self._asks(demand), one=one)
+
+    def _without_devices(self, job: Job) -> Reason:
+        asks = describe_host(job)
+        if not self.free.cluster.nodes:
+            return self._say_away(asks, self.nodes, len(self.nodes))
+        if place_on_host(self.free, job) is None:
+            return Reason(Blocker.CPU_JOBS, {"asks": asks})
+        return self._kept_back(asks, one=job.cpus == 1.0)
+
+    def _away(self, demand: Demand) -> Reason | None:
+        up = self.free.cluster.index
+        could = [node for node in self.nodes if not demand.kinds or node.kind in demand.kinds]
+        away = [node for node in could if node.id not in up]
+        there = self.free.cluster.gpus_by_kind
+        most = max((there.get(node.kind, 0) for node in could), default=0)
+        enough = most >= self._least(demand)
+        if demand.nodes:
+            enough = count_large_nodes(demand, self.free.cluster.nodes) >= demand.nodes
+        if not away or enough:
+            return None
+        return self._say_away(self._asks(demand), away, len(could))
+
+    def _say_away(self, asks: str, away: Sequence[Node], could: int) -> Reason:
+        states = sorted({self.words.get(node.id, DOWN) for node in away})
+        numbers = {
+            "asks": asks,
+            "which": say_away(len(away), could),
+            "are": "is" if len(away) == 1 else "are",
+            "states": " or ".join(states),
+        }
+        return Reason(Blocker.AWAY, numbers)
+
+    def _taken(self, demand: Demand) -> Reason | None:
+        kinds = [k for k in self.free.kinds if not demand.kinds or k in demand.kinds]
+        free = {kind: float(self.free.idle(kind)) for kind in kinds}
+        shares = demand.share < 1.0 and any(self.free.with_room(k, demand.share) for k in kinds)
+        most = max(free.values(), default=0.0)
+        if most + EPS < self._least(demand) and not shares:
+            said = say_free(most, several_kinds=len(kinds) > 1)
+            return Reason(Blocker.GPUS, {"asks": self._asks(demand), "free": said})
+        if demand.nodes and (found := self._too_few_nodes(kinds, demand)):
+            return found
+        if any(self._hosted(kind, demand) for kind in kinds):
+            return None
+        return self._host_taken(kinds, demand)
+
+    def _too_few_nodes(self, kinds: Sequence[str], demand: Demand) -> Reason | None:
+        """Too few nodes of a kind with its part of a gang free on each."""
+        if any(place_on_nodes(self.free, kind, demand) for kind in kinds):
+            return None
+        each = demand.per_node
+        sizes = {kind: range(each, self.free.cluster.node_size(kind) + 1) for kind in kinds}
+        counts = (sum(len(self.free.nodes_with(k, n)) for n in sizes[k]) for k in kinds)
+        said = say_nodes_free(max(counts, default=0), each, several_kinds=len(kinds) > 1)
+        return Reason(Blocker.NODES, {"asks": self._asks(demand), "free": said})
+
+    def _hosted(self, kind: str, demand: Demand) -> bool:
+        """Whether enough free devices of a kind have their part of the host beside them."""
+        if demand.share < 1.0:
+            share, sharing = demand.share, Sharing(demand.share)
+            return any(
+                self.free.fits(Allocation((self.free.slice_of(node, 1 << gpu, share),), sharing))
+                for node, gpu in self._devices_with_room(kind, share)
+            )
+        if demand.nodes:
+            return self._count_hosted(kind, demand.per_node) >= demand.nodes
+        return self._count_hosted(kind) >= self._least(demand)
+
+    def _devices_with_room(self, kind: str, share: float) -> Iterator[tuple[int, int]]:
+        """Devices of a kind, in part or wholly free, that have room for a share."""
+        yield from self.free.with_room(kind, share)
+        for i, node in enumerate(self.free.cluster.nodes):
+            mask = self.free.idle_mask(i) if node.kind == kind else 0
+            if mask:
+                yield i, (mask & -mask).bit_length() - 1
+
+    def _count_hosted(self, kind: str, each: int = 0) -> int:
+        """Free devices of a kind that have their part of the host; or nodes with `each` of them."""
+        found = 0
+        for i, node in enumerate(self.free.cluster.nodes):
+            count = self.free.on(i) if node.kind == kind else 0
+            while count and not self.free.fits(Allocation((self.free.slice(i, count),))):
+                count -= 1
+            found += count >= each if each else count
+        return found
+
+    def _host_taken(self, kinds: Sequence[str], demand: Demand) -> Reason:
+        """Which part of the host is missing where devices are free."""
+        asks, count = self._asks(demand), self._least(demand) * demand.share
+        short_of_cpus, cpus, mem_gb = False, 0.0, 0.0
+        for i, node in enumerate(self.free.cluster.nodes):
+            if node.kind in kinds:
+                left, _ = self.free.host(i)
+                cpus, mem_gb = count * node.cpus / node.gpus, count * node.mem_gb / node.gpus
+                short_of_cpus |= left + EPS < demand.share * node.cpus / node.gpus
+        if short_of_cpus:
+            return Reason(Blocker.CPUS, {"asks": asks, "need": cpus})
+        return Reason(Blocker.MEMORY, {"asks": asks, "need": mem_gb})
+
+    def _kept_back(self, asks: str, *, one: bool) -> Reason:
+        told = {"asks": asks, "are": "is" if one else "are", "policy": self.policy}
+        if self.failing:
+            return Reason(Blocker.FALLBACK, {**told, "trouble": self.failing})
+        if self.about.every is not None and self.wake_at is not None:
+            return Reason(Blocker.ROUND, {**told, "seconds": max(self.wake_at - self.now, 0.0)})
+        return Reason(Blocker.TURN, told)
+
+    def _least(self, demand: Demand) -> int:
+        return demand.min if Controls.COUNT in self.about.controls else demand.gpus
+
+    def _asks(self, demand: Demand) -> str:
+        return asks_for(self._least(demand), demand.kinds, demand.share, demand.nodes)
+
+
+def waits_of(driver: Driver) -> Waits:
+    """Why jobs of a live scheduler wait now."""
+    scheduler, decisions = driver.scheduler, driver.decisions
+    failing = decisions.trouble or decisions.given_up
+    about, state = scheduler.policy.about, scheduler.state
+    table = state.table
+    looks = table.conditional or table.suspended
+    kept_back = find_kept_back(table).nonzero()[0] if looks else ()
+    if decisions.trouble:
+        about = live_policy(stand_in(driver.policy)).about
+    found = driver.nodes()
+    return Waits(
+        state.free,
+        [node for node, _ in found],
+        about,
+        scheduler.policy.about.name,
+        driver.now,
+        state.wake_at,
+        decisions.undecided,
+        frozenset(table.jobs[row].id for row in kept_back),
+        failing,
+        {node.id: word for node, word in found if word != "up"},
+    )
+
+
+def why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason | None:
+    """The same for a job of a live scheduler, which may have failed before.
+
+    None for one that waits no more, as its end is being written down. Of one that sleeps it says
+    where, and how soon it is back.
+    """
+    reason = _why_waits(waits, scheduler, record)
+    sleeps = describe_sleep(scheduler.state, record.job.id) if reason is not None else ""
+    if reason is None or not sleeps or sleeps.split(",")[0] in reason.text:
+        return reason
+    return Reason(reason.blocker, reason.values, f"{reason.text}; {sleeps}")
+
+
+def _why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason | None:
+    table, job = scheduler.state.table, record.job
+    if job.id not in table:
+        return None
+    if record.suspended is not None:
+        return Reason(Blocker.SUSPENDED, {"by": record.suspended})
+    if awaited := awaited_by(job, table):
+        return Reason(Blocker.DEPENDENCY, {"jobs": name_some(awaited)})
+    if job.id in waits.kept_back:
+        return Reason(Blocker.PARALLEL, {"app": job.app, "limit": job.max_parallel})
+    row = table.row(job.id)
+    retries = table.get(row, Column.RETRIES)
+    left = table.get(row, Column.FAILED) + pause_s(job, retries) - waits.now if retries else 0.0
+    if left > 0.0:
+        what = f" ({first})" if (first := record.reason.partition("\n")[0][:120]) else ""
+        return Reason(Blocker.FAILED, {"what": what, "seconds": left})
+    said = "" if record.blocker is Blocker.MOVED else record.said  # why it was moved, once
+    return waits.because(job, said, record.blocker)

@@ -1,0 +1,282 @@
+"""What may enter: jobs that can run here, policies the engine can honour, news that matters."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container
+from dataclasses import replace
+from math import inf
+from typing import assert_never
+
+from weft.core.errors import InvalidConfig
+from weft.core.events.event import (
+    Awoke,
+    Cancelled,
+    DeadlineMissed,
+    Decided,
+    Event,
+    Failed,
+    Finished,
+    LoanRecalled,
+    NodeDown,
+    NodeUp,
+    Noticed,
+    Observed,
+    PolicyChanged,
+    PriorityChanged,
+    Reported,
+    Resizable,
+    Resized,
+    ResizeFailed,
+    Resumed,
+    Saved,
+    SleepFailed,
+    Slept,
+    Started,
+    StartFailed,
+    Stopped,
+    Submitted,
+    Suspended,
+    Woken,
+)
+from weft.core.knowledge.predictor import Predictor
+from weft.core.model.cluster import Cluster
+from weft.core.model.dependencies import explain_in_vain
+from weft.core.model.gang_nodes import explain_too_few_nodes
+from weft.core.model.job import Allocation, Job, JobId
+from weft.core.plan.about import Controls, Needs
+from weft.core.plan.policy import Policy
+from weft.core.plan.reasons import describe_host
+from weft.core.spec.part_spec import PartSpec
+from weft.core.spec.registry import Described, build, read_spec
+from weft.core.state.capacity import EPS, Capacity
+from weft.core.state.state import State
+from weft.runtime.records.job_records import JobRecord
+from weft.runtime.records.ledger import SUCCEEDED, Ledger
+from weft.stack.cpu_jobs import place_on_host
+
+log = logging.getLogger(__name__)
+
+AGENTS_LOST = 5  # in a row: more are the job's own doing
+OF_ATTEMPT = (
+    *(Started, StartFailed, Stopped, Finished, Failed, Reported, Saved, Noticed),
+    *(Resizable, Resized, ResizeFailed, Slept, SleepFailed, Awoke, Observed),
+)
+
+
+def check_new(job: Job, cluster: Cluster, ledger: Ledger, incoming: Container[JobId]) -> None:
+    """Raise InvalidConfig for a job that is there already, can never run or waits in vain."""
+    if job.id in ledger.jobs or job.id in incoming:
+        raise InvalidConfig(f"there is a job {job.id!r} already", hint="choose another id")
+    check_job(job, cluster)
+    check_after(job, ledger)
+
+
+def check_job(job: Job, cluster: Cluster) -> None:
+    """Raise InvalidConfig for a job that could never run on `cluster`."""
+    demand = job.demand
+    if demand.max == 0:
+        _check_host_alone(job, cluster)
+        return
+    if demand.min < 1:
+        raise InvalidConfig(f"job {job.id!r}: gpus is {demand.min}", hint="ask for at least 1 GPU")
+    if demand.kinds and not set(demand.kinds) & set(cluster.kinds):
+        raise InvalidConfig(
+            f"job {job.id!r} runs on {', '.join(demand.kinds)} only",
+            hint=f"there are GPUs of kind {', '.join(cluster.kinds) or 'none'}",
+        )
+    kinds = demand.kinds or cluster.kinds
+    room = max((cluster.gpus_by_kind.get(kind, 0) for kind in kinds), default=0)
+    if demand.min > room:
+        raise InvalidConfig(
+            f"job {job.id!r} asks for {demand.min} GPUs of one kind; there are {room}",
+            hint=f"ask for at most {room}",
+        )
+    what, hint = explain_too_few_nodes(demand, cluster)
+    if what:
+        raise InvalidConfig(f"job {job.id!r} {what}", hint=hint)
+    _check_host(job, cluster)
+
+
+def check_after(job: Job, ledger: Ledger) -> None:
+    """Raise InvalidConfig for a job that waits for one that is not known, or waits in vain."""
+    for other in job.after.jobs:
+        record = ledger.jobs.get(other)
+        if record is None:
+            raise InvalidConfig(
+                f"job {job.id!r} is to run after {other!r}, and there is no such job",
+                hint="submit that one first; `weft jobs --all` shows all that are known",
+            )
+        finished = record.outcome == SUCCEEDED
+        if record.outcome and job.after.is_in_vain(other, finished=finished):
+            why = explain_in_vain(other, finished=finished)
+            raise InvalidConfig(f"job {job.id!r} could never start: {why}")
+
+
+def _check_host(job: Job, cluster: Cluster) -> None:
+    """Raise InvalidConfig for more CPU cores or memory than its devices could come with."""
+    kinds = job.demand.kinds or cluster.kinds
+    for field, unit, asked in (("cpus", "CPUs", job.cpus), ("mem_gb", "GB", job.mem_gb)):
+        if not asked:
+            continue
+        nodes = job.demand.nodes or job.demand.max
+        most = max(_most_host(cluster, kind, field, nodes) for kind in kinds)
+        if asked > most + EPS:
+            raise InvalidConfig(
+                f"job {job.id!r}: {field} is {asked:g}, but the nodes for its "
+                f"{job.demand.max} GPUs have {most:g} {unit} at most",
+                hint=f"ask for at most {most:g}, or leave {field} out",
+            )
+
+
+def _check_host_alone(job: Job, cluster: Cluster) -> None:
+    """The same for a job without GPUs, which runs on one machine."""
+    if place_on_host(Capacity(cluster), job) is None:
+        cpus = max((node.cpus for node in cluster.nodes), default=0.0)
+        mem_gb = max((node.mem_gb for node in cluster.nodes), default=0.0)
+        raise InvalidConfig(
+            f"job {job.id!r} asks for {describe_host(job)}, which no machine here has",
+            hint=f"the largest have {cpus:g} CPUs and {mem_gb:.4g} GB",
+        )
+
+
+def _most_host(cluster: Cluster, kind: str, field: str, nodes: int) -> float:
+    """What a job on at most so many nodes of a kind could have of them."""
+    have = [n.cpus if field == "cpus" else n.mem_gb for n in cluster.nodes if n.kind == kind]
+    return inf if not all(have) else sum(sorted(have, reverse=True)[:nodes])
+
+
+def policy_of(spec: PartSpec) -> Policy:
+    """The policy that is described."""
+    policy: Policy = build("policy", spec)
+    return policy
+
+
+def admit_policy(policy: Described, supports: Controls, predictor: Predictor | None) -> PartSpec:
+    """What was described, checked; raises InvalidConfig or UnknownName."""
+    spec = read_spec("policy", policy)
+    check_policy(policy_of(spec), supports, predictor)
+    return spec
+
+
+def check_policy(policy: Policy, supports: Controls, predictor: Predictor | None) -> None:
+    """Raise InvalidConfig for a policy that sets or reads what is not to be had here."""
+    about = policy.about
+    if missing := about.controls & ~supports:
+        names = ", ".join(flag.name.lower() for flag in missing if flag.name)
+        raise InvalidConfig(
+            f"policy {about.name!r} sets {names}, which this engine cannot honour",
+            hint="choose another policy or engine; `weft list policy` shows all",
+        )
+    if Needs.REMAINING in about.needs and predictor is None:
+        raise InvalidConfig(
+            f"policy {about.name!r} reads remaining times, but no predictor is configured",
+            hint="choose one with --predictor; `weft list predictor` shows all",
+        )
+
+
+def admit_event(event: Event, state: State, ledger: Ledger) -> Event | None:
+    """The event as it goes into the log; None for what is old news.
+
+    An engine may tell again what it told before a restart.
+    """
+    if isinstance(event, OF_ATTEMPT) and not state.expects(event.job, event.attempt):
+        return None
+    if _is_old(event, state, ledger):
+        return None
+    match event:
+        case Stopped(job, attempt):
+            why = "it was stopped, but not by the scheduler"
+            told = Failed(job, attempt, why)
+            return event if state.leaving(job, attempt) else _judge(told, state, ledger)
+        case Failed() | StartFailed():
+            return _judge(event, state, ledger)
+        case Started() | Noticed() | Resizable() | Resized() | ResizeFailed():
+            pass
+        case Slept() | SleepFailed() | Awoke():
+            pass
+        case Finished() | Reported() | Saved() | Submitted() | Cancelled() | Decided():
+            pass
+        case Suspended() | Resumed() | PriorityChanged() | Observed():
+            pass
+        case NodeUp() | NodeDown() | LoanRecalled() | Woken() | PolicyChanged() | DeadlineMissed():
+            pass
+        case _:
+            assert_never(event)
+    return event
+
+
+def _is_old(event: Event, state: State, ledger: Ledger) -> bool:  # noqa: PLR0911 - one return a case
+    """Whether this was told before."""
+    match event:
+        case Started(job, attempt):
+            return ledger.jobs[job].running == attempt
+        case Noticed(job):
+            return _said(event, ledger.jobs[job])
+        case Resized(job, attempt, epoch) | ResizeFailed(job, attempt, epoch):
+            return not state.live.awaits(job, attempt, epoch)
+        case Resizable(job, attempt):
+            return state.live.can(job, attempt)
+        case Slept(job) | SleepFailed(job) | Awoke(job):
+            return state.asleep.is_there(job) is not isinstance(event, Awoke)
+        case Suspended() | Resumed() | PriorityChanged():
+            return _is_so(event, state)
+        case _:
+            return False
+
+
+def _is_so(event: Suspended | Resumed | PriorityChanged, state: State) -> bool:
+    """Whether what somebody asked of a job is so already, or the job has ended."""
+    row = state.table.find(event.job)
+    if row is None:
+        return True
+    if isinstance(event, PriorityChanged):
+        job = state.table.jobs[row]
+        return (job.priority, job.tier) == (event.priority, event.tier)
+    return (event.job in state.table.suspended) == isinstance(event, Suspended)
+
+
+def _judge(event: Failed | StartFailed, state: State, ledger: Ledger) -> Failed | StartFailed:
+    """Whether the job is tried again; one that has left need not be told."""
+    row = state.table.find(event.job)
+    if row is None:
+        return event
+    return judge_failure(_blame(event, state.table.allocations[row]), ledger.jobs[event.job])
+
+
+def _blame(event: Failed | StartFailed, on: Allocation | None) -> Failed | StartFailed:
+    """A job that ran out of the memory that it was given beside others did nothing wrong."""
+    if not isinstance(event, Failed) or not event.out_of_memory or on is None:
+        return event
+    if on.sharing.gpu_mem_gb is None and on.sharing.share == 1.0:
+        return event
+    why = "ran out of GPU memory beside other jobs, so it starts again alone"
+    return replace(event, reason=f"{why}: {event.reason}", lost=True, final=False)
+
+
+def _said(event: Noticed, record: JobRecord) -> bool:
+    """Whether a job's notices have this one already."""
+    return (event.level, event.text) in {(level, text) for _, level, text in record.notices}
+
+
+def judge_failure(event: Failed | StartFailed, record: JobRecord) -> Failed:
+    """A failure with whether the job is tried again.
+
+    It is if it was lost without its own doing, or has tries left since it last got on. Whoever
+    loses one agent after the other is taken to end them itself.
+    """
+    launch = record.job.launch
+    agent_died = isinstance(event, Failed) and event.agent_died
+    lost = event.lost and not (agent_died and record.agents_lost >= AGENTS_LOST)
+    tries = launch.retries if launch is not None else 0
+    code, final = (event.code, event.final) if isinstance(event, Failed) else (None, False)
+    wanted = launch is None or not launch.retry_on or code in launch.retry_on
+    retry = lost or (record.failures < tries and wanted and not final)
+    log.warning(
+        "job=%s attempt=%d failed retry=%s: %s", event.job, event.attempt, retry, event.reason
+    )
+    reason = event.reason
+    if event.lost and not lost:
+        reason += f"; so did {record.agents_lost} before it, so this counts as its own failure"
+    full = isinstance(event, Failed) and event.out_of_memory
+    return Failed(event.job, event.attempt, reason, retry, lost, code, final, agent_died, full)

@@ -1,0 +1,408 @@
+"""Drives `Scheduler.step` in real time: the sibling of the simulator's driver.
+
+One task takes whatever happened since its last turn, steps the scheduler, appends the facts and
+the decision to the store, and only then acts. So a process that dies at any moment has either
+not acted, or left a record of what it was about to do; the next one reads the log, asks the
+engine what really runs, and repeats what was not answered.
+
+What a service uses, all of it from the event loop's thread::
+
+    driver = Driver(engine, store, policy="fifo")
+    await driver.open()                    # replays, reconciles, begins to decide
+    job_id = await driver.submit(job)      # on disk when it returns
+    await driver.cancel(job_id)            # likewise; drain, undrain, set_policy
+    async for rows in driver.subscribe(from_seq): ...  # of (seq, at, event)
+    await driver.close()                   # jobs go on running; the next open() adopts them
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+from weft.core.asleep.rules import StopRules
+from weft.core.errors import EngineError
+from weft.core.events.actions import Action, Wake
+from weft.core.events.event import (
+    Cancelled,
+    Event,
+    NodeDown,
+    NodeUp,
+    PolicyChanged,
+    Submitted,
+    Woken,
+)
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import Cluster, Node
+from weft.core.model.job import Job, JobId, NodeId
+from weft.core.model.launch import Launch
+from weft.core.protocols import Engine, Store
+from weft.core.scheduler import Scheduler
+from weft.core.spec.part_spec import PartSpec
+from weft.core.spec.registry import Described
+from weft.runtime.deciding.decider import Decider, InProcess
+from weft.runtime.deciding.decision import Decisions
+from weft.runtime.deciding.live_policy import live_policy
+from weft.runtime.loop.admit import admit_event, admit_policy, check_new
+from weft.runtime.loop.clock import Clock, Seconds
+from weft.runtime.loop.inbox import Asked, answer_all, fail_all
+from weft.runtime.loop.log_failure import Unwritten, append, read_again
+from weft.runtime.loop.messages import Messages, find_blamed, without
+from weft.runtime.loop.node_list import NodeList
+from weft.runtime.loop.requests import AGAIN_S, Requests
+from weft.runtime.records.archive import Archive
+from weft.runtime.records.ledger import Ledger
+from weft.runtime.records.status import JobStatus, find_record, status_of
+from weft.runtime.recovery.follow import Row, Tail, follow
+from weft.runtime.recovery.recover import FIFO, reconcile, recover, refuse_strangers
+from weft.runtime.recovery.snapshot_pace import Saver
+
+log = logging.getLogger(__name__)
+
+NO_LAUNCH = Launch(())
+CLOSING = EngineError("the scheduler is closing", hint="ask again when it is back")
+SOON_S = 0.5  # a decision that takes longer is not waited for by those who submit
+
+
+class Driver:
+    """One scheduler on one engine, with one store as its only memory.
+
+    `policy` None goes on with the policy of the log. `knowledge` makes what the
+    scheduler knows of jobs, as it is before the first event. Attempts that run and that the log
+    knows nothing of are ended if `end_unknown`, else the driver does not open. `decider` asks
+    the policy; in this process unless told.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store,
+        *,
+        policy: Described | None = None,
+        knowledge: Callable[[], Knowledge] = Knowledge,
+        seed: int = 0,
+        snapshot_every: int = 5_000,
+        seconds: Seconds = time.monotonic,
+        end_unknown: bool = False,
+        decider: Decider | None = None,
+    ) -> None:
+        self._end_unknown, self._asked_policy = end_unknown, policy
+        self.engine, self.store, self._tail = engine, store, Tail(store)
+        self._make = lambda: Scheduler(
+            live_policy(FIFO), Cluster(()), knowledge=knowledge(), seed=seed, **self._of_engine()
+        )
+        self._decider: Decider = decider or InProcess()
+        self.saver, self._shelf = Saver(store, snapshot_every), Archive(store.ended)
+        self._inbox, self._noted = Asked(), list[tuple[float, Event]]()
+        self.incoming: dict[JobId, Job] = {}  # as they will be, and not yet on disk
+        self._wake: float | None = None
+        self._seconds, self._clock = seconds, Clock()
+        self.decisions = Decisions(self._clock)
+        self._nodes = NodeList()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._requests = Requests(engine, self._grace_s, self._post)
+        self._closing, self.messages = False, Messages()
+        self._error: BaseException | None = None
+        self._unwritten: Unwritten | None = None
+
+    def _of_engine(self) -> dict[str, Any]:
+        rungs = self.engine.stops
+        return {"journal": self._note, "stops": StopRules(rungs) if rungs else None}
+
+    # ---- life
+
+    async def open(self) -> None:
+        """Read the log, reconcile with what runs, and begin. The policy is checked first."""
+        self._bell, self._changed = asyncio.Event(), asyncio.Event()
+        self._known = known = await asyncio.to_thread(recover, self.store, self._make)
+        asked = self._asked_policy
+        begins = known.begins(None if asked is None else self._admit(asked))
+        self._clock = Clock(self.engine.speed, known.at, self._seconds)
+        self.decisions = Decisions(self._clock, self._decider, begins.policy)
+        self._wake = self.scheduler.state.wake_at
+        if not self._end_unknown:
+            refuse_strangers(known.ledger, self.engine.running())
+        nodes = await self.engine.nodes()
+        self._nodes = NodeList(nodes)
+        events, wishes = reconcile(known, nodes, await self.engine.adopt(known.attempts()))
+        try:
+            await self._decider.start()
+            for wish in wishes:
+                await self._requests.carry_out(wish)
+            await self._turn(self._clock.tick(), [begins, *events], Asked())
+            await self._decider.prepare(self.scheduler, self.decisions.policy)
+        except BaseException:
+            await self._decider.close()
+            await self.engine.close()
+            raise
+        self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._listen())]
+        for task in self._tasks:
+            task.add_done_callback(self._broken)
+
+    async def close(self) -> None:
+        """Stop deciding and let go; what runs goes on running."""
+        if not self._closing:
+            self._closing = True
+            self._bell.set()
+            run, listen, *_ = self._tasks
+            await asyncio.gather(run, return_exceptions=True)  # to the end of its turn
+            listen.cancel()
+            self._requests.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        fail_all(self._inbox, CLOSING)
+        await self._shelf.finish()
+        await self.saver.finish(self._known if self._error is None else None)
+        self._announce()
+        await self._decider.close()
+        await self.engine.close()
+
+    async def wait(self) -> None:
+        """Until the driver is closed; raises whatever broke it."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._error is not None:
+            raise self._error
+
+    # ---- what is asked of it
+
+    async def submit(self, job: Job, *more: Job) -> JobId:
+        """Hand in jobs; they are on disk on return. Their time of submission is set here.
+
+        They are `incoming` before anything else happens: who counts what a tenant has sees them.
+        Raises InvalidConfig for one that is there already, can never run here or waits in vain.
+        """
+        coming: list[Job] = []
+        try:
+            for one in (job, *more):
+                self.engine.check(one)
+                check_new(one, self._nodes.whole, self.ledger, self.incoming)
+                self.incoming[one.id] = one
+                coming.append(replace(one, submitted=self.now))
+            await asyncio.gather(*(self.write_down(Submitted(one)) for one in coming))
+        finally:
+            for one in coming:
+                self.incoming.pop(one.id, None)
+        return job.id
+
+    async def cancel(self, job: JobId) -> None:
+        """Withdraw a job; one that has ended stays as it ended. Unknown ones are refused."""
+        if not find_record(self.ledger, job).outcome:
+            await self.write_down(Cancelled(job))
+
+    async def drain(self, node: NodeId) -> None:
+        """Move every job off `node` and give it no more, until `undrain`."""
+        self._nodes.find(node)
+        await self.write_down(NodeDown(node, drained=True))
+
+    async def undrain(self, node: NodeId) -> None:
+        """Use `node` again."""
+        await self.write_down(NodeUp(self._nodes.find(node)))
+
+    async def set_policy(self, policy: Described) -> None:
+        """Decide by another policy from now on; running jobs stay until it says otherwise."""
+        await self.write_down(PolicyChanged(self._admit(policy)))
+
+    def _admit(self, policy: Described) -> PartSpec:
+        return admit_policy(policy, self.engine.supports, self.scheduler.knowledge.predictor)
+
+    async def restate_policy(self) -> None:
+        """Say again what decides, without memory: a point that the log can begin from."""
+        await self.write_down(self._known.begins(None))
+
+    # ---- what can be read
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The scheduler; its `state` may be read between awaits, never changed."""
+        return self._known.scheduler
+
+    @property
+    def ledger(self) -> Ledger:
+        """Every job's record and the accounts."""
+        return self._known.ledger
+
+    @property
+    def policy(self) -> PartSpec:
+        """What decides now."""
+        return self._known.policy
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with decisions or with the engine; empty while all is well."""
+        return self.decisions.trouble or self.decisions.given_up or self.engine.health.reason
+
+    @property
+    def seq(self) -> int:
+        """The number of the last event on disk."""
+        return self._known.seq
+
+    @property
+    def now(self) -> float:
+        """Cluster time: seconds since the epoch, ahead of the wall if the engine is faster."""
+        return self._clock.now
+
+    def job(self, job: JobId) -> JobStatus:
+        """One job, ended or not."""
+        return status_of(find_record(self.ledger, job), self.scheduler.state)
+
+    def jobs(self) -> list[JobStatus]:
+        """Every job in order of submission."""
+        return [status_of(one, self.scheduler.state) for one in self.ledger.jobs.values()]
+
+    def nodes(self) -> list[tuple[Node, str]]:
+        """Every machine with `up`, `drained` or `down`."""
+        return self._nodes.with_words(self._known.node_words())
+
+    def subscribe(self, from_seq: int = 0) -> AsyncIterator[list[Row]]:
+        """Events after number `from_seq`, some at a time, the past first; ends with the driver."""
+        return follow(self._tail, from_seq, lambda: None if self._closing else self._changed)
+
+    async def ended(self, job: JobId) -> JobStatus:
+        """Wait until a job has left for good."""
+        while not (status := self.job(job)).record.outcome:
+            if self._closing:
+                raise EngineError(f"the scheduler closed before job {job!r} ended")
+            await self._changed.wait()
+        return status
+
+    async def _run(self) -> None:
+        while not self._closing:
+            if not self._inbox:
+                await self._sleep()
+            asked, self._inbox = self._inbox, Asked()
+            now = self._clock.tick()
+            events = [event for event, _ in asked]
+            if self._wake is not None and now >= self._wake:
+                self._wake = None
+                events.append(Woken())
+            try:
+                await self._turn(now, events, asked)
+            except Unwritten as error:
+                await self._take_back(asked, error)
+                continue
+            except BaseException as error:
+                if (blamed := find_blamed(self._noted, error)) is not None:
+                    await self._begin_again(without(asked, blamed, error))
+                    continue
+                self._inbox = asked + self._inbox  # so that whoever waits is told
+                raise
+            answer_all(asked)
+
+    async def _take_back(self, asked: Asked, error: Unwritten) -> None:
+        """What could not be written has not happened; what the engine told is tried again."""
+        fail_all(asked, error)
+        self.decisions.trouble, self._unwritten = error.what, error
+        await self._begin_again(Asked(one for one in asked if one[1] is None))
+        await asyncio.sleep(0.0 if self._closing else AGAIN_S)
+        self._unwritten = None
+
+    async def _begin_again(self, asked: Asked) -> None:
+        """From the log, as after a restart, with what was asked and is still to be done."""
+        self._noted = []
+        await self._shelf.finish()
+        self._known = await read_again(self.store, self._make, lambda: self._closing)
+        self._decider.begin_anew()
+        self.scheduler.put_off(self.now)  # the log does not say what was still to be decided
+        self._wake = self.scheduler.state.wake_at
+        self._inbox.extendleft(reversed(asked))
+
+    async def _sleep(self) -> None:
+        """Until something is asked or it is time to wake."""
+        self._bell.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._clock.until(self._wake)):
+                await self._bell.wait()
+
+    async def _turn(self, now: float, events: list[Event], asked: Asked) -> None:
+        """Fold, decide, write down, act."""
+        state, ledger, sifted = self.scheduler.state, self.ledger, self.messages.sift(events)
+        events = [
+            told for event in sifted if (told := admit_event(event, state, ledger)) is not None
+        ]
+        if not events:
+            return
+        for event in events:
+            if isinstance(event, PolicyChanged):
+                self.saver.take_base(self._known, self._broken)
+                self.scheduler.use(live_policy(event.policy))
+                self.decisions.change(event)
+            elif isinstance(event, NodeUp):
+                self._nodes.note(event.node)
+        actions, due = self.scheduler.take_in(now, events)
+        if due and not self.decisions.put_off(self.scheduler, now, self._noted):
+            actions += await self._decide(now, asked)
+        actions += self.scheduler.asks()
+        await self._write()
+        for action in actions:
+            if isinstance(action, Wake):
+                self._wake = action.at
+            else:
+                await self._requests.carry_out(action)
+
+    async def _decide(self, now: float, asked: Asked) -> list[Action]:
+        """What the decision leads to; who `asked` does not wait for one that takes long."""
+        deciding = asyncio.ensure_future(self.decisions.ask(self.scheduler, now))
+        try:
+            done, _ = await asyncio.wait({deciding}, timeout=SOON_S)
+            if not done:
+                await self._write()
+                answer_all(asked)
+            verdict = await deciding
+        finally:
+            deciding.cancel()
+        if verdict is not None and verdict.given_up is not None:
+            self._post(verdict.given_up)
+        return [] if verdict is None else self.decisions.adopt(self.scheduler, now, verdict)
+
+    def _note(self, at: float, event: Event) -> None:
+        """What the scheduler takes in is written down, and told to whoever decides."""
+        self._noted.append((at, event))
+        self._decider.tell(at, event)
+
+    async def _write(self) -> None:
+        last = await append(self.store, self._noted)
+        noted, self._noted = self._noted, []
+        for seq, (at, event) in enumerate(noted, start=last - len(noted) + 1):
+            self._known.note(seq, at, event)
+            self._tail.add(seq, at, event)
+        self.saver.look(self._known, self._broken)
+        self._shelf.look(self.ledger.jobs, self._broken)
+        self._announce()
+
+    async def _listen(self) -> None:
+        async for event in self.engine.events():
+            self._post(event)
+
+    async def write_down(self, event: Event) -> None:
+        """Take in a fact that is not the engine's news; on disk on return."""
+        if refusal := CLOSING if self._closing else self._unwritten:
+            raise refusal
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._post(event, answer)
+        await answer
+
+    def _grace_s(self, job: JobId) -> float:
+        return (self.ledger.jobs[job].job.launch or NO_LAUNCH).grace_s
+
+    def _post(self, event: Event, answer: asyncio.Future[None] | None = None) -> None:
+        self._inbox.append((event, answer))
+        self._bell.set()
+
+    def _announce(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _broken(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or not (error := task.exception()):
+            return
+        log.error("the driver stopped: %s", error, exc_info=error)
+        self._closing, self._error = True, error
+        fail_all(self._inbox, error)
+        for other in self._tasks:
+            other.cancel()
+        self._requests.cancel()
+        self._announce()

@@ -1,0 +1,113 @@
+"""What running jobs say, checked where it enters: one job's nonsense is nobody else's trouble.
+
+A message that cannot be right is left out as far as it is wrong, counted, and said once in the
+notes of the attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from weft.core.codec.event_lines import readable_line
+from weft.core.errors import UnreadableEvent
+from weft.core.events.event import Event, Failed, Noticed, Reported, Saved, StartFailed
+from weft.core.events.report import Report
+from weft.core.model.job import JobId
+from weft.runtime.loop.inbox import Asked
+
+log = logging.getLogger(__name__)
+
+LEVELS = frozenset(("debug", "info", "warning", "error", "critical"))
+LONGEST_TEXT = 2_000
+MOST_STEP = 2**53
+SAID_KEPT = 10_000  # attempts
+Said = Reported | Saved | Noticed
+SAID = (Reported, Saved, Noticed)
+
+
+class Messages:
+    """Sifts what engines tell of jobs; `dropped` counts what could not be used."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        self._said: dict[tuple[JobId, int], None] = {}
+
+    def sift(self, events: Iterable[Event]) -> list[Event]:
+        """The events as far as they can be right, and a notice of the first that is not."""
+        return [one for event in events for one in self._sifted(event)]
+
+    def leave_out(self, event: Said, why: str) -> list[Event]:
+        """Count a message that is not used at all; what is to be said of it."""
+        self.dropped += 1
+        attempt = (event.job, event.attempt)
+        if attempt in self._said:
+            return []
+        log.warning("job=%s attempt=%d message left out: %s", *attempt, why)
+        self._said[attempt] = None
+        while len(self._said) > SAID_KEPT:
+            del self._said[next(iter(self._said))]
+        text = f"something it said cannot be used and is left out: {why}"
+        return [Noticed(*attempt, "warning", text[:LONGEST_TEXT], dropped=True)]
+
+    def _sifted(self, event: Event) -> Iterator[Event]:
+        match event:
+            case Reported(job, attempt, told):
+                report, wrong = Report.sift(told.values())
+                yield Reported(job, attempt, report) if wrong else event
+                if wrong:
+                    yield from self.leave_out(event, "; ".join(wrong))
+            case Saved(_, _, step):
+                sound = type(step) is int and 0 <= step <= MOST_STEP
+                yield from (event,) if sound else self.leave_out(event, f"step is {_short(step)}")
+            case Noticed(dropped=True):
+                yield from self.leave_out(event, event.text)
+            case Noticed(_, _, level, text):
+                if level in LEVELS and isinstance(text, str):
+                    yield replace(event, text=_cut(text))
+                else:
+                    yield from self.leave_out(event, f"level is {_short(level)}")
+            case Failed(_, _, reason) | StartFailed(_, _, reason):
+                yield replace(event, reason=_cut(str(reason)))
+            case _:
+                yield event
+
+
+def find_blamed(noted: Sequence[tuple[float, Event]], error: BaseException) -> Said | None:
+    """What a job said that broke a turn, or that the log refuses; None if it was something else.
+
+    An event is noted, then taken in: if that failed it was the last one.
+    """
+    if not isinstance(error, Exception) or not noted:
+        return None
+    event = noted[-1][1]
+    if isinstance(error, UnreadableEvent):
+        event = next((one for at, one in noted if not _readable(at, one)), event)
+    return event if isinstance(event, SAID) else None
+
+
+def without(asked: Asked, blamed: Said, error: BaseException) -> Asked:
+    """What was asked, without all that the blamed job said; and that this was left out."""
+    log.error("job=%s said what broke the turn: %r", blamed.job, blamed, exc_info=error)
+    rest = [one for one in asked if not isinstance(one[0], SAID) or one[0].job != blamed.job]
+    told = Noticed(blamed.job, blamed.attempt, "warning", repr(error), dropped=True)
+    return Asked([*rest, (told, None)])
+
+
+def _readable(at: float, event: Event) -> bool:
+    try:
+        readable_line(at, event)
+    except UnreadableEvent:
+        return False
+    return True
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, int) and value.bit_length() > 99:
+        return "too long to show"
+    return repr(value)[:60]

@@ -1,0 +1,54 @@
+"""What tenants are entitled to over time: a weighted equal part, or what their jobs ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from weft.formulas.fairness.shares import share_fairly
+from weft.runtime.records.usage import Usage
+
+
+class Entitlement:
+    """GPUs that each tenant is entitled to now, and since when."""
+
+    def __init__(self) -> None:
+        self._at: float | None = None
+        self.rates: dict[str, float] = {}
+
+    def renew(
+        self,
+        at: float,
+        usage: Usage,
+        wanted: Mapping[str, float],
+        room: float,
+        weights: Mapping[str, float],
+    ) -> None:
+        """Count what was due until `at`; from there on tenants want so much of so many GPUs."""
+        for tenant, gpus in self.rates.items():
+            usage.entitled(tenant, at if self._at is None else self._at, at, gpus)
+        self._at = at
+        tenants = [tenant for tenant, gpus in wanted.items() if gpus > 0.0]
+        weight = np.array([weights.get(tenant, 1.0) for tenant in tenants])
+        given = share_fairly(room, weight, np.array([wanted[tenant] for tenant in tenants]))
+        self.rates = dict(zip(tenants, given.tolist(), strict=True))
+
+    def save(self) -> dict[str, Any]:
+        """As plain values."""
+        return {"at": self._at, "rates": self.rates}
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Go on from what `save` made."""
+        self._at, self.rates = saved["at"], dict(saved["rates"])
+
+    @property
+    def begun(self) -> float | None:
+        """When the rates of now began; None before there were any."""
+        return self._at
+
+    def since(self, now: float, first: float, past: float) -> dict[str, float]:
+        """GPU-seconds that were due after the last change, between `first` and `past`."""
+        open_s = 0.0 if self._at is None else max(min(now, past) - max(self._at, first), 0.0)
+        return {tenant: gpus * open_s for tenant, gpus in self.rates.items()}

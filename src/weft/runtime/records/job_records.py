@@ -1,0 +1,308 @@
+"""Records of jobs: those that have not left in memory, all others in the store's table.
+
+What has ended never changes, so a service holds as many records as it has jobs to look after, and
+a few that left lately; pages, counts and single records of the past cost the same however long it
+is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice, pairwise
+from typing import Any
+
+from weft.core.asleep.sleeping import Sleeping
+from weft.core.codec.plain_values import decode, encode
+from weft.core.events.report import NO_REPORT, Report
+from weft.core.model.job import Allocation, Job, JobId, Meter, Tier, name_of
+from weft.core.plan.reasons import Blocker
+from weft.core.state.ended_jobs import EndedInMemory, EndedJob, EndedJobs
+
+ALL = "*"  # no tenant and no outcome is called so
+ENDED = ("succeeded", "failed", "cancelled")
+NOTHING = Meter()
+READ_AT_ONCE = 1_000
+KEPT = 2_000  # records of the table that are not read again at once
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One job's story so far.
+
+    `outcome` is empty while the job is active, then succeeded, failed or cancelled. `reason`
+    is why its last attempt failed or why it was rejected; `said` is why it waits, if the last
+    decision had a word on that, and `blocker` the same in a word.
+    `attempt` counts promises of devices, `starts` those that came to run, `failures` those that
+    died of the job's own doing since it last wrote a further checkpoint, `agents_lost` those whose
+    agent died since then or since it last left in order. `report` is the last
+    one of the running attempt, `saved` the step of the last checkpoint. `heard` is when it last
+    reported in this attempt, and how long after the word before. `gpu_s` reads as `gpu_s.at(now)`.
+    `number` is its place in the order of submission; `missed` says that its deadline came before
+    its end. `resizes` counts changes of devices that it made as it trained, `epoch` those asked of
+    this attempt; `leaves` is what it holds beside its allocation until the last one is made.
+    `suspended` is who suspended it, None while it is not. `first_priority` is the priority and tier
+    it was handed in with, None while it still has those. `sleeps` is its attempt that sleeps, or is
+    about to.
+    """
+
+    job: Job
+    submitted: float
+    outcome: str = ""
+    reason: str = ""
+    started: float | None = None
+    ended: float | None = None
+    attempt: int = 0
+    starts: int = 0
+    failures: int = 0
+    running: int | None = None
+    allocation: Allocation | None = None
+    gpu_s: Meter = NOTHING
+    report: Report = NO_REPORT
+    saved: int | None = None
+    heard: tuple[float, float] | None = None
+    notices: tuple[tuple[float, str, str], ...] = ()
+    said: str = ""
+    blocker: Blocker = Blocker.SAID
+    number: int = 0
+    agents_lost: int = 0
+    missed: bool = False
+    resizes: int = 0
+    epoch: int = 0
+    leaves: Allocation | None = None
+    suspended: str | None = None
+    first_priority: tuple[float, Tier] | None = None
+    sleeps: Sleeping | None = None
+
+    @property
+    def handed_in(self) -> Job:
+        """The job as it was handed in, whatever was changed since."""
+        if self.first_priority is None:
+            return self.job
+        priority, tier = self.first_priority
+        return replace(self.job, priority=priority, tier=tier)
+
+    @property
+    def restarts(self) -> int:
+        """Starts after the first."""
+        return max(self.starts - 1, 0)
+
+
+class JobRecords(Mapping[JobId, JobRecord]):
+    """Every job that is known, by id, in order of submission.
+
+    `live` are those in memory: active ones, with their tenants in `active`; ended ones that may
+    still leave their devices, in `leaving`; and those in `done`, which the store is to take.
+    """
+
+    def __init__(
+        self, records: Iterable[JobRecord] = (), ended: EndedJobs | None = None, following: int = 0
+    ) -> None:
+        self.live: dict[JobId, JobRecord] = {}
+        self.active: dict[JobId, str] = {}
+        self.active_of: Counter[str] = Counter()
+        self.leaving: dict[JobId, None] = {}
+        self.done: dict[JobId, None] = {}
+        self.ended: EndedJobs = EndedInMemory() if ended is None else ended
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self.following = following  # the number of the next job
+        for one in _numbered([*records]):
+            self._take(one)
+            self.following = max(self.following, one.number + 1)
+
+    def count_ended(self) -> None:
+        """Count the rows of the store, once it has what it should have."""
+        self._counts.update(self.ended.counts())
+
+    # ---- as a mapping
+
+    def __getitem__(self, job: JobId) -> JobRecord:
+        one = self.live.get(job)
+        if one is not None:
+            return one
+        row = self.ended.get(job)
+        if row is None:
+            raise KeyError(job)
+        return record_of(row)
+
+    def __contains__(self, job: object) -> bool:
+        return job in self.live or self.ended.get(JobId(str(job))) is not None
+
+    def __len__(self) -> int:
+        return len(self.active) + self._counts.total()
+
+    def __iter__(self) -> Iterator[JobId]:
+        last = -1
+        while found := self.pager(READ_AT_ONCE, after=last)():
+            yield from (one.job.id for one in found)
+            last = found[-1].number
+
+    # ---- pages and counts
+
+    def pager(
+        self,
+        limit: int,
+        *,
+        after: int = -1,
+        tenant: str = ALL,
+        outcome: str = ALL,
+        app: str | None = None,
+        since: float = 0.0,
+    ) -> Callable[[], list[JobRecord]]:
+        """What reads a page, in order of submission: to be called in any thread.
+
+        Jobs after a number, of a tenant or an app, that ended so, handed in at `since` or later.
+        """
+        found = (
+            one
+            for one in self.live.values()
+            if one.number > after
+            and one.submitted >= since
+            and tenant in (ALL, one.job.tenant)
+            and outcome in (ALL, one.outcome)
+            and app in (None, one.job.app)
+        )
+        live = [*islice(found, limit)]
+        whose, how = (None if word == ALL else word for word in (tenant, outcome))
+
+        def read() -> list[JobRecord]:
+            first = after if not since else self._before(since, after)
+            rows = self.ended.page(first, limit, tenant=whose, outcome=how, app=app)
+            both: dict[int, JobRecord | EndedJob] = {one.number: one for one in rows}
+            both |= {one.number: one for one in live}  # it may be written at this moment
+            chosen = [both[number] for number in sorted(both)[:limit]]
+            return [record_of(one) if isinstance(one, EndedJob) else one for one in chosen]
+
+        return read
+
+    def counts(self, tenant: str = ALL) -> Mapping[str, int]:
+        """How many ended in which way."""
+        return {
+            word: sum(
+                n for (one, how), n in self._counts.items() if how == word and tenant in (ALL, one)
+            )
+            for word in ENDED
+        }
+
+    def tenants(self) -> dict[str, int]:
+        """How many jobs each tenant ever handed in and that are still known."""
+        known: Counter[str] = Counter(self.active_of)
+        for (tenant, _), count in self._counts.items():
+            known[tenant] += count
+        return dict(known)
+
+    def oldest(self, limit: int | None) -> Callable[[], list[tuple[float, JobId]]]:
+        """What reads when jobs ended that have left, and which, those that ended first."""
+        live = [(self.live[job].ended or 0.0, job) for job in self.done]
+        return lambda: sorted({*live, *self.ended.oldest(limit)})[:limit]
+
+    def latest(self, limit: int) -> list[JobId]:
+        """Some of the last that were handed in."""
+        return [*islice(reversed(self.live), limit), *self.ended.latest(limit)][:limit]
+
+    # ---- changes
+
+    def add(self, job: Job, at: float) -> None:
+        """A job that was handed in after all others."""
+        self._take(JobRecord(job, at, number=self.following))
+        self.following += 1
+
+    def set(self, job: JobId, /, **changes: Any) -> None:
+        """Another record of a job that is in memory."""
+        self.live[job] = replace(self.live[job], **changes)
+
+    def end(self, job: JobId) -> None:
+        """A job has ended, as its record says; it may still be leaving its devices."""
+        one = self.live[job]
+        if self.active.pop(job, None) is not None:
+            self.active_of[one.job.tenant] -= 1
+        self._counts[one.job.tenant, one.outcome] += 1
+        self.leaving[job] = None
+
+    def settle(self, job: JobId) -> None:
+        """A job that has ended holds nothing any more: the store may take it."""
+        del self.leaving[job]
+        self.done[job] = None
+
+    def shelve(self, rows: Iterable[EndedJob]) -> list[JobId]:
+        """The store has these: let go of them; which were forgotten meanwhile."""
+        forgotten = []
+        for one in rows:
+            if one.job in self.done:
+                del self.done[one.job], self.live[one.job]
+            else:
+                forgotten.append(one.job)
+        return forgotten
+
+    def forget(self, jobs: Collection[JobId]) -> list[JobId]:
+        """Drop those that have ended and left; which they were."""
+        gone = []
+        for job in jobs:
+            one = self.live.get(job)
+            row = (
+                self.ended.get(job)
+                if one is None
+                else None
+                if job not in self.done
+                else row_of(one)
+            )
+            if row is None:
+                continue
+            self._counts[row.tenant, row.outcome] -= 1
+            self.done.pop(job, None)
+            self.live.pop(job, None)
+            gone.append(job)
+        return gone
+
+    def _take(self, one: JobRecord) -> None:
+        self.live[one.job.id] = one
+        self.active[one.job.id] = one.job.tenant
+        self.active_of[one.job.tenant] += 1
+        if one.outcome:
+            self.end(one.job.id)
+
+    def _before(self, since: float, last: int) -> int:
+        first = self.ended.first_since(since)
+        return self.following if first is None else max(first - 1, last)
+
+
+def row_of(one: JobRecord) -> EndedJob:
+    """A record as the store keeps it."""
+    job = one.job
+    data = json.dumps(encode(one), separators=(",", ":")).encode()
+    return EndedJob(
+        one.number,
+        job.id,
+        job.tenant,
+        job.user,
+        name_of(job),
+        job.app,
+        one.outcome,
+        one.submitted,
+        one.ended or 0.0,
+        data,
+    )
+
+
+def record_of(row: EndedJob) -> JobRecord:
+    """The record that was kept."""
+    return _read(row.data)
+
+
+@lru_cache(maxsize=KEPT)
+def _read(data: bytes) -> JobRecord:
+    record: JobRecord = decode(JobRecord, json.loads(data))
+    return record
+
+
+def _numbered(records: list[JobRecord]) -> list[JobRecord]:
+    """In order of submission; numbered anew if they come from a file that had no numbers."""
+    numbers = [one.number for one in records]
+    if all(one < other for one, other in pairwise(numbers)):
+        return records
+    if len(set(numbers)) == len(numbers):
+        return sorted(records, key=lambda one: one.number)
+    return [replace(one, number=number) for number, one in enumerate(records)]

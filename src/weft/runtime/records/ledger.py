@@ -1,0 +1,390 @@
+"""What became of every job and what it used, as a fold of the event log.
+
+The accounts come from here: GPU-seconds run from Started to the end of that attempt, times the
+devices held and the share of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from math import inf
+from types import MappingProxyType
+from typing import assert_never
+
+from weft.core.events.event import (
+    Awoke,
+    Cancelled,
+    DeadlineMissed,
+    Decided,
+    Event,
+    Failed,
+    Finished,
+    LoanRecalled,
+    NodeDown,
+    NodeUp,
+    Noticed,
+    Observed,
+    PolicyChanged,
+    PriorityChanged,
+    Reported,
+    Resizable,
+    Resized,
+    ResizeFailed,
+    Resumed,
+    Saved,
+    SleepFailed,
+    Slept,
+    Started,
+    StartFailed,
+    Stopped,
+    Submitted,
+    Suspended,
+    Woken,
+)
+from weft.core.events.report import NO_REPORT
+from weft.core.model.job import Allocation, Job, JobId, Meter, NodeId
+from weft.core.plan.reasons import Blocker
+from weft.core.state.ended_jobs import EndedJobs
+from weft.core.state.live_changes import join
+from weft.runtime.records.entitlement import Entitlement
+from weft.runtime.records.job_records import JobRecord as JobRecord
+from weft.runtime.records.job_records import JobRecords
+from weft.runtime.records.share_windows import ShareWindows
+from weft.runtime.records.tallies import Tallies
+from weft.runtime.records.usage import DAY_S, DayUsage, Usage, day_of, first_day, past_day
+from weft.runtime.sleep_records import goes_on, lies_down, sleep_after
+
+SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
+NOTICES_KEPT = 20
+NO_PROMISES: Mapping[tuple[JobId, int], Allocation] = MappingProxyType({})
+
+
+class Ledger:
+    """Every job there ever was, by id, in order of submission."""
+
+    def __init__(
+        self,
+        records: Iterable[JobRecord] = (),
+        promised: Mapping[tuple[JobId, int], Allocation] = NO_PROMISES,
+        days: Iterable[DayUsage] = (),
+        *,
+        ended: EndedJobs | None = None,
+        following: int = 0,
+    ) -> None:
+        self.jobs = JobRecords(records, ended, following)
+        self.usage = Usage(days)
+        self.tallies = Tallies(
+            one.started - one.submitted
+            for one in self.jobs.live.values()
+            if one.started is not None
+        )
+        self.weights: Mapping[str, float] = {}
+        self.entitlement = Entitlement()
+        self._wanted: dict[str, float] = {}
+        for one in self.jobs.live.values():
+            if not one.outcome and one.suspended is None:
+                self._want(one.job, 1.0)
+        self._metering = {name for name, one in self.jobs.live.items() if one.gpu_s.rate}
+        # What each attempt was promised, until it is over: one that is late to start may
+        # already have been replaced by the next.
+        self._on: dict[tuple[JobId, int], Allocation] = dict(promised)
+
+    def fold(self, at: float, event: Event) -> None:  # noqa: C901, PLR0912 - one case an event
+        """Take in one event of the log."""
+        match event:
+            case Submitted(job):
+                self.jobs.add(job, at)
+                self._want(job, 1.0)
+                self.usage.submitted(job.tenant, at)
+            case Started(job, attempt):
+                self._started(at, job, attempt)
+            case Reported() | Saved() | Noticed():
+                self._said(at, event)
+            case Stopped(job, attempt):
+                self._stopped(at, job, attempt)
+            case Finished(job, attempt):
+                self._left(at, job, attempt, SUCCEEDED, "")
+            case Failed():
+                self._failed(at, event)
+            case StartFailed(job, attempt, reason, lost):
+                self._left(at, job, attempt, "", reason, own=not lost)
+            case Cancelled(job, reason):
+                self._end(at, job, CANCELLED, reason or "cancelled")
+            case DeadlineMissed(job):
+                self._missed(at, job)
+            case Suspended() | Resumed() | PriorityChanged():
+                self._commanded(event)
+            case NodeDown(node):
+                self._lost(node)
+            case Decided():
+                self._decided(at, event)
+            case Slept() | SleepFailed() | Awoke():
+                self._slept_or_woke(at, event)
+            case Resized(job, attempt, epoch):
+                self._resized(at, job, attempt, epoch)
+            case ResizeFailed(job, attempt, epoch):
+                self._not_resized(at, job, attempt, epoch)
+            case NodeUp() | LoanRecalled() | Woken() | PolicyChanged() | Resizable() | Observed():
+                pass  # nothing that is kept of any job
+            case _:
+                assert_never(event)
+
+    def settle(self, is_leaving: Callable[[JobId], bool]) -> None:
+        """Let the store take ended jobs of which nothing is left anywhere."""
+        for job in [*self.jobs.leaving]:
+            if self.jobs.live[job].running is None and not is_leaving(job):
+                for promise in [one for one in self._on if one[0] == job]:
+                    del self._on[promise]  # starts that were held back and never asked for
+                self.jobs.settle(job)
+
+    def promised(self) -> dict[tuple[JobId, int], Allocation]:
+        """What attempts that are not over were promised."""
+        return dict(self._on)
+
+    def used(self, now: float, since: float = 0.0, until: float = inf) -> dict[str, DayUsage]:
+        """What each tenant used on the days of `since` to `until`, and up to `now` at most."""
+        sums = self.usage.total(since, until)
+        first, past = first_day(since) * DAY_S, past_day(until) * DAY_S
+        for name in self._metering:
+            one = self.jobs.live[name]
+            open_s = max(min(now, past) - max(one.gpu_s.since, first), 0.0)
+            if open_s:
+                was = sums.get(one.job.tenant) or DayUsage(one.job.tenant, day_of(now))
+                sums[one.job.tenant] = replace(was, gpu_s=was.gpu_s + one.gpu_s.rate * open_s)
+        for tenant, due in self.entitlement.since(now, first, past).items():
+            was = sums.get(tenant) or DayUsage(tenant, day_of(now))
+            sums[tenant] = replace(was, entitled_s=was.entitled_s + due)
+        return sums
+
+    def shares(self, now: float) -> ShareWindows:
+        """What tenants used of what they were entitled to in the windows up to `now`."""
+        found = self.usage.windows.copy()
+        for name in self._metering:
+            one = self.jobs.live[name]
+            found.spent(one.job.tenant, one.gpu_s.since, now, one.gpu_s.rate)
+        begun = self.entitlement.begun
+        if begun is not None:
+            for tenant, gpus in self.entitlement.rates.items():
+                found.entitled(tenant, begun, now, gpus)
+        return found
+
+    def entitle(self, at: float, room: float) -> None:
+        """Tenants are entitled to parts of `room` GPUs from here on, by their weights."""
+        self.entitlement.renew(at, self.usage, self._wanted, room, self.weights)
+
+    def _want(self, job: Job, sign: float) -> None:
+        more = sign * job.demand.gpus * job.demand.share
+        total = self._wanted.get(job.tenant, 0.0) + more
+        self._wanted[job.tenant] = total if total > 1e-9 else 0.0
+
+    # ---- one method an event
+
+    def _said(self, at: float, event: Reported | Saved | Noticed) -> None:
+        one = self.jobs.live.get(event.job)
+        if one is None:
+            return
+        match event:
+            case Reported(job, _, report):
+                self._set(job, report=report, heard=(at, at - one.heard[0] if one.heard else 0.0))
+            case Saved(job, _, step):
+                further = step > (one.saved or 0)
+                self.tallies.saved(job, at)
+                self._set(job, saved=step)
+                if further:
+                    self._set(job, failures=0, agents_lost=0)
+            case Noticed(job, _, level, text):
+                self._set(job, notices=(*one.notices, (at, level, text))[-NOTICES_KEPT:])
+            case _:
+                assert_never(event)
+
+    def _decided(self, at: float, decided: Decided) -> None:
+        for job, said in decided.reasons.items():
+            if job in self.jobs.live:
+                word = decided.blockers.get(job, Blocker.SAID)
+                self._set(job, said=said, blocker=word)
+        for job, to in decided.changes.items():
+            was = self.jobs.live[job]
+            if to is None:
+                self._set(job, allocation=None, sleeps=lies_down(was, decided.sleeps.get(job)))
+            elif was.sleeps is not None and was.allocation is None:
+                self._give_to_sleeper(was, to)
+            elif job in decided.live:
+                self._resize(at, was, to)
+            elif was.allocation is None or was.allocation.devices != to.devices:
+                moved = decided.blockers.get(job) is Blocker.MOVED
+                said = decided.reasons[job] if moved else ""
+                self._next_attempt(was, to, reason="", said=said)
+            else:
+                self._set(job, allocation=to)
+                self._on[job, was.attempt] = to
+                if was.running == was.attempt:
+                    self._turn(job, at, _rate(to))
+        for job, reason in decided.rejected.items():
+            self._end(at, job, FAILED, f"rejected: {reason}")
+
+    def _give_to_sleeper(self, one: JobRecord, to: Allocation) -> None:
+        """A job that sleeps goes on where it is, or begins anew elsewhere."""
+        if goes_on(one, to):
+            self._set(one.job.id, allocation=to)
+            self._on[one.job.id, one.attempt] = to
+        else:
+            self._next_attempt(one, to, reason="", said="", sleeps=None)
+
+    def _slept_or_woke(self, at: float, event: Slept | SleepFailed | Awoke) -> None:
+        one = self.jobs.live.get(event.job)
+        changed = None if one is None else sleep_after(one, at, event)
+        if one is not None and changed is not None:
+            self._set(event.job, sleeps=changed.sleeps)
+            if changed.gpus is not None:
+                self._turn(event.job, at, changed.gpus)
+
+    def _next_attempt(self, one: JobRecord, to: Allocation, **more: object) -> None:
+        attempt = one.attempt + 1
+        self._set(one.job.id, allocation=to, attempt=attempt, epoch=0, leaves=None, **more)
+        self._on[one.job.id, attempt] = to
+
+    def _resize(self, at: float, one: JobRecord, to: Allocation) -> None:
+        """A job is to change its devices as it trains; both sets are counted until it has."""
+        job, was = one.job.id, one.allocation
+        assert was is not None
+        leaves = was if one.leaves is None else join(one.leaves, was)
+        self._set(job, allocation=to, epoch=one.epoch + 1, leaves=leaves)
+        self._on[job, one.attempt] = to
+        if one.running == one.attempt:
+            self._turn(job, at, _rate(join(to, leaves)))
+
+    def _answered(self, job: JobId, attempt: int, epoch: int) -> JobRecord | None:
+        """The record of a job whose last change of devices this answers."""
+        one = self.jobs.live.get(job)
+        if one is None or one.leaves is None or one.allocation is None:
+            return None
+        return one if (one.attempt, one.epoch) == (attempt, epoch) else None
+
+    def _resized(self, at: float, job: JobId, attempt: int, epoch: int) -> None:
+        one = self._answered(job, attempt, epoch)
+        if one is not None and one.allocation is not None:
+            self._set(job, leaves=None, resizes=one.resizes + 1)
+            self._turn(job, at, _rate(one.allocation))
+
+    def _not_resized(self, at: float, job: JobId, attempt: int, epoch: int) -> None:
+        one = self._answered(job, attempt, epoch)
+        if one is not None and one.allocation is not None and one.leaves is not None:
+            self._on[job, attempt] = one.leaves
+            self._turn(job, at, _rate(one.leaves))
+            self._next_attempt(one, one.allocation)
+
+    def _started(self, at: float, job: JobId, attempt: int) -> None:
+        one, on = self.jobs.live.get(job), self._on.get((job, attempt))
+        if one is None or one.running or on is None:
+            return
+        self._set(
+            job,
+            started=at if one.started is None else one.started,
+            starts=one.starts + 1,
+            running=attempt,
+            report=NO_REPORT,
+            heard=None,
+        )
+        self._turn(job, at, _rate(on))
+        self.tallies.started(job, at, None if one.starts else at - one.submitted)
+        if one.starts:
+            self.usage.restarted(one.job.tenant, at)
+
+    def _stopped(self, at: float, job: JobId, attempt: int) -> None:
+        self._off(at, job, attempt)
+        if job in self.jobs.live:
+            self._set(job, agents_lost=0)
+
+    def _failed(self, at: float, event: Failed) -> None:
+        job, one = event.job, self.jobs.live.get(event.job)
+        if one is not None and event.agent_died:
+            self._set(job, agents_lost=one.agents_lost + 1)
+        outcome = "" if event.retry else FAILED
+        self._left(at, job, event.attempt, outcome, event.reason, own=not event.lost)
+
+    def _off(self, at: float, job: JobId, attempt: int, *, goes_on: bool = True) -> None:
+        self._on.pop((job, attempt), None)
+        one = self.jobs.live.get(job)
+        if one is not None and one.running == attempt:
+            again = goes_on and not one.outcome
+            self.tallies.left(job, one.job.tenant, at, one.gpu_s.rate, goes_on=again)
+            self._set(job, running=None, leaves=None, sleeps=None)
+            self._turn(job, at, 0.0)
+
+    def _left(
+        self, at: float, job: JobId, attempt: int, outcome: str, reason: str, *, own: bool = False
+    ) -> None:
+        one = self.jobs.live.get(job)
+        if one is None:
+            return
+        self._off(at, job, attempt, goes_on=outcome != SUCCEEDED)
+        if one.outcome:
+            return
+        if outcome:
+            self._end(at, job, outcome, reason)
+        elif one.attempt == attempt and one.allocation is not None:
+            self._set(job, allocation=None, reason=reason, failures=one.failures + own)
+
+    def _end(self, at: float, job: JobId, outcome: str, reason: str) -> None:
+        one = self.jobs.live.get(job)
+        if one is not None and not one.outcome:
+            over = {"allocation": None, "suspended": None, "sleeps": None}
+            self._set(job, outcome=outcome, reason=reason, ended=at, **over)
+            if one.job.deadline is not None and at > one.job.deadline:
+                self._missed(at, job)
+            self.jobs.end(job)
+            if one.suspended is None:
+                self._want(one.job, -1.0)
+
+    def _commanded(self, event: Suspended | Resumed | PriorityChanged) -> None:
+        """What its owner or an admin did to a job; one that is suspended wants no GPUs."""
+        one = self.jobs.live.get(event.job)
+        if one is None or one.outcome:
+            return
+        match event:
+            case Suspended(_, by, rung):
+                if one.suspended is None:
+                    self._want(one.job, -1.0)
+                gone = {"allocation": None, "sleeps": lies_down(one, rung), "said": ""}
+                self._set(one.job.id, suspended=by, **gone)
+            case Resumed(job):
+                if one.suspended is not None:
+                    self._want(one.job, 1.0)
+                self._set(job, suspended=None)
+            case PriorityChanged(job, priority, tier):
+                first = one.first_priority or (one.job.priority, one.job.tier)
+                changed = replace(one.job, priority=priority, tier=tier)
+                self._set(job, job=changed, first_priority=first)
+            case _:
+                assert_never(event)
+
+    def _missed(self, at: float, job: JobId) -> None:
+        one = self.jobs.live.get(job)
+        if one is not None and not one.missed:
+            self._set(job, missed=True)
+            self.usage.missed(one.job.tenant, at)
+
+    def _lost(self, node: NodeId) -> None:
+        for job in self.jobs.active:
+            one = self.jobs.live[job]
+            slices = [part for on in (one.allocation, one.leaves) if on for part in on.slices]
+            if one.allocation and any(part.node == node for part in slices):
+                self._set(job, allocation=None)
+            if one.sleeps is not None and one.sleeps.is_on(node):
+                self._set(job, sleeps=None)
+
+    def _turn(self, job: JobId, at: float, rate: float) -> None:
+        """From here on the job uses so many GPUs."""
+        one = self.jobs.live[job]
+        meter = one.gpu_s
+        self.usage.spent(one.job.tenant, meter.since, at, meter.rate)
+        self._set(job, gpu_s=Meter(meter.at(at), rate, at))
+        (self._metering.add if rate else self._metering.discard)(job)
+
+    def _set(self, job: JobId, /, **changes: object) -> None:
+        self.jobs.set(job, **changes)
+
+
+def _rate(on: Allocation) -> float:
+    return on.gpus * on.sharing.share

@@ -1,0 +1,135 @@
+"""What tenants used, day by day: folded as meters turn, so that no account is ever summed up anew.
+
+Days are whole ones in UTC. What jobs used stays when they are forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import inf
+
+from weft.runtime.records.share_windows import ShareWindows
+
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class DayUsage:
+    """One tenant's day: GPU-seconds, jobs, starts after a job's first, missed deadlines.
+
+    `entitled_s` are the GPU-seconds that it was entitled to.
+    """
+
+    tenant: str
+    day: int
+    gpu_s: float = 0.0
+    jobs: int = 0
+    restarts: int = 0
+    missed: int = 0
+    entitled_s: float = 0.0
+
+
+class Usage:
+    """Every tenant's days, and what they had lately in shorter windows."""
+
+    def __init__(self, days: Iterable[DayUsage] = ()) -> None:
+        self.windows = ShareWindows()
+        self._days: dict[str, dict[int, DayUsage]] = {}
+        for one in days:
+            self._days.setdefault(one.tenant, {})[one.day] = one
+
+    def submitted(self, tenant: str, at: float) -> None:
+        """A job was handed in."""
+        self._add(tenant, day_of(at), jobs=1)
+
+    def restarted(self, tenant: str, at: float) -> None:
+        """A job ran again."""
+        self._add(tenant, day_of(at), restarts=1)
+
+    def missed(self, tenant: str, at: float) -> None:
+        """A job's deadline came before its end."""
+        self._add(tenant, day_of(at), missed=1)
+
+    def spent(self, tenant: str, since: float, until: float, gpus: float) -> None:
+        """So many GPUs were in use from `since` until `until`."""
+        self.windows.spent(tenant, since, until, gpus)
+        if gpus:  # what was never in use may be from the beginning of time
+            for day, seconds in _by_day(since, until):
+                self._add(tenant, day, gpus * seconds)
+
+    def entitled(self, tenant: str, since: float, until: float, gpus: float) -> None:
+        """It was entitled to so many GPUs from `since` until `until`."""
+        self.windows.entitled(tenant, since, until, gpus)
+        if gpus:
+            for day, seconds in _by_day(since, until):
+                self._add(tenant, day, entitled_s=gpus * seconds)
+
+    def days(self) -> list[DayUsage]:
+        """All of them."""
+        return [one for held in self._days.values() for one in held.values()]
+
+    def total(self, since: float = 0.0, until: float = inf) -> dict[str, DayUsage]:
+        """Each tenant's sum over the days from that of `since` to that before `until`."""
+        first, past = first_day(since), past_day(until)
+        sums: dict[str, DayUsage] = {}
+        for tenant, held in self._days.items():
+            chosen = [one for day, one in held.items() if first <= day < past]
+            if chosen:
+                sums[tenant] = DayUsage(
+                    tenant,
+                    min(one.day for one in chosen),
+                    sum(one.gpu_s for one in chosen),
+                    sum(one.jobs for one in chosen),
+                    sum(one.restarts for one in chosen),
+                    sum(one.missed for one in chosen),
+                    sum(one.entitled_s for one in chosen),
+                )
+        return sums
+
+    def _add(
+        self,
+        tenant: str,
+        day: int,
+        gpu_s: float = 0.0,
+        *,
+        jobs: int = 0,
+        restarts: int = 0,
+        missed: int = 0,
+        entitled_s: float = 0.0,
+    ) -> None:
+        held = self._days.setdefault(tenant, {})
+        was = held.get(day) or DayUsage(tenant, day)
+        held[day] = DayUsage(
+            tenant,
+            day,
+            was.gpu_s + gpu_s,
+            was.jobs + jobs,
+            was.restarts + restarts,
+            was.missed + missed,
+            was.entitled_s + entitled_s,
+        )
+
+
+def _by_day(since: float, until: float) -> Iterator[tuple[int, float]]:
+    """The days of a stretch, with the seconds in each."""
+    while since < until:
+        day = day_of(since)
+        end = min(until, (day + 1) * DAY_S)
+        yield day, end - since
+        since = end
+
+
+def day_of(at: float) -> int:
+    """The number of a day since 1970-01-01, in UTC."""
+    return int(at // DAY_S)
+
+
+def first_day(since: float) -> int:
+    """The day that `since` lies in."""
+    return day_of(max(since, 0.0))
+
+
+def past_day(until: float) -> float:
+    """The first day that is not wholly or partly before `until`."""
+    return inf if until == inf else -(-until // DAY_S)

@@ -1,0 +1,1 @@
+"""From the log and its snapshots back to a running scheduler."""

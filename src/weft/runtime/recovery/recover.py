@@ -1,0 +1,347 @@
+"""After a restart: from the log to a scheduler, and from there to what really runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+from weft.core.codec.plain_values import decode, encode
+from weft.core.errors import InvalidConfig, WeftError
+from weft.core.events.actions import Resize, Resume, Sleep, Stop
+from weft.core.events.event import (
+    Awoke,
+    Cancelled,
+    DeadlineMissed,
+    Decided,
+    Event,
+    Failed,
+    Finished,
+    LoanRecalled,
+    NodeDown,
+    NodeUp,
+    Noticed,
+    Observed,
+    PolicyChanged,
+    PriorityChanged,
+    Reported,
+    Resizable,
+    Resized,
+    ResizeFailed,
+    Resumed,
+    Saved,
+    SleepFailed,
+    Slept,
+    Started,
+    StartFailed,
+    Stopped,
+    Submitted,
+    Suspended,
+    Woken,
+)
+from weft.core.model.cluster import Node
+from weft.core.model.job import JobId, NodeId, Stage
+from weft.core.protocols import Store
+from weft.core.scheduler import Scheduler
+from weft.core.spec.part_spec import PartSpec
+from weft.core.state.ended_jobs import EndedJobs
+from weft.core.state.saved_state import Held, SavedScheduler, SavedState
+from weft.core.state.table import Column
+from weft.core.wishes import Wish, wishes_of
+from weft.runtime.records.job_records import JobRecord, row_of
+from weft.runtime.records.ledger import Ledger
+from weft.runtime.recovery.snapshot import DamagedSnapshot, Frozen, Thawed, no_collection, thaw
+
+log = logging.getLogger(__name__)
+
+READ_AT_ONCE = 10_000
+PUT_AT_ONCE = 2_000  # ended jobs
+MOST_SET_ASIDE = 100
+SHOWN = 100_000
+DAMAGED = (
+    "`weft state check` says more; `weft state restore` brings a backup back, "
+    "`weft state accept-loss` goes on without what is missing"
+)
+Attempt = tuple[JobId, int]
+FIFO = PartSpec("fifo")  # decides until a log or a person names another
+
+
+# After these tenants may ask for more or less, or there is more or less to divide.
+DEMANDS = (
+    *(Submitted, Finished, Failed, Cancelled, Suspended, Resumed),
+    *(NodeUp, NodeDown, PolicyChanged),
+)
+
+
+@dataclass(slots=True)
+class Recovered:
+    """All that the log says, up to event `seq` at time `at`."""
+
+    scheduler: Scheduler
+    ledger: Ledger = field(default_factory=Ledger)
+    drained: set[NodeId] = field(default_factory=set)
+    policy: PartSpec = FIFO
+    given_up: PolicyChanged | None = None
+    seq: int = 0
+    at: float = 0.0
+
+    def fold(self, seq: int, at: float, event: Event) -> None:
+        """Take in the next event of the log."""
+        self.scheduler.recall(at, event)
+        self.note(seq, at, event)
+
+    def note(self, seq: int, at: float, event: Event) -> None:  # noqa: C901 - one case an event
+        """The same for an event that the scheduler has taken in already."""
+        self.ledger.fold(at, event)
+        if isinstance(event, DEMANDS) or (isinstance(event, Decided) and event.rejected):
+            self.ledger.entitle(at, float(self.scheduler.state.cluster.gpus))
+        if self.ledger.jobs.leaving:
+            self.ledger.settle(self.scheduler.state.vacating.is_leaving)
+        match event:
+            case PolicyChanged(policy, instead_of):
+                self.policy = policy
+                self.given_up = event if instead_of else None
+            case NodeDown(node, drained):
+                if drained:
+                    self.drained.add(node)
+            case NodeUp(node):
+                self.drained.discard(node.id)
+            case Submitted() | Decided() | Woken() | LoanRecalled():
+                pass  # the scheduler and the ledger keep all that these say
+            case Suspended() | Resumed() | PriorityChanged():
+                pass
+            case Cancelled() | Started() | StartFailed() | Stopped() | Finished() | Failed():
+                pass
+            case Reported() | Saved() | Noticed() | DeadlineMissed() | Resizable():
+                pass
+            case Resized() | ResizeFailed() | Slept() | SleepFailed() | Awoke() | Observed():
+                pass
+            case _:
+                assert_never(event)
+        self.seq, self.at = seq, at
+
+    def begins(self, policy: PartSpec | None) -> PolicyChanged:
+        """How to go on: with `policy`, or as before if that is None."""
+        if policy is None and self.given_up is not None:
+            return self.given_up
+        return PolicyChanged(policy or self.policy)
+
+    def node_words(self) -> dict[NodeId, str]:
+        """`up` or `drained` of every node that is either."""
+        up = self.scheduler.state.cluster.index
+        return {**dict.fromkeys(self.drained, "drained"), **dict.fromkeys(up, "up")}
+
+    def attempts(self) -> set[Attempt]:
+        """Attempts that may have processes: promised devices, leaving them, or asleep."""
+        state = self.scheduler.state
+        table = state.table
+        held = {
+            (job.id, int(table.get(row, Column.ATTEMPT)))
+            for row, job in enumerate(table.jobs)
+            if table.allocations[row] is not None
+        }
+        wishes = wishes_of(state)
+        return held | {(w.job, w.attempt) for w in wishes if isinstance(w, (Stop, Sleep))}
+
+
+def recover(store: Store, make: Callable[[], Scheduler]) -> Recovered:
+    """What the store knows: its snapshot if that can be read, and every event since.
+
+    An event that cannot be folded is set aside, and everything is read again without it.
+    """
+    for _ in range(MOST_SET_ASIDE):
+        try:
+            with no_collection():
+                return _read(store, make)
+        except _CannotFold as bad:
+            store.set_aside(bad.seq, f"it does not follow from what was before: {bad}")
+    raise InvalidConfig(
+        f"more than {MOST_SET_ASIDE} events of the log do not follow from each other", hint=DAMAGED
+    )
+
+
+class _CannotFold(Exception):  # noqa: N818 - what is said, not what broke
+    def __init__(self, seq: int, why: str) -> None:
+        super().__init__(why)
+        self.seq = seq
+
+
+def _read(store: Store, make: Callable[[], Scheduler]) -> Recovered:
+    back = _from_snapshot(store, make) or _from_base(store, make)
+    back = back or Recovered(make(), Ledger(ended=store.ended))
+    jobs = back.ledger.jobs
+    store.ended.reset(jobs.following, jobs.live)
+    jobs.count_ended()
+    while found := store.since(back.seq, READ_AT_ONCE):
+        for seq, at, event in found:
+            _check_none_missing(store, back.seq + 1, seq)
+            try:
+                back.fold(seq, at, event)
+            except Exception as error:  # whatever it raises: the event is to blame
+                raise _CannotFold(seq, repr(error)) from error
+            if len(jobs.done) >= PUT_AT_ONCE:
+                rows = [row_of(jobs.live[job]) for job in jobs.done]
+                store.ended.put(rows)
+                jobs.shelve(rows)
+    _check_none_missing(store, back.seq + 1, store.last() + 1)
+    return back
+
+
+def _from_base(store: Store, make: Callable[[], Scheduler]) -> Recovered | None:
+    """Where the log goes on from, if it has been cut; what this code cannot learn is left out."""
+    found = store.base()
+    if found is None:
+        return None
+    seq, data = found
+    try:
+        return melt(thaw(data), seq, make(), ended=store.ended, lenient=True)
+    except (DamagedSnapshot, KeyError, TypeError, ValueError, WeftError) as error:
+        raise InvalidConfig(
+            f"the log begins after event {seq}, and the base there cannot be used: {error}",
+            hint=DAMAGED,
+        ) from error
+
+
+def _check_none_missing(store: Store, first: int, end: int) -> None:
+    """Raise InvalidConfig if the log lacks a row from `first` to before `end`."""
+    if first >= end:
+        return
+    aside = store.aside()
+    missing = [seq for seq in range(first, min(end, first + SHOWN)) if seq not in aside]
+    if missing:
+        raise InvalidConfig(
+            f"the log lacks event {missing[0]}; it should have all from {first} to {end - 1}",
+            hint=DAMAGED,
+        )
+
+
+def refuse_strangers(ledger: Ledger, running: Collection[Attempt]) -> None:
+    """Raise InvalidConfig if something runs that the log never promised: the log is an old one.
+
+    Whatever is started was written down before, so this log is not the one they were started by.
+    """
+    strangers = sorted(
+        f"{job} (attempt {attempt})"
+        for job, attempt in running
+        if job not in ledger.jobs or attempt > ledger.jobs[job].attempt
+    )
+    if strangers:
+        raise InvalidConfig(
+            f"the log does not know what runs here: {', '.join(strangers[:5])}"
+            + (f" and {len(strangers) - 5} more" if len(strangers) > 5 else ""),
+            hint="it is older than they are: bring the newest back with `weft state restore`, or "
+            "end them with `weft serve --end-unknown`",
+        )
+
+
+def freeze(back: Recovered, *, active_only: bool = False) -> Frozen:
+    """Everything up to now; with `active_only` without records of jobs that have left."""
+    saved = back.scheduler.save()
+    head = {
+        "numbers": saved.state.numbers,
+        "knowledge": saved.knowledge,
+        "history": saved.history,
+        "drained": sorted(back.drained),
+        "entitled": {**back.ledger.entitlement.save(), "weights": dict(back.ledger.weights)},
+        "shares": back.ledger.usage.windows.save(),
+        "policy": encode(back.policy),
+        "given_up": None if back.given_up is None else encode(back.given_up),
+        "at": back.at,
+        "jobs": back.ledger.jobs.following,
+    }
+    promised = [Held(job, on, n) for (job, n), on in back.ledger.promised().items()]
+    records = [*back.ledger.jobs.live.values()]
+    if active_only:
+        held = {one.job for one in promised}
+        records = [one for one in records if not one.outcome or one.job.id in held]
+    kept: dict[str, Sequence[Any]] = {
+        "promised": promised,
+        "records": records,
+        "usage": back.ledger.usage.days(),
+    }
+    return Frozen(head, {**saved.state.tables, **kept})
+
+
+def melt(
+    thawed: Thawed,
+    seq: int,
+    scheduler: Scheduler,
+    *,
+    ended: EndedJobs | None = None,
+    lenient: bool = False,
+) -> Recovered:
+    """What was frozen at `seq`, in a scheduler that has taken in nothing yet.
+
+    If `lenient`, parts of its knowledge that cannot be taken up begin anew.
+    """
+    head, tables = thawed.head, thawed.tables
+    records: dict[JobId, JobRecord] = {one.job.id: one for one in tables["records"]}
+    promised = {(one.job, one.attempt): one.on for one in tables["promised"]}
+    saved = SavedState(head["numbers"], tables)
+    jobs = {name: one.job for name, one in records.items()}
+    known = SavedScheduler(saved, head["knowledge"], head["history"])
+    scheduler.load(known, jobs, lenient=lenient)
+    drained = {NodeId(node) for node in head["drained"]}
+    policy: PartSpec = decode(PartSpec, head["policy"])
+    told = head["given_up"]
+    given_up: PolicyChanged | None = None if told is None else decode(PolicyChanged, told)
+    following = head.get("jobs", 0)
+    ledger = Ledger(records.values(), promised, tables["usage"], ended=ended, following=following)
+    if "entitled" in head:
+        ledger.entitlement.load(head["entitled"])
+        ledger.weights = dict(head["entitled"]["weights"])
+    if "shares" in head:
+        ledger.usage.windows.load(head["shares"])
+    return Recovered(scheduler, ledger, drained, policy, given_up, seq, head["at"])
+
+
+def reconcile(
+    back: Recovered, nodes: Sequence[Node], known: Collection[Attempt]
+) -> tuple[list[Event], list[Wish]]:
+    """What must have happened while nobody looked, and what to ask the engine again."""
+    state = back.scheduler.state
+    events: list[Event] = []
+    there = {node.id for node in nodes}
+    events += [NodeDown(node.id) for node in state.cluster.nodes if node.id not in there]
+    for node in nodes:
+        at = state.cluster.index.get(node.id)
+        if node.id not in back.drained and (at is None or state.cluster.nodes[at] != node):
+            events.append(NodeUp(node))
+    table = state.table
+    for row, job in enumerate(table.jobs):
+        attempt = int(table.get(row, Column.ATTEMPT))
+        if table.get(row, Column.STAGE) == Stage.RUNNING and (job.id, attempt) not in known:
+            events.append(Failed(job.id, attempt, "lost while the service was away", lost=True))
+    wishes: list[Wish] = []
+    for wish in wishes_of(state):
+        if isinstance(wish, (Sleep, Resume)) and _attempt(wish) not in known:
+            why = "lost while the service was away"
+            events.append(Failed(*_attempt(wish), why, lost=True))
+        elif isinstance(wish, Stop) and (wish.job, wish.attempt) not in known:
+            events.append(Stopped(wish.job, wish.attempt))
+        elif isinstance(wish, Resize) and (wish.job.id, wish.attempt) not in known:
+            continue  # it is lost, and begins anew where it was to go
+        else:
+            wishes.append(wish)
+    return events, wishes
+
+
+def _attempt(wish: Sleep | Resume) -> Attempt:
+    return (wish.job if isinstance(wish, Sleep) else wish.job.id), wish.attempt
+
+
+def _from_snapshot(store: Store, make: Callable[[], Scheduler]) -> Recovered | None:
+    found = store.latest()
+    if found is None:
+        return None
+    seq, data = found
+    try:
+        thawed = thaw(data)
+        if thawed.current:
+            return melt(thawed, seq, make(), ended=store.ended)
+    except (DamagedSnapshot, KeyError, TypeError, ValueError, WeftError) as error:
+        log.warning("snapshot=%d cannot be used (%s); reading the whole log", seq, error)
+        return None
+    log.info("snapshot=%d is of another version; reading the whole log", seq)
+    return None

@@ -1,0 +1,196 @@
+"""What is kept of jobs that have ended, and for how long: so that nothing grows for ever.
+
+Ended jobs are forgotten with their output, oldest first, by age, number and size. What tenants used
+stays, day by day. The log is cut where a base was taken: a point at which the policy began without
+memory, so that decisions after it can be made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import inf
+
+from weft.core.errors import InvalidConfig, WeftError
+from weft.core.model.job import JobId
+from weft.runtime.loop.driver import Driver
+
+log = logging.getLogger(__name__)
+
+DAY_S = 86_400.0
+PARTS = 8  # bases in the time that the log goes back
+LONGEST_S = 7 * DAY_S  # a policy with memory is made to forget it once in so long, for a base
+EVERY_S = 600.0
+AT_ONCE = 50  # jobs forgotten in one go
+READ_AT_ONCE = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How long ended jobs and events are kept; 0 of anything keeps all of it.
+
+    `days` since a job ended, `jobs` that ended last, `gb` of what they wrote in the state folder,
+    `events` of the log.
+    """
+
+    days: float = 90.0
+    jobs: int = 100_000
+    gb: float = 0.0
+    events: int = 5_000_000
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not 0 <= value < inf:
+                raise InvalidConfig(f"keep-{name} is {value}", hint="0 or more; 0 keeps everything")
+
+
+FOR_EVER = Keep(0.0, 0, 0.0, 0)
+
+
+def choose_jobs(
+    oldest: Sequence[tuple[float, JobId]],
+    now: float,
+    keep: Keep,
+    *,
+    count: int,
+    sizes: Mapping[JobId, int],
+) -> list[JobId]:
+    """Those to forget of the `oldest` jobs, by when they ended; `count` is how many ended at all.
+
+    `sizes` are of all of them, where they matter.
+    """
+    over = max(count - keep.jobs, 0) if keep.jobs else 0
+    room = keep.gb * 1e9 if keep.gb else inf
+    stored = sum(sizes.values())
+    chosen = []
+    for number, (at, job) in enumerate(oldest):
+        old = bool(keep.days) and at < now - keep.days * DAY_S
+        if not old and number >= over and stored <= room:
+            break
+        chosen.append(job)
+        stored -= sizes.get(job, 0)
+    return chosen
+
+
+def choose_base(
+    bases: Sequence[tuple[int, float]], last: int, now: float, keep: Keep
+) -> int | None:
+    """The newest base (of number and time) that is old enough to cut the log at; None: no cut."""
+    found = [
+        seq
+        for seq, at in bases
+        if (keep.days and at <= now - keep.days * DAY_S)
+        or (keep.events and seq <= last - keep.events)
+    ]
+    return max(found, default=None)
+
+
+def is_base_due(
+    bases: Sequence[tuple[int, float]], last: int, now: float, keep: Keep, *, memory: bool
+) -> bool:
+    """Whether it is time for another base; one that costs a policy its memory is rarer."""
+    seq, at = bases[-1] if bases else (0, -inf)
+    if memory and now - at < LONGEST_S:
+        return False
+    by_time = bool(keep.days) and now - at >= keep.days * DAY_S / PARTS
+    by_count = bool(keep.events) and last - seq >= keep.events / PARTS
+    return by_time or by_count
+
+
+class Retention:
+    """Forgets, a little at a time, beside a driver that goes on."""
+
+    def __init__(self, driver: Driver, keep: Keep) -> None:
+        self.keep = keep
+        self._driver = driver
+        self._sizes: dict[JobId, int] = {}
+        self._bases: list[tuple[int, float]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._alone = asyncio.Lock()  # one at a time, or what both chose is counted twice
+
+    def open(self) -> None:
+        """Begin."""
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """End, wherever it is."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.prune()
+            except (OSError, WeftError) as error:
+                log.warning("pruning is tried again later: %s", error)
+            except Exception:
+                log.exception("pruning failed; it is tried again later")
+            await asyncio.sleep(EVERY_S)
+
+    async def prune(self) -> int:
+        """Forget what is due, and cut the log where it can be; how many jobs were forgotten."""
+        async with self._alone:
+            return await self._prune()
+
+    async def _prune(self) -> int:
+        driver = self._driver
+        if self.keep.gb:
+            await self._measure()
+        forgotten, gone = 0, -1
+        while gone and (chosen := await self._choose()):
+            gone = sum([await self._forget(some) for some in _in_parts(chosen)])
+            forgotten += gone
+        if forgotten:
+            log.info("jobs=%d forgotten, %d kept", forgotten, len(driver.ledger.jobs))
+            driver.saver.soon()
+        await self._cut_log()
+        return forgotten
+
+    async def _choose(self) -> list[JobId]:
+        driver, jobs, keep = self._driver, self._driver.ledger.jobs, self.keep
+        count = sum(jobs.counts().values()) - len(jobs.leaving)
+        if not keep.days and not keep.gb and count <= (keep.jobs or inf):
+            return []
+        oldest = await asyncio.to_thread(jobs.oldest(READ_AT_ONCE))
+        return choose_jobs(oldest, driver.now, self.keep, count=count, sizes=self._sizes)
+
+    async def _forget(self, jobs: Sequence[JobId]) -> int:
+        driver = self._driver
+        gone = driver.ledger.jobs.forget(jobs)
+        await asyncio.to_thread(driver.store.ended.remove, gone)
+        await driver.engine.forget(gone)
+        for job in gone:
+            self._sizes.pop(job, None)
+        return len(gone)
+
+    async def _cut_log(self) -> None:
+        driver, store = self._driver, self._driver.store
+        self._bases = await asyncio.to_thread(store.bases)
+        driver.saver.wants_base = self._wants_base
+        if self._wants_base(driver.seq, driver.now):
+            await driver.restate_policy()
+            await driver.saver.base_written()
+            self._bases = await asyncio.to_thread(store.bases)
+        cut = choose_base(self._bases, driver.seq, driver.now, self.keep)
+        if cut is not None:
+            await asyncio.to_thread(store.compact, cut)
+
+    def _wants_base(self, seq: int, at: float) -> bool:
+        memory = self._driver.scheduler.memory is not None
+        return is_base_due(self._bases, seq, at, self.keep, memory=memory)
+
+    async def _measure(self) -> None:
+        """What each ended job takes of the disk; looked at once, since it does not change."""
+        driver = self._driver
+        ended = await asyncio.to_thread(driver.ledger.jobs.oldest(None))
+        new = [job for _, job in ended if job not in self._sizes]
+        for some in _in_parts(new):
+            self._sizes |= await asyncio.to_thread(driver.engine.stored_bytes, some)
+
+
+def _in_parts(jobs: Sequence[JobId]) -> Iterator[Sequence[JobId]]:
+    for start in range(0, len(jobs), AT_ONCE):
+        yield jobs[start : start + AT_ONCE]

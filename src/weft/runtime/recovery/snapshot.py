@@ -1,0 +1,125 @@
+"""Everything the log led to, as bytes: checked when they are read, and no program.
+
+A snapshot is a line that says what it is, the SHA-256 of the rest, and the rest: compressed lines
+of JSON, first what is short, then the tables in parts. Nothing that a line can say makes a reader
+do anything but build values of the types named here. Taking one copies lists, and the parts are
+written with time for others between: jobs' records are many, and never change.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from weft import __version__
+from weft.core.codec.columns import pack, unpack
+from weft.core.errors import InvalidConfig, WeftError
+from weft.core.model import job as model
+from weft.core.state.saved_state import TABLES, Held
+from weft.runtime.records.job_records import JobRecord
+from weft.runtime.records.usage import DayUsage
+
+FORMAT = 1
+MAGIC = b"weft snapshot "
+PART = 100  # rows of a table: some 2 ms
+KINDS: dict[str, type] = {**TABLES, "promised": Held, "records": JobRecord, "usage": DayUsage}
+
+
+class DamagedSnapshot(InvalidConfig):
+    """Bytes that are not what was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """One moment: what is short, and tables of things that do not change any more."""
+
+    head: Mapping[str, Any]
+    tables: Mapping[str, Sequence[Any]]
+
+    def parts(self) -> Iterator[bytes]:
+        """The lines, a few rows at a time."""
+        yield _line({"fingerprint": fingerprint(), **self.head})
+        for name, rows in self.tables.items():
+            for start in range(0, len(rows), PART):
+                yield _line([name, pack(KINDS[name], rows[start : start + PART])])
+
+    def whole(self, parts: Sequence[bytes]) -> bytes:
+        """The snapshot made of all `parts`."""
+        body = zlib.compress(b"".join(parts), 1)
+        digest = hashlib.sha256(body).hexdigest().encode()
+        return MAGIC + b"%d " % FORMAT + digest + b"\n" + body
+
+
+@dataclass(frozen=True, slots=True)
+class Thawed:
+    """What a snapshot says; `current` unless other code than this wrote it."""
+
+    head: Mapping[str, Any]
+    tables: Mapping[str, Sequence[Any]]
+
+    @property
+    def current(self) -> bool:
+        """Whether this very code folded the events that led here."""
+        return bool(self.head["fingerprint"] == fingerprint())
+
+
+def thaw(data: bytes) -> Thawed:
+    """Read a snapshot; DamagedSnapshot unless every bit is as it was written."""
+    body = _checked(data)
+    tables: dict[str, list[Any]] = {name: [] for name in KINDS}
+    try:
+        first, *rest = zlib.decompress(body).splitlines()
+        with no_collection():
+            head = json.loads(first)
+            for line in rest:
+                name, packed = json.loads(line)
+                tables[name] += unpack(KINDS[name], packed)
+    except (ValueError, KeyError, TypeError, zlib.error, WeftError) as error:
+        raise DamagedSnapshot(f"the snapshot cannot be read: {error!r}") from error
+    return Thawed(head, tables)
+
+
+@cache
+def fingerprint() -> str:
+    """The code that folds events: what another version made of them may be wrong here."""
+    digest = hashlib.sha256(__version__.encode())
+    for folder in (Path(model.__file__).parent, Path(__file__).parent):
+        for path in sorted(folder.glob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _checked(data: bytes) -> bytes:
+    said, _, body = data.partition(b"\n")
+    if not said.startswith(MAGIC):
+        raise DamagedSnapshot("these bytes are not a snapshot")
+    number, _, digest = said.removeprefix(MAGIC).partition(b" ")
+    if number != b"%d" % FORMAT:
+        raise DamagedSnapshot(f"the snapshot has format {number.decode(errors='replace')!r}")
+    if hashlib.sha256(body).hexdigest().encode() != digest:
+        raise DamagedSnapshot("the snapshot's checksum does not match what it says")
+    return body
+
+
+def _line(body: Any) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode() + b"\n"
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Nothing of what is built is garbage: looking for some takes a third of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

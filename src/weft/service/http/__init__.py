@@ -1,0 +1,1 @@
+"""HTTP itself: connections, bodies, errors, the files of the web page."""

@@ -1,0 +1,132 @@
+"""Errors as answers: what happened, what fixes it, and which field."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any, get_args
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+
+from weft.core.errors import EngineError, InvalidConfig, UnknownName, WeftError, did_you_mean
+from weft.service.http.json_body import Json
+from weft.service.http.refusals import Refused
+from weft.service.responses.answers import Problem
+
+log = logging.getLogger(__name__)
+
+STATUS = {UnknownName: 404, InvalidConfig: 422, EngineError: 503}
+
+
+def install(app: FastAPI) -> None:
+    """Let every error leave as {"error", "hint", "field"}."""
+    app.add_exception_handler(Refused, _answer_refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(ValidationError, _invalid_inside)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(WeftError, _weft)
+
+
+def problem(status: int, what: str, hint: str = "", field: str = "") -> Json:
+    """An answer other than success."""
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
+    body = Problem(error=what, hint=hint, field=field)
+    return Json(body, status_code=status, headers=headers)
+
+
+async def _answer_refused(_: Request, error: Exception) -> Json:
+    assert isinstance(error, Refused)
+    answer = problem(error.status, error.what, error.hint, error.field)
+    if error.retry_s:
+        answer.headers["Retry-After"] = str(math.ceil(error.retry_s))
+    return answer
+
+
+async def _weft(_: Request, error: Exception) -> Json:
+    assert isinstance(error, WeftError)
+    status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 409)
+    return problem(status, error.what, error.hint)
+
+
+async def _http(_: Request, error: Exception) -> Json:
+    assert isinstance(error, HTTPException)
+    said = str(error.detail)
+    plain = said == HTTPStatus(error.status_code).phrase
+    hint = "`/docs` shows what there is"
+    answer = problem(error.status_code, said.lower() if plain else said, hint)
+    for name, value in (error.headers or {}).items():
+        answer.headers[name] = value
+    return answer
+
+
+async def _invalid(request: Request, error: Exception) -> Json:
+    assert isinstance(error, RequestValidationError)
+    first = _telling(error.errors())
+    *outer, last = [str(part) for part in first["loc"]]
+    inside = [part for part in outer[1:] if not _is_branch(part)]
+    if first["type"] == "extra_forbidden":
+        return _unknown(_body_of(request), inside, last)
+    where = inside if _is_branch(last) or not outer else [*inside, last]
+    field = ".".join(where)[:200]
+    if first["type"] in ("model_attributes_type", "missing") and list(first["loc"]) == ["body"]:
+        hint = "send a JSON object with the header `Content-Type: application/json`"
+        return problem(422, "the body is not a JSON object", hint)
+    what = str(first["msg"]).removeprefix("Value error, ")
+    return problem(422, f"{field}: {what}" if field else what, "", field)
+
+
+async def _invalid_inside(_: Request, error: Exception) -> Json:
+    """Fields that are wrong only once they are put together, as a sweep's are."""
+    assert isinstance(error, ValidationError)
+    first = error.errors(include_url=False, include_input=False)[0]
+    field = ".".join(str(part) for part in first["loc"])[:200]
+    what = str(first["msg"]).removeprefix("Value error, ")
+    return problem(422, f"{field}: {what}" if field else what, "", field)
+
+
+def _body_of(request: Request) -> type[BaseModel] | None:
+    """What the route takes, as it declares it."""
+    route = request.scope.get("route")
+    declared = route.body_field if isinstance(route, APIRoute) else None
+    return _model(declared.field_info.annotation) if declared is not None else None
+
+
+def _model(annotation: Any) -> type[BaseModel] | None:
+    """The model in a type, also where something else is allowed."""
+    kinds = get_args(annotation) or (annotation,)
+    return next(
+        (one for one in kinds if isinstance(one, type) and issubclass(one, BaseModel)), None
+    )
+
+
+def _unknown(model: type[BaseModel] | None, inside: Sequence[str], name: str) -> Json:
+    """A field that is not known, with the closest one that is."""
+    for part in inside:
+        found = model.model_fields.get(part) if model is not None else None
+        model = _model(found.annotation) if found is not None else None
+    known = list(model.model_fields) if model is not None else []
+    field = ".".join([*inside, name])[:200]
+    hint = f"known fields are {', '.join(known)}" if known else ""
+    return problem(422, f"unknown field {field!r}{did_you_mean(name[:64], known)}", hint, field)
+
+
+def _telling(errors: Sequence[Any]) -> Any:
+    """The error to show: an unknown field before anything else, and of a union the last try."""
+    unknown = [one for one in errors if one["type"] == "extra_forbidden"]
+    if unknown:
+        return unknown[0]
+    deepest = max(len(one["loc"]) for one in errors)
+    return next(one for one in errors if len(one["loc"]) == deepest)
+
+
+def _is_branch(part: str) -> bool:
+    """Whether a part of a location is a type that was tried, not a field."""
+    return (
+        part in ("Gpus", "int", "float", "str") or part[:1].isupper() or "[" in part or "-" in part
+    )

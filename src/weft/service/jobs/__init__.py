@@ -1,0 +1,1 @@
+"""Jobs as the API shows them: which one is meant, its state, when it will start."""

@@ -1,0 +1,159 @@
+"""Which job is meant: by its id, the part after its tenant, its name, a beginning, or @last.
+
+Ids that a tenant's people choose begin with the tenant (`vision:run-1`), so that no answer tells
+whether another tenant has a job of that id.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from itertools import islice, takewhile
+
+from weft.core.errors import did_you_mean
+from weft.core.model.job import JobId, name_of
+from weft.runtime.records.job_records import ALL, JobRecords
+from weft.service.access.tokens import Caller
+from weft.service.http.refusals import Refused
+
+LAST = "@last"
+SHOWN = 5
+LONGEST = 160
+SLACK = 1000
+MOST = 100  # of those that have left, looked at for one text
+MOST_OF_APP = 10_000
+RECENT = 50  # compared with what was mistyped
+
+
+def own_id(asked: str | None, tenant: str, who: Caller) -> str | None:
+    """The id of a new job: a tenant's people choose among their tenant's own."""
+    if asked is None:
+        return None
+    whose, colon, _ = asked.rpartition(":")
+    if colon and whose != tenant:
+        raise Refused(422, f"id: it begins with {whose!r}, not with its tenant", "", "id")
+    return asked if colon or who.everywhere else f"{tenant}:{asked}"
+
+
+class JobNames:
+    """Every job by id and by name: those in memory by an index of our own, others by the store's.
+
+    The index grows as jobs come; those that went are passed over, and it is made anew once many
+    have.
+    """
+
+    def __init__(self, jobs: Callable[[], JobRecords]) -> None:
+        self._present = jobs
+        self._newest = -1
+        self._ids: list[JobId] = []
+        self._names: defaultdict[str, list[JobId]] = defaultdict(list)
+
+    @property
+    def _jobs(self) -> JobRecords:
+        return self._present()
+
+    def find(self, text: str, who: Caller) -> JobId:
+        """The job that `who` means; Refused if there is none, or more than one."""
+        exact = self._exact(text, who)
+        if exact is not None:
+            return exact
+        self._catch_up()
+        meant = self._last(who) if text == LAST else self._named(text, who)
+        if len(meant) == 1:
+            return meant[0]
+        short = text[:LONGEST]
+        if not meant:
+            close = "" if text == LAST else did_you_mean(short, self._recent(who))
+            raise Refused(404, f"there is no job {short!r}{close}", "`weft jobs` lists yours")
+        some = ", ".join(meant[-SHOWN:])
+        many = f"{len(meant)}{' or more' if len(meant) >= MOST else ''}"
+        raise Refused(409, f"{short!r} may be any of {many} jobs", f"say which: {some}")
+
+    def find_all(self, text: str, who: Caller) -> list[JobId]:
+        """The jobs of the sweep or app that `who` means, or else the one job."""
+        app = self.find_app(text, who)
+        if app is None:
+            return [self.find(text, who)]
+        jobs, whose = self._jobs, _tenant_of(who) or ALL
+        return [one.job.id for one in jobs.pager(MOST_OF_APP, tenant=whose, app=app)()]
+
+    def find_app(self, text: str, who: Caller) -> str | None:
+        """The sweep or app of this name, or the only one that begins with it."""
+        live = {one.job.app for one in self._jobs.live.values() if who.sees(one.job)} - {""}
+        past = self._jobs.ended.apps(text, 2, tenant=_tenant_of(who))
+        known = live.union(past)
+        if text in known or self._exact(text, who) is not None:
+            return text if text in known else None
+        found = [app for app in known if app.startswith(text)]
+        return found[0] if len(found) == 1 else None
+
+    def _exact(self, text: str, who: Caller) -> JobId | None:
+        for job in (JobId(text), JobId(f"{who.tenant}:{text}")):
+            record = self._jobs.get(job)
+            if record is not None and who.sees(record.job):
+                return job
+        return None
+
+    def _named(self, text: str, who: Caller) -> list[JobId]:
+        """Those of that name, of which one that has not ended is meant; else by beginning."""
+        ended, whose = self._jobs.ended, _tenant_of(who)
+        named = self._both(self._names.get(text, []), ended.named(text, MOST, tenant=whose), who)
+        if named:
+            active = [job for job in named if job in self._jobs.active]
+            return active if len(active) == 1 else named
+        found: list[JobId] = []
+        for start in (text, f"{who.tenant}:{text}"):
+            past = ended.beginning(start, MOST, tenant=whose)
+            found += self._both(self._beginning(start), past, who)
+        return found
+
+    def _beginning(self, text: str) -> list[JobId]:
+        first = bisect_left(self._ids, text)
+        past = bisect_left(self._ids, text + chr(0x10FFFF))
+        return self._ids[first:past]
+
+    def _last(self, who: Caller) -> list[JobId]:
+        """The one that was handed in last, by this very person where that is known."""
+        jobs = self._jobs
+        mine = (
+            one
+            for one in reversed(jobs.live.values())
+            if who.sees(one.job) and who.name in ("", one.job.user)
+        )
+        past = jobs.ended.latest(1, tenant=_tenant_of(who), user=who.name or None)
+        both = [*islice(mine, 1), *(jobs[job] for job in past)]
+        return [one.job.id for one in sorted(both, key=lambda one: one.number)[-1:]]
+
+    def _recent(self, who: Caller) -> list[JobId]:
+        live = self._visible(islice(reversed(self._jobs.live), 500), who)
+        return (live + self._jobs.ended.latest(RECENT, tenant=_tenant_of(who)))[:RECENT]
+
+    def _both(self, live: Iterable[JobId], past: Iterable[JobId], who: Caller) -> list[JobId]:
+        here = self._visible(live, who)
+        return [*(job for job in past if job not in self._jobs.live), *here]
+
+    def _visible(self, jobs: Iterable[JobId], who: Caller) -> list[JobId]:
+        live = self._jobs.live
+        return [job for job in jobs if job in live and who.sees(live[job].job)]
+
+    def _catch_up(self) -> None:
+        """Take in the jobs since the newest that is known; all of them once many have gone."""
+        live = self._jobs.live
+        if len(self._ids) > 2 * len(live) + SLACK:
+            self._newest = -1
+            self._ids.clear()
+            self._names.clear()
+        fresh = [*takewhile(lambda one: one.number > self._newest, reversed(live.values()))][::-1]
+        if not fresh:
+            return
+        self._newest = fresh[-1].number
+        for one in fresh:
+            for name in {name_of(one.job), one.job.id.rpartition(":")[2]}:
+                self._names[name].append(one.job.id)
+        self._ids += [one.job.id for one in fresh]
+        self._ids.sort()
+
+
+def _tenant_of(who: Caller) -> str | None:
+    return None if who.everywhere else who.tenant

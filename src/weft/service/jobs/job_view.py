@@ -1,0 +1,192 @@
+"""Jobs, nodes and allocations as the API answers them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import cast
+
+from weft.app.serve.live import ASIDE, Live
+from weft.core.codec.plain_values import encode
+from weft.core.model.cluster import Node
+from weft.core.model.job import Allocation
+from weft.core.model.job import name_of as name_of
+from weft.core.plan.reasons import Reason
+from weft.pieces.wrap.tenants.windows import Window, read_window
+from weft.runtime.deciding.waiting import waits_of, why_waits
+from weft.runtime.loop.driver import Driver
+from weft.runtime.records.job_records import JobRecord
+from weft.runtime.records.status import JobStatus
+from weft.service.access.redaction import mask, mask_all, secrets_of
+from weft.service.requests.job_file import priority_word
+from weft.service.responses.answers import GpuRange, JobAnswer, NodeAnswer, Notice, Part
+from weft.service.responses.state_words import NodeWord, StateWord
+
+SILENT_S, SILENT_GAPS = 30.0, 3.0  # some jobs report once an epoch
+
+
+class JobView:
+    """Jobs of one instant; make a new one for every answer."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._now, self._speed = driver.now, driver.engine.speed
+        self._kinds = {node.id: node.kind for node, _ in driver.nodes()}
+        self._waits = waits_of(driver)
+
+    def job(self, status: JobStatus) -> JobAnswer:
+        """One job."""
+        record, job = status.record, status.record.job
+        running = status.state == "running"
+        silent = silent_s(record, self._now, self._speed) if running else None
+        waits = self.waits_for(status)
+        secrets = secrets_of(job)
+        reason = _no_word(silent) or (record.reason if waits is None else waits.text)
+        return JobAnswer(
+            id=job.id,
+            name=name_of(job),
+            tenant=job.tenant,
+            user=job.user,
+            state=state_word(status),
+            reason=mask(reason, secrets),
+            allocation=self.allocation(record.allocation),
+            restarts=record.restarts,
+            attempt=record.attempt,
+            failures=record.failures,
+            submitted=record.submitted,
+            started=record.started,
+            ended=record.ended,
+            gpu_seconds=record.gpu_s.at(self._now),
+            progress=progress_of(record, status.state),
+            batch=batch_of(record),
+            goodput=goodput_of(record) if running else None,
+            speed=speed_of(record) if running else None,
+            gpus=GpuRange(asked=job.demand.gpus, min=job.demand.min, max=job.demand.max),
+            nodes=job.demand.nodes or None,
+            pty=job.launch is not None and job.launch.pty,
+            kinds=list(job.demand.kinds),
+            model=job.model,
+            preemptible=job.preemptible,
+            priority=priority_word(job),
+            command=[mask(word, secrets) for word in job.launch.command] if job.launch else [],
+            saved_step=record.saved,
+            silent_s=silent,
+            after=encode(job.after),
+            deadline=job.deadline,
+            deadline_missed=record.missed,
+            cpus=job.cpus,
+            mem_gb=job.mem_gb,
+            app=job.app,
+            parameters=mask_all(dict(job.launch.parameters), secrets) if job.launch else {},
+            suspended_by=record.suspended,
+            notices=[
+                Notice(at=at, level=how, text=mask(text, secrets))
+                for at, how, text in record.notices
+            ],
+        )
+
+    def allocation(self, on: Allocation | None) -> list[Part] | None:
+        """Devices by node; None for a job that holds nothing."""
+        if on is None:
+            return None
+        return [
+            Part(
+                node=part.node,
+                gpus=list(part.gpus),
+                kind=self._kinds.get(part.node, ""),
+                share=on.sharing.share,
+                cpus=part.cpus,
+            )
+            for part in on.slices
+        ]
+
+    def waits_for(self, status: JobStatus) -> Reason | None:
+        """Why a job waits; None for one that does not."""
+        if status.state not in ("pending", "preempted") and status.record.suspended is None:
+            return None
+        return why_waits(self._waits, self._driver.scheduler, status.record)
+
+
+def silent_s(record: JobRecord, now: float, speed: float = 1.0) -> float | None:
+    """Seconds of the wall clock without a word from a job that used to report, if remarkable."""
+    if record.heard is None:
+        return None
+    at, gap = record.heard
+    silence, usual = (now - at) / speed, gap / speed
+    return silence if silence > max(SILENT_S, SILENT_GAPS * usual) else None
+
+
+def _no_word(silent: float | None) -> str:
+    return "" if silent is None else f"no heartbeat for {silent:.0f} s"
+
+
+def state_word(status: JobStatus) -> StateWord:
+    """The state as it is told."""
+    return cast(StateWord, status.state)
+
+
+def node_answer(node: Node, state: str, held: set[int], kept: Sequence[Window] = ()) -> NodeAnswer:
+    """One machine; `kept` are the windows that are in force."""
+    mask, why = 0, ""
+    for one in kept:
+        if not one.tenant and (bits := one.mask(node.id, node.gpus)):
+            mask, why = mask | bits, one.name
+    drained = [gpu for gpu in range(node.gpus) if mask >> gpu & 1]
+    if state == "up" and len(drained) == node.gpus:
+        aside = why.startswith(ASIDE)
+        state = "set aside" if aside else "draining" if held else "drained"
+    return NodeAnswer(
+        id=node.id,
+        state=cast(NodeWord, state),
+        kind=node.kind,
+        gpus=node.gpus,
+        held=len(held),
+        cpus=node.cpus,
+        mem_gb=node.mem_gb,
+        rack=node.rack,
+        held_gpus=sorted(held),
+        drained_gpus=drained,
+        links="" if node.topology is None else node.topology.summary,
+    )
+
+
+def node_answers(live: Live) -> list[NodeAnswer]:
+    """Every machine with its state and which of its devices are held."""
+    driver = live.driver
+    held: defaultdict[str, set[int]] = defaultdict(set)
+    for on in driver.scheduler.state.table.allocations:
+        for part in on.slices if on is not None else ():
+            held[part.node].update(part.gpus)
+    windows = (read_window(name, text) for name, text in live.quotas.windows.items())
+    kept = [one for one in windows if one.holds(driver.now)]
+    return [node_answer(node, word, held[node.id], kept) for node, word in driver.nodes()]
+
+
+def progress_of(record: JobRecord, state: str | None) -> float | None:
+    """What the job reported; one that has finished is done, whatever it said last."""
+    told = record.report.progress
+    return 1.0 if told is not None and state == "finished" else told
+
+
+def batch_of(record: JobRecord) -> float | None:
+    """The global batch: as reported, as decided, or as it begins."""
+    if record.report.batch is not None:
+        return record.report.batch
+    on, job = record.allocation, record.job
+    if on is not None and on.batch is not None:
+        return float(on.batch.per_gpu * on.batch.accumulate * on.gpus)
+    return float(job.batch.init) if job.batch else None
+
+
+def speed_of(record: JobRecord) -> float | None:
+    """Samples a second."""
+    step, batch = record.report.step_s, record.report.batch
+    return batch / step if step and batch else record.report.updates_per_s
+
+
+def goodput_of(record: JobRecord) -> float | None:
+    """Useful samples a second: steps worth of the initial batch."""
+    step, gain = record.report.step_s, record.report.gain
+    if step and gain and record.job.batch:
+        return gain * record.job.batch.init / step
+    return record.report.goodput or speed_of(record)

@@ -1,0 +1,1 @@
+"""State changes of jobs, sent to webhooks, chats and mailboxes."""

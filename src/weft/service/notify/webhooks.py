@@ -1,0 +1,231 @@
+"""Telling others of state changes: messages, tried again, never in the driver's way.
+
+A hook is an address with a format: signed JSON for programs, a line of chat for Slack and its
+like, or mail. Every hook follows the log by itself from the last event it was told of, so a slow
+or dead receiver delays nobody, and a restart of the service loses nothing: a message may come
+twice, with the same number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import http.client
+import logging
+import secrets
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from weft.app.serve.private_file import read_private, write_private
+from weft.core.errors import InvalidConfig, UnknownName
+from weft.runtime.loop.driver import Driver
+from weft.service.notify.mail import SCHEME, MailServer, addresses
+from weft.service.notify.notice_formats import FORMATS, Format, as_json, as_mail, as_slack
+from weft.service.notify.state_changes import Change, changes_of
+
+log = logging.getLogger(__name__)
+
+TRIES = 6
+FIRST_PAUSE_S = 0.5
+TIMEOUT_S = 10.0
+MOST_HOOKS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One receiver; empty `tenant` and `states` mean all. `seq` is the last event it was told."""
+
+    id: str
+    url: str
+    secret: str
+    tenant: str = ""
+    states: tuple[str, ...] = ()
+    created: float = 0.0
+    seq: int = 0
+    format: Format = "weft"
+
+
+class Hooks:
+    """Every hook, in the file `path`; None keeps them in memory."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        mail: MailServer | None = None,
+        *,
+        pause_s: float = FIRST_PAUSE_S,
+    ) -> None:
+        self._path = path
+        self._mail = mail
+        self._pause_s = pause_s
+        found = read_private(path) if path is not None else None
+        self._hooks = _read(path, found) if found is not None else {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._driver: Driver | None = None
+        # Its own threads: the driver writes its log with the loop's.
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="webhook")
+
+    def all(self) -> list[Hook]:
+        """Every hook, oldest first."""
+        return list(self._hooks.values())
+
+    def open(self, driver: Driver) -> None:
+        """Begin to tell; from the event loop."""
+        self._driver = driver
+        for hook in self.all():
+            self._begin(hook.id)
+
+    async def close(self) -> None:
+        """Stop telling; what was not told yet is told after the next start."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self._tasks.clear()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._keep(self._hooks)
+
+    def add(
+        self,
+        url: str,
+        tenant: str,
+        states: tuple[str, ...],
+        secret: str,
+        format: Format = "weft",
+    ) -> Hook:
+        """Tell `url` from now on; an address that begins with `mailto:` is told by mail."""
+        if url.startswith(SCHEME):
+            format = "mail"
+        self._check(url, format)
+        if len(self._hooks) >= MOST_HOOKS:
+            raise InvalidConfig(f"there are {MOST_HOOKS} webhooks already", hint="remove one")
+        seq = self._driver.seq if self._driver is not None else 0
+        secret = secret or secrets.token_urlsafe(32)
+        hook = Hook(secrets.token_hex(4), url, secret, tenant, states, time.time(), seq, format)
+        self._keep({**self._hooks, hook.id: hook})
+        self._begin(hook.id)
+        return hook
+
+    def remove(self, hook: str) -> None:
+        """Tell it no more."""
+        if hook not in self._hooks:
+            raise UnknownName(f"no webhook {hook!r}", hint="`weft webhook list` shows all")
+        if task := self._tasks.pop(hook, None):
+            task.cancel()
+        self._keep({name: one for name, one in self._hooks.items() if name != hook})
+
+    def _begin(self, hook: str) -> None:
+        if self._driver is not None:
+            self._tasks[hook] = asyncio.create_task(self._follow(self._driver, hook))
+
+    async def _follow(self, driver: Driver, name: str) -> None:
+        async for rows in driver.subscribe(self._hooks[name].seq):
+            for seq, at, event in rows:
+                hook = self._hooks[name]
+                for change in changes_of(driver, event):
+                    if wanted(hook, change):
+                        await self._tell(hook, seq, at, change)
+                self._hooks[name] = replace(hook, seq=seq)
+
+    async def _tell(self, hook: Hook, seq: int, at: float, change: Change) -> None:
+        pause = self._pause_s
+        for attempt in range(1, TRIES + 1):
+            loop = asyncio.get_running_loop()
+            why = await loop.run_in_executor(self._threads, self._send, hook, seq, at, change)
+            if not why:
+                break
+            log.warning("webhook=%s event=%d try=%d failed: %s", hook.id, seq, attempt, why)
+            if attempt < TRIES:
+                await asyncio.sleep(pause)
+                pause *= 2.0
+        self._hooks[hook.id] = replace(self._hooks[hook.id], seq=seq)
+        self._keep(self._hooks)
+
+    def _check(self, url: str, format: Format) -> None:
+        if format != "mail":
+            check_url(url)
+            return
+        if not url.startswith(SCHEME):
+            raise InvalidConfig(f"{url[:100]!r} is no mail address", hint="mailto:ann@example.org")
+        addresses(url)
+        if self._mail is None:
+            raise InvalidConfig(
+                "there is no mail server", hint="start the service with --smtp and --mail-from"
+            )
+
+    def _send(self, hook: Hook, seq: int, at: float, change: Change) -> str:
+        if hook.format == "slack":
+            return send(hook, seq, as_slack(change))
+        if hook.format == "weft":
+            return send(hook, seq, as_json(seq, at, change))
+        if self._mail is None:
+            return "the service was started without --smtp"
+        mail = as_mail(seq, at, change, self._mail.sender, addresses(hook.url))
+        return self._mail.send(mail)
+
+    def _keep(self, hooks: dict[str, Hook]) -> None:
+        if self._path is not None and (hooks or self._path.exists()):
+            write_private(self._path, [asdict(hook) for hook in hooks.values()])
+        self._hooks = hooks
+
+
+def wanted(hook: Hook, change: Change) -> bool:
+    """Whether a hook asked for this change."""
+    if hook.tenant and change.tenant != hook.tenant:
+        return False
+    return not hook.states or change.state in hook.states
+
+
+def signature(secret: str, stamp: str, body: bytes) -> str:
+    """HMAC-SHA256 of `STAMP.BODY`, so that an old message cannot be sent again as a new one."""
+    return hmac.new(secret.encode(), stamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+
+
+def send(hook: Hook, seq: int, body: bytes) -> str:
+    """Post a message; why that failed, empty if it did not. Redirects are not followed."""
+    parts = urlsplit(hook.url)
+    secure = parts.scheme == "https"
+    kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+    stamp = str(int(time.time()))
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": "weft",
+        "X-Weft-Event": str(seq),
+        "X-Weft-Timestamp": stamp,
+        "X-Weft-Signature": f"sha256={signature(hook.secret, stamp, body)}",
+    }
+    connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
+    try:
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request("POST", target, body, headers)
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        connection.close()
+    return "" if 200 <= status < 300 else f"it answered {status}"
+
+
+def check_url(url: str) -> None:
+    """Raise InvalidConfig for what cannot be posted to."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or not url.isascii() or not url.isprintable() or " " in url:
+        raise InvalidConfig(f"{url[:100]!r} is not an http or https address")
+
+
+def _read(path: Path | None, found: Any) -> dict[str, Hook]:
+    try:
+        hooks = [Hook(**{**one, "states": tuple(one["states"])}) for one in found]
+    except (TypeError, KeyError) as error:
+        raise InvalidConfig(f"{path} does not hold webhooks: {error!r}") from error
+    if bad := [hook.format for hook in hooks if hook.format not in FORMATS]:
+        raise InvalidConfig(f"{path}: a webhook has no known format: {bad[0]!r}")
+    return {hook.id: hook for hook in hooks}

@@ -1,0 +1,1 @@
+"""What the API takes: job files, sweeps, and jobs written as files again."""

@@ -1,0 +1,99 @@
+"""A job as the file that would describe it: to copy, to change and to hand in again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.core.model.job import Job, name_of
+from weft.core.model.launch import DEFAULT_GRACE_S, Launch
+from weft.service.requests.job_file import SHELL, JobFile, priority_word
+from weft.service.requests.share_fields import share_of
+
+HIDDEN = "********"
+Fields = dict[str, Any]
+
+
+def file_of(job: Job, *, secrets: bool = False) -> Fields:
+    """Fields of a job file, those that differ from their defaults; `secrets` tells those too."""
+    fields: Fields = {"name": name_of(job), **_demand(job)}
+    if job.batch is not None:
+        fields["batch"] = {"init": job.batch.init, "max": job.batch.max}
+        if job.batch.max_per_gpu != job.batch.max:
+            fields["batch"]["max_per_gpu"] = job.batch.max_per_gpu
+    if job.launch is not None:
+        fields |= _launch(job.launch, secrets=secrets)
+    implied = not job.demand.rigid or "batch" in fields or "checkpoint" in fields
+    after = {word: list(names) for word, names in _after(job) if names}
+    told = {
+        "tenant": job.tenant,
+        "user": job.user or None,
+        "model": job.model,
+        "priority": priority_word(job),
+        "cpus": job.cpus if job.demand.max else None,
+        "mem_gb": job.mem_gb,
+        "hints": dict(job.hints),
+        "app": job.app or None,
+        "max_parallel": job.max_parallel or None,
+        "after": after,
+        "preemptible": None if job.preemptible == implied else job.preemptible,
+    }
+    return {**fields, **{key: value for key, value in told.items() if _told(key, value)}}
+
+
+def _told(key: str, value: object) -> bool:
+    default = JobFile.model_fields[key].default
+    return value not in (None, "", {}, []) and value != default
+
+
+def _after(job: Job) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return ("ok", job.after.ok), ("any", job.after.any), ("not_ok", job.after.not_ok)
+
+
+def _demand(job: Job) -> Fields:
+    demand = job.demand
+    fields: Fields = {
+        "gpus": demand.gpus if demand.rigid else {"min": demand.min, "max": demand.max}
+    }
+    if demand.kinds:
+        fields["kinds"] = list(demand.kinds)
+    fields |= share_of(job, priority_word(job))
+    if demand.nodes:
+        fields["nodes"] = demand.nodes
+    return fields
+
+
+def _launch(launch: Launch, *, secrets: bool) -> Fields:
+    env = {
+        key: HIDDEN if key in launch.secrets and not secrets else value
+        for key, value in launch.env.items()
+    }
+    checkpoint: Fields = {"dir": launch.checkpoint} if launch.checkpoint else {}
+    if launch.grace_s != DEFAULT_GRACE_S:
+        checkpoint["grace_s"] = launch.grace_s
+    processes: str | int = launch.processes.value
+    told: Fields = {
+        **_command(launch),
+        "setup": launch.setup,
+        "workdir": launch.workdir,
+        "env": env,
+        "secrets": list(launch.secrets),
+        "checkpoint": checkpoint,
+        "processes": 1 if processes == "1" else processes,
+        "time_limit_s": launch.time_limit_s or None,
+        "warn_s": launch.warn_s,
+        "retry_on": list(launch.retry_on),
+        "retries": launch.retries,
+        "backoff_s": launch.backoff_s,
+        "pty": launch.pty,
+        "idle_timeout_s": launch.idle_s if launch.pty else None,
+    }
+    if launch.software is not None:
+        told["environment"] = {launch.software.kind.value: launch.software.name}
+    return {key: value for key, value in told.items() if _told(key, value)}
+
+
+def _command(launch: Launch) -> Fields:
+    words = launch.command
+    if words[: len(SHELL)] == SHELL and len(words) == len(SHELL) + 1:
+        return {"run": words[-1]}
+    return {"command": list(words)} if words else {}

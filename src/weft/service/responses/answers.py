@@ -1,0 +1,389 @@
+"""What the API answers: built by the service, documented by OpenAPI, read by the command line.
+
+Plain dataclasses: a command that shows a job should not have to load a web framework.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from weft.core.spec.part_spec import PartSpec
+from weft.service.responses.state_words import NodeWord as NodeWord
+from weft.service.responses.state_words import PriorityWord as PriorityWord
+from weft.service.responses.state_words import RoleWord as RoleWord
+from weft.service.responses.state_words import StateWord as StateWord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What went wrong and what fixes it."""
+
+    error: str
+    hint: str = ""
+    field: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """Whether the service is ready."""
+
+    status: Literal["ok", "trouble"]
+    policy: str
+    engine: str
+    jobs: int
+    trouble: str = ""
+    isolation: Literal["users", "none", ""] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Me:
+    """Who asks. `everywhere` sees the jobs of all; without `signed_in` nobody needs a token."""
+
+    name: str
+    role: RoleWord
+    tenant: str
+    everywhere: bool
+    signed_in: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Liveness:
+    """Whether a restart is not needed."""
+
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthCheck:
+    """One part of the service, and what is wrong with it."""
+
+    part: str
+    ok: bool
+    said: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """Whether everything is well."""
+
+    ready: bool
+    checks: list[HealthCheck]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """The id of a job that is on disk; of a sweep also those of its `jobs`."""
+
+    id: str
+    jobs: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Devices of one node."""
+
+    node: str
+    gpus: list[int]
+    kind: str
+    share: float
+    cpus: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRange:
+    """What a job asks for."""
+
+    asked: int
+    min: int
+    max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something a person should read."""
+
+    at: float
+    level: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobAnswer:
+    """One job; times in seconds since the epoch.
+
+    `silent_s` is for how long a running job that used to report has not, if that is remarkable:
+    it may hang, or its machine may be out of reach. `pids` are told of a single job, by rank.
+    `app` is the sweep or application that it is a part of, and `parameters` its values there.
+    `after` names the jobs that it is to run after, by `ok`, `any` and `not_ok`. `suspended_by` is
+    who suspended it, from then until it is resumed: it may still have to leave its devices.
+    """
+
+    id: str
+    name: str
+    tenant: str
+    user: str
+    state: StateWord
+    reason: str
+    allocation: list[Part] | None
+    restarts: int
+    attempt: int
+    failures: int
+    submitted: float
+    started: float | None
+    ended: float | None
+    gpu_seconds: float
+    progress: float | None
+    batch: float | None
+    goodput: float | None
+    speed: float | None
+    gpus: GpuRange
+    kinds: list[str]
+    model: str
+    preemptible: bool
+    priority: PriorityWord
+    command: list[str]
+    saved_step: int | None
+    silent_s: float | None = None
+    notices: list[Notice]
+    nodes: int | None = None
+    pty: bool = False
+    pids: list[int] = field(default_factory=list)
+    after: dict[str, list[str]] = field(default_factory=dict)
+    deadline: float | None = None
+    deadline_missed: bool = False
+    cpus: float | None = None
+    mem_gb: float | None = None
+    app: str = ""
+    parameters: dict[str, str] = field(default_factory=dict)
+    suspended_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobList:
+    """A page of jobs in order of submission; `next` is what `after` continues from."""
+
+    jobs: list[JobAnswer]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Events:
+    """Events of the log."""
+
+    events: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Seconds from now until a start, from simulations of the present state.
+
+    `p90` is null where fewer than nine in ten simulations reached a start.
+    """
+
+    p10: float | None
+    p50: float | None
+    p90: float | None
+    simulations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ahead:
+    """A job in front. Names of other tenants' jobs are not told."""
+
+    id: str
+    name: str
+    tenant: str
+    state: str
+    gpus: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What would start a job now, tried on a copy of the present state."""
+
+    text: str
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why a job waits, or holds what it holds; `blocked_by` is the one thing in a word."""
+
+    id: str
+    state: StateWord
+    reason: str
+    blocked_by: str = ""
+    numbers: dict[str, Any] = field(default_factory=dict)
+    ahead: list[Ahead] = field(default_factory=list)
+    cheapest_change: Change | None = None
+    start: Start | None = None
+    holds: list[Part] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAnswer:
+    """One machine; `held_gpus` are in use, by whoever, and `drained_gpus` are not to be used.
+
+    `links` is how its GPUs are joined, in a word; empty where nobody knows.
+    """
+
+    id: str
+    state: NodeWord
+    kind: str
+    gpus: int
+    held: int
+    cpus: float
+    mem_gb: float
+    rack: str
+    held_gpus: list[int] = field(default_factory=list)
+    drained_gpus: list[int] = field(default_factory=list)
+    links: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nodes:
+    """Every machine."""
+
+    nodes: list[NodeAnswer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """It was done."""
+
+    done: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyAnswer:
+    """What decides: as people write it, and as fields; `trouble` is what is wrong with it."""
+
+    policy: str
+    spec: PartSpec
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Devices of one kind."""
+
+    gpus: int
+    held: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterAnswer:
+    """The whole; `held` counts devices, `goodput` useful samples a second."""
+
+    now: float
+    policy: str
+    engine: str
+    trouble: str
+    nodes: int
+    gpus: int
+    held: float
+    kinds: dict[str, Counts]
+    jobs: dict[str, int]
+    waiting: int
+    running: int
+    goodput: float
+    decisions: int
+    seq: int
+    warnings: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """When a job starts and ends from now, as things are and `then`, if something is changed."""
+
+    id: str
+    name: str
+    start: Start | None
+    start_then: Start | None
+    end: Start | None
+    end_then: Start | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Jobs simulated as things are and with a change; metrics as in `docs/reference/result.md`.
+
+    `outlook` is of the caller's jobs, where it was simulated from now on.
+    """
+
+    policies: dict[str, dict[str, float | None]]
+    jobs: int
+    hours: float
+    note: str
+    outlook: list[Outlook] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Used:
+    """What one job used."""
+
+    id: str
+    name: str
+    tenant: str
+    user: str
+    state: str
+    submitted: float
+    started: float | None
+    ended: float | None
+    restarts: int
+    gpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """What one tenant used, and how many jobs it handed in.
+
+    `entitled_gpu_seconds` is its part of the cluster, by its `weight`, and no more than its jobs
+    asked for. `received` is the GPU time used over that; null where nothing was due.
+    """
+
+    tenant: str
+    jobs: int
+    gpu_seconds: float
+    weight: float = 1.0
+    entitled_gpu_seconds: float = 0.0
+    received: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantShare:
+    """GPUs of one tenant on average in each window: in use, and what it was entitled to."""
+
+    tenant: str
+    weight: float
+    used_gpus: list[float]
+    entitled_gpus: list[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharesOverTime:
+    """What tenants received against their entitlement, in windows of `window_s` seconds.
+
+    `at` is when each window begins; the last may not be over yet at `now`.
+    """
+
+    now: float
+    window_s: float
+    at: list[float]
+    tenants: list[TenantShare]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accounts:
+    """GPU time by tenant and by job, up to `now`; `next` is what `after` continues from.
+
+    `jain` is Jain's index of what tenants received of what they were entitled to: 1 where all
+    are treated alike; null for callers who see one tenant alone.
+    """
+
+    now: float
+    tenants: list[Tenant]
+    jobs: list[Used]
+    jain: float | None = None
+    next: str | None = None

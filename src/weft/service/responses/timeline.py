@@ -1,0 +1,81 @@
+"""What the API tells of the past: who held which devices when, and what was decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from weft.service.responses.watch import Place
+
+EndWord = Literal["", "finished", "preempted", "failed", "cancelled", "suspended", "resized"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldSpan:
+    """A job on devices from `start` to `end`, null while it is there. Others' jobs have no name.
+
+    `lost_gpu_s` is the work since the last checkpoint of one that was stopped or failed, null
+    where it has never written one.
+    """
+
+    job: str
+    name: str
+    tenant: str
+    attempt: int
+    on: list[Place]
+    share: float
+    start: float
+    end: float | None
+    how: EndWord
+    lost_gpu_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineAnswer:
+    """Spans that reach into a window; `left_out` short ones where there are very many.
+
+    `begun` is the time of the first event there is. `part_read` is how much of the log has been
+    read so far, 1 for all. `seq` is what `after` goes on from.
+    """
+
+    now: float
+    begun: float | None
+    part_read: float
+    seq: int
+    spans: list[HeldSpan]
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveAnswer:
+    """A job whose devices a decision changed; of others' jobs only the numbers."""
+
+    job: str
+    name: str
+    before_gpus: float
+    after_gpus: float
+    adjusted: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionAnswer:
+    """One decision; `took_s` and `numbers` (a gap, prices by kind) where they are still known."""
+
+    number: int
+    at: float
+    moves: list[MoveAnswer]
+    more_moves: int
+    rejected: int
+    reasons: int
+    by: str
+    took_s: float | None = None
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionList:
+    """The last decisions that changed something, newest first."""
+
+    decisions: list[DecisionAnswer]
+    part_read: float

@@ -1,0 +1,147 @@
+"""What the API tells those who watch: everything at first, then what changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.service.responses.answers import GpuRange, NodeAnswer
+from weft.service.responses.state_words import PriorityWord, StateWord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Devices of one node."""
+
+    node: str
+    gpus: list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedJob:
+    """One job in short; times in seconds since the epoch. `GET /jobs/ID` tells more.
+
+    `why` is the number of its reason in `reasons`, 0 for none. `on` is where it runs, is about
+    to, or has not left yet. `share` is its part of each device, `pace` its speed beside its
+    neighbours as a part of that alone, as it measured. It is `suspended` from when it was asked to
+    be until it is resumed.
+    """
+
+    id: str
+    name: str
+    tenant: str
+    user: str
+    state: StateWord
+    why: int
+    priority: PriorityWord
+    gpus: GpuRange
+    kinds: list[str]
+    submitted: float
+    started: float | None
+    ended: float | None
+    restarts: int
+    attempt: int
+    progress: float | None
+    batch: float | None
+    goodput: float | None
+    speed: float | None
+    pace: float | None
+    share: float
+    gpu_seconds: float
+    on: list[Place]
+    app: str
+    suspended: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPulse:
+    """The whole in a few numbers; `held` counts devices."""
+
+    now: float
+    speed: float
+    policy: str
+    engine: str
+    trouble: str
+    gpus: int
+    held: float
+    decisions: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What a message holds: all there is in a `snapshot`, what changed in an `update`.
+
+    Of many jobs a snapshot holds those that have devices; the others follow at once as updates, and
+    only the last of these has an `id`.
+
+    `nodes` are those that changed. `reasons` are texts by number, those that changed; jobs refer
+    to them.
+    """
+
+    cluster: ClusterPulse
+    nodes: list[NodeAnswer] = field(default_factory=list)
+    reasons: dict[int, str] = field(default_factory=dict)
+    jobs: list[WatchedJob] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A waiting job: its place among all, and seconds until its start in parts of simulations.
+
+    What is null was not reached in the simulations.
+    """
+
+    id: str
+    place: int | None
+    p10: float | None
+    p50: float | None
+    p90: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """Waiting jobs; it is worth to ask again after `again_s` seconds."""
+
+    jobs: list[Waiting]
+    again_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRanks:
+    """Ranks of an attempt that have a log."""
+
+    attempt: int
+    ranks: list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobText:
+    """A job as fields of a job file, and as its text."""
+
+    job: dict[str, Any]
+    yaml: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyEntry:
+    """One policy: what it is for, where it comes from, its parameters with their defaults.
+
+    `refused` is why this service cannot use it; empty if it can. `said` are the fields of its
+    page: Paper, Objective, Needs, Controls, Cost and Deviations.
+    """
+
+    name: str
+    summary: str
+    said: dict[str, str]
+    parameters: dict[str, str]
+    tags: list[str]
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyEntries:
+    """Every policy there is, and which one decides."""
+
+    active: str
+    policies: list[PolicyEntry]

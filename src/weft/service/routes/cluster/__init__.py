@@ -1,0 +1,1 @@
+"""Routes about the cluster: machines, policies, what happens and what would."""

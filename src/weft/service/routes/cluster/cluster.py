@@ -1,0 +1,156 @@
+"""The cluster as a whole: its machines, its policy, what it does."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from weft.app.serve.live import DRAIN
+from weft.core.errors import UnknownName
+from weft.core.model.job import NodeId
+from weft.pieces.wrap.tenants.windows import read_window
+from weft.runtime.loop.driver import Driver
+from weft.runtime.records.job_records import ALL
+from weft.runtime.records.status import active_words
+from weft.service.access.trust import trust_warnings
+from weft.service.context import PROBLEMS, Admin, Anyone, Context, Service
+from weft.service.http.json_body import Json
+from weft.service.http.refusals import Refused
+from weft.service.jobs.job_view import goodput_of, node_answers
+from weft.service.requests.job_file import PolicySpec, PolicyText, describe_policy
+from weft.service.requests.request_base import RequestBody
+from weft.service.responses.answers import ClusterAnswer, Counts, Done, Nodes, PolicyAnswer
+from weft.service.routes.people.reservations import check_devices
+
+router = APIRouter(tags=["cluster"], responses=PROBLEMS)
+
+
+class NewPolicy(RequestBody):
+    """A policy by name, with parameters: `las:by=time`, or its fields."""
+
+    policy: PolicyText | PolicySpec
+
+
+@router.get("/cluster", response_model=ClusterAnswer)
+async def cluster(service: Service, who: Anyone) -> Json:
+    """How much there is, who holds it, what waits. Counts of jobs are the caller's own."""
+    driver = service.driver
+    state = driver.scheduler.state
+    held = count_held_by_kind(driver)
+    whose = ALL if who.everywhere else who.tenant
+    counts = Counter({word: n for word, n in driver.ledger.jobs.counts(whose).items() if n})
+    useful = 0.0
+    words = active_words(driver.ledger.jobs.live, state)
+    for job, tenant in driver.ledger.jobs.active.items():
+        if whose in (ALL, tenant):
+            word = words.get(job) or driver.job(job).state
+            counts[word] += 1
+            if word == "running":
+                useful += goodput_of(driver.ledger.jobs.live[job]) or 0.0
+    kinds = {
+        kind: Counts(gpus=count, held=held.get(kind, 0.0))
+        for kind, count in state.cluster.gpus_by_kind.items()
+    }
+    return Json(
+        ClusterAnswer(
+            now=driver.now,
+            policy=service.live.policy.text,
+            engine=service.live.engine.text,
+            trouble=driver.trouble,
+            nodes=len(state.cluster.nodes),
+            gpus=state.cluster.gpus,
+            held=sum(held.values()),
+            kinds=kinds,
+            jobs=dict(counts),
+            waiting=counts["pending"] + counts["preempted"],
+            running=counts["running"],
+            goodput=useful,
+            decisions=state.decisions,
+            seq=driver.seq,
+            warnings=trust_warnings(service.live, service.tokens) if who.admin else [],
+        )
+    )
+
+
+@router.get("/nodes", response_model=Nodes)
+async def nodes(service: Service, who: Anyone) -> Json:  # noqa: ARG001 - any token will do
+    """Every machine with its state and how many of its devices are held."""
+    return Json(Nodes(nodes=node_answers(service.live)))
+
+
+@router.post("/nodes/{node_id}/drain", response_model=Done)
+async def drain(
+    node_id: str,
+    service: Service,
+    who: Admin,  # noqa: ARG001 - admins only
+    gpus: Annotated[str, Query(max_length=200, pattern=r"^[0-9,-]*$")] = "",
+    when_done: bool = False,
+) -> Json:
+    """Move every job off a machine and give it no more; `gpus`, such as `0,2-3`: only off those.
+
+    With `when_done` jobs that are there run to their end.
+    """
+    node = _node(service, node_id)
+    if not gpus and not when_done:
+        await service.driver.drain(node)
+        return Json(Done(done=f"node {node_id} is drained"))
+    devices = f"{node_id}:{gpus}" if gpus else node_id
+    check_devices(service, devices)
+    window = read_window(devices, f"{'~' * when_done}{devices}")
+    rules = service.live.quotas.with_window(f"{DRAIN}{devices}", window.text)
+    await service.live.set_quotas(rules)
+    how = "drained when its jobs have ended" if when_done else "drained"
+    return Json(Done(done=f"{devices} is {how}"))
+
+
+@router.post("/nodes/{node_id}/undrain", response_model=Done)
+async def undrain(node_id: str, service: Service, who: Admin) -> Json:  # noqa: ARG001
+    """Use a machine again, with all its devices; one that was set aside, too."""
+    node = _node(service, node_id)
+    await service.live.use_again(node)
+    return Json(Done(done=f"node {node_id} is in use"))
+
+
+@router.get("/policy", response_model=PolicyAnswer)
+async def policy(service: Service, who: Anyone) -> Json:  # noqa: ARG001
+    """What decides."""
+    return Json(_policy(service))
+
+
+@router.put("/policy", response_model=PolicyAnswer)
+async def set_policy(body: NewPolicy, service: Service, who: Admin) -> Json:  # noqa: ARG001
+    """Decide by another policy from now on; what runs stays until it says otherwise."""
+    try:
+        await service.live.set_policy(describe_policy(body.policy))
+    except UnknownName as error:
+        raise Refused(422, error.what, error.hint, "policy") from error
+    return Json(_policy(service))
+
+
+def count_nodes(service: Context) -> dict[str, int]:
+    """Machines by state, as people are told."""
+    return dict(Counter(answer.state for answer in node_answers(service.live)))
+
+
+def _policy(service: Context) -> PolicyAnswer:
+    spec = service.live.policy
+    return PolicyAnswer(policy=spec.text, spec=spec, trouble=service.driver.trouble)
+
+
+def count_held_by_kind(driver: Driver) -> dict[str, float]:
+    """GPUs promised, by kind, shares counted as such."""
+    state = driver.scheduler.state
+    held: defaultdict[str, float] = defaultdict(float)
+    for on in state.table.allocations:
+        if on is not None:
+            held[state.cluster.kind_of(on)] += on.gpus * on.sharing.share
+    return held
+
+
+def _node(service: Context, name: str) -> NodeId:
+    known: list[Any] = [node.id for node, _ in service.driver.nodes()]
+    if name not in known:
+        raise UnknownName.among("node", name[:64], known, "weft nodes")
+    return NodeId(name)

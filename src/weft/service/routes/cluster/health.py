@@ -1,0 +1,59 @@
+"""Whether the service is well, for those who watch it; none of this needs a token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from weft.service.context import Service
+from weft.service.http.json_body import Json
+from weft.service.responses.answers import Health, HealthCheck, Liveness, Readiness
+
+router = APIRouter(tags=["health"])
+
+LONGEST = 300
+DOWN: dict[int | str, dict[str, Any]] = {
+    503: {"model": Readiness, "description": "Something is not well; `checks` says what."}
+}
+STUCK: dict[int | str, dict[str, Any]] = {
+    503: {"model": Liveness, "description": "Nothing can be done; a restart may help."}
+}
+
+
+@router.get("/healthz", response_model=Health)
+async def healthz(service: Service) -> Json:
+    """A summary, answered with 200 as long as anything is answered."""
+    trouble = service.driver.trouble
+    return Json(
+        Health(
+            status="trouble" if trouble else "ok",
+            policy=service.live.policy.text,
+            engine=service.live.engine.name,
+            jobs=len(service.driver.scheduler.state.table),
+            trouble=_short(trouble),
+            isolation=service.live.isolation,
+        )
+    )
+
+
+@router.get("/health/live", response_model=Liveness, responses=STUCK)
+async def live(service: Service) -> Json:
+    """Whether the log can be written, without which nothing can be done; else 503: restart it."""
+    alive = service.watchdog.alive
+    return Json(Liveness(alive=alive), status_code=200 if alive else 503)
+
+
+@router.get("/health/ready", response_model=Readiness, responses=DOWN)
+async def ready(service: Service) -> Json:
+    """Whether engine, log, decisions and the service's own loop are well; else 503 and what not."""
+    checks = [
+        HealthCheck(part=name, ok=one.ok, said=_short(one.said))
+        for name, one in service.watchdog.checks().items()
+    ]
+    well = all(one.ok for one in checks)
+    return Json(Readiness(ready=well, checks=checks), status_code=200 if well else 503)
+
+
+def _short(text: str) -> str:
+    return text.partition("\n")[0][:LONGEST]

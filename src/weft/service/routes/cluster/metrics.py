@@ -1,0 +1,179 @@
+"""Numbers to watch, as Prometheus reads them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from math import inf
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import PlainTextResponse
+
+from weft.core.histogram import Histogram
+from weft.runtime.records.status import active_words
+from weft.service.context import PROBLEMS, Anyone, Context, Service
+from weft.service.http.refusals import Refused
+from weft.service.jobs.job_view import JobView, goodput_of
+from weft.service.routes.cluster.cluster import count_held_by_kind, count_nodes
+
+router = APIRouter(tags=["metrics"])
+
+TEXT: dict[int | str, dict[str, Any]] = {
+    **{code: PROBLEMS[code] for code in (401, 403)},
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
+}
+
+
+@router.get("/metrics", response_class=PlainTextResponse, responses=TEXT)
+async def prometheus(service: Service, who: Anyone) -> PlainTextResponse:
+    """Numbers to watch, in Prometheus' text format; of all tenants, so not for one of them."""
+    if not who.everywhere:
+        raise Refused(403, "metrics are of all tenants", "use a token of an admin or viewer of '*'")
+    text = "\n".join(_lines(service)) + "\n"
+    return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _lines(service: Context) -> Iterator[str]:
+    driver = service.driver
+    state = driver.scheduler.state
+    jobs = Counter(active_words(driver.ledger.jobs.live, state).values())
+    jobs.update(driver.ledger.jobs.counts())
+    waiting: defaultdict[str, float] = defaultdict(float)
+    for job, on in zip(state.table.jobs, state.table.allocations, strict=True):
+        if on is None and job.id not in state.table.suspended:
+            waiting[job.tenant] += job.demand.min * job.demand.share
+    used = driver.ledger.used(driver.now)
+    restarts = sum(one.restarts for one in used.values())
+    yield from _metric("jobs", "gauge", "Jobs by state.", "state", jobs)
+    gpus = state.cluster.gpus_by_kind
+    yield from _metric("gpus", "gauge", "Devices of nodes that are up.", "kind", gpus)
+    yield from _metric(
+        "gpus_held", "gauge", "Devices promised.", "kind", count_held_by_kind(driver)
+    )
+    held = count_held_by_kind(driver)
+    use = {kind: held.get(kind, 0.0) / count for kind, count in gpus.items() if count}
+    yield from _metric("utilisation_ratio", "gauge", "Part of the GPUs promised.", "kind", use)
+    yield from _queue(service)
+    yield from _metric(
+        "gpus_waited_for", "gauge", "GPUs that waiting jobs need.", "tenant", waiting
+    )
+    spent = {tenant: one.gpu_s for tenant, one in used.items()}
+    yield from _metric("gpu_seconds_total", "counter", "GPU time used.", "tenant", spent)
+    yield from _work(service, {tenant: float(one.restarts) for tenant, one in used.items()})
+    nodes = count_nodes(service)
+    yield from _metric("nodes", "gauge", "Machines by state.", "state", nodes)
+    single: Mapping[str, tuple[str, str, float]] = {
+        "goodput_samples_per_second": (
+            "gauge",
+            "Useful samples a second of all running jobs that report.",
+            sum(goodput_of(one) or 0.0 for one in driver.ledger.jobs.live.values() if one.running),
+        ),
+        "decisions_total": ("counter", "Decisions taken.", state.decisions),
+        "events_total": ("counter", "Events in the log.", driver.seq),
+        "restarts_total": ("counter", "Starts after a job's first.", restarts),
+        "deadlines_missed_total": (
+            "counter",
+            "Jobs whose deadline came before their end.",
+            sum(one.missed for one in used.values()),
+        ),
+        "policy_trouble": ("gauge", "1 while the policy fails.", bool(driver.trouble)),
+        "policy_failures_total": (
+            "counter",
+            "Decisions that the policy failed to make.",
+            driver.decisions.failures,
+        ),
+        "policy_given_up": (
+            "gauge",
+            "1 while a safe order decides for a policy that failed too often.",
+            bool(driver.decisions.given_up),
+        ),
+        "dropped_messages_total": (
+            "counter",
+            "Messages of jobs that could not be used, wholly or in part.",
+            driver.messages.dropped,
+        ),
+    }
+    checks = {name: float(one.ok) for name, one in service.watchdog.checks().items()}
+    yield from _metric("healthy", "gauge", "1 while a part is well.", "part", checks)
+    refused = service.buckets.refused
+    yield from _metric(
+        "requests_refused_total", "counter", "Requests beyond a tenant's rate.", "tenant", refused
+    )
+    yield from _metric(
+        "streams", "gauge", "Open event streams and logs.", "tenant", service.streams.open
+    )
+    for name, (kind, text, value) in {**single, **_times(service)}.items():
+        yield from _metric(name, kind, text, "", {"": value})
+
+
+def _work(service: Context, again: Mapping[str, float]) -> Iterator[str]:
+    """Restarts, lost work, waiting times and times of decisions."""
+    tallies, took = service.driver.ledger.tallies, service.driver.decisions.took
+    yield from _metric(
+        "tenant_restarts_total", "counter", "Starts after a job's first.", "tenant", again
+    )
+    yield from _metric(
+        "lost_gpu_seconds_total",
+        "counter",
+        "GPU time since the last checkpoint of attempts that were stopped or failed.",
+        "tenant",
+        tallies.lost_gpu_s,
+    )
+    yield from _histogram("wait_seconds", "From submission to the first start.", tallies.waits)
+    yield from _histogram("decision_duration_seconds", "Times of decisions.", took.times)
+
+
+def _queue(service: Context) -> Iterator[str]:
+    """Waiting jobs by tenant and by the one thing that each waits for."""
+    describe, driver = JobView(service.driver), service.driver
+    counts: Counter[tuple[str, str]] = Counter()
+    for job, record in driver.ledger.jobs.live.items():
+        why = None if record.outcome else describe.waits_for(driver.job(job))
+        if why is not None:
+            counts[record.job.tenant, why.blocker.value] += 1
+    yield "# HELP weft_queue_jobs Waiting jobs by tenant and by what each waits for."
+    yield "# TYPE weft_queue_jobs gauge"
+    for (tenant, reason), count in sorted(counts.items()):
+        yield f'weft_queue_jobs{{tenant="{_escape(tenant)}",reason="{_escape(reason)}"}} {count}'
+
+
+def _histogram(name: str, text: str, of: Histogram) -> Iterator[str]:
+    yield f"# HELP weft_{name} {text}"
+    yield f"# TYPE weft_{name} histogram"
+    for bound, count in of.cumulative():
+        edge = "+Inf" if bound == inf else f"{bound:g}"
+        yield f'weft_{name}_bucket{{le="{edge}"}} {count}'
+    yield f"weft_{name}_sum {of.total:.17g}"
+    yield f"weft_{name}_count {of.count}"
+
+
+def _times(service: Context) -> dict[str, tuple[str, str, float]]:
+    """How long the parts take."""
+    parts = {"append": service.live.store.appends, "decision": service.driver.decisions.took}
+    found: dict[str, tuple[str, str, float]] = {
+        "loop_late_seconds": ("gauge", "How late the loop is.", service.watchdog.late_s)
+    }
+    for name, took in parts.items():
+        found |= {
+            f"{name}s_timed_total": ("counter", f"Times of {name}s.", took.count),
+            f"{name}_seconds_total": ("counter", f"Seconds of all {name}s.", took.total_s),
+            f"{name}_seconds_last": ("gauge", f"Seconds of the last {name}.", took.last_s),
+            f"{name}_seconds_longest": ("gauge", f"The longest {name} so far.", took.longest_s),
+            f"{name}_seconds_now": ("gauge", f"How long a {name} is going on.", took.busy_s()),
+        }
+    return found
+
+
+def _metric(
+    name: str, kind: str, text: str, label: str, values: Mapping[str, float]
+) -> Iterator[str]:
+    yield f"# HELP weft_{name} {text}"
+    yield f"# TYPE weft_{name} {kind}"
+    for key, value in values.items():
+        told = f'{{{label}="{_escape(key)}"}}' if label else ""
+        yield f"weft_{name}{told} {float(value):.17g}"
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,115 @@
+"""The past: who held which devices when, and what was decided."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from weft.core.model.job import JobId
+from weft.service.access.tokens import Caller
+from weft.service.context import PROBLEMS, Anyone, Context, Service, find_job
+from weft.service.http.json_body import Json
+from weft.service.responses.timeline import (
+    DecisionAnswer,
+    DecisionList,
+    HeldSpan,
+    MoveAnswer,
+    TimelineAnswer,
+)
+from weft.service.responses.watch import Place
+from weft.service.streams.timeline import Decision, Span, Timeline, longest
+
+router = APIRouter(tags=["timeline"], responses=PROBLEMS)
+
+MOST = 20_000
+WITHIN_S = 1.5
+Time = Annotated[float, Field(ge=0.0, le=1e12, allow_inf_nan=False)]
+
+
+@router.get("/timeline", response_model=TimelineAnswer)
+async def timeline(
+    service: Service,
+    who: Anyone,
+    since: Annotated[Time, Query(description="From here.")] = 0.0,
+    until: Annotated[Time, Query(description="To here.")] = 1e12,
+    after: Annotated[int, Query(ge=0, le=1 << 60, description="The `seq` of an answer.")] = 0,
+    job: Annotated[str, Query(max_length=200, description="Of one job alone.")] = "",
+    limit: Annotated[int, Query(ge=1, le=MOST)] = 8_000,
+) -> Json:
+    """Which jobs held which devices in a window of time, from the log; with `after`, the news."""
+    only = str(find_job(service, who, job).record.job.id) if job else ""
+    found = await service.timeline.ready(WITHIN_S)
+    spans = await service.read(partial(found.between, since, until, after, only))
+    chosen = longest(spans, limit, service.driver.now)
+    return Json(
+        TimelineAnswer(
+            now=service.driver.now,
+            begun=found.begun,
+            part_read=service.timeline.part_read,
+            seq=found.seq,
+            spans=[_span(found, who, one) for one in chosen],
+            left_out=len(spans) - len(chosen),
+        )
+    )
+
+
+@router.get("/decisions", response_model=DecisionList)
+async def decisions(
+    service: Service, who: Anyone, limit: Annotated[int, Query(ge=1, le=500)] = 50
+) -> Json:
+    """The last decisions that changed something, with what each changed and why."""
+    found = await service.timeline.ready(WITHIN_S)
+    last = [*found.decisions][: -limit - 1 : -1]
+    told = [_decision(service, found, who, one) for one in last]
+    return Json(DecisionList(decisions=told, part_read=service.timeline.part_read))
+
+
+def _mine(found: Timeline, who: Caller, job: JobId) -> bool:
+    known = found.names.get(job)
+    return known is not None and (who.everywhere or known.tenant == who.tenant)
+
+
+def _span(found: Timeline, who: Caller, one: Span) -> HeldSpan:
+    mine = _mine(found, who, one.job)
+    return HeldSpan(
+        job=one.job if mine else "",
+        name=found.names[one.job].name if mine else "",
+        tenant=found.names[one.job].tenant if mine else "",
+        attempt=one.attempt if mine else 0,
+        on=[Place(node=node, gpus=list(gpus)) for node, gpus in one.on],
+        share=one.share,
+        start=one.start,
+        end=one.end,
+        how=one.how if mine else "",
+        lost_gpu_s=one.lost_gpu_s if mine else None,
+    )
+
+
+def _decision(service: Context, found: Timeline, who: Caller, one: Decision) -> DecisionAnswer:
+    known = service.driver.decisions.recent.get(one.number)
+    moves = [
+        MoveAnswer(
+            job=move.job,
+            name=found.names[move.job].name,
+            before_gpus=move.before,
+            after_gpus=move.after,
+            adjusted=move.kept,
+            why=move.why,
+        )
+        for move in one.moves
+        if _mine(found, who, move.job)
+    ]
+    return DecisionAnswer(
+        number=one.number,
+        at=one.at,
+        moves=moves,
+        more_moves=one.more + len(one.moves) - len(moves),
+        rejected=one.rejected,
+        reasons=one.reasons,
+        by=one.by,
+        took_s=None if known is None else known.took_s,
+        numbers={} if known is None else dict(known.numbers),
+    )

@@ -1,0 +1,87 @@
+"""Jobs as files: what one would be written as, one handed in again, a text as fields."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from pydantic import Field, ValidationError
+
+from weft.app.yaml_file import dump_yaml
+from weft.core.codec.yaml_text import parse_yaml
+from weft.core.errors import did_you_mean
+from weft.service.context import PROBLEMS, Anyone, Service, Writer, find_job
+from weft.service.http.json_body import Json
+from weft.service.http.refusals import Refused
+from weft.service.requests.job_as_file import file_of
+from weft.service.requests.job_file import JobFile
+from weft.service.requests.request_base import RequestBody
+from weft.service.responses.answers import Made
+from weft.service.responses.watch import JobText
+from weft.service.routes.jobs.jobs import hand_in
+
+router = APIRouter(tags=["jobs"], responses=PROBLEMS)
+
+MOST_TEXT = 262_144
+
+
+class AskAgain(RequestBody):
+    """What is different this time: fields of a job file; null takes one away.
+
+    With `replace` the job itself is cancelled once the new one is handed in.
+    """
+
+    change: dict[str, Any] = Field(default_factory=dict, max_length=64)
+    replace: bool = False
+
+
+class AskText(RequestBody):
+    """A job file as people write it: YAML or JSON."""
+
+    text: Annotated[str, Field(min_length=1, max_length=MOST_TEXT)]
+
+
+@router.get("/jobs/{job_id}/file", response_model=JobText)
+async def job_file(job_id: str, service: Service, who: Anyone) -> Json:
+    """A job as the file that would describe it; secrets are starred out."""
+    fields = file_of(find_job(service, who, job_id).record.job)
+    return Json(JobText(job=fields, yaml=dump_yaml(fields)))
+
+
+@router.post("/job-file", response_model=JobText)
+async def read_job_file(body: AskText, service: Service, who: Writer) -> Json:  # noqa: ARG001 - who may submit
+    """The fields of a job file that is text; nothing is queued."""
+    fields = await service.read(partial(parse_yaml, body.text, "the job file"))
+    if not isinstance(fields, dict) or not all(isinstance(key, str) for key in fields):
+        raise Refused(422, "a job file holds `field: value` lines", "see `weft submit --help`")
+    return Json(JobText(job=fields, yaml=body.text))
+
+
+@router.post("/jobs/{job_id}/again", status_code=201, response_model=Made)
+async def again(
+    job_id: str, body: AskAgain, request: Request, service: Service, who: Writer
+) -> Json:
+    """Hand in a job once more, as it was or with a change."""
+    job = find_job(service, who, job_id).record.job
+    if not who.commands(job):
+        raise Refused(403, "this job is another tenant's", "ask an admin")
+    fields = {**file_of(job, secrets=True), **body.change}
+    try:
+        asked = JobFile.model_validate({k: v for k, v in fields.items() if v is not None})
+    except ValidationError as error:
+        raise _say(error) from error
+    answer = await hand_in(asked, request, service, who)
+    if body.replace:
+        await service.driver.cancel(job.id)
+    return answer
+
+
+def _say(error: ValidationError) -> Refused:
+    """The first mistake of a changed job, with the field and what may have been meant."""
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        close = did_you_mean(field, JobFile.model_fields)
+        return Refused(422, f"a job file has no field {field!r}{close}", "leave it out", field)
+    return Refused(422, f"{field}: {first['msg']}", "see the how-to page of job files", field)

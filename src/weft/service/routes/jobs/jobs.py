@@ -1,0 +1,273 @@
+"""Jobs: submit, list, look at, cancel."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from weft.core.model.job import After, Job, JobId
+from weft.runtime.loop.driver import Driver
+from weft.runtime.records.job_records import ALL, ENDED, JobRecords
+from weft.runtime.records.status import JobStatus, active_words, status_of
+from weft.service.access.rate_limit import check_jobs
+from weft.service.access.tokens import Caller
+from weft.service.budget.sizes import check_sweep
+from weft.service.context import PROBLEMS, Anyone, Context, Service, Writer, find_job
+from weft.service.http.json_body import Json, write_json
+from weft.service.http.refusals import Refused
+from weft.service.jobs.job_names import own_id
+from weft.service.jobs.job_view import JobView
+from weft.service.requests.job_file import (
+    DEFAULT_TENANT,
+    GUARANTEED,
+    JobFile,
+    job_of,
+    name_of,
+    new_id,
+    priority_word,
+)
+from weft.service.requests.sweeps import expand
+from weft.service.responses.answers import Done, Events, JobAnswer, JobList, Made
+from weft.service.responses.state_words import StateWord
+from weft.service.streams.event_json import event_json
+
+router = APIRouter(tags=["jobs"], responses=PROBLEMS)
+
+MOST = 1000
+NO_APP = "*"  # no app is called so
+PART, SHORT = 25, 100  # of a page at a time: some 1 ms
+
+
+@router.post("/jobs", status_code=201, response_model=Made)
+async def submit(body: JobFile, request: Request, service: Service, who: Writer) -> Json:
+    """Hand in a job, or all jobs of a sweep. They are on disk when this answers.
+
+    With the same id and body once only.
+    """
+    return await hand_in(body, request, service, who)
+
+
+async def hand_in(body: JobFile, request: Request, service: Context, who: Caller) -> Json:
+    """The answer to a job file, once its jobs are on disk."""
+    check_user_known(service)
+    check_sweep(body)
+    jobs = []
+    for job in read_jobs(body, service, who):
+        jobs.append(job)
+        if len(jobs) % PART == 0:
+            await asyncio.sleep(0.0)  # a sweep of a thousand takes 60 ms
+    request.state.about = jobs[0].id if body.sweep is None else jobs[0].app  # for the audit log
+    fresh = [job for job in jobs if not _is_known(job, service, who)]
+    check_guaranteed(fresh, service, who)
+    check_jobs(service.limits, fresh, active_of(service.driver, jobs[0].tenant), who)
+    for job in fresh:
+        service.live.check(job)  # all of them before the first is handed in
+    if fresh:
+        await service.driver.submit(*fresh)
+    if body.sweep is None:
+        return Json(Made(id=jobs[0].id), status_code=201)
+    return Json(Made(id=jobs[0].app, jobs=[job.id for job in jobs]), status_code=201)
+
+
+def _is_known(job: Job, service: Context, who: Caller) -> bool:
+    """Whether this very job was handed in before; refused if another one has its id."""
+    known = service.driver.ledger.jobs.get(job.id)
+    if known is None:
+        return False
+    if not who.commands(known.job) or not _same(known.handed_in, job):
+        raise Refused(409, f"there is a job {job.id!r} already", "choose another id", "id")
+    return True
+
+
+@router.get("/jobs", response_model=JobList)
+async def list_jobs(
+    service: Service,
+    who: Anyone,
+    state: Annotated[StateWord | None, Query()] = None,
+    tenant: Annotated[str | None, Query(max_length=64)] = None,
+    app: Annotated[str | None, Query(max_length=160, description="A sweep or app.")] = None,
+    limit: Annotated[int, Query(ge=1, le=MOST)] = 100,
+    after: Annotated[str | None, Query(max_length=64, description="The `next` of a page.")] = None,
+) -> Response:
+    """Jobs in order of submission, a page at a time."""
+    name = None if app is None else service.names.find_app(app, who) or NO_APP
+    found = await _choose(service, who, state, tenant, name, after, limit + 1)
+    following = found[limit - 1].record.job.id if len(found) > limit else None
+    parts: list[bytes] = []
+    for start in range(0, min(limit, len(found)), PART):
+        began = time.perf_counter()
+        describe = JobView(service.driver)
+        some = [describe.job(one) for one in found[start : min(start + PART, limit)]]
+        parts.append(write_json(some)[1:-1])
+        # As long as it took for others, once it is a long page.
+        await asyncio.sleep(time.perf_counter() - began if start >= SHORT else 0.0)
+    body = b'{"jobs":[%b],"next":%b}' % (b",".join(parts), write_json(following))
+    return Response(body, media_type=Json.media_type)
+
+
+@router.get("/jobs/{job_id}", response_model=JobAnswer)
+async def one_job(job_id: str, service: Service, who: Anyone) -> Json:
+    """One job, ended or not."""
+    status = find_job(service, who, job_id)
+    told = JobView(service.driver).job(status)
+    pids = service.driver.engine.pids(status.record.job.id, status.record.attempt)
+    return Json(replace(told, pids=list(pids.values())))
+
+
+@router.delete("/jobs/{job_id}", status_code=202, response_model=Done)
+async def cancel(job_id: str, request: Request, service: Service, who: Writer) -> Json:
+    """Withdraw a job; one that runs has its grace time to leave. Ended ones stay as they are."""
+    status = find_job(service, who, job_id)
+    if not who.commands(status.record.job):
+        raise Refused(403, "this job is another tenant's", "ask an admin")
+    job = request.state.about = status.record.job.id
+    await service.driver.cancel(job)
+    return Json(Done(done=f"job {job} is cancelled"), status_code=202)
+
+
+@router.get("/jobs/{job_id}/events", response_model=Events)
+async def job_events(
+    job_id: str, service: Service, who: Anyone, limit: Annotated[int, Query(ge=1, le=MOST)] = 500
+) -> Json:
+    """The last events of the log that are about a job, oldest first."""
+    record = find_job(service, who, job_id).record
+    look = partial(service.live.store.about_job, record.job.id, limit, record.ended)
+    rows = await service.read(look)
+    told = [event_json(service.driver, who, *row) for row in rows]
+    return Json(Events(events=[one for one in told if one is not None]))
+
+
+def read_jobs(body: JobFile, service: Context, who: Caller) -> Iterator[Job]:
+    """The jobs that a body describes, as the caller may submit them: one, or those of a sweep."""
+    tenant = body.tenant or (DEFAULT_TENANT if who.everywhere else who.tenant)
+    if not who.admin and tenant != who.tenant:
+        raise Refused(403, f"this token is not of tenant {tenant!r}", "leave it out", "tenant")
+    body = body.model_copy(update={"id": own_id(body.id, tenant, who)})
+    after, now = find_after(body, service, who), service.driver.now
+    for one, values in expand(body, body.id or new_id(name_of(body))):
+        job = job_of(one, tenant=tenant, user=who.name, account=who.account, parameters=values)
+        deadline = None if job.deadline is None else now + job.deadline
+        slowdown = job.slowdown or service.live.settings.slowdown
+        yield replace(job, after=after, deadline=deadline, slowdown=slowdown)
+
+
+def find_after(body: JobFile, service: Context, who: Caller) -> After:
+    """The jobs that a job is to run after, by id; Refused for names that mean none or several."""
+
+    def find(field: str, names: Sequence[str]) -> tuple[JobId, ...]:
+        try:
+            found = [one for name in names for one in service.names.find_all(name, who)]
+        except Refused as error:
+            raise Refused(422, f"after.{field}: {error.what}", error.hint, "after") from error
+        return tuple(dict.fromkeys(found))
+
+    said = body.after
+    return After(find("ok", said.ok), find("any", said.any), find("not_ok", said.not_ok))
+
+
+def active_of(driver: Driver, tenant: str) -> int:
+    """Jobs of a tenant that have not ended, with those on their way to the log."""
+    known = driver.ledger.jobs.active
+    coming = sum(one.tenant == tenant for one in driver.incoming.values() if one.id not in known)
+    return driver.ledger.jobs.active_of[tenant] + coming
+
+
+def check_user_known(service: Context) -> None:
+    """Refuse jobs of nobody in particular where every job runs as somebody's user."""
+    if service.live.users and not len(service.tokens):
+        raise Refused(
+            403,
+            "jobs run as their tenants' users here, and without a token nobody is known",
+            "make one with `weft token create --role admin`",
+        )
+
+
+def check_guaranteed(jobs: Sequence[Job], service: Context, who: Caller) -> None:
+    """Refuse jobs of priority guaranteed beyond what an admin granted to their tenant.
+
+    Those who choose first take turns from everybody else, so nobody grants it to himself.
+    """
+    if who.admin or not jobs or priority_word(jobs[0]) != GUARANTEED:
+        return
+    tenant, more = jobs[0].tenant, sum(map(_most, jobs))
+    granted = service.live.quotas.guaranteed.get(tenant, 0.0)
+    active = {one.id: one for one in service.driver.scheduler.state.table.jobs}
+    asked = sum(
+        _most(one)
+        for one in (active | service.driver.incoming).values()
+        if one.tenant == tenant and priority_word(one) == GUARANTEED
+    )
+    if asked + more > granted + 1e-9:
+        raise Refused(
+            403,
+            f"tenant {tenant!r} has {granted:g} guaranteed GPUs; its jobs ask for {asked:g}, "
+            f"this one for {more:g} more",
+            "leave the priority out, wait, or ask an admin for `weft quota set --guaranteed`",
+            "priority",
+        )
+
+
+def _most(job: Job) -> float:
+    return job.demand.max * job.demand.share
+
+
+async def _choose(
+    service: Context,
+    who: Caller,
+    state: str | None,
+    tenant: str | None,
+    app: str | None,
+    after: str | None,
+    limit: int,
+) -> list[JobStatus]:
+    jobs = service.driver.ledger.jobs
+    last = find_page_start(jobs, who, after)
+    if not who.everywhere and tenant not in (None, who.tenant):
+        return []
+    whose = tenant or (ALL if who.everywhere else who.tenant)
+    if state is not None and state not in ENDED:
+        return _active(service, state, whose, app, last, limit)
+    page = jobs.pager(limit, after=last, tenant=whose, outcome=state or ALL, app=app)
+    found = await service.read(page)
+    known = service.driver.scheduler.state
+    return [status_of(one, known) for one in found]
+
+
+def find_page_start(jobs: JobRecords, who: Caller, after: str | None) -> int:
+    """The number of the job that a page follows, if that was one of the caller's; -1 for none."""
+    if after is None:
+        return -1
+    last = jobs.get(JobId(after))
+    if last is None or not who.sees(last.job):
+        raise Refused(422, "`after` is not the `next` of a page", "start without it", "after")
+    return last.number
+
+
+def _active(
+    service: Context, state: str, tenant: str, app: str | None, last: int, limit: int
+) -> list[JobStatus]:
+    """Jobs in a state that is not their last: few, however many there ever were."""
+    jobs = service.driver.ledger.jobs
+    words = active_words(jobs.live, service.driver.scheduler.state)
+    found = (
+        JobStatus(jobs.live[name], state)
+        for name, whose in jobs.active.items()
+        if tenant in (ALL, whose)
+        and (words.get(name) or service.driver.job(name).state) == state
+        and jobs.live[name].number > last
+        and app in (None, jobs.live[name].job.app)
+    )
+    return [*islice(found, limit)]
+
+
+def _same(known: Job, asked: Job) -> bool:
+    """Whether two are the same but for when they were handed in."""
+    at = known.submitted
+    return replace(known, deadline=None) == replace(asked, submitted=at, deadline=None)

@@ -1,0 +1,137 @@
+"""What jobs print."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+
+from weft.core.model.job import JobId
+from weft.service.access.redaction import longest, mask_bytes, secrets_of
+from weft.service.access.tokens import Caller
+from weft.service.context import PROBLEMS, Anyone, Context, Service, find_job
+from weft.service.http.json_body import Json
+from weft.service.http.refusals import Refused
+from weft.service.responses.watch import LogRanks
+
+router = APIRouter(tags=["jobs"], responses=PROBLEMS)
+
+CHUNK = 1 << 16
+POLL_S = 0.2
+TEXT_TYPE = "text/plain; charset=utf-8"
+TEXT: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}}
+}
+
+
+@router.get("/jobs/{job_id}/logs", response_class=StreamingResponse, responses=TEXT)
+async def logs(
+    job_id: str,
+    service: Service,
+    who: Anyone,
+    rank: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+    attempt: Annotated[int | None, Query(ge=1, le=1_000_000_000)] = None,
+    offset: Annotated[int, Query(ge=0, le=1 << 50, description="Bytes to leave out.")] = 0,
+    follow: Annotated[bool, Query(description="Go on until the attempt has ended.")] = False,
+) -> StreamingResponse:
+    """What one rank of an attempt printed: the last one unless told."""
+    record = find_job(service, who, job_id).record
+    number = attempt or record.attempt
+    found = service.driver.engine.logs(record.job.id, number)
+    if rank not in found:
+        there = f"ranks 0 to {max(found)} have" if found else "none has"
+        raise Refused(
+            404, f"rank {rank} of attempt {number} has printed nothing", f"{there} so far"
+        )
+    path = found[rank]
+    read = partial(read_masked, path, secrets=secrets_of(record.job))
+    body = _read(service, who, record.job.id, number, read, offset, follow=follow)
+    if follow:
+        return service.streams.response(who, body, TEXT_TYPE)
+    return StreamingResponse(body, media_type=TEXT_TYPE)
+
+
+@router.get("/jobs/{job_id}/logs/ranks", response_model=LogRanks)
+async def log_ranks(
+    job_id: str,
+    service: Service,
+    who: Anyone,
+    attempt: Annotated[int | None, Query(ge=1, le=1_000_000_000)] = None,
+) -> Json:
+    """Which ranks of an attempt have printed something so far: of the last one unless told."""
+    record = find_job(service, who, job_id).record
+    number = attempt or record.attempt
+    found = service.driver.engine.logs(record.job.id, number)
+    return Json(LogRanks(attempt=number, ranks=sorted(found)))
+
+
+async def _read(
+    service: Context,
+    who: Caller,
+    job: JobId,
+    attempt: int,
+    read: Callable[[int], bytes],
+    offset: int,
+    *,
+    follow: bool,
+) -> AsyncIterator[bytes]:
+    while service.tokens.allows(who):
+        over = not follow or _over(service, job, attempt)
+        while chunk := await service.read(partial(read, offset)):
+            offset += len(chunk)
+            yield chunk
+        if over:
+            return
+        await asyncio.sleep(POLL_S)
+
+
+def _over(service: Context, job: JobId, attempt: int) -> bool:
+    record = service.driver.ledger.jobs[job]
+    return bool(record.outcome) or record.attempt > attempt
+
+
+def read_masked(path: Path, offset: int, secrets: Sequence[str] = ()) -> bytes:
+    """The same as `read_at`, with stars for what nobody is shown; also where a piece cuts it."""
+    if not secrets:
+        return read_at(path, offset)
+    before = min(longest(secrets), offset)
+    data = read_at(path, offset - before)
+    more = len(data) == CHUNK  # what follows may belong to a secret that begins here
+    end = len(data) - longest(secrets) if more else len(data)
+    return mask_bytes(data, secrets)[before : max(end, before)]
+
+
+def read_at(path: Path, offset: int) -> bytes:
+    """Bytes of a log from `offset` on; a file that was put aside when it grew comes first."""
+    aside = path.with_name(path.name + ".1")
+    before = _size(aside)
+    if offset < before:
+        return _part(aside, offset)
+    return _part(path, offset - before)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _part(path: Path, offset: int) -> bytes:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:  # not there yet, or a link that a job put in the place of its log
+        return b""
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return b""  # a pipe or a folder that a job put there
+        return os.pread(handle, CHUNK, offset)
+    finally:
+        os.close(handle)

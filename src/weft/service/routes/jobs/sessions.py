@@ -1,0 +1,108 @@
+"""Sessions: a job's terminal, and ports that it listens on, for its owner."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from starlette.responses import Response
+
+from weft.core.protocols import Sessions
+from weft.runtime.records.status import JobStatus
+from weft.service.access.tokens import Caller
+from weft.service.context import PROBLEMS, Context, Service, Writer, find_job
+from weft.service.http.duplex import BYTES, Duplex
+from weft.service.http.refusals import Refused
+
+router = APIRouter(tags=["sessions"], responses=PROBLEMS)
+
+TALK: dict[int | str, dict[str, Any]] = {
+    200: {"content": {BYTES: {"schema": {"type": "string", "format": "binary"}}}}
+}
+Port = Annotated[int, Path(ge=1, le=65_535)]
+
+
+@router.post("/jobs/{job_id}/terminal", response_class=Response, responses=TALK)
+async def terminal(job_id: str, request: Request, service: Service, who: Writer) -> Duplex:
+    """A job's terminal. The body is what is typed and the answer what is printed, as both come.
+
+    Both are frames: a letter, four bytes of length, and bytes. `d` is data, `r` the window's size
+    as `ROWS COLUMNS`, `e` the end of what is typed, `x` the exit code, with which it ends.
+    """
+    status, sessions = find_own(service, who, job_id)
+    record = status.record
+    request.state.about = record.job.id
+    path = sessions.terminal(record.job.id, record.attempt)
+    if path is None:
+        has = record.job.launch is not None and record.job.launch.pty
+        raise Refused(
+            409,
+            f"job {record.job.id!r} has no terminal" + (f" while it is {status.state}" * has),
+            "" if has else "`weft run --pty` and `weft shell` start jobs with one",
+        )
+    return await _talk(service, who, asyncio.open_unix_connection(str(path)))
+
+
+@router.post("/jobs/{job_id}/shell", response_class=Response, responses=TALK)
+async def shell(job_id: str, request: Request, service: Service, who: Writer) -> Duplex:
+    """A new shell beside a job that runs: its machine, folder, variables and devices.
+
+    The body and the answer are frames, as of `terminal`. It ends with the connection and the job.
+    """
+    status, sessions = find_own(service, who, job_id)
+    record = status.record
+    request.state.about = record.job.id
+    path = sessions.shell(record.job.id, record.attempt)
+    if path is None or status.state != "running":
+        raise Refused(409, f"job {record.job.id!r} takes no shell while it is {status.state}")
+    return await _talk(service, who, asyncio.open_unix_connection(str(path)))
+
+
+@router.post("/jobs/{job_id}/ports/{port}", response_class=Response, responses=TALK)
+async def forward(
+    job_id: str, port: Port, request: Request, service: Service, who: Writer
+) -> Duplex:
+    """One connection to a port that the job itself listens on; bytes both ways."""
+    status, sessions = find_own(service, who, job_id)
+    record = status.record
+    request.state.about = record.job.id
+    look = partial(sessions.find_port, record.job.id, record.attempt, port)
+    found = await service.read(look)
+    if found is None:
+        raise Refused(
+            409,
+            f"no process of job {record.job.id!r} listens on port {port}",
+            f"it is {status.state}; `weft logs {record.job.id}` may say on which it does",
+        )
+    return await _talk(service, who, asyncio.open_connection(*found))
+
+
+def find_own(service: Context, who: Caller, job_id: str) -> tuple[JobStatus, Sessions]:
+    """A job of the caller's own, on an engine that has sessions; Refused otherwise."""
+    status = find_job(service, who, job_id)
+    job = status.record.job
+    account = job.launch.account if job.launch else ""
+    own = who.account == account and (not who.name or who.name == job.user)
+    if not who.admin and not (who.commands(job) and own):
+        raise Refused(403, f"job {job.id!r} is {job.user or 'somebody'}'s", "ask its owner")
+    sessions = service.driver.engine.sessions
+    if sessions is None:
+        raise Refused(409, "the jobs of this engine have no terminals and no ports")
+    return status, sessions
+
+
+async def _talk(
+    service: Context,
+    who: Caller,
+    connecting: Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]],
+) -> Duplex:
+    service.streams.check(who)
+    try:
+        reader, writer = await connecting
+    except OSError as error:
+        raise Refused(409, f"it cannot be reached: {error.strerror or error}", "") from error
+    allowed = partial(service.tokens.allows, who)
+    return Duplex(reader, writer, who=who, streams=service.streams, allowed=allowed)

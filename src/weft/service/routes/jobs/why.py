@@ -1,0 +1,218 @@
+"""Why and what if: explanations, plans and comparisons, worked out beside the driver."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from weft.app.insight.changes import Changes
+from weft.app.insight.explain import Advice, Front, explain, plan
+from weft.app.insight.present import Estimate, Present
+from weft.app.serve.live import describe_sleep
+from weft.app.serve.rules import without_wrappers
+from weft.core.errors import UnknownName
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Job, name_of
+from weft.core.plan.reasons import Blocker, Reason
+from weft.core.spec.registry import read_spec
+from weft.runtime.loop.admit import check_job
+from weft.runtime.records.job_records import JobRecord
+from weft.service.access.tokens import Caller
+from weft.service.budget.sizes import check_machines, check_sweep
+from weft.service.context import PROBLEMS, Anyone, Context, Service, Writer, find_job
+from weft.service.http.json_body import Json
+from weft.service.http.refusals import Refused
+from weft.service.jobs.job_view import JobView, state_word
+from weft.service.requests.field_types import Word
+from weft.service.requests.job_file import JobFile, PolicySpec, PolicyText, describe_policy
+from weft.service.requests.request_base import RequestBody
+from weft.service.responses.answers import (
+    Ahead,
+    Change,
+    Explanation,
+    Start,
+)
+from weft.service.responses.plan import Moved, Planned
+from weft.service.routes.jobs.jobs import read_jobs
+from weft.service.routes.people.admin import Amount, Limited, Weight, count_held_by_tenant
+
+router = APIRouter(tags=["why"], responses=PROBLEMS)
+
+OVER_QUOTA = (Blocker.QUOTA, Blocker.TOO_LARGE, Blocker.SHARE, Blocker.GUARANTEE)
+
+
+class ResizedJob(RequestBody):
+    """A job at another size."""
+
+    id: Annotated[str, Field(min_length=1, max_length=200)]
+    gpus: Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class Changed(RequestBody):
+    """What is different: at least one of these. `nodes` are more machines, such as `2x8:a100`."""
+
+    policy: PolicyText | PolicySpec | None = None
+    limits: dict[Limited, Amount] = Field(default_factory=dict, max_length=1000)
+    weights: dict[Word, Weight] = Field(default_factory=dict, max_length=1000)
+    nodes: Annotated[str, Field(max_length=500)] = ""
+    jobs: list[ResizedJob] = Field(default_factory=list, max_length=100)
+
+
+class PlanIf(RequestBody):
+    """A job to plan, where something is different."""
+
+    job: JobFile
+    change: Changed
+
+
+@router.get("/jobs/{job_id}/explain", response_model=Explanation)
+async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
+    """Why a job waits or holds what it holds, what would start it, and when it may start."""
+    status = find_job(service, who, job_id)
+    record = status.record
+    describe = JobView(service.driver)
+    answer = Explanation(
+        id=record.job.id,
+        state=state_word(status),
+        reason=record.reason or f"it has {status.state}",
+        holds=describe.allocation(record.allocation),
+    )
+    if record.outcome or record.job.id not in service.driver.scheduler.state.table:
+        return Json(answer)
+    if record.suspended is not None:
+        sleeps = describe_sleep(service.driver.scheduler.state, record.job.id)
+        where = f", {sleeps}" if sleeps else ""
+        said = (
+            f"suspended by {record.suspended}{where}; `weft resume {record.job.id}` lets it go on"
+        )
+        return Json(replace(answer, reason=said, blocked_by=Blocker.SUSPENDED.value))
+    present = Present.of(service.driver.scheduler, service.driver.now)
+    waits = describe.waits_for(status)
+    more = _others_changes(service, record.job, waits)
+    why = await service.work_aside(lambda: explain(present, record.job.id, waits, more))
+    advice = why.advice
+    answer = replace(
+        answer,
+        reason="; ".join(filter(None, (why.reason, _why_moved(record)))),
+        blocked_by="" if waits is None else waits.blocker.value,
+        numbers=dict(why.numbers),
+        ahead=[_ahead(who, one) for one in why.ahead],
+        start=start_of(why.start),
+        cheapest_change=None
+        if advice is None
+        else Change(text=advice.text, fields=dict(advice.fields)),
+    )
+    return Json(answer)
+
+
+@router.post("/plan", response_model=Planned)
+async def plan_job(body: JobFile, service: Service, who: Writer) -> Json:
+    """What would happen to this job now; nothing is queued."""
+    return Json(await _plan(body, service, who, Changes()))
+
+
+@router.post("/plan/what-if", response_model=Planned)
+async def plan_job_if(body: PlanIf, service: Service, who: Writer) -> Json:
+    """What would happen to this job now if something were different; nothing is queued."""
+    return Json(await _plan(body.job, service, who, read_change(service, who, body.change)))
+
+
+async def _plan(body: JobFile, service: Context, who: Caller, change: Changes) -> Planned:
+    check_sweep(body)
+    job = next(read_jobs(body, service, who))  # the first of a sweep
+    if job.id in service.driver.scheduler.state.table:
+        raise Refused(409, f"there is a job {job.id!r} already", "leave the id out", "id")
+    service.driver.engine.check(job)
+    check_job(job, change.cluster(Cluster(tuple(node for node, _ in service.driver.nodes()))))
+    present = Present.of(service.driver.scheduler, service.driver.now)
+    rules, policy = service.live.quotas, service.live.policy
+    trial = await service.work_aside(lambda: plan(change.present(present, policy, rules), job))
+    return Planned(
+        starts_now=trial.allocation is not None,
+        allocation=JobView(service.driver).allocation(trial.allocation),
+        displaces=[
+            _ahead(who, Front(one, float(one.demand.gpus), running=True)) for one in trial.displaces
+        ],
+        reason=trial.reason,
+        start=start_of(trial.start),
+        moves=[_moved(who, job, text) for job, text in trial.moves],
+    )
+
+
+def read_change(service: Context, who: Caller, told: Changed) -> Changes:
+    """What was asked for, checked."""
+    check_machines(told.nodes)
+    try:
+        asked = None
+        if told.policy is not None:
+            asked = without_wrappers(read_spec("policy", describe_policy(told.policy)))
+        sizes = {str(service.names.find(one.id, who)): one.gpus for one in told.jobs}
+        change = Changes(asked, dict(told.limits), dict(told.weights), told.nodes, sizes)
+        change.around(service.live.policy, service.live.quotas)
+        change.cluster(service.driver.scheduler.state.cluster)
+    except UnknownName as error:
+        raise Refused(422, error.what, error.hint, "policy") from error
+    return change
+
+
+def _others_changes(service: Context, job: Job, waits: Reason | None) -> list[Advice]:
+    """What an admin could do: use a drained machine again, or raise a quota."""
+    found = []
+    for node, word in service.driver.nodes():
+        if word == "drained" and (not job.demand.kinds or node.kind in job.demand.kinds):
+            text = f"use node {node.id} again (`weft undrain {node.id}`)"
+            found.append(
+                Advice(text, {"undrain": node.id}, job, partial(Present.having, node=node))
+            )
+    if waits is not None and waits.blocker in OVER_QUOTA:
+        held = count_held_by_tenant(service.driver)[job.tenant]
+        limit = held + job.demand.min * job.demand.share
+        change = Changes(limits={job.tenant: limit})
+        rules, named = service.live.quotas, service.live.policy
+        text = f"a quota of {limit:g} GPUs (`weft quota set {job.tenant} --gpus {limit:g}`)"
+        raised = partial(change.present, policy=named, rules=rules)
+        found.append(Advice(text, {"limits": {job.tenant: limit}}, job, raised))
+    return found
+
+
+def _ahead(who: Caller, one: Front) -> Ahead:
+    job: Job = one.job
+    mine = who.sees(job)
+    return Ahead(
+        id=job.id if mine else "",
+        name=name_of(job) if mine else "another tenant's job",
+        tenant=job.tenant if mine else "",
+        state="running" if one.running else "waiting",
+        gpus=one.gpus,
+    )
+
+
+def _why_moved(record: JobRecord) -> str:
+    """Why a job that runs is not where it was."""
+    moved = record.allocation is not None and record.blocker is Blocker.MOVED
+    return record.said if moved else ""
+
+
+def _moved(who: Caller, job: Job, text: str) -> Moved:
+    mine = who.sees(job)
+    return Moved(
+        id=job.id if mine else "",
+        name=name_of(job) if mine else "another tenant's job",
+        text=text,
+    )
+
+
+def start_of(found: Estimate | None) -> Start | None:
+    """An estimate as it is told."""
+    if found is None or all(one is None for one in found.after):
+        return None  # too far away to be simulated
+    return Start(
+        p10=found.quantile(0.1),
+        p50=found.quantile(0.5),
+        p90=found.quantile(0.9),
+        simulations=len(found.after),
+    )

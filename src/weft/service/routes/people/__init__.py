@@ -1,0 +1,1 @@
+"""Routes about people: signing in, accounts, quotas, reservations, pages."""

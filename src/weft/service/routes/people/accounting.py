@@ -1,0 +1,173 @@
+"""Who used how much: JSON, and CSV for spreadsheets."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import fields
+from itertools import takewhile
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response, StreamingResponse
+from pydantic import Field
+
+from weft.app.insight.shares import summarize_shares
+from weft.core.model.job import name_of
+from weft.runtime.loop.driver import Driver
+from weft.runtime.records.job_records import ALL, JobRecord
+from weft.runtime.records.usage import DayUsage
+from weft.service.access.tokens import Caller
+from weft.service.context import PROBLEMS, Anyone, Context, Service
+from weft.service.http.json_body import Json
+from weft.service.responses.answers import Accounts, SharesOverTime, Tenant, TenantShare, Used
+from weft.service.routes.jobs.jobs import find_page_start
+
+router = APIRouter(tags=["accounting"], responses=PROBLEMS)
+
+TABLE: dict[int | str, dict[str, Any]] = {
+    200: {
+        "content": {"text/csv": {"schema": {"type": "string"}}},
+        "description": "GPU time by tenant and job, or the jobs as CSV.",
+    }
+}
+LATEST = 1e12
+Time = Annotated[float, Field(ge=0.0, le=LATEST, allow_inf_nan=False)]
+MOST = 1000
+PART = 200  # rows of CSV at a time: some 3 ms
+PAUSE_S = 0.01
+COLUMNS = [one.name for one in fields(Used)]
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+@router.get("/accounting", response_model=Accounts, responses=TABLE)
+async def accounting(
+    service: Service,
+    who: Anyone,
+    form: Annotated[Literal["json", "csv"], Query(alias="format")] = "json",
+    since: Annotated[Time, Query(description="Jobs handed in, and days, from here on.")] = 0.0,
+    until: Annotated[Time, Query(description="And before this; whole days are counted.")] = LATEST,
+    limit: Annotated[int, Query(ge=0, le=MOST, description="Jobs of a page.")] = 100,
+    after: Annotated[str | None, Query(max_length=160, description="The `next` of a page.")] = None,
+) -> Response:
+    """GPU-seconds of tenants by whole days (UTC), and of their jobs a page at a time.
+
+    Tenants' sums hold what jobs used that are forgotten by now. CSV has every job, in parts.
+    """
+    if form == "csv":
+        rows = _csv(service, who, since, until)
+        return StreamingResponse(rows, media_type="text/csv; charset=utf-8")
+    driver = service.driver
+    now = driver.now
+    seen = sorted(driver.ledger.used(now, since, until).items())
+    weights = service.live.quotas.weights
+    tenants = [
+        _tenant(name, one, weights.get(name, 1.0))
+        for name, one in seen
+        if who.everywhere or name == who.tenant
+    ]
+    last = find_page_start(driver.ledger.jobs, who, after)
+    found = await _choose(service, who, since, until, last, limit + 1)
+    following = found[limit - 1].job.id if limit and len(found) > limit else None
+    jobs = [_used(driver, one, now) for one in found[:limit]]
+    jain = summarize_shares(one.received for one in tenants) if who.everywhere else None
+    return Json(Accounts(now=now, tenants=tenants, jobs=jobs, next=following, jain=jain))
+
+
+@router.get("/accounting/shares", response_model=SharesOverTime)
+async def shares(
+    service: Service,
+    who: Anyone,
+    since: Annotated[Time, Query(description="Windows that end after this.")] = 0.0,
+) -> Response:
+    """GPUs that tenants used and were entitled to over time, in some two hundred windows.
+
+    A window is ten seconds long at first; windows grow with the time that there is to tell of, up
+    to two weeks.
+    """
+    driver = service.driver
+    now, found = driver.now, driver.ledger.shares(driver.now)
+    width, weights = found.width_s, service.live.quotas.weights
+    windows = [one for one in found.windows() if (one + 1) * width > since]
+    seconds = [max(min(now, (one + 1) * width) - one * width, 1e-9) for one in windows]
+    tenants = []
+    for name, sums in sorted(found.sums().items()):
+        if who.everywhere or name == who.tenant:
+            pairs = [sums.get(one, (0.0, 0.0)) for one in windows]
+            used, due = (
+                [pair[i] / s for pair, s in zip(pairs, seconds, strict=True)] for i in (0, 1)
+            )
+            weight = weights.get(name, 1.0)
+            tenants.append(
+                TenantShare(tenant=name, weight=weight, used_gpus=used, entitled_gpus=due)
+            )
+    at = [one * width for one in windows]
+    return Json(SharesOverTime(now=now, window_s=width, at=at, tenants=tenants))
+
+
+def _tenant(name: str, used: DayUsage, weight: float) -> Tenant:
+    due = used.entitled_s
+    return Tenant(
+        tenant=name,
+        jobs=used.jobs,
+        gpu_seconds=used.gpu_s,
+        weight=weight,
+        entitled_gpu_seconds=due,
+        received=used.gpu_s / due if due > 0.0 else None,
+    )
+
+
+async def _csv(service: Context, who: Caller, since: float, until: float) -> AsyncIterator[str]:
+    """A row a job, with time for others between parts."""
+    yield as_csv([COLUMNS])
+    last = -1
+    while True:
+        now = service.driver.now
+        records = await _choose(service, who, since, until, last, PART)
+        yield as_csv(_cells(_used(service.driver, one, now)) for one in records)
+        if len(records) < PART:
+            return
+        last = records[-1].number
+        await asyncio.sleep(PAUSE_S)
+
+
+def as_csv(rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as a spreadsheet reads them. What it would take for a formula begins with a quote."""
+    out = io.StringIO()
+    csv.writer(out).writerows([_cell(value) for value in row] for row in rows)
+    return out.getvalue()
+
+
+def _cells(row: Used) -> list[Any]:
+    return [getattr(row, name) for name in COLUMNS]
+
+
+def _cell(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+async def _choose(
+    service: Context, who: Caller, since: float, until: float, last: int, limit: int
+) -> list[JobRecord]:
+    """Jobs of the caller's that were handed in then, in order of submission."""
+    whose = ALL if who.everywhere else who.tenant
+    read = service.driver.ledger.jobs.pager(limit, after=last, tenant=whose, since=since)
+    found = await service.read(read)
+    return [*takewhile(lambda one: one.submitted < until, found)]
+
+
+def _used(driver: Driver, record: JobRecord, now: float) -> Used:
+    return Used(
+        id=record.job.id,
+        name=name_of(record.job),
+        tenant=record.job.tenant,
+        user=record.job.user,
+        state=record.outcome or driver.job(record.job.id).state,
+        submitted=record.submitted,
+        started=record.started,
+        ended=record.ended,
+        restarts=record.restarts,
+        gpu_seconds=record.gpu_s.at(now),
+    )

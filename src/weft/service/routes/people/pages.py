@@ -1,0 +1,35 @@
+"""Pages for people, served whole: they work where nothing else can be reached."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from weft.service.http.page_files import HEADERS, INDEX, find_file
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/")
+async def index(request: Request) -> Response:
+    """The web page; what it shows it asks the API for."""
+    return _send(request, INDEX)
+
+
+@router.get("/docs")
+async def api_page(request: Request) -> Response:
+    """The API, read from its schema in the browser."""
+    return _send(request, "api.html")
+
+
+@router.get("/web/{name:path}")
+async def page_file(name: str, request: Request) -> Response:
+    """A file of the page."""
+    return _send(request, name)
+
+
+def _send(request: Request, name: str) -> Response:
+    found = find_file(name)
+    headers = {**HEADERS, "ETag": found.tag}
+    if request.headers.get("if-none-match") == found.tag:
+        return Response(status_code=304, headers=headers)
+    return Response(found.body, media_type=found.media_type, headers=headers)

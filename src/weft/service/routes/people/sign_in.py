@@ -1,0 +1,57 @@
+"""Who asks, and signing in to the web page."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+
+from weft.service.access.page_sessions import COOKIE, LASTS_S
+from weft.service.access.tokens import Caller
+from weft.service.context import PROBLEMS, Anyone, Service
+from weft.service.http.json_body import Json
+from weft.service.http.refusals import Refused
+from weft.service.responses.answers import Done, Me
+
+router = APIRouter(tags=["sign-in"], responses=PROBLEMS)
+
+
+@router.get("/me", response_model=Me)
+async def me(service: Service, who: Anyone) -> Json:
+    """Whose token or session this is, and what it allows."""
+    return Json(_me(who, signed_in=bool(len(service.tokens))))
+
+
+@router.post("/sign-in", response_model=Me)
+async def sign_in(request: Request, service: Service, who: Anyone) -> Json:
+    """Begin a session of the web page with a token: a cookie that scripts cannot read."""
+    if not who.token:
+        raise Refused(409, "nobody needs to sign in here", "there are no tokens")
+    answer = Json(_me(who, signed_in=True))
+    answer.set_cookie(
+        COOKIE,
+        service.sessions.begin(who),
+        max_age=int(LASTS_S),
+        path="/api/",
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return answer
+
+
+@router.delete("/sign-in", response_model=Done)
+async def sign_out(request: Request, service: Service) -> Json:
+    """End the session."""
+    service.sessions.end(request.headers)
+    answer = Json(Done(done="signed out"))
+    answer.delete_cookie(COOKIE, path="/api/", httponly=True, samesite="strict")
+    return answer
+
+
+def _me(who: Caller, *, signed_in: bool) -> Me:
+    return Me(
+        name=who.name,
+        role=who.role,
+        tenant=who.tenant,
+        everywhere=who.everywhere,
+        signed_in=signed_in,
+    )

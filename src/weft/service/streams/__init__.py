@@ -1,0 +1,1 @@
+"""What changes, sent to those who watch: events, rows, and the past."""

@@ -1,0 +1,329 @@
+"""Watching the cluster: what changed since the last look, described once for all who look.
+
+Events come as they happen; those who watch are told what they come to, at most twice a second, and
+what jobs report of themselves less often. Nothing is done while nobody watches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import dataclass, field
+
+from weft.app.serve.live import Live
+from weft.core.events.event import (
+    Decided,
+    Event,
+    OfJob,
+    PolicyChanged,
+    Reported,
+    Saved,
+    Submitted,
+)
+from weft.core.model.job import JobId
+from weft.runtime.records.status import JobStatus, status_of
+from weft.service.access.tokens import Caller
+from weft.service.http.json_body import write_json
+from weft.service.jobs.job_view import JobView, node_answers
+from weft.service.responses.answers import NodeAnswer
+from weft.service.responses.watch import ClusterPulse
+from weft.service.streams.watch_rows import Reasons, row_of
+
+SOON_S = 0.5  # between messages, while something happens
+LATER_S = 4.0  # between looks at reports, reasons and machines
+REMEMBERED = 1_000  # messages that somebody who comes back is told of
+ENDED_SHOWN = 300  # of the jobs handed in last, those that have ended
+PART = 1_000  # rows of a snapshot's messages: who looks sees the first while the others come
+AT_ONCE = 250  # rows described before others are let in
+ROWS_KEPT = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A job as it was described last: whose it is, the number of its reason, and the text."""
+
+    tenant: str
+    why: int
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What is different from the look before: jobs by id, machines by name, reasons by number."""
+
+    number: int
+    jobs: frozenset[JobId]
+    nodes: frozenset[str]
+    reasons: frozenset[int]
+
+
+@dataclass(slots=True)
+class Noted:
+    """What events named since the last look; `reports` can wait."""
+
+    jobs: set[JobId] = field(default_factory=set)
+    reports: set[JobId] = field(default_factory=set)
+    policy: bool = False
+
+    def note(self, event: Event) -> None:
+        """Take in one event."""
+        if isinstance(event, Reported | Saved):
+            self.reports.add(event.job)
+        elif isinstance(event, Submitted):
+            self.jobs.add(event.job.id)
+        elif isinstance(event, OfJob):
+            self.jobs.add(event.job)
+        elif isinstance(event, Decided):
+            self.jobs.update(event.changes, event.rejected, event.reasons)
+        elif isinstance(event, PolicyChanged):
+            self.policy = True
+
+
+class LiveUpdates:
+    """Looks at a live scheduler for all who watch it."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._boot = secrets.token_hex(4)  # numbers of another process mean nothing here
+        self._noted, self._reasons = Noted(), Reasons()
+        self._looks: deque[Delta] = deque(maxlen=REMEMBERED)
+        self._number = 0
+        self._news = asyncio.Event()
+        self._rows: dict[JobId, Row] = {}
+        self._nodes: dict[str, NodeAnswer] = {}
+        self._told: dict[tuple[int, str], bytes] = {}
+        self._trouble = ""
+        self._watchers = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def follow(self, who: Caller, last: str = "") -> AsyncGenerator[bytes, None]:
+        """Messages as a browser reads them, all there is first; after `last`, what it missed."""
+        await self._join()
+        try:
+            number = self._number
+            missed = self._missed(last)
+            if missed is None:
+                async for part in self._snapshot(who, number):
+                    yield part
+            elif missed:
+                yield self._message("update", who, missed)
+            while True:
+                news = self._news
+                if number == self._number:
+                    await news.wait()
+                    continue
+                number, looks = self._number, self._since(number)
+                yield self._message("update", who, looks)
+        finally:
+            await self._leave()
+
+    # ---- looking
+
+    async def _join(self) -> None:
+        self._watchers += 1
+        if self._watchers == 1:
+            self._looks.clear()
+            self._number += 1  # nobody noted what happened until now
+            self._noted, self._reasons, self._rows, self._nodes = Noted(), Reasons(), {}, {}
+            self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._run())]
+
+    async def _leave(self) -> None:
+        self._watchers -= 1
+        if not self._watchers:
+            tasks, self._tasks = self._tasks, []
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        driver = self._live.driver
+        async for rows in driver.subscribe(driver.seq):
+            for _, _, event in rows:
+                self._noted.note(event)
+
+    async def _run(self) -> None:
+        later = time.monotonic() + LATER_S
+        while True:
+            await asyncio.sleep(SOON_S)
+            now = time.monotonic()
+            if now >= later:
+                later = now + LATER_S
+                await self._look(wholly=True)
+            elif self._noted.jobs or self._noted.policy:
+                await self._look(wholly=False)
+
+    async def _look(self, *, wholly: bool) -> None:
+        noted, self._noted = self._noted, Noted()
+        driver = self._live.driver
+        before = dict(self._reasons.texts)
+        jobs, nodes = noted.jobs, frozenset[str]()
+        if wholly:
+            describe = JobView(driver)
+            jobs = jobs | noted.reports | self._reasons.renew(driver, describe)
+            nodes = self._renew_nodes()
+            self._tidy()
+        else:
+            self._noted.reports = noted.reports
+        known, state = driver.ledger.jobs, driver.scheduler.state
+        found = (known.get(one) for one in jobs)
+        await self._describe(status_of(one, state) for one in found if one is not None)
+        texts = self._reasons.texts
+        reasons = frozenset(one for one, text in texts.items() if before.get(one) != text)
+        trouble, self._trouble = self._trouble, driver.trouble
+        if not (jobs or nodes or reasons or noted.policy or trouble != self._trouble):
+            return
+        self._number += 1
+        self._told.clear()
+        self._looks.append(Delta(self._number, frozenset(jobs), nodes, reasons))
+        self._tell()
+
+    def _tidy(self) -> None:
+        """Let go of rows of jobs that have ended long ago."""
+        active = self._live.driver.ledger.jobs.active
+        if len(self._rows) > len(active) + ROWS_KEPT:
+            self._rows = {job: row for job, row in self._rows.items() if job in active}
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def _describe(self, found: Iterable[JobStatus]) -> None:
+        """Rows of jobs as they are now, with time for others in between."""
+        driver = self._live.driver
+        describe = JobView(driver)
+        for count, status in enumerate(found, start=1):
+            why = self._reasons.number(driver, describe, status)
+            row = row_of(driver, status, why)
+            self._rows[status.record.job.id] = Row(row.tenant, why, write_json(row))
+            if count % AT_ONCE == 0:
+                await asyncio.sleep(0.0)
+                describe = JobView(driver)
+
+    def _renew_nodes(self) -> frozenset[str]:
+        found = {one.id: one for one in node_answers(self._live)}
+        changed = {name for name, one in found.items() if self._nodes.get(name) != one}
+        self._nodes = found
+        return frozenset(changed)
+
+    # ---- telling
+
+    def _missed(self, last: str) -> list[Delta] | None:
+        """What somebody missed who was told everything up to `last`; None if that is not known."""
+        boot, _, number = last.partition("-")
+        if boot != self._boot or not number.isdecimal() or not self._looks:
+            return None
+        told = int(number)
+        if not self._looks[0].number - 1 <= told <= self._number:
+            return None
+        return self._since(told)
+
+    def _since(self, number: int) -> list[Delta]:
+        found = []
+        for one in reversed(self._looks):
+            if one.number <= number:
+                break
+            found.append(one)
+        return found
+
+    async def _snapshot(self, who: Caller, number: int) -> AsyncGenerator[bytes, None]:
+        """Everything in parts: machines and jobs on them first, the others as updates.
+
+        Only the last says that all up to `number` is told: who loses the connection before is told
+        everything again.
+        """
+        jobs = self._live.driver.ledger.jobs
+        if not self._nodes:
+            self._renew_nodes()
+        nodes: Iterable[NodeAnswer] = self._nodes.values()
+        first = [one for one in jobs.active if jobs.live[one].allocation is not None]
+        there = {*first}
+        left = [*first, *(one for one in jobs.active if one not in there)]
+        size, kind = max(PART, len(first)), "snapshot"
+        while len(left) > size:
+            some, left = left[:size], left[size:]
+            await self._describe_missing(some)
+            yield self._text(kind, who, some, nodes, frozenset(), None)
+            size, kind, nodes = PART, "update", ()
+        await self._describe_missing(left)
+        shown = [*await self._describe_ended(), *left]
+        yield self._text(kind, who, shown, nodes, frozenset(), number)
+
+    async def _describe_missing(self, jobs: Iterable[JobId]) -> None:
+        """Rows of active jobs that have none yet."""
+        driver, rows = self._live.driver, self._rows
+        known, state = driver.ledger.jobs.live, driver.scheduler.state
+        missing = [one for one in jobs if one not in rows and one in known]
+        await self._describe(status_of(known[one], state) for one in missing)
+
+    async def _describe_ended(self) -> list[JobId]:
+        """The last jobs that have ended, with a row each."""
+        driver = self._live.driver
+        jobs = driver.ledger.jobs
+        page = jobs.pager(ENDED_SHOWN, after=max(jobs.following - ENDED_SHOWN, 0) - 1)
+        latest = [one for one in await asyncio.to_thread(page) if one.outcome]
+        missing = [one for one in latest if one.job.id not in self._rows]
+        await self._describe(status_of(one, driver.scheduler.state) for one in missing)
+        return [one.job.id for one in latest]
+
+    def _message(self, kind: str, who: Caller, looks: list[Delta]) -> bytes:
+        if len(looks) != 1:
+            return self._write(kind, who, looks)
+        key = (looks[0].number, "" if who.everywhere else f"={who.tenant}")
+        if key not in self._told:
+            self._told[key] = self._write(kind, who, looks)
+        return self._told[key]
+
+    def _write(self, kind: str, who: Caller, looks: list[Delta]) -> bytes:
+        jobs = frozenset[JobId]().union(*(one.jobs for one in looks))
+        names = frozenset[str]().union(*(one.nodes for one in looks))
+        numbers = frozenset[int]().union(*(one.reasons for one in looks))
+        nodes = [self._nodes[one] for one in names if one in self._nodes]
+        return self._text(kind, who, sorted(jobs), nodes, numbers, self._number)
+
+    def _text(
+        self,
+        kind: str,
+        who: Caller,
+        jobs: Iterable[JobId],
+        nodes: Iterable[NodeAnswer],
+        reasons: frozenset[int],
+        number: int | None,
+    ) -> bytes:
+        """One message, after which all up to `number` is told. Rows were written before.
+
+        Nobody is told a reason that none of his jobs has: it may quote what another's job printed.
+        """
+        rows = [self._rows[one] for one in jobs if one in self._rows]
+        if not who.everywhere:
+            rows = [one for one in rows if one.tenant == who.tenant]
+            reasons &= {one.why for one in self._rows.values() if one.tenant == who.tenant}
+        numbers = sorted(reasons | {one.why for one in rows if one.why})
+        body = b'{"cluster":%b,"nodes":%b,"reasons":%b,"jobs":[%b]}' % (
+            write_json(self._pulse()),
+            write_json([*nodes]),
+            write_json({one: self._reasons.texts[one] for one in numbers}),
+            b",".join(one.text for one in rows),
+        )
+        head = f"event: {kind}\ndata: ".encode()
+        if number is not None:
+            head = f"id: {self._boot}-{number}\n".encode() + head
+        return head + body + b"\n\n"
+
+    def _pulse(self) -> ClusterPulse:
+        driver = self._live.driver
+        state = driver.scheduler.state
+        held = sum(on.gpus * on.sharing.share for on in state.table.allocations if on is not None)
+        return ClusterPulse(
+            now=driver.now,
+            speed=driver.engine.speed,
+            policy=self._live.policy.text,
+            engine=self._live.engine.text,
+            trouble=driver.trouble,
+            gpus=state.cluster.gpus,
+            held=held,
+            decisions=state.decisions,
+            seq=driver.seq,
+        )

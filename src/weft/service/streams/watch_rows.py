@@ -1,0 +1,131 @@
+"""Jobs as those see them who watch many: short rows, and reasons that are told once for all."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from weft.core.model.job import JobId, Slice, name_of
+from weft.runtime.loop.driver import Driver
+from weft.runtime.records.job_records import JobRecord
+from weft.runtime.records.status import JobStatus
+from weft.service.access.redaction import mask, secrets_of
+from weft.service.jobs.job_view import (
+    JobView,
+    batch_of,
+    goodput_of,
+    progress_of,
+    silent_s,
+    speed_of,
+    state_word,
+)
+from weft.service.requests.job_file import priority_word
+from weft.service.responses.answers import GpuRange
+from weft.service.responses.watch import Place, WatchedJob
+
+WAITING = ("pending", "preempted", "suspended")
+NO_REASON = 0
+MOST_REASONS = 50_000
+
+
+@dataclass(slots=True)
+class Reasons:
+    """Why jobs wait, by number. Jobs that ask for the same wait for the same, and share one.
+
+    When it changes, its text is told again and none of their rows.
+    """
+
+    texts: dict[int, str] = field(default_factory=dict)
+    _numbers: dict[Hashable, int] = field(default_factory=dict)
+    _examples: dict[int, JobId] = field(default_factory=dict)
+
+    def number(self, driver: Driver, describe: JobView, status: JobStatus) -> int:
+        """The number of a job's reason, with its text as it is now."""
+        text, key = _reason(driver, describe, status)
+        if not text:
+            return NO_REASON
+        number = self._numbers.setdefault(key, len(self._numbers) + 1)
+        self.texts[number] = text
+        self._examples[number] = status.record.job.id
+        return number
+
+    def renew(self, driver: Driver, describe: JobView) -> set[JobId]:
+        """Look at every reason again; which jobs have another one now."""
+        other = set()
+        for number, job in [*self._examples.items()]:
+            if (
+                job in driver.ledger.jobs.active
+                and self.number(driver, describe, driver.job(job)) == number
+            ):
+                continue
+            del self._examples[number]  # found again with the next job that has it
+            if job in driver.ledger.jobs.active:
+                other.add(job)
+        return other
+
+    @property
+    def too_many(self) -> bool:
+        """Whether it is time to begin anew."""
+        return len(self._numbers) > MOST_REASONS
+
+
+def _reason(driver: Driver, describe: JobView, status: JobStatus) -> tuple[str, Hashable]:  # noqa: PLR0911 - one return a kind
+    """A job's reason and what it follows from: jobs with the same have the same text."""
+    record = status.record
+    if record.suspended is not None and record.sleeps is None:
+        return f"suspended by {record.suspended}", ("suspended", record.suspended)
+    if status.state not in WAITING and record.suspended is None:
+        if status.state == "running" and (
+            silent := silent_s(record, driver.now, driver.engine.speed)
+        ):
+            return f"no heartbeat for {silent:.0f} s", ("silent", record.job.id)
+        return mask(record.reason, secrets_of(record.job)), record.reason
+    waits = describe.waits_for(status)
+    text = "" if waits is None else mask(waits.text, secrets_of(record.job))
+    if record.sleeps is not None:
+        return text, ("asleep", record.job.id)
+    if record.said:
+        return text, record.said
+    if record.failures or record.job.conditional:
+        return text, ("job", record.job.id)
+    return text, record.job.demand
+
+
+def row_of(driver: Driver, status: JobStatus, why: int) -> WatchedJob:
+    """One job in short."""
+    record, job = status.record, status.record.job
+    running, on = status.state == "running", record.allocation
+    return WatchedJob(
+        id=job.id,
+        name=name_of(job),
+        tenant=job.tenant,
+        user=job.user,
+        state=state_word(status),
+        why=why,
+        priority=priority_word(job),
+        gpus=GpuRange(asked=job.demand.gpus, min=job.demand.min, max=job.demand.max),
+        kinds=list(job.demand.kinds),
+        submitted=record.submitted,
+        started=record.started,
+        ended=record.ended,
+        restarts=record.restarts,
+        attempt=record.attempt,
+        progress=progress_of(record, status.state),
+        batch=batch_of(record),
+        goodput=goodput_of(record) if running else None,
+        speed=speed_of(record) if running else None,
+        pace=record.report.pace if running else None,
+        share=job.demand.share if on is None else on.sharing.share,
+        gpu_seconds=record.gpu_s.at(driver.now),
+        on=[Place(node=part.node, gpus=list(part.gpus)) for part in _slices(driver, record)],
+        app=job.app,
+        suspended=record.suspended is not None,
+    )
+
+
+def _slices(driver: Driver, record: JobRecord) -> tuple[Slice, ...]:
+    """What a job is promised; of one that was asked to go, what it has not left yet."""
+    on = record.allocation
+    if on is None and record.running is not None:
+        on = driver.scheduler.state.vacating.find(record.job.id, record.running)
+    return () if on is None else on.slices

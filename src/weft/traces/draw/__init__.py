@@ -1,0 +1,1 @@
+"""What synthetic workloads are drawn with: arrivals, lengths, users, batch schedules."""

@@ -1,0 +1,1 @@
+"""Formats of public trace files, one module a family."""

@@ -1,0 +1,1 @@
+"""Which samples a rank trains on, whatever the number of ranks."""

@@ -1,0 +1,177 @@
+"""The ranks of a job: how they meet, where they compute, and how they agree.
+
+Some times a second the ranks sum a short vector of wishes and measurements. The sum of one exchange
+is read at the next, so nobody waits for it, and everybody acts on it at the same step.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from weft.train.errors import TrainError
+from weft.train.ranks import groups
+from weft.wire.environment import Environment
+
+CHUNK = 32 << 20
+
+
+class Gang:
+    """One rank among its peers. A job of one rank needs no process group at all.
+
+    `epoch` counts changes of the ranks; one that is `joining` has no peers until it has adopted
+    that epoch, though `rank` and `size` are what they will be. `data` is the group that gradients
+    are averaged over, None for torch's own.
+    """
+
+    def __init__(self, env: Environment, device: str | None = None, timeout_s: float = 600.0):
+        self.rank, self.size, self.nodes = env.rank, env.world_size, env.nodes
+        self.device = _choose_device(env, device)
+        self._control: Any = None
+        self._pending: tuple[Any, torch.Tensor] | None = None
+        self._made = False
+        self.epoch, self.joining = 0, env.join
+        self.data: Any = None
+        if self.size > 1 and not self.joining:
+            self._join(env, timeout_s)
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is nobody to agree with."""
+        return self.size == 1 or bool(self.joining)
+
+    def adopt(self, rank: int, size: int, data: Any, control: Any, epoch: int) -> list[Any]:
+        """Go on among other peers; the groups that nobody uses any more."""
+        gone = [self.data, self._control]
+        if dist.is_initialized() and self._made:
+            gone.append(dist.group.WORLD)
+        self.rank, self.size, self.epoch, self.joining = rank, size, epoch, 0
+        self.data, self._control, self._pending, self._made = data, control, None, False
+        groups.make_default(data if size > 1 else None)
+        return [one for one in gone if one is not None]
+
+    def vote(self, good: bool) -> bool:
+        """Whether it is so on every rank."""
+        if self.alone:
+            return good
+        told = torch.tensor([float(good)])
+        dist.all_reduce(told, group=self._control)
+        return bool(told.item() == self.size)
+
+    def _join(self, env: Environment, timeout_s: float) -> None:
+        limit = dt.timedelta(seconds=timeout_s)
+        if not dist.is_initialized():
+            if not env.master_addr or not env.master_port:
+                raise TrainError(
+                    f"WORLD_SIZE is {env.world_size} but MASTER_ADDR or MASTER_PORT is not set",
+                    hint="start the script with torchrun, or through weft",
+                )
+            backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
+            dist.init_process_group(backend, rank=self.rank, world_size=self.size, timeout=limit)
+            self._made = True
+        # A group of its own: control never queues behind gradients, and stays on the CPU.
+        self._control = dist.new_group(backend="gloo", timeout=limit)
+
+    def begin_sum(self, wishes: Sequence[float]) -> None:
+        """Start summing this rank's vector with the others'."""
+        told = torch.tensor(wishes, dtype=torch.float64)
+        work = None
+        if not self.alone:
+            work = dist.all_reduce(told, group=self._control, async_op=True)
+        self._pending = (work, told)
+
+    def read_sum(self) -> list[float] | None:
+        """The sum of the vectors begun last; None if there is none."""
+        if self._pending is None:
+            return None
+        work, told = self._pending
+        self._pending = None
+        if work is not None:
+            work.wait()
+        return told.tolist()
+
+    def average(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Average gradients over the ranks; a rank without one adds nothing to that of the others.
+
+        A parameter that has none anywhere keeps none.
+        """
+        every = list(parameters)
+        if self.alone or not every:
+            return
+        there = torch.tensor([float(p.grad is not None) for p in every], device=self.device)
+        dist.all_reduce(there, group=self.data)
+        used = [p for p, ranks in zip(every, there.tolist(), strict=True) if ranks]
+        for parameter in used:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        for some in _split_chunks([p.grad for p in used if p.grad is not None]):
+            flat = torch.cat([gradient.flatten() for gradient in some]).div_(self.size)
+            dist.all_reduce(flat, group=self.data)
+            parts = torch.split(flat, [gradient.numel() for gradient in some])
+            for gradient, part in zip(some, parts, strict=True):
+                gradient.copy_(part.view_as(gradient))
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's value, at rank 0; an empty list at the others."""
+        if self.alone:
+            return [value]
+        held: list[Any] = [None] * self.size if self.rank == 0 else []
+        dist.gather_object(value, held or None, dst=0, group=self._control)
+        return held
+
+    def broadcast(self, value: Any) -> Any:
+        """Rank 0's value, at every rank."""
+        if self.alone:
+            return value
+        held = [value]
+        dist.broadcast_object_list(held, src=0, group=self._control)
+        return held[0]
+
+    def wait_for_first(self) -> None:
+        """Go on once rank 0 has come here."""
+        if not self.alone:
+            dist.broadcast(torch.zeros(1), src=0, group=self._control)
+
+    def wait(self) -> None:
+        """Until every rank has come here."""
+        if not self.alone:
+            dist.barrier(group=self._control)
+
+    def leave(self) -> None:
+        """Give the process group back, if it was made here."""
+        if self._made and dist.is_initialized():
+            dist.destroy_process_group()
+            self._made = False
+
+
+def _split_chunks(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """Tensors of one type together, up to some megabytes: few sums, little memory beside them."""
+    held: list[torch.Tensor] = []
+    size = 0
+    for tensor in tensors:
+        if held and (size + tensor.nbytes > CHUNK or tensor.dtype != held[0].dtype):
+            yield held
+            held, size = [], 0
+        held.append(tensor)
+        size += tensor.nbytes
+    if held:
+        yield held
+
+
+def _choose_device(env: Environment, asked: str | None) -> torch.device:
+    if asked is not None:
+        return torch.device(asked)
+    if env.kind == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    # A launcher that shows each rank one GPU leaves only number 0 to choose.
+    number = env.local_rank % torch.cuda.device_count()
+    torch.cuda.set_device(number)
+    if env.gpu_mem_gb:
+        whole = torch.cuda.get_device_properties(number).total_memory / 2**30
+        part = min(env.gpu_mem_gb / whole, 1.0)
+        torch.cuda.set_per_process_memory_fraction(part, number)
+    return torch.device("cuda", number)

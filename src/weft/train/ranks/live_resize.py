@@ -1,0 +1,308 @@
+"""One rank's part in a change of the ranks as they train: make before break.
+
+New ranks run the script up to its first epoch while the old ones train on. Then all form the groups
+of the next epoch, in threads, and the old ranks alone agree by their control sum on the step after
+which they switch: each source sends its new ranks the state, and a vote of the old ranks is the
+commit. Whatever goes wrong before it, the old ranks train on as they were.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from weft.train.checkpoints import rng_state
+from weft.train.ranks import groups
+from weft.train.ranks.gang import Gang
+from weft.train.ranks.transfer import receive_state, receive_verdict, send_state, send_verdict
+from weft.train.reports import Reports
+from weft.wire.environment import Environment
+from weft.wire.messages import Adopted, Built, CanResize, Drop, Dropped, Form, Stop
+
+log = logging.getLogger(__name__)
+
+FORM_S = 20.0  # what groups may take to be formed
+SEND_S, SEND_GB_S = 5.0, 10.0  # what an old rank waits for a new one to take what it is sent
+WAIT_S = 3600.0  # what a new rank waits for the old ones to come to the end of a step
+GANG_S = 600.0
+LOOK_S = 0.005
+
+
+class Resizable(Protocol):
+    """The training whose ranks change."""
+
+    def collect_state(self) -> dict[str, Any]:
+        """All that a new rank must have."""
+        ...
+
+    def take_state(self, state: dict[str, Any]) -> None:
+        """Go on from what another rank collected."""
+        ...
+
+
+@dataclass(slots=True)
+class _Formed:
+    """The groups of an epoch; `transfer` is of the sources and the new ranks, in this order."""
+
+    data: Any = None
+    control: Any = None
+    transfer: Any = None
+
+
+class LiveResize:
+    """What this rank knows of the next epoch.
+
+    `wanted` says that ranks may come and go, `epoch` is the last one that this rank adopted.
+    """
+
+    def __init__(self, env: Environment, gang: Gang, reports: Reports) -> None:
+        self._me = env.number
+        self._gang, self._reports = gang, reports
+        self.wanted = (
+            bool(env.most_ranks and env.agent)
+            and env.nodes == 1
+            and not env.coordinator
+            and groups.is_tried(gang.device)
+        )
+        # Ranks on GPUs would meet by NCCL, beside a group in use: only a lone rank moves there.
+        self.wraps = self.wanted and env.most_ranks > 1 and gang.device.type == "cpu"
+        self._plan: Form | None = None
+        self._later: deque[Form] = deque()
+        self._formed: _Formed | None = None
+        self._why = ""
+        self._patience_s = SEND_S
+        self._lock = threading.Lock()
+
+    # ---- before and between
+
+    def first_group(self) -> Any:
+        """The group that a model averages over at first; None for torch's own."""
+        if self._gang.alone:
+            self._gang.data = groups.form_alone("weft-0-alone")
+        return self._gang.data
+
+    def offer(self, state_gb: float) -> None:
+        """Training begins: ranks may come and go."""
+        self._patience_s = SEND_S + SEND_GB_S * state_gb
+        if self.wanted and self._gang.rank == 0:
+            self._reports.say(CanResize(state_gb))
+
+    def hear(self, message: Form | Drop) -> None:
+        """What the agent says of the next epoch."""
+        if isinstance(message, Form):
+            if message.epoch > self._gang.epoch:
+                self._later.append(message)
+                self._begin()
+        elif self._plan is not None and self._plan.epoch == message.epoch:
+            self._why = self._why or message.reason or "the agent gave it up"
+        else:
+            self._later = deque(one for one in self._later if one.epoch != message.epoch)
+
+    @property
+    def flags(self) -> tuple[bool, bool]:
+        """Whether this rank could switch, and whether it knows that it cannot."""
+        if self._plan is None:
+            return False, False
+        return self._formed is not None and not self._why, bool(self._why)
+
+    def refuse(self, why: str) -> None:
+        """Say that this rank cannot switch."""
+        if self._plan is not None:
+            self._why = self._why or why
+
+    # ---- forming, beside training
+
+    def _begin(self) -> None:
+        if self._plan is None and self._later:
+            self._plan, self._formed, self._why = self._later.popleft(), None, ""
+            args = (self._plan, self._patience_s)
+            threading.Thread(target=self._form, args=args, name="weft-form", daemon=True).start()
+
+    def _form(self, plan: Form, patience_s: float) -> None:
+        formed, why = _Formed(), ""
+        try:
+            self._meet(plan, formed, patience_s)
+        except (RuntimeError, OSError) as error:
+            why = f"its groups were not formed: {_first_line(error)}"
+        with self._lock:
+            if self._plan is plan:
+                self._formed = None if why else formed
+                self._why = self._why or why
+                return
+        groups.retire([one for one in (formed.data, formed.control, formed.transfer) if one])
+
+    def _meet(self, plan: Form, formed: _Formed, patience_s: float) -> None:
+        store = groups.open_store(plan.store, FORM_S)
+        me, members, both = self._me, plan.members, (*plan.sources, *plan.new)
+        name = f"weft-{plan.epoch}"
+        if me in members and len(members) > 1:
+            rank, size = members.index(me), len(members)
+            formed.data = groups.form(store, f"{name}-data", rank, size, GANG_S)
+            formed.control = groups.form(store, f"{name}-control", rank, size, GANG_S)
+        elif me in members and self.wraps:
+            formed.data = groups.form_alone(f"{name}-alone")
+        if plan.new and me in both:
+            at = both.index(me)
+            formed.transfer = groups.connect(store, f"{name}-state", at, len(both), patience_s)
+
+    # ---- the switch
+
+    def switch(self, job: Resizable, ended: float, step: int) -> bool | None:
+        """After a step that all old ranks agreed on: go to the next epoch.
+
+        True if it was adopted, False if everybody trains on as before, None if this rank has left.
+        `ended` is when the step was over, by the monotonic clock.
+        """
+        plan, formed = self._plan, self._formed
+        assert plan is not None
+        with _no_garbage_collection():
+            why = self._why or self._send(plan, formed, job, ended)
+            good = self._gang.vote(not why)
+            self._tell(plan, formed, good=good)
+        if not good or formed is None:
+            self.give_up(why or "another rank could not switch")
+            return False
+        with self._lock:
+            self._plan, self._formed = None, None
+        if self._me not in plan.members:
+            return None
+        self._adopt(plan, formed, ended, step)
+        self._begin()
+        return True
+
+    def give_up(self, why: str = "") -> None:
+        """The next epoch will not be; closing its groups tells the new ranks."""
+        with self._lock:
+            plan, formed = self._plan, self._formed
+            why = why or self._why
+            self._plan, self._formed, self._why = None, None, ""
+        if formed is not None:
+            gone = (formed.data, formed.control, formed.transfer)
+            groups.retire([one for one in gone if one is not None])
+        if plan is not None:
+            self._reports.say(Dropped(plan.epoch, why))
+        self._begin()
+
+    def _send(self, plan: Form, formed: _Formed | None, job: Resizable, ended: float) -> str:
+        """The state to this rank's own new ranks; why not, if that fails."""
+        if formed is None:
+            return "its groups are not formed"
+        own = [new for source, new in _pairs(plan) if source == self._me]
+        if not own:
+            return ""
+        try:
+            told = {
+                "state": job.collect_state(),
+                "ended": ended,
+                "random": rng_state.capture(self._gang.device),
+                "place": (self._gang.rank, self._gang.size),
+            }
+            both = (*plan.sources, *plan.new)
+            to = [both.index(new) for new in own]
+            send_state(formed.transfer, to, told, self._gang.device)
+        except RuntimeError as error:
+            return f"the state was not sent: {_first_line(error)}"
+        return ""
+
+    def _tell(self, plan: Form, formed: _Formed | None, *, good: bool) -> None:
+        if formed is None or formed.transfer is None:
+            return
+        both = (*plan.sources, *plan.new)
+        for source, new in _pairs(plan):
+            if source == self._me:
+                try:
+                    send_verdict(formed.transfer, both.index(new), good=good)
+                except RuntimeError as error:
+                    # A new rank that died shows in the first step, if there is one.
+                    log.warning("rank %d was not told: %s", new, _first_line(error))
+
+    def _adopt(self, plan: Form, formed: _Formed, ended: float, step: int) -> None:
+        rank, size = plan.members.index(self._me), len(plan.members)
+        gone = self._gang.adopt(rank, size, formed.data, formed.control, plan.epoch)
+        if formed.transfer is not None:
+            gone.append(formed.transfer)
+        formed.data = formed.control = formed.transfer = None
+        groups.retire(gone)
+        self._reports.say(Adopted(plan.epoch, step, time.monotonic() - ended))
+
+    # ---- a new rank
+
+    def join(self, job: Resizable) -> int:
+        """Wait for the old ranks, take their state, and train on with them; the steps done so far.
+
+        SystemExit if they train on without this rank.
+        """
+        gc.collect()  # now, when nobody waits for it
+        self._reports.say(Built(self._gang.joining))
+        plan = self._await_form()
+        with self._lock:
+            self._plan = plan
+        self._form(plan, WAIT_S)
+        formed, why = self._formed, self._why
+        told: dict[str, Any] = {}
+        if formed is not None:
+            try:
+                with _no_garbage_collection():
+                    told = self._receive(plan, formed, job)
+            except RuntimeError as error:
+                why = f"the state did not come: {_first_line(error)}"
+        if formed is None or not told:
+            self._reports.leave("resized", why)
+            raise SystemExit(0)
+        job.take_state(told["state"])
+        rank, size = plan.members.index(self._me), len(plan.members)
+        # Whoever takes another's place goes on with its random numbers, all others with their own.
+        place = (0, 1) if told["place"] == (rank, size) else (rank + 1, size + 1)
+        rng_state.restore([told["random"]], *place, self._gang.device)
+        with self._lock:
+            self._plan, self._formed = None, None
+        steps = int(told["state"]["counts"]["steps"])
+        self._adopt(plan, formed, told["ended"], steps)
+        return steps
+
+    def _await_form(self) -> Form:
+        while True:
+            for message in self._reports.receive():
+                if isinstance(message, Form) and message.epoch == self._gang.joining:
+                    return message
+                if isinstance(message, (Drop, Stop)):
+                    self._reports.leave("resized")
+                    raise SystemExit(0)
+            time.sleep(LOOK_S)
+
+    def _receive(self, plan: Form, formed: _Formed, job: Resizable) -> dict[str, Any]:
+        """What the source of this rank sent; empty if the old ranks did not agree."""
+        both = (*plan.sources, *plan.new)
+        source = next(one for one, new in _pairs(plan) if new == self._me)
+        at = both.index(source)
+        own = {"state": job.collect_state()}
+        told: dict[str, Any] = receive_state(formed.transfer, at, own, self._gang.device)
+        return told if receive_verdict(formed.transfer, at) else {}
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Let it wait: with torch imported, looking at every object takes 0.1 s."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _pairs(plan: Form) -> list[tuple[int, int]]:
+    """Who sends the state to whom."""
+    return [(plan.sources[at % len(plan.sources)], new) for at, new in enumerate(plan.new)]
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [repr(error)])[0][:200]

@@ -1,0 +1,50 @@
+"""What an iteration passes before it begins: its beat, and stage tokens for the whole gang."""
+
+from __future__ import annotations
+
+from weft.train.ranks.gang import Gang
+from weft.train.turns.rhythm import Rhythm
+from weft.train.turns.stage_tokens import Tokens
+from weft.train.turns.stopwatch import Stopwatch
+from weft.wire.environment import Environment
+from weft.wire.messages import Turns
+
+
+class Gate:
+    """What a stage passes before it begins; wide open where there is no coordinator and no beat.
+
+    Of the tokens of a gang, rank 0 asks for all, and the others follow it through.
+    """
+
+    def __init__(self, env: Environment, gang: Gang, watch: Stopwatch) -> None:
+        self._gang, self._watch = gang, watch
+        self._tokens = Tokens(env)
+        self.rhythm = Rhythm()
+        # Coordinators are one a node, so a gang over several nodes is not interleaved.
+        self._alone = env.nodes > 1
+        self.guarded = bool(env.coordinator) and not self._alone
+        self.gpus = tuple(f"gpu:{number}" for number in env.gang_devices)
+
+    def enter(self, *tokens: str) -> None:
+        """Wait for the tokens."""
+        if self.guarded:
+            if self._gang.rank == 0:
+                self._watch.add("token_s", self._tokens.acquire(*tokens))
+            self._gang.wait_for_first()
+
+    def leave(self, *tokens: str, used_s: float) -> None:
+        """The stage is over."""
+        if self.guarded and self._gang.rank == 0:
+            self._tokens.release(*tokens, used_s=used_s)
+
+    def change_turns(self, to: Turns | None, *, guarded: bool) -> None:
+        """Take turns otherwise from here on; all ranks at the same step, `to` is for rank 0."""
+        if self._alone:
+            return
+        if to is not None:
+            self._tokens.change_turns(to)
+        self.guarded = guarded
+
+    def close(self) -> None:
+        """Nothing will be asked for any more."""
+        self._tokens.close()

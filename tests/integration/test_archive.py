@@ -1,0 +1,211 @@
+"""Ended jobs leave the memory for the store's table, and the log and the table always agree."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from weft.core import scheduler
+from weft.core.errors import EngineError, StoreError
+from weft.core.events.event import Event
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.protocols import Store
+from weft.core.scheduler import Scheduler
+from weft.perf.replay import Replay
+from weft.policies.fifo import Fifo
+from weft.predict.history import History
+from weft.runtime.loop import log_failure
+from weft.runtime.loop.driver import Driver
+from weft.runtime.records import archive as shelving
+from weft.runtime.recovery import recover as recovering
+from weft.runtime.recovery.recover import Recovered, freeze, recover
+from weft.sim.engine import SimulatedEngine
+from weft.store.memory import MemoryStore
+from weft.store.sqlite import SqliteStore
+
+
+def knowledge() -> Knowledge:
+    return Knowledge(History())
+
+
+def make() -> Scheduler:
+    return Scheduler(Fifo(), Cluster(()), knowledge=knowledge())
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelving, "AT_ONCE", 10)
+    monkeypatch.setattr(shelving, "PAUSE_S", 0.0)
+    monkeypatch.setattr(recovering, "PUT_AT_ONCE", 20)
+    monkeypatch.setattr(scheduler, "ENDED_KEPT", 5)
+
+
+async def run_jobs(driver: Driver, first: int, count: int) -> None:
+    names = [JobId(f"j{i}") for i in range(first, first + count)]
+    for i, name in enumerate(names):
+        hints = {"duration_s": 20.0 + 7.0 * (i % 5)}
+        await driver.submit(Job(name, demand=Demand(1 + i % 3), tenant=f"t{i % 2}", hints=hints))
+        if i % 7 == 3:
+            await driver.cancel(name)
+    for name in names:
+        await driver.ended(name)
+
+
+def opened(store: Store, every: int = 60) -> Driver:
+    engine = SimulatedEngine("1x4:a100", speed=20_000.0, perf=Replay())
+    return Driver(engine, store, policy="fifo", knowledge=knowledge, snapshot_every=every)
+
+
+def read_whole(store: Store) -> Recovered:
+    """By the log alone, into a table of its own."""
+    fresh = MemoryStore()
+    fresh.append([(at, event) for _, at, event in store.since(0)])
+    return recover(fresh, make)
+
+
+def test_memory_and_snapshots_do_not_grow_with_the_jobs_that_ended(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "events.db")
+    held: list[tuple[int, int, int]] = []
+
+    async def life() -> None:
+        driver = opened(store)
+        await driver.open()
+        for round_ in range(5):
+            await run_jobs(driver, 60 * round_, 60)
+            await driver._shelf.finish()
+            frozen = freeze(driver._known)
+            size = len(b"".join(frozen.parts()))
+            held.append((len(driver.ledger.jobs), len(driver.ledger.jobs.live), size))
+        await driver.close()
+
+    asyncio.run(life())
+    store.close()
+
+    known, live, sizes = (list(column) for column in zip(*held, strict=True))
+    assert known == [60, 120, 180, 240, 300]
+    assert max(live) < 60
+    assert (sizes[-1] - sizes[0]) / (known[-1] - known[0]) < 64  # bytes: what is learnt of a job
+
+
+def leave_as_a_crash_would(path: Path, copy: Path) -> None:
+    """All that is on disk at one moment: a snapshot may be on its way there meanwhile."""
+    with closing(sqlite3.connect(path)) as one, closing(sqlite3.connect(copy)) as other:
+        one.backup(other)
+
+
+@pytest.mark.parametrize("every", [40, 10_000])
+def test_after_a_crash_the_table_and_the_log_agree(tmp_path: Path, every: int) -> None:
+    """The table is ahead of the last snapshot, by some jobs or by all of them."""
+    (tmp_path / "now").mkdir()
+    (tmp_path / "later").mkdir()
+    store = SqliteStore(tmp_path / "now" / "events.db")
+
+    async def life() -> None:
+        driver = opened(store, every)
+        await driver.open()
+        await run_jobs(driver, 0, 100)
+        await driver._shelf.finish()
+        leave_as_a_crash_would(tmp_path / "now" / "events.db", tmp_path / "later" / "events.db")
+        await driver.close()
+
+    asyncio.run(life())
+    store.close()
+
+    left = SqliteStore(tmp_path / "later" / "events.db")
+    assert sum(left.ended.counts().values()) >= 80
+    back, whole = recover(left, make), read_whole(left)
+    assert dict(back.ledger.jobs) == dict(whole.ledger.jobs)
+    assert back.ledger.jobs.counts() == whole.ledger.jobs.counts()
+    assert [*back.ledger.jobs] == [f"j{i}" for i in range(100)]
+    assert sum(left.ended.counts().values()) + len(back.ledger.jobs.live) == 100
+    left.close()
+
+
+def test_a_log_without_a_snapshot_is_read_without_holding_all_its_jobs(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "events.db")
+
+    async def life() -> None:
+        driver = opened(store)
+        await driver.open()
+        await run_jobs(driver, 0, 100)
+        await driver.close()
+
+    asyncio.run(life())
+    store.save(store.last(), b"rust")
+    back = recover(store, make)
+
+    assert len(back.ledger.jobs) == 100
+    assert len(back.ledger.jobs.live) < 20
+    assert dict(back.ledger.jobs) == dict(read_whole(store).ledger.jobs)
+    store.close()
+
+
+def test_an_id_of_a_job_that_left_long_ago_is_not_given_again(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "events.db")
+
+    async def life() -> None:
+        driver = opened(store)
+        await driver.open()
+        await run_jobs(driver, 0, 40)
+        await driver._shelf.finish()
+        assert JobId("j0") not in driver.ledger.jobs.live
+        with pytest.raises(Exception, match="there is a job 'j0' already"):
+            await driver.submit(Job(JobId("j0")))
+        assert driver.job(JobId("j0")).state == "succeeded"
+        await driver.cancel(JobId("j0"))
+        await driver.close()
+
+    asyncio.run(life())
+    store.close()
+
+
+def test_a_disk_that_stays_full_while_the_log_is_read_again_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is ahead of the snapshot, so reading has something to write, too."""
+    monkeypatch.setattr(log_failure, "AGAIN_S", 0.01)
+    store, left = SqliteStore(tmp_path / "events.db"), {"appends": 1, "resets": 3}
+    append, reset = store.append, store.ended.reset
+
+    def full(what: str) -> None:
+        if left[what]:
+            left[what] -= 1
+            raise StoreError("database or disk is full")
+
+    def appended(events: Sequence[tuple[float, Event]]) -> int:
+        full("appends")
+        return append(events)
+
+    def dropped(number: int, jobs: Collection[JobId]) -> None:
+        full("resets")
+        reset(number, jobs)
+
+    async def life() -> list[JobId]:
+        driver = opened(store, 10_000)
+        await driver.open()
+        await run_jobs(driver, 0, 40)
+        await driver._shelf.finish()
+        monkeypatch.setattr(store, "append", appended)
+        monkeypatch.setattr(store.ended, "reset", dropped)
+        with pytest.raises(EngineError, match="cannot be written"):
+            await driver.submit(Job(JobId("refused")))
+        async with asyncio.timeout(300.0):
+            while driver._unwritten is not None:
+                await asyncio.sleep(0.01)
+            await run_jobs(driver, 100, 3)
+        known = [*driver.ledger.jobs]
+        await driver.close()
+        return known
+
+    known = asyncio.run(life())
+    store.close()
+
+    assert left == {"appends": 0, "resets": 0}
+    assert known == [f"j{i}" for i in (*range(40), *range(100, 103))]

@@ -1,0 +1,173 @@
+"""Jobs that wait for others, in a scheduler without clock or engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.core.codec.event_lines import event_line, read_event
+from weft.core.events.actions import Reject, Start
+from weft.core.events.event import (
+    Cancelled,
+    Decided,
+    Event,
+    Failed,
+    Finished,
+    Started,
+    Stopped,
+    Submitted,
+)
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.dependencies import Dependencies
+from weft.core.model.job import After, Job, JobId
+from weft.core.scheduler import Scheduler
+from weft.core.state.saved_state import load_state, save_state
+from weft.policies.fifo import Fifo
+
+A, B, C = JobId("a"), JobId("b"), JobId("c")
+
+
+class World:
+    """A scheduler on four devices, with its log."""
+
+    def __init__(self) -> None:
+        self.log: list[Event] = []
+        self.now = 0.0
+        self.scheduler = Scheduler(
+            Fifo(), parse_cluster("1x4:v100"), journal=lambda _, event: self.log.append(event)
+        )
+
+    def tell(self, *events: Event) -> list[str]:
+        """What is started and rejected then."""
+        self.now += 1.0
+        actions = self.scheduler.step(self.now, events)
+        return [
+            one.job.id if isinstance(one, Start) else f"not {one.job}"
+            for one in actions
+            if isinstance(one, (Start, Reject))
+        ]
+
+    def submit(self, job: JobId, after: After | None = None) -> list[str]:
+        return self.tell(Submitted(Job(job, after=after or After())))
+
+
+ENDS: list[Event] = [Finished(A, 1), Failed(A, 1), Cancelled(A)]
+
+
+@pytest.mark.parametrize(
+    ("after", "starts"),
+    [
+        (After(ok=(A,)), [True, False, False]),
+        (After(any=(A,)), [True, True, True]),
+        (After(not_ok=(A,)), [False, True, True]),
+    ],
+)
+def test_a_job_waits_and_then_starts_or_is_cancelled(after: After, starts: list[bool]) -> None:
+    for end, starts_then in zip(ENDS, starts, strict=True):
+        world = World()
+        assert world.submit(A) == ["a"]
+        world.tell(Started(A, 1))
+        assert world.submit(B, after) == []
+
+        told = world.tell(end) + world.tell(Stopped(A, 1))
+
+        assert told == (["b"] if starts_then else ["not b"])
+        gone = [one for one in world.log if isinstance(one, Cancelled) and one.job == B]
+        assert bool(gone) is not starts_then
+        assert all("a" in one.reason for one in gone)
+
+
+def test_those_that_wait_for_a_job_that_waits_in_vain_go_with_it() -> None:
+    world = World()
+    world.submit(A)
+    world.submit(B, After(ok=(A,)))
+    world.submit(C, After(ok=(B,)))
+
+    assert world.tell(Failed(A, 1)) == ["not b", "not c"]
+    assert not len(world.scheduler.state.table)
+
+
+def test_a_failure_that_is_tried_again_is_no_end() -> None:
+    world = World()
+    world.submit(A)
+    world.submit(B, After(not_ok=(A,)))
+
+    assert world.tell(Failed(A, 1, retry=True)) == ["a"]
+
+
+def test_a_job_that_comes_with_the_bad_end_of_the_other_is_cancelled() -> None:
+    world = World()
+    world.submit(A)
+
+    told = world.tell(Failed(A, 1), Submitted(Job(B, after=After(ok=(A,)))))
+
+    assert told == ["not b"]
+
+
+def test_the_log_brings_back_who_waits_and_who_was_cancelled() -> None:
+    world = World()
+    world.submit(A)
+    world.submit(B, After(ok=(A,)))
+    world.submit(C, After(any=(A,)))
+    again = World()
+    lines = [event_line(1.0, event) for event in world.log]
+
+    for at, event in map(read_event, lines):
+        again.scheduler.recall(at, event)
+
+    again.now = 10.0
+    assert again.tell(Failed(A, 1)) == ["not b", "c"]
+
+
+def test_a_snapshot_brings_back_who_waits() -> None:
+    world = World()
+    world.submit(A)
+    world.submit(B, After(ok=(A,)))
+    table = world.scheduler.state.table
+    jobs = {job.id: job for job in table.jobs}
+
+    world.scheduler.state = load_state(save_state(world.scheduler.state), jobs)
+
+    assert world.tell(Failed(A, 1)) == ["not b"]
+
+
+def test_no_decision_names_a_job_that_waits_for_another() -> None:
+    world = World()
+    world.submit(A)
+    world.submit(B, After(ok=(A,)))
+
+    decided = [one for one in world.log if isinstance(one, Decided)]
+
+    assert all(B not in one.changes for one in decided)
+
+
+def test_a_job_starts_once_the_cancelled_one_before_it_has_left() -> None:
+    world = World()
+    world.submit(A)
+    world.tell(Started(A, 1))
+    world.submit(C)
+    world.submit(B, After(any=(A, C)))
+    world.tell(Finished(C, 1))
+
+    assert world.tell(Cancelled(A)) == []
+    assert world.tell(Stopped(A, 1)) == ["b"]
+
+
+def test_so_many_jobs_of_an_app_run_at_once_as_it_says() -> None:
+    world = World()
+    jobs = [Job(JobId(f"j{n}"), app="sweep", max_parallel=2) for n in range(4)]
+
+    assert world.tell(*map(Submitted, jobs)) == ["j0", "j1"]
+    assert world.submit(A) == ["a"]
+    assert world.tell(Finished(JobId("j1"), 1)) == ["j2"]
+    assert world.tell(Cancelled(JobId("j3"))) == []
+    assert world.tell(Finished(JobId("j0"), 1)) == []
+
+
+def test_a_job_that_left_before_the_one_it_waited_for_is_not_withdrawn_again() -> None:
+    known = Dependencies()
+    known.add(Job(JobId("late"), after=After(ok=(JobId("first"),))), {JobId("first")}, ())
+
+    known.end(JobId("late"), finished=False)
+    known.end(JobId("first"), finished=False)
+
+    assert known.in_vain == {}

@@ -1,0 +1,132 @@
+"""Who cannot be stopped does not keep a larger job waiting for ever."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+
+from weft.app.simulate.wiring import wire
+from weft.app.simulate.world import build_replayed_world
+from weft.core.errors import InvalidConfig
+from weft.core.events.event import Decided, Started, Submitted
+from weft.core.knowledge.knowledge import Knowledge
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId
+from weft.core.model.trace import Trace, Truth
+from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.view import View
+from weft.core.state.state import State
+from weft.pieces.wrap.easy import Easy
+from weft.policies.fifo import Fifo
+from weft.predict.hinted import Hinted
+
+OVERTAKING = Fifo(backfill=True)
+LARGE, SMALL = JobId("large"), JobId("small")
+
+
+def plain(name: str, gpus: int, at: float = 0.0, length: float = inf) -> Job:
+    hints = {} if length == inf else {"duration_s": length}
+    return Job(JobId(name), at, Demand(gpus), preemptible=False, hints=hints)
+
+
+def waiting_for(*jobs: Job, now: float, left: float = 900.0) -> View:
+    """These wait on a node of 4, two devices of which one has that has `left` seconds to go."""
+    state = State(parse_cluster("1x4:v100"))
+    state.fold(0.0, Submitted(plain("runs", 2, 0.0, now + left)))
+    on = Allocation((state.free.slice_of(0, 0b0011),))
+    state.fold(0.0, Decided(1, {JobId("runs"): on}))
+    state.fold(0.0, Started(JobId("runs"), 1))
+    for job in jobs:
+        state.fold(job.submitted, Submitted(job))
+    return View(now, state.table, state.cluster, state.free, Knowledge(Hinted()))
+
+
+def started(plan: Plan) -> set[JobId]:
+    return {job for job, to in plan.changes.items() if to is not None}
+
+
+def test_who_came_later_and_may_stay_for_long_does_not_start_where_one_waits_for_long() -> None:
+    jobs = plain("large", 4), plain("small", 1, 100.0)
+
+    without, kept = (
+        p.decide(waiting_for(*jobs, now=700.0)) for p in (OVERTAKING, Easy(OVERTAKING))
+    )
+
+    assert (started(without), started(kept)) == ({SMALL}, set())
+
+
+@pytest.mark.parametrize(
+    ("small", "now"),
+    [
+        (plain("small", 1, 100.0, 800.0), 700.0),  # it ends before the one that runs
+        (Job(SMALL, 100.0, Demand(1)), 700.0),  # it can be stopped
+        (plain("small", 1, 100.0), 300.0),  # nobody has waited for long yet
+    ],
+)
+def test_others_use_what_is_kept_meanwhile(small: Job, now: float) -> None:
+    view = waiting_for(plain("large", 4), small, now=now)
+
+    assert started(Easy(OVERTAKING).decide(view)) == {SMALL}
+
+
+def test_predictions_are_not_trusted_for_ever() -> None:
+    small = plain("small", 1, 100.0, 800.0)
+
+    view = waiting_for(plain("large", 4), small, now=6 * 600.0)
+
+    assert started(Easy(OVERTAKING).decide(view)) == set()
+
+
+def test_who_came_first_or_is_more_important_is_not_held_back() -> None:
+    first = waiting_for(plain("small", 1), plain("large", 4, 1.0), now=700.0)
+    urgent = Job(SMALL, 100.0, Demand(1), preemptible=False, priority=1.0)
+
+    assert started(Easy(OVERTAKING).decide(first)) == {SMALL}
+    after = waiting_for(plain("large", 4), urgent, now=700.0)
+    assert started(Easy(OVERTAKING).decide(after)) == {SMALL}
+
+
+def test_only_the_devices_that_it_needs_are_kept() -> None:
+    state = State(parse_cluster("2x4:v100"))
+    for i, mask in ((0, 0b0111), (1, 0b0011)):
+        name = JobId(f"runs{i}")
+        state.fold(0.0, Submitted(plain(name, mask.bit_count())))
+        on = Allocation((state.free.slice_of(i, mask),))
+        state.fold(0.0, Decided(i + 1, {name: on}))
+        state.fold(0.0, Started(name, 1))
+    for job in (plain("large", 4), plain("small", 1, 1.0)):
+        state.fold(job.submitted, Submitted(job))
+    view = View(700.0, state.table, state.cluster, state.free, Knowledge(Hinted()))
+
+    plan = Easy(OVERTAKING).decide(view)
+
+    assert started(plan) == {SMALL}  # on the other node: fewer have to leave this one
+
+
+def waits(policy: Policy) -> float:
+    """Hours that a job of all 8 GPUs waits among small ones that keep coming."""
+    rng = np.random.default_rng(1)
+    when = np.cumsum(rng.exponential(1800.0 / 8 / 0.95, 150)).tolist()
+    pairs = [
+        (plain(f"{i}", 1, at), Truth(float(rng.uniform(900.0, 2700.0))))
+        for i, at in enumerate(when)
+    ]
+    pairs.append((plain("large", 8, 3600.0), Truth(3600.0)))
+    trace = Trace("small ones", tuple(sorted(pairs, key=lambda pair: pair[0].submitted)))
+    run = wire(build_replayed_world(trace, policy.about), parse_cluster("2x4:v100"), policy)
+    run.driver.run()
+    row = [job.id for job, _ in trace].index(LARGE)
+    return float(run.physics.first_start[row] - 3600.0) / 3600.0
+
+
+def test_small_jobs_that_keep_coming_do_not_starve_a_large_one() -> None:
+    assert waits(Easy(OVERTAKING)) < 0.3 * waits(OVERTAKING)
+    assert waits(Easy(Fifo())) == waits(Fifo())
+
+
+def test_patience_below_nothing_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="patience_s"):
+        Easy(OVERTAKING, patience_s=-1.0)

@@ -1,0 +1,175 @@
+"""Quotas that are lent while idle and taken back when their owners need them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import examples
+
+from weft.core.errors import InvalidConfig
+from weft.core.events.event import Decided, Started, Submitted
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.plan.reasons import Blocker
+from weft.core.plan.rules import check_plan
+from weft.core.plan.view import View
+from weft.core.spec.registry import build
+from weft.core.state.state import State
+from weft.pieces.wrap.tenants.lend import Lend
+from weft.pieces.wrap.tenants.tree import read_tree
+from weft.policies.fifo import Fifo
+
+OWN = {"a": 4.0, "b": 4.0}
+
+
+def state_of(cluster: str, *jobs: tuple[str, str, int, bool]) -> State:
+    """Jobs by name, tenant and size; those that run hold the next devices of the first node."""
+    state = State(parse_cluster(cluster))
+    for number, (name, tenant, gpus, runs) in enumerate(jobs):
+        state.fold(0.0, Submitted(Job(JobId(name), demand=Demand(gpus), tenant=tenant)))
+        if runs:
+            mark = state.free.mark()
+            on = Fifo(backfill=True).decide(view(state, 0.0)).changes.get(JobId(name))
+            state.free.rollback(mark)
+            if on is not None:
+                state.fold(0.0, Decided(number + 1, {JobId(name): on}))
+                state.fold(0.0, Started(JobId(name), 1))
+    return state
+
+
+def view(state: State, now: float, memory: object = None) -> View:
+    return View(now, state.table, state.cluster, state.free, memory=memory)
+
+
+def lend(**more: object) -> Lend:
+    return Lend(Fifo(backfill=True), OWN, min_run_s=100.0, **more)  # type: ignore[arg-type]
+
+
+def test_idle_quota_is_lent() -> None:
+    state = state_of("1x8:a100", ("a1", "a", 4, True), ("a2", "a", 4, False))
+
+    plan = lend().decide(view(state, 10.0))
+
+    assert plan.changes[JobId("a2")] is not None
+
+
+def test_its_owner_takes_it_back_and_it_is_said_from_whom_and_at_what_cost() -> None:
+    jobs = (("a1", "a", 4, True), ("a2", "a", 4, True), ("b1", "b", 2, False))
+    state = state_of("1x8:a100", *jobs)
+
+    plan = lend().decide(view(state, 600.0))
+
+    stopped = [job for job, to in plan.changes.items() if to is None]
+    assert len(stopped) == 1
+    assert plan.changes[JobId("b1")] is not None
+    assert plan.blockers[stopped[0]] is Blocker.RECLAIMED
+    assert plan.reasons[stopped[0]].startswith(
+        "gave way: 4 a100 GPUs went back to tenant 'b', whose quota it was, after 10 min"
+    )
+
+
+def test_a_job_runs_for_its_least_time_before_it_gives_way() -> None:
+    jobs = (("a1", "a", 4, True), ("a2", "a", 4, True), ("b1", "b", 2, False))
+    state = state_of("1x8:a100", *jobs, ("a3", "a", 1, False))
+
+    early = lend().decide(view(state, 40.0))
+
+    assert early.changes == {}
+    assert early.wake_at == 100.0
+    assert early.blockers[JobId("a3")] is Blocker.GUARANTEE
+
+
+def test_nobody_borrows_from_whom_waits_for_nothing_it_could_get() -> None:
+    state = state_of("1x8:a100", ("b1", "b", 16, False), ("a1", "a", 8, False))
+
+    plan = Lend(Fifo(backfill=True), {"a": 4.0, "b": 16.0}).decide(view(state, 0.0))
+
+    assert plan.changes[JobId("a1")] is not None  # b's job fits on no cluster of this size
+
+
+def test_a_group_comes_before_those_outside_it() -> None:
+    own, parents = {"a": 2.0, "b": 2.0, "org": 6.0, "c": 2.0}, {"a": "org", "b": "org"}
+    jobs = (("c1", "c", 2, True), ("c2", "c", 4, True), ("a1", "a", 2, True), ("a2", "a", 2, False))
+    state = state_of("1x8:a100", *jobs)
+
+    plan = Lend(Fifo(backfill=True), own, parents, min_run_s=0.0).decide(view(state, 10.0))
+
+    assert plan.changes[JobId("a2")] is not None  # beyond its own, within its group's
+    assert plan.changes[JobId("c1")] is None  # the one that loses least
+
+
+def test_who_used_less_of_late_borrows_first_and_the_past_fades() -> None:
+    state = state_of("1x4:a100", ("a1", "a", 4, True))
+    rule = Lend(Fifo(backfill=True), {"x": 0.0}, half_life_s=1000.0)
+    first = rule.decide(view(state, 0.0))
+    busy = rule.decide(view(state, 1000.0, first.memory))
+    waiting = state_of("1x4:a100", ("a2", "a", 4, False), ("b1", "b", 4, False))
+
+    soon = rule.decide(view(waiting, 1000.0, busy.memory))
+    late = rule.decide(view(waiting, 50_000.0, busy.memory))
+
+    assert set(soon.changes) == {"b1"}
+    assert set(late.changes) == {"a2"}
+
+
+def test_groups_in_themselves_and_quotas_below_nothing_are_refused() -> None:
+    with pytest.raises(InvalidConfig, match="in itself"):
+        read_tree({}, {"a": "b", "b": "a"})
+    with pytest.raises(InvalidConfig, match="not a number"):
+        Lend(Fifo(), {"a": -1.0})
+    with pytest.raises(InvalidConfig, match="half_life_s"):
+        Lend(Fifo(), OWN, half_life_s=0.0)
+
+
+JOBS = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(1, 8), st.booleans()), min_size=1, max_size=9
+)
+SHARES = {"a": 4.0, "b": 2.0, "c": 2.0}
+
+
+def busy(jobs: list[tuple[str, int, bool]]) -> State:
+    named = [(f"j{i}", tenant, gpus, runs) for i, (tenant, gpus, runs) in enumerate(jobs)]
+    return state_of("2x4:a100", *named)
+
+
+@examples(80)
+@given(JOBS, st.sampled_from(["fifo", "las", "tiresias"]))
+def test_under_any_policy_plans_can_be_carried_out_and_the_ledger_is_left_as_it_was(
+    jobs: list[tuple[str, int, bool]], policy: str
+) -> None:
+    state = busy(jobs)
+    rule = Lend(build("policy", policy), SHARES, min_run_s=0.0)
+    before = state.free.idle_by_kind()
+
+    plan = rule.decide(view(state, 1000.0))
+
+    assert state.free.idle_by_kind() == before
+    check_plan(view(state, 1000.0), plan, rule.about)
+
+
+@examples(80)
+@given(JOBS)
+def test_within_its_own_a_job_of_one_gpu_waits_only_while_nobody_is_beyond_theirs(
+    jobs: list[tuple[str, int, bool]],
+) -> None:
+    state = busy(jobs)
+    seen = view(state, 1000.0)
+
+    plan = Lend(Fifo(backfill=True), SHARES, min_run_s=0.0).decide(seen)
+
+    after = seen.after(plan)
+    held = dict.fromkeys("abc", 0)
+    for job, on in after.items():
+        held[seen.job(seen.table.row(job)).tenant] += on.gpus
+    entitled = [
+        job
+        for job in seen.table.jobs
+        if job.demand.gpus == 1
+        and job.id not in after
+        and job.id not in plan.changes
+        and held[job.tenant] + 1 <= SHARES[job.tenant]
+    ]
+    full = sum(held.values()) == 8
+    nobody_beyond = all(held[who] <= SHARES[who] for who in held)
+    assert not entitled or (full and nobody_beyond)

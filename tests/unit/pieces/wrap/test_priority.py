@@ -1,0 +1,100 @@
+"""Classes of priority around policies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.core.events.event import Decided, Started, Submitted
+from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
+from weft.core.plan.policy import Policy
+from weft.core.plan.view import View
+from weft.core.spec.registry import build
+from weft.core.state.state import State
+from weft.predict.hinted import Hinted
+from weft.testing.build import cluster_of, view_of, with_knowledge
+
+
+def job(name: str, gpus: int, priority: float = 0.0) -> Job:
+    tier = Tier.OPPORTUNISTIC if priority < 0 else Tier.GUARANTEED
+    return Job(JobId(name), demand=Demand(gpus), priority=priority, tier=tier)
+
+
+def policy(spec: str = "priority|fifo") -> Policy:
+    built: Policy = build("policy", spec)
+    return built
+
+
+def running(cluster: int, *jobs: Job, then: tuple[Job, ...]) -> View:
+    """All of `jobs` run, and `then` came later."""
+    state = State(cluster_of(cluster))
+    for one in jobs:
+        state.fold(0.0, Submitted(one))
+    view = View(0.0, state.table, state.cluster, state.free)
+    mark = state.free.mark()
+    changes = build("policy", "fifo").decide(view).changes
+    state.free.rollback(mark)
+    state.fold(0.0, Decided(1, changes))
+    for one in jobs:
+        state.fold(0.0, Started(one.id, 1))
+    for one in then:
+        state.fold(1.0, Submitted(one))
+    return View(1.0, state.table, state.cluster, state.free)
+
+
+def test_the_higher_class_starts_first_whenever_it_came() -> None:
+    view = view_of(4, job("first", 4), job("urgent", 3, 1.0), job("small", 1, -1.0))
+
+    plan = policy().decide(view)
+
+    assert list(plan.changes) == ["urgent"]  # "first" would fit nowhere, and holds up the filler
+
+
+def test_what_the_higher_class_leaves_goes_to_the_next() -> None:
+    view = view_of(4, job("small", 1, -1.0), job("urgent", 3, 1.0))
+
+    assert set(policy().decide(view).changes) == {"small", "urgent"}
+
+
+def test_an_opportunistic_job_gives_way() -> None:
+    view = running(4, job("a", 2, -1.0), job("b", 2, -1.0), then=(job("real", 2),))
+
+    plan = policy().decide(view)
+
+    assert plan.changes[JobId("real")] is not None
+    assert [name for name, on in plan.changes.items() if on is None] in (["a"], ["b"])
+
+
+def test_it_stays_where_its_place_would_not_help() -> None:
+    view = running(4, job("real", 3), job("a", 1, -1.0), then=(job("big", 4),))
+
+    assert not policy().decide(view).changes
+
+
+def test_a_normal_job_is_not_displaced() -> None:
+    view = running(4, job("real", 4), then=(job("urgent", 4, 1.0),))
+
+    assert not policy().decide(view).changes
+
+
+def timed(name: str, gpus: int, duration_s: float, priority: float = 0.0) -> Job:
+    return replace(job(name, gpus, priority), hints={"duration_s": duration_s})
+
+
+def decided(spec: str, held: Job, *then: Job) -> dict[JobId, Allocation | None]:
+    view = with_knowledge(running(4, held, then=then), predictor=Hinted())
+    return dict(policy(spec).decide(view).changes)
+
+
+def test_a_lower_class_never_takes_the_place_of_a_higher_one() -> None:
+    held, newer = timed("held", 4, 900.0), timed("newer", 3, 9.0, -1.0)
+
+    assert decided("srtf", held, newer)[held.id] is None
+    assert decided("priority|srtf", held, newer) == {}
+
+
+def test_a_lower_class_has_what_the_higher_one_leaves_though_its_policy_would_take_more() -> None:
+    held, newer = timed("held", 3, 900.0), timed("newer", 3, 9.0, -1.0)
+    small = timed("small", 1, 5.0, -1.0)
+
+    assert set(decided("srtf", held, newer, small)) == {"held", "newer", "small"}
+    assert list(decided("priority|srtf", held, newer, small)) == ["small"]

@@ -1,0 +1,153 @@
+"""Devices that are kept: for a tenant, for maintenance, drained one by one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import examples
+
+from weft.core.errors import InvalidConfig
+from weft.core.events.event import Decided, Started, Submitted
+from weft.core.model.cluster import parse_cluster
+from weft.core.model.job import Allocation, Demand, Job, JobId
+from weft.core.model.launch import Launch
+from weft.core.plan.reasons import Blocker
+from weft.core.plan.rules import check_plan
+from weft.core.plan.view import View
+from weft.core.spec.registry import build
+from weft.core.state.state import State
+from weft.pieces.wrap.tenants.reserve import Reserve
+from weft.pieces.wrap.tenants.windows import read_window
+from weft.policies.fifo import Fifo
+
+A, B = JobId("a"), JobId("b")
+N0 = "a100-0"
+
+
+def job(name: JobId, gpus: int, tenant: str = "x", limit: float = 0.0, firm: bool = False) -> Job:
+    launch = Launch(("true",), time_limit_s=limit)
+    return Job(name, demand=Demand(gpus), tenant=tenant, launch=launch, preemptible=not firm)
+
+
+def view(state: State, now: float = 100.0, memory: object = None) -> View:
+    return View(now, state.table, state.cluster, state.free, memory=memory)
+
+
+def state_of(cluster: str, *jobs: Job, running: int = 0) -> State:
+    state = State(parse_cluster(cluster))
+    for number, one in enumerate(jobs):
+        state.fold(0.0, Submitted(one))
+        if number < running:
+            mark = state.free.mark()
+            on = Fifo().decide(view(state)).changes[one.id]
+            state.free.rollback(mark)
+            state.fold(0.0, Decided(number + 1, {one.id: on}))
+            state.fold(0.0, Started(one.id, 1))
+    return state
+
+
+def reserve(*windows: str) -> Reserve:
+    return Reserve(Fifo(backfill=True), {f"w{i}": text for i, text in enumerate(windows)})
+
+
+def devices(on: Allocation | None) -> set[tuple[str, int]]:
+    assert on is not None
+    return {(part.node, gpu) for part in on.slices for gpu in part.gpus}
+
+
+def test_one_drained_gpu_is_not_used_and_the_rest_of_its_node_is() -> None:
+    state = state_of("1x4:a100", job(A, 3), job(B, 1))
+
+    plan = reserve(f"{N0}:1").decide(view(state))
+
+    assert devices(plan.changes[A]) == {(N0, 0), (N0, 2), (N0, 3)}
+    assert plan.blockers == {B: Blocker.RESERVED}
+    assert plan.reasons[B] == "waits for 1 GPU; what is free is kept: w0"
+
+
+def test_who_is_on_a_drained_gpu_leaves_or_ends_first_as_was_asked() -> None:
+    state = state_of("1x4:a100", job(A, 2), running=1)
+
+    hard, soft = (reserve(f"{how}{N0}:0").decide(view(state)) for how in ("", "~"))
+
+    assert hard.changes == {A: None}
+    assert soft.changes == {}
+
+
+def test_a_window_is_for_its_tenant_alone() -> None:
+    state = state_of("1x4:a100", job(A, 4, "red"), job(B, 4, "blue"))
+
+    plan = reserve(f"{N0}@50-500=blue").decide(view(state))
+
+    assert set(plan.changes) == {B}
+    assert plan.wake_at == 500.0
+
+
+def test_before_it_begins_only_who_ends_in_time_is_placed_there_if_that_is_known() -> None:
+    for limit, fits in ((50.0, True), (500.0, False), (0.0, True)):
+        state = state_of("1x4:a100", job(A, 4, limit=limit))
+
+        plan = reserve(f"{N0}@300-900").decide(view(state))
+
+        assert (A in plan.changes) is fits
+        assert plan.wake_at == 300.0
+
+
+def test_when_it_begins_whoever_is_in_the_way_is_stopped_and_firm_jobs_only_for_maintenance() -> (
+    None
+):
+    state = state_of("1x4:a100", job(A, 4, firm=True), running=1)
+
+    maintenance = reserve(f"{N0}@100-900").decide(view(state))
+    for_others = reserve(f"{N0}@100-900=blue").decide(view(state))
+
+    assert maintenance.changes == {A: None}
+    assert for_others.changes == {}
+
+
+def test_what_is_over_is_as_if_it_had_never_been() -> None:
+    state = state_of("1x4:a100", job(A, 4))
+
+    plan = reserve(f"{N0}@10-90").decide(view(state))
+
+    assert A in plan.changes
+    assert plan.wake_at is None
+
+
+@pytest.mark.parametrize("text", ["", "n@5-2", "n:", "n:x", "n@a-b"])
+def test_what_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="w0"):
+        reserve(text)
+
+
+@pytest.mark.parametrize("text", ["n", "n:0,2", "n@5-9", "n@-9=t", "~n:1", "n+m:0@7-"])
+def test_a_window_reads_as_it_is_written(text: str) -> None:
+    window = read_window("w", text)
+
+    assert read_window("w", window.text) == window
+
+
+JOBS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 6), st.booleans()), max_size=7)
+POLICIES = ["fifo", "las", "tiresias"]
+
+
+@examples(80)
+@given(JOBS, st.sampled_from(POLICIES), st.sampled_from(["a100-0:0,1", "a100-1", "a100-1=a"]))
+def test_under_any_policy_nobody_is_placed_where_it_must_not_be(
+    jobs: list[tuple[str, int, bool]], policy: str, window: str
+) -> None:
+    state = State(parse_cluster("2x4:a100"))
+    for number, (tenant, gpus, firm) in enumerate(jobs):
+        state.fold(0.0, Submitted(job(JobId(f"j{number}"), gpus, tenant, firm=firm)))
+    rule = Reserve(build("policy", policy), {"w": window})
+    before = state.free.idle_by_kind()
+
+    plan = rule.decide(view(state))
+
+    assert state.free.idle_by_kind() == before
+    check_plan(view(state), plan, rule.about)
+    kept = read_window("w", window)
+    for name, to in plan.changes.items():
+        mine = state.table.jobs[state.table.row(name)].tenant == kept.tenant
+        assert to is None or mine or not kept.touches(to, state.cluster)

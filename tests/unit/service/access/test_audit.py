@@ -1,0 +1,62 @@
+"""The audit log: appended to, put aside when it is long, read backwards."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from weft.service.access.audit import AuditLog, Wanted
+from weft.service.responses.admin import AuditEntry
+
+
+def entry(number: int, status: int = 200, name: str = "ann") -> AuditEntry:
+    return AuditEntry(
+        at=float(number), token="t", name=name, role="user", tenant="a", address="::1",
+        method="POST", path=f"/api/v1/jobs/{number}", about="", status=status,
+    )  # fmt: skip
+
+
+def numbers(found: list[AuditEntry]) -> list[int]:
+    return [int(one.at) for one in found]
+
+
+def test_entries_are_found_over_files_put_aside_and_the_oldest_go(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    log = AuditLog(path, longest=600, kept=2)
+    for number in range(20):
+        log.record(entry(number))
+
+    found = numbers(log.find(Wanted(), 100))
+
+    assert found == list(range(20 - len(found), 20))
+    assert 3 <= len(found) < 20
+    assert sorted(one.name for one in tmp_path.iterdir()) == [
+        "log.jsonl", "log.jsonl.1", "log.jsonl.2",
+    ]  # fmt: skip
+    assert all(stat.S_IMODE(one.stat().st_mode) == 0o600 for one in tmp_path.iterdir())
+    assert all(one.stat().st_size <= 600 for one in tmp_path.iterdir())
+
+
+def test_it_is_appended_to_after_a_restart(tmp_path: Path) -> None:
+    first = AuditLog(tmp_path / "log")
+    first.record(entry(1))
+    first.close()
+
+    second = AuditLog(tmp_path / "log")
+    second.record(entry(2))
+
+    assert numbers(second.find(Wanted(), 10)) == [1, 2]
+    assert numbers(second.find(Wanted(), 1)) == [2]
+
+
+def test_filters_narrow_it_down() -> None:
+    log = AuditLog(None)
+    for number in range(6):
+        status = 403 if number % 2 else 200
+        log.record(entry(number, status, "ann" if number < 3 else "bob"))
+
+    assert numbers(log.find(Wanted(failed=True), 9)) == [1, 3, 5]
+    assert numbers(log.find(Wanted(name="bob", failed=True), 9)) == [3, 5]
+    assert numbers(log.find(Wanted(since=2.0, until=3.0), 9)) == [2, 3]
+    assert numbers(log.find(Wanted(about="jobs/4"), 9)) == [4]
+    assert numbers(log.find(Wanted(tenant="b"), 9)) == []

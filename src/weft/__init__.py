@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from weft.version import __version__
+
 if TYPE_CHECKING:
     from weft.app.simulate.api import compare as compare
     from weft.app.simulate.api import simulate as simulate
 
 __all__ = ["__version__", "compare", "simulate"]
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:

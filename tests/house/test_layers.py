@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import os
+import re
 import tomllib
 from collections.abc import Iterator
 from functools import cache
@@ -15,27 +17,30 @@ from weft.core.spec.registry import GROUPS
 PROJECT = SRC.parents[1] / "pyproject.toml"
 PARTS = {"perf", "predict", "pieces", "traces", "store", "sim", "report"}
 ALLOWED: dict[str, set[str]] = {
+    "version": set(),
     "core": set(),
     "wire": set(),
+    "stack": {"core"},
     "formulas": {"core"},
     "solve": {"core"},
     **{part: {"core"} for part in PARTS},
     **{part: {"core", "formulas"} for part in ("traces", "sim", "report")},
     "perf": {"core", "formulas", "solve"},
-    "pieces": {"core", "formulas", "solve"},
+    "pieces": {"core", "stack", "formulas", "solve"},
     "policies": {"core", "pieces", "formulas", "solve"},
     "engines": {"core", "wire"},
-    "runtime": {"core", "formulas", "wire"},
+    "runtime": {"core", "stack", "formulas", "wire"},
     "node": {"wire"},
     "train": {"wire", "perf"},
-    "policy": {"core", "pieces"},
+    "policy": {"core", "stack", "pieces"},
     "__main__": {"cli"},
-    "app": {"core", "formulas", "policies", "engines", "runtime", *PARTS},
-    "service": {"app", "core", "report"},
-    "cli": {"app", "core", "report", "service", "wire"},
-    "testing": {"app", "core", "report", "perf", "predict", "sim", "pieces"},
+    "app": {"core", "stack", "formulas", "policies", "engines", "runtime", "wire", *PARTS}
+    - {"report", "pieces"},
+    "service": {"app", "core", "pieces", "report", "runtime"},
+    "cli": {"app", "core", "engines", "report", "runtime", "service", "sim", "traces", "wire"},
+    "testing": {"app", "core", "stack", "perf", "predict", "sim", "pieces", "runtime"},
 }
-CORE_NEEDS = {"numpy"}
+CORE_NEEDS = {"numpy", "yaml"}  # yaml only where a text of it is read
 LOOKUPS = {"build", "find", "names", "read_spec"}
 # Who makes parts by name although it may not import them, and why.
 BY_NAME = {
@@ -143,7 +148,7 @@ def room_of(path: Path) -> str:
 
 def allowed_in(room: str) -> set[str]:
     """The rooms it may import from; the package's own `__init__` may from all."""
-    return (set(ALLOWED) if room == "__init__" else ALLOWED[room]) | {room}
+    return (set(ALLOWED) if room == "__init__" else ALLOWED[room]) | {room, "version"}
 
 
 def test_a_module_imports_only_the_layers_below_it() -> None:
@@ -228,7 +233,7 @@ def test_policies_and_pieces_touch_no_clock_no_files_and_no_global_randomness() 
     assert not wrong
 
 
-def test_the_core_needs_only_numpy_and_the_standard_library() -> None:
+def test_the_core_needs_next_to_nothing_besides_the_standard_library() -> None:
     import sys
 
     wrong = [
@@ -241,3 +246,74 @@ def test_the_core_needs_only_numpy_and_the_standard_library() -> None:
     ]
 
     assert not wrong
+
+
+# ---- the figure of these rules: WEFT_UPDATE_FIGURE=1 writes it
+
+DESIGN = SRC.parents[1] / "docs" / "explanation" / "design.md"
+BEGIN, END = "<!-- rooms: made from tests/house/test_layers.py -->", "<!-- end of rooms -->"
+
+
+def used_by(room: str) -> set[str]:
+    """The rooms that it imports, or makes parts of by name."""
+    mine = [path for path in modules() if room_of(path) == room]
+    by_import = {
+        name.split(".")[1] for p in mine for name, _ in imports(p) if name.startswith("weft.")
+    }
+    by_name = {
+        provider
+        for p in mine
+        for kind, _ in built(p)
+        if (room, kind) not in BY_NAME
+        for provider in providers()[kind]
+    }
+    return (by_import | by_name) & set(ALLOWED)
+
+
+def arrows() -> dict[str, set[str]]:
+    """What is drawn: folders alone, `version` is for everybody."""
+    rooms = {room for room in ALLOWED if (SRC / room).is_dir()}
+    return {room: (ALLOWED[room] - {room}) & rooms for room in ALLOWED if room in rooms}
+
+
+def reaches(graph: dict[str, set[str]], start: str) -> set[str]:
+    there: set[str] = set()
+    ways = list(graph[start])
+    while ways:
+        room = ways.pop()
+        if room not in there:
+            there.add(room)
+            ways += graph[room]
+    return there
+
+
+def figure() -> str:
+    """The rooms as a figure without arrows that others imply, and as a table with all."""
+    graph = arrows()
+    lines = ["```mermaid", "flowchart TB"]
+    for room in sorted(graph):
+        below = set().union(*(reaches(graph, other) for other in graph[room]))
+        lines += [f"    {room} --> {other}" for other in sorted(graph[room] - below)]
+    lines += ["```", "", "| room | what it is | imports |", "|---|---|---|"]
+    for room in sorted(graph, key=lambda room: (-len(reaches(graph, room)), room)):
+        purpose = (ast.get_docstring(parsed(SRC / room / "__init__.py")) or "").splitlines()[0]
+        listed = ", ".join(f"`{other}`" for other in sorted(graph[room]))
+        lines.append(f"| `{room}` | {purpose} | {listed} |")
+    return "\n".join(lines)
+
+
+def test_every_arrow_that_is_allowed_is_used() -> None:
+    unused = {room: left for room in ALLOWED if (left := ALLOWED[room] - {room} - used_by(room))}
+
+    assert not unused
+
+
+def test_the_figure_of_the_house_is_what_is_allowed() -> None:
+    text = DESIGN.read_text()
+    drawn = re.search(f"{re.escape(BEGIN)}\n(.*?)\n{re.escape(END)}", text, re.DOTALL)
+    assert drawn, f"{DESIGN.name} has no place for the figure"
+    if os.environ.get("WEFT_UPDATE_FIGURE"):
+        DESIGN.write_text(text[: drawn.start(1)] + figure() + text[drawn.end(1) :])
+        return
+
+    assert drawn[1] == figure(), "WEFT_UPDATE_FIGURE=1 pytest tests/house/test_layers.py"

@@ -51,7 +51,7 @@ def test_a_registered_part_is_imported_by_nothing_but_its_own_room() -> None:
 
 def test_a_command_is_a_file_and_a_line() -> None:
     table = text_of(SRC / "cli" / "main.py")
-    files = {path.stem for path in (SRC / "cli" / "commands").glob("*.py")} - {"__init__"}
+    files = {path.stem for path in (SRC / "cli" / "commands").rglob("*.py")} - {"__init__"}
 
     modules = {(one.where or one.name.replace("-", "_")).partition(":")[0] for one in COMMANDS}
 
@@ -64,13 +64,13 @@ def test_a_command_is_a_file_and_a_line() -> None:
 def test_a_file_of_routes_is_named_in_one_place() -> None:
     folder = SRC / "service" / "routes"
     named = text_of(folder / "__init__.py")
-    files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    files = {path.stem for path in folder.rglob("*.py")} - {"__init__"}
 
     missing = [name for name in files if named.count(f"{name}.router") != 1]
     elsewhere = [
         path.name
         for path in SRC.rglob("*.py")
-        if path.parent != folder and "include_router" in text_of(path)
+        if not path.is_relative_to(folder) and "include_router" in text_of(path)
     ]
 
     assert not missing

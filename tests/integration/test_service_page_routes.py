@@ -53,7 +53,7 @@ def test_a_job_as_a_file_describes_the_same_job(client: httpx.Client) -> None:
 
     told = get(client, f"/jobs/{made}/file")
 
-    hidden = {**body, "env": {"KEY": "********", "SEED": "1"}, "tenant": "default"}
+    hidden = {**body, "env": {"KEY": "********", "SEED": "********"}, "tenant": "default"}
     assert told["job"] == hidden
     read = client.post(f"{API}/job-file", json={"text": told["yaml"]})
     assert read.json()["job"] == hidden
@@ -76,7 +76,8 @@ def test_a_job_is_handed_in_again_with_a_change_in_its_place(client: httpx.Clien
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("a: &x [1]\nb: *x", "references"), ("{", "not YAML"), ("- a", "field")]
+    ("text", "said"),
+    [("a: &x [1]\nb: *x", "a YAML reference"), ("{", "not YAML"), ("- a", "field")],
 )
 def test_a_text_that_is_no_job_file_is_refused(client: httpx.Client, text: str, said: str) -> None:
     answer = client.post(f"{API}/job-file", json={"text": text})

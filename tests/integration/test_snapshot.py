@@ -187,7 +187,7 @@ def test_a_snapshot_that_is_a_program_is_not_run(
 
 def test_nothing_that_keeps_or_reads_state_knows_pickle() -> None:
     folder = Path(weft.__file__).parent
-    for path in [p for part in ("runtime", "store", "core") for p in (folder / part).glob("*.py")]:
+    for path in [p for part in ("runtime", "store", "core") for p in (folder / part).rglob("*.py")]:
         names = {
             name.name
             for node in ast.walk(ast.parse(path.read_text()))

@@ -37,8 +37,8 @@ from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.state.releasing import devices_of
 from weft.core.state.saved_state import load_state, save_state
+from weft.core.state.wishes import wishes_of
 from weft.core.stops import SLEEPS, Rung
-from weft.core.wishes import wishes_of
 from weft.pieces.pack import pack
 
 CLUSTER = parse_cluster("2x2:h200")

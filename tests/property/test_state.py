@@ -43,7 +43,8 @@ from weft.core.state.capacity import Capacity
 from weft.core.state.saved_state import load_state, save_state
 from weft.core.state.state import State
 from weft.core.state.table import COLUMNS
-from weft.core.wishes import wishes_of
+from weft.core.state.wishes import wishes_of
+from weft.stack.eligible_jobs import EligibleJobs
 
 CLUSTERS = ("2x2:v100", "3x4:v100", "2x2:t4+2x4:a100")
 SHARES = (0.3, 0.5, 1.0, 1.0, 1.0)
@@ -124,7 +125,7 @@ class Machine:
         self.there: dict[tuple[JobId, int], Allocation] = {}
         self.asked: dict[tuple[JobId, int], type[Start] | type[Stop]] = {}
         self.wake: float | None = None
-        self.scheduler = Scheduler(Whim(), cluster, seed=seed, journal=self.write)
+        self.scheduler = Scheduler(EligibleJobs(Whim()), cluster, seed=seed, journal=self.write)
 
     def write(self, at: float, event: Event) -> None:
         self.log.append(event_line(at, event))

@@ -72,7 +72,7 @@ def fingerprint() -> str:
     whole = hashlib.sha256()
     for part in PARTS_OF_OURS:
         path = ROOT / "src" / "weft" / part
-        for file in [path] if path.is_file() else sorted(path.glob("*.py")):
+        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
             whole.update(file.read_bytes())
     return whole.hexdigest()[:12]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,11 @@ from weft.core.errors import InvalidConfig
 
 SUFFIXES = (".yaml", ".yml", ".json")
 FILE_VALUES = 1_000_000  # of a file on this machine, such as a cluster of many nodes
+
+
+def parse_aside(text: str, _report: Callable[[Any], None]) -> Any:
+    """What somebody's job file holds, as work that is done aside."""
+    return parse_yaml(text, "the job file")
 
 
 def dump_yaml(fields: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -19,15 +19,22 @@ from typer.models import CommandInfo
 PLUGINS = "Plug-ins"
 
 
+class Panel(NamedTuple):
+    """A group of commands: its title in the help, and the folder of its modules."""
+
+    title: str
+    folder: str
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One line of the table of commands.
 
-    `summary` is the first line of its help. `where` is `module:name` below `weft.cli.commands`,
+    `summary` is the first line of its help. `where` is `module:name` in the folder of its panel,
     of a function or of a Typer that groups several; by default both are the command's name.
     """
 
-    panel: str
+    panel: Panel
     name: str
     summary: str
     where: str = ""
@@ -37,12 +44,12 @@ class Entry:
         """The command itself."""
         own = self.name.replace("-", "_")
         module, _, name = (self.where or f"{own}:{own}").partition(":")
-        found = getattr(import_module(f"weft.cli.commands.{module}"), name)
-        return build(self.name, found, self.panel, self.settings)
+        found = getattr(import_module(f"weft.cli.commands.{self.panel.folder}.{module}"), name)
+        return build(self.name, found, self.panel.title, self.settings)
 
     def placeholder(self) -> TyperCommand:
         """What a list of commands needs to know."""
-        return TyperCommand(self.name, help=self.summary, rich_help_panel=self.panel)
+        return TyperCommand(self.name, help=self.summary, rich_help_panel=self.panel.title)
 
 
 def build(name: str, found: Any, panel: str, settings: Mapping[str, Any] | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""`weft`: the table of commands. A new one is a module in `commands/` and a line here."""
+"""`weft`: the table of commands. A new one is a module below `commands/` and a line here."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import cast
 import typer
 from typer.main import get_command
 
-from weft.cli.lazy import Entry, LazyGroup
+from weft.cli.lazy import Entry, LazyGroup, Panel
 
-SIM, WORK, CLUSTER = "Simulate", "Your jobs", "The cluster"
+SIM = Panel("Simulate", "simulate")
+WORK = Panel("Your jobs", "jobs")
+CLUSTER = Panel("The cluster", "cluster")
 # Everything after the first word that is no option is the job's own command line.
 REST = {"allow_interspersed_args": False}
 COMMANDS = (
@@ -101,7 +103,7 @@ def root(
     if ca:
         os.environ["WEFT_CA"] = ca
     if version:
-        from weft import __version__
+        from weft.version import __version__
 
         typer.echo(__version__)
         raise typer.Exit

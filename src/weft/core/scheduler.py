@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.core.asleep.align import decide_beside_sleepers
 from weft.core.asleep.choose import StopChoice
 from weft.core.asleep.rules import StopRules
 from weft.core.codec.columns import pack_floats, unpack_floats
@@ -45,6 +46,7 @@ from weft.core.knowledge.costs import Attempt
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Allocation, Job, JobId
+from weft.core.plan.early_rounds import PAUSE_S, could_start
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.rules import check_plan
@@ -55,7 +57,6 @@ from weft.core.state.saved_state import SavedScheduler, load_state, save_state
 from weft.core.state.state import State
 from weft.core.state.table import Column, Floats
 from weft.core.stops import Rung
-from weft.stack.eligible_jobs import decide_startable
 
 Journal = Callable[[float, Event], None]
 RESTART_S = 30.0  # what a restart is taken to cost where nobody measures it
@@ -89,6 +90,7 @@ class Scheduler:
         weights: Mapping[str, float] | None = None,
         remembered: int = REMEMBERED,
         stops: StopRules | None = None,
+        early_rounds: bool = False,
     ) -> None:
         self.policy = policy
         self.knowledge = knowledge or Knowledge()
@@ -104,6 +106,7 @@ class Scheduler:
         self._history = _Growing()
         self._learned = 0
         self._asked: float | None = None
+        self._early_rounds, self._decided_at = early_rounds, -math.inf
 
     def step(self, now: float, events: Sequence[Event]) -> list[Action]:
         """Take in what happened at `now`; return what should happen next."""
@@ -214,8 +217,18 @@ class Scheduler:
         rounds = now / every
         if abs(rounds - round(rounds)) <= max(EPS, abs(rounds) * 1e-15):
             return True
-        self.state.wake_at = math.ceil(rounds) * every
+        early = self._find_early(now)
+        if early <= now:
+            return True
+        self.state.wake_at = min(math.ceil(rounds) * every, early)
         return False
+
+    def _find_early(self, now: float) -> float:
+        """When this round may end before its time; a simulation keeps to the published rounds."""
+        state = self.state
+        if not self._early_rounds or not could_start(state.table, state.free):
+            return math.inf
+        return max(now, self._decided_at + PAUSE_S)
 
     # ---- what
 
@@ -230,7 +243,7 @@ class Scheduler:
             view, asked, about = replace(view, memory=None), policy, policy.about
         mark = view.free.mark()
         try:
-            decide = partial(decide_startable, asked)
+            decide = partial(decide_beside_sleepers, asked) if view.asleep else asked.decide
             plan = decide(view) if self.timed is None else self.timed(decide, view)
         finally:
             view.free.rollback(mark)
@@ -262,6 +275,7 @@ class Scheduler:
         `by` names who made it where that was not the policy, whose memory then stays as it is.
         """
         state = self.state
+        self._decided_at = now
         if by is None:
             self.memory = plan.memory
         decided = Decided(
@@ -350,7 +364,7 @@ class Scheduler:
         rows = [table.find(other) for other in event.beside]
         if event.pace is not None and None not in rows:
             beside = [table.jobs[at] for at in rows if at is not None]
-            programs.observe_pace(job, kind, event.pace, beside)
+            programs.observe_pace(job, kind, event.pace, beside, event.broken_s)
 
     def _observe_out_of_memory(self, event: Failed) -> None:
         """A job that others left too little memory is alone when it starts again."""

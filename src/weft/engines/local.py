@@ -19,12 +19,12 @@ from pathlib import Path
 
 from weft.core.errors import EngineError
 from weft.core.events.event import Event, Stopped
-from weft.core.knowledge.measured import Sees
+from weft.core.knowledge.measured import Measured, Sees
 from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.about import Controls, Wants
 from weft.core.protocols import DeviceSharing, EngineHealth
-from weft.engines.asleep import SleepsByAgent, end_probes, find_suspender
+from weft.engines.attempts.asleep import SleepsByAgent, end_probes, find_suspender
 from weft.engines.attempts.attempt_folders import AttemptFolders
 from weft.engines.attempts.coordinators import Coordinators
 from weft.engines.attempts.listener import EVERYBODYS, Listener, mark_of
@@ -46,6 +46,7 @@ from weft.engines.machine.cores import CorePool, RankCores
 from weft.engines.machine.devices import Machine, find_machine
 from weft.engines.machine.host_part import Asked, HostPart, check_host, host_part, read_asked
 from weft.engines.machine.job_environment import check_names, filter_environment
+from weft.engines.machine.measuring import add_host_memory
 from weft.engines.machine.mps import Mps
 from weft.engines.machine.software import check_software
 from weft.engines.machine.users import check_users, let_through, make_folder, user_of
@@ -158,7 +159,15 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
     def sees(self) -> Sees:
         """Steps unless nobody is watched, the host always, and GPUs where there are any."""
         steps = Sees.STEPS if self.watch else Sees.NOTHING
-        return steps | Sees.HOST | (Sees.DEVICE if self._machine.gpus else Sees.NOTHING)
+        devices = self._machine.gpus or self.slot_gb
+        return steps | Sees.HOST | (Sees.DEVICE if devices else Sees.NOTHING)
+
+    def measured(self, job: JobId, attempt: int) -> Measured:
+        """What its agent saw lately; the memory of a slot is the host's."""
+        measured = super().measured(job, attempt)
+        if self._machine.gpus or not self.slot_gb:
+            return measured
+        return add_host_memory(measured, self.pids(job, attempt).values())
 
     @property
     def health(self) -> EngineHealth:

@@ -33,6 +33,7 @@ from weft.node.guard.identity import hand_over
 from weft.node.guard.locks import hold_all
 from weft.node.guard.time_limit import TimeLimit
 from weft.node.live_resize import Resizer
+from weft.node.measuring.measurer import Measurer
 from weft.node.ranks.command_plan import CommandPlan, place_of, plan_command, plan_setup
 from weft.node.ranks.conversation import Line, first_code, tell_terms, tell_to_leave, verdict
 from weft.node.ranks.frozen import FrozenRanks
@@ -59,7 +60,6 @@ from weft.wire.processes import adopt_orphans, reap_others, start_time
 
 BLIND_S = 0.05  # how often ranks are looked after where the kernel tells nothing
 LOOK_S = 0.5  # how often requests are looked for when nobody pokes the socket
-PRIVATE = 0o077
 PEERS_GRACE_S = 5.0  # what the others get to leave when one rank has failed
 
 Run = Callable[[Sequence[str]], int]
@@ -69,7 +69,7 @@ def main(folder: Path, run: Run | None = None) -> int:
     """Run the attempt described in `folder` to its end; 0 unless another agent has it."""
     spec = AttemptSpec.read(folder / SPEC)
     if spec.user is not None:
-        os.umask(PRIVATE)  # the ranks have their own
+        os.umask(0o077)  # private; the ranks have their own
     if not claim_attempt(folder):
         return 3
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -93,14 +93,14 @@ class Agent:
         self._run_script = run
         self._select = selectors.DefaultSelector()
         self._ranks, self._logs = dict[int, Rank](), dict[int, RankLog]()
-        self._lines = Conversations(self.spec, self._select, self._said)
+        self._enclosure = Enclosure(folder, self.spec, self._notice)
+        self._measurer = Measurer(folder, self.spec, self._enclosure.members, self.journal)
+        self._lines = Conversations(self.spec, self._select, self._said, self._measurer)
         self._left, self._codes = dict[int, str](), dict[int, int]()
         self._stop: float | None = None
         self._adjusted: Any = None
         self._kill_at, self._setting_up, self._port = float("inf"), False, 0
-        self._why, self._socket = "", ""
-        self._held, self._places = list[int](), dict[int, int]()
-        self._enclosure = Enclosure(folder, self.spec, self._notice)
+        self._why, self._socket, self._held, self._places = "", "", list[int](), dict[int, int]()
         self._resizer = Resizer(folder, self.spec, self.journal, self._ranks, self)
         self._time = TimeLimit(self._member.job_folder, spec.time_limit_s, spec.warn_s)
         self._terminal = Terminal(folder, self._select, spec.idle_s)
@@ -130,13 +130,12 @@ class Agent:
             return
         while self._ranks:
             self._turn()
+        self._measurer.end()
         self._why = self._why or self._enclosure.memory_excess()
         asked, first = self._stop is not None, self._resizer.first
         outcome, reason = verdict(self._codes, self._left, asked, self._why, first)
-        if outcome != "finished" and reason:
-            last = self._logs[min(self._codes)].last_line() if self._codes else ""
-            reason = f"{reason}: {last}" if outcome == "failed" and last else reason
-        self._end(outcome, reason)
+        last = self._logs[min(self._codes)].last_line() if self._codes else ""
+        self._end(outcome, f"{reason}: {last}" if outcome == "failed" and last else reason)
 
     def _end(self, outcome: str, reason: str, *, lost: bool = False) -> None:
         self.clear()
@@ -258,6 +257,7 @@ class Agent:
         self._shells.look()
         if self._ranks:  # with the last of them gone nothing can be asked any more
             self._look()
+            self._measurer.look()
         if time.monotonic() >= self._kill_at:
             self._kill_at = float("inf")
             for rank in self._ranks.values():

@@ -24,6 +24,8 @@ from pathlib import Path
 
 from weft.node import agent
 from weft.node.guard.identity import hand_over, may_speak
+from weft.node.ranks.environment import WATCHER
+from weft.node.watcher._weft_watch import begin as watch_process
 from weft.wire.attempt import AGENT_LOG
 from weft.wire.processes import die_with_parent
 
@@ -90,10 +92,12 @@ def run_script(command: Sequence[str]) -> int:
     """Run a Python script in this process as `python SCRIPT ARGS` would; its exit code."""
     script, *_ = command
     sys.argv = list(command)
-    extra = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+    python_path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    extra = [path for path in python_path if path and path != str(WATCHER)]
     sys.path[:0] = [str(Path(script).resolve().parent), *extra]
     _reopen_output()
     _threads()
+    watch_process()
     code = 0
     try:
         runpy.run_path(script, run_name="__main__")

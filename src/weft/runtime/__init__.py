@@ -1,1 +1,1 @@
-"""The service side of real jobs: driver, agents, warm workers."""
+"""A live scheduler: the driver in real time, its records, and recovery after a crash."""

@@ -21,7 +21,8 @@ from weft.service.access.audit import AuditLog
 from weft.service.access.page_sessions import PageSessions
 from weft.service.access.rate_limit import Buckets, Streams
 from weft.service.access.tokens import ANYBODY, Caller, Tokens, is_loopback
-from weft.service.http.refusals import Refused as Refused
+from weft.service.budget.aside import Work
+from weft.service.http.refusals import Refused
 from weft.service.jobs.forecast import Forecast
 from weft.service.jobs.job_names import JobNames
 from weft.service.notify.webhooks import Hooks
@@ -54,9 +55,9 @@ PROBLEMS: dict[int | str, dict[str, object]] = {
 class Context:
     """One service.
 
-    `bound` is the address it listens on. Simulations for people run one at a time in `aside`;
-    `reading` is for files and the log's past, which have threads of their own so that nobody who
-    reads keeps the driver from writing.
+    `bound` is the address it listens on. What people ask to be parsed or simulated is done by the
+    processes of `work`; `reading` is for files and the log's past, which have threads of their own
+    so that nobody who reads keeps the driver from writing.
     """
 
     live: Live
@@ -67,9 +68,7 @@ class Context:
     buckets: Buckets = field(default_factory=lambda: Buckets(0.0, 1.0))
     bound: str = "127.0.0.1"
     heartbeat_s: float = 15.0
-    aside: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="aside")
-    )
+    work: Work = field(default_factory=Work)
     reading: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(READERS, thread_name_prefix="reading")
     )
@@ -86,7 +85,7 @@ class Context:
         self.streams = Streams(self.limits.streams)
         self.watchdog = Watchdog(self.live)
         self.watching = LiveUpdates(self.live)
-        self.forecast = Forecast(self.read)
+        self.forecast = Forecast(self.work.simulate)
         self.timeline = TimelineReader(self.live.driver)
 
     @property
@@ -98,14 +97,10 @@ class Context:
         """Read something beside the loop."""
         return await asyncio.get_running_loop().run_in_executor(self.reading, work)
 
-    async def work_aside(self, work: Callable[[], T]) -> T:
-        """Beside the loop and one at a time: decisions go on meanwhile."""
-        return await asyncio.get_running_loop().run_in_executor(self.aside, work)
-
     def close(self) -> None:
-        """Let go of the threads."""
-        for threads in (self.aside, self.reading):
-            threads.shutdown(wait=False, cancel_futures=True)
+        """Let go of threads and processes."""
+        self.work.close()
+        self.reading.shutdown(wait=False, cancel_futures=True)
 
     @property
     def driver(self) -> Driver:

@@ -15,7 +15,6 @@ from functools import partial
 import uvicorn
 from fastapi import FastAPI
 
-from weft import __version__
 from weft.app.serve.live import Live, Settings
 from weft.core.errors import InvalidConfig
 from weft.service.access.audit import Audit, AuditLog
@@ -34,8 +33,7 @@ from weft.service.notify.mail import MailServer
 from weft.service.notify.webhooks import Hooks
 from weft.service.routes import API, ROOT
 from weft.service.routes.cluster import health
-
-__all__ = ["Settings", "create_app", "serve"]
+from weft.version import __version__
 
 log = logging.getLogger(__name__)
 

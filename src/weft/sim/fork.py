@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -43,24 +43,34 @@ class Fork(Driver):
         self._arrived = len(physics.trace)
         self._resume(table)
 
-    def until_started(self, job: JobId, decisions: int) -> float | None:
-        """When a job first starts from here; None if `decisions` more do not bring that."""
+    def until_started(
+        self, job: JobId, decisions: int, spent: Callable[[], bool] = lambda: False
+    ) -> float | None:
+        """When a job first starts from here; None if `decisions` more do not bring that.
+
+        Nor if `spent` says before that no more can be afforded.
+        """
         seq = self._physics.seq_of[job]
         self._scheduler.state.wake_at = self._began
         self._settle(self._began, [Woken()])
         while np.isnan(self._physics.first_start[seq]):
             now = self._next_time()
-            if now == NEVER or self.counts.decisions > decisions:
+            if now == NEVER or self.counts.decisions > decisions or spent():
                 return None
             self._settle(now, self._happening(now))
         return float(self._physics.first_start[seq])
 
-    def to_the_end(self, decisions: int) -> dict[JobId, tuple[float | None, float | None]]:
-        """When each job starts and ends from here; None where `decisions` do not bring that."""
+    def to_the_end(
+        self, decisions: int, spent: Callable[[], bool] = lambda: False
+    ) -> dict[JobId, tuple[float | None, float | None]]:
+        """When each job starts and ends from here; None where `decisions` do not bring that.
+
+        It also ends where `spent` says that no more can be afforded.
+        """
         physics = self._physics
         self._scheduler.state.wake_at = self._began
         self._settle(self._began, [Woken()])
-        while self._left and self.counts.decisions <= decisions:
+        while self._left and self.counts.decisions <= decisions and not spent():
             now = self._next_time()
             if now == NEVER:
                 break

@@ -1,62 +1,41 @@
-"""Which jobs a policy is asked about: those that nothing but devices keeps from starting."""
+"""Which jobs a policy is asked about: those that only a lack of devices keeps from starting."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 
-from weft.core.asleep.align import align, find_stranded
-from weft.core.asleep.sleeping import Sleeping
 from weft.core.model.job import Job, JobId
+from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
-from weft.core.plan.reasons import Blocker, Reason
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Table
 from weft.stack.ask_policy import ask
 
 
-def decide_startable(policy: Policy, view: View) -> Plan:
-    """What the policy decides about jobs that may start; the others wait unseen."""
-    if view.asleep:
-        return _decide_beside_sleepers(policy, view)
-    return _decide(policy, view)
+@dataclass(frozen=True, slots=True)
+class EligibleJobs:
+    """Hide from `inner` the jobs that wait for something other than devices."""
 
+    inner: Policy
 
-def _decide_beside_sleepers(policy: Policy, view: View) -> Plan:
-    """The same, with jobs that sleep back on their own devices.
+    @property
+    def about(self) -> About:
+        """The inner policy's."""
+        return self.inner.about
 
-    One that would lose its work elsewhere waits, and somebody else gets what it would have held.
-    """
-    mark = view.free.mark()
-    plan = align(view, _decide(policy, view), policy.about)
-    view.free.rollback(mark)
-    stranded = find_stranded(view, plan)
-    if not stranded:
-        return plan
-    hidden = np.zeros(len(view.table), dtype=bool)
-    hidden[[view.table.row(job) for job in stranded]] = True
-    again = align(view, _decide(policy, view.without(hidden)), policy.about)
-    view.free.rollback(mark)
-    why = {job: _explain_stranded(view.asleep[job]) for job in stranded}
-    return again.explained(why)
-
-
-def _explain_stranded(sleeping: Sleeping) -> Reason:
-    node = sleeping.node
-    said = f"asleep on {node}; it waits for its GPUs there to go on"
-    return Reason(Blocker.SAID, said=said)
-
-
-def _decide(policy: Policy, view: View) -> Plan:
-    table = view.table
-    if not table.conditional and not table.suspended:
-        return policy.decide(view)
-    kept_back = find_kept_back(table)
-    if table.suspended and kept_back.all():
-        return Plan(memory=view.memory)
-    return ask(policy, view.without(kept_back) if kept_back.any() else view)
+    def decide(self, view: View) -> Plan:
+        """What the policy decides about jobs that may start; the others wait unseen."""
+        table = view.table
+        if not table.conditional and not table.suspended:
+            return self.inner.decide(view)
+        kept_back = find_kept_back(table)
+        if table.suspended and kept_back.all():
+            return Plan(memory=view.memory)
+        return ask(self.inner, view.without(kept_back) if kept_back.any() else view)
 
 
 def find_kept_back(table: Table) -> Bools:

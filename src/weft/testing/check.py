@@ -36,6 +36,7 @@ from weft.predict.oracle import Oracle
 from weft.sim.driver import Driver
 from weft.sim.faults import Faults
 from weft.sim.physics import Physics
+from weft.stack.eligible_jobs import EligibleJobs
 from weft.testing.build import view_of
 from weft.testing.saved_memory import alike, reread
 
@@ -126,7 +127,7 @@ def check_run(
 
     watched = Watched(policy)
     scheduler = Scheduler(
-        watched,
+        EligibleJobs(watched),
         cluster,
         knowledge=Knowledge(Oracle(physics.remaining), LinearBeliefs(), together),
         seed=seed,

@@ -1,1 +1,1 @@
-"""Workloads: public trace files and calibrated synthetic ones, all as `weft.core.model.trace.Trace`."""
+"""Workloads: public trace files and calibrated synthetic ones, as `weft.core.model.trace`."""

@@ -13,10 +13,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LRScheduler
 
 from weft.train import values
-from weft.train.batch import tuner as elastic
 from weft.train.batch.gradients import Gradients
 from weft.train.batch.noise import GradientNoise
 from weft.train.batch.schedule import Schedule, advance_all
+from weft.train.batch.tuner import Bounds, Tuner, find_rule
 from weft.train.checkpoints import rng_state
 from weft.train.checkpoints.files import Checkpoints
 from weft.train.checkpoints.save_times import SaveTimes
@@ -64,15 +64,12 @@ class Job:
         self._trained: Trained | None = None
         self._loader: Loader | None = None
         self._noise = GradientNoise(1.0)
-        self._rule = elastic.find_rule("none")
-        self._stage = ""
+        self._rule, self._stage = find_rule("none"), ""
         self._smallest: int | None = None
         self._stop = StopRequest()
-        self._left = False
+        self._left, self._ended = False, 0.0
         self.epoch = self.position = self.steps = self.samples = self._epochs = 0
-        self.worth = 0.0
-        self._live = LiveResize(env, gang, reports)
-        self._ended = 0.0
+        self.worth, self._live = 0.0, LiveResize(env, gang, reports)
         self._control = Control(
             gang, reports, self._stop, SaveTimes(checkpoint_every_s), self._gate, self._live
         )
@@ -130,7 +127,7 @@ class Job:
         """
         if self._trained is not None:
             raise TrainError("job.wrap was called twice", hint="put several models into one")
-        self._rule = elastic.find_rule(scaling)
+        self._rule = find_rule(scaling)
         model.to(self.device)
         if self._restored:
             model.load_state_dict(self._restored["model"])
@@ -176,7 +173,7 @@ class Job:
                 "job.loader was called twice",
                 hint="use a plain DataLoader for validation; the elastic one is for training",
             )
-        bounds = elastic.Bounds.of(batch_size, max_batch_size, max_per_gpu)
+        bounds = Bounds.of(batch_size, max_batch_size, max_per_gpu)
         self._stage, self._smallest = stage, min_per_gpu
         self._loader = Loader(
             self,
@@ -190,7 +187,7 @@ class Job:
         )
         self._noise = GradientNoise(float(batch_size))
         kind = self._env.kind or self.device.type
-        tuner = elastic.Tuner(bounds, kind, self._env.nodes, self.size)
+        tuner = Tuner(bounds, kind, self._env.nodes, self.size)
         if self._restored:
             self._noise.load_state_dict(self._restored["noise"])
             tuner.load_state_dict(self._restored["profiles"])

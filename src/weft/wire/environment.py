@@ -15,6 +15,8 @@
     WEFT_MOST_RANKS     ranks that the job may come to have as it trains; absent: none may join
     WEFT_MEMBER         what its agent knows this process by; RANK if absent
     WEFT_JOIN           the epoch that this process is to join; absent: it begins with the others
+    WEFT_WATCH          1: count the steps of a program that says nothing (`weft.node.watcher`)
+    WEFT_GPU_MEMORY_FRACTION  the part of its device's memory that torch may take; absent: all
     WEFT_GPU_MEM_GB     its claim on the memory of its device; absent: all of it
 
 and torchrun's RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT.

@@ -297,3 +297,57 @@ def test_rounding_does_not_lose_or_double_a_round() -> None:
 
     assert len(diary.asked) == 200
     assert np.allclose(np.diff(diary.asked), 0.1)
+
+
+# ---- rounds that end early, on a live scheduler
+
+
+def early_scheduler_of(diary: Diary) -> Scheduler:
+    return Scheduler(diary, parse_cluster("2x1:v100"), early_rounds=True)
+
+
+def test_the_first_job_of_an_idle_service_does_not_wait_for_a_round() -> None:
+    diary = Diary(every=600.0, answers=[Plan({A: HERE})])
+
+    actions = early_scheduler_of(diary).step(7.0, [submitted(A)])
+
+    assert diary.asked == [7.0]
+    assert any(isinstance(action, Start) for action in actions)
+
+
+def test_jobs_that_come_soon_after_are_decided_together_after_a_pause() -> None:
+    diary = Diary(every=600.0, answers=[Plan({A: HERE})])
+    scheduler = early_scheduler_of(diary)
+    scheduler.step(7.0, [submitted(A)])
+
+    assert Wake(12.0) in scheduler.step(8.0, [submitted(B)])
+    scheduler.step(9.0, [submitted(JobId("c"))])
+    scheduler.step(12.0, [Woken()])
+
+    assert diary.asked == [7.0, 12.0]
+
+
+def test_a_job_that_the_policy_left_waiting_is_not_asked_about_again_and_again() -> None:
+    diary = Diary(every=600.0)
+    scheduler = early_scheduler_of(diary)
+
+    assert Wake(600.0) in scheduler.step(7.0, [submitted(A)])
+
+    assert diary.asked == [7.0]
+
+
+def test_a_job_that_does_not_fit_waits_for_the_round() -> None:
+    diary = Diary(every=600.0)
+
+    large = Submitted(Job(A, demand=Demand(3)))
+
+    assert Wake(600.0) in early_scheduler_of(diary).step(7.0, [large])
+    assert diary.asked == []
+
+
+def test_a_simulation_keeps_to_the_rounds_as_published() -> None:
+    diary = Diary(every=600.0)
+
+    scheduler_of(diary).step(7.0, [submitted(A)])
+
+    assert diary.asked == []

@@ -73,7 +73,7 @@ def test_what_cannot_be_applied_is_said() -> None:
     ]
     assert [text for _, text in notices(given, 10.0, bare)] == [
         "100 GB of memory are not enforced: no memory cgroup here",
-        "10 GB of GPU memory bind weft.train scripts only: no MPS here",
+        "10 GB of GPU memory bind torch, JAX and TensorFlow only: no MPS",
     ]
     assert notices(half, 10.0, all_there) == ()
     assert notices(host_part(read_asked(Job(JobId("a"))), on(1), NODE), 0.0, bare) == ()

@@ -25,7 +25,7 @@ from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.scheduler import Scheduler
-from weft.core.wishes import wishes_of
+from weft.core.state.wishes import wishes_of
 from weft.perf.replay import Replay
 from weft.policies.fifo import Fifo
 from weft.predict.history import History

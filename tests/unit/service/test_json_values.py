@@ -103,7 +103,8 @@ def test_only_answers_are_written() -> None:
 
 
 def test_reading_answers_loads_no_web_framework() -> None:
-    code = "import sys; import weft.service.responses.answers, weft.service.responses.json_values; print(*sys.modules)"
+    rooms = "weft.service.responses.answers, weft.service.responses.json_values"
+    code = f"import sys; import {rooms}; print(*sys.modules)"
 
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

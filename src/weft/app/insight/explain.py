@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Any
 
 import numpy as np
 
 from weft.app.insight.predicted import predict_goodput, predict_pace
-from weft.app.insight.present import Estimate, Present
+from weft.app.insight.present import BOUNDLESS, Estimate, Present
+from weft.app.insight.purse import Purse
 from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason, asks_for
@@ -35,6 +36,10 @@ class Front:
     running: bool
 
 
+def _as_it_is(present: Present) -> Present:
+    return present
+
+
 @dataclass(frozen=True, slots=True)
 class Advice:
     """A change that would start a job now: of the job, or of what is around it."""
@@ -42,7 +47,7 @@ class Advice:
     text: str
     fields: Mapping[str, Any]
     job: Job
-    around: Callable[[Present], Present] = field(default=lambda present: present)
+    around: Callable[[Present], Present] = field(default=_as_it_is)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +73,13 @@ class Trial:
 
 
 def explain(
-    present: Present, job: JobId, waits: Reason | None = None, more: Iterable[Advice] = ()
+    present: Present,
+    job: JobId,
+    waits: Reason | None = None,
+    more: Iterable[Advice] = (),
+    purse: Purse = BOUNDLESS,
 ) -> Why:
-    """Everything about one active job.
+    """Everything about one active job, as far as `purse` pays for it: the reason, then the rest.
 
     `waits` is why it waits, as a live scheduler knows it; `more` are changes that others can make,
     and which are tried where its owner can do nothing.
@@ -82,7 +91,7 @@ def explain(
     free = present.free()
     demand = present.table.jobs[row].demand
     idle = {kind: free.idle(kind) for kind in free.kinds}
-    ahead = in_front(present, row)
+    ahead = in_front(present, row, purse)
     numbers = {
         "asks_for": _asks(demand),
         "free_by_kind": idle,
@@ -96,12 +105,12 @@ def explain(
         _waits(present, present.table.jobs[row], ahead, waits),
         numbers,
         tuple(ahead[:AHEAD_SHOWN]),
-        cheapest_change(present, present.table.jobs[row], more),
-        _estimate(present, job, ahead),
+        cheapest_change(present, present.table.jobs[row], more, purse),
+        _estimate(present, job, ahead, purse),
     )
 
 
-def plan(present: Present, job: Job) -> Trial:
+def plan(present: Present, job: Job, purse: Purse = BOUNDLESS) -> Trial:
     """What the policy would do with one more job at this moment."""
     there = present.with_job(job)
     decided = there.decide()
@@ -115,21 +124,22 @@ def plan(present: Present, job: Job) -> Trial:
     rejected = decided.rejected.get(job.id)
     if rejected:
         return Trial(None, (), f"would be rejected: {rejected}")
-    ahead = in_front(there, there.table.row(job.id))
+    ahead = in_front(there, there.table.row(job.id), purse)
     said = decided.reasons.get(job.id, "")
     word = decided.blockers.get(job.id, Blocker.SAID)
     told = Reason(word, {"text": said}, said) if said else None
-    return Trial(None, (), _waits(there, job, ahead, told), _estimate(there, job.id, ahead))
+    start = _estimate(there, job.id, ahead, purse)
+    return Trial(None, (), _waits(there, job, ahead, told), start)
 
 
-def in_front(present: Present, row: int) -> list[Front]:
+def in_front(present: Present, row: int, purse: Purse = BOUNDLESS) -> list[Front]:
     """Who a job waits for: waiting jobs that the policy starts before it, then who runs.
 
     The order is the policy's own, found by asking it again and again on an empty cluster: who
     it starts first there is in front. Those it never starts count by submission.
     """
     table = present.table
-    order = _order(present, table.jobs[row].id)
+    order = _order(present, table.jobs[row].id, purse)
     mine = order.get(table.jobs[row].id, len(order))
     waiting = [
         (order.get(job.id, len(order)), i)
@@ -147,18 +157,21 @@ def in_front(present: Present, row: int) -> list[Front]:
     return queue + sorted(running, key=lambda one: -one.gpus)
 
 
-def cheapest_change(present: Present, job: Job, more: Iterable[Advice] = ()) -> Advice | None:
+def cheapest_change(
+    present: Present, job: Job, more: Iterable[Advice] = (), purse: Purse = BOUNDLESS
+) -> Advice | None:
     """The smallest change to what a job asks for with which it would start now.
 
     Tried in order of what they cost its owner: another kind, sharing, less of the host, a higher
     priority, then ever fewer GPUs; `more` come last.
     """
-    tried = chain(_alternatives(present, job), more)
+    tried = takewhile(lambda _: not purse.empty, chain(_alternatives(present, job), more))
     return next((one for one in tried if one.around(present).starts(one.job)), None)
 
 
-def _estimate(present: Present, job: JobId, ahead: Collection[Front]) -> Estimate:
-    return present.without_behind(job, {one.job.id for one in ahead}).estimate(job)
+def _estimate(present: Present, job: JobId, ahead: Collection[Front], purse: Purse) -> Estimate:
+    before = present.without_behind(job, {one.job.id for one in ahead})
+    return before.estimate(job, purse=purse)
 
 
 def _alternatives(present: Present, job: Job) -> Iterator[Advice]:
@@ -202,11 +215,13 @@ def _fewer(demand: Demand) -> Iterator[int]:
         count //= 2
 
 
-def _order(present: Present, until: JobId) -> dict[JobId, int]:
+def _order(present: Present, until: JobId, purse: Purse) -> dict[JobId, int]:
     """Waiting jobs in the order in which the policy would start them, one clusterful at a time."""
     left = np.array([on is None for on in present.table.allocations], dtype=bool)
     order: dict[JobId, int] = {}
     for _ in range(ROUNDS):
+        if purse.empty:
+            break
         empty = replace(present, table=present.table.pick(left), memory=None)
         started = [job for job, to in empty.decide().changes.items() if to is not None]
         order |= {job: i for i, job in enumerate(started, start=len(order))}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from weft.app.insight.purse import Purse
 from weft.app.simulate.wiring import wire_from
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster, Node
@@ -24,7 +25,6 @@ from weft.perf.believed import Believed
 from weft.perf.replay import Replay
 from weft.sim.fork import Fork
 from weft.sim.result import Bar
-from weft.stack.eligible_jobs import decide_startable
 
 SIMULATIONS = 12
 OUTLOOKS = 6
@@ -44,6 +44,7 @@ TINY_S = 1e-6
 SPREAD = 0.5  # sigma of the log-normal error where nothing is predicted
 SHORTEST_S = 60.0
 HISTORY_KEPT = 2_000
+BOUNDLESS = Purse()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ class Present:
             np.array(self.finished),
             asked=frozenset(asked),
         )
-        return decide_startable(self.policy, view)
+        return self.policy.decide(view)
 
     def starts(self, job: Job) -> bool:
         """Whether the job, changed or new, would start at once and displace nobody firm."""
@@ -177,20 +178,29 @@ class Present:
         return replace(self, table=self.table.pick(keep))
 
     def estimate(
-        self, job: JobId, simulations: int = SIMULATIONS, decisions: int | None = None
+        self,
+        job: JobId,
+        simulations: int = SIMULATIONS,
+        decisions: int | None = None,
+        purse: Purse = BOUNDLESS,
     ) -> Estimate:
         """When a waiting job starts, in so many simulations with other remaining times each.
 
         `decisions` bounds all of them together; unless told, fewer where there are many jobs. If
-        the first simulations do not come to the start within their part, nor will the others.
+        the first simulations do not come to the start within their part, nor will the others. What
+        `purse` does not pay for is not simulated.
         """
         total = decisions or min(DECISIONS, WORK // max(len(self.table), 1))
         after: list[float | None] = []
         for seed in range(simulations):
-            if seed >= HOPELESS and not any(after):
-                return Estimate((None,) * simulations)
-            at = self._fork(seed).until_started(job, max(total // simulations, 1))
+            if (seed >= HOPELESS and not any(after)) or purse.empty:
+                break
+            at = self._fork(seed).until_started(
+                job, max(total // simulations, 1), lambda: purse.empty
+            )
             after.append(None if at is None else max(at - self.now, TINY_S))
+        if not any(after):
+            return Estimate((None,) * simulations)
         return Estimate(tuple(after))
 
     def _fork(self, seed: int) -> Fork:
@@ -223,26 +233,36 @@ class Present:
         return self.look_ahead(simulations, progress).outlook
 
     def look_ahead(
-        self, simulations: int = OUTLOOKS, progress: Callable[[float], None] | None = None
+        self,
+        simulations: int = OUTLOOKS,
+        progress: Callable[[float], None] | None = None,
+        purse: Purse = BOUNDLESS,
     ) -> Ahead:
-        """The same with who holds which GPU when, in the first of the simulations."""
+        """The same with who holds which GPU when, in the first of the simulations.
+
+        What `purse` does not pay for is not simulated: then there are fewer simulations, and the
+        last ends early.
+        """
         each = min(DECISIONS, WORK // max(len(self.table), 1)) // simulations
         starts: dict[JobId, list[float | None]] = {job.id: [] for job in self.table.jobs}
         ends: dict[JobId, list[float | None]] = {job.id: [] for job in self.table.jobs}
         timeline: tuple[Bar, ...] = ()
         for seed in range(simulations):
+            if seed and purse.empty:
+                break
             fork = self._fork(seed)
-            for job, (start, end) in fork.to_the_end(max(each, 1)).items():
+            found = fork.to_the_end(max(each, 1), lambda: purse.empty)
+            for job, (start, end) in found.items():
                 starts[job].append(None if start is None else max(start - self.now, 0.0))
                 ends[job].append(None if end is None else max(end - self.now, 0.0))
             timeline = timeline if seed else fork.timeline
             if progress is not None:
                 progress((seed + 1) / simulations)
-        found = {
+        outlook = {
             job.id: Outlook(Estimate(tuple(starts[job.id])), Estimate(tuple(ends[job.id])))
             for job in self.table.jobs
         }
-        return Ahead(found, timeline)
+        return Ahead(outlook, timeline)
 
     def remaining(self, seed: int) -> Floats:
         """Seconds that each job may still take: one draw.

@@ -16,77 +16,43 @@ from weft.app.serve.bad_nodes import BadNodes
 from weft.app.serve.configuration import Configuration
 from weft.app.serve.hinted_or_alike import HintedOrAlike
 from weft.app.serve.limits import Limits
-from weft.app.serve.private_file import read_private, write_private
+from weft.app.serve.private_file import write_private
 from weft.app.serve.rules import Quotas, read_quotas, without_wrappers
 from weft.app.state.folder import LOG, check_log_is_there, make_private, refuse_beside_jobs
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.knowledge import Knowledge
+from weft.core.knowledge.measured import Sees
 from weft.core.knowledge.predictor import Predictor
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Job, NodeId
 from weft.core.plan.about import Controls
 from weft.core.plan.policy import Policy
-from weft.core.protocols import Store
+from weft.core.protocols import Engine, Store
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described, build, find, read_spec
-from weft.engines.machine.users_file import find_users, users_of
+from weft.core.stops import Rung
+from weft.engines.machine.users_file import find_users
 from weft.perf.goodput.beliefs import FittedBeliefs
 from weft.perf.goodput.pooled import PooledBeliefs
 from weft.perf.learnt_costs import LearntCosts
 from weft.perf.sharing.programs import LearntPrograms
 from weft.perf.training.learner import Learner
 from weft.runtime.deciding.decider import LIMIT_S, Decider, InProcess, InWorker
-from weft.runtime.deciding.waiting import Waits, waits_of, why_waits
 from weft.runtime.loop.admit import check_job
 from weft.runtime.loop.clock import Seconds
 from weft.runtime.loop.deadlines import Deadlines
 from weft.runtime.loop.driver import Driver
 from weft.runtime.loop.file_limit import raise_file_limit
-from weft.runtime.loop.job_commands import loses_work, resume, set_priority, suspend
-from weft.runtime.records.job_records import ALL, ENDED, JobRecord, JobRecords
-from weft.runtime.records.status import JobStatus, active_words, status_of
-from weft.runtime.records.usage import DayUsage
 from weft.runtime.recovery.retention import FOR_EVER, Keep, Retention
-from weft.runtime.sleep_records import describe_sleep
+from weft.runtime.sharing.guard import SharingGuard
 from weft.store.memory import MemoryStore
 from weft.store.sqlite import SqliteStore
-
-__all__ = [
-    "ALL",
-    "ASIDE",
-    "DEFAULT_POLICY",
-    "DRAIN",
-    "ENDED",
-    "DayUsage",
-    "Driver",
-    "JobRecord",
-    "JobRecords",
-    "JobStatus",
-    "Keep",
-    "Live",
-    "Quotas",
-    "Settings",
-    "Waits",
-    "active_words",
-    "check_job",
-    "describe_sleep",
-    "loses_work",
-    "read_private",
-    "resume",
-    "set_priority",
-    "status_of",
-    "suspend",
-    "users_of",
-    "waits_of",
-    "why_waits",
-    "without_wrappers",
-    "write_private",
-]
 
 log = logging.getLogger(__name__)
 
 QUOTA_FILE = "quotas.json"
-DEFAULT_POLICY = "weft"  # of `weft serve`
+# Of `weft serve`; the first with all that the engine sees and can honour.
+DEFAULT_POLICY = ("weft:strangers=true", "weft")
 DRAIN, ASIDE = "drain:", "aside:"  # names of windows that no person wrote
 
 
@@ -130,7 +96,7 @@ class Settings:
     decide_limit_s: float = LIMIT_S
     lending: Mapping[str, Any] = field(default_factory=dict)
     slowdown: float | None = None
-    default: Described = "fifo"
+    default: Described | tuple[Described, ...] = "fifo"
 
 
 class Live:
@@ -163,7 +129,7 @@ class Live:
         )
         self.store: Store = MemoryStore() if folder is None else SqliteStore(folder / LOG)
         if not self.store.last():
-            policy = policy or _first_policy(settings.default, engine.supports)
+            policy = policy or _first_policy(settings.default, engine)
         elif before is not None and before.policy == self._configured.policy:
             policy = None  # what was changed live lasts until the configuration changes
         self.driver = Driver(
@@ -187,6 +153,7 @@ class Live:
         self.bad_nodes = BadNodes()
         self._watching: asyncio.Task[None] | None = None
         self._deadlines = Deadlines(self.driver)
+        self.sharing = SharingGuard(self.driver)
 
     @property
     def isolation(self) -> Literal["users", "none", ""]:
@@ -218,6 +185,7 @@ class Live:
             self.retention.open()
             self._watching = asyncio.create_task(self._watch_nodes())
             self._deadlines.open()
+            self.sharing.open()
         except BaseException:
             self.store.close()
             raise
@@ -235,6 +203,7 @@ class Live:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
         await self._deadlines.close()
+        await self.sharing.close()
         await self.retention.close()
         await self.driver.close()
         self.store.close()
@@ -293,11 +262,20 @@ class Live:
         await self.set_quotas(self.quotas.with_window(f"{ASIDE}{node}", f"~{node}"))
 
 
-def _first_policy(described: Described, supports: Controls) -> PartSpec | None:
-    """What is decided by before anybody says; None where the engine cannot do that."""
-    spec = read_spec("policy", described)
-    policy: Policy = build("policy", spec)
-    return None if policy.about.controls & ~supports else spec
+def _first_policy(described: Described | tuple[Described, ...], engine: Engine) -> PartSpec | None:
+    """What is decided by before anybody says; None where the engine cannot do that.
+
+    Sharing needs an engine that sees the memory of devices, and can freeze who is on them.
+    """
+    supports = engine.supports
+    if Sees.DEVICE not in engine.sees or Rung.FREEZE not in engine.stops:
+        supports &= ~Controls.SHARE
+    for one in described if isinstance(described, tuple) else (described,):
+        spec = read_spec("policy", one)
+        policy: Policy = build("policy", spec)
+        if not policy.about.controls & ~supports:
+            return spec
+    return None
 
 
 def _decider(settings: Settings) -> Decider:

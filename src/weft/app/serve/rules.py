@@ -10,17 +10,6 @@ from typing import Any
 from weft.app.serve.private_file import read_private
 from weft.core.errors import InvalidConfig
 from weft.core.spec.part_spec import PartSpec
-from weft.pieces.wrap.tenants.windows import Window, read_gpus, read_window
-
-__all__ = [
-    "Quotas",
-    "Window",
-    "read_gpus",
-    "read_lending",
-    "read_quotas",
-    "read_window",
-    "without_wrappers",
-]
 
 STEADY, QUOTA, LEND, RESERVE = PartSpec("steady"), "quota", "lend", "reserve"
 OWN_WRAPPERS = ("spare", RESERVE, LEND, QUOTA, "easy", "priority", "firm")

@@ -11,7 +11,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TextIO
 
-from weft import __version__
 from weft.app.policy_file import build_policy, check_machines
 from weft.app.simulate.clusters import find_cluster
 from weft.app.simulate.garbage import collect_rarely
@@ -34,8 +33,7 @@ from weft.sim.result import Outcome, Result
 from weft.sim.sweep import Progress, sweep
 from weft.traces.find import find, workload
 from weft.traces.options import Options, Request
-
-__all__ = ["Result", "check_fits", "policy_of", "prepare", "run_all", "run_one"]
+from weft.version import __version__
 
 Report = Callable[[float], None]
 DESCRIBED = (str, PartSpec, Mapping)

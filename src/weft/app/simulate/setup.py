@@ -17,8 +17,6 @@ from weft.sim.faults import Faults
 from weft.sim.loans import Loans
 from weft.traces.options import Options
 
-__all__ = ["Faults", "Loans", "Options", "Setup"]
-
 DEFAULT_CLUSTER = "64x8:v100"
 NO_FAULTS = Faults()
 NO_LOANS = Loans()

@@ -32,6 +32,7 @@ from weft.sim.fork import Fork
 from weft.sim.loans import Loans
 from weft.sim.physics import Physics
 from weft.sim.result import Outcome
+from weft.stack.eligible_jobs import EligibleJobs
 
 TICK_S = 60.0
 REMEMBERED = 200  # events: 2,000 made a long simulation 2 % slower, all of it garbage collection
@@ -105,7 +106,7 @@ def wire(
     known = build_simulated_predictor(predictor or default, physics, seed)
     named = dict(weights or world.trace.weights)
     scheduler = Scheduler(
-        policy,
+        EligibleJobs(policy),
         cluster,
         knowledge=world.knowledge(known, LearntCosts(world.assumed_s)),
         seed=seed,

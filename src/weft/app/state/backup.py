@@ -15,10 +15,10 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from weft import __version__
 from weft.app.state.folder import LOG, PRIVATE_FILE, PRIVATE_FOLDER, SETTINGS, make_private
 from weft.core.errors import InvalidConfig
 from weft.store.sqlite import own
+from weft.version import __version__
 
 MANIFEST = "backup.json"
 

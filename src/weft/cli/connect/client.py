@@ -52,7 +52,7 @@ class Refused(InvalidConfig):
 
 
 class Client:
-    """The service's REST API. Paths are below `/api/v1`; answers are `weft.service.responses.answers`."""
+    """The service's REST API. Paths are below `/api/v1`; `service/responses` has its answers."""
 
     def __init__(self, url: str = "", token: str | None = None) -> None:
         self.url = check_address(url or os.environ.get("WEFT_URL") or DEFAULT_URL)

@@ -69,7 +69,7 @@ def choose_fitting(active: int) -> str:
 def find_scripts() -> Path:
     """The folder of the training examples, in a checkout or in an installed package."""
     here = Path(__file__).resolve()
-    for folder in (here.parents[1] / "examples" / "train", here.parents[3] / "examples" / "train"):
+    for folder in (here.parents[2] / "examples" / "train", here.parents[4] / "examples" / "train"):
         if (folder / "image.py").is_file():
             return folder
     raise InvalidConfig(

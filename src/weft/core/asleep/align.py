@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from weft.core.asleep.sleeping import Sleeping
 from weft.core.model.job import Allocation, JobId
 from weft.core.plan.about import About, Controls, Ties
 from weft.core.plan.plan import Plan
+from weft.core.plan.policy import Policy
+from weft.core.plan.reasons import Blocker, Reason
 from weft.core.plan.view import View
 from weft.core.state.releasing import devices_of
 
@@ -35,6 +39,29 @@ def align(view: View, plan: Plan, about: About) -> Plan:
     for job, sleeping in wanted.items():
         _go_home(view, job, sleeping.on, changes, held)
     return replace(plan, changes=changes) if changes != dict(plan.changes) else plan
+
+
+def decide_beside_sleepers(policy: Policy, view: View) -> Plan:
+    """What a policy decides, with jobs that sleep back on their own devices.
+
+    One that would lose its work elsewhere waits, and somebody else gets what it would have held.
+    """
+    mark = view.free.mark()
+    plan = align(view, policy.decide(view), policy.about)
+    view.free.rollback(mark)
+    stranded = find_stranded(view, plan)
+    if not stranded:
+        return plan
+    hidden = np.zeros(len(view.table), dtype=bool)
+    hidden[[view.table.row(job) for job in stranded]] = True
+    again = align(view, policy.decide(view.without(hidden)), policy.about)
+    view.free.rollback(mark)
+    return again.explained({job: _explain_stranded(view.asleep[job]) for job in stranded})
+
+
+def _explain_stranded(sleeping: Sleeping) -> Reason:
+    said = f"asleep on {sleeping.node}; it waits for its GPUs there to go on"
+    return Reason(Blocker.SAID, said=said)
 
 
 def find_stranded(view: View, plan: Plan) -> list[JobId]:

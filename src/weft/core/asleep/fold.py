@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from weft.core.asleep.sleeping import Sleeping
 from weft.core.events.actions import Action, Resume, Stop
 from weft.core.events.event import Awoke, Decided, SleepFailed, Slept
 from weft.core.model.job import Allocation, JobId, Stage
+from weft.core.state.parts import StateParts
 from weft.core.state.table import Column
 from weft.core.stops import SLEEPS, Rung
 
-if TYPE_CHECKING:
-    from weft.core.state.state import State
 
-
-def put_to_sleep(state: State, row: int, rung: Rung) -> list[Action]:
+def put_to_sleep(state: StateParts, row: int, rung: Rung) -> list[Action]:
     """A running job gives its devices back by falling asleep on them."""
     job, on = state.table.jobs[row].id, _give_back(state, row)
     attempt = int(state.table.get(row, Column.ATTEMPT))
@@ -28,7 +26,7 @@ def put_to_sleep(state: State, row: int, rung: Rung) -> list[Action]:
     return [state.asleep.fall(Sleeping(job, attempt, rung, on, 0.0, device_gb=gb or 0.0))]
 
 
-def lie_down_again(state: State, row: int) -> list[Action]:
+def lie_down_again(state: StateParts, row: int) -> list[Action]:
     """A job that was to wake loses its devices before it has."""
     job, on = state.table.jobs[row].id, _give_back(state, row)
     sleeping = state.asleep.sleepers[job]
@@ -40,7 +38,7 @@ def lie_down_again(state: State, row: int) -> list[Action]:
     return [state.asleep.fall(replace(sleeping, there=False, was=None))]
 
 
-def deepen_all(state: State, decided: Decided) -> list[Action]:
+def deepen_all(state: StateParts, decided: Decided) -> list[Action]:
     """Attempts that sleep and have to leave their devices' memory as well."""
     if not decided.sleeps:
         return []
@@ -48,7 +46,7 @@ def deepen_all(state: State, decided: Decided) -> list[Action]:
     return [action for job, rung in deeper for action in _deepen(state, job, rung)]
 
 
-def _deepen(state: State, job: JobId, rung: Rung) -> list[Action]:
+def _deepen(state: StateParts, job: JobId, rung: Rung) -> list[Action]:
     sleeping = state.asleep.sleepers[job]
     if rung not in SLEEPS:
         return stop_sleeper(state, job)
@@ -57,7 +55,7 @@ def _deepen(state: State, job: JobId, rung: Rung) -> list[Action]:
     return [state.asleep.fall(replace(sleeping, there=False, rung=rung, was=sleeping.rung))]
 
 
-def go_on(state: State, row: int, to: Allocation, sleeping: Sleeping) -> list[Action]:
+def go_on(state: StateParts, row: int, to: Allocation, sleeping: Sleeping) -> list[Action]:
     """A job that sleeps is given its devices again."""
     table, job = state.table, state.table.jobs[row]
     state.free.take(to)
@@ -68,7 +66,7 @@ def go_on(state: State, row: int, to: Allocation, sleeping: Sleeping) -> list[Ac
     return [] if state.vacating and state.vacating.hold(resume) else [resume]
 
 
-def stop_sleeper(state: State, job: JobId) -> list[Action]:
+def stop_sleeper(state: StateParts, job: JobId) -> list[Action]:
     """End an attempt that sleeps, or is about to; nothing if there is none."""
     sleeping = state.asleep.drop(job)
     if sleeping is None:
@@ -81,7 +79,7 @@ def stop_sleeper(state: State, job: JobId) -> list[Action]:
     return [Stop(job, sleeping.attempt)]
 
 
-def fold(state: State, now: float, event: Slept | SleepFailed | Awoke) -> list[Action]:
+def fold(state: StateParts, now: float, event: Slept | SleepFailed | Awoke) -> list[Action]:
     """What an engine says of an attempt that was asked to sleep or to wake."""
     match event:
         case Slept():
@@ -94,7 +92,7 @@ def fold(state: State, now: float, event: Slept | SleepFailed | Awoke) -> list[A
             assert_never(event)
 
 
-def _slept(state: State, now: float, event: Slept) -> list[Action]:
+def _slept(state: StateParts, now: float, event: Slept) -> list[Action]:
     """An attempt sleeps: whoever waited for its devices may have them."""
     job, attempt, table = event.job, event.attempt, state.table
     sleeping = state.asleep.find(job, attempt)
@@ -108,7 +106,7 @@ def _slept(state: State, now: float, event: Slept) -> list[Action]:
     return [*state.vacating.left(job, attempt)]
 
 
-def _not_slept(state: State, now: float, event: SleepFailed) -> list[Action]:
+def _not_slept(state: StateParts, now: float, event: SleepFailed) -> list[Action]:
     """An attempt could not be put to sleep: it is stopped, unless it has its devices again."""
     job, attempt, table = event.job, event.attempt, state.table
     sleeping = state.asleep.find(job, attempt)
@@ -130,7 +128,7 @@ def _not_slept(state: State, now: float, event: SleepFailed) -> list[Action]:
     return [*state.vacating.left(job, attempt)]
 
 
-def _awoke(state: State, now: float, event: Awoke) -> list[Action]:
+def _awoke(state: StateParts, now: float, event: Awoke) -> list[Action]:
     """An attempt runs again."""
     job, table = event.job, state.table
     sleeping, row = state.asleep.find(job, event.attempt), table.find(job)
@@ -144,7 +142,7 @@ def _awoke(state: State, now: float, event: Awoke) -> list[Action]:
     return []
 
 
-def _give_back(state: State, row: int) -> Allocation:
+def _give_back(state: StateParts, row: int) -> Allocation:
     on = state.table.allocations[row]
     assert on is not None
     state.free.give(on)

@@ -14,8 +14,6 @@ from weft.core.errors import InvalidConfig, UnreadableEvent, WeftError
 from weft.core.events.event import EVENTS, Event, Reported
 from weft.core.events.report import Report
 
-__all__ = ["decode", "encode", "event_line", "read_event", "readable_line"]
-
 # Fields that older logs have and nothing reads any more.
 RETIRED: Mapping[str, frozenset[str]] = {"Decided": frozenset({"asleep"})}
 _BY_NAME = {kind.__name__: kind for kind in EVENTS}

@@ -129,7 +129,8 @@ class Observed:
 
     `peak_gb` is the most memory that it held of one, told once a job that goes on as it did is not
     likely to need more, and when that grows. `pace` is the part of its speed alone that it keeps
-    `beside` these jobs. None was not seen.
+    `beside` these jobs. None was not seen. For `broken_s` seconds in all it was slower than it was
+    promised.
     """
 
     job: JobId
@@ -137,6 +138,7 @@ class Observed:
     peak_gb: float | None = None
     pace: float | None = None
     beside: tuple[JobId, ...] = ()
+    broken_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from weft.core.knowledge.costs import Attempt, ChangeCosts
 from weft.core.knowledge.learning import Learning
 from weft.core.knowledge.predictor import Predictor
 from weft.core.knowledge.profile import Profile, Sensitivity
+from weft.core.knowledge.programs import Programs
 from weft.core.model.job import Batch, Config, Discipline, Job
-from weft.core.programs import Programs
 from weft.core.state.table import Floats, Rows, Table
 
 

@@ -2,7 +2,8 @@
 
 An agent measures every attempt, whatever its program does: steps by the watcher inside its Python
 processes, the rest from outside. The last minutes are kept beside the attempt, not in the log;
-what is worth remembering is reported (`weft.core.events.report`). All times are Unix times of the node.
+what is worth remembering is reported (`weft.core.events.report`). Times are Unix times of the
+node.
 """
 
 from __future__ import annotations

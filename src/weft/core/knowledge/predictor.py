@@ -31,7 +31,7 @@ class Predictor(Learning, Protocol):
     """How long jobs will still take, as far as anybody can know.
 
     Seconds are executed seconds on the GPUs that a job asked for, given what it has executed so
-    far. `weft.core.knowledge.prediction.PointPredictor` makes one of a predictor that says a single number.
+    far. `PointPredictor` makes one of a predictor that says a single number.
     """
 
     @property

@@ -80,11 +80,15 @@ class Launch:
     idle_s: float = 0.0
     watch: bool = True
 
+    def is_secret(self, name: str) -> bool:
+        """Whether nobody is shown a variable's value, wherever it appears."""
+        return name in self.secrets or SECRET.search(name) is not None
+
     def secret_values(self) -> tuple[str, ...]:
         """What nobody is shown, longest first; what is too short to be one is left out."""
         found = {
             value
             for name, value in self.env.items()
-            if (name in self.secrets or SECRET.search(name)) and len(value) >= SHORTEST_SECRET
+            if self.is_secret(name) and len(value) >= SHORTEST_SECRET
         }
         return tuple(sorted(found, key=len, reverse=True))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 
@@ -24,6 +26,26 @@ from weft.core.plan.plan import Plan
 from weft.core.state.capacity import Capacity
 from weft.core.state.table import Bools, Column, Floats, Rows, Table
 
+NOTHING: Mapping[JobId, Allocation | None] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfSight:
+    """Rows that a part of a view does not show, and what was `decided` about some of them."""
+
+    table: Table
+    rows: Bools
+    cluster: Cluster
+    decided: Mapping[JobId, Allocation | None]
+
+    def holdings(self) -> Iterator[tuple[Job, str, Allocation]]:
+        """Jobs with the kind and the devices that they hold, or are to hold."""
+        for row in np.flatnonzero(self.rows).tolist():
+            job = self.table.jobs[row]
+            on = self.decided.get(job.id, self.table.allocations[row])
+            if on is not None:
+                yield job, self.cluster.kind_of(on), on
+
 
 @dataclass(frozen=True)
 class View:
@@ -34,8 +56,10 @@ class View:
     finished jobs, oldest first. `weights` are what users and tenants are entitled to against each
     other; who is not named has 1. So many of the loaned nodes as `recalled` are wanted back now:
     those that the plan leaves empty go first, others go with whatever runs on them. Somebody asks
-    about the jobs of `asked`: a plan may give reasons for them although nothing changes. Jobs that
-    are `asleep` wait like others, and go on at once where they sleep; `savers` have checkpoints.
+    about the jobs of `asked`: a plan may give reasons for them although nothing changes. A part of
+    a view knows who is `out_of_sight`: they hold devices, and count for their tenants. Jobs
+    that are `asleep` wait like others, and go on at once where they sleep; `savers` have
+    checkpoints.
     """
 
     now: float
@@ -50,6 +74,7 @@ class View:
     weights: Mapping[str, float] = field(default_factory=dict)
     recalled: int = 0
     asked: frozenset[JobId] = frozenset()
+    out_of_sight: tuple[OutOfSight, ...] = ()
     asleep: Mapping[JobId, Sleeping] = field(default_factory=dict)
     savers: Collection[JobId] = frozenset()
 
@@ -176,12 +201,39 @@ class View:
                 held[job] = on
         return held
 
+    def held_by_tenants(self) -> defaultdict[tuple[str, str], float]:
+        """GPUs by tenant and kind that all jobs hold, those out of sight as well."""
+        held: defaultdict[tuple[str, str], float] = defaultdict(float)
+        for job, kind, on in self.held_out_of_sight():
+            held[job.tenant, kind] += on.gpus * on.sharing.share
+        for job, has in zip(self.table.jobs, self.table.allocations, strict=True):
+            if has is not None:
+                held[job.tenant, self.cluster.kind_of(has)] += has.gpus * has.sharing.share
+        return held
+
+    def held_out_of_sight(self) -> Iterator[tuple[Job, str, Allocation]]:
+        """Jobs that are not shown, with the kind and the devices that they hold."""
+        for part in self.out_of_sight:
+            yield from part.holdings()
+
     # ---- shaping
 
-    def restrict(self, keep: Bools) -> View:
-        """The same instant with only some rows; what the others hold stays taken."""
-        return replace(self, table=self.table.pick(keep))
+    def restrict(self, keep: Bools, decided: Mapping[JobId, Allocation | None] = NOTHING) -> View:
+        """The same instant with only some rows; what the others hold stays taken.
 
-    def without(self, hidden: Bools) -> View:
+        `decided` is what others hold once that is carried out, where the ledger has it so already.
+        """
+        hidden = OutOfSight(self.table, ~keep, self.cluster, decided)
+        out_of_sight = (*self.out_of_sight, hidden)
+        return replace(self, table=self.table.pick(keep), out_of_sight=out_of_sight)
+
+    def without(self, hidden: Bools, decided: Mapping[JobId, Allocation | None] = NOTHING) -> View:
         """The same instant without some rows."""
-        return self.restrict(~hidden)
+        return self.restrict(~hidden, decided)
+
+    def released(self, rows: Rows) -> View:
+        """The same instant with these rows waiting; the ledger is for the caller to change."""
+        table = self.table.pick(np.ones(len(self.table), dtype=bool))
+        for row in rows.tolist():
+            table.release(row, self.now)
+        return replace(self, table=table)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from weft.core import node_events as nodes
 from weft.core.asleep import fold as asleep
 from weft.core.asleep.sleeping import Asleep
 from weft.core.errors import WeftError
@@ -48,6 +47,7 @@ from weft.core.events.job_end import Ended, How
 from weft.core.model.cluster import Cluster
 from weft.core.model.dependencies import Dependencies
 from weft.core.model.job import Allocation, Job, JobId, Stage
+from weft.core.state import node_events as nodes
 from weft.core.state.capacity import Capacity
 from weft.core.state.live_changes import LiveChanges
 from weft.core.state.releasing import Releasing

@@ -254,6 +254,13 @@ class Table:
             cells[Column.RAN_RATE] = cells[Column.SERVICE_RATE] = 0.0
         cells[Column.RAN_SINCE] = cells[Column.SERVICE_SINCE] = now
 
+    def release(self, row: int, now: float) -> None:
+        """The row as it is once its devices are taken away."""
+        self.meters_off(row, now)
+        self.allocations[row] = None
+        self.set(row, Column.HELD, 0.0)
+        self.set(row, Column.STAGE, Stage.PENDING)
+
     def pick(self, keep: Bools) -> Table:
         """A table of some rows only, in the same order."""
         part = Table(max(1, int(keep.sum())))

@@ -177,12 +177,25 @@ def sharing_env(
     share = job.demand.share
     if machine.gpus and share < 1.0:
         env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = f"{max(1, round(100 * share))}"
+    if machine.gpus and claim_gb:
+        env |= memory_limits(claim_gb / machine.node.device_gb)
     if machine.gpus and claim_gb and means.mps:
         most = f"{max(1, int(claim_gb * 1024))}M"
         env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = ",".join(
             f"{at}={most}" for at in range(len(devices))
         )
     return env
+
+
+def memory_limits(part: float) -> dict[str, str]:
+    """What keeps a framework to a part of its device's memory: torch by its watcher, XLA, TF."""
+    if not 0.0 < part < 1.0:
+        return {}
+    return {
+        "WEFT_GPU_MEMORY_FRACTION": f"{part:.4f}",
+        "XLA_PYTHON_CLIENT_MEM_FRACTION": f"{part:.4f}",
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+    }
 
 
 def adjustment(

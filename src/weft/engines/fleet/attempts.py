@@ -1,7 +1,8 @@
 """One attempt between its request and the word of its end: what is to be done next. Pure.
 
-Two sources are weighed: what the agents wrote (`GangWatch`) and what the manager says (`Observation`).
-An end is told when both agree that nothing is left; silence of the manager decides nothing.
+Two sources are weighed: what the agents wrote (`GangWatch`) and what the manager says
+(`Observation`). An end is reported when both agree that nothing is left; silence of the manager
+decides nothing.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def notices(part: HostPart, gpu_mem_gb: float, means: Means) -> tuple[Notice, ..
         said.append((INFO, f"{soft_gb:g} GB of memory are not enforced: no memory cgroup here"))
     if gpu_mem_gb and means.gpus and not means.mps:
         said.append(
-            (INFO, f"{gpu_mem_gb:g} GB of GPU memory bind weft.train scripts only: no MPS here")
+            (INFO, f"{gpu_mem_gb:.3g} GB of GPU memory bind torch, JAX and TensorFlow only: no MPS")
         )
     return tuple(said)
 

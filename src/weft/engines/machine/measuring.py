@@ -6,13 +6,14 @@ The job may have replaced the file: what cannot be right is as good as not measu
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from weft.core.knowledge.measured import NOT_MEASURED, Measured
 from weft.wire.attempt import MEASURED, read_json
 from weft.wire.errors import WireError
+from weft.wire.processes import descendants, skip_gone
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,19 @@ def read_measured(folder: Path) -> Measured:
     except (OSError, WireError, ValueError) as error:
         log.debug("attempt=%s is not measured: %s", folder, error)
         return NOT_MEASURED
+
+
+def add_host_memory(measured: Measured, pids: Collection[int]) -> Measured:
+    """The same with what processes and their children hold of the host, as if it were a device."""
+    held = peak = 0.0
+    for pid in {*pids, *(child for parent in pids for child in descendants(parent))}:
+        with skip_gone():
+            fields = dict(
+                line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+            )
+            held += int(fields.get("VmRSS", "0 kB").split()[0]) * 1024 / 1e9
+            peak += int(fields.get("VmHWM", "0 kB").split()[0]) * 1024 / 1e9
+    return replace(measured, held_gb=held or None, peak_gb=peak or None)
 
 
 def join_measured(parts: Iterable[Measured]) -> Measured:

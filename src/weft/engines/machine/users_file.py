@@ -20,8 +20,6 @@ from weft.core.codec.yaml_text import parse_yaml
 from weft.core.errors import InvalidConfig, did_you_mean
 from weft.wire.identity import UMASK, Identity
 
-__all__ = ["Identity", "find_users", "read_users", "users_of"]
-
 KEYS = ("user", "uid", "gid", "groups", "home", "umask")
 MOST = 1 << 31
 

@@ -26,9 +26,9 @@ from ray.util.placement_group import (
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from weft import __version__
 from weft.engines.ray.labels import NODE, SLOTS, reserved
 from weft.engines.ray.runner import Runner
+from weft.version import __version__
 
 ANSWER_S = 1.0  # how long a node may take to say how its agents are
 CALL_S = 20.0

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from weft import __version__
 from weft.engines.attempts.clearing import Footprint, end_all
 from weft.engines.machine.job_environment import filter_environment
 from weft.engines.ray.carried import Carried
+from weft.version import __version__
 from weft.wire.attempt import AGENT_LOG, SPEC, read_json, write_whole
 from weft.wire.processes import start_time
 

@@ -24,6 +24,7 @@ from weft.wire.processes import (
 )
 
 DYING_S = 10.0  # what processes may take to be gone after SIGKILL before a person is told
+WEIGH_S = 0.4  # at least between two looks at the memory of all processes
 PAUSE_S, LONG_PAUSE_S = 0.01, 0.5
 RANKS = "ranks"
 NO_PLACES: Mapping[int, int] = MappingProxyType({})
@@ -41,6 +42,7 @@ class Enclosure:
     def __init__(self, folder: Path, spec: AttemptSpec, tell: Tell) -> None:
         self._folder, self._spec, self._tell = folder, spec, tell
         self.group: Path | None = None
+        self._weigh_at = 0.0
         self.ranks_group: Path | None = (
             None  # inside it: people's shells go on when ranks are frozen
         )
@@ -97,8 +99,15 @@ class Enclosure:
             return ""
         if self.group is not None and out_of_memory(self.group):
             return f"it used more than the {most:g} GB of memory that were allowed"
+        if time.monotonic() < self._weigh_at:
+            return ""  # to look at every page of every process takes a while
+        self._weigh_at = time.monotonic() + WEIGH_S
         used = sum(map(memory_gb, descendants(os.getpid())))
         return f"it used {used:.2f} GB of memory; {most:g} were allowed" if used > most else ""
+
+    def members(self) -> list[int]:
+        """Processes that are there now, at little cost: whoever hides may be missing."""
+        return descendants(os.getpid()) if self.group is None else members(self.group)
 
     def clear(self) -> None:
         """No process of the attempt is left on return.

@@ -9,6 +9,7 @@ from weft.node.ranks.launchers import Place, find_launcher, launcher_variables
 from weft.wire.attempt import TAG, AttemptSpec
 from weft.wire.environment import Environment
 
+WATCHER = Path(__file__).parents[1] / "watcher"
 # A launcher tells its own processes these; a plain program is not one of several.
 OF_A_GANG = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
@@ -68,4 +69,11 @@ def rank_environment(
     if alone is not None:
         place = {name: value for name, value in place.items() if name not in OF_A_GANG}
         place |= launcher_variables(alone)
-    return {**env, **spec.env, **place, TAG: str(folder)}
+    env = {**env, **spec.env, **place, TAG: str(folder)}
+    return {**env, **watcher_variables(env.get("PYTHONPATH", ""))} if spec.watch else env
+
+
+def watcher_variables(python_path: str) -> dict[str, str]:
+    """What puts the watcher into every Python process, in front of the job's own modules."""
+    path = os.pathsep.join(filter(None, (str(WATCHER), python_path)))
+    return {"WEFT_WATCH": "1", "PYTHONPATH": path}

@@ -8,22 +8,28 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from weft.node.guard.identity import may_speak
+from weft.node.measuring.measurer import Measurer
 from weft.node.ranks.conversation import Budget, Line
 from weft.wire.attempt import AttemptSpec
-from weft.wire.messages import FromAgent, FromRank, Hello, Notice, Report, Saved
+from weft.wire.messages import Counted, FromAgent, FromRank, Hello, Notice, Report, Saved
 
 MOST_LINES = 256  # conversations at once: a job may open more than it has ranks
 Said = Callable[[Line, FromRank], None]
 
 
 class Conversations:
-    """All lines that are open; `said` is called with what a rank of this attempt says."""
+    """All lines that are open; `said` is called with what a rank of this attempt says.
 
-    def __init__(self, spec: AttemptSpec, select: selectors.BaseSelector, said: Said) -> None:
+    What watchers count in its processes goes to `measurer`.
+    """
+
+    def __init__(
+        self, spec: AttemptSpec, select: selectors.BaseSelector, said: Said, measurer: Measurer
+    ) -> None:
         self._me, self._user = (spec.job, spec.attempt), spec.user
-        self._select, self._said = select, said
+        self._select, self._said, self._measurer = select, said, measurer
         self._lines: list[Line] = []
-        self._budget = Budget()
+        self._budget, self._counts = Budget(), Budget()
 
     def listen(self, path: str) -> socket.socket:
         """A socket that ranks can connect to."""
@@ -62,8 +68,12 @@ class Conversations:
     def _hear(self, line: Line) -> None:
         for message in line.receive():
             match message:
+                case Counted(job, attempt):
+                    if (job, attempt) == self._me and self._counts.allows():
+                        self._measurer.take(message)
                 case Hello(job, attempt, rank) if (job, attempt) == self._me:
                     line.rank = rank
+                    self._measurer.reports_itself = True
                     self._said(line, message)
                 case _ if line.rank is None:
                     continue  # it has not said who it is, or it is of another attempt

@@ -21,20 +21,6 @@ from numpy.typing import NDArray
 from weft.core.errors import InvalidConfig, did_you_mean
 from weft.perf.sharing.interference_law import UNKNOWN, Features, Law, exposure, settle, worst
 
-__all__ = [
-    "MPS",
-    "TIMESLICING",
-    "UNKNOWN",
-    "Features",
-    "Interference",
-    "Law",
-    "dump",
-    "fits_memory",
-    "load_shipped",
-    "parse",
-    "rates",
-]
-
 TIMESLICING, MPS = "timeslicing", "mps"
 Floats = NDArray[np.float64]
 CONTEXT_GB = 0.5  # what a CUDA context holds beside the job's own tensors

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from weft.core.events.report import Report
 from weft.core.knowledge.costs import Attempt
+from weft.core.knowledge.programs import program_of
 from weft.core.model.job import Job, JobId
-from weft.core.programs import program_of
 
 MARGIN = 1.1  # of the peak so far: later steps may need more
 MARGIN_GB = 0.5  # and what the allocator and the driver take beside it
@@ -29,6 +29,7 @@ class _Running:
     first_step: float | None = None
     settled: bool = False
     pace: float | None = None
+    broken_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -78,6 +79,11 @@ class LearntPrograms:
         own = self._running.get(job.id)
         return None if own is None else own.pace
 
+    def broken_s(self, job: Job) -> float:
+        """As it was last told."""
+        own = self._running.get(job.id)
+        return 0.0 if own is None else own.broken_s
+
     def slowdown(self, job: Job, kind: str, beside: Sequence[Job]) -> float | None:
         """One and what each neighbour was seen to add."""
         added = [self._added.get(_pair(job, other, kind)) for other in beside]
@@ -103,11 +109,14 @@ class LearntPrograms:
         own.peak_gb, own.settled = max(own.peak_gb, peak_gb), True
         _keep(self._peaks, key, max(own.peak_gb, self._peaks.get(key, 0.0)))
 
-    def observe_pace(self, job: Job, kind: str, pace: float, beside: Sequence[Job]) -> None:
+    def observe_pace(
+        self, job: Job, kind: str, pace: float, beside: Sequence[Job], broken_s: float = 0.0
+    ) -> None:
         """What each of the neighbours adds is taken to be an equal part."""
         if not beside or not pace > 0.0:
             return
-        self._running.setdefault(job.id, _Running()).pace = pace
+        own = self._running.setdefault(job.id, _Running())
+        own.pace, own.broken_s = pace, broken_s
         each = max(1.0 / pace - 1.0, 0.0) / len(beside)
         for other in beside:
             key = _pair(job, other, kind)
@@ -132,7 +141,7 @@ class LearntPrograms:
     def save(self) -> Any:
         """All of it."""
         running = {
-            job: [own.peak_gb, own.first_step, own.settled, own.pace]
+            job: [own.peak_gb, own.first_step, own.settled, own.pace, own.broken_s]
             for job, own in self._running.items()
         }
         return {

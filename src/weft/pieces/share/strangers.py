@@ -17,6 +17,7 @@ from math import isfinite
 import numpy as np
 
 from weft.core.errors import PlanError
+from weft.core.knowledge.programs import Programs
 from weft.core.model.job import (
     EXCLUSIVE,
     Allocation,
@@ -29,7 +30,6 @@ from weft.core.model.job import (
 )
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
-from weft.core.programs import Programs
 from weft.core.state.capacity import Capacity
 
 RESIDENTS = 16  # on one device

@@ -50,11 +50,25 @@ class Priority:
             return self._decide_class(view, partial(ask, self.inner))
         lower = waiting & (rank < levels[0])
         plan = self._decide_class(view.without(lower), partial(decide_among, self.inner))
-        blocked = waiting & ~lower & ~_starts(view, plan)
+        blocked = self._blocked(view, plan, waiting & ~lower)
         if blocked.any() and (more := self._instead(view, lower, filler & (rank < levels[0]))):
-            plan = more
-            blocked = waiting & ~lower & ~_starts(view, plan)
-        return plan if blocked.any() else self._rest(view, plan)
+            still = self._blocked(view, more, waiting & ~lower)
+            if (blocked & ~still).any():  # it is worth stopping somebody
+                plan, blocked = more, still
+        fillers = view.preemptible() & (view.table.column(Column.TIER) == FILLER)
+        return self._rest(view, plan, lower & fillers if blocked.any() else lower)
+
+    def _blocked(self, view: View, plan: Plan, first: Bools) -> Bools:
+        """Those who choose first and wait for what others hold; not for what is not there."""
+        rows: Bools = first & ~_starts(view, plan)
+        if rows.any():
+            room = _usable(view)
+            sized = Controls.COUNT in self.about.controls
+            for row in np.flatnonzero(rows).tolist():
+                demand = view.job(row).demand
+                least = demand.min if sized else demand.gpus
+                rows[row] = max(room.get(kind, 0) for kind in demand.kinds or (*room, "")) >= least
+        return rows
 
     def _decide_class(self, view: View, decide: Callable[[View], Plan]) -> Plan:
         """What is decided, unless it takes from a class to start a lower one."""
@@ -87,22 +101,35 @@ class Priority:
             return None
         return _give_way(view, plan, held)
 
-    def _rest(self, view: View, plan: Plan) -> Plan:
-        """What is left offered to everybody else, beside all that runs and was decided."""
+    def _rest(self, view: View, plan: Plan, rows: Bools) -> Plan:
+        """What is left offered to these and to who gave way, beside all that was decided."""
         mark = view.free.mark()
-        beside = view.running()
+        shown = rows.copy()
         for job in plan.changes:
-            beside[view.table.row(job)] = True
+            shown[view.table.row(job)] = False
+        stopped = _stops(view, plan) & (view.table.column(Column.TIER) == FILLER)
         try:
-            if not carry_out(view, plan):
+            if not (shown | stopped).any() or not carry_out(view, plan):
                 return plan
-            more = decide_among(self, replace(view.without(beside), memory=None))
+            after = view.released(np.flatnonzero(stopped)) if stopped.any() else view
+            part = after.restrict(shown | stopped, plan.changes)
+            more = decide_among(self, replace(part, memory=None))
         finally:
             view.free.rollback(mark)
         return replace(plan, changes={**plan.changes, **more.changes})
 
 
 FILLER = float(Tier.OPPORTUNISTIC)
+
+
+def _usable(view: View) -> dict[str, int]:
+    """Devices by kind that are idle or that jobs hold, seen or not; those that are kept are not."""
+    room = dict(zip(view.free.kinds, view.free.idle_by_kind(), strict=True))
+    held = [(view.cluster.kind_of(on), on) for on in view.held().values()]
+    held += [(kind, on) for _, kind, on in view.held_out_of_sight()]
+    for kind, on in held:
+        room[kind] = room.get(kind, 0) + on.gpus
+    return room
 
 
 def _starts(view: View, plan: Plan) -> Bools:
@@ -121,6 +148,15 @@ def _shrinks(view: View, plan: Plan) -> Bools:
         on = view.holds(job)
         mask[view.table.row(job)] = on is not None and (to is None or to.gpus < on.gpus)
     return mask
+
+
+def _stops(view: View, plan: Plan) -> Bools:
+    """Running rows that a plan stops."""
+    mask = np.zeros(len(view.table), dtype=bool)
+    for job, to in plan.changes.items():
+        mask[view.table.row(job)] = to is None
+    stopped: Bools = mask & view.running()
+    return stopped
 
 
 def _give_way(view: View, plan: Plan, held: dict[JobId, Allocation]) -> Plan | None:

@@ -53,7 +53,7 @@ def cut_out(part: View, *, host: bool = False) -> Cut:
     `host` CPUs and memory are what is left of them, else each device's equal part.
     """
     rows = _apart(part)
-    part = replace(part, table=part.table.pick(rows))
+    part = part.restrict(rows)
     ours = _devices(part)
     nodes, numbers = [], {}
     for i, node in enumerate(part.cluster.nodes):

@@ -7,7 +7,6 @@ loops, ends its process or eats all memory harms nobody else: the service ends i
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import time
 import traceback
@@ -17,6 +16,7 @@ from typing import Any, BinaryIO
 from weft.core.events.event import Decided, Event, PolicyChanged
 from weft.core.model.cluster import Cluster
 from weft.core.scheduler import Scheduler
+from weft.runtime.aside.worker import limit_memory
 from weft.runtime.deciding.frames import LENGTH, Begin, Decide, Failure, Wish, frame, pack, unpack
 from weft.runtime.deciding.live_policy import live_policy, propose
 from weft.wire.processes import die_with_parent
@@ -78,8 +78,7 @@ def main() -> None:
     Says None first, when everything is imported.
     """
     die_with_parent()
-    memory = int(float(sys.argv[1]) * 2**30)
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    limit_memory(float(sys.argv[1]))
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     out.write(frame(None))

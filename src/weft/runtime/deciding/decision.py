@@ -25,6 +25,7 @@ from weft.core.spec.part_spec import PartSpec
 from weft.core.state.state import State
 from weft.runtime.deciding.decider import Decider, InProcess, PolicyFailed
 from weft.runtime.deciding.live_policy import SAFE, live_policy, stand_in
+from weft.runtime.deciding.second_look import SecondLook
 from weft.runtime.loop.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class Decisions:
         self._clock = clock
         self._decider = decider or InProcess()
         self._not_before = float("-inf")
+        self._second_look = SecondLook()
         self._in_a_row = 0
         self._again_at = float("-inf")
 
@@ -114,6 +116,9 @@ class Decisions:
     def adopt(self, scheduler: Scheduler, now: float, verdict: Verdict) -> list[Action]:
         """Make it a fact, and say so in the service's own log."""
         actions = scheduler.adopt(now, verdict.plan, verdict.by)
+        again = self._second_look.after(now, verdict.plan, scheduler.state)
+        if again is not None and scheduler.policy.about.every is None:
+            scheduler.put_off(again)
         self.recent[scheduler.state.decisions] = Worked(verdict.took_s, verdict.plan.numbers)
         if len(self.recent) > RECENT:
             del self.recent[next(iter(self.recent))]

@@ -25,7 +25,7 @@ from weft.core.state.capacity import EPS, Capacity
 from weft.core.state.table import Column
 from weft.runtime.deciding.live_policy import live_policy, stand_in
 from weft.runtime.records.job_records import JobRecord
-from weft.runtime.sleep_records import describe_sleep
+from weft.runtime.records.sleep_records import describe_sleep
 from weft.stack.backoff import pause_s
 from weft.stack.cpu_jobs import place_on_host
 from weft.stack.eligible_jobs import awaited_by, find_kept_back

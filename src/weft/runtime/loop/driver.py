@@ -5,14 +5,9 @@ the decision to the store, and only then acts. So a process that dies at any mom
 not acted, or left a record of what it was about to do; the next one reads the log, asks the
 engine what really runs, and repeats what was not answered.
 
-What a service uses, all of it from the event loop's thread::
-
-    driver = Driver(engine, store, policy="fifo")
-    await driver.open()                    # replays, reconciles, begins to decide
-    job_id = await driver.submit(job)      # on disk when it returns
-    await driver.cancel(job_id)            # likewise; drain, undrain, set_policy
-    async for rows in driver.subscribe(from_seq): ...  # of (seq, at, event)
-    await driver.close()                   # jobs go on running; the next open() adopts them
+A service calls it from the event loop's thread: `open` replays, reconciles and begins to decide;
+`submit`, `cancel`, `drain` and `set_policy` are on disk when they return; `subscribe` yields rows
+of (seq, at, event); after `close` jobs go on running, and the next `open` adopts them.
 """
 
 from __future__ import annotations
@@ -72,10 +67,9 @@ SOON_S = 0.5  # a decision that takes longer is not waited for by those who subm
 class Driver:
     """One scheduler on one engine, with one store as its only memory.
 
-    `policy` None goes on with the policy of the log. `knowledge` makes what the
-    scheduler knows of jobs, as it is before the first event. Attempts that run and that the log
-    knows nothing of are ended if `end_unknown`, else the driver does not open. `decider` asks
-    the policy; in this process unless told.
+    `policy` None goes on with the policy of the log. `knowledge` makes what the scheduler knows
+    of jobs before the first event. Running attempts that the log does not know are stopped if
+    `end_unknown`, else the driver does not open. `decider` asks the policy, by default here.
     """
 
     def __init__(
@@ -112,7 +106,8 @@ class Driver:
 
     def _of_engine(self) -> dict[str, Any]:
         rungs = self.engine.stops
-        return {"journal": self._note, "stops": StopRules(rungs) if rungs else None}
+        stops = StopRules(rungs) if rungs else None
+        return {"journal": self._note, "stops": stops, "early_rounds": True}
 
     # ---- life
 

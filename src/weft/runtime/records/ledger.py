@@ -48,12 +48,11 @@ from weft.core.plan.reasons import Blocker
 from weft.core.state.ended_jobs import EndedJobs
 from weft.core.state.live_changes import join
 from weft.runtime.records.entitlement import Entitlement
-from weft.runtime.records.job_records import JobRecord as JobRecord
-from weft.runtime.records.job_records import JobRecords
+from weft.runtime.records.job_records import JobRecord, JobRecords
 from weft.runtime.records.share_windows import ShareWindows
+from weft.runtime.records.sleep_records import goes_on, lies_down, sleep_after
 from weft.runtime.records.tallies import Tallies
 from weft.runtime.records.usage import DAY_S, DayUsage, Usage, day_of, first_day, past_day
-from weft.runtime.sleep_records import goes_on, lies_down, sleep_after
 
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
 NOTICES_KEPT = 20

@@ -48,7 +48,7 @@ from weft.core.spec.part_spec import PartSpec
 from weft.core.state.ended_jobs import EndedJobs
 from weft.core.state.saved_state import Held, SavedScheduler, SavedState
 from weft.core.state.table import Column
-from weft.core.wishes import Wish, wishes_of
+from weft.core.state.wishes import Wish, wishes_of
 from weft.runtime.records.job_records import JobRecord, row_of
 from weft.runtime.records.ledger import Ledger
 from weft.runtime.recovery.snapshot import DamagedSnapshot, Frozen, Thawed, no_collection, thaw

@@ -19,13 +19,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from weft import __version__
+from weft import core
 from weft.core.codec.columns import pack, unpack
 from weft.core.errors import InvalidConfig, WeftError
-from weft.core.model import job as model
 from weft.core.state.saved_state import TABLES, Held
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.usage import DayUsage
+from weft.version import __version__
 
 FORMAT = 1
 MAGIC = b"weft snapshot "
@@ -91,8 +91,8 @@ def thaw(data: bytes) -> Thawed:
 def fingerprint() -> str:
     """The code that folds events: what another version made of them may be wrong here."""
     digest = hashlib.sha256(__version__.encode())
-    for folder in (Path(model.__file__).parent, Path(__file__).parent):
-        for path in sorted(folder.glob("*.py")):
+    for folder in (Path(core.__file__).parent, Path(__file__).parents[1]):
+        for path in sorted(folder.rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from weft.app.insight.present import Estimate, Present
+from weft.app.insight.purse import Purse
 from weft.core.model.job import Job, JobId
+from weft.service.budget.aside import Aside
+from weft.service.http.json_body import write_json
+from weft.service.responses.watch import Waiting
 
 SOONEST_S = 10.0
 PART = 0.02  # of the time that is spent on this, however many ask
+CPU_S = 30.0  # what is not simulated by then has no place in line
+EVERYBODY = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,37 +34,42 @@ class InLine:
 
 @dataclass(slots=True)
 class Forecast:
-    """The last simulation of the queue; `simulate` runs work beside the loop."""
+    """The last simulation of the queue, as JSON by tenant."""
 
-    simulate: Callable[[Callable[[], list[InLine]]], Awaitable[list[InLine]]]
-    number: int = 0
-    _line: list[InLine] = field(default_factory=list)
+    aside: Aside
+    _told: Mapping[str, bytes] = field(default_factory=dict)
     _until: float = 0.0
-    _told: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def ask(self, present: Callable[[], Present]) -> tuple[list[InLine], float]:
-        """Waiting jobs, and in how many seconds it is worth to ask again."""
+    async def ask(self, whose: str, present: Callable[[], Present]) -> tuple[bytes, float]:
+        """Waiting jobs of a tenant as JSON, and in how many seconds it is worth to ask again."""
         async with self._turn:
             began = time.monotonic()
             if began >= self._until:
                 now = present()
-                self._line = await self.simulate(lambda: line_of(now))
-                self.number += 1
+                self._told = await self.aside.do(lambda: partial(write_line, CPU_S, now))
                 took = time.monotonic() - began
                 self._until = began + max(SOONEST_S, took / PART)
-            return self._line, max(self._until - time.monotonic(), 1.0)
-
-    def told(self, whose: str, write: Callable[[], bytes]) -> bytes:
-        """The answer to a tenant, written once for each simulation."""
-        number, text = self._told.get(whose, (-1, b""))
-        if number != self.number:
-            text = write()
-            self._told[whose] = self.number, text
-        return text
+            return self._told.get(whose, b"[]"), max(self._until - time.monotonic(), 1.0)
 
 
-def line_of(present: Present) -> list[InLine]:
+def write_line(cpu_s: float, present: Present, _report: Callable[[Any], None]) -> dict[str, bytes]:
+    """The line as JSON by tenant, and whole for EVERYBODY: all that is left to do is to send it."""
+    rows: defaultdict[str, list[Waiting]] = defaultdict(list)
+    for one in line_of(present, Purse(cpu_s)):
+        row = Waiting(
+            id=one.job.id,
+            place=one.place,
+            p10=one.start.quantile(0.1),
+            p50=one.start.quantile(0.5),
+            p90=one.start.quantile(0.9),
+        )
+        rows[EVERYBODY].append(row)
+        rows[one.job.tenant].append(row)
+    return {tenant: write_json(some) for tenant, some in rows.items()}
+
+
+def line_of(present: Present, purse: Purse) -> list[InLine]:
     """Waiting jobs in the order in which simulations from here start them."""
     table = present.table
     waiting = {
@@ -65,7 +79,8 @@ def line_of(present: Present) -> list[InLine]:
     }
     if not waiting:
         return []
-    starts = {job: one.start for job, one in present.outlook().items() if job in waiting}
+    outlook = present.look_ahead(purse=purse).outlook
+    starts = {job: one.start for job, one in outlook.items() if job in waiting}
     middles = {job: one.quantile(0.5) for job, one in starts.items()}
     soonest = sorted((at, job) for job, at in middles.items() if at is not None)
     places: dict[JobId, int] = {job: i for i, (_, job) in enumerate(soonest, start=1)}

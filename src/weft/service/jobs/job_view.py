@@ -9,8 +9,7 @@ from typing import cast
 from weft.app.serve.live import ASIDE, Live
 from weft.core.codec.plain_values import encode
 from weft.core.model.cluster import Node
-from weft.core.model.job import Allocation
-from weft.core.model.job import name_of as name_of
+from weft.core.model.job import Allocation, name_of
 from weft.core.plan.reasons import Reason
 from weft.pieces.wrap.tenants.windows import Window, read_window
 from weft.runtime.deciding.waiting import waits_of, why_waits

@@ -1,27 +1,64 @@
-"""A job as the file that would describe it: to copy, to change and to hand in again."""
+"""A job as the file that would describe it: to copy, to change and to submit again.
+
+Values of its variables leave the service to the job alone. Whoever submits it again brings their
+own: a new command could print them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from weft.core.model.job import Job, name_of
 from weft.core.model.launch import DEFAULT_GRACE_S, Launch
-from weft.service.requests.job_file import SHELL, JobFile, priority_word
+from weft.service.access.tokens import Caller
+from weft.service.http.refusals import Refused
+from weft.service.requests.job_file import HIDDEN, SHELL, JobFile, priority_word
 from weft.service.requests.share_fields import share_of
 
-HIDDEN = "********"
 Fields = dict[str, Any]
+SHOWN = 5
 
 
-def file_of(job: Job, *, secrets: bool = False) -> Fields:
-    """Fields of a job file, those that differ from their defaults; `secrets` tells those too."""
+def file_again(job: Job, change: Mapping[str, Any], who: Caller) -> Fields:
+    """The file of a job with some fields changed, as `who` may submit it; None takes one away.
+
+    Variables that are not secret are copied for the person who chose them; other values have to
+    be in `change`. Refused says which.
+    """
+    fields = {**file_of(job), **change}
+    if "env" not in change and job.launch is not None:
+        fields["env"] = _copy_env(job, job.launch, who)
+    if "secrets" not in change and (env := fields.get("env")) is not None:
+        fields["secrets"] = [name for name in fields.get("secrets", ()) if name in env]
+    if fields.get("env") is None:
+        fields.pop("secrets", None)
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _copy_env(job: Job, launch: Launch, who: Caller) -> dict[str, str]:
+    own = who.name == job.user and (bool(who.name) or not who.token)
+    missing = [name for name in launch.env if launch.is_secret(name) or not own]
+    if missing:
+        raise Refused(
+            422,
+            f"values of variables are not copied: {', '.join(missing[:SHOWN])}"
+            f"{' and more' if len(missing) > SHOWN else ''}",
+            'bring your own in `change`: {"env": {"NAME": "value"}}; null leaves all out',
+            "env",
+        )
+    return dict(launch.env)
+
+
+def file_of(job: Job) -> Fields:
+    """Fields of a job file, those that differ from their defaults, without values of variables."""
     fields: Fields = {"name": name_of(job), **_demand(job)}
     if job.batch is not None:
         fields["batch"] = {"init": job.batch.init, "max": job.batch.max}
         if job.batch.max_per_gpu != job.batch.max:
             fields["batch"]["max_per_gpu"] = job.batch.max_per_gpu
     if job.launch is not None:
-        fields |= _launch(job.launch, secrets=secrets)
+        fields |= _launch(job.launch)
     implied = not job.demand.rigid or "batch" in fields or "checkpoint" in fields
     after = {word: list(names) for word, names in _after(job) if names}
     told = {
@@ -62,11 +99,7 @@ def _demand(job: Job) -> Fields:
     return fields
 
 
-def _launch(launch: Launch, *, secrets: bool) -> Fields:
-    env = {
-        key: HIDDEN if key in launch.secrets and not secrets else value
-        for key, value in launch.env.items()
-    }
+def _launch(launch: Launch) -> Fields:
     checkpoint: Fields = {"dir": launch.checkpoint} if launch.checkpoint else {}
     if launch.grace_s != DEFAULT_GRACE_S:
         checkpoint["grace_s"] = launch.grace_s
@@ -75,7 +108,7 @@ def _launch(launch: Launch, *, secrets: bool) -> Fields:
         **_command(launch),
         "setup": launch.setup,
         "workdir": launch.workdir,
-        "env": env,
+        "env": dict.fromkeys(launch.env, HIDDEN),
         "secrets": list(launch.secrets),
         "checkpoint": checkpoint,
         "processes": 1 if processes == "1" else processes,

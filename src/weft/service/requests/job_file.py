@@ -11,15 +11,11 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from weft.core.model.job import (
-    MOST_CPUS,
-    MOST_GPUS,
-    MOST_MEM_GB,
     BatchRange,
     Demand,
     Job,
@@ -27,6 +23,24 @@ from weft.core.model.job import (
     Tier,
 )
 from weft.core.model.launch import DEFAULT_GRACE_S, Launch, Processes, Software, SoftwareKind
+from weft.service.requests.field_types import (
+    Count,
+    CountOrNone,
+    Cpus,
+    ExitCode,
+    FilePath,
+    JobWord,
+    MemGb,
+    Name,
+    Number,
+    Positive,
+    Text,
+    Variable,
+    Whole,
+    Word,
+    clean_path,
+    printable,
+)
 from weft.service.requests.request_base import RequestBody
 from weft.service.requests.share_fields import Sharing, part_of, terms_of
 from weft.service.requests.traffic_fields import TrafficFields
@@ -36,65 +50,18 @@ GUARANTEED: Literal["guaranteed"] = "guaranteed"
 TIERS: dict[PriorityWord, Tier] = {"opportunistic": Tier.OPPORTUNISTIC}
 PRIORITIES: dict[PriorityWord, float] = {GUARANTEED: 1.0, "normal": 0.0, "opportunistic": -1.0}
 WORDS = {value: word for word, value in PRIORITIES.items()}
-WORD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-JOB_WORD = r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63}:)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-MOST_TEXT = 131_072
 MOST_OF_A_SWEEP = 1000
 MOST_PARAMETERS = 64
-LONGEST_NAME = 128
 LONGEST_SWEEP_ID = 60  # its jobs' ids have a number more
 DEFAULT_IDLE_S = 3600.0
 DEFAULT_TENANT = "default"
+HIDDEN = "********"  # in place of a variable's value
 NO_PARAMETERS: Mapping[str, str] = {}
 # A line that fails ends a script, also in the middle of a pipe.
 SHELL = ("bash", "-eo", "pipefail", "-c")
 SHELL_WORDS = frozenset(
     ("|", "||", "&&", "&", ";", "<", ">", ">>", "2>", "2>>", "2>&1", "&>", "|&")
 )
-
-
-def printable(text: str) -> str:
-    """A text of one line, without control characters."""
-    if not text.isprintable():
-        raise ValueError("has a character that cannot be printed, such as a newline")
-    return text
-
-
-def _no_nul(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("has a NUL character")
-    return text
-
-
-def _variable(name: str) -> str:
-    if not name or "=" in name or "\0" in name:
-        raise ValueError("is not the name of a variable: it is empty or has '=' or NUL")
-    return name
-
-
-def _path(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("has a character that cannot be printed, such as a newline or NUL")
-    if ".." in PurePosixPath(text).parts:
-        raise ValueError("has '..' in it; give the path without")
-    return text
-
-
-Word = Annotated[str, Field(pattern=WORD)]
-JobWord = Annotated[str, Field(pattern=JOB_WORD)]
-Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(printable)]
-Text = Annotated[str, Field(max_length=MOST_TEXT), AfterValidator(_no_nul)]
-Variable = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_variable)]
-FilePath = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_path)]
-Count = Annotated[int, Field(ge=1, le=MOST_GPUS, strict=True)]
-CountOrNone = Annotated[int, Field(ge=0, le=MOST_GPUS, strict=True)]
-Positive = Annotated[float, Field(gt=0.0, le=1e12, allow_inf_nan=False, strict=True)]
-ExitCode = Annotated[int, Field(ge=-64, le=255, strict=True)]
-Whole = Annotated[float, Field(ge=0.0, le=1e12, allow_inf_nan=False, strict=True)]
-Cpus = Annotated[float, Field(gt=0.0, le=MOST_CPUS, allow_inf_nan=False, strict=True)]
-MemGb = Annotated[float, Field(gt=0.0, le=MOST_MEM_GB, allow_inf_nan=False, strict=True)]
-Number = Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False, strict=True)]
-
 
 PolicyText = Annotated[str, Field(min_length=1, max_length=500)]
 
@@ -147,7 +114,7 @@ class Batch(RequestBody):
 class Checkpoint(RequestBody):
     """Where the job keeps what it restarts from, and how long a stop may take."""
 
-    dir: Annotated[str, Field(max_length=4096), AfterValidator(_path)] = ""
+    dir: Annotated[str, Field(max_length=4096), AfterValidator(clean_path)] = ""
     grace_s: Annotated[float, Field(ge=0.0, le=86_400.0, allow_inf_nan=False)] = DEFAULT_GRACE_S
 
 
@@ -262,6 +229,8 @@ class JobFile(RequestBody):
             raise ValueError("a sweep is an app of its own; leave app out")
         if self.max_parallel is not None and self.sweep is None and self.app is None:
             raise ValueError("max_parallel counts the jobs of a sweep or an app; this has none")
+        if starred := [name for name, value in self.env.items() if value == HIDDEN]:
+            raise ValueError(f"env: {starred[0]!r} is starred out; write its value")
         if unknown := [name for name in self.secrets if name not in self.env]:
             raise ValueError(f"secrets: {unknown[0]!r} is no variable of env")
         check_words(self.command or ())

@@ -9,10 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from weft.core.spec.part_spec import PartSpec
-from weft.service.responses.state_words import NodeWord as NodeWord
-from weft.service.responses.state_words import PriorityWord as PriorityWord
-from weft.service.responses.state_words import RoleWord as RoleWord
-from weft.service.responses.state_words import StateWord as StateWord
+from weft.service.responses.state_words import NodeWord, PriorityWord, RoleWord, StateWord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -146,7 +146,7 @@ SAMPLES: tuple[Event, ...] = (
     NodeDown(NodeId("n0")),
     NodeDown(NodeId("n0"), drained=True),
     LoanRecalled(2),
-    Observed(A, 2, 12.5, 0.75, (JobId("b"), JobId("c"))),
+    Observed(A, 2, 12.5, 0.75, (JobId("b"), JobId("c")), 1.5),
     Saved(A, 2, 1200),
     Resizable(A, 2, 0.5),
     Resized(A, 2, 1, 0.05, 1.5),

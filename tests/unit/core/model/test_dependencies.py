@@ -22,6 +22,7 @@ from weft.core.model.job import After, Job, JobId
 from weft.core.scheduler import Scheduler
 from weft.core.state.saved_state import load_state, save_state
 from weft.policies.fifo import Fifo
+from weft.stack.eligible_jobs import EligibleJobs
 
 A, B, C = JobId("a"), JobId("b"), JobId("c")
 
@@ -33,7 +34,9 @@ class World:
         self.log: list[Event] = []
         self.now = 0.0
         self.scheduler = Scheduler(
-            Fifo(), parse_cluster("1x4:v100"), journal=lambda _, event: self.log.append(event)
+            EligibleJobs(Fifo()),
+            parse_cluster("1x4:v100"),
+            journal=lambda _, event: self.log.append(event),
         )
 
     def tell(self, *events: Event) -> list[str]:

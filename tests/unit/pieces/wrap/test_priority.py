@@ -42,11 +42,36 @@ def running(cluster: int, *jobs: Job, then: tuple[Job, ...]) -> View:
 
 
 def test_the_higher_class_starts_first_whenever_it_came() -> None:
-    view = view_of(4, job("first", 4), job("urgent", 3, 1.0), job("small", 1, -1.0))
+    view = view_of(4, job("first", 4), job("urgent", 3, 1.0), job("small", 1))
 
     plan = policy().decide(view)
 
-    assert list(plan.changes) == ["urgent"]  # "first" would fit nowhere, and holds up the filler
+    assert list(plan.changes) == ["urgent"]  # "first" holds up who would be in its way
+
+
+def test_an_opportunistic_job_uses_what_idles_until_a_higher_one_can_start() -> None:
+    view = running(4, job("hold", 1), then=(job("big", 4), job("filler", 1, -1.0)))
+    firm = running(
+        4, job("hold", 1), then=(job("big", 4), replace(job("f", 1, -1.0), preemptible=False))
+    )
+
+    assert list(policy().decide(view).changes) == ["filler"]
+    assert not policy().decide(firm).changes  # it would be in the way until its end
+
+
+def test_who_asks_for_more_than_there_is_holds_up_nobody() -> None:
+    view = view_of(4, job("impossible", 8, 1.0), job("normal", 2))
+
+    assert list(policy("priority|fifo:backfill=true").decide(view).changes) == ["normal"]
+
+
+def test_who_gives_way_goes_on_elsewhere_at_once() -> None:
+    view = running(8, job("a", 4, -1.0), job("b", 2, -1.0), then=(job("real", 4),))
+
+    plan = policy("priority|fifo:backfill=true").decide(view)
+
+    assert plan.changes[JobId("real")] is not None
+    assert JobId("b") not in plan.changes or plan.changes[JobId("b")] is not None
 
 
 def test_what_the_higher_class_leaves_goes_to_the_next() -> None:

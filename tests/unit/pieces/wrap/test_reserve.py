@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,8 +11,9 @@ from tests.examples import examples
 
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Started, Submitted
+from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import parse_cluster
-from weft.core.model.job import Allocation, Demand, Job, JobId
+from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
 from weft.core.model.launch import Launch
 from weft.core.plan.reasons import Blocker
 from weft.core.plan.rules import check_plan
@@ -20,6 +23,7 @@ from weft.core.state.state import State
 from weft.pieces.wrap.tenants.reserve import Reserve
 from weft.pieces.wrap.tenants.windows import read_window
 from weft.policies.fifo import Fifo
+from weft.predict.hinted import Hinted
 
 A, B = JobId("a"), JobId("b")
 N0 = "a100-0"
@@ -71,8 +75,36 @@ def test_who_is_on_a_drained_gpu_leaves_or_ends_first_as_was_asked() -> None:
 
     hard, soft = (reserve(f"{how}{N0}:0").decide(view(state)) for how in ("", "~"))
 
-    assert hard.changes == {A: None}
+    assert devices(hard.changes[A]) == {(N0, 1), (N0, 2)}
     assert soft.changes == {}
+
+
+def test_who_must_leave_and_finds_no_other_place_is_stopped() -> None:
+    state = state_of("1x4:a100", job(A, 4), running=1)
+
+    plan = reserve(f"{N0}:0").decide(view(state))
+
+    assert plan.changes == {A: None}
+    assert plan.reasons[A] == "waits for 4 GPUs; what is free is kept: w0"
+
+
+@pytest.mark.parametrize("inner", ["srtf", "las", "priority|fifo:backfill=true"])
+def test_nobody_takes_the_place_of_who_may_stay_on_kept_devices(inner: str) -> None:
+    filler = replace(job(A, 4), priority=-1.0, tier=Tier.OPPORTUNISTIC, hints={"duration_s": 900.0})
+    short = replace(job(B, 4), hints={"duration_s": 9.0})
+    state = state_of("1x4:a100", filler, short, running=1)
+    seen = replace(view(state), knowledge=Knowledge(Hinted()))
+
+    policy = Reserve(build("policy", inner), {"w": f"~{N0}"})
+
+    assert policy.decide(seen).changes == {}
+
+
+def test_nobody_shares_a_device_that_is_kept() -> None:
+    half = replace(job(A, 1), demand=Demand(1, share=0.5))
+    state = state_of("1x1:a100", half, replace(half, id=B), running=1)
+
+    assert reserve(f"~{N0}").decide(view(state)).changes == {}
 
 
 def test_a_window_is_for_its_tenant_alone() -> None:

@@ -12,13 +12,13 @@ import numpy as np
 
 from weft.core.errors import PlanError
 from weft.core.model.gang_nodes import keeps_nodes
-from weft.core.model.job import Allocation, Job, JobId, Stage, Tier
+from weft.core.model.job import Allocation, Job, JobId, Tier
 from weft.core.plan.about import Controls
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.view import View
-from weft.core.state.table import Bools, Column, Table
+from weft.core.state.table import Bools, Column
 from weft.pieces.wrap.hived.assignment import Layout
 from weft.pieces.wrap.hived.bindings import Bindings, Device, read_place, write_places
 from weft.pieces.wrap.hived.occupancy import Occupancy
@@ -337,7 +337,7 @@ class Turn:
         table = view.table.pick(rows)
         for job, to in self._changes.items():
             if to is None and (row := table.find(job)) is not None:
-                _release(table, row, view.now)
+                table.release(row, view.now)
         part = replace(view, table=table, memory=self.memory.get(IDLE))
         plan = decide_among(self._policy, part)
         self.memory[IDLE] = plan.memory
@@ -350,11 +350,3 @@ class Turn:
             if waits and one.id not in self._said:
                 why = Reason(Blocker.IDLE_CELLS, {"asks": self._asks(one)})
                 self.reasons.setdefault(one.id, why)
-
-
-def _release(table: Table, row: int, now: float) -> None:
-    """The row as it is once its devices are taken away."""
-    table.meters_off(row, now)
-    table.allocations[row] = None
-    table.set(row, Column.HELD, 0.0)
-    table.set(row, Column.STAGE, Stage.PENDING)

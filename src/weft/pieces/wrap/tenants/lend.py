@@ -16,13 +16,14 @@ from math import inf
 import numpy as np
 
 from weft.core.errors import InvalidConfig
-from weft.core.model.job import Allocation, JobId
+from weft.core.model.job import Allocation, JobId, Slice
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About
+from weft.core.plan.about import About, Controls
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.view import View
+from weft.core.state.releasing import devices_of
 from weft.core.state.table import Bools, Column
 from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.reason_news import Memory as Told
@@ -116,11 +117,10 @@ class Lend:
 
 
 def held_by_tenant(view: View) -> defaultdict[str, float]:
-    """GPUs that each tenant's jobs hold."""
+    """GPUs that each tenant's jobs hold, of any kind."""
     held: defaultdict[str, float] = defaultdict(float)
-    for job, on in zip(view.table.jobs, view.table.allocations, strict=True):
-        if on is not None:
-            held[job.tenant] += on.gpus * on.sharing.share
+    for (tenant, _), gpus in view.held_by_tenants().items():
+        held[tenant] += gpus
     return held
 
 
@@ -131,6 +131,8 @@ class _Turn:
         self._rule, self._view, self._tree, self._used = rule, view, tree, used
         self._held = held_by_tenant(view)
         self._changes: dict[JobId, Allocation | None] = {}
+        self._stopped: dict[JobId, Allocation] = {}
+        self._promised: set[tuple[str, int]] = set()
         self._wake = inf
         self._rejected: dict[JobId, str] = {}
         self._said: dict[JobId, str] = {}
@@ -140,31 +142,39 @@ class _Turn:
         self.gave_way: dict[JobId, Reason] = {}
 
     def whole(self) -> Plan:
-        """Everybody in turn; who is not entitled waits while somebody who is cannot start."""
-        first, blocked = True, False
+        """Everybody in turn; nobody gets what somebody more entitled is about to start on."""
+        first = True
         for level in range(self._tree.depth):
             rows = self._entitled(level)
-            if blocked:
-                self._tell_waiting(rows)
-                continue
             if rows.any() or first:
-                self._offer(rows, running=first)
+                beside = self._view.running() if first else self._on_loan(level)
+                self._offer(rows, beside, self._view.memory if first else None)
                 first = False
             if self._waiting(rows).any():
                 self._take_back(self._waiting(rows), self._victims(level))
-                missing = self._waiting(rows)
-                blocked = bool(missing.any()) and self._held_up(missing, level)
-        if blocked:
+                if self._waiting(rows).any():
+                    self._promise(self._waiting(rows), level)
+        self._lend()
+        if self._promised:
             self._tell_waiting(self._open() & ~self._entitled_at_all())
-        else:
-            self._lend()
         wake = None if self._wake == inf else self._wake
         said, words = self._said, self._words
-        return Plan(self._changes, self._rejected, wake, said, self.memory, words)
+        return Plan(self._all_changes(), self._rejected, wake, said, self.memory, words)
+
+    def _all_changes(self) -> dict[JobId, Allocation | None]:
+        """What was decided, and a stop for who gave way and found no other place."""
+        changes = {**dict.fromkeys(self._stopped, None), **self._changes}
+        for job, was in self._stopped.items():
+            if changes[job] is not None:
+                del self.gave_way[job]
+            if changes[job] == was:
+                del changes[job]
+        return changes
 
     def _need(self, row: int) -> float:
         demand = self._view.job(row).demand
-        return demand.min * demand.share
+        sized = Controls.COUNT in self._rule.inner.about.controls
+        return (demand.min if sized else demand.gpus) * demand.share
 
     def _entitled(self, level: int) -> Bools:
         """Waiting rows that are within their own at this level, taken one after the other."""
@@ -187,14 +197,28 @@ class _Turn:
     def _waiting(self, rows: Bools) -> Bools:
         return rows & self._open()
 
-    def _offer(self, rows: Bools, *, running: bool) -> None:
-        """Ask the policy about these, beside whoever runs; about those, too, the first time."""
-        view = self._view
-        shown = rows | view.running() if running else rows
+    def _offer(self, rows: Bools, beside: Bools, memory: object) -> None:
+        """Ask the policy about these and about some that run, beside whoever else runs."""
+        view, shown = self._view, rows | beside
         for job in self._changes:
             shown[view.table.row(job)] = False
-        part = view.restrict(shown)
-        self._adopt(decide_among(self._rule.inner, part if running else replace(part, memory=None)))
+        part = view.restrict(shown, self._changes)
+        self._adopt(decide_among(self._rule.inner, replace(part, memory=memory)))
+
+    def _on_loan(self, level: int) -> Bools:
+        """Running rows of tenants beyond what is theirs up to a level; nobody else's are changed.
+
+        Among them it is the policy who says who gives way to whom.
+        """
+        over, table = self._over(level), self._view.table
+        lent = [over.get(job.tenant, 0.0) > SLACK for job in table.jobs]
+        mask: Bools = self._view.running() & np.array(lent, dtype=bool)
+        return mask & ~self._is_promised()
+
+    def _is_promised(self) -> Bools:
+        """Rows on devices that somebody more entitled waits for."""
+        held = [() if on is None else devices_of(on) for on in self._view.table.allocations]
+        return np.array([not self._promised.isdisjoint(on) for on in held], dtype=bool)
 
     def _adopt(self, plan: Plan) -> None:
         view = self._view
@@ -216,20 +240,26 @@ class _Turn:
         self._said |= dict(plan.reasons)
         self._words |= dict(plan.blockers)
 
-    def _held_up(self, rows: Bools, level: int) -> bool:
-        """Whether some of these start as soon as jobs have run for long enough to give way."""
+    def _promise(self, rows: Bools, level: int) -> None:
+        """Keep what these start on as soon as jobs have run for long enough to give way."""
         view, young = self._view, self._victims(level, aged=False)
         if not young:
-            return False
+            return
         mark = view.free.mark()
         for row in young:
             on = view.allocation(row)
             assert on is not None
             view.free.give(on)
-        part = replace(view.restrict(rows), memory=None)
+        part = replace(view.restrict(rows, self._changes), memory=None)
         plan = decide_among(self._rule.inner, part)
         view.free.rollback(mark)
-        return any(to is not None for to in plan.changes.values())
+        for to in plan.changes.values():
+            self._promised |= set() if to is None else {*devices_of(to)}
+        for i, node in enumerate(view.cluster.nodes):
+            idle = view.free.idle_mask(i)
+            gpus = [gpu for gpu in range(node.gpus) if (node.id, gpu) in self._promised]
+            if kept := tuple(gpu for gpu in gpus if idle >> gpu & 1):
+                view.free.take(Allocation((Slice(node.id, kept),)))
 
     def _entitled_at_all(self) -> Bools:
         """Waiting rows that are within their own, or their groups'."""
@@ -248,7 +278,7 @@ class _Turn:
             on = view.allocation(row)
             assert on is not None
             view.free.give(on)
-        part = replace(view.restrict(rows), memory=None)
+        part = replace(view.restrict(rows, self._changes), memory=None)
         plan = decide_among(self._rule.inner, part)
         starts = {job: to for job, to in plan.changes.items() if to is not None}
         fine = bool(starts) and carry_out(view, replace(plan, changes=starts))
@@ -256,7 +286,19 @@ class _Turn:
         view.free.rollback(mark)
         if fine:
             self._note_stops(stops, starts)
-            self._adopt(Plan({**{view.job(row).id: None for row in stops}, **starts}))
+            self._release(stops)
+            self._adopt(Plan(starts))
+
+    def _release(self, rows: list[int]) -> None:
+        """Take away what these hold; they wait with the others for what is left."""
+        view = self._view
+        for row in rows:
+            job, on = view.job(row), view.allocation(row)
+            assert on is not None
+            view.free.give(on)
+            self._stopped[job.id] = on
+            self._held[job.tenant] -= on.gpus * on.sharing.share
+        self._view = view.released(np.array(rows, dtype=np.intp))
 
     def _put_back(self, victims: list[int]) -> list[int]:
         """Who of them has to go: those whose devices are taken now."""
@@ -280,7 +322,8 @@ class _Turn:
         age = np.where(runs, view.now - table.column(Column.RAN_SINCE), 0.0)
         found = []
         over = self._over(level)
-        for row in map(int, np.flatnonzero(view.running() & view.preemptible())):
+        may = view.running() & view.preemptible() & ~self._is_promised()
+        for row in map(int, np.flatnonzero(may)):
             job = view.job(row)
             if job.id in self._changes or over.get(job.tenant, 0.0) <= SLACK:
                 continue
@@ -331,7 +374,7 @@ class _Turn:
         for who in sorted(tenants, key=owes):
             rows = self._open() & np.array([job.tenant == who for job in view.table.jobs])
             if rows.any():
-                self._offer(rows, running=False)
+                self._offer(rows, self._on_loan(self._tree.depth), None)
 
     def _tell_waiting(self, rows: Bools) -> None:
         for row in map(int, np.flatnonzero(rows)):

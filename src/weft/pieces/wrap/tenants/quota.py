@@ -46,9 +46,10 @@ class Shape:
         self.hidden[row] = True
         self.reasons[row] = why
 
-    def view(self, view: View, memory: object) -> View:
-        """The view with this shape."""
-        table = view.table.pick(~self.hidden)
+    def view(self, view: View, memory: object, before: Plan) -> View:
+        """The view with this shape, once `before` is carried out."""
+        part = view.restrict(~self.hidden, before.changes)
+        table = part.table
         for row in {*self.sizes, *self.barred}:
             job = view.job(row)
             if self.hidden[row]:
@@ -65,7 +66,7 @@ class Shape:
                 table.set(at, Column.GPUS, demand.gpus)
                 table.set(at, Column.NEED, demand.gpus * demand.share)
             table.jobs[at] = replace(job, demand=demand)
-        return replace(view, table=table, memory=memory)
+        return replace(part, memory=memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +101,17 @@ class Quota:
             view = replace(view, weights={**view.weights, **rules.weights})
         targets = _targets(view, rules) if rules.weights and not self.about.weighs else {}
         shape, plan = self._within(view, rules, targets, known.inner)
-        if any(why.blocker is Blocker.SHARE for why in shape.reasons.values()):
+        shared = any(why.blocker is Blocker.SHARE for why in shape.reasons.values())
+        if shared or self._has_room(view, rules, plan, shape):
             plan = self._leftovers(view, rules, plan, known.inner)
         return _add_reasons(view, plan, shape, known)
+
+    def _has_room(self, view: View, rules: Rules, plan: Plan, shape: Shape) -> bool:
+        """Whether somebody was kept from starting by a limit that leaves room for it after all."""
+        resized = Controls.COUNT in self.about.controls
+        check = Check(view, plan, rules, {}, resized=resized)
+        check.count()
+        return any(check.has_room(row) for row in shape.reasons)
 
     def _leftovers(self, view: View, rules: Rules, plan: Plan, memory: object) -> Plan:
         """With what nobody below their share can use given to the others.
@@ -134,16 +143,16 @@ class Quota:
         shape = shape or Shape(np.zeros(len(view.table), dtype=bool))
         resized = Controls.COUNT in self.about.controls
         for _ in range(TRIES):
-            plan = self._ask(view, shape, memory)
+            plan = self._ask(view, shape, memory, before)
             both = Plan({**before.changes, **plan.changes})
             over = Check(view, both, rules, targets, resized=resized).narrow(shape)
             if not over:
                 return shape, plan
         _freeze(view, rules, over, shape)
-        return shape, self._ask(view, shape, memory)
+        return shape, self._ask(view, shape, memory, before)
 
-    def _ask(self, view: View, shape: Shape, memory: object) -> Plan:
-        return decide_among(self.inner, shape.view(view, memory))
+    def _ask(self, view: View, shape: Shape, memory: object, before: Plan) -> Plan:
+        return decide_among(self.inner, shape.view(view, memory, before))
 
 
 class Check:
@@ -164,6 +173,8 @@ class Check:
         self._targets = targets
         self._resized = resized
         self._used: defaultdict[tuple[str, str], float] = defaultdict(float)
+        for job, kind, on in view.held_out_of_sight():
+            self._add(job.tenant, kind, _gpus(on))
         self._kept: set[int] = set()
 
     def narrow(self, shape: Shape) -> set[str]:
@@ -176,8 +187,7 @@ class Check:
             before = _gpus(was) if was is not None and view.cluster.kind_of(was) == kind else 0.0
             full = self._full(tenant, kind, gpus) if gpus > before else None
             if full is None:
-                self._used[tenant, ANY] += gpus
-                self._used[tenant, kind] += gpus
+                self._add(tenant, kind, gpus)
                 self._kept.add(row)
             else:
                 over.add(tenant)
@@ -186,16 +196,36 @@ class Check:
             self._close(shape, tenant)
         return over
 
+    def count(self) -> None:
+        """Take the plan as it is."""
+        for row, on in self._in_turn():
+            self._add(self._view.job(row).tenant, self._view.cluster.kind_of(on), _gpus(on))
+
+    def has_room(self, row: int) -> bool:
+        """Whether a waiting row could start within all limits, on some kind of its own."""
+        job = self._view.job(row)
+        least = (job.demand.min if self._resized else job.demand.gpus) * job.demand.share
+        kinds = job.demand.kinds or self._view.cluster.kinds
+        return any(self._full(job.tenant, kind, least) is None for kind in kinds)
+
+    def _add(self, tenant: str, kind: str, gpus: float) -> None:
+        self._used[tenant, ANY] += gpus
+        self._used[tenant, kind] += gpus
+
     def _in_turn(self) -> Iterator[tuple[int, Allocation]]:
-        """Who would hold what: those that stay as they are first, then in the plan's order."""
+        """Who would hold what: those that stay as they are first, then who runs, then who starts.
+
+        Each in the plan's order.
+        """
         table, changes = self._view.table, self._plan.changes
         limited = {tenant for tenant, _ in self._rules.limits} | set(self._targets)
         for row, on in enumerate(table.allocations):
             job = table.jobs[row]
             if on is not None and job.id not in changes and job.tenant in limited:
                 yield row, on
-        for job_id, to in changes.items():
-            row = table.row(job_id)
+        rows = {table.row(job): to for job, to in changes.items()}
+        for row in sorted(rows, key=lambda row: table.allocations[row] is None):
+            to = rows[row]
             if to is not None and table.jobs[row].tenant in limited:
                 yield row, to
 
@@ -277,6 +307,8 @@ def _targets(view: View, rules: Rules) -> dict[str, float]:
     """The share of each tenant now; nothing while there is enough for all."""
     demand: defaultdict[str, float] = defaultdict(float)
     table = view.table
+    for job, _, on in view.held_out_of_sight():
+        demand[job.tenant] += _gpus(on)
     for row, job in enumerate(table.jobs):
         held = table.allocations[row]
         demand[job.tenant] += job.demand.gpus * job.demand.share if held is None else _gpus(held)

@@ -14,21 +14,32 @@ from math import inf
 
 import numpy as np
 
-from weft.core.model.job import Allocation, Job, JobId, Slice
+from weft.core.model.job import Allocation, Demand, Job, JobId, Sharing, Slice
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About, Ties
+from weft.core.plan.about import About, Controls, Ties
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.view import View
+from weft.core.state.capacity import EPS
 from weft.core.state.table import Bools
 from weft.pieces.wrap.fits import carry_out
-from weft.pieces.wrap.reason_news import recall, tell_news
+from weft.pieces.wrap.reason_news import Memory as Told
+from weft.pieces.wrap.reason_news import tell_news
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.pieces.wrap.tenants.windows import Window, read_window
 from weft.stack.ask_policy import ask
 
 Names = frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The inner policy's memory, that for jobs kept from other windows, and what jobs were told."""
+
+    inner: object = None
+    groups: Mapping[str, object] = field(default_factory=dict)
+    told: Mapping[JobId, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,53 +65,82 @@ class Reserve:
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision beside what is kept."""
-        known = recall(view)
+        kept = view.memory if isinstance(view.memory, Memory) else Memory()
         windows = [one for one in self._read() if view.now < one.end]
-        seen = replace(view, memory=known.inner)
         if not windows:
-            plan = ask(self.inner, seen)
-            return tell_news(view, plan, {}, known)
+            plan = ask(self.inner, replace(view, memory=kept.inner))
+            return _remember(view, plan, {}, kept, {})
         mark = view.free.mark()
         try:
-            turn = _Turn(self.inner, seen, windows)
+            turn = _Turn(self.inner, view, windows, kept)
             plan = turn.whole()
         finally:
             view.free.rollback(mark)
         edges = [at for one in windows for at in (one.start, one.end) if view.now < at < inf]
         wakes = [at for at in (plan.wake_at, *edges) if at is not None]
         plan = replace(plan, wake_at=min(wakes, default=None))
-        return tell_news(view, plan, turn.reasons, known)
+        return _remember(view, plan, turn.reasons, kept, turn.memories)
 
 
 class _Turn:
     """One decision: who must leave, then who may start where."""
 
-    def __init__(self, inner: Policy, view: View, windows: list[Window]) -> None:
-        self._inner, self._view = inner, view
+    def __init__(self, inner: Policy, view: View, windows: list[Window], kept: Memory) -> None:
+        self._inner, self._first = inner, kept.inner
+        names = {one.name for one in windows}
+        self.memories = {
+            key: one for key, one in kept.groups.items() if names.issuperset(key.split("+"))
+        }
         self._windows = {one.name: one for one in windows}
         self._changes: dict[JobId, Allocation | None] = {}
+        self._cleared: dict[JobId, Allocation | None] = {}
         self.reasons: dict[JobId, Reason] = {}
+        self._before = view
+        self._view = self._clear(view)
 
     def whole(self) -> Plan:
         """Those who may use most first, each beside what is decided by then."""
         view = self._view
-        plan = Plan(memory=view.memory)
-        self._clear()
-        for number, (barred, rows) in enumerate(self._groups()):
-            first = number == 0
-            shown = rows | view.running() if first else rows
-            for job in self._changes:
-                shown[view.table.row(job)] = False
-            part = view.restrict(shown)
-            asked = self._ask(part if first else replace(part, memory=None), barred)
-            self._changes |= dict(asked.changes)
-            plan = asked if first else _merge(plan, asked)
+        plan: Plan | None = None
+        stopped = np.zeros(len(view.table), dtype=bool)
+        for barred, rows in self._groups(view.waiting()):
+            memory = self._first if plan is None else self.memories.get(_key(barred))
+            asked = self._ask(rows | view.running(), barred, memory)
+            if plan is not None:
+                self.memories[_key(barred)] = asked.memory
+            stopped |= self._stopped_elsewhere(asked, barred)
+            plan = asked if plan is None else _merge(plan, asked)
             self._explain(rows, barred)
-        return replace(plan, changes=self._changes)
+        assert plan is not None  # there is at least one group
+        if stopped.any():
+            self._offer_again(stopped)
+        decided, before = {**self._cleared, **self._changes}, self._before
+        changes = {job: to for job, to in decided.items() if before.holds(job) != to}
+        return replace(plan, changes=changes)
 
-    def _clear(self) -> None:
-        """Stop who is where it must not be any more."""
+    def _stopped_elsewhere(self, asked: Plan, barred: Names) -> Bools:
+        """Rows that gave way to who may not use all that they may."""
         view = self._view
+        mask = np.zeros(len(view.table), dtype=bool)
+        for job, to in asked.changes.items():
+            row = view.table.row(job)
+            if to is None and self._barred(view.job(row)) != barred:
+                mask[row] = True
+        return mask
+
+    def _offer_again(self, stopped: Bools) -> None:
+        """What is left to these, who were asked about beside less than they may use."""
+        rows = np.flatnonzero(stopped)
+        for row in rows.tolist():
+            job = self._view.job(row).id
+            self._cleared[job] = self._changes.pop(job)
+        self._view = self._view.released(rows)
+        for barred, some in self._groups(stopped):
+            self._ask(some, barred, None)
+
+    def _clear(self, view: View) -> View:
+        """Take away what must be left now; who had it waits with the others for another place."""
+        rows = list[int]()
         for row in map(int, np.flatnonzero(view.running())):
             job, on = view.job(row), view.allocation(row)
             assert on is not None
@@ -110,14 +150,15 @@ class _Turn:
                 firm = one.tenant and not job.preemptible
                 if one.touches(on, view.cluster) and not firm:
                     view.free.give(on)
-                    self._changes[job.id] = None
-                    self.reasons[job.id] = self._why(job, frozenset({one.name}))
+                    self._cleared[job.id] = None
+                    self.reasons[job.id] = self._why(view, job, frozenset({one.name}))
+                    rows.append(row)
                     break
+        return view.released(np.array(rows)) if rows else view
 
-    def _groups(self) -> Iterator[tuple[Names, Bools]]:
+    def _groups(self, waiting: Bools) -> Iterator[tuple[Names, Bools]]:
         """Waiting rows by the windows that they may not use; the freest first."""
         view = self._view
-        waiting = view.waiting()
         groups: dict[Names, list[int]] = defaultdict(list)
         for row in map(int, np.flatnonzero(waiting)):
             groups[self._barred(view.job(row))].append(row)
@@ -136,33 +177,61 @@ class _Turn:
             if (one.holds(now) if job is None else not one.admits(job, now))
         )
 
-    def _ask(self, part: View, barred: Names) -> Plan:
-        """What the policy says with these windows kept; running jobs are not moved into any."""
-        view = self._view
-        mark = view.free.mark()
-        self._keep(barred)
-        plan = decide_among(self._inner, part)
-        if self._trespasses(plan):
-            self._keep(frozenset(self._windows))
-            plan = decide_among(self._inner, part)
-        view.free.rollback(mark)
+    def _ask(self, shown: Bools, barred: Names, memory: object) -> Plan:
+        """What the policy says about these rows beside what was decided, with windows kept.
+
+        Nobody is given what is kept from it: not by a move, and not in the place of who may stay
+        there. Where the policy would, less of that is in its sight the next time.
+        """
+        view, now = self._view, self._view.now
+        for job in self._changes:
+            shown[view.table.row(job)] = False
+        in_force = frozenset(name for name in barred if self._windows[name].holds(now))
+        tries = ((barred, in_force), (frozenset(self._windows),) * 2)
+        for kept, untouched in tries:
+            mark = view.free.mark()
+            self._keep(kept)
+            part = view.restrict(shown & ~self._touching(untouched), self._changes)
+            plan = decide_among(self._inner, replace(part, memory=memory))
+            view.free.rollback(mark)
+            if not self._trespasses(plan):
+                break
+        else:
+            return replace(plan, changes={})
         mark = view.free.mark()
         if not carry_out(view, plan):
             view.free.rollback(mark)
             return replace(plan, changes={})
+        self._changes |= dict(plan.changes)
+        for job in plan.changes:
+            self.reasons.pop(job, None)
         return plan
 
+    def _touching(self, names: Names) -> Bools:
+        """Running rows with devices of these windows."""
+        view = self._view
+        mask = np.zeros(len(view.table), dtype=bool)
+        for row in np.flatnonzero(view.running()).tolist():
+            on = view.allocation(row)
+            assert on is not None
+            mask[row] = any(self._windows[name].touches(on, view.cluster) for name in names)
+        return mask
+
     def _keep(self, names: Names) -> None:
-        """Take what is idle of these windows' devices, so that it is not there."""
+        """Take what is left of these windows' devices, so that it is not there."""
         free, cluster = self._view.free, self._view.cluster
         for i, node in enumerate(cluster.nodes):
             mask = 0
             for name in names:
                 mask |= self._windows[name].mask(node.id, node.gpus)
-            mask &= free.idle_mask(i)
-            if mask:
-                gpus = tuple(gpu for gpu in range(node.gpus) if mask >> gpu & 1)
+            idle = mask & free.idle_mask(i)
+            if idle:
+                gpus = tuple(gpu for gpu in range(node.gpus) if idle >> gpu & 1)
                 free.take(Allocation((Slice(node.id, gpus),)))
+            for gpu in range(node.gpus):
+                left = 1.0 - free.claimed(i, gpu)
+                if (mask ^ idle) >> gpu & 1 and left > EPS:  # a part is taken
+                    free.take(Allocation((Slice(node.id, (gpu,)),), Sharing(left)))
 
     def _trespasses(self, plan: Plan) -> bool:
         view = self._view
@@ -191,8 +260,11 @@ class _Turn:
             kinds = demand.kinds or view.cluster.kinds
             room = {kind: self._kept(kind, barred) for kind in kinds if kind in view.free.kinds}
             idle = {kind: view.free.idle(kind) for kind in room}
-            if any(idle[kind] >= demand.min > idle[kind] - room[kind] for kind in room):
-                self.reasons[job.id] = self._why(job, barred)
+            least = self._least(demand)
+            if any(idle[kind] >= least > idle[kind] - room[kind] for kind in room):
+                self.reasons[job.id] = self._why(view, job, barred)
+            else:
+                self.reasons.pop(job.id, None)
 
     def _kept(self, kind: str, barred: Names) -> int:
         free, cluster = self._view.free, self._view.cluster
@@ -205,13 +277,40 @@ class _Turn:
                 count += (mask & free.idle_mask(i)).bit_count()
         return count
 
-    def _why(self, job: Job, barred: Names) -> Reason:
+    def _why(self, view: View, job: Job, barred: Names) -> Reason:
         demand = job.demand
+        names = sorted(name for name in barred if self._is_near(view, name))
         numbers = {
-            "asks": asks_for(demand.min, demand.kinds, demand.share, demand.nodes),
-            "kept": ", ".join(sorted(barred)),
+            "asks": asks_for(self._least(demand), demand.kinds, demand.share, demand.nodes),
+            "kept": ", ".join(names),
         }
         return Reason(Blocker.RESERVED, numbers)
+
+    def _is_near(self, view: View, name: str) -> bool:
+        """Whether a window has devices of machines that are there."""
+        return any(node in view.cluster.index for node in self._windows[name].devices)
+
+    def _least(self, demand: Demand) -> int:
+        """The smallest size that a job can be given by this policy."""
+        sized = Controls.COUNT in self._inner.about.controls
+        return demand.min if sized else demand.gpus
+
+
+def _remember(
+    view: View,
+    plan: Plan,
+    why: Mapping[JobId, Reason],
+    kept: Memory,
+    groups: Mapping[str, object],
+) -> Plan:
+    told = tell_news(view, plan, why, Told(plan.memory, kept.told))
+    texts = {job: one.text for job, one in why.items()}
+    return replace(told, memory=Memory(plan.memory, groups, texts))
+
+
+def _key(barred: Names) -> str:
+    """A group of jobs by the windows that are kept from them."""
+    return "+".join(sorted(barred))
 
 
 def _merge(first: Plan, more: Plan) -> Plan:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request
 
-from weft.app.serve.live import describe_sleep, loses_work
 from weft.core.model.job import Job
 from weft.core.stops import Rung
-from weft.runtime.loop.job_commands import resume, set_priority, suspend
+from weft.runtime.loop.job_commands import loses_work, resume, set_priority, suspend
+from weft.runtime.records.sleep_records import describe_sleep
 from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Context, Service, Writer, find_job
 from weft.service.http.json_body import Json

@@ -1,4 +1,4 @@
-"""Jobs as files: what one would be written as, one handed in again, a text as fields."""
+"""Jobs as files: what one would be written as, one submitted again, a text as fields."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request
 from pydantic import Field, ValidationError
 
-from weft.app.yaml_file import dump_yaml
-from weft.core.codec.yaml_text import parse_yaml
+from weft.app.yaml_file import dump_yaml, parse_aside
 from weft.core.errors import did_you_mean
 from weft.service.context import PROBLEMS, Anyone, Service, Writer, find_job
 from weft.service.http.json_body import Json
 from weft.service.http.refusals import Refused
-from weft.service.requests.job_as_file import file_of
+from weft.service.requests.job_as_file import file_again, file_of
 from weft.service.requests.job_file import JobFile
 from weft.service.requests.request_base import RequestBody
 from weft.service.responses.answers import Made
@@ -29,7 +28,7 @@ MOST_TEXT = 262_144
 class AskAgain(RequestBody):
     """What is different this time: fields of a job file; null takes one away.
 
-    With `replace` the job itself is cancelled once the new one is handed in.
+    With `replace` the job itself is cancelled once the new one is submitted.
     """
 
     change: dict[str, Any] = Field(default_factory=dict, max_length=64)
@@ -44,7 +43,7 @@ class AskText(RequestBody):
 
 @router.get("/jobs/{job_id}/file", response_model=JobText)
 async def job_file(job_id: str, service: Service, who: Anyone) -> Json:
-    """A job as the file that would describe it; secrets are starred out."""
+    """A job as the file that would describe it; values of variables are starred out."""
     fields = file_of(find_job(service, who, job_id).record.job)
     return Json(JobText(job=fields, yaml=dump_yaml(fields)))
 
@@ -52,7 +51,7 @@ async def job_file(job_id: str, service: Service, who: Anyone) -> Json:
 @router.post("/job-file", response_model=JobText)
 async def read_job_file(body: AskText, service: Service, who: Writer) -> Json:  # noqa: ARG001 - who may submit
     """The fields of a job file that is text; nothing is queued."""
-    fields = await service.read(partial(parse_yaml, body.text, "the job file"))
+    fields = await service.work.parse.do(lambda: partial(parse_aside, body.text))
     if not isinstance(fields, dict) or not all(isinstance(key, str) for key in fields):
         raise Refused(422, "a job file holds `field: value` lines", "see `weft submit --help`")
     return Json(JobText(job=fields, yaml=body.text))
@@ -62,13 +61,16 @@ async def read_job_file(body: AskText, service: Service, who: Writer) -> Json:  
 async def again(
     job_id: str, body: AskAgain, request: Request, service: Service, who: Writer
 ) -> Json:
-    """Hand in a job once more, as it was or with a change."""
+    """Submit a job once more, as it was or with a change.
+
+    Secrets are not copied, and a colleague's variables are not either: bring them in `change`.
+    """
     job = find_job(service, who, job_id).record.job
     if not who.commands(job):
         raise Refused(403, "this job is another tenant's", "ask an admin")
-    fields = {**file_of(job, secrets=True), **body.change}
+    fields = file_again(job, body.change, who)
     try:
-        asked = JobFile.model_validate({k: v for k, v in fields.items() if v is not None})
+        asked = JobFile.model_validate(fields)
     except ValidationError as error:
         raise _say(error) from error
     answer = await hand_in(asked, request, service, who)

@@ -6,12 +6,11 @@ from fastapi import APIRouter, Response
 
 from weft.app.insight.present import Present
 from weft.core.errors import WeftError
-from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Anyone, Service
 from weft.service.http.json_body import Json, write_json
 from weft.service.http.refusals import Refused
-from weft.service.jobs.forecast import InLine
-from weft.service.responses.watch import Queue, Waiting
+from weft.service.jobs.forecast import EVERYBODY
+from weft.service.responses.watch import Queue
 
 router = APIRouter(tags=["why"], responses=PROBLEMS)
 
@@ -23,29 +22,12 @@ async def queue(service: Service, who: Anyone) -> Response:
     Simulated from the present state under the policy that decides; places count all tenants' jobs.
     """
     driver = service.driver
+    whose = EVERYBODY if who.everywhere else who.tenant
     try:
-        found, again_s = await service.forecast.ask(
-            lambda: Present.of(driver.scheduler, driver.now)
+        told, again_s = await service.forecast.ask(
+            whose, lambda: Present.of(driver.scheduler, driver.now)
         )
     except WeftError as error:
         raise Refused(409, error.what, error.hint) from error
-    whose = "" if who.everywhere else who.tenant
-    told = service.forecast.told(whose, lambda: _rows(who, found))
     body = b'{"jobs":%b,"again_s":%b}' % (told, write_json(again_s))
     return Response(body, media_type=Json.media_type)
-
-
-def _rows(who: Caller, found: list[InLine]) -> bytes:
-    return write_json(
-        [
-            Waiting(
-                id=one.job.id,
-                place=one.place,
-                p10=one.start.quantile(0.1),
-                p50=one.start.quantile(0.5),
-                p90=one.start.quantile(0.9),
-            )
-            for one in found
-            if who.sees(one.job)
-        ]
-    )

@@ -10,9 +10,9 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from weft.app.insight.changes import Changes
-from weft.app.insight.explain import Advice, Front, explain, plan
-from weft.app.insight.present import Estimate, Present
-from weft.app.serve.live import describe_sleep
+from weft.app.insight.explain import Advice, Front
+from weft.app.insight.present import Present
+from weft.app.insight.within import explain_within, plan_within
 from weft.app.serve.rules import without_wrappers
 from weft.core.errors import UnknownName
 from weft.core.model.cluster import Cluster
@@ -21,12 +21,14 @@ from weft.core.plan.reasons import Blocker, Reason
 from weft.core.spec.registry import read_spec
 from weft.runtime.loop.admit import check_job
 from weft.runtime.records.job_records import JobRecord
+from weft.runtime.records.sleep_records import describe_sleep
 from weft.service.access.tokens import Caller
 from weft.service.budget.sizes import check_machines, check_sweep
 from weft.service.context import PROBLEMS, Anyone, Context, Service, Writer, find_job
 from weft.service.http.json_body import Json
 from weft.service.http.refusals import Refused
 from weft.service.jobs.job_view import JobView, state_word
+from weft.service.jobs.what_if_work import start_of
 from weft.service.requests.field_types import Word
 from weft.service.requests.job_file import JobFile, PolicySpec, PolicyText, describe_policy
 from weft.service.requests.request_base import RequestBody
@@ -34,7 +36,6 @@ from weft.service.responses.answers import (
     Ahead,
     Change,
     Explanation,
-    Start,
 )
 from weft.service.responses.plan import Moved, Planned
 from weft.service.routes.jobs.jobs import read_jobs
@@ -42,6 +43,7 @@ from weft.service.routes.people.admin import Amount, Limited, Weight, count_held
 
 router = APIRouter(tags=["why"], responses=PROBLEMS)
 
+ANSWER_CPU_S = 10.0  # what is not simulated by then is left out of an answer
 OVER_QUOTA = (Blocker.QUOTA, Blocker.TOO_LARGE, Blocker.SHARE, Blocker.GUARANTEE)
 
 
@@ -93,7 +95,9 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
     present = Present.of(service.driver.scheduler, service.driver.now)
     waits = describe.waits_for(status)
     more = _others_changes(service, record.job, waits)
-    why = await service.work_aside(lambda: explain(present, record.job.id, waits, more))
+    why = await service.work.answer.do(
+        lambda: partial(explain_within, ANSWER_CPU_S, present, record.job.id, waits, more)
+    )
     advice = why.advice
     answer = replace(
         answer,
@@ -130,7 +134,9 @@ async def _plan(body: JobFile, service: Context, who: Caller, change: Changes) -
     check_job(job, change.cluster(Cluster(tuple(node for node, _ in service.driver.nodes()))))
     present = Present.of(service.driver.scheduler, service.driver.now)
     rules, policy = service.live.quotas, service.live.policy
-    trial = await service.work_aside(lambda: plan(change.present(present, policy, rules), job))
+    trial = await service.work.answer.do(
+        lambda: partial(plan_within, ANSWER_CPU_S, change, present, policy, rules, job)
+    )
     return Planned(
         starts_now=trial.allocation is not None,
         allocation=JobView(service.driver).allocation(trial.allocation),
@@ -203,16 +209,4 @@ def _moved(who: Caller, job: Job, text: str) -> Moved:
         id=job.id if mine else "",
         name=name_of(job) if mine else "another tenant's job",
         text=text,
-    )
-
-
-def start_of(found: Estimate | None) -> Start | None:
-    """An estimate as it is told."""
-    if found is None or all(one is None for one in found.after):
-        return None  # too far away to be simulated
-    return Start(
-        p10=found.quantile(0.1),
-        p50=found.quantile(0.5),
-        p90=found.quantile(0.9),
-        simulations=len(found.after),
     )

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from weft.core.asleep.fold import stop_sleeper
 from weft.core.events.actions import Action
 from weft.core.model.cluster import Node
 from weft.core.model.job import NodeId
-
-if TYPE_CHECKING:
-    from weft.core.state.state import State
+from weft.core.state.parts import StateParts
 
 
-def take_down(state: State, now: float, node: NodeId) -> list[Action]:
+def take_down(state: StateParts, now: float, node: NodeId) -> list[Action]:
     """A machine is gone, or given back: whoever holds devices of it or sleeps there must leave."""
     at = state.cluster.index.get(node)
     if at is None:
@@ -33,7 +29,7 @@ def take_down(state: State, now: float, node: NodeId) -> list[Action]:
     return actions
 
 
-def bring_up(state: State, now: float, node: Node) -> list[Action]:
+def bring_up(state: StateParts, now: float, node: Node) -> list[Action]:
     """A machine came, or came back."""
     actions: list[Action] = []
     at = state.cluster.index.get(node.id)

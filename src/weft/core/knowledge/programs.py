@@ -60,7 +60,13 @@ class Programs(Protocol):
         """The part of its speed alone that a running job was last measured to keep; None before."""
         ...
 
-    def observe_pace(self, job: Job, kind: str, pace: float, beside: Sequence[Job]) -> None:
+    def broken_s(self, job: Job) -> float:
+        """Seconds in which a running job was slower than it was promised."""
+        ...
+
+    def observe_pace(
+        self, job: Job, kind: str, pace: float, beside: Sequence[Job], broken_s: float = 0.0
+    ) -> None:
         """A job was measured to keep this part of its speed alone beside these."""
         ...
 

@@ -1,0 +1,184 @@
+"""Three ways to run a mix: one job at a time, all as they arrive, and by `weft serve`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.any_job.kinds import SCRIPTS, Job, sleep_until
+
+LIMIT_S = 1200.0
+ENDED = ("succeeded", "finished", "failed", "cancelled")
+OUT_OF_MEMORY = ("OutOfMemoryError", "out of memory", "CUDA_ERROR_OUT_OF_MEMORY")
+
+
+@dataclass
+class Outcome:
+    """What became of one job; times count from the start of the mix."""
+
+    job: Job
+    ended: float = 0.0
+    ok: bool = False
+    text: str = ""
+    restarts: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def took(self) -> float:
+        """From its arrival to its end."""
+        return self.ended - self.job.at
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether its owner saw it fail for memory."""
+        return not self.ok and any(word in self.text for word in OUT_OF_MEMORY)
+
+
+def one_at_a_time(jobs: list[Job]) -> list[Outcome]:
+    """Each alone, in the order they came: measured one after the other without the gaps."""
+    free, outcomes = 0.0, []
+    for job in jobs:
+        began = time.time()
+        run = subprocess.run(
+            job.command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=SCRIPTS,
+            env=plain_environment(),
+            check=False,
+        )
+        free = max(free, job.at) + time.time() - began
+        outcomes.append(Outcome(job, free, run.returncode == 0, run.stdout))
+        print(f"  alone {job.kind}: {time.time() - began:.1f} s", flush=True)
+    return outcomes
+
+
+def all_at_once(jobs: list[Job]) -> list[Outcome]:
+    """Each started when it arrives, with nobody to look after them."""
+    outcomes = [Outcome(job) for job in jobs]
+    with tempfile.TemporaryDirectory() as folder:
+        began, running = time.time(), list[tuple[Outcome, subprocess.Popen[bytes], Path]]()
+        waiting = list(enumerate(outcomes))
+        while waiting or running:
+            while waiting and time.time() - began >= waiting[0][1].job.at:
+                number, outcome = waiting.pop(0)
+                log = Path(folder, f"{number}.log")
+                with log.open("wb") as out:
+                    process = subprocess.Popen(
+                        outcome.job.command,
+                        stdout=out,
+                        stderr=subprocess.STDOUT,
+                        cwd=SCRIPTS,
+                        env=plain_environment(),
+                    )
+                running.append((outcome, process, log))
+            for entry in [one for one in running if one[1].poll() is not None]:
+                outcome, process, log = entry
+                outcome.ended = time.time() - began
+                outcome.ok, outcome.text = process.returncode == 0, log.read_text(errors="replace")
+                running.remove(entry)
+            time.sleep(0.05)
+    return outcomes
+
+
+def by_weft(jobs: list[Job], flags: list[str]) -> list[Outcome]:
+    """Submitted to a service as they arrive, with a command and one GPU and nothing else."""
+    with service(flags) as port:
+        began, names = time.time(), []
+        for job in jobs:
+            sleep_until(began + job.at)
+            names.append(submit(port, job.command))
+        outcomes = [Outcome(job) for job in jobs]
+        wait_for(port, names)
+        for outcome, name in zip(outcomes, names, strict=True):
+            answer = call(port, f"/jobs/{name}")
+            outcome.ended = (answer.get("ended") or time.time()) - began
+            outcome.ok = answer["state"] in ("succeeded", "finished")
+            outcome.restarts = int(answer.get("restarts") or 0)
+            outcome.text = call(port, f"/jobs/{name}/logs?rank=0", text=True)
+            if not outcome.ok:
+                outcome.notes.append(str(answer.get("reason") or answer.get("error") or ""))
+        return outcomes
+
+
+@contextmanager
+def service(flags: list[str]) -> Iterator[int]:
+    """A fresh service on loopback; its port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        log = Path(folder, "service.log")
+        command = [sys.executable, "-m", "weft", "serve", *flags]
+        command += ["--state", f"{folder}/state", "--port", str(port)]
+        with log.open("w") as out:
+            process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+        try:
+            wait_ready(port, process, log)
+            yield port
+        except BaseException:
+            print(log.read_text()[-4000:], flush=True)
+            raise
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=60)
+
+
+def submit(port: int, command: list[str]) -> str:
+    """As `weft submit --gpus 1 -- COMMAND`."""
+    body = {"command": command, "workdir": str(SCRIPTS), "gpus": 1}
+    return str(call(port, "/jobs", body)["id"])
+
+
+def wait_for(port: int, names: list[str], limit_s: float = LIMIT_S) -> None:
+    """Until all have ended; what has not after `limit_s` is left as it is."""
+    until = time.time() + limit_s
+    while time.time() < until:
+        states = [call(port, f"/jobs/{name}")["state"] for name in names]
+        if all(state in ENDED for state in states):
+            return
+        time.sleep(0.5)
+
+
+def call(port: int, path: str, body: Any = None, *, text: bool = False) -> Any:
+    """The service's answer."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/api/v1{path}",
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"content-type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        content = answer.read().decode(errors="replace")
+    return content if text else json.loads(content)
+
+
+def wait_ready(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Until the service answers."""
+    for _ in range(600):
+        if process.poll() is not None:
+            raise RuntimeError(f"the service did not start:\n{log.read_text()[-3000:]}")
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2).close()
+        except OSError:
+            time.sleep(0.2)
+        else:
+            return
+    raise TimeoutError("the service does not answer")
+
+
+def plain_environment() -> dict[str, str]:
+    """The same that jobs get from a service."""
+    return {**os.environ, "PYTHONUNBUFFERED": "1"}

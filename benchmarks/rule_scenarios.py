@@ -1,0 +1,54 @@
+"""Drawn rules of tenants against a plain model of what they promise.
+
+    python -m benchmarks.rule_scenarios [--count 2000] [--first 0] [--processes 2] [POLICY ...]
+
+Each combination of limits, owned GPUs, groups, weights, priorities, reservations and drained GPUs
+is drawn from its number, with jobs that come and go and rules that change. Prints every broken
+promise with the number that plays it again, and ends with 1 if there was any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+
+from weft.testing.rules import Problem, draw, play
+from weft.testing.rules.scenario import POLICIES
+
+EVERY = 500
+
+
+def played(policies: tuple[str, ...], seed: int) -> Problem | None:
+    """What went wrong in one scenario."""
+    return play(draw(seed, policies))
+
+
+def main() -> int:
+    """Play them all."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.rule_scenarios")
+    parser.add_argument("policies", nargs="*")
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=2)
+    asked = parser.parse_args()
+    seeds = range(asked.first, asked.first + asked.count)
+    problems, began = 0, time.perf_counter()
+    policies = tuple(asked.policies) or POLICIES
+    with ProcessPoolExecutor(asked.processes) as pool:
+        results = pool.map(partial(played, policies), seeds, chunksize=20)
+        for number, problem in enumerate(results, start=1):
+            if problem is not None:
+                problems += 1
+                print(problem, flush=True)
+            if number % EVERY == 0:
+                print(f"{number} played, {problems} broken promises so far", flush=True)
+    took = time.perf_counter() - began
+    print(f"{len(seeds)} combinations of rules, {problems} broken promises, {took:.0f} s")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,19 @@
+"""How much CPU time is left for an answer; what is too dear is left out of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Purse:
+    """Seconds of a processor, from when it was made; `inf` never ends."""
+
+    cpu_s: float = float("inf")
+    _began: float = field(default_factory=time.thread_time)
+
+    @property
+    def empty(self) -> bool:
+        """Whether all is spent: what was not begun by then is left out."""
+        return time.thread_time() - self._began >= self.cpu_s

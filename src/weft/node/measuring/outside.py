@@ -1,0 +1,116 @@
+"""An attempt as seen from outside, whatever it runs: its device, its CPU time, its disks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.node.measuring.nvml import Devices
+from weft.wire.attempt import AttemptSpec
+from weft.wire.processes import PROC, skip_gone
+
+log = logging.getLogger(__name__)
+
+TICKS = os.sysconf("SC_CLK_TCK")
+Pids = Callable[[], Collection[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known at one look; None where nothing tells."""
+
+    held_gb: float | None = None
+    sm: float | None = None
+    cpus: float | None = None
+    read_mb_s: float | None = None
+    write_mb_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Of one process since it began."""
+
+    cpu_s: float = 0.0
+    read: int = 0
+    written: int = 0
+
+
+class Outside:
+    """Looks at all processes of an attempt; `pids` lists them."""
+
+    def __init__(self, spec: AttemptSpec, pids: Pids) -> None:
+        self._pids = pids
+        self._visible = spec.visible
+        if spec.learnt:
+            self._visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        self._devices: Devices | None = None
+        self._tried = self._visible is None
+        self._usage: dict[int, Usage] = {}
+        self._looked = 0.0
+
+    def look(self) -> Seen:
+        """Everything since the last look."""
+        pids = [*self._pids()]
+        cpus, read, written = self._host(pids)
+        held, sm = self._device(pids)
+        return Seen(held, sm, cpus, read, written)
+
+    def _host(self, pids: Collection[int]) -> tuple[float | None, float | None, float | None]:
+        now = time.monotonic()
+        before, took = self._usage, now - self._looked
+        self._usage = {pid: read_usage(pid) for pid in pids}
+        first, self._looked = not self._looked, now
+        if first or took <= 0.0:
+            return None, None, None
+        cpu_s, read, written = 0.0, 0, 0
+        for pid, used in self._usage.items():
+            was = before.get(pid, Usage())
+            if used.cpu_s < was.cpu_s:
+                was = Usage()  # its number was given to another
+            cpu_s += used.cpu_s - was.cpu_s
+            read += max(used.read - was.read, 0)
+            written += max(used.written - was.written, 0)
+        return cpu_s / took, read / 1e6 / took, written / 1e6 / took
+
+    def _device(self, pids: Collection[int]) -> tuple[float | None, float | None]:
+        if not self._tried:
+            self._tried = True
+            try:
+                self._devices = Devices(_numbers(self._visible or ""))
+            except (OSError, AttributeError) as error:
+                log.info("devices are not measured: %s", error)
+        if self._devices is None:
+            return None, None
+        try:
+            return self._devices.memory(pids), self._devices.utilisation(pids)
+        except OSError as error:
+            log.info("devices are not measured any more: %s", error)
+            self._devices = None
+            return None, None
+
+
+def read_usage(pid: int) -> Usage:
+    """What a process itself has used; nothing of one that is gone."""
+    cpu_s, read, written = 0.0, 0, 0
+    with skip_gone():
+        text = (PROC / str(pid) / "stat").read_text()
+        fields = text[text.rindex(")") + 2 :].split()
+        cpu_s = sum(int(ticks) for ticks in fields[11:13]) / TICKS
+    with skip_gone():  # or another user's
+        for line in Path(PROC, str(pid), "io").read_text().splitlines():
+            name, _, value = line.partition(": ")
+            if name == "read_bytes":
+                read = int(value)
+            elif name == "write_bytes":
+                written = int(value)
+    return Usage(cpu_s, read, written)
+
+
+def _numbers(visible: str) -> list[int]:
+    """The devices that CUDA_VISIBLE_DEVICES names by number; none where it does otherwise."""
+    parts = [part.strip() for part in visible.split(",")]
+    return [int(part) for part in parts] if all(part.isdigit() for part in parts) else []

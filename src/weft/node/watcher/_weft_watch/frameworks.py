@@ -1,0 +1,186 @@
+"""What frameworks offer to be told of steps, batches, data and totals."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+import weakref
+from typing import Any, Callable
+
+from . import counting
+
+FRACTION = "WEFT_GPU_MEMORY_FRACTION"  # of a device's memory that torch may use
+
+
+def on_torch_optimizers(module: Any) -> None:
+    """Every optimizer's step is followed by a hook that torch offers for all of them."""
+    counter = counting.COUNTER
+    if counter is None:
+        return
+    step = counter.step
+    compiling = _compiling()
+
+    def after_step(*_: Any) -> None:
+        if not compiling():  # a compiled step is traced, and we would be part of the graph
+            step()
+
+    module.register_optimizer_step_post_hook(after_step)
+    counter.memory = _torch_memory
+
+
+def _compiling() -> Callable[[], bool]:
+    torch = sys.modules.get("torch")
+    compiler = getattr(torch, "compiler", None)
+    found = getattr(compiler, "is_compiling", None)
+    return found if found is not None else bool
+
+
+def _torch_memory() -> Any:
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return 0.0, 0.0
+    return cuda.memory_reserved() / 1e9, cuda.max_memory_reserved() / 1e9
+
+
+def on_torch_cuda(module: Any) -> None:
+    """A cap on the memory that torch takes, as soon as it begins to use a device."""
+    text = os.environ.get(FRACTION, "")
+    if text:
+        fraction = float(text)
+        if not 0.0 < fraction <= 1.0:
+            raise ValueError(f"{FRACTION} is {text!r}, expected more than 0 and at most 1")
+        module._lazy_call(lambda: module.set_per_process_memory_fraction(fraction))
+
+
+def on_cuda_graphs(module: Any) -> None:
+    """Whole steps may be replays of one graph."""
+    counter = counting.COUNTER
+    graph = module.CUDAGraph
+    replay = graph.replay
+    if counter is None:
+        return
+    count = counter.replay
+
+    @functools.wraps(replay)
+    def wrapped(self: Any) -> Any:
+        plain = replay(self)
+        count()
+        return plain
+
+    graph.replay = wrapped
+
+
+def on_data_loader(module: Any) -> None:
+    """How long training waits for its loader."""
+    counter = counting.COUNTER
+    iterator = module._BaseDataLoaderIter
+    following = iterator.__next__
+    if counter is None:
+        return
+    waited, clock = counter.waited, time.perf_counter
+
+    @functools.wraps(following)
+    def timed(self: Any) -> Any:
+        began = clock()
+        batch = following(self)
+        waited(clock() - began)
+        return batch
+
+    iterator.__next__ = timed
+
+
+def on_transformers(module: Any) -> None:
+    """Hugging Face's trainer knows its steps when it begins."""
+    counter = counting.COUNTER
+    handler = module.CallbackHandler
+    begin = handler.on_train_begin
+    if counter is None:
+        return
+    known: dict[str, float] = {}
+
+    @functools.wraps(begin)
+    def on_train_begin(self: Any, args: Any, state: Any, control: Any, *rest: Any) -> Any:
+        counting.guarded(note)(state)
+        return begin(self, args, state, control, *rest)
+
+    def note(state: Any) -> None:
+        if state.max_steps > 0:
+            known["total"] = counter.steps + state.max_steps - state.global_step
+
+    handler.on_train_begin = on_train_begin
+    counter.totals.insert(0, lambda _: known.get("total"))
+
+
+def on_lightning(module: Any) -> None:
+    """Lightning's trainer estimates its steps."""
+    counter = counting.COUNTER
+    trainer = module.Trainer
+    fit = trainer.fit
+    if counter is None:
+        return
+    running: dict[str, Any] = {}
+
+    @functools.wraps(fit)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        running["trainer"] = weakref.ref(self)
+        try:
+            return fit(self, *args, **kwargs)
+        finally:
+            running.clear()
+
+    def total(steps: float) -> float | None:
+        reference = running.get("trainer")
+        one = reference() if reference is not None else None
+        if one is None or one.train_dataloader is None or not one.global_step:
+            return None
+        return float(steps + max(one.estimated_stepping_batches - one.global_step, 0))
+
+    trainer.fit = wrapped
+    counter.totals.insert(0, total)
+
+
+def on_keras(module: Any) -> None:
+    """Keras tells its callbacks of every batch, and how many there are."""
+    counter = counting.COUNTER
+    callbacks = getattr(module, "CallbackList", None)
+    if counter is None or callbacks is None or hasattr(callbacks, "_weft_watched"):
+        return
+    callbacks._weft_watched = True
+    after, begin = callbacks.on_train_batch_end, callbacks.on_train_begin
+    known: dict[str, float] = {}
+
+    @functools.wraps(after)
+    def on_train_batch_end(self: Any, *args: Any, **kwargs: Any) -> Any:
+        counting.guarded(counter.batch)()
+        return after(self, *args, **kwargs)
+
+    @functools.wraps(begin)
+    def on_train_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        counting.guarded(note)(self)
+        return begin(self, *args, **kwargs)
+
+    def note(callback_list: Any) -> None:
+        told = getattr(callback_list, "params", None) or getattr(callback_list, "_params", None)
+        epochs, steps = (told or {}).get("epochs"), (told or {}).get("steps")
+        if epochs and steps:
+            before = counter.steps if counter.unit == "batch" else 0
+            known["total"] = before + epochs * steps
+
+    callbacks.on_train_batch_end, callbacks.on_train_begin = on_train_batch_end, on_train_begin
+    counter.totals.insert(0, lambda _: known.get("total") if counter.unit == "batch" else None)
+
+
+HOOKS: dict[str, Callable[[Any], None]] = {
+    "torch.optim.optimizer": on_torch_optimizers,
+    "torch.cuda": on_torch_cuda,
+    "torch.cuda.graphs": on_cuda_graphs,
+    "torch.utils.data.dataloader": on_data_loader,
+    "transformers.trainer_callback": on_transformers,
+    "lightning.pytorch.trainer.trainer": on_lightning,
+    "pytorch_lightning.trainer.trainer": on_lightning,
+    "keras.src.callbacks.callback_list": on_keras,
+    "keras.src.callbacks": on_keras,
+    "keras.callbacks": on_keras,
+}

@@ -1,0 +1,73 @@
+"""A process that works for a service: `python -m weft.runtime.aside.worker MEMORY_GB`."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from types import FrameType
+from typing import Any, BinaryIO
+
+from weft.core.errors import WeftError
+from weft.runtime.aside.messages import Done, News, TookTooMuch, Work, read_frame
+from weft.runtime.deciding.frames import Unpackable, frame
+from weft.wire.processes import die_with_parent
+
+AGAIN_S = 1.0  # what ignored the first signal, in C, is ended by the second
+
+
+def main() -> None:
+    """Work until the service has gone. What is printed meanwhile goes to standard error."""
+    die_with_parent()
+    limit_memory(float(sys.argv[1]))
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    while True:
+        try:
+            work: Work = read_frame(sys.stdin.buffer)
+        except EOFError:
+            return
+        _tell(out, work_on(work, out))
+
+
+def limit_memory(memory_gb: float) -> None:
+    """Let this process have so much address space, or less where it may not have that."""
+    most = int(memory_gb * 2**30)
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def work_on(work: Work, out: BinaryIO) -> Done:
+    """Do it within its time; whatever it raises is told."""
+
+    def spent(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        what = f"this needs more than {work.cpu_s:g} s of a processor"
+        raise TookTooMuch(what, hint="ask for less at a time")
+
+    signal.signal(signal.SIGPROF, spent)
+    signal.setitimer(signal.ITIMER_PROF, work.cpu_s, AGAIN_S)
+    try:
+        return Done(work.do(lambda value: _tell(out, News(value))))
+    except WeftError as error:
+        return Done(error=error)
+    except MemoryError:
+        return Done(error=TookTooMuch("this needs too much memory", hint="ask for less at a time"))
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+
+
+def _tell(out: BinaryIO, message: Any) -> None:
+    try:
+        body = frame(message)
+    except Unpackable as error:
+        body = frame(Done(error=error))
+    out.write(body)
+    out.flush()
+
+
+if __name__ == "__main__":
+    main()

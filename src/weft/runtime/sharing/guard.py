@@ -1,0 +1,227 @@
+"""Watches devices that jobs share as they run, and freezes who must stand still for a moment.
+
+What is learnt goes into the log as `Observed`, so that decisions follow from it; freezing for parts
+of a second does not. Nothing stays frozen when it closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from weft.core.errors import WeftError
+from weft.core.events.event import Observed
+from weft.core.knowledge.measured import Measured
+from weft.core.model.job import Discipline, JobId, NodeId, Stage
+from weft.core.plan.about import Controls
+from weft.core.state.table import Column
+from weft.core.stops import Rung
+from weft.runtime.loop.driver import Driver
+from weft.runtime.sharing.device import DeviceControl, Standing
+from weft.runtime.sharing.speeds import Resident
+
+log = logging.getLogger(__name__)
+
+SHARE = "share"  # on whose behalf engines are asked to freeze
+EVERY_S = 0.25  # between looks at shared devices
+FIND_EVERY = 4  # looks for one at who is where
+ALONE_EVERY = 8  # looks at shared devices for one at a device of a single job
+SETTLED_S = 2.0  # since its first step: memory is looked at once a second
+UNSEEN_S = 30.0  # of running, where no steps are seen
+GROWN = 1.05  # times what was told: tell it again
+CHANGED = 0.15  # of a pace: tell it again
+TELL_S = 20.0  # between two tellings of a job's pace
+
+Device = tuple[NodeId, int]
+Attempt = tuple[JobId, int]
+Residents = dict[Device, dict[Attempt, tuple[float | None, float]]]  # promises and ages
+
+
+@dataclass(slots=True)
+class _Told:
+    """What was last said of an attempt."""
+
+    peak_gb: float = 0.0
+    pace: float | None = None
+    beside: tuple[JobId, ...] = ()
+    at: float = 0.0
+
+
+class SharingGuard:
+    """All devices of a driver's engine."""
+
+    def __init__(self, driver: Driver, seconds: Callable[[], float] = time.time) -> None:
+        self._driver, self._seconds = driver, seconds
+        self._devices: dict[Device, DeviceControl] = {}
+        self._frozen: set[Attempt] = set()
+        self._told: dict[Attempt, _Told] = {}
+        self._there: Residents = {}
+        self._looks = 0
+        self._task: asyncio.Task[None] | None = None
+        self._saying: set[asyncio.Task[None]] = set()
+
+    # ---- life
+
+    def open(self) -> None:
+        """Begin to watch, where the engine sees anything and can freeze."""
+        engine = self._driver.engine
+        if engine.real and engine.sees and Rung.FREEZE in engine.stops:
+            self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Wake everybody and leave."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for task in self._saying:
+            task.cancel()
+        await asyncio.gather(*self._saying, return_exceptions=True)
+        for attempt in [*self._frozen]:
+            await self._thaw(attempt)
+
+    def standing(self, job: JobId) -> Standing | None:
+        """How a job fares on a device that it shares; None where it is alone."""
+        for control in self._devices.values():
+            with suppress(KeyError):
+                return control.standing(job)
+        return None
+
+    async def _run(self) -> None:
+        await self._wake_all()
+        while True:
+            try:
+                await self._look()
+            except WeftError as error:
+                log.warning("sharing is not watched now: %s", error)
+            await asyncio.sleep(EVERY_S)
+
+    async def _wake_all(self) -> None:
+        """Whoever an earlier service froze for a moment."""
+        table = self._driver.scheduler.state.table
+        for row, job in enumerate(table.jobs):
+            if table.get(row, Column.STAGE) == Stage.RUNNING:
+                await self._thaw((job.id, int(table.get(row, Column.ATTEMPT))))
+
+    # ---- one look
+
+    async def _look(self) -> None:
+        self._looks += 1
+        if self._looks % FIND_EVERY == 1:
+            shares = Controls.SHARE in self._driver.scheduler.policy.about.controls
+            self._there = self._find_residents() if shares else {}
+        there = self._there
+        if not there and not self._devices:
+            return
+        seen = await asyncio.to_thread(self._measure, there)
+        now = self._seconds()
+        frozen: set[Attempt] = set()
+        for device, rows in there.items():
+            if any(attempt not in seen for attempt in rows):
+                continue  # of a single job, and it is not time to look
+            residents = {
+                job: Resident(job, number, seen[job, number], promise, age_s)
+                for (job, number), (promise, age_s) in rows.items()
+            }
+            control = self._devices.setdefault(device, DeviceControl())
+            still = control.tick(now, residents)
+            frozen |= {(job, residents[job].attempt) for job in still}
+            self._tell(now, control, residents)
+        self._devices = {d: one for d, one in self._devices.items() if d in there}
+        await self._apply(frozen, {attempt for rows in there.values() for attempt in rows})
+
+    def _find_residents(self) -> Residents:
+        """Running jobs of one GPU by device, with what each was promised and how long it ran."""
+        table, now = self._driver.scheduler.state.table, self._driver.now
+        found: Residents = {}
+        for row, on in enumerate(table.allocations):
+            if on is None or on.gpus != 1 or on.sharing.discipline is not Discipline.NONE:
+                continue
+            if table.get(row, Column.STAGE) != Stage.RUNNING:
+                continue
+            job, part = table.jobs[row], next(part for part in on.slices if part.gpus)
+            attempt = job.id, int(table.get(row, Column.ATTEMPT))
+            age_s = now - table.get(row, Column.RAN_SINCE)
+            found.setdefault((part.node, part.gpus[0]), {})[attempt] = job.slowdown, age_s
+        return found
+
+    def _measure(self, there: Residents) -> dict[Attempt, Measured]:
+        """What is seen of jobs that share; of others every now and then. Reads files."""
+        measured, every = self._driver.engine.measured, self._looks % ALONE_EVERY == 1
+        return {
+            attempt: measured(*attempt)
+            for rows in there.values()
+            if len(rows) > 1 or every
+            for attempt in rows
+        }
+
+    async def _apply(self, frozen: set[Attempt], there: set[Attempt]) -> None:
+        """Freeze and wake as was decided; who could not be frozen runs."""
+        self._frozen &= there
+        for attempt in self._frozen - frozen:
+            await self._thaw(attempt)
+        for job, number in sorted(frozen - self._frozen):
+            try:
+                await self._driver.engine.freeze(job, number, by=SHARE)
+            except WeftError as error:
+                log.warning("job=%s attempt=%d is not frozen: %s", job, number, error)
+                continue
+            self._frozen.add((job, number))
+
+    async def _thaw(self, attempt: Attempt) -> None:
+        job, number = attempt
+        try:
+            await self._driver.engine.thaw(job, number, by=SHARE)
+        except WeftError as error:
+            log.warning("job=%s attempt=%d is not woken: %s", job, number, error)
+            return
+        self._frozen.discard(attempt)
+
+    # ---- what is told
+
+    def _tell(self, now: float, control: DeviceControl, residents: dict[JobId, Resident]) -> None:
+        working = tuple(sorted(job for job, one in residents.items() if one.works))
+        for one in residents.values():
+            told = self._told.setdefault((one.job, one.attempt), _Told())
+            peak_gb = one.measured.peak_gb
+            if peak_gb and peak_gb > told.peak_gb * GROWN and is_settled(now, one):
+                told.peak_gb = peak_gb
+                self._say(self._driver.write_down(Observed(one.job, one.attempt, peak_gb)))
+            beside = tuple(job for job in working if job != one.job)
+            pace = control.speeds.pace(one.job) if beside else None
+            if pace is not None and _is_news(now, told, pace, beside):
+                told.pace, told.beside, told.at = pace, beside, now
+                broken_s = control.standing(one.job).broken_s
+                observed = Observed(
+                    one.job, one.attempt, None, round(pace, 4), beside, round(broken_s, 1)
+                )
+                self._say(self._driver.write_down(observed))
+        if len(self._told) > 10_000:
+            self._told.clear()
+
+    def _say(self, writing: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(writing)
+        self._saying.add(task)
+        task.add_done_callback(self._said)
+
+    def _said(self, task: asyncio.Task[None]) -> None:
+        self._saying.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("what was observed is not written down: %s", error)
+
+
+def is_settled(now: float, one: Resident) -> bool:
+    """Whether a job has held whatever memory a step of it needs, and that was seen."""
+    if one.measured.steps is None:
+        return one.age_s >= UNSEEN_S
+    return now - one.steps_since >= SETTLED_S
+
+
+def _is_news(now: float, told: _Told, pace: float, beside: tuple[JobId, ...]) -> bool:
+    if told.beside != beside or told.pace is None:
+        return True
+    return now - told.at >= TELL_S and abs(pace - told.pace) > CHANGED * told.pace

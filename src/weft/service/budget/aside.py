@@ -1,0 +1,72 @@
+"""Work that a request asks for and whose cost nobody can count beforehand: done aside, in turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from weft.app.serve.aside import AsideProcess, Report
+from weft.service.http.refusals import Refused
+
+T = TypeVar("T")
+
+MOST_WAITING = 64
+
+
+class Aside:
+    """One piece of work after the other, in a process with limits, while the loop goes on.
+
+    `cpu_s` and `memory_gb` are what each may take.
+    """
+
+    def __init__(self, name: str, *, cpu_s: float, memory_gb: float) -> None:
+        self._process = AsideProcess(cpu_s, memory_gb)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._waiting = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The process that works; None before it is needed."""
+        return self._process.pid
+
+    async def do(
+        self,
+        prepare: Callable[[], Callable[[Report], T]],
+        report: Report = lambda _: None,
+    ) -> T:
+        """What the work comes to that `prepare` names, in a thread beside the loop.
+
+        Raises WeftError as the work does, TookTooMuch if it was ended.
+        """
+        if self._waiting >= MOST_WAITING:
+            what = f"{self._waiting} such questions wait already"
+            raise Refused(429, what, "ask again later", retry_s=10.0)
+        self._waiting += 1
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(
+                self._thread, lambda: self._process.run(prepare(), report)
+            )
+        finally:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        """End the process, and let go of the thread."""
+        self._process.close()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+class Work:
+    """The processes of a service: for texts, for questions, and for long simulations."""
+
+    def __init__(self) -> None:
+        self.parse = Aside("parse", cpu_s=2.0, memory_gb=1.0)
+        self.answer = Aside("answer", cpu_s=40.0, memory_gb=4.0)
+        self.simulate = Aside("simulate", cpu_s=120.0, memory_gb=4.0)
+
+    def close(self) -> None:
+        """End all."""
+        for one in (self.parse, self.answer, self.simulate):
+            one.close()

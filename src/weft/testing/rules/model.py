@@ -1,0 +1,246 @@
+"""What rules promise, counted in the plainest way: sums over devices, and nothing of any policy."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from weft.app.serve.rules import Quotas
+from weft.core.model.cluster import Cluster
+from weft.core.model.job import Allocation, Job, JobId, Tier
+from weft.pieces.wrap.tenants.windows import Window, read_window
+
+SLACK = 1e-6
+PATIENCE_S = 600.0  # after which a job that cannot be stopped has devices kept for it
+Device = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What a job holds, and since when it runs."""
+
+    job: Job
+    on: Allocation
+    since: float
+
+    @property
+    def gpus(self) -> float:
+        """Devices, a part of one counted as that part."""
+        return self.on.gpus * self.on.sharing.share
+
+    @property
+    def devices(self) -> frozenset[Device]:
+        """Node and number."""
+        return frozenset((part.node, gpu) for part in self.on.slices for gpu in part.gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """A job that should have been started, by which promise, and why."""
+
+    job: Job
+    promise: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Who runs where and who waits, in order of submission; `sized` if the policy chooses sizes.
+
+    `whole` if it gives no part of a device to a second job, and puts gangs on one node.
+    """
+
+    now: float
+    cluster: Cluster
+    rules: Quotas
+    running: Mapping[JobId, Running]
+    waiting: tuple[Job, ...]
+    sized: bool
+    whole: bool = False
+
+    # ---- what is never allowed
+
+    def wrong(self, before: Moment) -> Iterator[str]:
+        """Rules that are broken after a decision; `before` is how things were."""
+        yield from self._over_limits(before)
+        for one in self.running.values():
+            yield from self._misplaced(one, before.running.get(one.job.id))
+        for one in before.running.values():
+            yield from self._stopped_though_firm(one)
+
+    def _over_limits(self, before: Moment) -> Iterator[str]:
+        for name, most in self.rules.limits.items():
+            tenant, _, kind = name.partition("@")
+            held, was = self.held(tenant, kind), before.held(tenant, kind)
+            if held > most + SLACK and held > was + SLACK:
+                yield f"{name} holds {held:g} GPUs and may hold {most:g}"
+
+    def _misplaced(self, one: Running, was: Running | None) -> Iterator[str]:
+        fresh = was is None or was.devices != one.devices
+        for window in self.windows():
+            there = any(_has(window, device) for device in one.devices)
+            if not there or window.admits(one.job, self.now):
+                continue
+            stays = window.when_done or (window.tenant and not one.job.preemptible)
+            if not fresh and (stays or not window.holds(self.now)):
+                continue
+            yield f"{one.job.id} is on {sorted(one.devices)}, kept by {window.name} {window.text}"
+
+    def _stopped_though_firm(self, one: Running) -> Iterator[str]:
+        now = self.running.get(one.job.id)
+        if one.job.preemptible or (now is not None and now.devices == one.devices):
+            return
+        closed = [w for w in self.windows() if w.holds(self.now) and not w.tenant]
+        if not any(_has(window, device) for window in closed for device in one.devices):
+            yield f"{one.job.id} may not be stopped, and was"
+
+    # ---- what must not be left undone
+
+    def undone(self) -> Iterator[Undone]:
+        """Waiting jobs that should have been started."""
+        for job in self.waiting:
+            kinds = [kind for kind in self._kinds(job) if self._within_limits(job, kind)]
+            room = {kind: self.idle(job, kind) for kind in kinds}
+            if self._is_behind(job) or not kinds or (self.whole and job.demand.share < 1.0):
+                continue
+            idle = [kind for kind in kinds if room[kind] >= self.least(job) - SLACK]
+            if idle:
+                if not all(self._owner_is_about_to_start(job, kind) for kind in idle):
+                    yield Undone(job, "idle", f"{job.id} waits, and {room} are idle for it")
+            elif self._is_first_within_own(job):
+                leave = self._borrowed(job, aged=True)
+                back = {kind: self.idle(job, kind, leave) for kind in kinds}
+                if any(back[kind] >= self.least(job) - SLACK for kind in kinds):
+                    what = f"{job.id} waits within its own, and {back} could be taken back"
+                    yield Undone(job, "own", what)
+
+    def least(self, job: Job) -> float:
+        """GPUs that it can begin with."""
+        return (job.demand.min if self.sized else job.demand.gpus) * job.demand.share
+
+    def idle(self, job: Job, kind: str, leaving: frozenset[JobId] = frozenset()) -> float:
+        """What a job may use of devices of a kind, if these left theirs."""
+        claims: defaultdict[Device, float] = defaultdict(float)
+        for one in self.running.values():
+            if one.job.id not in leaving:
+                for device in one.devices:
+                    claims[device] += one.on.sharing.share
+        nodes = [0.0]
+        for node in self.cluster.nodes:
+            room = 0.0
+            for gpu in range(node.gpus if node.kind == kind else 0):
+                device = (node.id, gpu)
+                left = 1.0 - claims[device]
+                if self._is_kept_from(job, device) or left < job.demand.share - SLACK:
+                    continue
+                room = max(room, left) if job.demand.share < 1.0 else room + 1.0
+            nodes.append(room)
+        return max(nodes) if self.whole or job.demand.share < 1.0 else sum(nodes)
+
+    def held(self, tenant: str, kind: str = "") -> float:
+        """GPUs of a tenant, of one kind or all."""
+        return sum(
+            one.gpus
+            for one in self.running.values()
+            if one.job.tenant == tenant and kind in ("", self.cluster.kind_of(one.on))
+        )
+
+    def windows(self) -> list[Window]:
+        """Those that are not over."""
+        every = (read_window(name, text) for name, text in self.rules.windows.items())
+        return [window for window in every if self.now < window.end]
+
+    def _kinds(self, job: Job) -> tuple[str, ...]:
+        return job.demand.kinds or self.cluster.kinds
+
+    def _within_limits(self, job: Job, kind: str) -> bool:
+        least = self.least(job)
+        for name, of in ((job.tenant, ""), (f"{job.tenant}@{kind}", kind)):
+            most = self.rules.limits.get(name)
+            if most is not None and self.held(job.tenant, of) + least > most + SLACK:
+                return False
+        return True
+
+    def _is_kept_from(self, job: Job, device: Device) -> bool:
+        windows = self.windows()
+        return any(_has(one, device) and not one.admits(job, self.now) for one in windows)
+
+    def _is_behind(self, job: Job) -> bool:
+        """Whether somebody more important, or who has waited for long, is kept a place."""
+        filler = job.preemptible and job.tier is Tier.OPPORTUNISTIC
+        for other in self.waiting:
+            higher = other.priority > job.priority and not filler
+            patient = self.now - other.submitted >= PATIENCE_S and not other.preemptible
+            if higher or (patient and not job.preemptible and other.id != job.id):
+                return True
+        return False
+
+    # ---- what is one's own
+
+    def _owner_is_about_to_start(self, job: Job, kind: str) -> bool:
+        """Whether somebody waits within its own for what others hold, so that nobody borrows it."""
+        for other in self.waiting:
+            borrowed = self._borrowed(other, aged=False)
+            if other.id == job.id or not self._is_within(other, self._line(other.tenant)):
+                continue
+            may = kind in self._kinds(other) and self._within_limits(other, kind)
+            if may and self.idle(other, kind, borrowed) >= self.least(other) - SLACK:
+                return True
+        return False
+
+    def _is_first_within_own(self, job: Job) -> bool:
+        first = next(one for one in self.waiting if one.tenant == job.tenant)
+        return first.id == job.id and self._is_within(job, [job.tenant])
+
+    def _is_within(self, job: Job, names: list[str]) -> bool:
+        least = self.least(job)
+        return any(self._held_by(name) + least <= self._quota(name) + SLACK for name in names)
+
+    def _borrowed(self, job: Job, *, aged: bool) -> frozenset[JobId]:
+        """Jobs that have to give way to one: each of a tenant beyond its own.
+
+        Who is on devices that are kept from that one is left alone.
+        """
+        over = {
+            tenant: self._held_by(tenant) - self._quota(tenant)
+            for tenant in {one.job.tenant for one in self.running.values()}
+        }
+        least_s = (300.0 if self.rules.min_run_s is None else self.rules.min_run_s) * aged
+        found = []
+        for one in self.running.values():
+            old = self.now - one.since >= least_s
+            kept = any(self._is_kept_from(job, device) for device in one.devices)
+            if (
+                one.job.preemptible
+                and old
+                and not kept
+                and one.gpus <= over[one.job.tenant] + SLACK
+            ):
+                over[one.job.tenant] -= one.gpus
+                found.append(one.job.id)
+        return frozenset(found) if self.rules.own else frozenset()
+
+    def _line(self, name: str) -> list[str]:
+        line = [name]
+        while line[-1] in self.rules.parents:
+            line.append(self.rules.parents[line[-1]])
+        return line
+
+    def _held_by(self, name: str) -> float:
+        tenants = {one.job.tenant for one in self.running.values()}
+        return sum(self.held(tenant) for tenant in tenants if name in self._line(tenant))
+
+    def _quota(self, name: str) -> float:
+        if name in self.rules.own or not self.rules.own:
+            return self.rules.own.get(name, 0.0)
+        members = (who for who, parent in self.rules.parents.items() if parent == name)
+        return sum(self._quota(who) for who in members)
+
+
+def _has(window: Window, device: Device) -> bool:
+    node, gpu = device
+    if node not in window.devices:
+        return False
+    chosen = {str(name): gpus for name, gpus in window.devices.items()}[node]
+    return chosen is None or gpu in chosen

@@ -1,0 +1,93 @@
+"""Work that people ask for is ended when it takes too much, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.hostile import hungry_work
+from tests.integration.serving import API, bearer, serving, token
+from weft.core.errors import EngineError, InvalidConfig
+from weft.runtime.aside.messages import TookTooMuch
+from weft.runtime.aside.process import AsideProcess
+from weft.service.budget.aside import Aside
+
+
+@pytest.fixture
+def process() -> Iterator[AsideProcess]:
+    made = AsideProcess(cpu_s=0.5, memory_gb=2.0)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "hungry", [hungry_work.loop, hungry_work.loop_in_c, hungry_work.fill_memory]
+)
+def test_what_takes_too_much_is_ended_and_the_next_is_done(
+    process: AsideProcess, hungry: object
+) -> None:
+    with pytest.raises(TookTooMuch):
+        process.run(hungry)  # type: ignore[arg-type]
+
+    assert process.run(hungry_work.count) != os.getpid()
+
+
+def test_what_ends_its_process_is_told_as_that(process: AsideProcess) -> None:
+    with pytest.raises(EngineError, match="code 3"):
+        process.run(hungry_work.end_process)
+
+    assert process.run(hungry_work.count) == process.pid
+
+
+def test_errors_and_progress_come_back(process: AsideProcess) -> None:
+    heard: list[int] = []
+
+    process.run(hungry_work.count, heard.append)
+    with pytest.raises(InvalidConfig, match="this is wrong"):
+        process.run(hungry_work.complain)
+
+    assert heard == [0, 1, 2]
+
+
+def test_the_loop_goes_on_while_work_is_done_aside() -> None:
+    async def life() -> int:
+        aside = Aside("test", cpu_s=0.5, memory_gb=2.0)
+        working = asyncio.ensure_future(aside.do(lambda: hungry_work.loop))
+        turns = 0
+        while not working.done():
+            turns += 1
+            await asyncio.sleep(0.001)
+        assert isinstance(working.exception(), TookTooMuch)
+        aside.close()
+        return turns
+
+    assert asyncio.run(life()) > 100
+
+
+def test_every_question_of_a_service_is_answered_by_a_process_of_its_own() -> None:
+    """Viewers may ask, too."""
+    with serving() as client:
+        admin = token(client, "admin")
+        who = bearer(token(client, "user", "a", admin))
+        job = {"gpus": 8, "hints": {"duration_s": 3600}}
+        ids = [client.post(f"{API}/jobs", json=job, headers=who).json()["id"] for _ in range(3)]
+        viewer = bearer(token(client, "viewer", "a", admin))
+
+        why = client.get(f"{API}/jobs/{ids[-1]}/explain", headers=viewer)
+        ahead = client.post(
+            f"{API}/what-if", json={"start": "now", "nodes": "2x8:a100"}, headers=viewer
+        )
+        planned = client.post(f"{API}/plan", json=job, headers=who)
+        line = client.get(f"{API}/queue", headers=viewer)
+        text = client.post(f"{API}/job-file", json={"text": "gpus: 2"}, headers=who)
+
+        for answer in (why, ahead, planned, line, text):
+            assert answer.status_code == 200, answer.text
+        assert why.json()["start"]["p50"] > 0.0
+        assert len(ahead.json()["outlook"]) == 3
+        assert planned.json()["starts_now"] is False
+        assert {one["id"] for one in line.json()["jobs"]} <= set(ids)
+        assert text.json()["job"] == {"gpus": 2}

@@ -1,0 +1,27 @@
+"""Rules of tenants in all combinations keep what they promise.
+
+A limit is never exceeded, what is owned comes back, and nothing idles that somebody may use.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.testing.rules import draw, play
+
+EACH = 20
+
+
+@pytest.mark.parametrize("first", range(0, 240, EACH))
+def test_every_combination_keeps_its_promises(first: int) -> None:
+    problems = [play(draw(seed)) for seed in range(first, first + EACH)]
+
+    assert [one for one in problems if one is not None] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(240, 2240, 100))
+def test_thousands_of_combinations_keep_their_promises(first: int) -> None:
+    problems = [play(draw(seed)) for seed in range(first, first + 100)]
+
+    assert [one for one in problems if one is not None] == []

@@ -1,0 +1,169 @@
+"""Probes, turns and promises on one device whose residents slow each other in a known way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from weft.core.knowledge.measured import Measured
+from weft.core.model.job import JobId
+from weft.runtime.sharing.device import DeviceControl
+from weft.runtime.sharing.speeds import Resident
+
+TICK_S = 0.25
+Paces = Callable[[Collection[str]], Mapping[str, float]]
+
+
+@dataclass
+class Device:
+    """Jobs of 50 steps a second alone, and of the part that `paces` says beside others."""
+
+    paces: Paces
+    promises: Mapping[str, float] = field(default_factory=dict)
+    control: DeviceControl = field(default_factory=DeviceControl)
+    now: float = 1_000.0
+    steps: dict[str, float] = field(default_factory=dict)
+    samples: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    frozen_s: dict[str, float] = field(default_factory=dict)
+    frozen: frozenset[JobId] = frozenset()
+    totals: Mapping[str, float] = field(default_factory=dict)
+
+    def run(self, jobs: Collection[str], seconds: float) -> None:
+        for _ in range(round(seconds / TICK_S)):
+            awake = [job for job in jobs if job not in self.frozen]
+            paces = self.paces(awake)
+            self.now += TICK_S
+            for job in jobs:
+                self.steps.setdefault(job, 0.0)
+                self.samples.setdefault(job, [])
+                if job in awake:
+                    self.steps[job] += 50.0 * paces[job] * TICK_S
+                    self.samples[job].append((self.now, self.steps[job]))
+                else:
+                    self.frozen_s[job] = self.frozen_s.get(job, 0.0) + TICK_S
+            self.frozen = self.control.tick(self.now, {JobId(j): self.see(j) for j in jobs})
+
+    def see(self, job: str) -> Resident:
+        measured = Measured(
+            self.now,
+            tuple(self.samples[job][-200:]),
+            unit="step",
+            total_steps=self.totals.get(job),
+        )
+        age_s = self.now - self.samples[job][0][0] if self.samples[job] else 0.0
+        return Resident(JobId(job), 1, measured, self.promises.get(job), age_s)
+
+
+def saturating(awake: Collection[str]) -> Mapping[str, float]:
+    return {job: 0.98 / len(awake) for job in awake} if len(awake) > 1 else dict.fromkeys(awake, 1)
+
+
+def friendly(awake: Collection[str]) -> Mapping[str, float]:
+    return {job: 0.9 if len(awake) > 1 else 1.0 for job in awake}
+
+
+def test_all_run_where_nobody_was_promised_anything_and_nothing_is_known() -> None:
+    device = Device(saturating)
+
+    device.run("ab", 20.0)
+
+    assert not device.frozen_s
+
+
+def test_probes_take_two_percent_of_the_time_at_most() -> None:
+    device = Device(friendly)
+
+    device.run("abc", 1_000.0)
+
+    assert 0.0 < max(device.frozen_s.values()) <= 0.021 * 1_000.0
+    assert device.control.speeds.pace(JobId("a")) == pytest.approx(0.9, abs=0.03)
+
+
+def test_who_ran_alone_before_needs_no_probe() -> None:
+    device = Device(friendly)
+    device.run("a", 10.0)
+
+    device.run("ab", 10.0)
+
+    assert device.control.speeds.pace(JobId("a")) == pytest.approx(0.9, abs=0.03)
+    assert not device.frozen_s
+
+
+def test_jobs_that_do_no_more_together_take_turns_the_shortest_first() -> None:
+    device = Device(saturating, totals={"a": 60_000.0, "b": 12_000.0})
+    device.run("a", 10.0)
+
+    device.run("ab", 120.0)  # until there was time to measure the other one alone
+    before = dict(device.steps)
+    device.run("ab", 40.0)
+
+    assert device.control.mode == "turns"
+    assert device.steps["b"] - before["b"] > 30.0 * 50.0
+    assert device.steps["a"] - before["a"] < 10.0 * 50.0
+
+
+def test_turns_end_when_somebody_leaves() -> None:
+    device = Device(saturating)
+    device.run("a", 10.0)
+    device.run("ab", 160.0)
+    assert device.control.mode == "turns"
+
+    device.run("a", 5.0)
+
+    assert not device.frozen
+
+
+def test_jobs_that_gain_together_stay_together() -> None:
+    device = Device(friendly)
+    device.run("a", 10.0)
+
+    device.run("ab", 160.0)
+
+    assert device.control.mode == "together"
+
+
+@pytest.mark.parametrize("promise", [1.1, 1.3, 2.0])
+def test_a_promise_is_kept_by_a_duty_cycle_within_seconds(promise: float) -> None:
+    device = Device(lambda awake: {job: 1.0 / len(awake) for job in awake}, {"a": promise})
+    device.run("a", 10.0)
+
+    device.run("ab", 20.0)
+    before = device.steps["a"]
+    device.run("ab", 60.0)
+
+    assert (device.steps["a"] - before) / (50.0 * 60.0) >= 0.98 / promise
+    assert device.control.standing(JobId("a")).broken_s <= 5.0
+    assert device.steps["b"] > 0.02 * device.steps["a"]  # slowed, not stopped
+
+
+def test_a_promise_that_others_do_not_break_freezes_nobody() -> None:
+    device = Device(friendly, {"a": 1.3})
+    device.run("a", 10.0)
+
+    device.run("ab", 60.0)
+
+    assert not device.frozen_s
+
+
+def test_a_newcomer_with_a_promise_is_measured_alone_first() -> None:
+    device = Device(saturating, {"b": 1.3})
+    device.run("a", 10.0)
+
+    device.run("ab", 40.0)
+    before = device.steps["b"]
+    device.run("ab", 20.0)
+
+    assert (device.steps["b"] - before) / (50.0 * 20.0) >= 0.98 / 1.3
+    assert device.frozen_s.get("b", 0.0) == 0.0
+
+
+def test_who_starts_up_is_left_alone() -> None:
+    device = Device(saturating, {"a": 1.1})
+    device.run("a", 10.0)
+    device.samples["b"], device.steps["b"] = [], 0.0
+
+    residents = {JobId("a"): device.see("a"), JobId("b"): device.see("b")}
+
+    assert device.control.tick(device.now + 1.0, residents) == frozenset()

@@ -31,7 +31,7 @@ COMMANDS = (
     Entry(
         WORK,
         "suspend",
-        "Suspend jobs: those that run save, leave their GPUs and wait; see `weft resume`.",
+        "Suspend jobs: those that run leave their GPUs and wait; see `weft resume`.",
     ),
     Entry(
         WORK,

@@ -7,7 +7,7 @@ out what comes back.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.asleep.align import decide_beside_sleepers
-from weft.core.asleep.choose import StopChoice
+from weft.core.asleep.choose import Stops
 from weft.core.asleep.rules import StopRules
 from weft.core.codec.columns import pack_floats, unpack_floats
 from weft.core.events.actions import Action, Reject, Wake
@@ -45,7 +45,7 @@ from weft.core.events.event_history import REMEMBERED, EventHistory
 from weft.core.knowledge.costs import Attempt
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster
-from weft.core.model.job import Allocation, Job, JobId
+from weft.core.model.job import Job, JobId
 from weft.core.plan.early_rounds import PAUSE_S, could_start
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
@@ -59,7 +59,6 @@ from weft.core.state.table import Column, Floats
 from weft.core.stops import Rung
 
 Journal = Callable[[float, Event], None]
-RESTART_S = 30.0  # what a restart is taken to cost where nobody measures it
 ENDED_KEPT = 2_000  # jobs that left, for those who ask what was lately
 QUIET = (
     Started,
@@ -99,10 +98,8 @@ class Scheduler:
         self.memory: object = None
         self.timed: Callable[[Callable[[View], Plan], View], Plan] | None = None
         self._about = policy.about
-        self._seed = seed
-        self._weights = dict(weights or {})
-        self._journal = journal
-        self._stops = stops
+        self._seed, self._weights = seed, dict(weights or {})
+        self._journal, self._stops = journal, Stops(stops)
         self._history = _Growing()
         self._learned = 0
         self._asked: float | None = None
@@ -287,7 +284,7 @@ class Scheduler:
             by,
             plan.blockers,
             live := state.live.pick(plan.changes, state.table, plan.restarts),
-            self.choose_stops(now, plan, live),
+            self._stops.choose(state, self.knowledge, now, plan, live),
         )
         if self._journal is not None:
             self._journal(now, decided)
@@ -295,27 +292,9 @@ class Scheduler:
         state.free.commit()
         return actions + self._cancel_in_vain(now) if state.dependencies.in_vain else actions
 
-    def choose_stops(
-        self, now: float, plan: Plan, live: Collection[JobId] = ()
-    ) -> dict[JobId, Rung]:
-        """How each job that the plan takes devices from gives them back, where it can sleep."""
-        if self._stops is None or not (plan.changes or self.state.asleep):
-            return {}
-        changes = {job: to for job, to in plan.changes.items() if job not in live}
-        chosen = StopChoice(self._stops, self.state, plan.changes, self._restart_s, now).choose()
-        return {job: rung for job, rung in chosen.items() if job in changes or job not in live}
-
     def choose_stop(self, now: float, job: JobId) -> Rung:
-        """The same for a job that a person suspends."""
-        if self._stops is None or job not in self.state.table:
-            return Rung.RESTART
-        choice = StopChoice(self._stops, self.state, {job: None}, self._restart_s, now)
-        return choice.rung_of(job) or Rung.RESTART
-
-    def _restart_s(self, job: Job, on: Allocation) -> float:
-        costs = self.knowledge.costs
-        kind = self.state.cluster.kind_of(on)
-        return RESTART_S if costs is None else costs.costs(job, kind).restart_s
+        """How a job that a person suspends gives its devices back."""
+        return self._stops.choose_one(self.state, self.knowledge, now, job)
 
     def _cancel_in_vain(self, now: float) -> list[Action]:
         """Withdraw jobs that wait for what can no longer be, and those that wait for them."""

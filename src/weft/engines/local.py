@@ -85,10 +85,8 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
     `groups` puts each attempt into a control group of its own where that may be done here. New
     ranks of a job that trains on may take `resize_limit_s`; 0 stops jobs to resize them. `watch`
     counts steps of Python programs that report nothing. `suspender` is the command that moves what
-    processes hold on GPUs to host memory and back (the CUDA driver where it can). Sleeping jobs
-    are woken `wake_alone_s` after a service is gone; without `sleep` every stop is a restart.
-    `slot_gb` counts so much memory for each CPU slot, so that jobs may share slots as they share
-    GPUs.
+    processes hold on GPUs to host memory and back. Sleeping jobs are woken `wake_alone_s` after a
+    service is gone; without `sleep` none sleep. `slot_gb` of memory count for each CPU slot.
     """
 
     state: Path = field(metadata={"settable": False})

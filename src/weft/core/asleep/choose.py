@@ -6,14 +6,16 @@ way that frees what the plan gives to others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from math import inf
 
-from weft.core.asleep.rules import UNKNOWN_HOST_GB, RestartSeconds, StopRules
+from weft.core.asleep.rules import UNKNOWN_HOST_GB, StopRules
 from weft.core.asleep.sleeping import Sleeping
 from weft.core.asleep.times import DOWN, UP
+from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import CPU, Node
 from weft.core.model.job import Allocation, Job, JobId, Stage
+from weft.core.plan.plan import Plan
 from weft.core.state.releasing import devices_of
 from weft.core.state.state import State
 from weft.core.state.table import Column
@@ -21,7 +23,36 @@ from weft.core.stops import Rung
 
 Changes = Mapping[JobId, Allocation | None]
 Device = tuple[str, int]
+RESTART_S = 30.0  # what a restart is taken to cost where nobody measures it
 MARGIN = 0.95  # of a device's memory that jobs may hold together
+
+
+class Stops:
+    """Chooses by `rules`; with none every stop is a restart."""
+
+    def __init__(self, rules: StopRules | None) -> None:
+        self._rules = rules
+
+    def choose(
+        self,
+        state: State,
+        knowledge: Knowledge,
+        now: float,
+        plan: Plan,
+        live: Collection[JobId],
+    ) -> dict[JobId, Rung]:
+        """How jobs that a plan takes devices from sleep, where they can; not who changes live."""
+        if self._rules is None or not (plan.changes or state.asleep):
+            return {}
+        chosen = StopChoice(self._rules, state, plan.changes, knowledge, now).choose()
+        return {job: rung for job, rung in chosen.items() if job not in live}
+
+    def choose_one(self, state: State, knowledge: Knowledge, now: float, job: JobId) -> Rung:
+        """The same for one job that has to give its devices back."""
+        if self._rules is None or job not in state.table:
+            return Rung.RESTART
+        choice = StopChoice(self._rules, state, {job: None}, knowledge, now)
+        return choice.rung_of(job) or Rung.RESTART
 
 
 class StopChoice:
@@ -32,11 +63,11 @@ class StopChoice:
         rules: StopRules,
         state: State,
         changes: Changes,
-        restart_s: RestartSeconds,
+        knowledge: Knowledge,
         now: float,
     ) -> None:
         self._rules, self._state, self._changes = rules, state, changes
-        self._restart_s, self._now = restart_s, now
+        self._costs, self._now = knowledge.costs, now
         self._sleepers = dict(state.asleep.sleepers)
         self._coming = self._find_coming()
 
@@ -136,7 +167,10 @@ class StopChoice:
         gb, times = self._gb(one.job, one.on), self._state.asleep.times
         moves = sum(times.seconds(job, one.node, Rung.SUSPEND, way, gb) for way in (DOWN, UP))
         lost = 0.0 if self._saves(one.job) else self._ran(one.job)
-        return moves <= self._restart_s(job, one.on) + lost
+        kind = self._state.cluster.kind_of(one.on)
+        costs = self._costs
+        restart_s = RESTART_S if costs is None else costs.costs(job, kind).restart_s
+        return moves <= restart_s + lost
 
     def _saves(self, job: JobId) -> bool:
         return self._rules.all_save or job in self._state.asleep.savers

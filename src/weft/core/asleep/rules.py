@@ -13,7 +13,6 @@ UNKNOWN_HOST_GB = 1.0  # what a job without GPUs is taken to hold where nobody m
 
 # GB that a job holds of each of its devices; None where nobody knows.
 MemoryOf = Callable[[Job, Allocation], float | None]
-RestartSeconds = Callable[[Job, Allocation], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +28,8 @@ class StopRules:
     host_part: float = HOST_PART
     memory: MemoryOf | None = None
     all_save: bool = False
+
+
+def rules_of(rungs: frozenset[Rung]) -> StopRules | None:
+    """The rules of an engine; None where every stop is a restart."""
+    return StopRules(rungs) if rungs else None

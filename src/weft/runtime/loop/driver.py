@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
-from weft.core.asleep.rules import StopRules
+from weft.core.asleep.rules import rules_of
 from weft.core.errors import EngineError
 from weft.core.events.actions import Action, Wake
 from weft.core.events.event import (
@@ -87,8 +87,10 @@ class Driver:
     ) -> None:
         self._end_unknown, self._asked_policy = end_unknown, policy
         self.engine, self.store, self._tail = engine, store, Tail(store)
+        more: dict[str, Any] = {"seed": seed, "stops": rules_of(engine.stops)}
+        more |= {"journal": self._note, "early_rounds": True}
         self._make = lambda: Scheduler(
-            live_policy(FIFO), Cluster(()), knowledge=knowledge(), seed=seed, **self._of_engine()
+            live_policy(FIFO), Cluster(()), knowledge=knowledge(), **more
         )
         self._decider: Decider = decider or InProcess()
         self.saver, self._shelf = Saver(store, snapshot_every), Archive(store.ended)
@@ -103,11 +105,6 @@ class Driver:
         self._closing, self.messages = False, Messages()
         self._error: BaseException | None = None
         self._unwritten: Unwritten | None = None
-
-    def _of_engine(self) -> dict[str, Any]:
-        rungs = self.engine.stops
-        stops = StopRules(rungs) if rungs else None
-        return {"journal": self._note, "stops": stops, "early_rounds": True}
 
     # ---- life
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import assert_never
 
-from weft.core.errors import PlanError
 from weft.core.events.actions import (
     Action,
     Adjust,
@@ -53,6 +52,7 @@ from weft.sim.faults import Faults
 from weft.sim.live_resize import CostsOf, Switches
 from weft.sim.loans import LoanCounts, Loans
 from weft.sim.physics import DEATH, NEVER, REVIEW, Milestone, Physics
+from weft.sim.stall import stall_error
 
 Progress = Callable[[int, int], None]
 IDLE_DECISIONS = 100_000
@@ -123,7 +123,7 @@ class Driver:
         while self._left:
             now = self._next_time()
             if now == NEVER:
-                raise self._stall_error()
+                raise stall_error(self._scheduler)
             self._settle(now, self._happening(now))
             if self._progress is not None and total - self._left >= report_at:
                 report_at += every
@@ -401,14 +401,5 @@ class Driver:
         idle = not plan.changes and not self._attempt and not plan.rejected
         self._idle = self._idle + 1 if idle else 0
         if self._idle > IDLE_DECISIONS:
-            raise self._stall_error()
+            raise stall_error(self._scheduler)
         return plan
-
-    def _stall_error(self) -> PlanError:
-        waiting = [job.id for job in self._scheduler.state.table.jobs[:3]]
-        name = self._scheduler.policy.about.name
-        return PlanError(
-            f"policy {name!r} leaves {len(self._scheduler.state.table)} jobs waiting for ever, "
-            f"first {', '.join(waiting)}: nothing runs and nothing will happen",
-            hint="the policy must start a job that fits, or ask to be woken",
-        )

@@ -15,8 +15,8 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from weft.testing.rules import Problem, draw, play
-from weft.testing.rules.scenario import POLICIES
+from weft.testing.rules.play import Problem, play
+from weft.testing.rules.scenario import POLICIES, draw
 
 EVERY = 500
 

@@ -44,7 +44,7 @@ def subject(cluster: SlurmCluster, state: Path, mode: str) -> Subject:
 
 
 @pytest.mark.parametrize("mode", ["native", "pilot"])
-@pytest.mark.parametrize("check", every_check("an_uneven_gang_is_one", "running_jobs_are_adopted"))
+@pytest.mark.parametrize("check", every_check("jobs_of_any_name_run", "running_jobs_are_adopted"))
 def test_slurm_keeps_the_contract(
     check: Check,
     mode: str,

@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
     "app": {"core", "stack", "formulas", "policies", "engines", "runtime", "wire", *PARTS}
     - {"report", "pieces"},
-    "service": {"app", "core", "pieces", "report", "runtime"},
+    "service": {"app", "core", "pieces", "report", "runtime", "stack"},
     "cli": {"app", "core", "engines", "report", "runtime", "service", "sim", "traces", "wire"},
     "testing": {"app", "core", "stack", "perf", "predict", "sim", "pieces", "runtime"},
 }

@@ -49,6 +49,7 @@ def test_a_tenant_keeps_its_cells_whatever_another_one_queues(tmp_path: Path) ->
         assert held == {"a100-0", "a100-1"} - {node(client, mine)}
         why = get(client, f"/jobs/{small[-1]}/explain")
         assert why["blocked_by"] == "cells"
+        assert why["decided_by"].startswith("hived, ")
         assert "in the virtual cluster of tenant 'a': 4 of its 4 GPUs are in use" in why["reason"]
         assert client.put(f"{API}/policy", json={"policy": "fifo"}).status_code == 200
 

@@ -54,6 +54,7 @@ def test_a_quota_is_the_reason_in_a_word_and_raising_it_the_cheapest_change() ->
 
         assert one_reason(client, second).startswith("over quota: with its 1 GPUs tenant 'a'")
         assert why["blocked_by"] == "quota"
+        assert why["decided_by"].startswith("quota, which keeps tenants")
         assert why["cheapest_change"]["fields"] == {"limits": {"a": 2.0}}
         client.put(f"{API}/quotas", json=why["cheapest_change"]["fields"])
         wait_for(client, second, "running")

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from weft.testing.rules import draw, play
+from weft.testing.rules.play import play
+from weft.testing.rules.scenario import draw
 
 EACH = 20
 

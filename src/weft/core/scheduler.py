@@ -42,6 +42,7 @@ from weft.core.events.event import (
     Woken,
 )
 from weft.core.events.event_history import REMEMBERED, EventHistory
+from weft.core.events.report import Report
 from weft.core.knowledge.costs import Attempt
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster
@@ -332,16 +333,21 @@ class Scheduler:
 
     def _observe_sharing(self, event: Observed) -> None:
         """What a job does to a device, and its neighbours to it."""
-        table, programs = self.state.table, self.knowledge.programs
+        table, knowledge = self.state.table, self.knowledge
         row = table.find(event.job)
         on = None if row is None else table.allocations[row]
-        if row is None or on is None or programs is None:
+        if row is None or on is None:
             return
         job, kind = table.jobs[row], self.state.cluster.kind_of(on)
-        if event.peak_gb is not None:
+        programs = knowledge.programs
+        if event.peak_gb is not None and programs is not None:
             programs.observe_peak(job, kind, event.peak_gb)
+        if event.pace is None:
+            return
+        if knowledge.colocation is not None:
+            knowledge.colocation.observe(job, kind, Report(pace=event.pace))
         rows = [table.find(other) for other in event.beside]
-        if event.pace is not None and None not in rows:
+        if programs is not None and None not in rows:
             beside = [table.jobs[at] for at in rows if at is not None]
             programs.observe_pace(job, kind, event.pace, beside, event.broken_s)
 

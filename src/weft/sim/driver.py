@@ -211,8 +211,6 @@ class Driver:
         job = self._physics.trace.jobs[seq][0].id
         return (Reported(job, self._attempt[job], next_up.report),)
 
-    # ---- action
-
     def _settle(self, now: float, events: list[Event]) -> None:
         """Step until nothing more follows in this instant."""
         if self._physics.interruption is not None:
@@ -364,8 +362,6 @@ class Driver:
                 self._switches.forget(job)
         return NodeDown(node)
 
-    # ---- loans
-
     def _lend(self, now: float, lent: int) -> list[Event]:
         """So many machines are lent from now on."""
         assert self.counts.loans is not None
@@ -390,8 +386,6 @@ class Driver:
         for node in going:
             self.counts.loans.went(now, node)
         return [NodeDown(node.id, drained=True) for node in going]
-
-    # ---- watching
 
     def _time_decision(self, decide: Callable[[View], Plan], view: View) -> Plan:
         began = perf_counter()

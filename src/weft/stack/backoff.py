@@ -11,26 +11,18 @@ import numpy as np
 
 from weft.core.model.job import Job
 from weft.core.model.launch import Launch
-from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
-from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.state.table import Column, Floats
+from weft.stack.wrapper import Wrapper
 
 LONGEST_S = 300.0
 _LIKE_OTHERS = Launch(())
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(Wrapper):
     """Hide jobs from `inner` until their pause after a failure is over."""
-
-    inner: Policy
-
-    @property
-    def about(self) -> About:
-        """The inner policy's."""
-        return self.inner.about
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision for everybody else; wakes when a pause ends."""

@@ -12,26 +12,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.core.model.job import Allocation, Job, JobId, Slice
-from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
-from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.core.state.table import Bools, Column
+from weft.stack.wrapper import Wrapper
 
 ONE_CPU = 1.0  # of a job that does not say how many it needs
 
 
 @dataclass(frozen=True, slots=True)
-class CpuJobs:
+class CpuJobs(Wrapper):
     """Place jobs without GPUs first come, first served; `inner` decides about all others."""
-
-    inner: Policy
-
-    @property
-    def about(self) -> About:
-        """The inner policy's."""
-        return self.inner.about
 
     def decide(self, view: View) -> Plan:
         """The inner policy's plan, and where jobs without GPUs start."""

@@ -8,24 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.core.model.job import Job, JobId
-from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
-from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Table
 from weft.stack.ask_policy import ask
+from weft.stack.wrapper import Wrapper
 
 
 @dataclass(frozen=True, slots=True)
-class EligibleJobs:
+class EligibleJobs(Wrapper):
     """Hide from `inner` the jobs that wait for something other than devices."""
-
-    inner: Policy
-
-    @property
-    def about(self) -> About:
-        """The inner policy's."""
-        return self.inner.about
 
     def decide(self, view: View) -> Plan:
         """What the policy decides about jobs that may start; the others wait unseen."""

@@ -12,6 +12,8 @@ from weft.core.plan.about import Controls, Wants
 from weft.core.protocols import DeviceSharing
 from weft.testing.engine_subject import ENDS, GHOST, Subject, session
 
+NAMES = ("sweep.7", "team:net", "100%j %x", 'it\'s $(exit 1); "so"|{é}')
+
 
 async def a_gang_starts_and_finishes(subject: Subject) -> None:
     """Started, then Finished, for all ranks together."""
@@ -21,6 +23,17 @@ async def a_gang_starts_and_finishes(subject: Subject) -> None:
 
         assert await it.next() == Started(job.id, 1)
         assert await it.next() == Finished(job.id, 1)
+
+
+async def jobs_of_any_name_run(subject: Subject) -> None:
+    """Dots, colons, patterns, quotes and commands in a name are a name to whoever reads it."""
+    async with session(subject) as it:
+        for name in NAMES:
+            job = subject.job(name, 1)
+            await it.start(job)
+
+            assert await it.next() == Started(job.id, 1)
+            assert await it.next() == Finished(job.id, 1)
 
 
 async def a_stop_is_obeyed(subject: Subject) -> None:
@@ -190,6 +203,7 @@ def changes(on: Allocation, node: Node) -> dict[Controls, Allocation]:
 
 LIFE = (
     a_gang_starts_and_finishes,
+    jobs_of_any_name_run,
     a_stop_is_obeyed,
     a_stop_is_enforced,
     a_failure_is_told,

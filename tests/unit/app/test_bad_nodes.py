@@ -9,6 +9,11 @@ from weft.core.model.job import Allocation, JobId, NodeId, Slice
 BAD = NodeId("bad")
 
 
+def owner(job: JobId) -> str:
+    """Two people, who take turns."""
+    return "even" if job[-1:] in "02468k" else "odd"
+
+
 def run(watch: BadNodes, name: str, at: float, lasts: float, node: NodeId = BAD) -> NodeId | None:
     job = JobId(name)
     watch.note(at, Decided(1, {job: Allocation((Slice(node, (0,)),))}))
@@ -17,22 +22,22 @@ def run(watch: BadNodes, name: str, at: float, lasts: float, node: NodeId = BAD)
 
 
 def test_three_jobs_in_a_row_make_it_suspect_and_it_is_said_why() -> None:
-    watch = BadNodes()
+    watch = BadNodes(owner)
 
     found = [run(watch, f"j{i}", 10.0 * i, 2.0) for i in range(3)]
 
     assert found == [None, None, BAD]
-    assert watch.why(BAD) == "3 jobs in a row failed at their start, the last: exit code 1"
+    assert watch.why(BAD) == "3 jobs of 2 people failed at their start, the last: exit code 1"
 
 
 def test_one_job_that_is_tried_again_and_again_does_not() -> None:
-    watch = BadNodes()
+    watch = BadNodes(owner)
 
     assert [run(watch, "same", 10.0 * i, 2.0) for i in range(5)] == [None] * 5
 
 
 def test_jobs_that_fail_elsewhere_as_well_do_not() -> None:
-    watch = BadNodes()
+    watch = BadNodes(owner)
     for i in range(3):
         run(watch, f"j{i}", i, 0.5, NodeId("good"))
 
@@ -41,7 +46,7 @@ def test_jobs_that_fail_elsewhere_as_well_do_not() -> None:
 
 def test_a_job_that_ran_for_a_while_or_ended_well_clears_it() -> None:
     for well in (True, False):
-        watch = BadNodes()
+        watch = BadNodes(owner)
         run(watch, "j0", 0.0, 1.0)
         run(watch, "j1", 5.0, 1.0)
         if well:
@@ -51,3 +56,17 @@ def test_a_job_that_ran_for_a_while_or_ended_well_clears_it() -> None:
             run(watch, "long", 10.0, 500.0)
 
         assert run(watch, "j2", 600.0, 1.0) is None
+
+
+def test_one_persons_jobs_never_set_a_machine_aside() -> None:
+    watch = BadNodes(lambda _: "vision/ada")
+
+    assert [run(watch, f"j{i}", 10.0 * i, 2.0) for i in range(9)] == [None] * 9
+
+
+def test_they_do_not_hide_that_another_persons_job_fails_there_as_well() -> None:
+    watch = BadNodes(lambda job: "nlp/bob" if job == "other" else "vision/ada")
+    for i in range(4):
+        run(watch, f"j{i}", 10.0 * i, 2.0)
+
+    assert run(watch, "other", 50.0, 2.0) == BAD

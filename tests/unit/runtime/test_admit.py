@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from weft.core.errors import InvalidConfig
-from weft.core.events.event import Decided, Failed, Saved, Started, Stopped, Submitted
+from weft.core.events.event import Decided, Failed, Saved, Started, StartFailed, Stopped, Submitted
 from weft.core.model.cluster import Cluster, Node, parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.model.launch import Launch
-from weft.runtime.loop.admit import AGENTS_LOST, check_job, judge_failure
+from weft.runtime.loop.admit import AGENTS_LOST, STARTS_LOST, check_job, judge_failure
 from weft.runtime.records.ledger import Ledger
 
 TWO_CORES = Cluster((Node(NodeId("here"), "cpu", 4, cpus=2.0, mem_gb=8.0),))
@@ -102,6 +102,19 @@ def test_agents_that_died_now_and_then_do_not_count() -> None:
     lose_agents(ledger, 3 * AGENTS_LOST + 1, 2)
     ledger.fold(0.0, Stopped(A, 3 * AGENTS_LOST + 2))
     assert ledger.jobs[A].agents_lost == 0
+
+
+def test_a_job_whose_starts_are_lost_one_after_the_other_is_not_tried_for_ever() -> None:
+    ledger = submitted(retries=0)
+    tried = []
+    for attempt in range(1, STARTS_LOST + 2):
+        lost = StartFailed(A, attempt, "its batch script failed", lost=True)
+        judged = judge_failure(lost, ledger.jobs[A])
+        ledger.fold(0.0, judged)
+        tried.append(judged.retry)
+
+    assert tried == [True] * STARTS_LOST + [False]
+    assert ledger.jobs[A].reason.startswith("its batch script failed; so did 10 before it")
 
 
 def test_what_was_lost_otherwise_is_always_tried_again() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.app.insight.predicted import predict_goodput, predict_pace
+from weft.app.insight.predicted import predict_goodput, predict_pace, read_promise
 from weft.app.insight.present import BOUNDLESS, Estimate, Present
 from weft.app.insight.purse import Purse
 from weft.core.model.job import Allocation, Demand, Job, JobId, Tier
@@ -256,6 +256,7 @@ def _holding(present: Present, row: int, on: Allocation) -> Why:
         "predicted_goodput": predict_goodput(known, job, on, kind),
         "predicted_pace": predict_pace(known, job, beside, on, kind),
         "measured_pace": known.colocation.pace(job) if known.colocation and beside else None,
+        **(read_promise(known, job) if beside else {}),
     }
     numbers |= {name: value for name, value in predicted.items() if value is not None}
     held_now = asks_for(on.gpus, (kind,), on.sharing.share)

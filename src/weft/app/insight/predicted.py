@@ -25,6 +25,20 @@ def predict_pace(
     knowledge: Knowledge, job: Job, beside: Sequence[Job], on: Allocation, kind: str
 ) -> float | None:
     """Its speed beside the jobs that share its devices, as a part of that alone: the promise."""
-    if knowledge.colocation is None or not beside:
+    if not beside:
+        return None
+    seen = None if knowledge.programs is None else knowledge.programs.slowdown(job, kind, beside)
+    if seen is not None:
+        return 1.0 / seen
+    if knowledge.colocation is None:
         return None
     return float(knowledge.colocation.speeds([job, *beside], kind, on.sharing.discipline)[0])
+
+
+def read_promise(knowledge: Knowledge, job: Job) -> dict[str, float | None]:
+    """The slowdown that a job was promised beside others, and for how long that was broken."""
+    if job.slowdown is None:
+        return {}
+    programs = knowledge.programs
+    broken_s = None if programs is None else programs.broken_s(job)
+    return {"promised_slowdown": job.slowdown, "promise_broken_s": broken_s}

@@ -1,18 +1,20 @@
 """Machines where one job after the other fails at its start: noticed, and set aside.
 
 A fold over events: a node is suspect once so many different jobs in a row died on it within
-seconds of their start, jobs that are not known to fail elsewhere as well.
+seconds of their start, jobs that are not known to fail elsewhere as well and that are of
+different people: nobody's own jobs, whatever is wrong with them, set a machine aside.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from weft.core.events.event import Decided, Event, Failed, Finished, Started, StartFailed
 from weft.core.model.job import JobId, NodeId
 
-IN_A_ROW = 3
+IN_A_ROW, PEOPLE = 3, 2
 AT_START_S = 60.0
 
 
@@ -20,10 +22,12 @@ AT_START_S = 60.0
 class BadNodes:
     """What each node did to jobs lately."""
 
+    owner_of: Callable[[JobId], str]
     in_a_row: int = IN_A_ROW
     at_start_s: float = AT_START_S
     _on: dict[JobId, NodeId | None] = field(default_factory=dict)
     _since: dict[JobId, float] = field(default_factory=dict)
+    _owners: dict[JobId, str] = field(default_factory=dict)
     _failed: defaultdict[NodeId, dict[JobId, str]] = field(
         default_factory=lambda: defaultdict(dict)
     )
@@ -51,7 +55,8 @@ class BadNodes:
         """What happened there."""
         jobs = self._failed[node]
         last = next(reversed(jobs.values()), "").partition("\n")[0][:120]
-        return f"{len(jobs)} jobs in a row failed at their start, the last: {last}"
+        people = len({self._owners[one] for one in jobs})
+        return f"{len(jobs)} jobs of {people} people failed at their start, the last: {last}"
 
     def forget(self, node: NodeId) -> None:
         """A person says that it is well."""
@@ -66,5 +71,7 @@ class BadNodes:
             return None
         self._guilty[job].add(node)
         self._failed[node][job] = reason
+        self._owners[job] = self.owner_of(job)
         jobs = [one for one in self._failed[node] if len(self._guilty[one]) == 1]
-        return node if len(jobs) >= self.in_a_row else None
+        owners = {self._owners[one] for one in jobs}
+        return node if len(jobs) >= self.in_a_row and len(owners) >= PEOPLE else None

@@ -24,7 +24,7 @@ from weft.core.knowledge.knowledge import Knowledge
 from weft.core.knowledge.measured import Sees
 from weft.core.knowledge.predictor import Predictor
 from weft.core.model.cluster import Cluster
-from weft.core.model.job import Job, NodeId
+from weft.core.model.job import Job, JobId, NodeId
 from weft.core.plan.about import Controls
 from weft.core.plan.policy import Policy
 from weft.core.protocols import Engine, Store
@@ -150,7 +150,7 @@ class Live:
             decider=_decider(settings),
         )
         self.retention = Retention(self.driver, settings.keep)
-        self.bad_nodes = BadNodes()
+        self.bad_nodes = BadNodes(self._owner_of)
         self._watching: asyncio.Task[None] | None = None
         self._deadlines = Deadlines(self.driver)
         self.sharing = SharingGuard(self.driver)
@@ -249,6 +249,11 @@ class Live:
                 node = self.bad_nodes.note(at, event)
                 if node is not None and self._can_spare(node):
                     await self._set_aside(node)
+
+    def _owner_of(self, job: JobId) -> str:
+        """Whose job it is: the tenant, and the person where that is known."""
+        record = self.driver.ledger.jobs.get(job)
+        return "" if record is None else f"{record.job.tenant}/{record.job.user}"
 
     def _can_spare(self, node: NodeId) -> bool:
         """Whether another machine is up: without any, nobody could tell whose fault it is."""

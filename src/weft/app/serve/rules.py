@@ -10,9 +10,10 @@ from typing import Any
 from weft.app.serve.private_file import read_private
 from weft.core.errors import InvalidConfig
 from weft.core.spec.part_spec import PartSpec
+from weft.stack.layers import BY_NAME, in_order
 
 STEADY, QUOTA, LEND, RESERVE = PartSpec("steady"), "quota", "lend", "reserve"
-OWN_WRAPPERS = ("spare", RESERVE, LEND, QUOTA, "easy", "priority", "firm")
+OWN_WRAPPERS = tuple(name for name in BY_NAME if name != STEADY.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,11 @@ class Quotas:
     def around(self, policy: PartSpec) -> PartSpec:
         """The policy with these rules and those of single jobs around it."""
         own = any(wrapper.name == STEADY.name for wrapper in policy.wrappers)
-        rules = [PartSpec("easy"), PartSpec("priority"), PartSpec("firm")]
-        jobs = [*rules, *([] if own else [STEADY])]
-        return policy.inside(PartSpec("spare"), *self._tenants(), *jobs)
+        names = ["spare", "easy", "priority", "firm", *([] if own else ["steady"])]
+        jobs: dict[str, dict[str, Any]] = {name: {} for name in names}
+        return policy.inside(*in_order({**jobs, **self._tenants()}))
 
-    def _tenants(self) -> list[PartSpec]:
+    def _tenants(self) -> dict[str, dict[str, Any]]:
         lends = bool(self.own)
         weights = {} if lends else self.weights  # of what is lent
         parts: list[tuple[str, dict[str, Mapping[str, Any]]]] = [
@@ -64,15 +65,15 @@ class Quotas:
             (LEND, {"own": self.own, "parents": self.parents, "weights": self.weights}),
             (QUOTA, {"limits": self.limits, "weights": weights}),
         ]
-        found = []
+        needed: dict[str, dict[str, Any]] = {}
         for name, given in parts:
             rules: dict[str, Any] = {k: dict(sorted(v.items())) for k, v in given.items() if v}
             if name == LEND and lends:
                 times = {"half_life_s": self.half_life_s, "min_run_s": self.min_run_s}
                 rules |= {k: v for k, v in times.items() if v is not None}
             if rules and (name != LEND or lends):
-                found.append(PartSpec(name, rules))
-        return found
+                needed[name] = rules
+        return needed
 
     def with_window(self, name: str, text: str) -> Quotas:
         """The same with one more window, or another one of this name."""

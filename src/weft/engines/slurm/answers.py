@@ -15,8 +15,9 @@ from weft.engines.fleet.port import Health, Key, Machine, Observation, Phase
 from weft.engines.machine.devices import kind_of
 
 NODES = ("sinfo", "-h", "-N", "-o", "%N|%T|%c|%m|%G|%o|%E")
-JOBS = ("squeue", "-h", "-t", "all", "-o", "%i|%T|%k|%r|%N")
-STEPS = ("squeue", "-h", "-s", "-o", "%i|%j|%N")
+# What people write themselves comes last: it may hold bars.
+JOBS = ("squeue", "-h", "-t", "all", "-o", "%i|%T|%r|%N|%k")
+STEPS = ("squeue", "-h", "-s", "-o", "%i|%N|%j")
 GPU = re.compile(r"gpu(?::(?P<type>[^:(,]+))??:(?P<count>\d+)")
 FLAGS = "*~#!%$@^+-"  # after a node's state: not responding, powered down, ...
 PENDING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
@@ -56,7 +57,10 @@ def read_nodes(text: str, slots: int) -> dict[NodeId, SlurmNode]:
     """The answer to `NODES`; a node without GPUs has `slots` CPU slots, 0 for one a core."""
     found: dict[NodeId, SlurmNode] = {}
     for line in text.splitlines():
-        name, state, cpus, mem_mb, gres, address, reason = line.split("|", 6)
+        words = line.split("|", 6)
+        if len(words) != 7:
+            continue  # the rest of a reason of several lines
+        name, state, cpus, mem_mb, gres, address, reason = words
         kind, count, asked = read_gres(gres)
         node = Node(
             NodeId(name),
@@ -114,9 +118,19 @@ def read_jobs(text: str) -> list[tuple[str, SlurmJob]]:
     """The answer to `JOBS`: comments and jobs."""
     found = []
     for line in text.splitlines():
-        name, state, comment, reason, nodes = line.split("|", 4)
-        found.append((comment, SlurmJob(name, state, reason, nodes)))
+        words = line.split("|", 4)
+        if len(words) == 5:  # else it is the rest of a comment of several lines, of nobody's job
+            name, state, reason, nodes, comment = words
+            found.append(
+                (comment, SlurmJob(name, state, "" if reason == "None" else reason, nodes))
+            )
     return found
+
+
+def read_steps(text: str) -> list[tuple[str, str]]:
+    """The answer to `STEPS`: names and steps."""
+    rows = (line.split("|", 2) for line in text.splitlines())
+    return [(words[2], words[0]) for words in rows if len(words) == 3]
 
 
 def see(parts: Iterable[SlurmJob]) -> Observation:

@@ -32,6 +32,7 @@ from weft.engines.slurm.answers import (
     SlurmNode,
     read_jobs,
     read_nodes,
+    read_steps,
     read_tag,
     write_tag,
 )
@@ -157,8 +158,7 @@ class PilotSlurm:
         """One squeue for all steps; a client that lives may still be about to make one."""
         text = await self._clients.ask(*STEPS, "-u", getpass.getuser())
         self._steps = {}
-        for line in text.splitlines():
-            step, name, _ = line.split("|", 2)
+        for name, step in read_steps(text):
             if (key := read_tag(self._wishes.owner, name)) is not None:
                 self._steps.setdefault(key, []).append(step)
         self._children = {pid for pid in self._children if not reap(pid)}

@@ -8,6 +8,7 @@ from math import ceil
 from pathlib import Path
 from shlex import quote
 
+from weft.core.errors import EngineError
 from weft.core.model.job import Discipline, NodeId
 from weft.engines.fleet.folders import TOKENS
 from weft.engines.fleet.port import Gang, Part
@@ -78,7 +79,7 @@ def _header(
         f"--job-name={quote(job_name(gang))}",
         f"--comment={write_tag(wishes.owner, gang.key)}",
         "--no-requeue",
-        f"--output={quote(str(first.folder.parent / LOG))}",
+        f"--output={write_pattern(first.folder.parent / LOG)}",
         "--open-mode=append",
         f"--nodes={len(group)}",
         f"--nodelist={','.join(part.node for part in group)}",
@@ -150,7 +151,7 @@ def pilot_script(node: SlurmNode, tag: str, log: str, root: Path, wishes: Sbatch
         "--job-name=weft-pilot",
         f"--comment={tag}",
         "--no-requeue",
-        f"--output={quote(log)}",
+        f"--output={write_pattern(Path(log))}",
         "--open-mode=append",
         "--nodes=1",
         "--ntasks=1",
@@ -188,6 +189,20 @@ def _coordinators(root: Path, node: NodeId, python: str) -> list[str]:
         "  sleep 1",
         "done",
     ]
+
+
+def write_pattern(path: Path) -> str:
+    """A path as an option of sbatch that means just this file.
+
+    `%` begins a pattern there, so that names like `a%2E1` would be other ones, and a backslash
+    anywhere would end all patterns and be lost itself.
+    """
+    if set(str(path)) & set("\\\n\r"):
+        raise EngineError(
+            f"Slurm cannot write to {str(path)!r}: it has a backslash or a line break",
+            hint="choose another state folder: weft serve --state FOLDER",
+        )
+    return quote(str(path).replace("%", "%%"))
 
 
 def job_name(gang: Gang) -> str:

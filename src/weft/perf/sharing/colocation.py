@@ -8,7 +8,7 @@ from its model's name if it is one that was measured, or is taken at its worst.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -62,6 +62,7 @@ class Colocated:
     batching: Callable[[Job], Batching | None] = untuned
     _paces: dict[JobId, float] = field(default_factory=dict)
     _cpu_parts: dict[JobId, float] = field(default_factory=dict)
+    _seen: dict[JobId, tuple[float, float, float]] = field(default_factory=dict)
     _known: dict[JobId, Profile] = field(default_factory=dict)
     _groups: dict[tuple[Discipline, tuple[Profile, ...]], Sequence[float]] = field(
         default_factory=dict
@@ -130,6 +131,8 @@ class Colocated:
             known = (
                 self.profiles(job) if batching is None else batching.profile(batching.known.init)
             )
+            if known == Profile(tag=job.model):  # nobody told anything
+                known = _from_outside(known, self._seen.get(job.id))
             if not known.cpu_part:  # else the job's submitter told
                 known = known.with_cpu_part(self._cpu_parts.get(job.id, 0.0))
             self._known[job.id] = known
@@ -162,9 +165,21 @@ class Colocated:
         """
         if report.pace is not None:
             self._paces[job.id] = report.pace
+        if report.mem_gb is not None:
+            self._see(job, report)
         part = read_cpu_part(report)
         if part > self._cpu_parts.get(job.id, 0.0) and read_hinted(job) is None:
             self._cpu_parts[job.id] = part
+            self._known.pop(job.id, None)
+
+    def _see(self, job: Job, report: Report) -> None:
+        """The most memory and the busiest time; a job that has not stepped yet is not busy yet."""
+        mem_gb, busy, step_s = self._seen.get(job.id, (0.0, 0.0, 1.0))
+        seen = max(mem_gb, report.mem_gb or 0.0), busy, step_s
+        if report.steps and report.sm is not None:
+            seen = seen[0], max(busy, report.sm), report.step_s or step_s
+        if seen != self._seen.get(job.id):
+            self._seen[job.id] = seen
             self._known.pop(job.id, None)
 
     def pace(self, job: Job) -> float | None:
@@ -173,17 +188,21 @@ class Colocated:
 
     def save(self) -> Any:
         """What running jobs measured; the rest of their profiles follows from the jobs."""
-        return {"paces": dict(self._paces), "cpu_parts": dict(self._cpu_parts)}
+        seen = {job: list(values) for job, values in self._seen.items()}
+        return {"paces": dict(self._paces), "cpu_parts": dict(self._cpu_parts), "seen": seen}
 
     def load(self, saved: Any) -> None:
         """Take up what `save` gave."""
         self._paces.update({JobId(job): pace for job, pace in saved["paces"].items()})
         self._cpu_parts.update({JobId(job): part for job, part in saved["cpu_parts"].items()})
+        for job, (mem_gb, busy, step_s) in saved.get("seen", {}).items():
+            self._seen[JobId(job)] = mem_gb, busy, step_s
 
     def forget(self, job: Job) -> None:
         """Nothing more will be asked of it."""
         self._paces.pop(job.id, None)
         self._cpu_parts.pop(job.id, None)
+        self._seen.pop(job.id, None)
         self._known.pop(job.id, None)
 
     # ---- inside
@@ -224,6 +243,16 @@ class Colocated:
         speed = paced_speed(one.on.sharing.share, busy, _use(profile)) / (1 + loose)
         cap = one.on.sharing.gpu_mem_gb
         return speed * SPILL if cap is not None and cap < profile.mem_gb - 1e-6 else speed
+
+
+def _from_outside(unknown: Profile, seen: tuple[float, float, float] | None) -> Profile:
+    """What a driver tells of a job; how it loads the memory bus is taken to be alike."""
+    if seen is None:
+        return unknown
+    mem_gb, busy, step_s = seen
+    if not busy:
+        return replace(unknown, mem_gb=mem_gb)
+    return replace(unknown, step_s=step_s, mem_gb=mem_gb, gpu_use=busy, bandwidth_use=busy)
 
 
 def read_cpu_part(report: Report) -> float:

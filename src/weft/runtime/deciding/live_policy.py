@@ -9,16 +9,14 @@ from weft.core.plan.policy import Policy
 from weft.core.scheduler import Scheduler
 from weft.core.spec.part_spec import PartSpec
 from weft.runtime.loop.admit import policy_of
-from weft.stack.backoff import Backoff
-from weft.stack.cpu_jobs import CpuJobs
-from weft.stack.eligible_jobs import EligibleJobs
+from weft.stack.layers import surround
 
 SAFE = PartSpec("fifo", {"backfill": True})
 
 
 def live_policy(spec: PartSpec) -> Policy:
     """The policy that is described, for jobs that really fail."""
-    return EligibleJobs(Backoff(CpuJobs(policy_of(spec))))
+    return surround(policy_of(spec))
 
 
 def propose(scheduler: Scheduler, now: float) -> Plan:

@@ -58,6 +58,7 @@ from weft.stack.cpu_jobs import place_on_host
 log = logging.getLogger(__name__)
 
 AGENTS_LOST = 5  # in a row: more are the job's own doing
+STARTS_LOST = 10  # the same of starts of which nothing was heard, on whatever machines
 OF_ATTEMPT = (
     *(Started, StartFailed, Stopped, Finished, Failed, Reported, Saved, Noticed),
     *(Resizable, Resized, ResizeFailed, Slept, SleepFailed, Awoke, Observed),
@@ -263,11 +264,12 @@ def judge_failure(event: Failed | StartFailed, record: JobRecord) -> Failed:
     """A failure with whether the job is tried again.
 
     It is if it was lost without its own doing, or has tries left since it last got on. Whoever
-    loses one agent after the other is taken to end them itself.
+    loses one agent after the other, or one start, is taken to end them itself.
     """
     launch = record.job.launch
-    agent_died = isinstance(event, Failed) and event.agent_died
-    lost = event.lost and not (agent_died and record.agents_lost >= AGENTS_LOST)
+    agent_died = event.agent_died if isinstance(event, Failed) else event.lost
+    most = AGENTS_LOST if isinstance(event, Failed) else STARTS_LOST
+    lost = event.lost and not (agent_died and record.agents_lost >= most)
     tries = launch.retries if launch is not None else 0
     code, final = (event.code, event.final) if isinstance(event, Failed) else (None, False)
     wanted = launch is None or not launch.retry_on or code in launch.retry_on

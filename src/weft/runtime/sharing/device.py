@@ -17,6 +17,8 @@ from weft.runtime.sharing.speeds import WARM_S, Resident, Speeds
 
 PROBE_S = 2.0  # in which the others are frozen
 PROBE_PART = 0.02  # of the time
+FIRST_APART_S = 30.0  # between the first two of a job; later they are twice as far apart each time
+AGAIN_S = 5.0  # after one that told nothing
 FIRST_PROBES_S = 4.0  # at once, where somebody was promised something
 WORTH = 1.05  # what residents must do together; with turns it is 1
 TURN_S = 5.0  # at least
@@ -93,6 +95,8 @@ class DeviceControl:
             promised = any(one.promise is not None for one in residents.values())
             if promised and working - before and len(working) > 1:
                 self._credit_s = FIRST_PROBES_S
+            if self._probe is not None:
+                self._probed.pop(self._probe[0], None)  # it could not be ended
             self.speeds.begin(residents.keys())
             self._probe, self._turn, self.mode = None, None, "together"
             self._probed = {job: at for job, at in self._probed.items() if job in residents}
@@ -125,6 +129,8 @@ class DeviceControl:
             if now < until and job in working:
                 return job
             self._probe = None
+            if job not in self.speeds.alone:
+                self._probed[job] = now + AGAIN_S, FIRST_APART_S
         if self._credit_s < PROBE_S or self.mode == "turns":
             return None
         promised = [job for job, one in working.items() if one.promise is not None]
@@ -132,7 +138,7 @@ class DeviceControl:
         if not due:
             return None
         job = min(due, key=lambda j: (self._probed.get(j, (0.0, 0.0)), j))
-        interval = self._probed.get(job, (0.0, 30.0))[1]
+        interval = self._probed.get(job, (0.0, FIRST_APART_S))[1]
         self._probed[job] = now + interval, 2.0 * interval
         self._credit_s -= PROBE_S
         self._probe = job, now + PROBE_S

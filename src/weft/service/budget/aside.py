@@ -7,7 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from weft.app.serve.aside import AsideProcess, Report
+from weft.runtime.aside.messages import Report
+from weft.runtime.aside.process import AsideProcess
 from weft.service.http.refusals import Refused
 
 T = TypeVar("T")

@@ -205,12 +205,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why a job waits, or holds what it holds; `blocked_by` is the one thing in a word."""
+    """Why a job waits, or holds what it holds; `blocked_by` is the one thing in a word.
+
+    `decided_by` is the policy, or the layer around it, that keeps the job waiting.
+    """
 
     id: str
     state: StateWord
     reason: str
     blocked_by: str = ""
+    decided_by: str = ""
     numbers: dict[str, Any] = field(default_factory=dict)
     ahead: list[Ahead] = field(default_factory=list)
     cheapest_change: Change | None = None

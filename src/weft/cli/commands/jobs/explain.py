@@ -51,6 +51,7 @@ def render_explanation(answer: Explanation) -> Any:
     told = details(
         [
             ("why", answer.reason),
+            ("decided by", answer.decided_by),
             ("holds", held),
             *((name.replace("_", " "), value(one)) for name, one in answer.numbers.items()),
             ("in front", ", ".join(in_front(one) for one in answer.ahead)),

@@ -40,6 +40,7 @@ from weft.service.responses.answers import (
 from weft.service.responses.plan import Moved, Planned
 from weft.service.routes.jobs.jobs import read_jobs
 from weft.service.routes.people.admin import Amount, Limited, Weight, count_held_by_tenant
+from weft.stack.layers import decided_by
 
 router = APIRouter(tags=["why"], responses=PROBLEMS)
 
@@ -86,12 +87,10 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
     if record.outcome or record.job.id not in service.driver.scheduler.state.table:
         return Json(answer)
     if record.suspended is not None:
-        sleeps = describe_sleep(service.driver.scheduler.state, record.job.id)
-        where = f", {sleeps}" if sleeps else ""
-        said = (
-            f"suspended by {record.suspended}{where}; `weft resume {record.job.id}` lets it go on"
-        )
-        return Json(replace(answer, reason=said, blocked_by=Blocker.SUSPENDED.value))
+        said = f"suspended by {record.suspended}; `weft resume {record.job.id}` lets it go on"
+        by = _decided_by(service, Blocker.SUSPENDED)
+        return Json(replace(answer, reason=said, blocked_by=Blocker.SUSPENDED.value, decided_by=by))
+from weft.runtime.records.sleep_records import describe_sleep
     present = Present.of(service.driver.scheduler, service.driver.now)
     waits = describe.waits_for(status)
     more = _others_changes(service, record.job, waits)
@@ -103,6 +102,7 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
         answer,
         reason="; ".join(filter(None, (why.reason, _why_moved(record)))),
         blocked_by="" if waits is None else waits.blocker.value,
+        decided_by="" if waits is None else _decided_by(service, waits.blocker),
         numbers=dict(why.numbers),
         ahead=[_ahead(who, one) for one in why.ahead],
         start=start_of(why.start),
@@ -163,6 +163,12 @@ def read_change(service: Context, who: Caller, told: Changed) -> Changes:
     except UnknownName as error:
         raise Refused(422, error.what, error.hint, "policy") from error
     return change
+
+
+def _decided_by(service: Context, blocker: Blocker) -> str:
+    """The layer, or the policy, that keeps a job waiting for that reason."""
+    policy = service.live.policy
+    return decided_by(blocker, policy.text, [wrapper.name for wrapper in policy.wrappers])
 
 
 def _others_changes(service: Context, job: Job, waits: Reason | None) -> list[Advice]:

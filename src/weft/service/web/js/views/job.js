@@ -107,11 +107,12 @@ function Why({ job, me }) {
 
 /** What is predicted against what is measured: its goodput, and its pace beside those that share its GPUs. */
 function Speeds({ job, numbers }) {
-  const { predicted_goodput: goodput, predicted_pace: promised, measured_pace: measured, beside } = numbers;
+  const { predicted_goodput: goodput, predicted_pace: predicted, measured_pace: measured, promised_slowdown: promised, promise_broken_s: broken, beside } = numbers;
   const rows = [
     ["goodput", goodput == null ? "" : `${number(goodput)} predicted, ${job.goodput == null ? "not measured yet" : `${number(job.goodput)} measured`}`],
     ["shares with", beside ? `${beside} job${beside === 1 ? "" : "s"}` : ""],
-    ["pace beside them", promised == null ? "" : `${percent(promised)} of alone promised, ${measured == null ? "not measured yet" : `${percent(measured)} measured`}`],
+    ["pace beside them", predicted == null && measured == null ? "" : `${predicted == null ? "nothing" : `${percent(predicted)} of alone`} predicted, ${measured == null ? "not measured yet" : `${percent(measured)} measured`}`],
+    ["promised", promised == null ? "" : `steps take at most ${number(promised)} times as long as alone${broken ? `, broken for ${duration(broken)} in all` : ""}`],
   ].filter(([, value]) => value);
   return rows.length ? html`<dl class="facts">${rows.map(([key, value]) => html`<dt key=${key}>${key}</dt><dd>${value}</dd>`)}</dl>` : null;
 }

@@ -1,0 +1,125 @@
+"""Real processes that say nothing of themselves share a slot: memory, trial, promise."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from weft.app.serve.live import Live, Settings
+from weft.core.events.event import Failed, Observed, Started
+from weft.core.model.job import Job, JobId
+from weft.core.model.launch import Launch
+
+pytest.importorskip("tqdm")
+LIMIT_S = 90.0
+ENGINE = "local:cpu=true,slots=1,slot_gb=4,warm=false,pin=false"
+# A stranger's script: it holds memory, and counts its steps with a progress bar.
+SCRIPT = """
+import os, sys, time
+from tqdm import tqdm
+steps, gigabytes, wants = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+hold = bytearray(int(gigabytes * 1e9))
+limit = float(os.environ.get("WEFT_GPU_MEM_GB") or "inf")
+if wants > limit:
+    raise SystemExit(f"torch.OutOfMemoryError: CUDA out of memory. {wants} of {limit} GB")
+for _ in tqdm(range(steps), mininterval=0.05):
+    time.sleep(0.02)
+"""
+
+
+def job(name: str, folder: Path, steps: int, wants_gb: float = 0.1, **more: object) -> Job:
+    command = (sys.executable, f"{name}.py", str(steps), "0.05", str(wants_gb))
+    (folder / f"{name}.py").write_text(SCRIPT)
+    return Job(
+        JobId(name),
+        preemptible=False,
+        launch=Launch(command, str(folder), name=name, retries=0),
+        **more,  # type: ignore[arg-type] # fields of a job, whichever a test names
+    )
+
+
+async def until(live: Live, told: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while not told():
+            await asyncio.sleep(0.1)
+
+
+def run(tmp_path: Path, test: Callable[[Live], object]) -> None:
+    async def main() -> None:
+        settings = Settings(
+            ENGINE, tmp_path / "state", decide_in="service", default=("weft:strangers=true",)
+        )
+        live = Live(settings)
+        await live.open()
+        try:
+            await test(live)  # type: ignore[misc] # a coroutine
+        finally:
+            await live.close()
+
+    asyncio.run(main())
+
+
+def shares(live: Live) -> dict[str, float]:
+    table = live.driver.scheduler.state.table
+    rows = zip(table.jobs, table.allocations, strict=True)
+    return {job.id: round(on.sharing.share, 2) for job, on in rows if on is not None}
+
+
+def happened(live: Live, kind: type) -> list[object]:
+    return [event for _, _, event in live.store.since(0) if isinstance(event, kind)]
+
+
+def test_newcomers_join_and_all_of_them_end(tmp_path: Path) -> None:
+    async def test(live: Live) -> None:
+        assert live.policy.text == "weft:strangers=true"
+        for name in "abc":
+            await live.driver.submit(job(name, tmp_path, 200))
+        await until(live, lambda: len(happened(live, Started)) == 3)
+        assert shares(live) == dict.fromkeys("abc", 0.33)
+        await until(live, lambda: len(happened(live, Observed)) >= 3)
+        for name in "abc":
+            status = await live.driver.ended(JobId(name))
+            assert status.state == "succeeded"
+
+    run(tmp_path, test)
+
+
+def test_who_runs_out_of_memory_beside_others_is_restarted_alone_and_nobody_sees_a_failure(
+    tmp_path: Path,
+) -> None:
+    async def test(live: Live) -> None:
+        await live.driver.submit(job("small", tmp_path, 150))
+        await until(live, lambda: len(happened(live, Started)) == 1)
+        await live.driver.submit(job("large", tmp_path, 20, wants_gb=3.5))
+
+        status = await live.driver.ended(JobId("large"))
+
+        assert status.state == "succeeded"
+        (failed,) = happened(live, Failed)
+        assert isinstance(failed, Failed)
+        assert failed.out_of_memory
+        assert failed.lost
+        assert failed.retry
+        assert status.record.failures == 0
+        assert (await live.driver.ended(JobId("small"))).state == "succeeded"
+
+    run(tmp_path, test)
+
+
+def test_nothing_stays_frozen_when_the_service_closes(tmp_path: Path) -> None:
+    async def test(live: Live) -> None:
+        for name in "ab":
+            await live.driver.submit(job(name, tmp_path, 400))
+        await until(live, lambda: len(happened(live, Started)) == 2)
+        await live.driver.engine.freeze(JobId("a"), 1, by="share")
+        live.sharing._frozen.add((JobId("a"), 1))
+
+        await live.sharing.close()
+
+        assert (await live.driver.ended(JobId("a"))).state == "succeeded"
+
+    run(tmp_path, test)

@@ -87,10 +87,11 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
     if record.outcome or record.job.id not in service.driver.scheduler.state.table:
         return Json(answer)
     if record.suspended is not None:
-        said = f"suspended by {record.suspended}; `weft resume {record.job.id}` lets it go on"
+        sleeps = describe_sleep(service.driver.scheduler.state, record.job.id)
+        said = f"suspended by {record.suspended}{f', {sleeps}' if sleeps else ''}"
+        said += f"; `weft resume {record.job.id}` lets it go on"
         by = _decided_by(service, Blocker.SUSPENDED)
         return Json(replace(answer, reason=said, blocked_by=Blocker.SUSPENDED.value, decided_by=by))
-from weft.runtime.records.sleep_records import describe_sleep
     present = Present.of(service.driver.scheduler, service.driver.now)
     waits = describe.waits_for(status)
     more = _others_changes(service, record.job, waits)

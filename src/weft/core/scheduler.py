@@ -62,17 +62,8 @@ from weft.core.stops import Rung
 Journal = Callable[[float, Event], None]
 ENDED_KEPT = 2_000  # jobs that left, for those who ask what was lately
 QUIET = (
-    Started,
-    Stopped,
-    Reported,
-    Resizable,
-    Resized,
-    Saved,
-    Noticed,
-    DeadlineMissed,
-    Slept,
-    SleepFailed,
-    Awoke,
+    *(Started, Stopped, Reported, Resizable, Resized),
+    *(Saved, Noticed, DeadlineMissed, Slept, SleepFailed, Awoke),
 )  # after these there is nothing to decide
 
 
@@ -298,7 +289,7 @@ class Scheduler:
         return self._stops.choose_one(self.state, self.knowledge, now, job)
 
     def _cancel_in_vain(self, now: float) -> list[Action]:
-        """Withdraw jobs that wait for what can no longer be, and those that wait for them."""
+        """Cancel jobs that wait for what can no longer be, and those that wait for them."""
         actions: list[Action] = []
         while in_vain := self.state.dependencies.in_vain:
             job, why = next(iter(in_vain.items()))

@@ -79,7 +79,7 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Send Woken at `at`; replaces the previous wish, None withdraws it."""
+    """Send Woken at `at`; replaces the previous wish, None cancels it."""
 
     at: float | None
 

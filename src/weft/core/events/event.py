@@ -18,7 +18,7 @@ from weft.core.stops import Rung
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A job was handed in."""
+    """A job was submitted."""
 
     job: Job
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import inf, isfinite
 
 import numpy as np
 
@@ -99,6 +99,8 @@ class _Search:
             self._after[view.table.row(job)] = on
         self._joined: dict[JobId, str] = {}
         self._devices = self._find_devices(together)
+        self._kinds = {one.kind: one.room_gb for one in self._devices.values()}
+        self._full: dict[tuple[str, ...], float] = {}  # needs for which there is no room
 
     def run(self) -> Plan:
         """The plan with those who join, and everybody's part of their devices put right."""
@@ -197,15 +199,37 @@ class _Search:
         return not any(waited[row] > PATIENCE_S for row in waiting)
 
     def _join(self, row: int) -> bool:
-        job = self._view.job(row)
+        job, room = self._view.job(row), False
+        if self._is_hopeless(job):
+            return False
         order = sorted(self._devices.items(), key=lambda one: (len(one[1].claims), one[0]))
         for device, residents in order:
             claim_gb = self._claim(job, residents)
-            if claim_gb is None or not self._gets_on(job, residents):
+            if claim_gb is None:
                 continue
-            if self._take(row, device, residents, claim_gb):
+            room = True
+            if self._gets_on(job, residents) and self._take(row, device, residents, claim_gb):
                 return True
+        if not room and not self._must_be_alone(job):
+            need_gb = self._least_need(job)
+            self._full[job.demand.kinds] = min(need_gb, self._full.get(job.demand.kinds, inf))
         return False
+
+    def _must_be_alone(self, job: Job) -> bool:
+        kinds = {residents.kind for residents in self._devices.values()}
+        return any(self._programs.must_be_alone(job, kind) for kind in kinds)
+
+    def _is_hopeless(self, job: Job) -> bool:
+        """Whether somebody who needs no more found no room: who joins only takes some."""
+        return self._least_need(job) >= self._full.get(job.demand.kinds, inf)
+
+    def _least_need(self, job: Job) -> float:
+        """Memory without which it joins nobody, on the kind where that is least."""
+        least = inf
+        for kind, room_gb in self._kinds.items():
+            need_gb = self._programs.need_gb(job, kind)
+            least = min(least, room_gb * LEAST_TRIAL if need_gb is None else need_gb)
+        return least
 
     def _claim(self, job: Job, residents: _Residents) -> float | None:
         """The memory that a job is given beside these; None where it cannot join them."""

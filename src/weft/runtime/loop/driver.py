@@ -162,7 +162,7 @@ class Driver:
     # ---- what is asked of it
 
     async def submit(self, job: Job, *more: Job) -> JobId:
-        """Hand in jobs; they are on disk on return. Their time of submission is set here.
+        """Submit jobs; they are on disk on return. Their time of submission is set here.
 
         They are `incoming` before anything else happens: who counts what a tenant has sees them.
         Raises InvalidConfig for one that is there already, can never run here or waits in vain.
@@ -181,7 +181,7 @@ class Driver:
         return job.id
 
     async def cancel(self, job: JobId) -> None:
-        """Withdraw a job; one that has ended stays as it ended. Unknown ones are refused."""
+        """Cancel a job; one that has ended stays as it ended. Unknown ones are refused."""
         if not find_record(self.ledger, job).outcome:
             await self.write_down(Cancelled(job))
 

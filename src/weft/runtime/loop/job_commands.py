@@ -1,4 +1,4 @@
-"""What people ask of a job that has not ended, besides to be cancelled."""
+"""Commands for jobs that have not ended: suspend, resume, change the priority."""
 
 from __future__ import annotations
 

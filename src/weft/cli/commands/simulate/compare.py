@@ -31,7 +31,7 @@ def compare(
         int, typer.Option(help="How many seeds, from --seed on.", min=1, max=1000)
     ] = 1,
     processes: Annotated[
-        int | None, typer.Option(help="Parallel processes; one a core unless told.", min=1)
+        int | None, typer.Option(help="Parallel processes; default: one per core.", min=1)
     ] = None,
     on: Annotated[
         str,

@@ -2,7 +2,7 @@
 
 Nodes in use in 10-minute bins (their maxima), 420 nodes, published parameters; 1 to 14 December
 2017, and the fortnight before, which nothing was chosen on. The forecast is the mean of the same
-time over the last 14 days, moved halfway to the present value, or that value (persistence); the
+time over the last 14 days, moved to begin at the present value, or that value (persistence); the
 truth bounds what any forecast could do.
 """
 

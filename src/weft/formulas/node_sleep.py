@@ -107,7 +107,7 @@ def sleep_nodes(
     return Slept(awake, wake_ups, woken, short)
 
 
-def daily_profile(used: Floats, days: int = 14, follow: float = 0.5) -> Forecast:
+def daily_profile(used: Floats, days: int = 14, follow: float = 1.0) -> Forecast:
     """The mean of the same time over the last days, moved towards the present value by `follow`.
 
     Only bins that were over when it is asked count: a forecast reaches less than a day ahead.
@@ -122,6 +122,6 @@ def daily_profile(used: Floats, days: int = 14, follow: float = 0.5) -> Forecast
         if not count[0]:
             return np.full(length, used[i])
         mean = np.where(count > 0, seen / np.maximum(count, 1), used[i])
-        return np.floor(mean + follow * (used[i] - mean[0]))
+        return np.asarray(np.floor(mean + follow * (used[i] - mean[0])))
 
     return forecast

@@ -132,3 +132,15 @@ def test_devices_are_filled_before_they_are_shared() -> None:
         world.report(name, mem_gb=2.0)
 
     assert world.shares() == {"a": 0.5, "b": 1.0, "c": 0.5}
+
+
+def test_who_would_be_stopped_for_another_stays_beside_it() -> None:
+    world = World()
+    world.submit("first", preemptible=True)
+    world.observe("first", 2.0)
+    world.now += 3_600.0  # it has run long enough to be ranked behind who is new
+
+    world.submit("second", preemptible=True)
+
+    assert world.started == ["first", "second"]
+    assert world.shares() == {"first": 0.5, "second": 0.5}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import inf, isfinite
 
 import numpy as np
 
@@ -99,6 +99,8 @@ class _Search:
             self._after[view.table.row(job)] = on
         self._joined: dict[JobId, str] = {}
         self._devices = self._find_devices(together)
+        self._kinds = {one.kind: one.room_gb for one in self._devices.values()}
+        self._full: dict[tuple[str, ...], float] = {}  # needs for which there is no room
 
     def run(self) -> Plan:
         """The plan with those who join, and everybody's part of their devices put right."""
@@ -157,7 +159,7 @@ class _Search:
         room_gb = node.device_gb * (1.0 - KEPT_FREE)
         residents = _Residents(node.kind, room_gb, {}, set())
         for row in sorted(rows):
-            residents.claims[row] = self._count(row, residents)
+            residents.claims[row] = self._count(row, self._after[row], residents)
         return residents
 
     def _may_have_company(self, row: int) -> bool:
@@ -166,9 +168,9 @@ class _Search:
             return False
         return on.sharing.discipline is Discipline.NONE and _is_shareable(job)
 
-    def _count(self, row: int, residents: _Residents) -> float:
+    def _count(self, row: int, on: Allocation | None, residents: _Residents) -> float:
         """Memory that a resident is counted with: what it needs, else what it was given."""
-        job, on = self._view.job(row), self._after[row]
+        job = self._view.job(row)
         held_gb = self._programs.held_gb(job)
         need_gb = self._programs.need_gb(job, residents.kind)
         if need_gb is not None and not self._programs.must_be_alone(job, residents.kind):
@@ -187,7 +189,8 @@ class _Search:
         may = [r for r, on in enumerate(self._after) if on is None and _is_shareable(view.job(r))]
         suspended = view.table.suspended
         may = [row for row in may if view.job(row).id not in suspended]
-        for row in sorted(may, key=lambda r: (-view.job(r).priority, view.job(r).submitted, r)):
+        # Who runs and was to leave for others stays beside them, if it can.
+        for row in sorted(may, key=lambda r: (self._home(r) is None, *_rank(view.job(r)), r)):
             if not self._is_patient(waiting) or not self._join(row):
                 waiting.append(row)
         return waiting
@@ -197,15 +200,57 @@ class _Search:
         return not any(waited[row] > PATIENCE_S for row in waiting)
 
     def _join(self, row: int) -> bool:
-        job = self._view.job(row)
+        job, room, home = self._view.job(row), False, self._home(row)
+        if home is not None:
+            return self._stay(row, home)
+        if self._is_hopeless(job):
+            return False
         order = sorted(self._devices.items(), key=lambda one: (len(one[1].claims), one[0]))
         for device, residents in order:
             claim_gb = self._claim(job, residents)
-            if claim_gb is None or not self._gets_on(job, residents):
+            if claim_gb is None:
                 continue
-            if self._take(row, device, residents, claim_gb):
+            room = True
+            if self._gets_on(job, residents) and self._take(row, device, residents, claim_gb):
                 return True
+        if not room and not self._must_be_alone(job):
+            need_gb = self._least_need(job)
+            self._full[job.demand.kinds] = min(need_gb, self._full.get(job.demand.kinds, inf))
         return False
+
+    def _home(self, row: int) -> Device | None:
+        """The one device where a row runs now; None if it waits, or has several."""
+        on = self._view.allocation(row)
+        if on is None or on.gpus != 1:
+            return None
+        part = next(part for part in on.slices if part.gpus)
+        return part.node, part.gpus[0]
+
+    def _stay(self, row: int, home: Device) -> bool:
+        """Let a row go on where it is, beside who was to take its place."""
+        residents = self._devices.get(home)
+        if residents is None or len(residents.claims) >= RESIDENTS:
+            return False
+        now_gb = self._count(row, self._view.allocation(row), residents)
+        if now_gb > residents.left_gb or not self._gets_on(self._view.job(row), residents):
+            return False
+        return self._take(row, home, residents, now_gb)
+
+    def _must_be_alone(self, job: Job) -> bool:
+        kinds = {residents.kind for residents in self._devices.values()}
+        return any(self._programs.must_be_alone(job, kind) for kind in kinds)
+
+    def _is_hopeless(self, job: Job) -> bool:
+        """Whether somebody who needs no more found no room: who joins only takes some."""
+        return self._least_need(job) >= self._full.get(job.demand.kinds, inf)
+
+    def _least_need(self, job: Job) -> float:
+        """Memory without which it joins nobody, on the kind where that is least."""
+        least = inf
+        for kind, room_gb in self._kinds.items():
+            need_gb = self._programs.need_gb(job, kind)
+            least = min(least, room_gb * LEAST_TRIAL if need_gb is None else need_gb)
+        return least
 
     def _claim(self, job: Job, residents: _Residents) -> float | None:
         """The memory that a job is given beside these; None where it cannot join them."""
@@ -305,6 +350,11 @@ class _Search:
                 found[job.id] = self._plan.reasons.get(job.id, "") or "waits for a GPU"
                 found[job.id] += "; no shared GPU has enough memory left for it"
         return found
+
+
+def _rank(job: Job) -> tuple[float, float]:
+    """Higher priority first, then who came first."""
+    return -job.priority, job.submitted
 
 
 def _is_shareable(job: Job) -> bool:

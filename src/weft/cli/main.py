@@ -32,12 +32,12 @@ COMMANDS = (
     Entry(
         WORK,
         "suspend",
-        "Suspend jobs: running ones save, release their GPUs and wait; see `weft resume`.",
+        "Suspend jobs: those that run leave their GPUs and wait; see `weft resume`.",
     ),
     Entry(
         WORK,
         "resume",
-        "Resume suspended jobs: they continue from their last checkpoint when there is room.",
+        "Resume suspended jobs: they go on where they were, or from a checkpoint.",
     ),
     Entry(WORK, "priority", "Change the priority of jobs that have not ended."),
     Entry(

@@ -114,6 +114,16 @@ Resize = Annotated[
         rich_help_panel=SIM,
     ),
 ]
+Stops = Annotated[
+    str,
+    typer.Option(
+        "--stops",
+        help="How running jobs can be put to sleep besides being stopped: freeze, suspend or both. "
+        "They go on where they were; what does not fit in device or host memory is stopped.",
+        metavar="freeze,suspend",
+        rich_help_panel=SIM,
+    ),
+]
 CheckpointCost = Annotated[
     float,
     typer.Option(help="Seconds a job needs to leave its GPUs.", min=0.0, rich_help_panel=SIM),

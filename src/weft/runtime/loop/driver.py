@@ -18,7 +18,9 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from typing import Any
 
+from weft.core.asleep.rules import rules_of
 from weft.core.errors import EngineError
 from weft.core.events.actions import Action, Wake
 from weft.core.events.event import (
@@ -85,13 +87,10 @@ class Driver:
     ) -> None:
         self._end_unknown, self._asked_policy = end_unknown, policy
         self.engine, self.store, self._tail = engine, store, Tail(store)
+        more: dict[str, Any] = {"seed": seed, "stops": rules_of(engine.stops)}
+        more |= {"journal": self._note, "early_rounds": True}
         self._make = lambda: Scheduler(
-            live_policy(FIFO),
-            Cluster(()),
-            knowledge=knowledge(),
-            seed=seed,
-            journal=self._note,
-            early_rounds=True,
+            live_policy(FIFO), Cluster(()), knowledge=knowledge(), **more
         )
         self._decider: Decider = decider or InProcess()
         self.saver, self._shelf = Saver(store, snapshot_every), Archive(store.ended)
@@ -262,8 +261,6 @@ class Driver:
             await self._changed.wait()
         return status
 
-    # ---- the loop
-
     async def _run(self) -> None:
         while not self._closing:
             if not self._inbox:
@@ -367,8 +364,6 @@ class Driver:
         self.saver.look(self._known, self._broken)
         self._shelf.look(self.ledger.jobs, self._broken)
         self._announce()
-
-    # ---- news
 
     async def _listen(self) -> None:
         async for event in self.engine.events():

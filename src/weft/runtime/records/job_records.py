@@ -15,6 +15,7 @@ from functools import lru_cache
 from itertools import islice, pairwise
 from typing import Any
 
+from weft.core.asleep.sleeping import Sleeping
 from weft.core.codec.plain_values import decode, encode
 from weft.core.events.report import NO_REPORT, Report
 from weft.core.model.job import Allocation, Job, JobId, Meter, Tier, name_of
@@ -44,7 +45,8 @@ class JobRecord:
     its end. `resizes` counts changes of devices that it made as it trained, `epoch` those asked of
     this attempt; `leaves` is what it holds beside its allocation until the last one is made.
     `suspended` is who suspended it, None while it is not. `first_priority` is the priority and tier
-    it was submitted with, None while it still has those.
+    it was submitted with, None while it still has those. `sleeps` is its attempt that sleeps, or is
+    about to.
     """
 
     job: Job
@@ -73,6 +75,7 @@ class JobRecord:
     leaves: Allocation | None = None
     suspended: str | None = None
     first_priority: tuple[float, Tier] | None = None
+    sleeps: Sleeping | None = None
 
     @property
     def handed_in(self) -> Job:

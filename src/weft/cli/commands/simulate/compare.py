@@ -53,6 +53,7 @@ def compare(
     weights: o.Weights = "",
     loan: o.Loan = "",
     resize: o.Resize = "restart",
+    stops: o.Stops = "",
     node_mtbf_h: o.NodeMtbf = 0.0,
     repair_h: o.RepairH = 1.0,
     job_mtbf_h: o.JobMtbf = 0.0,
@@ -99,6 +100,7 @@ def compare(
             weights=o.read_weights(weights),
             loans=read_loans(loan),
             resize=resize,
+            stops=stops,
         )
         sets = [choose_sensible(expand_sets(text)) for text in policy or DEFAULT]
         chosen = dict.fromkeys(text for kept, _ in sets for text in kept)

@@ -13,6 +13,7 @@ from pathlib import Path
 from weft.wire.attempt import EVENTS
 
 FORGETTABLE = ("report", "notice", "saved")
+BURST, RATE = 16 << 20, 8 << 10  # bytes of those at once, and per second from then on
 PATIENCE_S = 3600.0  # a job that ended while the disk was full is not to be run again
 
 
@@ -23,16 +24,19 @@ class Journal:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         self._out = os.open(folder / EVENTS, flags, 0o600)
         self._notify = notify
+        self._room = Room(BURST, RATE)
         self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._bell.setblocking(False)
 
     def write(self, event: str, **values: object) -> None:
         """Append one event and wait until it is on disk.
 
-        On a full disk what a rank said is forgotten; everything else is tried again for a
-        while, since nobody would know of it.
+        On a full disk what a rank said is forgotten, and so is what it said beyond its room;
+        everything else is tried again for a while, since nobody would know of it.
         """
         line = json.dumps({"at": time.time(), "event": event, **values}, separators=(",", ":"))
+        if event in FORGETTABLE and not self._room.take(len(line)):
+            return
         until = time.monotonic() + (0.0 if event in FORGETTABLE else PATIENCE_S)
         while not self._append(line.encode() + b"\n"):
             if event in FORGETTABLE:
@@ -47,6 +51,11 @@ class Journal:
         if self._notify:
             with suppress(OSError):  # nobody is there now; whoever comes reads the file
                 self._bell.sendto(b"!", self._notify)
+
+    def close(self) -> None:
+        """Write no more."""
+        os.close(self._out)
+        self._bell.close()
 
     def is_heard(self) -> bool:
         """Whether anybody listens; where nobody ever does they are taken to."""
@@ -66,6 +75,24 @@ class Journal:
         if not whole:
             os.ftruncate(self._out, size)
         return whole
+
+
+class Room:
+    """So many bytes at once, and `rate` more each second: a job cannot fill the disk with words."""
+
+    def __init__(self, burst: int, rate: float) -> None:
+        self._burst, self._rate = burst, rate
+        self._left, self._at = float(burst), time.monotonic()
+
+    def take(self, size: int) -> bool:
+        """Whether so much may be written now."""
+        now = time.monotonic()
+        self._left = min(self._burst, self._left + (now - self._at) * self._rate)
+        self._at = now
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
 
 
 def is_heard(notify: str) -> bool:

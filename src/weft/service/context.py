@@ -35,6 +35,7 @@ from weft.service.watchdog import Watchdog
 T = TypeVar("T")
 
 READERS = 4
+OUR_SITE = ("", "none", "same-origin")  # what a browser says of who asks; others say nothing
 _PROBLEM = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 # FastAPI builds a validator for each `model` of each route at the start; one is enough for a name.
 PROBLEMS: dict[int | str, dict[str, object]] = {
@@ -165,7 +166,8 @@ def _service(request: Request) -> Context:
 def _caller(request: Request, service: Context) -> Caller:
     headers = request.headers
     if not len(service.tokens):
-        _check_local(headers.get("host", ""), headers.get("origin", ""), service.bound)
+        told = (headers.get(name, "") for name in ("host", "origin", "sec-fetch-site"))
+        _check_local(*told, service.bound)
         return ANYBODY
     found = service.sessions.who(headers)
     if found is not None:
@@ -176,11 +178,14 @@ def _caller(request: Request, service: Context) -> Caller:
 
 
 @lru_cache(maxsize=256)
-def _check_local(host: str, origin: str, bound: str) -> None:
-    """Without tokens: only this machine, and no web page of another site through a browser."""
+def _check_local(host: str, origin: str, site: str, bound: str) -> None:
+    """Without tokens: only this machine, and no web page but our own through a browser.
+
+    A page of another port of this machine is another's, too.
+    """
     if not is_loopback(bound):
         raise Refused(401, "a token is needed, and none has been made", "see `weft token create`")
-    foreign = origin and not is_loopback(origin.partition("://")[2].rsplit(":", 1)[0])
+    foreign = (origin and origin.partition("://")[2] != host) or site not in OUR_SITE
     if not is_loopback(_name(host)) or foreign:
         raise Refused(
             403,

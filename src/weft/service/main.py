@@ -24,10 +24,12 @@ from weft.service.access.tls import check_tls
 from weft.service.access.tokens import Tokens, check_host
 from weft.service.access.trust import trust_warnings
 from weft.service.budget.amounts import Budget
+from weft.service.budget.asker import Asks
 from weft.service.budget.header import LimitHeader
 from weft.service.budget.intake import Intake
 from weft.service.context import Context
 from weft.service.http import problems
+from weft.service.http.answer_headers import NoSniff
 from weft.service.http.connections import protocol_of
 from weft.service.notify.mail import MailServer
 from weft.service.notify.webhooks import Hooks
@@ -88,19 +90,23 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     problems.install(app)
-    budget = Budget.of(limits)
-    # The last is passed first: what a request weighs is known before what it asks for.
-    app.add_middleware(Turns, buckets=buckets)
-    app.add_middleware(Intake, budget=budget)
-    app.add_middleware(Audit, audit=audit)
-    app.add_middleware(LimitRate, buckets=buckets, asks=partial(find_caller, sessions, tokens))
-    app.add_middleware(LimitHeader, most=budget.header)
+    _guard(app, Budget.of(limits), buckets, audit, partial(find_caller, sessions, tokens))
     for router in ROOT:
         app.include_router(router)
     app.include_router(health.router, prefix=PREFIX, include_in_schema=False)
     for router in API:
         app.include_router(router, prefix=PREFIX)
     return app
+
+
+def _guard(app: FastAPI, budget: Budget, buckets: Buckets, audit: AuditLog, asks: Asks) -> None:
+    """What every request passes, the last of these first: its weight is known before its wish."""
+    app.add_middleware(Turns, buckets=buckets)
+    app.add_middleware(Intake, budget=budget)
+    app.add_middleware(Audit, audit=audit)
+    app.add_middleware(LimitRate, buckets=buckets, asks=asks)
+    app.add_middleware(LimitHeader, most=budget.header)
+    app.add_middleware(NoSniff)
 
 
 def serve(

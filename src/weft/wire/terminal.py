@@ -16,6 +16,7 @@ from weft.wire.errors import WireError
 DATA, RESIZE, EOF, EXIT = b"d", b"r", b"e", b"x"
 KINDS = DATA + RESIZE + EOF + EXIT
 MOST = 1 << 20
+MOST_ROWS = 10_000
 _HEAD = struct.Struct(">cI")
 
 Frame = tuple[bytes, bytes]
@@ -29,6 +30,16 @@ def frame(kind: bytes, payload: bytes = b"") -> bytes:
 def window(rows: int, columns: int) -> bytes:
     """A frame with the size of a window."""
     return frame(RESIZE, b"%d %d" % (rows, columns))
+
+
+def read_window(payload: bytes) -> tuple[int, int]:
+    """Rows and columns that a terminal can have; WireError for what is no size."""
+    words = payload.split()
+    try:
+        rows, columns = (min(max(int(word), 0), MOST_ROWS) for word in words)
+    except ValueError as error:
+        raise WireError(f"{payload[:40]!r} is no size of a window") from error
+    return rows, columns
 
 
 class Frames:

@@ -234,7 +234,7 @@ class Live:
         await self.driver.set_policy(spec)
 
     async def use_again(self, node: NodeId) -> None:
-        """Use a machine with all its devices, whyever they were not used."""
+        """Use a machine again, with all its devices, whatever kept them unused."""
         names = [
             name
             for name in self.quotas.windows

@@ -18,6 +18,7 @@ from typing import Any
 from weft.core.errors import InvalidConfig
 
 FIELDS = ("name", "params", "wrappers")
+INFINITE = ("inf", "-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +140,12 @@ def unquote(word: Word) -> str:
 
 
 def freeze(value: object) -> Any:
-    """A JSON value with tuples for lists."""
+    """A JSON value with tuples for lists; JSON knows no infinity, which is written as a text."""
     if isinstance(value, Mapping):
         return {str(key): freeze(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return tuple(map(freeze, value))
-    return value
+    return float(value) if value in INFINITE else value
 
 
 def write_value(value: object) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 from weft.node.guard.identity import may_speak
 from weft.wire.attempt import TERMINAL, short_path
 from weft.wire.errors import WireError
-from weft.wire.terminal import DATA, EOF, EXIT, RESIZE, Frames, frame
+from weft.wire.terminal import DATA, EOF, EXIT, RESIZE, Frames, frame, read_window
 
 KEPT = 1 << 16  # bytes of what was printed, for who comes later
 FULL = 1 << 20  # bytes that somebody has not read; then nothing more is printed until he has
@@ -165,8 +165,7 @@ class Terminal:
         if self._master < 0:
             return
         if kind == RESIZE:
-            rows, columns = (min(int(number), 10_000) for number in payload.split())
-            size = struct.pack("HHHH", rows, columns, 0, 0)
+            size = struct.pack("HHHH", *read_window(payload), 0, 0)
             fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
             return
         if kind == DATA:

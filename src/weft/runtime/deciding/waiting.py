@@ -25,6 +25,7 @@ from weft.core.state.capacity import EPS, Capacity
 from weft.core.state.table import Column, Table
 from weft.runtime.deciding.live_policy import live_policy, stand_in
 from weft.runtime.records.job_records import JobRecord
+from weft.runtime.records.sleep_records import describe_sleep
 from weft.stack.backoff import pause_s
 from weft.stack.cpu_jobs import place_on_host
 from weft.stack.eligible_jobs import awaited_by, find_kept_back
@@ -231,8 +232,17 @@ def _find_first(table: Table, kept_back: Iterable[int]) -> Job | None:
 def why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason | None:
     """The same for a job of a live scheduler, which may have failed before.
 
-    None for one that waits no more, as its end is being written down.
+    None for one that waits no more, as its end is being written down. Of one that sleeps it says
+    where, and how soon it is back.
     """
+    reason = _why_waits(waits, scheduler, record)
+    sleeps = describe_sleep(scheduler.state, record.job.id) if reason is not None else ""
+    if reason is None or not sleeps or sleeps.split(",")[0] in reason.text:
+        return reason
+    return Reason(reason.blocker, reason.values, f"{reason.text}; {sleeps}")
+
+
+def _why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason | None:
     table, job = scheduler.state.table, record.job
     if job.id not in table:
         return None

@@ -26,6 +26,7 @@ COOKIE = "weft_session"
 PAGE_HEADER = "x-weft-page"
 LASTS_S = 12 * 3600.0
 MOST = 1_000  # the oldest goes first
+MOST_OF_ONE = 20  # of one token, whose oldest goes first: nobody signs others out
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,9 @@ class PageSessions:
         secret = secrets.token_urlsafe(32)
         now = self._clock()
         left = {key: one for key, one in self._open.items() if one.until > now}
+        own = [key for key, one in left.items() if one.token == who.token]
+        for key in own[: max(len(own) + 1 - MOST_OF_ONE, 0)]:
+            del left[key]
         for key in [*left][: max(len(left) + 1 - MOST, 0)]:
             del left[key]
         made = PageSession(_hash(secret), who.token, now + LASTS_S)

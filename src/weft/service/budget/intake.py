@@ -15,7 +15,7 @@ from weft.service.http.problems import problem
 from weft.service.http.refusals import Refused
 
 # A session's body goes on for as long as the session; its streams are counted instead.
-ENDLESS = re.compile(r".*/jobs/[^/]+/(terminal|ports/\d+)")
+ENDLESS = re.compile(r".*/jobs/[^/]+/(terminal|shell|ports/\d+)")
 
 
 class Intake:

@@ -14,14 +14,21 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
-from weft.core.errors import EngineError, InvalidConfig, UnknownName, WeftError, did_you_mean
+from weft.core.errors import (
+    EngineError,
+    InvalidConfig,
+    StoreError,
+    UnknownName,
+    WeftError,
+    did_you_mean,
+)
 from weft.service.http.json_body import Json
 from weft.service.http.refusals import Refused
 from weft.service.responses.answers import Problem
 
 log = logging.getLogger(__name__)
 
-STATUS = {UnknownName: 404, InvalidConfig: 422, EngineError: 503}
+STATUS = {UnknownName: 404, InvalidConfig: 422, EngineError: 503, StoreError: 503}
 
 
 def install(app: FastAPI) -> None:

@@ -15,6 +15,7 @@ import { SignIn } from "./views/sign_in.js";
 // Views that are not looked at first are loaded when somebody does.
 const later = (file, name) => () => import(file).then(found => found[name]);
 const VIEWS = {
+  __proto__: null, // the address names a view, and could name what every object has
   cluster: { title: "Cluster", view: ClusterView },
   jobs: { title: "Jobs", view: JobsView },
   job: { title: "Job", view: JobView, hidden: true, under: "jobs" },

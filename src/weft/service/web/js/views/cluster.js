@@ -24,7 +24,7 @@ const paintOf = { job: job => colourOf(job.id), tenant: job => colourOf(`tenant 
 
 export function ClusterView({ route }) {
   const store = useStore();
-  const paint = paintOf[route.query.colour] ? route.query.colour : "job";
+  const paint = Object.hasOwn(paintOf, route.query.colour) ? route.query.colour : "job";
   const find = route.query.q || "";
   const waiting = [...store.jobs.values()].filter(job => WAITING.has(job.state));
   return html`

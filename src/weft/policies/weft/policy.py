@@ -82,13 +82,13 @@ class LastDecision:
 class Weft:
     """What every job holds, decided again whenever something happens and every `wake` seconds.
 
-    `shape` is the power of GPUs that weights take speed to grow with, as is that of jobs nobody
-    reported of, up to the size they ask for. A restart counts `restart`
-    times, for jobs with more than `large` seconds left `large_restart` times; these weigh alike.
-    A rise is counted over at most `rise` seconds, or as long as jobs of the model keep the kind,
-    which is forgotten with a half-life of `half_life`; a loss over `loss` seconds. Who falls so far
-    behind an equal part of the cluster that it would end more than `fair` times as late weighs
-    more, 0 for nobody.
+    Weights assume that speed grows with the number of GPUs to the power `shape`; so is the speed of
+    jobs without reports predicted, up to the size they ask for. The cost of a restart is multiplied
+    by `restart`, and by `large_restart` for jobs with more than `large` seconds left, which all get
+    the same weight. A gain in speed counts for at most `rise` seconds, or for as long as jobs of
+    the model usually keep the kind of GPU (an average with a half-life of `half_life` seconds); a
+    loss in speed counts for `loss` seconds. A job that would end more than `fair` times as late as
+    with an equal part of the cluster gets more weight; `fair=0` switches that off.
     `pooled` asks for beliefs from all jobs of a model. `max_gpus` is the most one job may get.
     `share` lets two jobs have the same devices where both together gain. `strangers` lets jobs that
     would wait join others on one GPU where their memory fits, on engines that see memory.

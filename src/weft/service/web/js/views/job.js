@@ -75,6 +75,7 @@ function Facts({ job, row }) {
     ["holds", held.length ? held.map(text => html`<div key=${text}>${text}</div>`) : ENDED.has(job.state) ? "" : "nothing"],
     ["priority", job.priority === "normal" ? "" : job.priority], ["batch", number(job.batch)],
     ["goodput", job.goodput == null ? "" : `${number(job.goodput)} useful samples/s`], ["speed", job.speed == null ? "" : `${number(job.speed)} samples/s`],
+    ...measuredFacts(job.measured, ENDED.has(job.state)),
     ["pace", row?.pace == null ? "" : `${percent(row.pace)} of what it does alone`],
     ["handed in", clock(job.submitted)], ["started", job.started ? `${clock(job.started)}, after ${duration(job.started - job.submitted)}` : ""],
     ["ended", job.ended ? `${clock(job.ended)}, after ${duration(job.ended - job.submitted)}` : ""], ["waits for", !job.started && !job.ended ? duration(now - job.submitted) : ""],
@@ -86,6 +87,22 @@ function Facts({ job, row }) {
   return html`<${Panel} title="Now">
     ${job.progress != null && html`<div class="row"><span class="grow"><${Bar} part=${job.progress} label=${`${percent(job.progress)} done`} /></span><span class="small">${percent(job.progress)} done</span></div>`}
     <dl class="facts">${facts.map(([key, value]) => html`<dt key=${key}>${key}</dt><dd>${value}</dd>`)}</dl><//>`;
+}
+
+/** What is seen of any job, also of one that reports nothing. */
+function measuredFacts(seen, ended) {
+  if (!seen) return [];
+  const steps = seen.steps == null ? "" : `${number(seen.steps)}${seen.total_steps ? ` of ${number(seen.total_steps)}` : ""}`;
+  if (ended) return [["steps", steps]];
+  const rate = seen.steps_per_s == null ? "" : `, ${number(seen.steps_per_s)} a second`;
+  const left = seen.left_s == null ? "" : `, about ${duration(seen.left_s)} left`;
+  const peak = seen.gpu_mem_peak_gb == null ? "" : `, at most ${seen.gpu_mem_peak_gb.toFixed(1)} GB`;
+  return [
+    ["steps", steps && `${steps}${rate}${left}`],
+    ["GPU memory", seen.gpu_mem_gb ? `${seen.gpu_mem_gb.toFixed(1)} GB${peak}` : ""],
+    ["GPU busy", seen.gpu_busy == null ? "" : `${percent(seen.gpu_busy)} of the time`],
+    ["waits for data", seen.waits_for_data == null ? "" : `${percent(seen.waits_for_data)} of the time`],
+  ];
 }
 
 // ---- why it waits or holds what it holds

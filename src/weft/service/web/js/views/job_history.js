@@ -12,6 +12,8 @@ const MEASURES = [
   { key: "batch", label: "batch", unit: "samples", series: [["batch", report => report.batch], ["per GPU", report => report.per_gpu]] },
   { key: "loss", label: "loss", unit: "", series: [["loss", report => report.loss]] },
   { key: "stages", label: "stage times", unit: "s", series: [["step", report => report.step_s], ["gradients", report => report.grad_s], ["synchronising", report => report.sync_s], ["data", report => report.data_s], ["waiting its turn", report => report.token_s]] },
+  { key: "steps", label: "steps", unit: "steps/s", series: [["speed", report => (report.step_s ? 1 / report.step_s : null)]] },
+  { key: "device", label: "GPU memory", unit: "GB", series: [["held", report => report.held_gb], ["most", report => report.mem_gb]] },
   { key: "pace", label: "beside others", unit: "of its speed alone", series: [["measured pace", report => report.pace]] },
   { key: "progress", label: "progress", unit: "", series: [["done", report => report.progress]] },
 ];

@@ -3,19 +3,20 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO := $(VENV)/.demo
 # Many tests wait for real jobs: half as many workers again as there are cores.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compile everything anew
 
-.PHONY: help up compare test test-all test-engines lint bench docs clean
+.PHONY: help up compare test test-all test-engines lint lint-js bench docs clean
 
 help:            ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -s:
 
-up: $(READY)     ## the service on this machine with real training jobs, live; KEEP=1 leaves its page running
+up: $(DEMO)      ## the service on this machine with real training jobs, live; KEEP=1 leaves its page running
 	@$(BIN)/weft demo $(if $(KEEP),--keep)
 
-compare: $(READY) ## compare four policies on a built-in workload, with a report
+compare: $(DEMO) ## compare four policies on a built-in workload, with a report
 	@mkdir -p out
 	$(BIN)/weft compare philly --jobs 400 --load 1.1 --report out/report.html
 	@echo "open out/report.html in a browser; more: $(BIN)/weft --help"
@@ -37,18 +38,30 @@ lint: $(READY)   ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+SCRIPTS := "src/weft/service/web/js/**/*.js" src/weft/report/page.js
+lint-js:         ## style of the web page's scripts; needs npx
+	npx --yes prettier@3.9.10 --check $(SCRIPTS)
+
 bench: $(READY)  ## speed and fidelity, ours beside baselines
 	$(BIN)/python -m benchmarks
 
 docs: $(READY)   ## make the reference pages from the code
 	$(BIN)/python docs/make_reference.py
 
-$(READY): pyproject.toml
+$(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("Weft needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+
+# What running Weft needs; the tools of its developers are not among it.
+$(DEMO): pyproject.toml | $(BIN)/python
+	@echo "installing Weft with its service, reports and PyTorch into $(VENV); PyTorch is the largest part"
+	$(BIN)/python -m pip install --editable '.[report,serve,train]'
 	@touch $@
+
+$(READY): pyproject.toml tests/constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev]' --constraint tests/constraints.txt
+	@touch $@ $(DEMO)
 
 clean:           ## remove what was built
 	rm -rf $(VENV) out .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -123,3 +123,58 @@ def test_nothing_stays_frozen_when_the_service_closes(tmp_path: Path) -> None:
         assert (await live.driver.ended(JobId("a"))).state == "succeeded"
 
     run(tmp_path, test)
+
+
+# Its steps take as many times as long as there are others that stepped in the last moments.
+SLOWED = """
+import sys, time
+from pathlib import Path
+from tqdm import tqdm
+folder, own = Path(sys.argv[2]), Path(sys.argv[2], sys.argv[3])
+for _ in tqdm(range(int(sys.argv[1])), mininterval=0.05):
+    own.touch()
+    now = time.time()
+    beside = sum(now - one.stat().st_mtime < 0.15 for one in folder.iterdir() if one != own)
+    time.sleep(0.02 * (1 + beside))
+"""
+
+
+@pytest.mark.slow
+def test_a_promise_is_kept_by_freezing_the_neighbour_for_parts_of_a_second(tmp_path: Path) -> None:
+    (tmp_path / "beats").mkdir()
+    (tmp_path / "slowed.py").write_text(SLOWED)
+
+    def slowed(name: str, steps: int, slowdown: float | None = None) -> Job:
+        command = (sys.executable, "slowed.py", str(steps), str(tmp_path / "beats"), name)
+        launch = Launch(command, str(tmp_path), name=name, retries=0)
+        return Job(JobId(name), preemptible=False, launch=launch, slowdown=slowdown)
+
+    async def test(live: Live) -> None:
+        await live.driver.submit(slowed("firm", 1500, slowdown=1.3))
+        await asyncio.sleep(9.0)
+        await live.driver.submit(slowed("loose", 100_000))
+        modes = set()
+
+        def is_guarded() -> bool:
+            standing = live.sharing.standing(JobId("firm"))
+            modes.add(standing.mode if standing else "")
+            return "guarded" in modes
+
+        await until(live, is_guarded)
+        began = live.driver.engine.measured(JobId("firm"), 1)
+        await asyncio.sleep(12.0)
+        ended = live.driver.engine.measured(JobId("firm"), 1)
+        loose = live.driver.engine.measured(JobId("loose"), 1)
+
+        assert began.steps is not None
+        assert ended.steps is not None
+        kept = (ended.steps - began.steps) / (ended.at - began.at)
+        alone = live.sharing._devices[next(iter(live.sharing._devices))].speeds.alone
+        assert kept / alone[JobId("firm")] > 1 / 1.6  # it would be 1/2; a loaded machine is noisy
+        assert (loose.steps or 0.0) > 0.0  # slowed, not stopped
+        paces = [one for one in happened(live, Observed) if isinstance(one, Observed) and one.pace]
+        assert {one.job for one in paces} >= {"firm"}
+        await live.driver.cancel(JobId("firm"))
+        await live.driver.cancel(JobId("loose"))
+
+    run(tmp_path, test)

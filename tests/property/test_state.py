@@ -43,6 +43,7 @@ from weft.core.state.capacity import Capacity
 from weft.core.state.saved_state import load_state, save_state
 from weft.core.state.state import State
 from weft.core.state.table import COLUMNS
+from weft.core.state.wishes import wishes_of
 from weft.stack.eligible_jobs import EligibleJobs
 
 CLUSTERS = ("2x2:v100", "3x4:v100", "2x2:t4+2x4:a100")
@@ -276,7 +277,7 @@ def test_promises_are_kept_and_the_log_is_the_database(
     loaded = load_state(save_state(state), {job.id: job for job in state.table.jobs})
     assert loaded.table.suspended == state.table.suspended
     assert loaded.vacating.held() == state.vacating.held()
-    assert loaded.wishes() == state.wishes()
+    assert wishes_of(loaded) == wishes_of(state)
     assert (fresh.decisions, fresh.wake_at) == (state.decisions, state.wake_at)
 
 

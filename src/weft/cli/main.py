@@ -18,27 +18,28 @@ REST = {"allow_interspersed_args": False}
 COMMANDS = (
     Entry(SIM, "simulate", "Replay WORKLOAD in virtual time and report completion times."),
     Entry(SIM, "compare", "Replay WORKLOAD under several policies, side by side."),
+    Entry(SIM, "predict", "Compare predictors on a trace: errors, ranges, completion times."),
     Entry(SIM, "list", "List policies, workloads, engines and other parts.", "list:list_parts"),
     Entry(WORK, "run", "Run a command on the cluster, from this folder.", settings=REST),
     Entry(WORK, "shell", "Open a shell on the cluster, with GPUs if you ask for some."),
     Entry(WORK, "submit", "Queue jobs and print their ids."),
-    Entry(WORK, "plan", "Say what would happen to a job now."),
+    Entry(WORK, "plan", "Show what would happen to a job now."),
     Entry(WORK, "jobs", "List jobs: all that have not ended, and the last that have."),
     Entry(WORK, "job", "Show one job: its state, what it holds, how far it is."),
     Entry(WORK, "logs", "Print what a job prints."),
-    Entry(WORK, "explain", "Say why a job waits, or holds what it holds."),
-    Entry(WORK, "cancel", "Cancel jobs; those that run get their time to leave."),
+    Entry(WORK, "explain", "Show why a job waits, or why it holds what it holds."),
+    Entry(WORK, "cancel", "Cancel jobs; running ones get their grace time to save."),
     Entry(
         WORK,
         "suspend",
-        "Suspend jobs: those that run save, leave their GPUs and wait; see `weft resume`.",
+        "Suspend jobs: those that run leave their GPUs and wait; see `weft resume`.",
     ),
     Entry(
         WORK,
         "resume",
-        "Resume suspended jobs: they go on from their last checkpoint when there is room.",
+        "Resume suspended jobs: they go on where they were, or from a checkpoint.",
     ),
-    Entry(WORK, "priority", "Give a job that has not ended another priority, where it stands."),
+    Entry(WORK, "priority", "Change the priority of jobs that have not ended."),
     Entry(
         WORK,
         "forward",
@@ -50,14 +51,16 @@ COMMANDS = (
     Entry(CLUSTER, "demo", "Try it: the service here with its web page, and real training jobs."),
     Entry(CLUSTER, "top", "Watch who holds what, batch sizes, goodput and the queue."),
     Entry(CLUSTER, "nodes", "List the machines, what they have, and who is on them."),
-    Entry(CLUSTER, "drain", "Move every job off a machine and give it no more.", "nodes:drain"),
+    Entry(CLUSTER, "drain", "Move every job off a machine and place no more there.", "nodes:drain"),
     Entry(
         CLUSTER,
         "undrain",
-        "Use a drained machine again, with all its GPUs; one that was set aside, too.",
+        "Use a machine again that was drained or set aside.",
         "nodes:undrain",
     ),
-    Entry(CLUSTER, "reserve", "Keep machines or GPUs for a tenant, or for maintenance (admins)."),
+    Entry(
+        CLUSTER, "reserve", "Reserve machines or GPUs for a tenant, or for maintenance (admins)."
+    ),
     Entry(CLUSTER, "policy", "Show which policy decides, or change it while jobs run."),
     Entry(CLUSTER, "what-if", "Replay the past, or simulate what comes, with something different."),
     Entry(CLUSTER, "accounting", "Show the GPU time that each tenant used, and was entitled to."),
@@ -66,10 +69,10 @@ COMMANDS = (
     Entry(
         CLUSTER,
         "audit",
-        "Show who did what: requests that changed something, or were refused to (admins).",
+        "Show who did what: requests that changed something or were refused (admins).",
     ),
     Entry(CLUSTER, "quota", "Limits and weights of tenants (admins)."),
-    Entry(CLUSTER, "webhook", "Tell other services of state changes (admins)."),
+    Entry(CLUSTER, "webhook", "Notify other services of state changes (admins)."),
 )
 
 
@@ -91,7 +94,7 @@ cli = typer.Typer(
 
 @cli.callback(invoke_without_command=True)
 def root(
-    version: bool = typer.Option(False, "--version", help="Print the version and leave."),
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
     ca: str = typer.Option(
         "",
         "--ca",

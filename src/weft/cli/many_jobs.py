@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +22,7 @@ Jobs = Annotated[
 ]
 Yes = Annotated[
     bool,
-    typer.Option("--yes", "-y", help="Do not ask about what a pattern matches."),
+    typer.Option("--yes", "-y", help="Do not ask."),
 ]
 
 
@@ -40,13 +41,15 @@ def do_to_all(
     from weft.cli.view.screen import console, print_json
 
     done: list[str] = []
+    said: list[str] = []
     with user_errors():
         client = Client()
         try:
             for text in jobs:
                 for job in find_meant(client, text, verb, yes=yes):
-                    do(client, job)
+                    answer = do(client, job)
                     done.append(job)
+                    said += [answer] if isinstance(answer, str) else []
         except Refused as error:
             if done:
                 error.what += f" ({', '.join(done)} {done_word} before)"
@@ -55,6 +58,13 @@ def do_to_all(
         print_json({done_word: done})
     else:
         console().print(f"{done_word} {', '.join(done)}" if done else f"nothing was {done_word}")
+        for text in said:
+            console().print(text)
+
+
+def agrees(what: str) -> bool:
+    """Whether somebody at the terminal says yes; nobody there says no."""
+    return sys.stdin.isatty() and typer.confirm(f"{what}; do it?")
 
 
 def find_meant(client: Client, text: str, verb: str, *, yes: bool) -> list[str]:

@@ -9,13 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from weft.core.asleep.align import decide_beside_sleepers
+from weft.core.asleep.choose import Stops
+from weft.core.asleep.rules import StopRules
 from weft.core.codec.columns import pack_floats, unpack_floats
 from weft.core.events.actions import Action, Reject, Wake
 from weft.core.events.event import (
+    Awoke,
     Cancelled,
     DeadlineMissed,
     Decided,
@@ -29,6 +34,8 @@ from weft.core.events.event import (
     Resized,
     ResizeFailed,
     Saved,
+    SleepFailed,
+    Slept,
     Started,
     Stopped,
     Submitted,
@@ -50,18 +57,13 @@ from weft.core.state.capacity import EPS
 from weft.core.state.saved_state import SavedScheduler, load_state, save_state
 from weft.core.state.state import State
 from weft.core.state.table import Column, Floats
+from weft.core.stops import Rung
 
 Journal = Callable[[float, Event], None]
 ENDED_KEPT = 2_000  # jobs that left, for those who ask what was lately
 QUIET = (
-    Started,
-    Stopped,
-    Reported,
-    Resizable,
-    Resized,
-    Saved,
-    Noticed,
-    DeadlineMissed,
+    *(Started, Stopped, Reported, Resizable, Resized),
+    *(Saved, Noticed, DeadlineMissed, Slept, SleepFailed, Awoke),
 )  # after these there is nothing to decide
 
 
@@ -78,6 +80,7 @@ class Scheduler:
         journal: Journal | None = None,
         weights: Mapping[str, float] | None = None,
         remembered: int = REMEMBERED,
+        stops: StopRules | None = None,
         early_rounds: bool = False,
     ) -> None:
         self.policy = policy
@@ -87,9 +90,8 @@ class Scheduler:
         self.memory: object = None
         self.timed: Callable[[Callable[[View], Plan], View], Plan] | None = None
         self._about = policy.about
-        self._seed = seed
-        self._weights = dict(weights or {})
-        self._journal = journal
+        self._seed, self._weights = seed, dict(weights or {})
+        self._journal, self._stops = journal, Stops(stops)
         self._history = _Growing()
         self._learned = 0
         self._asked: float | None = None
@@ -230,7 +232,8 @@ class Scheduler:
             view, asked, about = replace(view, memory=None), policy, policy.about
         mark = view.free.mark()
         try:
-            plan = asked.decide(view) if self.timed is None else self.timed(asked.decide, view)
+            decide = partial(decide_beside_sleepers, asked) if view.asleep else asked.decide
+            plan = decide(view) if self.timed is None else self.timed(decide, view)
         finally:
             view.free.rollback(mark)
         check_plan(view, plan, about)
@@ -251,6 +254,8 @@ class Scheduler:
             state.decisions,
             self._weights,
             state.recalled,
+            asleep=state.asleep.sleepers,
+            savers=state.asleep.savers,
         )
 
     def adopt(self, now: float, plan: Plan, by: PartSpec | None = None) -> list[Action]:
@@ -270,7 +275,8 @@ class Scheduler:
             plan.reasons,
             by,
             plan.blockers,
-            state.live.pick(plan.changes, state.table, plan.restarts),
+            live := state.live.pick(plan.changes, state.table, plan.restarts),
+            self._stops.choose(state, self.knowledge, now, plan, live),
         )
         if self._journal is not None:
             self._journal(now, decided)
@@ -278,8 +284,12 @@ class Scheduler:
         state.free.commit()
         return actions + self._cancel_in_vain(now) if state.dependencies.in_vain else actions
 
+    def choose_stop(self, now: float, job: JobId) -> Rung:
+        """How a job that a person suspends gives its devices back."""
+        return self._stops.choose_one(self.state, self.knowledge, now, job)
+
     def _cancel_in_vain(self, now: float) -> list[Action]:
-        """Withdraw jobs that wait for what can no longer be, and those that wait for them."""
+        """Cancel jobs that wait for what can no longer be, and those that wait for them."""
         actions: list[Action] = []
         while in_vain := self.state.dependencies.in_vain:
             job, why = next(iter(in_vain.items()))

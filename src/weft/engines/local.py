@@ -24,7 +24,7 @@ from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan.about import Controls, Wants
 from weft.core.protocols import DeviceSharing, EngineHealth
-from weft.engines.asleep import SleepsByAgent, end_probes, find_suspender
+from weft.engines.attempts.asleep import SleepsByAgent, end_probes, find_suspender
 from weft.engines.attempts.attempt_folders import AttemptFolders
 from weft.engines.attempts.coordinators import Coordinators
 from weft.engines.attempts.listener import EVERYBODYS, Listener, mark_of
@@ -85,9 +85,8 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
     `groups` puts each attempt into a control group of its own where that may be done here. New
     ranks of a job that trains on may take `resize_limit_s`; 0 stops jobs to resize them. `watch`
     counts steps of Python programs that report nothing. `suspender` is the command that moves what
-    processes hold on GPUs to host memory and back (the CUDA driver where it can). Sleeping jobs
-    are woken `wake_alone_s` after a service is gone. `slot_gb` counts so much memory for each CPU
-    slot, so that jobs may share slots as they share GPUs.
+    processes hold on GPUs to host memory and back. Sleeping jobs are woken `wake_alone_s` after a
+    service is gone; without `sleep` none sleep. `slot_gb` of memory count for each CPU slot.
     """
 
     state: Path = field(metadata={"settable": False})
@@ -103,6 +102,7 @@ class LocalEngine(SleepsByAgent, AttemptFolders):
     resize_limit_s: float = 120.0
     slot_gb: float = 0.0
     wake_alone_s: float = 30.0
+    sleep: bool = True
     watch: bool = True
     pass_env: tuple[str, ...] = field(default=(), metadata={"settable": False})
     users: Mapping[str, Identity] = field(default_factory=dict, metadata={"settable": False})

@@ -267,7 +267,7 @@ class Agent:
         self._select.register(what, selectors.EVENT_READ, then)
 
     def _look(self) -> None:
-        """Take up requests that were left in the folder; whoever spoils them ends the attempt."""
+        """Read the requests that were left in the folder; a damaged one ends the attempt."""
         try:
             self._take_up()
         except (WireError, OSError, KeyError, TypeError, ValueError) as error:

@@ -13,9 +13,19 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import assert_never
 
-from weft.core.errors import PlanError
-from weft.core.events.actions import Action, Adjust, Reject, Resize, Start, Stop, Wake
+from weft.core.events.actions import (
+    Action,
+    Adjust,
+    Reject,
+    Resize,
+    Resume,
+    Sleep,
+    Start,
+    Stop,
+    Wake,
+)
 from weft.core.events.event import (
+    Awoke,
     Event,
     Failed,
     Finished,
@@ -37,10 +47,12 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.scheduler import Scheduler
 from weft.core.state.live_changes import join
+from weft.sim.asleep import Nights
 from weft.sim.faults import Faults
 from weft.sim.live_resize import CostsOf, Switches
 from weft.sim.loans import LoanCounts, Loans
 from weft.sim.physics import DEATH, NEVER, REVIEW, Milestone, Physics
+from weft.sim.stall import stall_error
 
 Progress = Callable[[int, int], None]
 IDLE_DECISIONS = 100_000
@@ -76,7 +88,9 @@ class Driver:
         seed: int = 0,
         progress: Progress | None = None,
         live: CostsOf | None = None,
+        nights: Nights | None = None,
     ) -> None:
+        self._nights = nights
         self._switches = None if live is None else Switches(live)
         self.counts = Counts()
         self._scheduler = scheduler
@@ -109,7 +123,7 @@ class Driver:
         while self._left:
             now = self._next_time()
             if now == NEVER:
-                raise self._stall_error()
+                raise stall_error(self._scheduler)
             self._settle(now, self._happening(now))
             if self._progress is not None and total - self._left >= report_at:
                 report_at += every
@@ -134,6 +148,8 @@ class Driver:
             now = min(now, self._stops[0][0])
         if self._switches is not None:
             now = min(now, self._switches.next_at)
+        if self._nights is not None:
+            now = min(now, self._nights.next_at)
         if self._next_outage is not None and (now < NEVER or len(self._scheduler.state.table)):
             now = min(now, self._next_outage[0])
         if self._next_loan is not None and (now < NEVER or len(self._scheduler.state.table)):
@@ -152,6 +168,8 @@ class Driver:
             events.append(Stopped(job, attempt))
         if self._switches is not None:
             events += self._switch(now, self._switches)
+        if self._nights is not None:
+            events += self._nights.take_asleep(now)
         while self._next_outage is not None and self._next_outage[0] <= now:
             _, up, node = self._next_outage
             events.append(NodeUp(node) if up else self._node_lost(now, node.id))
@@ -192,8 +210,6 @@ class Driver:
             return ()
         job = self._physics.trace.jobs[seq][0].id
         return (Reported(job, self._attempt[job], next_up.report),)
-
-    # ---- action
 
     def _settle(self, now: float, events: list[Event]) -> None:
         """Step until nothing more follows in this instant."""
@@ -241,11 +257,17 @@ class Driver:
                 return self._adjust(now, job_id, attempt, to)
             case Resize():
                 self._resize(now, action)
+            case Sleep():
+                return self._sleep(now, action)
+            case Resume(job, on, attempt):
+                return self._go_on(now, job, on, attempt)
             case _:
                 assert_never(action)
         return ()
 
     def _stop(self, now: float, job: JobId, attempt: int) -> Iterable[Event]:
+        if self._nights is not None and self._nights.end(job, attempt):
+            return self._leave(now, job, attempt)
         if self._attempt.get(job) != attempt:
             return (Stopped(job, attempt),)  # its node died under it
         del self._attempt[job]
@@ -255,12 +277,40 @@ class Driver:
         self._due.pop(seq, None)
         self._physics.stop(now, seq)
         self.counts.preemptions += 1
+        return self._leave(now, job, attempt)
+
+    def _leave(self, now: float, job: JobId, attempt: int) -> Iterable[Event]:
         if self._physics.checkpoint_s == 0.0:
             return (Stopped(job, attempt),)
         self._order += 1
         leave = now + self._physics.checkpoint_s
         heapq.heappush(self._stops, (leave, self._order, job, attempt))
         return ()
+
+    def _sleep(self, now: float, sleep: Sleep) -> Iterable[Event]:
+        """A run goes on later where it is; one that is gone was lost with its node."""
+        assert self._nights is not None
+        job, seq = self._job(sleep.job), self._physics.seq_of[sleep.job]
+        where = self._scheduler.state.asleep.sleepers[sleep.job].on
+        if self._attempt.get(sleep.job) != sleep.attempt:
+            self._nights.deepen(now, job, sleep.attempt, sleep.rung, where)
+            return self._nights.take_asleep(now)
+        del self._attempt[sleep.job]
+        if self._switches is not None:
+            self._switches.forget(sleep.job)
+        self._due.pop(seq, None)
+        self._physics.halt(now, seq)
+        self.counts.preemptions += 1
+        self._nights.lie_down(now, job, sleep.attempt, sleep.rung, where)
+        return self._nights.take_asleep(now)
+
+    def _go_on(self, now: float, job: Job, on: Allocation, attempt: int) -> Iterable[Event]:
+        assert self._nights is not None
+        wake_s = self._nights.wake_s(job, on)
+        next_up = self._physics.wake(now, job, on, self._cluster.kind_of(on), wake_s)
+        self._attempt[job.id] = attempt
+        told = self._expect(next_up, self._physics.seq_of[job.id])
+        return (Awoke(job.id, attempt, wake_s), *told)
 
     def _adjust(self, now: float, job: JobId, attempt: int, to: Allocation) -> Iterable[Event]:
         if self._attempt.get(job) != attempt:
@@ -312,8 +362,6 @@ class Driver:
                 self._switches.forget(job)
         return NodeDown(node)
 
-    # ---- loans
-
     def _lend(self, now: float, lent: int) -> list[Event]:
         """So many machines are lent from now on."""
         assert self.counts.loans is not None
@@ -339,8 +387,6 @@ class Driver:
             self.counts.loans.went(now, node)
         return [NodeDown(node.id, drained=True) for node in going]
 
-    # ---- watching
-
     def _time_decision(self, decide: Callable[[View], Plan], view: View) -> Plan:
         began = perf_counter()
         plan = decide(view)
@@ -349,14 +395,5 @@ class Driver:
         idle = not plan.changes and not self._attempt and not plan.rejected
         self._idle = self._idle + 1 if idle else 0
         if self._idle > IDLE_DECISIONS:
-            raise self._stall_error()
+            raise stall_error(self._scheduler)
         return plan
-
-    def _stall_error(self) -> PlanError:
-        waiting = [job.id for job in self._scheduler.state.table.jobs[:3]]
-        name = self._scheduler.policy.about.name
-        return PlanError(
-            f"policy {name!r} leaves {len(self._scheduler.state.table)} jobs waiting for ever, "
-            f"first {', '.join(waiting)}: nothing runs and nothing will happen",
-            hint="the policy must start a job that fits, or ask to be woken",
-        )

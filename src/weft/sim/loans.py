@@ -107,7 +107,7 @@ class Loans:
             )
 
     def lent(self, seed: int) -> Iterator[tuple[float, int]]:
-        """(from when on, how many are lent): where that changes, and now and then where not."""
+        """(from when on, how many are lent): where that changes, and at times where not."""
         machines, last, same = len(self.nodes), 0, 0
         kept = ceil(self.headroom * machines - 1e-9)
         for at, needed in self.needed.over_time(machines, seed) if machines else ():

@@ -149,6 +149,17 @@ class Physics:
             begins = now + cost
         if self._free_moves:
             self._last[seq] = (now, shape, begins)
+        return self._run_from(now, begins, job, on, kind)
+
+    def wake(self, now: float, job: Job, on: Allocation, kind: str, wake_s: float) -> Milestone:
+        """A run that slept goes on where it was, after `wake_s`."""
+        self._simulated[self.seq_of[job.id]].begin(on, kind)
+        return self._run_from(now, now + wake_s, job, on, kind)
+
+    def _run_from(
+        self, now: float, begins: float, job: Job, on: Allocation, kind: str
+    ) -> Milestone:
+        seq = self.seq_of[job.id]
         self._rate[seq], self._since[seq] = 0.0, begins
         self._on[seq] = (now, float(self._base[seq]), on)
         if self._neighbours is None:

@@ -32,7 +32,7 @@ def sweep(
     processes: int | None = None,
     progress: Progress | None = None,
 ) -> list[Out]:
-    """`run` every spec; `progress` gets the fraction done of each, now and then.
+    """`run` every spec; `progress` gets the fraction done of each, from time to time.
 
     The first error, or Ctrl-C, ends the sweep with its processes and is raised here.
     """

@@ -94,7 +94,7 @@ class SqliteEnded:
         return [EndedJob(*row) for row in rows]
 
     def first_since(self, at: float) -> int | None:
-        """The first handed in then or later."""
+        """The first submitted then or later."""
         found = self._reading.ask(
             "SELECT number FROM ended_jobs WHERE submitted >= ? ORDER BY submitted, number LIMIT 1",
             (at,),
@@ -128,7 +128,7 @@ class SqliteEnded:
     def latest(
         self, limit: int, *, tenant: str | None = None, user: str | None = None
     ) -> list[JobId]:
-        """The last that were handed in, newest first."""
+        """The last that were submitted, newest first."""
         also = {"tenant": tenant, "user": user}
         words = " AND ".join(f"{name} = :{name}" for name, held in also.items() if held is not None)
         rows = self._reading.ask(

@@ -85,7 +85,7 @@ class Problem:
 
 
 def draw(seed: int, policies: Sequence[str] = (), wrappers: Sequence[str] = WRAPPERS) -> Scenario:
-    """A scenario; `policies` are all there are unless told."""
+    """A scenario; `policies` are all there are by default."""
     rng = np.random.default_rng(seed)
     text = str(rng.choice(CLUSTERS))
     cluster = parse_cluster(text)

@@ -18,13 +18,17 @@ SERVICE = {
     "CONDA_TOKEN": "s",
     "WEFT_TOKEN": "s",
     "https_proxy": "http://me:secret@proxy",
+    "OPAL_PREFIX": "/opt/mpi",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "HF_TOKEN": "s",
 }
 
 
 def test_only_what_is_on_the_list_is_handed_on() -> None:
     found = select_allowed(SERVICE)
 
-    assert set(found) == {"PATH", "LC_ALL", "CUDA_HOME", "PYTHONPATH"}
+    plain = {"PATH", "LC_ALL", "CUDA_HOME", "PYTHONPATH"}
+    assert set(found) == plain | {"OPAL_PREFIX", "OMPI_ALLOW_RUN_AS_ROOT"}
 
 
 def test_what_is_named_is_handed_on_too() -> None:

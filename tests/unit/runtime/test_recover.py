@@ -25,6 +25,7 @@ from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster, Node
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.scheduler import Scheduler
+from weft.core.state.wishes import wishes_of
 from weft.perf.replay import Replay
 from weft.policies.fifo import Fifo
 from weft.predict.history import History
@@ -75,7 +76,7 @@ def test_a_snapshot_and_the_rest_equal_the_whole() -> None:
 
     one, other = recover(whole, make), recover(parts, make)
 
-    assert one.scheduler.state.wishes() == other.scheduler.state.wishes()
+    assert wishes_of(one.scheduler.state) == wishes_of(other.scheduler.state)
     assert one.attempts() == other.attempts()
     assert one.ledger.jobs == other.ledger.jobs
     assert (one.seq, one.at) == (other.seq, other.at) == (8, 8.0)
@@ -96,7 +97,7 @@ def test_commands_to_jobs_come_back_from_a_log_and_from_a_snapshot() -> None:
         assert [job.priority for job in one.scheduler.state.table.jobs] == [0.0, 1.0, 0.0]
         assert one.ledger.jobs[B].job == one.scheduler.state.table.jobs[1]
     assert whole.ledger.jobs == parts.ledger.jobs
-    assert whole.scheduler.state.wishes() == parts.scheduler.state.wishes()
+    assert wishes_of(whole.scheduler.state) == wishes_of(parts.scheduler.state)
     assert whole.ledger.entitlement.rates == parts.ledger.entitlement.rates
 
 

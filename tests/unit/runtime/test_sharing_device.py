@@ -159,6 +159,22 @@ def test_a_newcomer_with_a_promise_is_measured_alone_first() -> None:
     assert device.frozen_s.get("b", 0.0) == 0.0
 
 
+def test_beside_a_job_whose_steps_nobody_counts_no_speed_is_taken_for_that_alone() -> None:
+    device = Device(friendly)
+    silent = Resident(JobId("silent"), 1, Measured(), age_s=90.0)
+    device.run("a", 2.0)
+
+    for _ in range(80):
+        device.now += TICK_S
+        device.steps["a"] += 10.0
+        device.samples["a"].append((device.now, device.steps["a"]))
+        residents = {JobId("a"): device.see("a"), JobId("silent"): silent}
+        device.control.tick(device.now, residents)
+
+    assert device.control.speeds.pace(JobId("a")) is None
+    assert device.control.mode == "together"
+
+
 def test_who_starts_up_is_left_alone() -> None:
     device = Device(saturating, {"a": 1.1})
     device.run("a", 10.0)

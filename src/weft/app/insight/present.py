@@ -186,7 +186,7 @@ class Present:
     ) -> Estimate:
         """When a waiting job starts, in so many simulations with other remaining times each.
 
-        `decisions` bounds all of them together; unless told, fewer where there are many jobs. If
+        `decisions` bounds all of them together; by default fewer where there are many jobs. If
         the first simulations do not come to the start within their part, nor will the others. What
         `purse` does not pay for is not simulated.
         """

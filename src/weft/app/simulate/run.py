@@ -16,6 +16,7 @@ from weft.app.simulate.clusters import find_cluster
 from weft.app.simulate.garbage import collect_rarely
 from weft.app.simulate.resize_text import read_resize
 from weft.app.simulate.setup import DEFAULT_CLUSTER, Setup
+from weft.app.simulate.stops_text import stop_rules
 from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import world_of
 from weft.core.codec.event_lines import event_line
@@ -101,6 +102,7 @@ def run_one(setup: Setup, report: Report | None = None) -> Outcome:
             weights=setup.weights,
             loans=setup.loans,
             live=read_resize(setup.resize),
+            stops=stop_rules(setup.stops, cluster),
         )
         return run.outcome(setup.policy_name)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from weft.app.simulate.resize_text import RESTART, read_resize
+from weft.app.simulate.stops_text import read_stops
 from weft.core.model.trace import Trace
 from weft.core.plan.policy import Policy
 from weft.core.spec.part_spec import PartSpec
@@ -34,7 +35,8 @@ class Setup:
     of speeds of jobs beside each other, as `weft profile` writes it. `weights` are what users and
     tenants are entitled to against each other; without any they are the workload's own. `loans` are
     machines that come and go. `resize` is how running jobs change their devices: `restart`, or
-    `live` with its terms.
+    `live` with its terms. `stops` names how running jobs can be put to sleep: `freeze`, `suspend`,
+    both joined by a comma, or nothing.
     """
 
     workload: str | Trace
@@ -57,10 +59,12 @@ class Setup:
     weights: Mapping[str, float] = field(default_factory=dict)
     loans: Loans = NO_LOANS
     resize: str = RESTART
+    stops: str = ""
 
     def __post_init__(self) -> None:
         check_weights("weights", self.weights)
         read_resize(self.resize)
+        read_stops(self.stops)
 
     @property
     def workload_name(self) -> str:

@@ -9,6 +9,7 @@ from time import perf_counter
 
 from weft.app.simulate.resize_text import LiveTerms
 from weft.app.simulate.world import World
+from weft.core.asleep.rules import StopRules
 from weft.core.errors import InvalidConfig
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.knowledge.predictor import Predictor
@@ -23,6 +24,7 @@ from weft.core.state.table import Table
 from weft.perf.change_costs import StatedCosts
 from weft.perf.learnt_costs import LearntCosts
 from weft.perf.loaned import OnLoan
+from weft.sim.asleep import Nights
 from weft.sim.collect import collect
 from weft.sim.driver import Driver
 from weft.sim.faults import Faults
@@ -75,10 +77,11 @@ def wire(
     weights: Mapping[str, float] | None = None,
     loans: Loans = NO_LOANS,
     live: LiveTerms | None = None,
+    stops: StopRules | None = None,
 ) -> Run:
     """Physics of the world's truth, a scheduler that knows what it may, and the clock between.
 
-    With `live` running jobs change their devices as they train.
+    With `live` running jobs change their devices as they train; with `stops` they can sleep.
     """
     about = policy.about
     costs = StatedCosts(world.perf)
@@ -110,6 +113,7 @@ def wire(
         journal=journal,
         weights=named,
         remembered=REMEMBERED,
+        stops=stops,
     )
     driver = Driver(
         scheduler,
@@ -120,6 +124,7 @@ def wire(
         seed=seed,
         progress=progress,
         live=None if live is None else costs.costs,
+        nights=None if stops is None or stops.memory is None else Nights(stops.memory),
     )
     return Run(policy, known, cluster, physics, driver, named)
 

@@ -74,7 +74,7 @@ class Client:
         return read_as(kind, self._json("PUT", path, body))
 
     def delete(self, path: str) -> None:
-        """Withdraw."""
+        """Cancel or remove something."""
         self._json("DELETE", path, None)
 
     def raw(self, path: str, **query: Any) -> bytes:

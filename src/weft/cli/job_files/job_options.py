@@ -31,7 +31,7 @@ PANELS = {
 KEYWORD = Parameter.KEYWORD_ONLY
 
 OPTIONS: dict[str, Any] = {
-    "name": (str, "What to call it; the script's name unless told.", "--name"),
+    "name": (str, "What to call it; default: the script's name.", "--name"),
     "gpus": (str, "GPUs: a number, 0 for none, or 1-4 for an elastic job.", "--gpus", "-g"),
     "nodes": (int, "Nodes: exactly so many, with the same number of GPUs on each.", "--nodes"),
     "kinds": (str, "Kinds of GPU that will do, joined by commas.", "--kinds"),
@@ -47,28 +47,28 @@ OPTIONS: dict[str, Any] = {
         "--share",
     ),
     "no_share": (bool, "The same as --share never.", "--no-share"),
-    "tenant": (str, "Whose quota it counts on.", "--tenant"),
+    "tenant": (str, "The tenant whose quota it counts against.", "--tenant"),
     "priority": (str, "guaranteed, normal or opportunistic.", "--priority"),
-    "workdir": (Path, "Folder it runs in; the present one unless told.", "--workdir"),
+    "workdir": (Path, "Folder it runs in; default: the current folder.", "--workdir"),
     "env": (list[str], "KEY=VALUE for it; KEY alone takes the value it has here.", "--env", "-e"),
     "env_file": (list[Path], "File of KEY=VALUE lines for it.", "--env-file"),
     "time_limit": (str, "How long it may run: 90s, 30m, 2h, 1-12:00:00.", "--time-limit"),
     "deadline": (
         str,
-        "How soon it should be done: 30m, 8h, 2d; shown, and said if missed.",
+        "How soon it should be done: 30m, 8h, 2d; reported if missed.",
         "--deadline",
     ),
     "idle_timeout": (
         str,
-        "When a terminal that nobody uses ends: 30m, 8h, 0 for never; 1h unless told.",
+        "When a terminal that nobody uses ends: 30m, 8h, 0 for never; default: 1h.",
         "--idle-timeout",
     ),
     "venv": (str, "Virtual environment that it runs in: a folder.", "--venv"),
     "conda": (str, "Conda environment that it runs in.", "--conda"),
     "uv": (str, "Folder with pyproject.toml, or requirements, that uv installs.", "--uv"),
-    "secret": (list[str], "Variable whose value nobody is shown.", "--secret"),
+    "secret": (list[str], "Variable whose value is never shown.", "--secret"),
     "checkpoint": (str, "Folder of its checkpoints.", "--checkpoint"),
-    "grace_s": (float, "Seconds it gets to save itself when asked to stop.", "--grace-s"),
+    "grace_s": (float, "Seconds it has to save a checkpoint when asked to stop.", "--grace-s"),
     "cpus": (float, "CPU cores.", "--cpus"),
     "mem_gb": (float, "Memory in GB.", "--mem-gb"),
     "retries": (int, "How often it is started again after a failure.", "--retries"),
@@ -81,9 +81,9 @@ OPTIONS: dict[str, Any] = {
     "max_parallel": (int, "How many jobs of a sweep or app may run at once.", "--max-parallel"),
     "app": (str, "What it is a part of; `weft jobs APP` shows them together.", "--app"),
     "after_ok": (list[str], "Start it once this job has succeeded.", "--after-ok"),
-    "after_any": (list[str], "Start it once this job has ended, however.", "--after-any"),
+    "after_any": (list[str], "Start it once this job has ended, in any way.", "--after-any"),
     "after_not_ok": (list[str], "Start it once this job has failed.", "--after-not-ok"),
-    "job_id": (str, "Its id, if you choose it; the same twice is one job.", "--id"),
+    "job_id": (str, "An id of your choice; submitting it twice makes one job.", "--id"),
 }
 
 REPEATED = tuple(name for name, (kind, *_) in OPTIONS.items() if get_origin(kind) is list)

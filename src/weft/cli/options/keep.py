@@ -9,8 +9,10 @@ import typer
 Days = Annotated[
     float, typer.Option(help="Days an ended job and its output are kept; 0: always.", min=0.0)
 ]
-Jobs = Annotated[int, typer.Option(help="Ended jobs that are kept at most; 0: all.", min=0)]
+Jobs = Annotated[int, typer.Option(help="The most ended jobs to keep; 0: all.", min=0)]
 Gigabytes = Annotated[
-    float, typer.Option(help="GB of ended jobs' output kept at most; 0: all.", min=0.0)
+    float, typer.Option(help="The most GB of ended jobs' output to keep; 0: all.", min=0.0)
 ]
-Events = Annotated[int, typer.Option(help="Events of the log that are kept about; 0: all.", min=0)]
+Events = Annotated[
+    int, typer.Option(help="About how many events of the log to keep; 0: all.", min=0)
+]

@@ -28,7 +28,7 @@ Seed = Annotated[int, typer.Option(help="Same seed, same result.", min=0)]
 Predictor = Annotated[
     str,
     typer.Option(
-        help="Who tells remaining times to policies that ask: oracle (the default), "
+        help="Where policies get remaining times from: oracle (the default), "
         "noisy:sigma=0.5, hinted, alike, history.",
         rich_help_panel=SIM,
     ),
@@ -114,6 +114,16 @@ Resize = Annotated[
         rich_help_panel=SIM,
     ),
 ]
+Stops = Annotated[
+    str,
+    typer.Option(
+        "--stops",
+        help="How running jobs can be put to sleep besides being stopped: freeze, suspend or both. "
+        "They go on where they were; what does not fit in device or host memory is stopped.",
+        metavar="freeze,suspend",
+        rich_help_panel=SIM,
+    ),
+]
 CheckpointCost = Annotated[
     float,
     typer.Option(help="Seconds a job needs to leave its GPUs.", min=0.0, rich_help_panel=SIM),
@@ -123,9 +133,7 @@ Jobs = Annotated[
 ]
 Load = Annotated[
     float | None,
-    typer.Option(
-        help="Offered load on the cluster (built-in workloads; most draw 0.8 unless told)."
-    ),
+    typer.Option(help="Offered load on the cluster (built-in workloads; most default to 0.8)."),
 ]
 NodeMtbf = Annotated[
     float,
@@ -167,7 +175,7 @@ TraceOption = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUT)]
 PerJob = Annotated[
-    bool, typer.Option("--per-job", help="With --json: a row a job.", rich_help_panel=OUT)
+    bool, typer.Option("--per-job", help="With --json: one row per job.", rich_help_panel=OUT)
 ]
 Timing = Annotated[
     bool,

@@ -40,7 +40,7 @@ def comparison_table(answer: Comparison, width: int) -> RenderableType:
 
 
 def outlook_table(looks: list[Outlook], width: int) -> Table:
-    """When each job starts and ends, now and then."""
+    """When each job starts and ends, as things are and with the change."""
     columns: list[Column[Outlook]] = [
         Column("job", lambda one: one.name or one.id),
         Column("starts in", lambda one: _middle(one.start), right=True),

@@ -102,6 +102,45 @@ def goodput(job: JobAnswer) -> str:
     return "" if not job.goodput or job.state in ENDED else f"{number(job.goodput)}/s"
 
 
+def speed(job: JobAnswer) -> str:
+    """Useful samples a second, or steps where nothing more is known."""
+    steps = job.measured.steps_per_s if job.measured else None
+    if job.goodput or not steps or job.state in ENDED:
+        return goodput(job)
+    return f"{number(steps)} steps/s"
+
+
+def steps(job: JobAnswer) -> str:
+    """`1,200 of 5,000 steps, about 3 m left`, where they are counted."""
+    seen = job.measured
+    if seen is None or seen.steps is None:
+        return ""
+    whole = f" of {seen.total_steps:,.0f}" if seen.total_steps else ""
+    left = (
+        "" if seen.left_s is None or job.state in ENDED else f", about {seconds(seen.left_s)} left"
+    )
+    return f"{seen.steps:,.0f}{whole}{left}"
+
+
+def device_use(job: JobAnswer) -> str:
+    """GPU memory now and at most, and how busy it keeps the GPU."""
+    seen = job.measured
+    if seen is None or job.state in ENDED:
+        return ""
+    held, peak = seen.gpu_mem_gb, seen.gpu_mem_peak_gb
+    parts = [
+        "" if not held else f"{held:.1f} GB" + (f", at most {peak:.1f} GB" if peak else ""),
+        "" if seen.gpu_busy is None else f"busy {100 * seen.gpu_busy:.0f} % of the time",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def waits_for_data(job: JobAnswer) -> str:
+    """The part of its time in which training waits for data."""
+    part = job.measured.waits_for_data if job.measured else None
+    return "" if part is None or job.state in ENDED else f"{100 * part:.0f} % of the time"
+
+
 def percent_done(job: JobAnswer) -> str:
     """`45 %`, where the job reports it."""
     return "" if job.progress is None else f"{int(100 * min(max(job.progress, 0.0), 1.0))} %"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.core.model.job import Allocation, Job, JobId
+from weft.core.stops import Rung
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,27 @@ class Resize:
 
 
 @dataclass(frozen=True, slots=True)
+class Sleep:
+    """Put a running attempt to sleep where it is; answered by Slept or SleepFailed."""
+
+    job: JobId
+    attempt: int
+    rung: Rung
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Let an attempt that sleeps go on, on the devices of `on` where it sleeps; answered by Awoke.
+
+    Other terms than before may be among `on`.
+    """
+
+    job: Job
+    on: Allocation
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reject:
     """Tell the submitter that a job can never run."""
 
@@ -57,9 +79,9 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Send Woken at `at`; replaces the previous wish, None withdraws it."""
+    """Send Woken at `at`; replaces the previous wish, None cancels it."""
 
     at: float | None
 
 
-Action = Start | Stop | Adjust | Resize | Reject | Wake
+Action = Start | Stop | Adjust | Resize | Sleep | Resume | Reject | Wake

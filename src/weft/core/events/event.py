@@ -13,11 +13,12 @@ from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job, JobId, NodeId, Tier
 from weft.core.plan.reasons import Blocker
 from weft.core.spec.part_spec import PartSpec
+from weft.core.stops import Rung
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A job was handed in."""
+    """A job was submitted."""
 
     job: Job
 
@@ -34,11 +35,12 @@ class Cancelled:
 class Suspended:
     """Somebody suspended a job: it leaves its devices, and no policy sees it until `Resumed`.
 
-    `by` is who, in words.
+    `by` is who, in words. `rung` is how it leaves them.
     """
 
     job: JobId
     by: str = "its owner"
+    rung: Rung = Rung.RESTART
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,38 @@ class ResizeFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Slept:
+    """An attempt sleeps: it uses no device any more, and goes on where it was when it is woken.
+
+    That took `took_s`. A suspended one holds `host_gb` of the host's memory for its devices.
+    """
+
+    job: JobId
+    attempt: int
+    rung: Rung
+    took_s: float = 0.0
+    host_gb: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SleepFailed:
+    """An attempt could not be put to sleep as asked, and runs. It is then stopped for good."""
+
+    job: JobId
+    attempt: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Awoke:
+    """An attempt that slept runs again, `took_s` after it was asked to."""
+
+    job: JobId
+    attempt: int
+    took_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Noticed:
     """A running job says something that a person should read; `level` as in logging.
 
@@ -261,7 +295,7 @@ class Decided:
 
     `by` is who decided where the policy could not: the safe order that stands in for it.
     `blockers` are `reasons` in a word each. `live` names those of the changes that jobs make while
-    they train, without a stop.
+    they train, without a stop. `sleeps` names those that go to sleep where they are, and how.
     """
 
     number: int
@@ -272,6 +306,7 @@ class Decided:
     by: PartSpec | None = None
     blockers: Mapping[JobId, Blocker] = field(default_factory=dict)
     live: tuple[JobId, ...] = ()
+    sleeps: Mapping[JobId, Rung] = field(default_factory=dict)
 
 
 Event = (
@@ -291,6 +326,9 @@ Event = (
     | Resizable
     | Resized
     | ResizeFailed
+    | Slept
+    | SleepFailed
+    | Awoke
     | Noticed
     | DeadlineMissed
     | NodeUp
@@ -316,6 +354,9 @@ OfJob = (
     | Resizable
     | Resized
     | ResizeFailed
+    | Slept
+    | SleepFailed
+    | Awoke
     | Noticed
     | DeadlineMissed
 )
@@ -336,6 +377,9 @@ EVENTS: tuple[type[Event], ...] = (
     Resizable,
     Resized,
     ResizeFailed,
+    Slept,
+    SleepFailed,
+    Awoke,
     Noticed,
     DeadlineMissed,
     NodeUp,

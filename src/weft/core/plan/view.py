@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
 
+from weft.core.asleep.sleeping import Sleeping
 from weft.core.errors import PlanError
 from weft.core.knowledge.knowledge import (
     Beliefs,
@@ -56,7 +57,9 @@ class View:
     other; who is not named has 1. So many of the loaned nodes as `recalled` are wanted back now:
     those that the plan leaves empty go first, others go with whatever runs on them. Somebody asks
     about the jobs of `asked`: a plan may give reasons for them although nothing changes. A part of
-    a view knows who is `out_of_sight`: they hold devices, and count for their tenants.
+    a view knows who is `out_of_sight`: they hold devices, and count for their tenants. Jobs
+    that are `asleep` wait like others, and go on at once where they sleep; `savers` have
+    checkpoints.
     """
 
     now: float
@@ -72,6 +75,8 @@ class View:
     recalled: int = 0
     asked: frozenset[JobId] = frozenset()
     out_of_sight: tuple[OutOfSight, ...] = ()
+    asleep: Mapping[JobId, Sleeping] = field(default_factory=dict)
+    savers: Collection[JobId] = frozenset()
 
     @cached_property
     def rng(self) -> np.random.Generator:

@@ -62,7 +62,7 @@ class EndedJobs(Protocol):
         ...
 
     def first_since(self, at: float) -> int | None:
-        """The number of the first row that was handed in at `at` or later."""
+        """The number of the first row that was submitted at `at` or later."""
         ...
 
     def counts(self) -> Mapping[tuple[str, str], int]:
@@ -88,7 +88,7 @@ class EndedJobs(Protocol):
     def latest(
         self, limit: int, *, tenant: str | None = None, user: str | None = None
     ) -> list[JobId]:
-        """The last that were handed in, newest first."""
+        """The last that were submitted, newest first."""
         ...
 
 
@@ -138,7 +138,7 @@ class EndedInMemory:
         return [one for one, _ in zip(found, range(limit), strict=False)]
 
     def first_since(self, at: float) -> int | None:
-        """The first handed in then or later."""
+        """The first submitted then or later."""
         return next((one.number for one in self._ordered() if one.submitted >= at), None)
 
     def counts(self) -> Mapping[tuple[str, str], int]:
@@ -174,7 +174,7 @@ class EndedInMemory:
     def latest(
         self, limit: int, *, tenant: str | None = None, user: str | None = None
     ) -> list[JobId]:
-        """The last that were handed in."""
+        """The last that were submitted."""
         found = self._ids(
             one
             for one in self._ordered()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from weft.core.events.actions import Resize, Start
+from weft.core.events.actions import Resize, Resume, Start
 from weft.core.model.job import Allocation, Job, JobId
 
 # A device (node and number), or a job whose previous attempt must be gone first.
 Key = tuple[str, int] | str
-Waits = Start | Resize
+Waits = Start | Resize | Resume
 
 
 class Releasing:
@@ -51,9 +51,9 @@ class Releasing:
         """What one attempt still holds; None if it was not asked to go."""
         return self._leaving.get((job, attempt))
 
-    def held(self) -> list[Start]:
-        """Starts that are held back, in the order they were asked for."""
-        return [one for one in self._held.values() if isinstance(one, Start)]
+    def held(self) -> list[Start | Resume]:
+        """Starts that are held back, in the order they were asked for; with them who slept."""
+        return [one for one in self._held.values() if not isinstance(one, Resize)]
 
     def leave(self, job: JobId, attempt: int, on: Allocation) -> None:
         """An attempt has been asked to go."""
@@ -70,7 +70,7 @@ class Releasing:
         self._use(keys)
         return self._empty(before)
 
-    def hold(self, start: Start) -> bool:
+    def hold(self, start: Start | Resume) -> bool:
         """Hold a start back if anything it needs is still in use; it comes out of `left`.
 
         So is that of a job which is to run after one that is still leaving.
@@ -96,10 +96,12 @@ class Releasing:
         """Whether a start or a resize of this job is held back."""
         return job in self._held
 
-    def replace(self, start: Start) -> None:
+    def change(self, job: JobId, to: Allocation) -> None:
         """The same start with other settings: a larger share may have to wait for more."""
-        self.drop(start.job.id)
-        self.hold(start)
+        start = self._held[job]
+        self.drop(job)
+        if not isinstance(start, Resize):
+            self.hold(replace(start, on=to))
 
     def rename(self, job: Job) -> None:
         """What is held back of a job is of the job as it is now."""

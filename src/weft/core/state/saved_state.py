@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from weft.core.asleep.sleeping import Sleeping
 from weft.core.codec.columns import pack_floats, unpack_floats
 from weft.core.errors import InvalidConfig
-from weft.core.events.actions import Start
+from weft.core.events.actions import Resume, Start
 from weft.core.events.event import Reported
 from weft.core.events.job_end import Ended
 from weft.core.model.cluster import Cluster, Node
@@ -62,6 +63,7 @@ TABLES: dict[str, type] = {
     "reports": Reported,
     "resizable": CanResize,
     "resizing": Resizing,
+    "asleep": Sleeping,
 }
 
 
@@ -78,6 +80,7 @@ def save_state(state: State) -> SavedState:
         "wake_at": state.wake_at,
         "recalled": state.recalled,
         "suspended": sorted(table.suspended),
+        "stops": state.asleep.save(),
         "not_resized": [job for job in state.live.under_way if vacating.holds(job)],
     }
     active = zip(table.jobs, table.allocations, strict=True)
@@ -91,6 +94,7 @@ def save_state(state: State) -> SavedState:
         "reports": [*state.reports.values()],
         "resizable": [*state.live.able.values()],
         "resizing": [*state.live.under_way.values()],
+        "asleep": [*state.asleep.sleepers.values()],
     }
     return SavedState(numbers, tables)
 
@@ -115,8 +119,10 @@ def load_state(saved: SavedState, jobs: Mapping[JobId, Job]) -> State:
     for one in tables["leaving"]:
         state.vacating.leave(one.job, one.attempt, one.on)
     state.live.load(tables.get("resizing", ()), state.table, numbers.get("not_resized", ()))
+    state.asleep.load(numbers.get("stops", {}), tables.get("asleep", ()))
     for one in tables["held_back"]:
-        state.vacating.hold(Start(jobs[one.job], one.on, one.attempt))
+        kind = Resume if state.asleep.find(one.job, one.attempt) is not None else Start
+        state.vacating.hold(kind(jobs[one.job], one.on, one.attempt))
     state.live.able = {one.job: one for one in tables.get("resizable", ())}
     state.ended = [*tables["ended"]]
     state.reports = {one.job: one for one in tables["reports"]}

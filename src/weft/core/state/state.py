@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from weft.core.asleep import fold as asleep
+from weft.core.asleep.sleeping import Asleep
 from weft.core.errors import WeftError
-from weft.core.events.actions import Action, Adjust, Reject, Resize, Start, Stop
+from weft.core.events.actions import Action, Adjust, Reject, Start, Stop
 from weft.core.events.event import (
+    Awoke,
     Cancelled,
     DeadlineMissed,
     Decided,
@@ -30,6 +33,8 @@ from weft.core.events.event import (
     ResizeFailed,
     Resumed,
     Saved,
+    SleepFailed,
+    Slept,
     Started,
     StartFailed,
     Stopped,
@@ -39,13 +44,15 @@ from weft.core.events.event import (
 )
 from weft.core.events.event_history import EventHistory
 from weft.core.events.job_end import Ended, How
-from weft.core.model.cluster import Cluster, Node
+from weft.core.model.cluster import Cluster
 from weft.core.model.dependencies import Dependencies
-from weft.core.model.job import Allocation, Job, JobId, NodeId, Stage
+from weft.core.model.job import Allocation, Job, JobId, Stage
+from weft.core.state import node_events as nodes
 from weft.core.state.capacity import Capacity
 from weft.core.state.live_changes import LiveChanges
 from weft.core.state.releasing import Releasing
 from weft.core.state.table import Column, Table
+from weft.core.stops import SLEEPS, Rung
 
 
 class State:
@@ -64,6 +71,7 @@ class State:
         self.reports: dict[JobId, Reported] = {}
         self.vacating = Releasing()
         self.live = LiveChanges(self.vacating)
+        self.asleep = Asleep()
         self.dependencies = Dependencies()
         self.story = EventHistory()
 
@@ -100,17 +108,21 @@ class State:
                 return self._retry(now, job, attempt)
             case Cancelled(job):
                 return self._cancelled(now, job)
-            case Suspended(job):
-                return self._suspended(job)
+            case Suspended(job, _, rung):
+                return self._suspended(job, rung)
+            case Slept() | SleepFailed() | Awoke():
+                return asleep.fold(self, now, event)
+            case Saved(job):
+                self.asleep.note_saved(job, self.table)
             case Resumed(job):
                 self.table.suspended.discard(job)
             case PriorityChanged(job, priority, tier):
                 if (row := self.table.find(job)) is not None:
                     self.vacating.rename(self.table.set_priority(row, priority, tier))
             case NodeDown(node):
-                return self._node_down(now, node)
+                return nodes.take_down(self, now, node)
             case NodeUp(node):
-                return self._node_up(now, node)
+                return nodes.bring_up(self, now, node)
             case LoanRecalled(count):
                 self.recalled += count
             case Reported():
@@ -127,34 +139,21 @@ class State:
                 return self._restart(now, row)
             case Woken():
                 self.wake_at = None
-            case Saved() | Noticed() | DeadlineMissed() | PolicyChanged() | Observed():
+            case Noticed() | DeadlineMissed() | PolicyChanged() | Observed():
                 pass  # nothing that decisions follow from
             case _:
                 assert_never(event)
         return []
 
     def expects(self, job: JobId, attempt: int) -> bool:
-        """Whether news of this attempt still matters: it is promised devices, or leaving them."""
-        return self._current(job, attempt) is not None or (job, attempt) in self.vacating
+        """Whether news of this attempt matters: it is promised devices, leaves them, or sleeps."""
+        if self._current(job, attempt) is not None or (job, attempt) in self.vacating:
+            return True
+        return self.asleep.find(job, attempt) is not None
 
     def leaving(self, job: JobId, attempt: int) -> bool:
         """Whether this attempt was asked to give its devices back and has not yet."""
         return (job, attempt) in self.vacating
-
-    def wishes(self) -> list[Start | Stop | Resize]:
-        """Every stop, start and resize that was asked for and not answered yet, stops first.
-
-        What a driver repeats when it cannot know which actions were carried out.
-        """
-        wishes: list[Start | Stop | Resize] = [Stop(*one) for one in self.vacating.leaving()]
-        table = self.table
-        wishes += self.live.wishes(table)
-        for row in range(len(table)):
-            job, on = table.jobs[row], table.allocations[row]
-            starting = table.get(row, Column.STAGE) == Stage.STARTING
-            if on is not None and starting and not self.vacating.holds(job.id):
-                wishes.append(Start(job, on, int(table.get(row, Column.ATTEMPT))))
-        return wishes
 
     # ---- one method an event
 
@@ -201,51 +200,28 @@ class State:
 
     def _retry(self, now: float, job: JobId, attempt: int) -> list[Action]:
         row = self._current(job, attempt)
+        slept = self.asleep.find(job, attempt) is not None
+        if slept or row is not None:
+            at = self.table.row(job)
+            self.table.set(at, Column.RETRIES, self.table.get(at, Column.RETRIES) + 1)
+            self.table.set(at, Column.FAILED, now)
         if row is None:
+            self.asleep.drop(job) if slept else None
             return self._stopped(now, job, attempt)
-        self.table.set(row, Column.RETRIES, self.table.get(row, Column.RETRIES) + 1)
-        self.table.set(row, Column.FAILED, now)
         return self._vacate(now, row)
 
     def _cancelled(self, now: float, job: JobId) -> list[Action]:
         if job not in self.table:
             return []
-        actions = self._take_away(job)
+        actions = self.end_attempts(job)
         self._remove(now, job, How.CANCELLED)
         return actions
 
-    def _suspended(self, job: JobId) -> list[Action]:
+    def _suspended(self, job: JobId, rung: Rung) -> list[Action]:
         if job not in self.table:
             return []
         self.table.suspended.add(job)
-        return self._take_away(job)
-
-    def _node_down(self, now: float, node: NodeId) -> list[Action]:
-        at = self.cluster.index.get(node)
-        if at is None:
-            return []
-        if self.recalled and self.cluster.nodes[at].loaned:
-            self.recalled -= 1
-        actions: list[Action] = []
-        for row, on in enumerate(self.table.allocations):
-            job = self.table.jobs[row].id
-            if on is not None and any(
-                part.node == node for part in self.live.whole(job, on).slices
-            ):
-                actions += self._take_away(job)
-                self.table.meters_off(row, now)
-        self._rebuild(self.cluster.without(node))
-        return actions
-
-    def _node_up(self, now: float, node: Node) -> list[Action]:
-        actions: list[Action] = []
-        at = self.cluster.index.get(node.id)
-        if at is not None and self.cluster.nodes[at] != node:
-            # Other devices than before: whatever ran there is gone with the old ones.
-            actions = self._node_down(now, node.id)
-        order = {n.id: i for i, n in enumerate(self.whole.nodes)}
-        self._rebuild(self.cluster.having(node, order))
-        return actions
+        return self._take_away(job, rung)
 
     def _decided(self, now: float, decided: Decided) -> list[Action]:
         self.decisions = decided.number
@@ -266,9 +242,10 @@ class State:
                 self.free.give(was)
                 grow.append((row, to))
                 continue
-            actions += self._take_away(job)
+            actions += self._take_away(job, decided.sleeps.get(job, Rung.RESTART))
             if to is not None:
                 begin.append((job, to))
+        actions += asleep.deepen_all(self, decided)
         for row, to in keep:
             actions += self._change(now, row, to)
         if grow:
@@ -283,8 +260,12 @@ class State:
 
     # ---- promises
 
-    def _promise(self, job: JobId, to: Allocation) -> list[Start]:
+    def _promise(self, job: JobId, to: Allocation) -> list[Action]:
         row = self.table.row(job)
+        sleeping = self.asleep.find(job)
+        if sleeping is not None and sleeping.on.devices == to.devices:
+            return asleep.go_on(self, row, to, sleeping)
+        actions = asleep.stop_sleeper(self, job)  # it sleeps elsewhere
         self.free.take(to)
         attempt = int(self.table.get(row, Column.ATTEMPT)) + 1
         self.table.allocations[row] = to
@@ -292,13 +273,18 @@ class State:
         self.table.set(row, Column.HELD, to.gpus)
         self.table.set(row, Column.STAGE, Stage.STARTING)
         start = Start(self.table.jobs[row], to, attempt)
-        return [] if self.vacating and self.vacating.hold(start) else [start]
+        held_back = self.vacating and self.vacating.hold(start)
+        return actions if held_back else [*actions, start]
 
-    def _take_away(self, job: JobId) -> list[Action]:
+    def _take_away(self, job: JobId, rung: Rung = Rung.RESTART) -> list[Action]:
         row = self.table.row(job)
         was = self.table.allocations[row]
         if was is None:
             return []
+        if job in self.asleep.sleepers:
+            return asleep.lie_down_again(self, row)
+        if rung in SLEEPS:
+            return asleep.put_to_sleep(self, row, rung)
         attempt = int(self.table.get(row, Column.ATTEMPT))
         self.free.give(was)
         self.table.allocations[row] = None
@@ -306,6 +292,10 @@ class State:
         leaves = self.live.leave(job, attempt, was)
         self.table.set(row, Column.STAGE, Stage.STOPPING if leaves else Stage.PENDING)
         return [Stop(job, attempt)] if leaves else []
+
+    def end_attempts(self, job: JobId) -> list[Action]:
+        """No attempt of a job is to go on, whether it runs or sleeps."""
+        return [*self._take_away(job), *asleep.stop_sleeper(self, job)]
 
     def _restart(self, now: float, row: int) -> list[Action]:
         """A change that was not made live is made by a checkpoint."""
@@ -325,7 +315,7 @@ class State:
         if (resizes := self.live.change(job, to)) is not None:
             return [*resizes]
         if self.vacating.holds(job.id):
-            self.vacating.replace(Start(job, to, attempt))
+            self.vacating.change(job.id, to)
             return []
         if self.table.get(row, Column.STAGE) == Stage.RUNNING:
             self.table.meters_off(row, now)
@@ -351,6 +341,8 @@ class State:
             self._remove(now, job, how, code)
             return actions
         if (job, attempt) not in self.vacating:
+            if self.asleep.find(job, attempt) is not None:
+                self._remove(now, job, how, code)
             return []
         # It ended before the stop that was asked of it took effect.
         if job in self.table:
@@ -369,7 +361,13 @@ class State:
         self.table.allocations[row] = None
         self.table.set(row, Column.HELD, 0.0)
         self.table.set(row, Column.STAGE, Stage.PENDING)
-        return self.live.end(self.table.jobs[row].id)
+        job, attempt = self.table.jobs[row].id, int(self.table.get(row, Column.ATTEMPT))
+        actions = self.live.end(job)
+        if self.asleep.drop(job) is not None:
+            self.vacating.drop(job)
+            if (job, attempt) in self.vacating:
+                actions += self.vacating.left(job, attempt)
+        return actions
 
     def _remove(self, now: float, job: JobId, how: How, code: int | None = None) -> None:
         table = self.table
@@ -381,10 +379,12 @@ class State:
         finished = how is How.COMPLETED
         self.ended.append(Ended(table.jobs[row], ran, service, finished, how, code, now))
         table.remove(row)
+        self.asleep.forget(job)
         self.reports.pop(job, None)
         self.dependencies.end(job, finished=finished)
 
-    def _rebuild(self, cluster: Cluster) -> None:
+    def rebuild(self, cluster: Cluster) -> None:
+        """There are other machines than before."""
         self.cluster = cluster
         self.free = Capacity(cluster)
         for on in self.table.allocations:

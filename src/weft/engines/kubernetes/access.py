@@ -30,8 +30,8 @@ ROTATED_S = 60.0  # the kubelet replaces an account's token; it is read again af
 class Access:
     """A server, a namespace, and what proves who we are.
 
-    The proof is a `token`, a `token_file` that is read again now and then, a client certificate in
-    the TLS context, or `plugin`, a command that prints a token (clouds have such).
+    The proof is a `token`, a `token_file` that is read again from time to time, a client
+    certificate in the TLS context, or `plugin`, a command that prints a token (clouds have such).
     """
 
     server: str

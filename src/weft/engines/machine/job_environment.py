@@ -23,7 +23,9 @@ ALLOWED = frozenset(
 )
 FAMILIES = (
     *("LC_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "PYTHON", "CONDA_"),
-    *("OMP_", "MKL_", "KMP_", "OPENBLAS_"),
+    *("OMP_", "MKL_", "KMP_", "OPENBLAS_", "HF_", "JAX_", "XLA_", "TF_", "TRITON_", "CUDNN_"),
+    # Where MPI lies and whether root may start it: Lightning asks it wherever mpi4py is installed.
+    *("OMPI_", "OPAL_", "PMIX_", "PRTE_", "UCX_", "I_MPI_", "HPCX_"),
 )
 OURS = "WEFT_"
 

@@ -1,7 +1,7 @@
 """The users of this machine that tenants' jobs run as: a file, TOML or YAML.
 
 It has a section for each tenant, or for each account that a token names. `user` is a name from
-/etc/passwd, with the groups it has there; or `uid` with `gid` (the same number unless told) and
+/etc/passwd, with the groups it has there; or `uid` with `gid` (default: the same number) and
 `groups`. `home` and `umask` may be given.
 """
 

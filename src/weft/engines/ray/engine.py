@@ -21,7 +21,7 @@ class RayEngine(FleetEngine):
     """Jobs on a Ray cluster: that at `address`, else that of RAY_ADDRESS, else one begun here.
 
     `ip` and `port` are those of a head that is begun here, `name`, `kind`, `gpus` and `slots` what
-    this machine has then: unless told, what is found. `token` is the file with the token of a
+    this machine has then; default: what is found. `token` is the file with the token of a
     cluster that is there already, whose idle nodes are given back when the service ends, unless
     with `keep_nodes`. `nodes` are those that may be used: all, or labelled ones only. `files` says
     whether all nodes have the state folder: shared, carried (nobody has, its files go through

@@ -1,4 +1,4 @@
-"""Measures an attempt while it runs: keeps the last minutes in a file, reports now and then.
+"""Measures an attempt while it runs: keeps the last minutes in a file, reports from time to time.
 
 The file is for whoever asks how fast the job was between two times: fresh, and never in the log.
 Reports are for everybody and are remembered: the first soon after the first steps, later ones

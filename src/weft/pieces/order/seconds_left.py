@@ -22,10 +22,7 @@ MINUTE = 60.0
 
 
 class SecondsLeft(NamedTuple):
-    """Of each row, and whether that is `guessed` from the past: nobody knows its work.
-
-    After `lasts` seconds of running what is said is no longer so; infinite where that is never.
-    """
+    """Of each row, and whether that is `guessed` from the past: nobody knows its work."""
 
     seconds: Floats
     guessed: Bools

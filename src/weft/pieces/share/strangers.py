@@ -11,8 +11,8 @@ were seen to do no more than turns, or to break a promise, are not made again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import isfinite
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from weft.core.model.job import (
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
+from weft.core.stops import Rung
 
 RESIDENTS = 16  # on one device
 KEPT_FREE = 0.03  # of a device's memory: contexts, fragments, what the driver takes
@@ -43,16 +44,19 @@ Device = tuple[NodeId, int]
 
 @dataclass(slots=True)
 class _Residents:
-    """Rows on one device, in the order they came, with the memory that each is counted with."""
+    """Rows on one device, in the order they came, with the memory that each is counted with.
+
+    `asleep` are jobs that are frozen there, and hold their memory without running.
+    """
 
     kind: str
     room_gb: float
-    claims: dict[int, float]
-    unknown: set[int]
+    claims: dict[int, float] = field(default_factory=dict)
+    asleep: dict[JobId, float] = field(default_factory=dict)
 
     @property
     def left_gb(self) -> float:
-        return self.room_gb - sum(self.claims.values())
+        return self.room_gb - sum(self.claims.values()) - sum(self.asleep.values())
 
 
 def share_with_strangers(view: View, decide: Callable[[View], Plan]) -> Plan:
@@ -99,6 +103,8 @@ class _Search:
             self._after[view.table.row(job)] = on
         self._joined: dict[JobId, str] = {}
         self._devices = self._find_devices(together)
+        self._kinds = {one.kind: one.room_gb for one in self._devices.values()}
+        self._full: dict[tuple[str, ...], float] = {}  # needs for which there is no room
 
     def run(self) -> Plan:
         """The plan with those who join, and everybody's part of their devices put right."""
@@ -155,10 +161,19 @@ class _Search:
         if view.free.claimed(at, device[1]) - seen > 1e-6:
             return None  # others, who are not shown here, have a part of it
         room_gb = node.device_gb * (1.0 - KEPT_FREE)
-        residents = _Residents(node.kind, room_gb, {}, set())
+        residents = _Residents(node.kind, room_gb)
+        residents.asleep.update(self._find_frozen(device, residents))
         for row in sorted(rows):
-            residents.claims[row] = self._count(row, residents)
+            residents.claims[row] = self._count(row, self._after[row], residents)
         return residents
+
+    def _find_frozen(self, device: Device, residents: _Residents) -> Iterable[tuple[JobId, float]]:
+        """Jobs that are frozen on a device, with the memory that they keep there."""
+        for job, sleeping in self._view.asleep.items():
+            row = self._view.table.find(job)
+            if row is None or sleeping.rung is not Rung.FREEZE or self._home(row) != device:
+                continue
+            yield job, max(sleeping.device_gb, self._count(row, sleeping.on, residents))
 
     def _may_have_company(self, row: int) -> bool:
         job, on = self._view.job(row), self._after[row]
@@ -166,14 +181,13 @@ class _Search:
             return False
         return on.sharing.discipline is Discipline.NONE and _is_shareable(job)
 
-    def _count(self, row: int, residents: _Residents) -> float:
+    def _count(self, row: int, on: Allocation | None, residents: _Residents) -> float:
         """Memory that a resident is counted with: what it needs, else what it was given."""
-        job, on = self._view.job(row), self._after[row]
+        job = self._view.job(row)
         held_gb = self._programs.held_gb(job)
         need_gb = self._programs.need_gb(job, residents.kind)
         if need_gb is not None and not self._programs.must_be_alone(job, residents.kind):
             return max(need_gb, held_gb)
-        residents.unknown.add(row)
         if self._programs.must_be_alone(job, residents.kind):
             return residents.room_gb
         trial_gb = None if on is None else on.sharing.gpu_mem_gb
@@ -187,7 +201,8 @@ class _Search:
         may = [r for r, on in enumerate(self._after) if on is None and _is_shareable(view.job(r))]
         suspended = view.table.suspended
         may = [row for row in may if view.job(row).id not in suspended]
-        for row in sorted(may, key=lambda r: (-view.job(r).priority, view.job(r).submitted, r)):
+        # Who runs and was to leave for others stays beside them, if it can.
+        for row in sorted(may, key=lambda r: (self._home(r) is None, *_rank(view.job(r)), r)):
             if not self._is_patient(waiting) or not self._join(row):
                 waiting.append(row)
         return waiting
@@ -197,15 +212,63 @@ class _Search:
         return not any(waited[row] > PATIENCE_S for row in waiting)
 
     def _join(self, row: int) -> bool:
-        job = self._view.job(row)
+        job, room, home = self._view.job(row), False, self._home(row)
+        if home is not None:
+            return self._stay(row, home)
+        if self._is_hopeless(job):
+            return False
         order = sorted(self._devices.items(), key=lambda one: (len(one[1].claims), one[0]))
         for device, residents in order:
             claim_gb = self._claim(job, residents)
-            if claim_gb is None or not self._gets_on(job, residents):
+            if claim_gb is None:
                 continue
-            if self._take(row, device, residents, claim_gb):
+            room = True
+            if self._gets_on(job, residents) and self._take(row, device, residents, claim_gb):
                 return True
+        if not room and not self._must_be_alone(job):
+            need_gb = self._least_need(job)
+            self._full[job.demand.kinds] = min(need_gb, self._full.get(job.demand.kinds, inf))
         return False
+
+    def _home(self, row: int) -> Device | None:
+        """The one device where a row runs or sleeps; None if it has none, or several."""
+        on, sleeping = self._view.allocation(row), self._view.asleep.get(self._view.job(row).id)
+        on = sleeping.on if on is None and sleeping is not None else on
+        if on is None or on.gpus != 1:
+            return None
+        part = next(part for part in on.slices if part.gpus)
+        return part.node, part.gpus[0]
+
+    def _stay(self, row: int, home: Device) -> bool:
+        """Let a row go on where it is, beside who was to take its place."""
+        residents = self._devices.get(home)
+        if residents is None or len(residents.claims) >= RESIDENTS:
+            return False
+        job, on = self._view.job(row), self._view.allocation(row)
+        kept_gb = residents.asleep.pop(job.id, 0.0)
+        now_gb = max(self._count(row, on, residents), kept_gb)
+        fits = now_gb <= residents.left_gb and self._gets_on(job, residents)
+        if fits and self._take(row, home, residents, now_gb):
+            return True
+        if kept_gb:
+            residents.asleep[job.id] = kept_gb
+        return False
+
+    def _must_be_alone(self, job: Job) -> bool:
+        kinds = {residents.kind for residents in self._devices.values()}
+        return any(self._programs.must_be_alone(job, kind) for kind in kinds)
+
+    def _is_hopeless(self, job: Job) -> bool:
+        """Whether somebody who needs no more found no room: who joins only takes some."""
+        return self._least_need(job) >= self._full.get(job.demand.kinds, inf)
+
+    def _least_need(self, job: Job) -> float:
+        """Memory without which it joins nobody, on the kind where that is least."""
+        least = inf
+        for kind, room_gb in self._kinds.items():
+            need_gb = self._programs.need_gb(job, kind)
+            least = min(least, room_gb * LEAST_TRIAL if need_gb is None else need_gb)
+        return least
 
     def _claim(self, job: Job, residents: _Residents) -> float | None:
         """The memory that a job is given beside these; None where it cannot join them."""
@@ -256,8 +319,6 @@ class _Search:
         for other in residents.claims:
             self._after[other] = _keep_terms(self._after[other], made[other])
         residents.claims[row] = claim_gb
-        if self._programs.need_gb(self._view.job(row), residents.kind) is None:
-            residents.unknown.add(row)
         self._joined[self._view.job(row).id] = self._describe(row, device, residents)
         return True
 
@@ -305,6 +366,11 @@ class _Search:
                 found[job.id] = self._plan.reasons.get(job.id, "") or "waits for a GPU"
                 found[job.id] += "; no shared GPU has enough memory left for it"
         return found
+
+
+def _rank(job: Job) -> tuple[float, float]:
+    """Higher priority first, then who came first."""
+    return -job.priority, job.submitted
 
 
 def _is_shareable(job: Job) -> bool:

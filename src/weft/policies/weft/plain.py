@@ -1,7 +1,8 @@
 """Where nothing is elastic: who runs is an order, and no program is needed.
 
-All jobs have one size and there is one kind of GPU. The fewest GPU-seconds left go first, a start
-counted for those who wait. That is looked at again when an estimate turns out wrong.
+All jobs have one size and there is one kind of GPU. Who needs the fewest GPU-seconds for one more
+end goes first, a start counted for those who wait; a gang that small ones keep out goes before all
+of them where more jobs end by that. Both are looked at again when an estimate turns out wrong.
 """
 
 from __future__ import annotations
@@ -15,15 +16,14 @@ from weft.core.model.job import JobId
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import asks_for
 from weft.core.plan.view import View
-from weft.core.state.table import Floats
+from weft.core.state.table import Bools, Floats
+from weft.pieces.order.gangs_first import raise_gang
 from weft.pieces.order.plain_jobs import charged_service, find_plain
-from weft.pieces.order.seconds_left import SecondsLeft, seconds_left
+from weft.pieces.order.plain_left import Estimates, plain_left
 from weft.pieces.pack import pack, running_after
 from weft.pieces.size.change_seconds import read_costs
 from weft.pieces.size.configs import rigid_configs
 from weft.policies.weft.values import find_goodputs
-
-STEP = 3250.0  # GPU-seconds that what is guessed of a plain job is looked at in doublings of
 
 
 def is_all_plain(view: View) -> bool:
@@ -31,22 +31,25 @@ def is_all_plain(view: View) -> bool:
     return len(view.cluster.kinds) == 1 and bool(find_plain(view).all())
 
 
-def decide_plain(view: View, told: Collection[JobId], *, pooled: bool) -> Plan:
-    """Those with the fewest GPU-seconds left run; who may not be stopped stays.
+def decide_plain(
+    view: View, told: Collection[JobId], before: Estimates, *, pooled: bool
+) -> tuple[Plan, Estimates]:
+    """Those that end soonest for the GPUs they take run; who may not be stopped stays.
 
-    `told` are jobs that know why they wait. The plan has no memory.
+    `told` are jobs that know why they wait. The plan has no memory; estimates are to be kept.
     """
     if not view.waiting().any():
-        return Plan()
-    left = seconds_left(view, _best_speeds(view, pooled=pooled), STEP)
+        return Plan(), before
+    left = plain_left(view, _known_seconds(view, pooled=pooled), before)
     service = charged_service(view, left.seconds, read_costs(view))
     bound = view.running() & ~view.preemptible()
-    plan = pack(view, view.ranked((~bound).astype(float), service))
-    return replace(
-        plan,
-        wake_at=_next_look(view, plan, left),
-        reasons=_explain(view, plan, left.seconds * view.table.need, told),
-    )
+    order = view.ranked((~bound).astype(float), service)
+    rate = view.table.need / np.maximum(service, 1e-9)
+    plan = pack(view, raise_gang(view, order, rate, int(bound.sum())))
+    after = running_after(view, plan)
+    reasons = _explain(view, plan, after, left.seconds * view.table.need, told)
+    wake_at = _next_look(view, after, left.lasts)
+    return replace(plan, wake_at=wake_at, reasons=reasons), left.estimates
 
 
 def find_waiting(view: View, plan: Plan) -> tuple[JobId, ...]:
@@ -55,29 +58,32 @@ def find_waiting(view: View, plan: Plan) -> tuple[JobId, ...]:
     return tuple(view.job(row).id for row in rows)
 
 
-def _best_speeds(view: View, *, pooled: bool) -> Floats:
-    """Samples a second on the size of each row, where anybody's work is known."""
-    known = view.pooled is not None and np.isfinite(view.pooled.work_left(view.table, view.now))
-    if not np.any(known):
-        return np.ones(len(view.table))
+def _known_seconds(view: View, *, pooled: bool) -> Floats:
+    """Seconds left on the size of each row by its own reports; NaN where it tells nothing."""
+    if view.pooled is None:
+        return np.full(len(view.table), np.nan)
+    work = view.pooled.work_left(view.table, view.now)
+    if not np.isfinite(work).any():
+        return work
     goodput = find_goodputs(view, rigid_configs(view, ()), pooled=pooled, shape=1.0)
-    best: Floats = goodput.max(axis=1)
-    return best
+    seconds: Floats = work / np.maximum(goodput.max(axis=1), 1e-12)
+    return seconds
 
 
-def _next_look(view: View, plan: Plan, left: SecondsLeft) -> float | None:
+def _next_look(view: View, running: Bools, lasts: Floats) -> float | None:
     """When the first estimate of a running job no longer holds; None if nobody waits for that."""
-    running = running_after(view, plan)
-    soonest = float(left.lasts[running].min(initial=np.inf))
+    soonest = float(lasts[running].min(initial=np.inf))
     if running.all() or not np.isfinite(soonest):
         return None
     return view.now + max(soonest, 1e-6)
 
 
-def _explain(view: View, plan: Plan, service: Floats, told: Collection[JobId]) -> dict[JobId, str]:
+def _explain(
+    view: View, plan: Plan, after: Bools, service: Floats, told: Collection[JobId]
+) -> dict[JobId, str]:
     """A sentence for whoever starts or stops, has begun to wait, or is asked about."""
-    after = running_after(view, plan)
-    names = {*find_waiting(view, plan)} - {*told} | {*plan.changes, *view.asked}
+    waiting = (view.job(row).id for row in np.flatnonzero(~after).tolist())
+    names = {*waiting} - {*told} | {*plan.changes, *view.asked}
     rows = sorted(row for name in names if (row := view.table.find(name)) is not None)
     most = float(service[after].max(initial=0.0))
     return {view.job(row).id: _say(view, row, bool(after[row]), service, most) for row in rows}

@@ -12,11 +12,11 @@ Cost        O(jobs x sizes) for values and prices, then O(jobs log jobs) for pla
             `share=true` two programs more, and O(running x waiting) for pairs.
 Deviations  values of a change count its restart against the time that it is likely to last; they
             are found by study, not by proof. `pooled=false` believes each job's own reports alone.
-            Where all jobs have one size and all GPUs are of one kind no program is solved: the
-            fewest GPU-seconds left run. `share=true` joins a running job where it is, never two
-            running ones; pairs are matched greedily at the program's prices. `strangers=true`
-            lets who would wait join where its memory fits; what jobs do to each other there is
-            measured, not predicted.
+            Where all jobs have one size and all GPUs are of one kind no program is solved: those
+            run that need the fewest GPU-seconds for one more end. `share=true` joins a running job
+            where it is, never two running ones; pairs are matched greedily at the program's prices.
+            `strangers=true` lets who would wait join where its memory fits; what jobs do to each
+            other there is measured, not predicted.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from weft.core.plan.view import View
 from weft.core.state.table import Floats
 from weft.pieces.order.finish_time import hasten_late
 from weft.pieces.order.plain_jobs import charged_service, find_plain, plain_weights
+from weft.pieces.order.plain_left import STEP, Estimates
 from weft.pieces.order.rank_weights import flatten_large, rank_weights, share_ranks
 from weft.pieces.order.seconds_left import MINUTE, seconds_left
 from weft.pieces.place.pairs import find_parted
@@ -44,7 +45,7 @@ from weft.pieces.size.checkpoint_moves import find_hurried
 from weft.pieces.size.choice_reasons import explain_choices
 from weft.pieces.size.configs import find_held, rigid_configs, valid_configs
 from weft.pieces.size.hold_times import HoldTimes, key_of
-from weft.policies.weft.plain import STEP, decide_plain, find_waiting, is_all_plain
+from weft.policies.weft.plain import decide_plain, find_waiting, is_all_plain
 from weft.policies.weft.program import Choice, Start, choose_alone
 from weft.policies.weft.sharing import choose_shared
 from weft.policies.weft.values import Gains, Values, find_goodputs
@@ -67,26 +68,27 @@ class LastDecision:
     """Prices of the last decision by kind, how long jobs keep what they get, and who waits.
 
     With sharing, `alone` are the prices if nobody shared. There are no prices before the first
-    program.
+    program. `estimates` are of the time left of plain jobs.
     """
 
     prices: Floats = field(default_factory=lambda: np.zeros(0))
     holds: HoldTimes = field(default_factory=HoldTimes)
     waiting: tuple[JobId, ...] = ()
     alone: Floats | None = None
+    estimates: Estimates = field(default_factory=Estimates)
 
 
 @dataclass(frozen=True, slots=True)
 class Weft:
     """What every job holds, decided again whenever something happens and every `wake` seconds.
 
-    `shape` is the power of GPUs that weights take speed to grow with, as is that of jobs nobody
-    reported of, up to the size they ask for. A restart counts `restart`
-    times, for jobs with more than `large` seconds left `large_restart` times; these weigh alike.
-    A rise is counted over at most `rise` seconds, or as long as jobs of the model keep the kind,
-    which is forgotten with a half-life of `half_life`; a loss over `loss` seconds. Who falls so far
-    behind an equal part of the cluster that it would end more than `fair` times as late weighs
-    more, 0 for nobody.
+    Weights assume that speed grows with the number of GPUs to the power `shape`; so is the speed of
+    jobs without reports predicted, up to the size they ask for. The cost of a restart is multiplied
+    by `restart`, and by `large_restart` for jobs with more than `large` seconds left, which all get
+    the same weight. A gain in speed counts for at most `rise` seconds, or for as long as jobs of
+    the model usually keep the kind of GPU (an average with a half-life of `half_life` seconds); a
+    loss in speed counts for `loss` seconds. A job that would end more than `fair` times as late as
+    with an equal part of the cluster gets more weight; `fair=0` switches that off.
     `pooled` asks for beliefs from all jobs of a model. `max_gpus` is the most one job may get.
     `share` lets two jobs have the same devices where both together gain. `strangers` lets jobs that
     would wait join others on one GPU where their memory fits, on engines that see memory.
@@ -161,8 +163,9 @@ class Weft:
 
     def _decide_plain(self, view: View, last: LastDecision) -> Plan:
         """Nothing is elastic: prices and holds stay as they were."""
-        plan = decide_plain(view, last.waiting, pooled=self.pooled)
-        return replace(plan, memory=replace(last, waiting=find_waiting(view, plan)))
+        plan, estimates = decide_plain(view, last.waiting, last.estimates, pooled=self.pooled)
+        kept = replace(last, waiting=find_waiting(view, plan), estimates=estimates)
+        return replace(plan, memory=kept)
 
     def _values(
         self, view: View, configs: tuple[Config, ...], holds: HoldTimes, last: LastDecision | None

@@ -6,6 +6,7 @@ A row is a job with its groups (numbers of a `Lookup`, narrowest first) and what
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 
@@ -23,6 +24,7 @@ class Blend:
     """The conditional distributions of some rows, at one moment."""
 
     def __init__(self, lookup: Lookup, ids: Ids, attained: Floats, k: float) -> None:
+        self._k = k
         self._lookup, self._ids, self.attained = lookup, ids, attained
         self._wide = np.broadcast_to(attained[:, None], ids.shape)
         every = lookup.sums(ids)
@@ -61,15 +63,18 @@ class Blend:
 
     def quantiles_left(self, p: Sequence[float]) -> Floats:
         """Rows x p: the smallest number of seconds that is enough with this chance."""
-        return np.stack([self._quantile(one) for one in p], axis=1) - self.attained[:, None]
+        times = len(p)  # all at once: a few rows cost as much as one
+        rows = np.repeat(self._ids, times, axis=0), np.repeat(self.attained, times)
+        found = Blend(self._lookup, *rows, self._k)._quantile(np.tile(p, len(self.attained)))
+        return np.asarray(found.reshape(-1, times) - self.attained[:, None])
 
     def draw_left(self, u: Floats) -> Floats:
         """The quantile of each row at its own `u`."""
         return self._quantile(u) - self.attained
 
-    def _quantile(self, p: float | Floats) -> Floats:
+    def _quantile(self, p: Floats) -> Floats:
         """Halve the logarithm of the length, then take the next sample or decile above."""
-        wanted = np.asarray(p) * (1.0 - EPS)
+        wanted = p * (1.0 - EPS)
         low = np.log(np.maximum(self.attained, 0.25))
         high = np.full(len(low), np.log(LONGEST_S))
         for _ in range(HALVINGS):
@@ -86,14 +91,21 @@ class Blend:
 
     def index(self) -> Floats:
         """The highest chance to end within a horizon, over the seconds expected until then."""
-        best = np.zeros(len(self.attained))
-        for horizon in HORIZONS.tolist():
-            reach = self.attained + np.maximum(
-                horizon, 0.25 * self.attained
-            )  # no single sample decides
-            ending, used = self._within(reach)
-            best = np.maximum(best, ending / np.maximum(used, 1e-9))
+        a = self.attained[:, None]
+        reach = a + np.maximum(HORIZONS, 0.25 * a)  # no single sample decides
+        ending, used = self._repeat(len(HORIZONS))._within(reach.ravel())
+        best: Floats = (ending / np.maximum(used, 1e-9)).reshape(reach.shape).max(axis=1)
         return best
+
+    def _repeat(self, times: int) -> Blend:
+        """Each row so many times, one after the other."""
+        wide = copy(self)
+        wide._ids, wide.attained = np.repeat(self._ids, times, 0), self.attained.repeat(times)
+        wide._below = Sums(*(np.repeat(column, times, 0) for column in self._below))
+        wide._per_weight = np.repeat(self._per_weight, times, 0)
+        wide.prior_part = self.prior_part.repeat(times)
+        wide._prior = np.repeat(self._prior, times, 0)
+        return wide
 
     def _within(self, reach: Floats) -> tuple[Floats, Floats]:
         """The chance to end by then, and the seconds that are used until then on average."""

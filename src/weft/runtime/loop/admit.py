@@ -10,6 +10,7 @@ from typing import assert_never
 
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import (
+    Awoke,
     Cancelled,
     DeadlineMissed,
     Decided,
@@ -29,6 +30,8 @@ from weft.core.events.event import (
     ResizeFailed,
     Resumed,
     Saved,
+    SleepFailed,
+    Slept,
     Started,
     StartFailed,
     Stopped,
@@ -58,7 +61,7 @@ AGENTS_LOST = 5  # in a row: more are the job's own doing
 STARTS_LOST = 10  # the same of starts of which nothing was heard, on whatever machines
 OF_ATTEMPT = (
     *(Started, StartFailed, Stopped, Finished, Failed, Reported, Saved, Noticed),
-    *(Resizable, Resized, ResizeFailed, Observed),
+    *(Resizable, Resized, ResizeFailed, Slept, SleepFailed, Awoke, Observed),
 )
 
 
@@ -191,6 +194,8 @@ def admit_event(event: Event, state: State, ledger: Ledger) -> Event | None:
             return _judge(event, state, ledger)
         case Started() | Noticed() | Resizable() | Resized() | ResizeFailed():
             pass
+        case Slept() | SleepFailed() | Awoke():
+            pass
         case Finished() | Reported() | Saved() | Submitted() | Cancelled() | Decided():
             pass
         case Suspended() | Resumed() | PriorityChanged() | Observed():
@@ -202,7 +207,7 @@ def admit_event(event: Event, state: State, ledger: Ledger) -> Event | None:
     return event
 
 
-def _is_old(event: Event, state: State, ledger: Ledger) -> bool:
+def _is_old(event: Event, state: State, ledger: Ledger) -> bool:  # noqa: PLR0911 - one return a case
     """Whether this was told before."""
     match event:
         case Started(job, attempt):
@@ -213,6 +218,8 @@ def _is_old(event: Event, state: State, ledger: Ledger) -> bool:
             return not state.live.awaits(job, attempt, epoch)
         case Resizable(job, attempt):
             return state.live.can(job, attempt)
+        case Slept(job) | SleepFailed(job) | Awoke(job):
+            return state.asleep.is_there(job) is not isinstance(event, Awoke)
         case Suspended() | Resumed() | PriorityChanged():
             return _is_so(event, state)
         case _:

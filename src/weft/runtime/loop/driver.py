@@ -18,7 +18,9 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from typing import Any
 
+from weft.core.asleep.rules import rules_of
 from weft.core.errors import EngineError
 from weft.core.events.actions import Action, Wake
 from weft.core.events.event import (
@@ -85,13 +87,10 @@ class Driver:
     ) -> None:
         self._end_unknown, self._asked_policy = end_unknown, policy
         self.engine, self.store, self._tail = engine, store, Tail(store)
+        more: dict[str, Any] = {"seed": seed, "stops": rules_of(engine.stops)}
+        more |= {"journal": self._note, "early_rounds": True}
         self._make = lambda: Scheduler(
-            live_policy(FIFO),
-            Cluster(()),
-            knowledge=knowledge(),
-            seed=seed,
-            journal=self._note,
-            early_rounds=True,
+            live_policy(FIFO), Cluster(()), knowledge=knowledge(), **more
         )
         self._decider: Decider = decider or InProcess()
         self.saver, self._shelf = Saver(store, snapshot_every), Archive(store.ended)
@@ -163,7 +162,7 @@ class Driver:
     # ---- what is asked of it
 
     async def submit(self, job: Job, *more: Job) -> JobId:
-        """Hand in jobs; they are on disk on return. Their time of submission is set here.
+        """Submit jobs; they are on disk on return. Their time of submission is set here.
 
         They are `incoming` before anything else happens: who counts what a tenant has sees them.
         Raises InvalidConfig for one that is there already, can never run here or waits in vain.
@@ -182,7 +181,7 @@ class Driver:
         return job.id
 
     async def cancel(self, job: JobId) -> None:
-        """Withdraw a job; one that has ended stays as it ended. Unknown ones are refused."""
+        """Cancel a job; one that has ended stays as it ended. Unknown ones are refused."""
         if not find_record(self.ledger, job).outcome:
             await self.write_down(Cancelled(job))
 
@@ -261,8 +260,6 @@ class Driver:
                 raise EngineError(f"the scheduler closed before job {job!r} ended")
             await self._changed.wait()
         return status
-
-    # ---- the loop
 
     async def _run(self) -> None:
         while not self._closing:
@@ -367,8 +364,6 @@ class Driver:
         self.saver.look(self._known, self._broken)
         self._shelf.look(self.ledger.jobs, self._broken)
         self._announce()
-
-    # ---- news
 
     async def _listen(self) -> None:
         async for event in self.engine.events():

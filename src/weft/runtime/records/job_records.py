@@ -15,6 +15,7 @@ from functools import lru_cache
 from itertools import islice, pairwise
 from typing import Any
 
+from weft.core.asleep.sleeping import Sleeping
 from weft.core.codec.plain_values import decode, encode
 from weft.core.events.report import NO_REPORT, Report
 from weft.core.model.job import Allocation, Job, JobId, Meter, Tier, name_of
@@ -44,7 +45,8 @@ class JobRecord:
     its end. `resizes` counts changes of devices that it made as it trained, `epoch` those asked of
     this attempt; `leaves` is what it holds beside its allocation until the last one is made.
     `suspended` is who suspended it, None while it is not. `first_priority` is the priority and tier
-    it was handed in with, None while it still has those.
+    it was submitted with, None while it still has those. `sleeps` is its attempt that sleeps, or is
+    about to.
     """
 
     job: Job
@@ -73,10 +75,11 @@ class JobRecord:
     leaves: Allocation | None = None
     suspended: str | None = None
     first_priority: tuple[float, Tier] | None = None
+    sleeps: Sleeping | None = None
 
     @property
     def handed_in(self) -> Job:
-        """The job as it was handed in, whatever was changed since."""
+        """The job as it was submitted, whatever was changed since."""
         if self.first_priority is None:
             return self.job
         priority, tier = self.first_priority
@@ -151,7 +154,7 @@ class JobRecords(Mapping[JobId, JobRecord]):
     ) -> Callable[[], list[JobRecord]]:
         """What reads a page, in order of submission: to be called in any thread.
 
-        Jobs after a number, of a tenant or an app, that ended so, handed in at `since` or later.
+        Jobs after a number, of a tenant or an app, that ended so, submitted at `since` or later.
         """
         found = (
             one
@@ -185,7 +188,7 @@ class JobRecords(Mapping[JobId, JobRecord]):
         }
 
     def tenants(self) -> dict[str, int]:
-        """How many jobs each tenant ever handed in and that are still known."""
+        """How many of the jobs that each tenant submitted are still known."""
         known: Counter[str] = Counter(self.active_of)
         for (tenant, _), count in self._counts.items():
             known[tenant] += count
@@ -197,13 +200,13 @@ class JobRecords(Mapping[JobId, JobRecord]):
         return lambda: sorted({*live, *self.ended.oldest(limit)})[:limit]
 
     def latest(self, limit: int) -> list[JobId]:
-        """Some of the last that were handed in."""
+        """Some of the last that were submitted."""
         return [*islice(reversed(self.live), limit), *self.ended.latest(limit)][:limit]
 
     # ---- changes
 
     def add(self, job: Job, at: float) -> None:
-        """A job that was handed in after all others."""
+        """A job that was submitted after all others."""
         self._take(JobRecord(job, at, number=self.following))
         self.following += 1
 

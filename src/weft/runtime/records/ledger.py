@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import assert_never
 
 from weft.core.events.event import (
+    Awoke,
     Cancelled,
     DeadlineMissed,
     Decided,
@@ -32,6 +33,8 @@ from weft.core.events.event import (
     ResizeFailed,
     Resumed,
     Saved,
+    SleepFailed,
+    Slept,
     Started,
     StartFailed,
     Stopped,
@@ -47,6 +50,7 @@ from weft.core.state.live_changes import join
 from weft.runtime.records.entitlement import Entitlement
 from weft.runtime.records.job_records import JobRecord, JobRecords
 from weft.runtime.records.share_windows import ShareWindows
+from weft.runtime.records.sleep_records import goes_on, lies_down, sleep_after
 from weft.runtime.records.tallies import Tallies
 from weft.runtime.records.usage import DAY_S, DayUsage, Usage, day_of, first_day, past_day
 
@@ -114,6 +118,8 @@ class Ledger:
                 self._lost(node)
             case Decided():
                 self._decided(at, event)
+            case Slept() | SleepFailed() | Awoke():
+                self._slept_or_woke(at, event)
             case Resized(job, attempt, epoch):
                 self._resized(at, job, attempt, epoch)
             case ResizeFailed(job, attempt, epoch):
@@ -199,7 +205,9 @@ class Ledger:
         for job, to in decided.changes.items():
             was = self.jobs.live[job]
             if to is None:
-                self._set(job, allocation=None)
+                self._set(job, allocation=None, sleeps=lies_down(was, decided.sleeps.get(job)))
+            elif was.sleeps is not None and was.allocation is None:
+                self._give_to_sleeper(was, to)
             elif job in decided.live:
                 self._resize(at, was, to)
             elif was.allocation is None or was.allocation.devices != to.devices:
@@ -213,6 +221,22 @@ class Ledger:
                     self._turn(job, at, _rate(to))
         for job, reason in decided.rejected.items():
             self._end(at, job, FAILED, f"rejected: {reason}")
+
+    def _give_to_sleeper(self, one: JobRecord, to: Allocation) -> None:
+        """A job that sleeps goes on where it is, or begins anew elsewhere."""
+        if goes_on(one, to):
+            self._set(one.job.id, allocation=to)
+            self._on[one.job.id, one.attempt] = to
+        else:
+            self._next_attempt(one, to, reason="", said="", sleeps=None)
+
+    def _slept_or_woke(self, at: float, event: Slept | SleepFailed | Awoke) -> None:
+        one = self.jobs.live.get(event.job)
+        changed = None if one is None else sleep_after(one, at, event)
+        if one is not None and changed is not None:
+            self._set(event.job, sleeps=changed.sleeps)
+            if changed.gpus is not None:
+                self._turn(event.job, at, changed.gpus)
 
     def _next_attempt(self, one: JobRecord, to: Allocation, **more: object) -> None:
         attempt = one.attempt + 1
@@ -284,7 +308,7 @@ class Ledger:
         if one is not None and one.running == attempt:
             again = goes_on and not one.outcome
             self.tallies.left(job, one.job.tenant, at, one.gpu_s.rate, goes_on=again)
-            self._set(job, running=None, leaves=None)
+            self._set(job, running=None, leaves=None, sleeps=None)
             self._turn(job, at, 0.0)
 
     def _left(
@@ -304,7 +328,7 @@ class Ledger:
     def _end(self, at: float, job: JobId, outcome: str, reason: str) -> None:
         one = self.jobs.live.get(job)
         if one is not None and not one.outcome:
-            over = {"allocation": None, "suspended": None}
+            over = {"allocation": None, "suspended": None, "sleeps": None}
             self._set(job, outcome=outcome, reason=reason, ended=at, **over)
             if one.job.deadline is not None and at > one.job.deadline:
                 self._missed(at, job)
@@ -318,10 +342,11 @@ class Ledger:
         if one is None or one.outcome:
             return
         match event:
-            case Suspended(job, by):
+            case Suspended(_, by, rung):
                 if one.suspended is None:
                     self._want(one.job, -1.0)
-                self._set(job, suspended=by, allocation=None, said="")
+                gone = {"allocation": None, "sleeps": lies_down(one, rung), "said": ""}
+                self._set(one.job.id, suspended=by, **gone)
             case Resumed(job):
                 if one.suspended is not None:
                     self._want(one.job, 1.0)
@@ -345,6 +370,8 @@ class Ledger:
             slices = [part for on in (one.allocation, one.leaves) if on for part in on.slices]
             if one.allocation and any(part.node == node for part in slices):
                 self._set(job, allocation=None)
+            if one.sleeps is not None and one.sleeps.is_on(node):
+                self._set(job, sleeps=None)
 
     def _turn(self, job: JobId, at: float, rate: float) -> None:
         """From here on the job uses so many GPUs."""

@@ -40,7 +40,7 @@ class Usage:
             self._days.setdefault(one.tenant, {})[one.day] = one
 
     def submitted(self, tenant: str, at: float) -> None:
-        """A job was handed in."""
+        """A job was submitted."""
         self._add(tenant, day_of(at), jobs=1)
 
     def restarted(self, tenant: str, at: float) -> None:

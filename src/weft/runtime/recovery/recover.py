@@ -9,8 +9,9 @@ from typing import Any, assert_never
 
 from weft.core.codec.plain_values import decode, encode
 from weft.core.errors import InvalidConfig, WeftError
-from weft.core.events.actions import Resize, Start, Stop
+from weft.core.events.actions import Resize, Resume, Sleep, Stop
 from weft.core.events.event import (
+    Awoke,
     Cancelled,
     DeadlineMissed,
     Decided,
@@ -30,6 +31,8 @@ from weft.core.events.event import (
     ResizeFailed,
     Resumed,
     Saved,
+    SleepFailed,
+    Slept,
     Started,
     StartFailed,
     Stopped,
@@ -45,6 +48,7 @@ from weft.core.spec.part_spec import PartSpec
 from weft.core.state.ended_jobs import EndedJobs
 from weft.core.state.saved_state import Held, SavedScheduler, SavedState
 from weft.core.state.table import Column
+from weft.core.state.wishes import Wish, wishes_of
 from weft.runtime.records.job_records import JobRecord, row_of
 from weft.runtime.records.ledger import Ledger
 from weft.runtime.recovery.snapshot import DamagedSnapshot, Frozen, Thawed, no_collection, thaw
@@ -111,7 +115,7 @@ class Recovered:
                 pass
             case Reported() | Saved() | Noticed() | DeadlineMissed() | Resizable():
                 pass
-            case Resized() | ResizeFailed() | Observed():
+            case Resized() | ResizeFailed() | Slept() | SleepFailed() | Awoke() | Observed():
                 pass
             case _:
                 assert_never(event)
@@ -129,7 +133,7 @@ class Recovered:
         return {**dict.fromkeys(self.drained, "drained"), **dict.fromkeys(up, "up")}
 
     def attempts(self) -> set[Attempt]:
-        """Attempts that may have processes: promised devices, or leaving them."""
+        """Attempts that may have processes: promised devices, leaving them, or asleep."""
         state = self.scheduler.state
         table = state.table
         held = {
@@ -137,7 +141,8 @@ class Recovered:
             for row, job in enumerate(table.jobs)
             if table.allocations[row] is not None
         }
-        return held | {(w.job, w.attempt) for w in state.wishes() if isinstance(w, Stop)}
+        wishes = wishes_of(state)
+        return held | {(w.job, w.attempt) for w in wishes if isinstance(w, (Stop, Sleep))}
 
 
 def recover(store: Store, make: Callable[[], Scheduler]) -> Recovered:
@@ -293,7 +298,7 @@ def melt(
 
 def reconcile(
     back: Recovered, nodes: Sequence[Node], known: Collection[Attempt]
-) -> tuple[list[Event], list[Start | Stop | Resize]]:
+) -> tuple[list[Event], list[Wish]]:
     """What must have happened while nobody looked, and what to ask the engine again."""
     state = back.scheduler.state
     events: list[Event] = []
@@ -308,15 +313,22 @@ def reconcile(
         attempt = int(table.get(row, Column.ATTEMPT))
         if table.get(row, Column.STAGE) == Stage.RUNNING and (job.id, attempt) not in known:
             events.append(Failed(job.id, attempt, "lost while the service was away", lost=True))
-    wishes: list[Start | Stop | Resize] = []
-    for wish in state.wishes():
-        if isinstance(wish, Stop) and (wish.job, wish.attempt) not in known:
+    wishes: list[Wish] = []
+    for wish in wishes_of(state):
+        if isinstance(wish, (Sleep, Resume)) and _attempt(wish) not in known:
+            why = "lost while the service was away"
+            events.append(Failed(*_attempt(wish), why, lost=True))
+        elif isinstance(wish, Stop) and (wish.job, wish.attempt) not in known:
             events.append(Stopped(wish.job, wish.attempt))
         elif isinstance(wish, Resize) and (wish.job.id, wish.attempt) not in known:
             continue  # it is lost, and begins anew where it was to go
         else:
             wishes.append(wish)
     return events, wishes
+
+
+def _attempt(wish: Sleep | Resume) -> Attempt:
+    return (wish.job if isinstance(wish, Sleep) else wish.job.id), wish.attempt
 
 
 def _from_snapshot(store: Store, make: Callable[[], Scheduler]) -> Recovered | None:

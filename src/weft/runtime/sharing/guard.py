@@ -150,7 +150,7 @@ class SharingGuard:
         return found
 
     def _measure(self, there: Residents) -> dict[Attempt, Measured]:
-        """What is seen of jobs that share; of others every now and then. Reads files."""
+        """What is seen of jobs that share; of others from time to time. Reads files."""
         measured, every = self._driver.engine.measured, self._looks % ALONE_EVERY == 1
         return {
             attempt: measured(*attempt)

@@ -13,6 +13,7 @@ SETTLE_S = 0.3  # after somebody was frozen or woken: kernels in flight end
 WARM_S = 3.0  # after its first step a job compiles, fills caches, grows its memory
 TOGETHER_S = 2.0  # the least to tell how fast jobs are together
 LONGEST_S = 10.0  # of a window
+UNSEEN_S = 60.0  # of running without a step: it is one whose steps nobody can count
 NEW = 0.5  # weight of the last measurement of a speed alone
 
 
@@ -37,8 +38,8 @@ class Resident:
 
     @property
     def works(self) -> bool:
-        """Whether it has begun to train, so that it has a speed."""
-        return len(self.measured.samples) > 1
+        """Whether it has begun to train, as its steps tell, or its age where none are seen."""
+        return len(self.measured.samples) > 1 or self.age_s >= UNSEEN_S
 
     def left_s(self, rate: float | None) -> float:
         """Seconds that it still needs alone: as its total tells, else as long as it has run."""

@@ -186,7 +186,7 @@ class Tokens:
         return new, secret
 
     def revoke(self, token: str) -> None:
-        """Make a token worthless; the last of an admin that does not expire goes last."""
+        """Revoke a token; the last of an admin that does not expire goes last."""
         self._find(token)
         left = {name: one for name, one in self._tokens.items() if name != token}
         if left and not any(one.lasting_admin for one in left.values()):

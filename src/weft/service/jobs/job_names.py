@@ -114,7 +114,7 @@ class JobNames:
         return self._ids[first:past]
 
     def _last(self, who: Caller) -> list[JobId]:
-        """The one that was handed in last, by this very person where that is known."""
+        """The one that was submitted last, by this very person where that is known."""
         jobs = self._jobs
         mine = (
             one

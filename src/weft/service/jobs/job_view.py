@@ -19,6 +19,7 @@ from weft.runtime.records.status import JobStatus
 from weft.service.access.redaction import mask, mask_all, secrets_of
 from weft.service.requests.job_file import priority_word
 from weft.service.responses.answers import GpuRange, JobAnswer, NodeAnswer, Notice, Part
+from weft.service.responses.measurements import measurements_of
 from weft.service.responses.state_words import NodeWord, StateWord
 
 SILENT_S, SILENT_GAPS = 30.0, 3.0  # some jobs report once an epoch
@@ -78,6 +79,7 @@ class JobView:
             app=job.app,
             parameters=mask_all(dict(job.launch.parameters), secrets) if job.launch else {},
             suspended_by=record.suspended,
+            measured=measurements_of(record.report),
             notices=[
                 Notice(at=at, level=how, text=mask(text, secrets))
                 for at, how, text in record.notices

@@ -23,7 +23,7 @@ PORTS = {"smtp": 25, "smtps": 465}
 
 @dataclass(frozen=True, slots=True)
 class MailServer:
-    """Where mail is handed in, and whose name is on it. TLS is used wherever it is offered."""
+    """Where mail is submitted, and whose name is on it. TLS is used wherever it is offered."""
 
     host: str
     port: int

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from weft.core.events.event import (
+    Awoke,
     Cancelled,
     DeadlineMissed,
     Decided,
@@ -26,6 +27,8 @@ from weft.core.events.event import (
     ResizeFailed,
     Resumed,
     Saved,
+    SleepFailed,
+    Slept,
     Started,
     StartFailed,
     Stopped,
@@ -73,8 +76,12 @@ def _states(event: Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C901, PL
     match event:
         case Submitted(job):
             yield job.id, "pending", ""
-        case Started(job_id):
+        case Started(job_id) | Awoke(job_id):
             yield job_id, "running", ""
+        case Slept(job_id):
+            yield job_id, "", "it sleeps"
+        case SleepFailed(job_id, _, reason):
+            yield job_id, "checkpointing", reason
         case Stopped(job_id):
             yield job_id, "preempted", ""
         case Finished(job_id):

@@ -118,6 +118,7 @@ def _launch(launch: Launch) -> Fields:
         "retries": launch.retries,
         "backoff_s": launch.backoff_s,
         "pty": launch.pty,
+        "watch": launch.watch,
         "idle_timeout_s": launch.idle_s if launch.pty else None,
     }
     if launch.software is not None:

@@ -137,7 +137,7 @@ JobNames = Annotated[list[Name], Field(max_length=1000)]
 
 
 class After(RequestBody):
-    """Jobs, by id or name, that must have ended before this one: well, anyhow, or badly."""
+    """Jobs, by id or name, that must end before this one: in success, in any way, or in failure."""
 
     ok: JobNames = Field(default_factory=list)
     any: JobNames = Field(default_factory=list)
@@ -205,6 +205,7 @@ class JobFile(RequestBody):
     hints: dict[Word, Number] = Field(default_factory=dict, max_length=64)
     traffic: TrafficFields | None = None
     pty: bool = False
+    watch: bool = True
     idle_timeout_s: Whole | None = None
     environment: SoftwareFields | None = None
     secrets: Annotated[list[Variable], Field(max_length=1024)] = Field(default_factory=list)
@@ -353,6 +354,7 @@ def _launch(body: JobFile, name: str, account: str) -> Launch:
         secrets=tuple(body.secrets),
         pty=body.pty,
         idle_s=_idle_s(body),
+        watch=body.watch,
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from weft.core.spec.part_spec import PartSpec
+from weft.service.responses.measurements import Measurements
 from weft.service.responses.state_words import NodeWord, PriorityWord, RoleWord, StateWord
 
 
@@ -154,6 +155,7 @@ class JobAnswer:
     app: str = ""
     parameters: dict[str, str] = field(default_factory=dict)
     suspended_by: str | None = None
+    measured: Measurements | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,7 +340,7 @@ class Used:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
-    """What one tenant used, and how many jobs it handed in.
+    """What one tenant used, and how many jobs it submitted.
 
     `entitled_gpu_seconds` is its part of the cluster, by its `weight`, and no more than its jobs
     asked for. `received` is the GPU time used over that; null where nothing was due.

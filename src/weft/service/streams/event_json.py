@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 from weft.core.codec.plain_values import encode
 from weft.core.events.event import (
+    Awoke,
     Cancelled,
     DeadlineMissed,
     Decided,
@@ -27,6 +28,8 @@ from weft.core.events.event import (
     ResizeFailed,
     Resumed,
     Saved,
+    SleepFailed,
+    Slept,
     Started,
     StartFailed,
     Stopped,
@@ -58,7 +61,7 @@ def _secrets(driver: Driver, event: Event) -> tuple[str, ...]:
     """What nobody is shown of the job that an event is about; decisions tell of no job's own."""
     if isinstance(event, Submitted):
         return secrets_of(event.job)
-    if not isinstance(event, (Failed, StartFailed, Noticed, ResizeFailed)):
+    if not isinstance(event, (Failed, StartFailed, Noticed, ResizeFailed, SleepFailed)):
         return ()
     record = driver.ledger.jobs.get(event.job)
     return () if record is None else secrets_of(record.job)
@@ -91,6 +94,9 @@ def _seen(driver: Driver, who: Caller, event: Event) -> Event | None:
             | Resizable(job_id)
             | Resized(job_id)
             | ResizeFailed(job_id)
+            | Slept(job_id)
+            | SleepFailed(job_id)
+            | Awoke(job_id)
             | Noticed(job_id)
             | DeadlineMissed(job_id)
         ):
@@ -118,4 +124,5 @@ def _part(driver: Driver, who: Caller, event: Decided) -> Decided:
         own(event.reasons),
         blockers=own(event.blockers),
         live=tuple(own(dict.fromkeys(event.live))),
+        sleeps=own(event.sleeps),
     )

@@ -35,7 +35,7 @@ from weft.service.streams.watch_rows import Reasons, row_of
 SOON_S = 0.5  # between messages, while something happens
 LATER_S = 4.0  # between looks at reports, reasons and machines
 REMEMBERED = 1_000  # messages that somebody who comes back is told of
-ENDED_SHOWN = 300  # of the jobs handed in last, those that have ended
+ENDED_SHOWN = 300  # of the jobs submitted last, those that have ended
 PART = 1_000  # rows of a snapshot's messages: who looks sees the first while the others come
 AT_ONCE = 50  # rows described before others are let in, for as long as that took
 SNAPSHOTS = 4  # written at a time: a crowd that comes at once does not keep a submit waiting

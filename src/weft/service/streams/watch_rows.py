@@ -69,12 +69,12 @@ class Reasons:
         return len(self._numbers) > MOST_REASONS
 
 
-def _reason(driver: Driver, describe: JobView, status: JobStatus) -> tuple[str, Hashable]:
+def _reason(driver: Driver, describe: JobView, status: JobStatus) -> tuple[str, Hashable]:  # noqa: PLR0911 - one return a kind
     """A job's reason and what it follows from: jobs with the same have the same text."""
     record = status.record
-    if record.suspended is not None:
+    if record.suspended is not None and record.sleeps is None:
         return f"suspended by {record.suspended}", ("suspended", record.suspended)
-    if status.state not in WAITING:
+    if status.state not in WAITING and record.suspended is None:
         if status.state == "running" and (
             silent := silent_s(record, driver.now, driver.engine.speed)
         ):
@@ -82,6 +82,8 @@ def _reason(driver: Driver, describe: JobView, status: JobStatus) -> tuple[str, 
         return mask(record.reason, secrets_of(record.job)), record.reason
     waits = describe.waits_for(status)
     text = "" if waits is None else mask(waits.text, secrets_of(record.job))
+    if record.sleeps is not None:
+        return text, ("asleep", record.job.id)
     if record.said:
         return text, record.said
     if record.failures or record.job.conditional:

@@ -15,6 +15,7 @@ from weft.core.codec.plain_values import decode, encode
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import (
     EVENTS,
+    Awoke,
     Cancelled,
     DeadlineMissed,
     Decided,
@@ -34,6 +35,8 @@ from weft.core.events.event import (
     ResizeFailed,
     Resumed,
     Saved,
+    SleepFailed,
+    Slept,
     Started,
     StartFailed,
     Stopped,
@@ -63,6 +66,7 @@ from weft.core.model.launch import Launch, Processes, Software, SoftwareKind
 from weft.core.plan.reasons import Blocker
 from weft.core.spec.part_spec import PartSpec
 from weft.core.state.table import Floats
+from weft.core.stops import Rung
 
 A = JobId("a")
 FULL_JOB = Job(
@@ -121,6 +125,10 @@ SAMPLES: tuple[Event, ...] = (
     Cancelled(A),
     Cancelled(A, "it waits in vain"),
     Suspended(A, "admin 'ops'"),
+    Suspended(A, "its owner", Rung.SUSPEND),
+    Slept(A, 2, Rung.SUSPEND, 0.75, 12.5),
+    SleepFailed(A, 2, "CUDA_ERROR_NOT_SUPPORTED"),
+    Awoke(A, 2, 0.25),
     Resumed(A),
     PriorityChanged(A, -1.0, Tier.OPPORTUNISTIC),
     Started(A, 2),
@@ -157,6 +165,7 @@ SAMPLES: tuple[Event, ...] = (
         blockers={A: Blocker.TURN},
         by=PartSpec("fifo", {"backfill": True}),
         live=(A,),
+        sleeps={A: Rung.FREEZE},
     ),
 )
 

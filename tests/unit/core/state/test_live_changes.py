@@ -21,6 +21,7 @@ from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Slice
 from weft.core.state.saved_state import load_state, save_state
 from weft.core.state.state import State
+from weft.core.state.wishes import wishes_of
 
 A, B = JobId("a"), JobId("b")
 NODE = NodeId("v100-0")
@@ -180,7 +181,7 @@ def test_what_is_under_way_survives_a_snapshot(story: Story) -> None:
     jobs = {job.id: job for job in story.state.table.jobs}
     again = load_state(save_state(story.state), jobs)
 
-    assert seen([*again.wishes()]) == [resize(B, 1, 1)]
+    assert seen([*wishes_of(again)]) == [resize(B, 1, 1)]
     assert seen(again.fold(story.now, Resized(B, 1, 1))) == [resize(A, 1, 0, 2)]
     assert again.live.can(A, 1)
 

@@ -21,10 +21,12 @@ def audit(
     name: Annotated[str, typer.Option(help="Of this token only: its name or id.")] = "",
     tenant: Annotated[str, typer.Option(help="Of this tenant's tokens only.")] = "",
     failed: Annotated[bool, typer.Option("--failed", help="What was refused only.")] = False,
-    limit: Annotated[int, typer.Option(help="The last so many.", min=1, max=10_000)] = 50,
+    limit: Annotated[
+        int, typer.Option(help="How many of the latest entries to show.", min=1, max=10_000)
+    ] = 50,
     as_json: o.AsJson = False,
 ) -> None:
-    """Show who did what: requests that changed something, or were refused to (admins)."""
+    """Show who did what: requests that changed something or were refused (admins)."""
     from weft.cli.connect.client import Client
     from weft.cli.view.screen import console, print_json
 

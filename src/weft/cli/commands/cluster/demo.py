@@ -26,7 +26,7 @@ LABELS = ("", "batch", "goodput")
 def demo(
     slots: Annotated[int, typer.Option(help="CPU slots to schedule on.", min=1, max=64)] = 4,
     policy: Annotated[
-        str, typer.Option("--policy", "-p", help="What decides; unless told, two take turns.")
+        str, typer.Option("--policy", "-p", help="The policy; by default two take turns.")
     ] = "",
     port: Annotated[int, typer.Option(help="Where the API is; another if taken.")] = 7878,
     leave: Annotated[
@@ -79,7 +79,7 @@ def demo(
 
 
 class Show:
-    """The workload, handed in bit by bit, and what is seen of it."""
+    """The workload, submitted bit by bit, and what is seen of it."""
 
     def __init__(self, client: Client, *, attended: bool, fixed: bool) -> None:
         from weft.cli.job_files.demo_jobs import GROW, SAID, WORKLOAD, find_scripts
@@ -128,7 +128,7 @@ class Show:
         return not self._to_come and all(state in ended for state in self._states.values())
 
     def _jobs(self) -> list[JobAnswer]:
-        """Hand in what is due, then all jobs as they are."""
+        """Submit what is due, then all jobs as they are."""
         from weft.cli.connect.pages import every_job
 
         while self._to_come and time.monotonic() - self._began >= self._to_come[0].after:

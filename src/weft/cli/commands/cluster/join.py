@@ -17,15 +17,17 @@ def join(
     address: Annotated[
         str, typer.Argument(help="HOST:PORT of the head, as `weft serve --engine ray` prints it.")
     ],
-    name: Annotated[str, typer.Option(help="What the node is called; its host name else.")] = "",
-    kind: Annotated[str, typer.Option(help="The kind of its GPUs; found out else.")] = "",
+    name: Annotated[
+        str, typer.Option(help="What the node is called; default: its host name.")
+    ] = "",
+    kind: Annotated[str, typer.Option(help="The kind of its GPUs; default: detected.")] = "",
     gpus: Annotated[
-        int | None, typer.Option(help="How many GPUs it gives; all unless told.", min=0)
+        int | None, typer.Option(help="How many GPUs it gives; default: all.", min=0)
     ] = None,
     slots: Annotated[
-        int, typer.Option(help="CPU slots where there are no GPUs; 0: one a core.", min=0)
+        int, typer.Option(help="CPU slots where there are no GPUs; 0: one per core.", min=0)
     ] = 0,
-    ip: Annotated[str, typer.Option(help="Its address for the others; found out else.")] = "",
+    ip: Annotated[str, typer.Option(help="Its address for the others; default: detected.")] = "",
     token_file: Annotated[
         Path | None,
         typer.Option(help="File with the cluster's token; else it is read from stdin."),
@@ -40,7 +42,7 @@ def join(
         bool | None,
         typer.Option(
             "--unit/--no-unit",
-            help="Write a systemd unit that joins at every boot, and leave; asked for else.",
+            help="Write a systemd unit that joins at every boot, and exit; default: ask.",
         ),
     ] = None,
 ) -> None:

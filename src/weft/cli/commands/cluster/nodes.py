@@ -45,7 +45,7 @@ def drain(
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Move every job off a machine and give it no more.
+    """Move every job off a machine and place no more there.
 
     All its jobs are stopped, those that may not be preempted too: they have their grace time to
     write a checkpoint, then wait to be started elsewhere from the last one. `weft cancel` is for
@@ -59,7 +59,7 @@ def drain(
 
 
 def undrain(node: NodeId, as_json: o.AsJson = False) -> None:
-    """Use a drained machine again, with all its GPUs; one that was set aside, too."""
+    """Use a machine again that was drained or set aside."""
     _tell(node, "undrain", f"{node} is in use again", as_json=as_json)
 
 

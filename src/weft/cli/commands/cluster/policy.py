@@ -15,7 +15,7 @@ def policy(
     name: Annotated[
         str,
         typer.Argument(
-            help="Decide by this from now on: NAME or NAME:KEY=VALUE,..., or a .yaml file."
+            help="Use this policy from now on: NAME or NAME:KEY=VALUE,..., or a .yaml file."
         ),
     ] = "",
     as_json: o.AsJson = False,

@@ -13,7 +13,7 @@ from weft.service.responses.admin import Reservation, ReservationList
 from weft.service.responses.answers import ClusterAnswer
 
 reserve = typer.Typer(
-    help="Keep machines or GPUs for a tenant, or for maintenance (admins).", no_args_is_help=True
+    help="Reserve machines or GPUs for a tenant, or for maintenance (admins).", no_args_is_help=True
 )
 
 Name = Annotated[str, typer.Argument(help="What to call it.", metavar="NAME")]
@@ -45,13 +45,13 @@ def add(
         typer.Argument(help="Machines, or some of their GPUs: n1 n2:0-3.", metavar="NODE..."),
     ],
     tenant: Annotated[
-        str, typer.Option(help="Who may use them; nobody unless told: maintenance.")
+        str, typer.Option(help="Who may use them; default: nobody, for maintenance.")
     ] = "",
     start: Annotated[
-        str, typer.Option(help="When it begins: 2026-11-20T08:00, or in 2h; now unless told.")
+        str, typer.Option(help="When it begins: 2026-11-20T08:00, or in 2h; default: now.")
     ] = "",
     end: Annotated[
-        str, typer.Option(help="When it ends: a time, or 4h after it began; never unless told.")
+        str, typer.Option(help="When it ends: a time, or 4h after it began; default: never.")
     ] = "",
     when_done: Annotated[
         bool, typer.Option("--when-done", help="Let jobs that are there run to their end.")
@@ -83,7 +83,7 @@ def add(
 
 @reserve.command()
 def remove(name: Name, as_json: o.AsJson = False) -> None:
-    """Let everybody use its devices again."""
+    """Release its devices for everybody."""
     from weft.cli.connect.client import Client, at
     from weft.cli.view.screen import console, print_json
 

@@ -44,12 +44,12 @@ def serve(
     ] = None,
     engine: Annotated[
         str,
-        typer.Option(help="Who runs the jobs (`weft list engine`): NAME or NAME:KEY=VALUE,..."),
+        typer.Option(help="What runs the jobs (`weft list engine`): NAME or NAME:KEY=VALUE,..."),
     ] = "local",
     policy: Annotated[
         str | None,
         typer.Option(
-            "--policy", "-p", help="What decides; unless told, what did last, at first weft."
+            "--policy", "-p", help="The policy; default: the last one used, at first weft."
         ),
     ] = None,
     state: Annotated[
@@ -58,11 +58,9 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)] = 7878,
     slots: Annotated[
-        int, typer.Option(help="CPU slots where there are no GPUs; 0: one a core.", min=0)
+        int, typer.Option(help="CPU slots where there are no GPUs; 0: one per core.", min=0)
     ] = 0,
-    predictor: Annotated[
-        str, typer.Option(help="Who tells remaining times to policies that ask.")
-    ] = "",
+    predictor: Annotated[str, typer.Option(help="Where policies get remaining times from.")] = "",
     pairs: Annotated[
         Path | None,
         typer.Option(
@@ -85,7 +83,7 @@ def serve(
         ),
     ] = None,
     tls_cert: Annotated[
-        Path | None, typer.Option(help="Speak HTTPS with this certificate (PEM).", metavar="FILE")
+        Path | None, typer.Option(help="Serve HTTPS with this certificate (PEM).", metavar="FILE")
     ] = None,
     tls_key: Annotated[
         Path | None, typer.Option(help="The certificate's key (PEM).", metavar="FILE")
@@ -103,7 +101,8 @@ def serve(
     end_unknown: Annotated[
         bool,
         typer.Option(
-            "--end-unknown", help="End running jobs that the log does not know, as after a restore."
+            "--end-unknown",
+            help="Stop running jobs that the log does not know, as after a restore.",
         ),
     ] = False,
     keep_days: keep.Days = 90.0,
@@ -151,7 +150,7 @@ def serve(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log decisions.")] = False,
     print_config: Annotated[
         bool,
-        typer.Option("--print-config", help="Print all options as a file of --config, and leave."),
+        typer.Option("--print-config", help="Print all options as a file for --config, and exit."),
     ] = False,
 ) -> None:
     """Run the scheduler service: REST API, events, metrics.

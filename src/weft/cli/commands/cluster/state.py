@@ -21,7 +21,7 @@ MARKS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 @state.command()
 def check(folder: Folder = HERE, as_json: o.AsJson = False) -> None:
-    """Say whether log, snapshots and folders are whole, and what to do; also while it runs."""
+    """Check that log, snapshots and folders are intact, and say what to do; also while it runs."""
     from dataclasses import asdict
 
     from weft.app.state.check import check_state
@@ -47,7 +47,7 @@ def backup(
     target: Annotated[Path, typer.Argument(help="A new folder for the copy.")],
     folder: Folder = HERE,
 ) -> None:
-    """Copy log and settings to a new folder; the service may go on meanwhile."""
+    """Copy log and settings to a new folder; the service may keep running."""
     from weft.app.state.backup import make_backup
 
     with user_errors():
@@ -60,7 +60,7 @@ def restore(
     source: Annotated[Path, typer.Argument(help="What `weft state backup` made.")],
     folder: Folder = HERE,
 ) -> None:
-    """Bring a backup back into a folder without a log; nothing is written over."""
+    """Restore a backup into a folder without a log; nothing is overwritten."""
     from weft.app.state.backup import restore_backup
 
     with user_errors():
@@ -76,11 +76,11 @@ def prune(
     keep_gb: keep.Gigabytes = 0.0,
     keep_events: keep.Events = 5_000_000,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would go; also while it runs.")
+        bool, typer.Option("--dry-run", help="Only say what would be removed; also while it runs.")
     ] = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Remove ended jobs with their output, and old events; a running service does by itself."""
+    """Remove ended jobs with their output, and old events; a running service does this itself."""
     from dataclasses import asdict
 
     from weft.app.state.prune import find_prunable
@@ -103,7 +103,7 @@ def prune(
 
 @state.command("accept-loss")
 def accept_loss(folder: Folder = HERE) -> None:
-    """Go on without events that the log lacks: what they said is lost for good."""
+    """Continue without events that the log lacks; what they recorded is lost for good."""
     from weft.app.state.loss import accept_loss as accept
 
     with user_errors():

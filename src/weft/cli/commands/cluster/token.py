@@ -18,15 +18,15 @@ token = typer.Typer(help="Make, list and revoke tokens (admins).", no_args_is_he
 @token.command()
 def create(
     tenant: Annotated[
-        str, typer.Argument(help="Whose it is: a tenant's name; may be empty for an admin.")
+        str, typer.Argument(help="The tenant it belongs to; may be empty for an admin.")
     ] = "",
     role: Annotated[str, typer.Option(help="admin, user or viewer.")] = "user",
     name: Annotated[str, typer.Option(help="A note on who or what will use it.")] = "",
     account: Annotated[
-        str, typer.Option(help="Whose user its jobs run as; its tenant's unless told.")
+        str, typer.Option(help="Whose user its jobs run as; default: its tenant's.")
     ] = "",
     expires: Annotated[
-        str, typer.Option(help="After how long it is worthless, as 30d or 12h; never unless told.")
+        str, typer.Option(help="When it expires, such as 30d or 12h; default: never.")
     ] = "",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The token alone.")] = False,
     as_json: o.AsJson = False,
@@ -63,7 +63,8 @@ def show_secret(made: NewToken, *, quiet: bool, as_json: bool) -> None:
 def rotate(
     one: Annotated[str, typer.Argument(help="From `weft token list`.", metavar="ID")],
     overlap: Annotated[
-        str, typer.Option(help="How long the old one goes on to work, as 1d or 2h; 0: not at all.")
+        str,
+        typer.Option(help="How long the old one keeps working, such as 1d or 2h; 0: not at all."),
     ] = "1d",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The token alone.")] = False,
     as_json: o.AsJson = False,
@@ -106,7 +107,7 @@ def list_tokens(as_json: o.AsJson = False) -> None:
 
 
 def expiry(row: TokenAnswer) -> str:
-    """When a token becomes worthless, or that it is."""
+    """When a token expires, or that it has."""
     from weft.cli.view import words
 
     if not row.expires:
@@ -119,7 +120,7 @@ def revoke(
     ids: Annotated[list[str], typer.Argument(help="From `weft token list`.", metavar="ID...")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Make tokens worthless at once."""
+    """Revoke tokens at once."""
     from weft.cli.connect.client import Client, at
     from weft.cli.view.screen import console, print_json
 

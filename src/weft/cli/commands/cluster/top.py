@@ -12,9 +12,9 @@ from weft.cli.view.errors import user_errors
 
 def top(
     every_s: Annotated[
-        float, typer.Option("--every", help="Seconds between looks.", min=0.1)
+        float, typer.Option("--every", help="Seconds between updates.", min=0.1)
     ] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="One look, no live view.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print once instead of updating.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
     """Watch who holds what, batch sizes, goodput and the queue.

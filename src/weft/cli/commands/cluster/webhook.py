@@ -10,7 +10,7 @@ from weft.cli.options import shared as o
 from weft.cli.view.errors import user_errors
 from weft.service.responses.admin import HookAnswer, HookList, NewHook
 
-webhook = typer.Typer(help="Tell other services of state changes (admins).", no_args_is_help=True)
+webhook = typer.Typer(help="Notify other services of state changes (admins).", no_args_is_help=True)
 
 
 @webhook.command("list")
@@ -61,7 +61,7 @@ def add(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The id alone.")] = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Tell URL of state changes from now on; messages are signed with the secret shown here."""
+    """Notify URL of state changes from now on; messages are signed with the secret shown here."""
     from weft.cli.connect.client import Client
     from weft.cli.view.screen import console, print_json
 
@@ -86,7 +86,7 @@ def remove(
     ids: Annotated[list[str], typer.Argument(help="From `weft webhook list`.", metavar="ID...")],
     as_json: o.AsJson = False,
 ) -> None:
-    """Tell them no more."""
+    """Stop notifying them."""
     from weft.cli.connect.client import Client, at
     from weft.cli.view.screen import console, print_json
 

@@ -66,10 +66,10 @@ def what_if(
         ),
     ] = None,
     now: Annotated[
-        bool, typer.Option("--now", help="From what runs and waits now on, not from the past.")
+        bool, typer.Option("--now", help="Start from what runs and waits now, not from the past.")
     ] = False,
     hours: Annotated[
-        float | None, typer.Option(help="The last so many hours of the past only.", min=0.001)
+        float | None, typer.Option(help="Only this many of the last hours.", min=0.001)
     ] = None,
     events: Annotated[
         Path | None,

@@ -1,4 +1,4 @@
-"""`weft cancel`: withdraw jobs."""
+"""`weft cancel`: cancel jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def cancel(jobs: Jobs, yes: Yes = False, as_json: o.AsJson = False) -> None:
-    """Cancel jobs; those that run get their time to leave.
+    """Cancel jobs; running ones get their grace time to save.
 
     A sweep or app means all of its jobs. A pattern means jobs that have not ended, by id or
     name; it is asked before they go.

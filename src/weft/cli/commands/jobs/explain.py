@@ -20,7 +20,7 @@ JobId = Annotated[
 
 
 def explain(job: JobId, as_json: o.AsJson = False) -> None:
-    """Say why a job waits, or holds what it holds.
+    """Show why a job waits, or why it holds what it holds.
 
     With the numbers behind it, who is in front, the cheapest change that would start it, and an
     estimate of its start.

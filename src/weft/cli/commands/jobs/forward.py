@@ -16,7 +16,9 @@ def forward(
     port: Annotated[int, typer.Argument(help="The port that the job listens on.", min=1)],
     local: Annotated[
         int | None,
-        typer.Option(help="The port here; the same unless told or taken; 0: any.", min=0),
+        typer.Option(
+            help="The port here; default: the same, or any if that is taken; 0: any.", min=0
+        ),
     ] = None,
 ) -> None:
     """Open a job's port on this machine: a notebook, TensorBoard, a debugger.

@@ -25,7 +25,11 @@ def plan(
     if_policy: Annotated[
         str | None,
         typer.Option(
-            "--policy", "-p", help="If this policy decided.", rich_help_panel=CHANGE, metavar="NAME"
+            "--policy",
+            "-p",
+            help="Assume that this policy decides.",
+            rich_help_panel=CHANGE,
+            metavar="NAME",
         ),
     ] = None,
     if_limit: Limits = None,
@@ -33,7 +37,7 @@ def plan(
     if_nodes: MoreNodes = "",
     as_json: o.AsJson = False,
 ) -> None:
-    """Say what would happen to a job now.
+    """Show what would happen to a job now.
 
     Nothing is queued. Takes what `weft submit` takes, and what might be different: `--gpus 2`
     for this job at another size, `--policy`, `--limit`, `--weight` or `--nodes` for the cluster.

@@ -24,7 +24,7 @@ def priority(
     yes: Yes = False,
     as_json: o.AsJson = False,
 ) -> None:
-    """Give a job that has not ended another priority, where it stands.
+    """Change the priority of jobs that have not ended.
 
     A running job keeps its GPUs until the policy decides otherwise. `guaranteed` needs a grant,
     as when a job is submitted (`weft quota set --guaranteed`).

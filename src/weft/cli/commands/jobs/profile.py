@@ -26,12 +26,14 @@ def profile(
         list[str],
         typer.Argument(help="A script that uses weft.train, after `--`.", metavar="COMMAND..."),
     ],
-    gpus: Annotated[int, typer.Option("--gpus", "-g", help="On so many GPUs.", min=1)] = 1,
+    gpus: Annotated[int, typer.Option("--gpus", "-g", help="How many GPUs to use.", min=1)] = 1,
     each_s: Annotated[
         float, typer.Option("--each", help="Seconds for each batch size.", min=0.1)
     ] = 4.0,
-    sizes: Annotated[int, typer.Option(help="At most so many batch sizes.", min=1, max=20)] = 8,
-    cpu: Annotated[bool, typer.Option("--cpu", help="On CPU slots, GPUs or not.")] = False,
+    sizes: Annotated[int, typer.Option(help="The most batch sizes to try.", min=1, max=20)] = 8,
+    cpu: Annotated[
+        bool, typer.Option("--cpu", help="Use CPU slots even if there are GPUs.")
+    ] = False,
     beside: Annotated[
         list[str] | None,
         typer.Option(
@@ -44,7 +46,7 @@ def profile(
     every_pair: Annotated[
         bool,
         typer.Option(
-            "--every-pair", help="Those too that this script is not part of.", rich_help_panel=PAIRS
+            "--every-pair", help="Also measure pairs without this script.", rich_help_panel=PAIRS
         ),
     ] = False,
     mps: Annotated[

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def resume(jobs: Jobs, yes: Yes = False, as_json: o.AsJson = False) -> None:
-    """Resume suspended jobs: they go on from their last checkpoint when there is room.
+    """Resume suspended jobs: they go on where they were, or from a checkpoint.
 
-    Others stay as they are.
+    They wait until there is room for them. Others stay as they are.
     """
     from weft.cli.connect.client import at
     from weft.service.responses.answers import Done
 
-    def do(client: Client, job: str) -> None:
-        client.post(Done, at("jobs", job, "resume"))
+    def do(client: Client, job: str) -> str:
+        return client.post(Done, at("jobs", job, "resume")).done
 
     do_to_all(jobs, "resume", "resumed", do, yes=yes, as_json=as_json)

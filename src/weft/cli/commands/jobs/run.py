@@ -27,11 +27,11 @@ def run(
     ],
     flags: Flags,
     detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Print the id and leave; as `submit`.")
+        bool, typer.Option("--detach", "-d", help="Print the id and exit, as `weft submit` does.")
     ] = False,
     pty: Annotated[
         bool,
-        typer.Option("--pty", "-t", help="With a terminal: keys go to it, as in `ssh -t`."),
+        typer.Option("--pty", "-t", help="Give it a terminal, as `ssh -t` does."),
     ] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="The job's own output and nothing else.")

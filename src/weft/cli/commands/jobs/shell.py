@@ -17,7 +17,10 @@ from weft.service.responses.answers import JobAnswer
 def shell(
     flags: Flags,
     job: Annotated[
-        str, typer.Argument(help="A job to look into, or whose terminal it is.", metavar="[ID]")
+        str,
+        typer.Argument(
+            help="A job to open a shell beside, or whose terminal to return to.", metavar="[ID]"
+        ),
     ] = "",
 ) -> None:
     """Open a shell on the cluster, with GPUs if you ask for some.

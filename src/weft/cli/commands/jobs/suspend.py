@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.cli.many_jobs import Jobs, Yes, do_to_all
+from weft.cli.many_jobs import Jobs, Yes, agrees, do_to_all
 from weft.cli.options import shared as o
 
 if TYPE_CHECKING:
@@ -12,15 +12,22 @@ if TYPE_CHECKING:
 
 
 def suspend(jobs: Jobs, yes: Yes = False, as_json: o.AsJson = False) -> None:
-    """Suspend jobs: those that run save, leave their GPUs and wait; see `weft resume`.
+    """Suspend jobs: those that run leave their GPUs and wait; see `weft resume`.
 
-    They keep what they have done and their place in the order of submission. What was done since
-    the last checkpoint is lost, as when the scheduler preempts them.
+    They are frozen or moved to host memory where the engine can, and go on where they were; others
+    save and go on from their last checkpoint. It asks before it suspends a job that would lose all
+    its work.
     """
-    from weft.cli.connect.client import at
+    from weft.cli.connect.client import Refused, at
     from weft.service.responses.answers import Done
 
-    def do(client: Client, job: str) -> None:
-        client.post(Done, at("jobs", job, "suspend"))
+    def do(client: Client, job: str) -> str:
+        path = at("jobs", job, "suspend")
+        try:
+            return client.post(Done, path).done
+        except Refused as error:
+            if error.field != "restart" or not (yes or agrees(error.what)):
+                raise
+        return client.post(Done, path, {"restart": True}).done
 
     do_to_all(jobs, "suspend", "suspended", do, yes=yes, as_json=as_json)

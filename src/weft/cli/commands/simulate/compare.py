@@ -31,7 +31,7 @@ def compare(
         int, typer.Option(help="How many seeds, from --seed on.", min=1, max=1000)
     ] = 1,
     processes: Annotated[
-        int | None, typer.Option(help="Parallel processes; one a core unless told.", min=1)
+        int | None, typer.Option(help="Parallel processes; default: one per core.", min=1)
     ] = None,
     on: Annotated[
         str,
@@ -53,6 +53,7 @@ def compare(
     weights: o.Weights = "",
     loan: o.Loan = "",
     resize: o.Resize = "restart",
+    stops: o.Stops = "",
     node_mtbf_h: o.NodeMtbf = 0.0,
     repair_h: o.RepairH = 1.0,
     job_mtbf_h: o.JobMtbf = 0.0,
@@ -99,6 +100,7 @@ def compare(
             weights=o.read_weights(weights),
             loans=read_loans(loan),
             resize=resize,
+            stops=stops,
         )
         sets = [choose_sensible(expand_sets(text)) for text in policy or DEFAULT]
         chosen = dict.fromkeys(text for kept, _ in sets for text in kept)

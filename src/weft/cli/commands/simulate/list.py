@@ -37,7 +37,7 @@ def list_parts(
     where: Annotated[
         str,
         typer.Option(
-            help="Only policies, wrappers or parts that stand there: words joined by commas, such "
+            help="Only policies, wrappers or parts with these tags, joined by commas, such "
             "as sharing,unknown-durations."
         ),
     ] = "",

@@ -39,6 +39,7 @@ def simulate(
     weights: o.Weights = "",
     loan: o.Loan = "",
     resize: o.Resize = "restart",
+    stops: o.Stops = "",
     node_mtbf_h: o.NodeMtbf = 0.0,
     repair_h: o.RepairH = 1.0,
     job_mtbf_h: o.JobMtbf = 0.0,
@@ -87,6 +88,7 @@ def simulate(
             o.read_weights(weights),
             read_loans(loan),
             resize,
+            stops,
         )
         with progress_bars([policy], quiet=quiet or as_json) as progress:
             result = run_all([setup], processes=1, progress=progress)

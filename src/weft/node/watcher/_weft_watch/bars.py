@@ -91,26 +91,46 @@ BARS = Bars()
 
 
 def on_tqdm(module: Any) -> None:
-    """`tqdm.std`: every kind of bar there is begins and moves here."""
+    """`tqdm.std`: every kind of bar there is begins, moves and ends here."""
     bar = module.tqdm
-    init, update = bar.__init__, bar.update
+    init, update, close = bar.__init__, bar.update, bar.close
     shown = guarded(BARS.appeared)
-    moved = guarded(BARS.moved)
+    counted = guarded(_count)
+    keep_total = guarded(_keep_total)
 
     @functools.wraps(init)
     def begin(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
         if not getattr(self, "disable", True):
             shown(self, _read_tqdm)
+            self._weft_counted = self.n
 
     @functools.wraps(update)
-    def wrapped(self: Any, n: Any = 1) -> Any:
+    def move(self: Any, n: Any = 1) -> Any:
         drawn = update(self, n)
-        moved(n)
+        counted(self)
         return drawn
 
-    bar.__init__, bar.update = begin, wrapped
+    @functools.wraps(close)
+    def end(self: Any) -> Any:
+        counted(self)  # the last units come without a move
+        keep_total()
+        return close(self)
+
+    bar.__init__, bar.update, bar.close = begin, move, end
     _begin_totals()
+
+
+def _count(bar: Any) -> None:
+    before = getattr(bar, "_weft_counted", None)
+    if before is not None:
+        bar._weft_counted = bar.n
+        BARS.moved(bar.n - before)
+
+
+def _keep_total() -> None:
+    if counting.COUNTER is not None:
+        counting.COUNTER.look_up_total()
 
 
 def _read_tqdm(bar: Any) -> Any:
@@ -133,13 +153,12 @@ def on_rich(module: Any) -> None:
         return number
 
     @functools.wraps(advance)
-    def wrapped(self: Any, task_id: Any, advance: float = 1) -> Any:
-        plain = _advance(self, task_id, advance)
-        moved(advance)
-        return plain
+    def move(self: Any, *args: Any, **kwargs: Any) -> Any:
+        drawn = advance(self, *args, **kwargs)
+        moved(kwargs["advance"] if "advance" in kwargs else (*args, None, 1)[1] or 1)
+        return drawn
 
-    _advance = advance
-    progress.add_task, progress.advance = add_task, wrapped
+    progress.add_task, progress.advance = add_task, move
     _begin_totals()
 
 

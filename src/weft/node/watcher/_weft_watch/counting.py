@@ -153,7 +153,7 @@ class Counter:
             "at": self.at,
             "steps": self.steps,
             "unit": self.unit,
-            "total": self._total(),
+            "total": self.look_up_total(),
             "data_s": self.data_s if self.loads else -1.0,
             "held_gb": self._held_gb,
             "peak_gb": self._peak_gb,
@@ -171,7 +171,8 @@ class Counter:
             line.close()
             self._socket = None
 
-    def _total(self) -> float:
+    def look_up_total(self) -> float:
+        """Steps of the whole training, 0 where nothing tells; what was told last is kept."""
         for total in self.totals:
             try:
                 found = total(self.steps)

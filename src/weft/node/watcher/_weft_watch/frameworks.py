@@ -125,6 +125,7 @@ def on_lightning(module: Any) -> None:
     @functools.wraps(fit)
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
         running["trainer"] = weakref.ref(self)
+        running["before"] = counter.steps - self.global_step
         try:
             return fit(self, *args, **kwargs)
         finally:
@@ -135,7 +136,9 @@ def on_lightning(module: Any) -> None:
         one = reference() if reference is not None else None
         if one is None or one.train_dataloader is None or not one.global_step:
             return None
-        return float(steps + max(one.estimated_stepping_batches - one.global_step, 0))
+        resumed = one.global_step - (steps - running["before"])
+        before = running["before"] - (resumed if resumed > 1 else 0)
+        return float(before + one.estimated_stepping_batches)
 
     trainer.fit = wrapped
     counter.totals.insert(0, total)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 
 from weft.core.model.job import Job
-from weft.runtime.loop.job_commands import resume, set_priority, suspend
+from weft.core.stops import Rung
+from weft.runtime.loop.job_commands import loses_work, resume, set_priority, suspend
+from weft.runtime.records.sleep_records import describe_sleep
 from weft.service.access.tokens import Caller
 from weft.service.context import PROBLEMS, Context, Service, Writer, find_job
 from weft.service.http.json_body import Json
@@ -19,6 +21,22 @@ from weft.service.routes.jobs.jobs import check_guaranteed
 router = APIRouter(tags=["jobs"], responses=PROBLEMS)
 
 
+HOW = {
+    Rung.FREEZE: "frozen where it is, with its GPU memory; it goes on at once",
+    Rung.SUSPEND: "moved to host memory; it goes on where it was",
+    Rung.RESTART: "it saves and leaves; it goes on from its last checkpoint",
+}
+
+
+class AskSuspend(RequestBody):
+    """How a job may be suspended: with `restart` also where that loses all its work."""
+
+    restart: bool = False
+
+
+NO_RESTART = AskSuspend()
+
+
 class AskPriority(RequestBody):
     """The class that a job is to be of."""
 
@@ -26,20 +44,42 @@ class AskPriority(RequestBody):
 
 
 @router.post("/jobs/{job_id}/suspend", status_code=202, response_model=Done)
-async def suspend_job(job_id: str, request: Request, service: Service, who: Writer) -> Json:
-    """Let a job save, leave its devices and wait until it is resumed; a waiting one is held."""
+async def suspend_job(
+    job_id: str,
+    request: Request,
+    service: Service,
+    who: Writer,
+    body: AskSuspend = NO_RESTART,
+) -> Json:
+    """Let a job leave its devices and wait until it is resumed; a waiting one is held.
+
+    It is put to sleep where it is if the engine can, else it saves and leaves. Where it would have
+    to begin anew, the answer is 409 unless `restart` says that it may.
+    """
     job = _find(job_id, request, service, who)
+    if not body.restart and loses_work(service.driver, job.id):
+        raise Refused(
+            409,
+            f"job {job.id!r} has no checkpoint and cannot be put to sleep here: suspending it "
+            "would lose all its work",
+            "say restart: true (`weft suspend --yes`) if it may begin anew",
+            "restart",
+        )
+    runs = service.driver.job(job.id).record.running is not None
     by = "its owner" if who.tenant == job.tenant or not who.name else f"admin {who.name!r}"
-    await suspend(service.driver, job.id, by)
-    return Json(Done(done=f"job {job.id} is suspended"), status_code=202)
+    rung = await suspend(service.driver, job.id, by)
+    how = f": {HOW[rung]}" if runs else ""
+    return Json(Done(done=f"job {job.id} is suspended{how}"), status_code=202)
 
 
 @router.post("/jobs/{job_id}/resume", status_code=202, response_model=Done)
 async def resume_job(job_id: str, request: Request, service: Service, who: Writer) -> Json:
-    """Let a suspended job go on, from its last checkpoint, when there is room for it."""
+    """Let a suspended job go on when there is room: where it sleeps, or from its checkpoint."""
     job = _find(job_id, request, service, who)
+    sleeps = describe_sleep(service.driver.scheduler.state, job.id)
     await resume(service.driver, job.id)
-    return Json(Done(done=f"job {job.id} goes on when there is room"), status_code=202)
+    how = f": it was {sleeps}" if sleeps else ""
+    return Json(Done(done=f"job {job.id} goes on when there is room{how}"), status_code=202)
 
 
 @router.put("/jobs/{job_id}/priority", status_code=202, response_model=Done)

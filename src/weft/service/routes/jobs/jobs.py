@@ -47,7 +47,7 @@ PART, SHORT = 25, 100  # of a page at a time: some 1 ms
 
 @router.post("/jobs", status_code=201, response_model=Made)
 async def submit(body: JobFile, request: Request, service: Service, who: Writer) -> Json:
-    """Hand in a job, or all jobs of a sweep. They are on disk when this answers.
+    """Submit a job, or all jobs of a sweep. They are on disk when this answers.
 
     With the same id and body once only.
     """
@@ -68,7 +68,7 @@ async def hand_in(body: JobFile, request: Request, service: Context, who: Caller
     check_guaranteed(fresh, service, who)
     check_jobs(service.limits, fresh, active_of(service.driver, jobs[0].tenant), who)
     for job in fresh:
-        service.live.check(job)  # all of them before the first is handed in
+        service.live.check(job)  # all of them before the first is submitted
     if fresh:
         await service.driver.submit(*fresh)
     if body.sweep is None:
@@ -77,7 +77,7 @@ async def hand_in(body: JobFile, request: Request, service: Context, who: Caller
 
 
 def _is_known(job: Job, service: Context, who: Caller) -> bool:
-    """Whether this very job was handed in before; refused if another one has its id."""
+    """Whether this very job was submitted before; refused if another one has its id."""
     known = service.driver.ledger.jobs.get(job.id)
     if known is None:
         return False
@@ -123,7 +123,7 @@ async def one_job(job_id: str, service: Service, who: Anyone) -> Json:
 
 @router.delete("/jobs/{job_id}", status_code=202, response_model=Done)
 async def cancel(job_id: str, request: Request, service: Service, who: Writer) -> Json:
-    """Withdraw a job; one that runs has its grace time to leave. Ended ones stay as they are."""
+    """Cancel a job; one that runs has its grace time to leave. Ended ones stay as they are."""
     status = find_job(service, who, job_id)
     if not who.commands(status.record.job):
         raise Refused(403, "this job is another tenant's", "ask an admin")
@@ -268,6 +268,6 @@ def _active(
 
 
 def _same(known: Job, asked: Job) -> bool:
-    """Whether two are the same but for when they were handed in."""
+    """Whether two are the same but for when they were submitted."""
     at = known.submitted
     return replace(known, deadline=None) == replace(asked, submitted=at, deadline=None)

@@ -21,6 +21,7 @@ from weft.core.plan.reasons import Blocker, Reason
 from weft.core.spec.registry import read_spec
 from weft.runtime.loop.admit import check_job
 from weft.runtime.records.job_records import JobRecord
+from weft.runtime.records.sleep_records import describe_sleep
 from weft.service.access.tokens import Caller
 from weft.service.budget.sizes import check_machines, check_sweep
 from weft.service.context import PROBLEMS, Anyone, Context, Service, Writer, find_job
@@ -86,7 +87,9 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
     if record.outcome or record.job.id not in service.driver.scheduler.state.table:
         return Json(answer)
     if record.suspended is not None:
-        said = f"suspended by {record.suspended}; `weft resume {record.job.id}` lets it go on"
+        sleeps = describe_sleep(service.driver.scheduler.state, record.job.id)
+        said = f"suspended by {record.suspended}{f', {sleeps}' if sleeps else ''}"
+        said += f"; `weft resume {record.job.id}` lets it go on"
         by = _decided_by(service, Blocker.SUSPENDED)
         return Json(replace(answer, reason=said, blocked_by=Blocker.SUSPENDED.value, decided_by=by))
     present = Present.of(service.driver.scheduler, service.driver.now)

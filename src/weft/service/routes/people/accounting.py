@@ -47,7 +47,7 @@ async def accounting(
     service: Service,
     who: Anyone,
     form: Annotated[Literal["json", "csv"], Query(alias="format")] = "json",
-    since: Annotated[Time, Query(description="Jobs handed in, and days, from here on.")] = 0.0,
+    since: Annotated[Time, Query(description="Jobs submitted, and days, from here on.")] = 0.0,
     until: Annotated[Time, Query(description="And before this; whole days are counted.")] = LATEST,
     limit: Annotated[int, Query(ge=0, le=MOST, description="Jobs of a page.")] = 100,
     after: Annotated[str | None, Query(max_length=160, description="The `next` of a page.")] = None,
@@ -151,7 +151,7 @@ def _cell(value: Any) -> Any:
 async def _choose(
     service: Context, who: Caller, since: float, until: float, last: int, limit: int
 ) -> list[JobRecord]:
-    """Jobs of the caller's that were handed in then, in order of submission."""
+    """Jobs of the caller's that were submitted then, in order of submission."""
     whose = ALL if who.everywhere else who.tenant
     read = service.driver.ledger.jobs.pager(limit, after=last, tenant=whose, since=since)
     found = await service.read(read)

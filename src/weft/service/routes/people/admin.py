@@ -114,7 +114,7 @@ async def rotate_token(token_id: str, body: AskRotation, service: Service, who: 
 
 @router.delete("/tokens/{token_id}", response_model=Done)
 async def revoke_token(token_id: str, service: Service, who: Admin) -> Json:  # noqa: ARG001
-    """Make a token worthless at once."""
+    """Revoke a token at once."""
     service.tokens.revoke(token_id)
     return Json(Done(done=f"token {token_id} is revoked"))
 

@@ -73,7 +73,7 @@ async def reserve(name: Name, body: AskReservation, service: Service, who: Admin
 
 @router.delete("/reservations/{name}", response_model=Done)
 async def remove_reservation(name: str, service: Service, who: Admin) -> Json:  # noqa: ARG001
-    """Let everybody use its devices again."""
+    """Release its devices for everybody."""
     rules = service.live.quotas
     if name not in rules.windows:
         raise UnknownName.among("reservation", name[:64], rules.windows, "weft reserve list")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,9 +18,11 @@ from weft.core.stops import PROBE, SLEEPS, Rung
 from weft.engines.attempts.listener import Listener
 from weft.engines.attempts.watch import nudge
 from weft.engines.machine.devices import Machine
+from weft.wire.attempt import SPEC, AttemptSpec
 from weft.wire.errors import WireError
 from weft.wire.sleep import (
     AWAKE,
+    COLLECTIVE_S,
     DEPTH,
     FROZEN,
     SUSPENDED,
@@ -33,6 +36,10 @@ from weft.wire.sleep import (
 FREEZE_S = 15.0  # for an agent to answer; it answers within milliseconds
 SUSPEND_S = 600.0  # for a device to be copied to host memory
 SHORTEST_S, LONGEST_S = 0.001, 0.05
+SHORTEST_AIR_S = 5.0
+# What a job may say of its collectives' timeout, and in which unit.
+OWN_TIMEOUT = "WEFT_COLLECTIVE_TIMEOUT_S"
+TIMEOUTS = {"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": 1.0, "DEEPSPEED_TIMEOUT": 60.0}
 
 
 class SleepsByAgent:
@@ -41,10 +48,13 @@ class SleepsByAgent:
     _listener: Listener
     _suspender: tuple[str, ...]
     wake_alone_s: float
+    sleep: bool
 
     @property
     def stops(self) -> frozenset[Rung]:
-        """Freezing always; suspending where the device's driver can."""
+        """Freezing, and suspending where the device's driver can."""
+        if not self.sleep:
+            return frozenset()
         return frozenset(SLEEPS if self._suspender else (Rung.FREEZE,))
 
     async def freeze(self, job: JobId, attempt: int, *, by: str) -> None:
@@ -65,7 +75,26 @@ class SleepsByAgent:
         if key not in watched:
             raise EngineError(f"attempt {attempt} of job {job!r} does not run")
         folder = watched[key].folder
-        return Attempt(job, attempt, folder, lambda: key in watched, self.wake_alone_s)
+        alone_s, air_s = self.wake_alone_s, find_air_s(folder)
+        return Attempt(job, attempt, folder, lambda: key in watched, alone_s, air_s)
+
+
+def find_air_s(folder: Path) -> float:
+    """How long the ranks of an attempt may stand still: half of their collectives' timeout.
+
+    0 for any time, of an attempt that has one rank. Its environment may say how long they wait.
+    """
+    spec = AttemptSpec.read(folder / SPEC)
+    if spec.world_size <= 1:
+        return 0.0
+    timeouts = [COLLECTIVE_S]
+    for name, unit in TIMEOUTS.items():
+        with suppress(KeyError, ValueError):
+            timeouts.append(float(spec.env[name]) * unit)
+    if own := spec.env.get(OWN_TIMEOUT):
+        with suppress(ValueError):
+            timeouts = [float(own)]
+    return max(min(timeouts) / 2.0, SHORTEST_AIR_S)
 
 
 def find_suspender(machine: Machine, sharing: DeviceSharing) -> tuple[str, ...]:
@@ -105,11 +134,13 @@ class Attempt:
 async def put_to_sleep(attempt: Attempt, by: str, state: str, within_s: float) -> SleepState:
     """Have an attempt in a state on behalf of somebody; EngineError if that could not be had."""
     answer = SleepState(0)
+    before = read_request(attempt.folder)
+    wanted = AWAKE if before is None else before.wanted.get(by, AWAKE)
     try:
         answer = await _ask(attempt, by, state, within_s)
     finally:
         if DEPTH[answer.state] < DEPTH[state]:
-            _leave(attempt, by, AWAKE)  # nobody waits for it any more
+            _leave(attempt, by, wanted)  # as it was
             await asyncio.to_thread(nudge, attempt.folder)
     if DEPTH[answer.state] < DEPTH[state]:
         raise EngineError(f"{attempt} is not {state}: {answer.reason}")

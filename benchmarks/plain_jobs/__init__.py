@@ -1,0 +1,1 @@
+"""Our own policy on jobs of one size, drawn as eight published traces were."""

@@ -1,0 +1,156 @@
+"""How well predictors do on public traces: `python -m benchmarks.predictions [TRACE ...]`.
+
+Time-ordered and without looking ahead: a job is predicted when it is submitted, by what had ended
+by then, and completion times come from a replay in which predictors learn from its own ends (one
+pool of nodes with eight GPUs, shortest predicted service first, nobody is stopped). `venus` is
+September 2020 on 104 nodes, with the predictions that were published for it; `slice` two of its
+virtual clusters with users and outcomes; `philly` the public subset; any other name is a workload
+or a file of `weft predict --replay`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.measure import data_folder
+from weft.app.prediction.evaluate import PREDICTORS, Evaluation, evaluate
+from weft.app.prediction.trace import read_jobs
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.trace import Truth
+from weft.core.state.table import Floats
+
+VENUS_NODES = 104
+NEGATIVE_S = 1_000.0  # what Lucid takes a negative prediction for
+Jobs = list[tuple[Job, Truth]]
+
+
+def main() -> int:
+    """Print a table per trace."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("traces", nargs="*", default=["venus", "slice", "philly"])
+    parser.add_argument("--predictors", default=",".join(PREDICTORS))
+    parser.add_argument("--jobs", type=int, default=5_000, help="at most, of workloads and files")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="write all numbers here")
+    told = parser.parse_args()
+    predictors = tuple(told.predictors.split(","))
+    data = data_folder()
+    if data is None and {"venus", "slice", "philly"} & set(told.traces):
+        print("the public research data is not here; set WEFT_DATA to its folder")
+        return 2
+    done = {}
+    for name in told.traces:
+        done[name] = _measure(name, data or Path(), predictors, told.jobs, told.seed)
+        _show(name, done[name])
+    if told.json is not None:
+        told.json.write_text(json.dumps({name: asdict(one) for name, one in done.items()}))
+    return 0
+
+
+def _measure(
+    name: str, data: Path, predictors: tuple[str, ...], most: int, seed: int
+) -> Evaluation:
+    if name == "venus":
+        jobs, warm_up, shipped = read_venus(data)
+        return evaluate(jobs, predictors, VENUS_NODES, warm_up, shipped)
+    if name == "slice":
+        return evaluate(read_slice(data), predictors, warm_up=300)
+    if name == "philly":
+        subset = data / "traces" / "normalized" / "philly_subset.csv.gz"
+        return evaluate(read_jobs(str(subset), most, seed), predictors)
+    return evaluate(read_jobs(name, most, seed), predictors)
+
+
+def read_venus(data: Path) -> tuple[Jobs, int, dict[str, Floats]]:
+    """All GPU jobs of Venus before September, then those with both published predictions."""
+    lucid, qssf = (
+        {row["job_id"]: float(row["priority"]) for row in _rows(data / "lucid" / name)}
+        for name in ("venus_sept_ebm_weekly.csv", "venus_sept_lgb.csv")
+    )
+    rows = [
+        (_seconds(row["submit_time"]), row["job_id"], int(row["gpu_num"]), float(row["duration"]))
+        for row in _rows(data / "traces" / "helios" / "venus_gpu_jobs.csv.gz")
+    ]
+    rows.sort()
+    both = lucid.keys() & qssf.keys()
+    first = next(at for at, name, *_ in rows if name in both)
+    before = [row for row in rows if row[0] < first]
+    after = [row for row in rows if row[1] in both]
+    jobs = [_job(name, at, gpus, length) for at, name, gpus, length in (*before, *after)]
+    ebm = np.array([lucid[name] for _, name, *_ in after])
+    shipped = {
+        "Lucid's, as shipped": np.where(ebm > 0.0, ebm, NEGATIVE_S),
+        "QSSF's, as shipped": np.array([qssf[name] for _, name, *_ in after]),
+    }
+    return jobs, len(before), shipped
+
+
+def read_slice(data: Path) -> Jobs:
+    """Two virtual clusters of Venus with users and how each job ended."""
+    rows = list(_rows(data / "traces" / "helios" / "venus_2vc_sept_with_users.csv"))
+    rows.sort(key=lambda row: (row["submit_time"], row["job_id"]))
+    states = {"COMPLETED": "completed", "CANCELLED": "cancelled"}
+    return [
+        _job(
+            row["job_id"],
+            _seconds(row["submit_time"]),
+            int(row["gpu_num"]),
+            float(row["duration"]),
+            row["vc"],
+            row["user"],
+            states.get(row["state"], "failed"),
+        )
+        for row in rows
+        if int(row["gpu_num"]) > 0
+    ]
+
+
+def _job(
+    name: str,
+    at: float,
+    gpus: int,
+    length: float,
+    tenant: str = "",
+    user: str = "",
+    state: str = "completed",
+) -> tuple[Job, Truth]:
+    job = Job(JobId(name), at, Demand(gpus), tenant=tenant, user=user)
+    return job, Truth(max(length, 1.0), state=state)
+
+
+def _rows(path: Path) -> Iterator[dict[str, str]]:
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+        yield from csv.DictReader(file)
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+def _show(name: str, done: Evaluation) -> None:
+    print(
+        f"\n{name}: {done.jobs} jobs, {done.warm_up} of them learnt from only; {done.nodes} nodes,"
+    )
+    print(f"load {done.load:.2f}. Errors in powers of ten; JCT against the truth's.\n")
+    print(
+        "| predictor | mean JCT s | x truth | error p50 | p90 | within 2x | pinball | 80 % range |"
+    )
+    print("|---|--:|--:|--:|--:|--:|--:|--:|")
+    truth = done.rows[-1].jct_s
+    for row in done.rows:
+        numbers = (row.error_p50, row.error_p90, row.within_2x, row.pinball, row.coverage)
+        cells = " | ".join("" if np.isnan(one) else f"{one:.3f}" for one in numbers)
+        print(f"| {row.name} | {row.jct_s:,.0f} | {row.jct_s / truth:.3f} | {cells} |", flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

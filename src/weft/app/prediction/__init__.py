@@ -1,0 +1,1 @@
+"""How well predictors do on a trace, in time order and without looking ahead."""

@@ -1,0 +1,192 @@
+"""Errors, coverage and resulting completion times of predictors on one trace.
+
+Everything is in time order: a job is predicted when it is submitted, by what had ended by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from weft.app.prediction.pool import Replayed, ended_as, replay
+from weft.core.knowledge.predictor import Predictor
+from weft.core.model.job import Job
+from weft.core.model.trace import Truth
+from weft.core.spec.registry import build
+from weft.core.state.table import Floats, Table
+from weft.predict.calibration import pinball
+from weft.predict.none import NoPredictor
+
+PER_NODE = 8
+LOAD = 0.85
+P = (0.1, 0.5, 0.9)
+PREDICTORS = ("pai-history", "history", "last", "qssf", "three-sigma", "alike")
+SIGMAS = (0.5, 1.0, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """One line of the table; numbers that a predictor has none of are nan.
+
+    Errors are of the median, in powers of ten; `within_2x` and `coverage` (of the 80 % range) are
+    parts of all jobs; `pinball` is of natural logarithms.
+    """
+
+    name: str
+    jct_s: float
+    wait_s: float
+    error_p50: float = float("nan")
+    error_p90: float = float("nan")
+    within_2x: float = float("nan")
+    pinball: float = float("nan")
+    coverage: float = float("nan")
+    spearman: float = float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The table, and what it was measured on: `warm_up` jobs were learnt from only."""
+
+    jobs: int
+    warm_up: int
+    nodes: int
+    load: float
+    rows: tuple[Quality, ...]
+
+
+def evaluate(
+    jobs: Sequence[tuple[Job, Truth]],
+    predictors: Sequence[str] = PREDICTORS,
+    nodes: int = 0,
+    warm_up: int | None = None,
+    shipped: Mapping[str, Floats] | None = None,
+) -> Evaluation:
+    """Compare predictors; `nodes` of eight GPUs, by default as many as make a load of 0.85.
+
+    The first `warm_up` jobs (a fifth) are only learnt from, as the trace ran them. `shipped` are
+    predictions that somebody else made of the others, in seconds.
+    """
+    count = len(jobs) // 5 if warm_up is None else warm_up
+    before, after = list(jobs[:count]), list(jobs[count:])
+    work = sum(t.length * j.demand.gpus for j, t in after)
+    span = max(after[-1][0].submitted - after[0][0].submitted, 1.0)
+    largest = max(j.demand.gpus for j, _ in after)
+    nodes = nodes or max(ceil(work / span / PER_NODE / LOAD), ceil(largest / PER_NODE))
+    rows = [_row(name, keys, after, nodes) for name, keys in _bounds(after).items()]
+    for name, seconds in (shipped or {}).items():
+        rows.append(_row(name, _fixed(seconds, after), after, nodes, seconds))
+    rows += [_learnt(name, before, after, nodes) for name in predictors]
+    lengths = _lengths(after)
+    rows.append(_row("oracle", _fixed(lengths, after), after, nodes))
+    return Evaluation(len(jobs), count, nodes, work / span / PER_NODE / nodes, tuple(rows))
+
+
+Order = Callable[[Table, float], Floats]
+
+
+def _bounds(jobs: Sequence[tuple[Job, Truth]]) -> dict[str, Order]:
+    """Orders that need no predictor, and the truth blurred by known errors."""
+    rng = np.random.default_rng(0)
+    lengths = _lengths(jobs)
+    blurred = {
+        f"truth, sigma {sigma:g}": _fixed(lengths * rng.lognormal(0.0, sigma, len(jobs)), jobs)
+        for sigma in SIGMAS
+    }
+    return {
+        "fifo": lambda table, _now: table.seq,
+        "none (fewest GPUs)": lambda table, _now: table.need,
+        **blurred,
+    }
+
+
+def _lengths(jobs: Sequence[tuple[Job, Truth]]) -> Floats:
+    return np.array([max(truth.length, 1.0) for _, truth in jobs])
+
+
+def _fixed(seconds: Floats, jobs: Sequence[tuple[Job, Truth]]) -> Order:
+    service = seconds * np.array([job.demand.gpus for job, _ in jobs])
+    return lambda table, _now: service[table.seq.astype(np.intp)]
+
+
+def _row(
+    name: str,
+    keys: Order,
+    jobs: Sequence[tuple[Job, Truth]],
+    nodes: int,
+    seconds: Floats | None = None,
+) -> Quality:
+    done = replay(jobs, NoPredictor(), nodes, PER_NODE, keys)
+    if seconds is None:
+        return Quality(name, float(done.jct_s.mean()), float(done.wait_s.mean()))
+    said = np.repeat(np.maximum(seconds, 1.0)[:, None], 3, axis=1)
+    return _scored(name, done, said, _lengths(jobs), ranges=None)
+
+
+def _learnt(
+    name: str, before: Sequence[tuple[Job, Truth]], jobs: Sequence[tuple[Job, Truth]], nodes: int
+) -> Quality:
+    predictor: Predictor = build("predictor", name)
+    learn_trace(predictor, before, jobs[0][0].submitted)
+    said, ranges = np.full((len(jobs), 3), np.nan), np.full((len(jobs), 3), np.nan)
+
+    def ask(seq: int, job: Job, now: float) -> None:
+        table = Table(1)
+        table.add(job, seq)
+        said[seq] = predictor.quantiles(table, now, P)[0]
+        ranges[seq] = predictor.ranges(table, now)[0]
+
+    done = replay(jobs, predictor, nodes, PER_NODE, submitted=ask)
+    return _scored(name, done, said, _lengths(jobs), ranges)
+
+
+def learn_trace(predictor: Predictor, jobs: Sequence[tuple[Job, Truth]], until: float) -> None:
+    """All ends of a trace that came by a moment, in their order, as if nobody had waited."""
+    ends = sorted((job.submitted + truth.length, i) for i, (job, truth) in enumerate(jobs))
+    for at, i in ends:
+        if at <= until:
+            predictor.learn(ended_as(*jobs[i], at))
+
+
+def _scored(
+    name: str, done: Replayed, said: Floats, truth: Floats, ranges: Floats | None
+) -> Quality:
+    middle = said[:, 1]
+    known = np.isfinite(middle)
+    jct, wait = float(done.jct_s.mean()), float(done.wait_s.mean())
+    if not known.any():
+        return Quality(name, jct, wait)
+    error = np.abs(np.log10(middle[known] / truth[known]))
+    losses, inside = float("nan"), float("nan")
+    if ranges is not None:
+        rows = zip(said[known].tolist(), truth[known].tolist(), strict=True)
+        losses = float(np.mean([pinball(q, t) for q, t in rows]))
+        low, high = ranges[known, 0], ranges[known, 2]
+        low = np.where(low <= 1.0, 0.0, low)
+        inside = float(((low <= truth[known]) & (truth[known] <= high)).mean())
+    return Quality(
+        name,
+        jct,
+        wait,
+        float(np.quantile(error, 0.5)),
+        float(np.quantile(error, 0.9)),
+        float((error <= np.log10(2.0)).mean()),
+        losses,
+        inside,
+        _spearman(middle[known], truth[known]),
+    )
+
+
+def _spearman(a: Floats, b: Floats) -> float:
+    """Rank correlation; ties take their mean rank."""
+    x, y = (ranks - ranks.mean() for ranks in (_ranks(a), _ranks(b)))
+    spread = float(np.sqrt((x * x).sum() * (y * y).sum()))
+    return float((x * y).sum()) / spread if spread else 0.0
+
+
+def _ranks(x: Floats) -> Floats:
+    _, where, counts = np.unique(x, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return np.asarray((last - (counts - 1) / 2.0)[where], dtype=float)

@@ -1,0 +1,145 @@
+"""The trace on one pool of like nodes, shortest predicted service first, nobody stopped.
+
+The plainest setting in which predictions decide who waits: a job's key is its predicted length
+times its GPUs, looked at again whenever a job ended; the first that does not fit holds up the rest.
+Predictors learn from the ends of this replay, so nothing is known before it happened here.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core.events.job_end import Ended, How
+from weft.core.knowledge.predictor import Predictor
+from weft.core.model.job import Job
+from weft.core.model.trace import Truth
+from weft.core.state.table import Floats, Table
+
+Keys = Callable[[Table, float], Floats]
+HOW = {"completed": How.COMPLETED, "failed": How.FAILED, "cancelled": How.CANCELLED}
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Seconds from submission to end and to start, in order of submission."""
+
+    jct_s: Floats
+    wait_s: Floats
+
+
+def ended_as(job: Job, truth: Truth, at: float) -> Ended:
+    """The end of a job that ran as the trace says."""
+    gpus = job.demand.gpus * job.demand.share
+    how = HOW.get(truth.state, How.COMPLETED)
+    done = how is How.COMPLETED
+    return Ended(job, truth.length, truth.length * gpus, done, how, None, at)
+
+
+def replay(
+    jobs: Sequence[tuple[Job, Truth]],
+    predictor: Predictor,
+    nodes: int,
+    per_node: int,
+    keys: Keys | None = None,
+    submitted: Callable[[int, Job, float], None] | None = None,
+) -> Replayed:
+    """Run every job once; `keys` takes the place of predicted service, smallest first.
+
+    `submitted` is told each job before the predictor is, so that it can ask what is predicted.
+    """
+    pool, table, running = Pool(nodes, per_node), Table(), _Running()
+    jct, wait = np.zeros(len(jobs)), np.zeros(len(jobs))
+    order = keys or (lambda rows, now: predictor.remaining(rows, now) * rows.need)
+    coming = 0
+    while coming < len(jobs) or running.ends:
+        now = min(jobs[coming][0].submitted if coming < len(jobs) else np.inf, running.next_end())
+        for seq, held in running.ended_by(now):
+            pool.give(held)
+            predictor.learn(ended_as(*jobs[seq], now))
+        while coming < len(jobs) and jobs[coming][0].submitted <= now:
+            job = jobs[coming][0]
+            if submitted is not None:
+                submitted(coming, job, now)
+            predictor.note_submitted(job, now)
+            table.add(job, coming)
+            coming += 1
+        ranked = np.argsort(order(table, now), kind="stable") if len(table) else ()
+        started = []
+        for row in map(int, ranked):
+            seq = int(table.seq[row])
+            places = pool.take(jobs[seq][0].demand.gpus)
+            if places is None:
+                break
+            wait[seq] = now - jobs[seq][0].submitted
+            jct[seq] = wait[seq] + jobs[seq][1].length
+            running.start(now + jobs[seq][1].length, seq, places)
+            started.append(row)
+        for row in sorted(started, reverse=True):
+            table.remove(row)
+    return Replayed(jct, wait)
+
+
+class _Running:
+    """Who runs until when, and where."""
+
+    def __init__(self) -> None:
+        self.ends: list[tuple[float, int]] = []
+        self._places: dict[int, list[tuple[int, int]]] = {}
+
+    def start(self, until: float, seq: int, places: list[tuple[int, int]]) -> None:
+        heapq.heappush(self.ends, (until, seq))
+        self._places[seq] = places
+
+    def next_end(self) -> float:
+        return self.ends[0][0] if self.ends else np.inf
+
+    def ended_by(self, now: float) -> list[tuple[int, list[tuple[int, int]]]]:
+        gone = []
+        while self.ends and self.ends[0][0] <= now:
+            seq = heapq.heappop(self.ends)[1]
+            gone.append((seq, self._places.pop(seq)))
+        return gone
+
+
+class Pool:
+    """Free GPUs of nodes: the fullest node that has room, whole empty nodes for large jobs."""
+
+    def __init__(self, nodes: int, per_node: int) -> None:
+        self._per_node = per_node
+        self._free = [per_node] * nodes
+        self._with: list[set[int]] = [set() for _ in range(per_node)] + [set(range(nodes))]
+
+    def take(self, gpus: int) -> list[tuple[int, int]] | None:
+        """Nodes with how many of their GPUs; None where there is no room."""
+        whole = gpus // self._per_node if gpus > self._per_node else 0
+        rest = gpus - whole * self._per_node
+        if len(self._with[self._per_node]) < whole:
+            return None
+        places = [(node, self._per_node) for node in sorted(self._with[self._per_node])[:whole]]
+        for node, count in places:
+            self._set(node, self._free[node] - count)
+        if rest:
+            fullest = next(
+                (free for free in range(rest, self._per_node + 1) if self._with[free]), 0
+            )
+            if not fullest:
+                self.give(places)
+                return None
+            node = min(self._with[fullest])
+            self._set(node, self._free[node] - rest)
+            places.append((node, rest))
+        return places
+
+    def give(self, places: list[tuple[int, int]]) -> None:
+        """Back what was taken."""
+        for node, count in places:
+            self._set(node, self._free[node] + count)
+
+    def _set(self, node: int, free: int) -> None:
+        self._with[self._free[node]].discard(node)
+        self._free[node] = free
+        self._with[free].add(node)

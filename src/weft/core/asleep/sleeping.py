@@ -1,0 +1,120 @@
+"""Attempts that sleep: on their way there, there, and on their way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from weft.core.asleep.times import DOWN, UP, StopTimes
+from weft.core.events.actions import Sleep
+from weft.core.model.job import Allocation, Job, JobId
+from weft.core.state.table import Table
+from weft.core.stops import Rung
+
+
+@dataclass(frozen=True, slots=True)
+class Sleeping:
+    """An attempt that was put to sleep on `on`, and goes on there.
+
+    It is `there` since `since`; before that it was asked to. `device_gb` is what it holds of each
+    of its devices, or held before it was suspended; 0 where nobody knows. `host_gb` is what it
+    holds of the host's memory instead. `was` is how it slept before it was asked to sleep deeper.
+    """
+
+    job: JobId
+    attempt: int
+    rung: Rung
+    on: Allocation
+    since: float
+    there: bool = False
+    device_gb: float = 0.0
+    host_gb: float = 0.0
+    was: Rung | None = None
+
+    @property
+    def node(self) -> str:
+        """The node it sleeps on, the first of several."""
+        return self.on.slices[0].node
+
+    def is_on(self, node: str) -> bool:
+        """Whether any of its devices is of a node."""
+        return any(part.node == node for part in self.on.slices)
+
+
+class Asleep:
+    """Who sleeps, who cannot, and what it takes; a part of the state."""
+
+    def __init__(self) -> None:
+        self.sleepers: dict[JobId, Sleeping] = {}
+        self.savers: set[JobId] = set()  # who has written a checkpoint, and loses little by a stop
+        self.unable: dict[JobId, tuple[Rung, ...]] = {}
+        self.times = StopTimes()
+
+    def __bool__(self) -> bool:
+        return bool(self.sleepers)
+
+    def find(self, job: JobId, attempt: int | None = None) -> Sleeping | None:
+        """A job's attempt that sleeps or is about to; None if there is none, or another one."""
+        found = self.sleepers.get(job)
+        return found if found is not None and attempt in (None, found.attempt) else None
+
+    def is_there(self, job: JobId) -> bool:
+        """Whether an attempt of a job is asleep by now."""
+        found = self.sleepers.get(job)
+        return found is not None and found.there
+
+    def note_saved(self, job: JobId, table: Table) -> None:
+        """A job has a checkpoint."""
+        if job in table:
+            self.savers.add(job)
+
+    def fall(self, sleeping: Sleeping) -> Sleep:
+        """An attempt is asked to sleep."""
+        self.sleepers[sleeping.job] = sleeping
+        return Sleep(sleeping.job, sleeping.attempt, sleeping.rung)
+
+    def arrive(self, now: float, job: Job, rung: Rung, took_s: float, host_gb: float) -> None:
+        """An attempt is asleep."""
+        before = self.sleepers[job.id]
+        gb = before.device_gb * before.on.gpus or host_gb
+        self.times.learn(job, before.node, rung, DOWN, gb, took_s)
+        self.sleepers[job.id] = replace(before, rung=rung, since=now, there=True, host_gb=host_gb)
+
+    def wake(self, job: Job, took_s: float) -> None:
+        """An attempt runs again."""
+        before = self.sleepers.pop(job.id)
+        gb = before.device_gb * before.on.gpus or before.host_gb
+        self.times.learn(job, before.node, before.rung, UP, gb, took_s)
+
+    def refuse(self, job: JobId) -> None:
+        """An attempt could not be put to sleep that way; it is not tried again."""
+        rung = self.sleepers.pop(job).rung
+        self.unable[job] = (*self.unable.get(job, ()), rung)
+
+    def drop(self, job: JobId) -> Sleeping | None:
+        """It sleeps no more, for whatever reason; what it was."""
+        return self.sleepers.pop(job, None)
+
+    def forget(self, job: JobId) -> None:
+        """A job has left."""
+        self.sleepers.pop(job, None)
+        self.savers.discard(job)
+        self.unable.pop(job, None)
+
+    def save(self) -> dict[str, Any]:
+        """All but the sleepers, as values that JSON has."""
+        return {
+            "savers": sorted(self.savers),
+            "unable": {job: list(rungs) for job, rungs in sorted(self.unable.items())},
+            "times": self.times.save(),
+        }
+
+    def load(self, saved: Mapping[str, Any], sleepers: Iterable[Sleeping]) -> None:
+        """Take up what `save` gave."""
+        self.sleepers = {one.job: one for one in sleepers}
+        self.savers = set(map(JobId, saved.get("savers", ())))
+        self.unable = {
+            JobId(job): tuple(map(Rung, rungs)) for job, rungs in saved.get("unable", {}).items()
+        }
+        self.times.load(saved.get("times", {}))

@@ -1,0 +1,39 @@
+"""What was asked for and not answered yet: what a driver repeats after a restart."""
+
+from __future__ import annotations
+
+from weft.core.events.actions import Resize, Resume, Sleep, Start, Stop
+from weft.core.model.job import JobId, Stage
+from weft.core.state.state import State
+from weft.core.state.table import Column
+
+Wish = Start | Stop | Resize | Sleep | Resume
+
+
+def wishes_of(state: State) -> list[Wish]:
+    """Every stop, start and resize that was asked for and not answered yet, stops first.
+
+    What a driver repeats when it cannot know which actions were carried out. So is whoever is to
+    sleep, for nobody knows whether it was woken meanwhile.
+    """
+    sleepers, table, vacating = state.asleep.sleepers, state.table, state.vacating
+    wishes: list[Wish] = [
+        Stop(*one) for one in vacating.leaving() if state.asleep.find(*one) is None
+    ]
+    wishes += state.live.wishes(table)
+    for sleeping in sleepers.values():
+        if not (sleeping.there and _is_asked_to_run(state, sleeping.job)):
+            wishes.append(Sleep(sleeping.job, sleeping.attempt, sleeping.rung))
+    for row in range(len(table)):
+        job, on = table.jobs[row], table.allocations[row]
+        starting = table.get(row, Column.STAGE) == Stage.STARTING
+        if on is not None and starting and not vacating.holds(job.id):
+            kind = Resume if job.id in sleepers else Start
+            wishes.append(kind(job, on, int(table.get(row, Column.ATTEMPT))))
+    return wishes
+
+
+def _is_asked_to_run(state: State, job: JobId) -> bool:
+    """Whether a job was given its devices, and nobody else is on them any more."""
+    on = state.table.allocations[state.table.row(job)]
+    return on is not None and not state.vacating.holds(job)

@@ -1,0 +1,1 @@
+"""Predictors of published schedulers, as their papers and artifacts have them."""

@@ -1,0 +1,72 @@
+"""What a job's record says of an attempt that sleeps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple, assert_never
+
+from weft.core.asleep.sleeping import Sleeping
+from weft.core.asleep.times import UP
+from weft.core.events.event import Awoke, SleepFailed, Slept
+from weft.core.model.job import Allocation, JobId
+from weft.core.state.state import State
+from weft.core.stops import SLEEPS, Rung
+from weft.runtime.records.job_records import JobRecord
+
+LEAST_GB = 0.05  # what is not worth a word
+
+
+def describe_sleep(state: State, job: JobId) -> str:
+    """Where a job sleeps, what it holds there and how soon it is back; empty if it does not."""
+    sleeping, row = state.asleep.find(job), state.table.find(job)
+    if sleeping is None or row is None or not sleeping.there:
+        return ""
+    frozen = sleeping.rung is Rung.FREEZE
+    gb = sleeping.device_gb * sleeping.on.gpus if frozen else sleeping.host_gb
+    held = f", {gb:.3g} GB in {'GPU' if frozen else 'host'} memory" if gb >= LEAST_GB else ""
+    size = sleeping.device_gb * sleeping.on.gpus or sleeping.host_gb
+    times = state.asleep.times
+    back_s = times.seconds(state.table.jobs[row], sleeping.node, sleeping.rung, UP, size)
+    soon = "at once" if back_s < 1.0 else f"in {back_s:.0f} s"
+    return f"asleep on {sleeping.node}{held}, back {soon}"
+
+
+class SleepChange(NamedTuple):
+    """Who sleeps from now on, and how many GPUs the job uses; None as many as before."""
+
+    sleeps: Sleeping | None
+    gpus: float | None = None
+
+
+def lies_down(one: JobRecord, rung: Rung | None) -> Sleeping | None:
+    """What sleeps of a job whose devices are taken away by a rung; None if it leaves."""
+    if one.sleeps is None and one.allocation is not None and rung in SLEEPS and rung is not None:
+        return Sleeping(one.job.id, one.attempt, rung, one.allocation, 0.0)
+    return one.sleeps
+
+
+def goes_on(one: JobRecord, to: Allocation) -> bool:
+    """Whether what a job is given is where it sleeps."""
+    return one.sleeps is not None and one.sleeps.on.devices == to.devices
+
+
+def sleep_after(
+    one: JobRecord, at: float, event: Slept | SleepFailed | Awoke
+) -> SleepChange | None:
+    """What an engine's word means for a record; None for nothing."""
+    sleeps = one.sleeps
+    if sleeps is None or sleeps.attempt != event.attempt:
+        return None
+    match event:
+        case Slept(_, _, rung, _, host_gb):
+            there = replace(sleeps, rung=rung, since=at, there=True, host_gb=host_gb)
+            return SleepChange(there, 0.0)
+        case SleepFailed():
+            return SleepChange(sleeps if sleeps.there else None)
+        case Awoke():
+            on = one.allocation
+            if on is None or not sleeps.there:
+                return None
+            return SleepChange(None, on.gpus * on.sharing.share)
+        case _:
+            assert_never(event)

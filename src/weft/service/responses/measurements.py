@@ -1,0 +1,52 @@
+"""What is measured of a running job, whether it reports or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.core.events.report import Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements:
+    """As of its last report; null where nothing tells.
+
+    `left_s` is the time that its steps to come take at their present speed. `waits_for_data` and
+    `gpu_busy` are parts of the time, `gpu_mem_gb` what it holds of the GPU where it holds most.
+    """
+
+    steps: float | None = None
+    total_steps: float | None = None
+    steps_per_s: float | None = None
+    left_s: float | None = None
+    waits_for_data: float | None = None
+    gpu_mem_gb: float | None = None
+    gpu_mem_peak_gb: float | None = None
+    gpu_busy: float | None = None
+    busy_cpus: float | None = None
+    read_mb_s: float | None = None
+    write_mb_s: float | None = None
+
+
+def measurements_of(report: Report) -> Measurements | None:
+    """What a report tells of that; None if nothing."""
+    left = None
+    if report.step_s and report.total_steps is not None and report.steps is not None:
+        left = max(report.total_steps - report.steps, 0.0) * report.step_s
+    waits = None
+    if report.step_s and report.data_s is not None:
+        waits = min(report.data_s / report.step_s, 1.0)
+    found = Measurements(
+        steps=report.steps,
+        total_steps=report.total_steps,
+        steps_per_s=1.0 / report.step_s if report.step_s else None,
+        left_s=left,
+        waits_for_data=waits,
+        gpu_mem_gb=report.held_gb,
+        gpu_mem_peak_gb=report.mem_gb,
+        gpu_busy=report.sm,
+        busy_cpus=report.cpus,
+        read_mb_s=report.read_mb_s,
+        write_mb_s=report.write_mb_s,
+    )
+    return None if found == Measurements() else found

@@ -1,0 +1,16 @@
+"""What is said of a simulation in which nothing will happen any more."""
+
+from __future__ import annotations
+
+from weft.core.errors import PlanError
+from weft.core.scheduler import Scheduler
+
+
+def stall_error(scheduler: Scheduler) -> PlanError:
+    """Which policy leaves whom waiting."""
+    waiting = [job.id for job in scheduler.state.table.jobs[:3]]
+    return PlanError(
+        f"policy {scheduler.policy.about.name!r} leaves {len(scheduler.state.table)} jobs waiting "
+        f"for ever, first {', '.join(waiting)}: nothing runs and nothing will happen",
+        hint="the policy must start a job that fits, or ask to be woken",
+    )

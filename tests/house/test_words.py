@@ -1,0 +1,77 @@
+"""Plain words: what people read uses the words of the glossary, and no riddles."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.house.sources import SRC, modules, nodes
+
+ROOT = SRC.parents[1]
+# What to avoid, and what to say.
+AVOID = {
+    r"\bhand(ed|s|ing)? in\b": "submit",
+    r"\bunless told\b(?! otherwise)": "by default, default: ...",
+    r"\bwhyever\b": "whatever the reason",
+    r"\bwithdraws?\b": "cancel",
+    r"(?<=print )(.*)\band leave\.": "exit",
+    r"\bnow and then\b": "from time to time, poll",
+    r"\bworthless\b": "expired, revoked",
+    r"\b(anyhow|besides to be)\b": "in any way",
+    r"\bWhy it is so\b": "Design",
+}
+PAGES = [
+    *ROOT.glob("*.md"),
+    *(ROOT / "docs").rglob("*.md"),
+    *(ROOT / "examples").rglob("*.md"),
+]
+
+
+def texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Every text of a module: docstrings, help, errors."""
+    for node in nodes(path):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+def problems(text: str) -> list[str]:
+    return [f"say {better!r}" for wrong, better in AVOID.items() if re.search(wrong, text, re.I)]
+
+
+def test_modules_use_the_words_of_the_glossary() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} {problem}: {' '.join(text.split())[:80]}"
+        for path in modules()
+        for line, text in texts(path)
+        for problem in problems(text)
+    ]
+
+    assert not wrong
+
+
+def test_pages_use_the_words_of_the_glossary() -> None:
+    wrong = [
+        f"{page.relative_to(ROOT)}:{number} {problem}: {line.strip()[:80]}"
+        for page in PAGES
+        if page.name not in ("CHANGELOG.md", "CONTRIBUTING.md")
+        for number, line in enumerate(page.read_text().splitlines(), 1)
+        for problem in problems(line)
+    ]
+
+    assert not wrong
+
+
+def test_the_glossary_names_what_to_avoid() -> None:
+    guide = (ROOT / "CONTRIBUTING.md").read_text()
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]*)\|$", guide, re.MULTILINE)
+    avoided = {row[2].strip() for row in rows}
+
+    assert {"hand in", "unless told", "withdraw"} <= avoided
+
+
+def test_a_riddle_is_found() -> None:
+    assert problems("Jobs that were handed in") == ["say 'submit'"]
+    assert problems("Print the version and leave.") == ["say 'exit'"]
+    assert not problems("Ask it to save and leave.")

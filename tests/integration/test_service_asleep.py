@@ -1,0 +1,111 @@
+"""The service puts jobs to sleep instead of throwing their work away."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.integration.serving import API, LIMIT_S, serving
+from weft.wire.attempt import folder_of
+
+LOCAL = "local:slots=1,warm=false,cpu=true,name=node-3"
+COUNT = "import time\nfor i in range({}):\n    print(i, flush=True)\n    time.sleep(0.02)\n"
+
+
+def submit(client: httpx.Client, name: str, steps: int) -> str:
+    command = ["python", "-c", COUNT.format(steps)]
+    body = {"id": name, "gpus": 1, "workdir": "/", "command": command}
+    answer = client.post(f"{API}/jobs", json=body)
+    assert answer.status_code == 201, answer.text
+    made: str = answer.json()["id"]
+    return made
+
+
+def job(client: httpx.Client, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = client.get(f"{API}/jobs/{name}").json()
+    return found
+
+
+def until(client: httpx.Client, name: str, state: str) -> dict[str, Any]:
+    end = time.monotonic() + LIMIT_S
+    while (found := job(client, name))["state"] != state:
+        assert time.monotonic() < end, found
+        time.sleep(0.02)
+    return found
+
+
+def printed(state: Path, name: str) -> list[str]:
+    log = folder_of(state, name, 1) / "rank-0.log"
+    return log.read_text().split() if log.exists() else []
+
+
+def wait_for_steps(state: Path, name: str, least: int) -> None:
+    end = time.monotonic() + LIMIT_S
+    while len(printed(state, name)) < least:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_plain_job_that_is_suspended_goes_on_where_it_was(tmp_path: Path) -> None:
+    with serving(LOCAL, tmp_path, "fifo") as client:
+        name = submit(client, "plain", 150)
+        wait_for_steps(tmp_path, name, 20)
+
+        told = client.post(f"{API}/jobs/{name}/suspend").json()["done"]
+        found = until(client, name, "suspended")
+
+        assert "frozen where it is" in told
+        assert "asleep on node-3" in found["reason"]
+        assert "back at once" in found["reason"]
+        assert "asleep on node-3" in client.get(f"{API}/jobs/{name}/explain").json()["reason"]
+        before = len(printed(tmp_path, name))
+        time.sleep(0.3)
+        assert len(printed(tmp_path, name)) == before
+
+        told = client.post(f"{API}/jobs/{name}/resume").json()["done"]
+        ended = until(client, name, "succeeded")
+
+        assert "asleep on node-3" in told
+        assert printed(tmp_path, name) == [str(i) for i in range(150)]
+        assert (ended["attempt"], ended["restarts"]) == (1, 0)
+
+
+def test_a_job_that_sleeps_is_found_again_and_can_be_cancelled(tmp_path: Path) -> None:
+    with serving(LOCAL, tmp_path, "fifo") as client:
+        name, other = submit(client, "first", 100_000), submit(client, "second", 120)
+        wait_for_steps(tmp_path, name, 5)
+        client.post(f"{API}/jobs/{name}/suspend")
+        until(client, name, "suspended")
+        wait_for_steps(tmp_path, other, 5)
+
+    with serving(LOCAL, tmp_path, "fifo") as client:
+        assert "asleep on node-3" in until(client, name, "suspended")["reason"]
+        before = len(printed(tmp_path, name))
+        time.sleep(0.3)
+        assert len(printed(tmp_path, name)) == before
+
+        client.delete(f"{API}/jobs/{name}")
+
+        until(client, name, "cancelled")
+        until(client, other, "succeeded")
+        assert printed(tmp_path, other) == [str(i) for i in range(120)]
+
+
+def test_work_is_not_thrown_away_unless_somebody_agrees(tmp_path: Path) -> None:
+    with serving(f"{LOCAL},sleep=false", tmp_path, "fifo") as client:
+        name = submit(client, "plain", 100_000)
+        wait_for_steps(tmp_path, name, 5)
+
+        refused = client.post(f"{API}/jobs/{name}/suspend")
+
+        assert refused.status_code == 409
+        assert refused.json()["field"] == "restart"
+        assert "lose all its work" in refused.json()["error"]
+        assert job(client, name)["state"] == "running"
+        agreed = client.post(f"{API}/jobs/{name}/suspend", json={"restart": True})
+        assert agreed.status_code == 202
+        until(client, name, "suspended")
+        client.delete(f"{API}/jobs/{name}")

@@ -1,0 +1,132 @@
+"""Predictors of papers, by their worked examples."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from weft.core.events.job_end import Ended, How
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.launch import Launch
+from weft.core.spec.registry import build
+from weft.core.state.table import Column, Table
+from weft.predict.alike.single import failure_chance
+from weft.predict.calibration import adapt, pinball, split_conformal
+from weft.predict.published.pai_history import PaiHistory
+from weft.predict.published.qssf import Qssf, merge, similar_names
+from weft.predict.published.three_sigma import ThreeSigma
+
+
+def job(name: str, gpus: int = 1, user: str = "u", called: str = "") -> Job:
+    launch = Launch(("true",), name=called) if called else None
+    return Job(JobId(name), demand=Demand(gpus), user=user, launch=launch)
+
+
+def ended(one: Job, ran: float) -> Ended:
+    return Ended(one, ran, ran * one.demand.gpus, finished=True, how=How.COMPLETED)
+
+
+def left(predictor: object, one: Job, ran: float = 0.0) -> float:
+    table = Table()
+    table.add(one, 0)
+    table.set(0, Column.RAN_BASE, ran)
+    return float(predictor.remaining(table, 0.0)[0])  # type: ignore[attr-defined]
+
+
+def test_qssf_merges_a_tenth_of_the_rolling_estimate_with_the_model() -> None:
+    qssf = Qssf()
+    for ran in (1000.0, 3000.0):
+        qssf.learn(ended(job("a", 4, called="resnet"), ran))
+    rolling = 4 * left(qssf, job("b", 4, called="resnet"))
+
+    assert rolling == 8000.0
+    assert merge(rolling, 4 * 500.0) == pytest.approx(2600.0)
+    assert merge(rolling, 4 * -50.0) == 8000.0
+
+
+def test_qssf_finds_names_that_are_alike() -> None:
+    known = ["resnet50_lr01", "resnet50_lr02", "bert_large_squad", "gpt2-small"]
+
+    assert sorted(similar_names("resnet50_lr03", known)) == ["resnet50_lr01", "resnet50_lr02"]
+    assert similar_names("bert_base_squad", known) == ["bert_large_squad"]
+    assert similar_names("yolo", known) == []
+
+
+def test_qssf_widens_from_the_name_to_everybody() -> None:
+    qssf = Qssf(refresh=True)
+    qssf.learn(ended(job("a", 1, "ann", "train"), 100.0))
+    qssf.learn(ended(job("b", 1, "ann", "eval"), 300.0))
+    qssf.learn(ended(job("c", 1, "bob", "train"), 900.0))
+
+    assert left(qssf, job("x", 1, "ann", "train")) == 100.0
+    assert left(qssf, job("y", 8, "ann", "train")) == 100.0  # no such size: any
+    assert left(qssf, job("z", 1, "eve", "train")) == 500.0  # a new user: everybody's
+    assert left(qssf, job("v", 1, "ann", "zzzz")) == 200.0  # no such name: the user's
+    assert left(qssf, job("w", 1, "eve", "zzzz")) == pytest.approx(1300.0 / 3)
+
+
+def test_qssf_keeps_its_first_estimate_unless_refreshed() -> None:
+    frozen, fresh = Qssf(), Qssf(refresh=True)
+    for qssf in (frozen, fresh):
+        qssf.learn(ended(job("a"), 100.0))
+        assert left(qssf, job("w")) == 100.0
+        qssf.learn(ended(job("b"), 300.0))
+
+    assert left(frozen, job("w")) == 100.0
+    assert left(fresh, job("w")) == 200.0
+
+
+@pytest.mark.parametrize(
+    ("by", "said"), [("mean", 20.0), ("moving", 25.0), ("reciprocal", 0.06111)]
+)
+def test_pai_history_has_three_means_of_a_user(by: str, said: float) -> None:
+    history = PaiHistory(by=by, window=2)  # type: ignore[arg-type]
+    for ran in (10.0, 20.0, 30.0):
+        history.learn(ended(job("a"), ran))
+
+    assert history.estimate(job("b")) == pytest.approx(said, abs=1e-5)
+    assert history.estimate(job("c", user="new")) == 1.0
+
+
+def test_three_sigma_uses_the_attribute_that_told_best() -> None:
+    sigma = ThreeSigma()
+    for i in range(20):  # size tells nothing, the user everything
+        sigma.learn(ended(job(f"a{i}", 1, "short"), 60.0 + i % 3))
+        sigma.learn(ended(job(f"b{i}", 1, "long"), 6000.0 + i % 3))
+
+    assert left(sigma, job("x", 1, "short")) == pytest.approx(61.0, abs=1.0)
+    assert left(sigma, job("y", 1, "long"), ran=100.0) == pytest.approx(5901.0, abs=1.0)
+    assert left(sigma, job("z", 1, "long"), ran=6602.0) == 60.0 * 8  # expired three times
+
+
+@pytest.mark.parametrize("name", ["last", "pai-history", "qssf", "three-sigma"])
+def test_what_was_learnt_is_taken_up_again(name: str) -> None:
+    first, second = build("predictor", name), build("predictor", name)
+    for i in range(12):
+        first.learn(ended(job(f"j{i}", 1 + i % 2, f"u{i % 3}", "train"), 10.0 * i + 1.0))
+    second.load(json.loads(json.dumps(first.save())))
+    for one in (first, second):
+        one.learn(ended(job("k", 1, "u1", "train"), 77.0))
+
+    assert json.dumps(first.save()) == json.dumps(second.save())
+    one = job("x", 1, "u1", "train")
+    assert left(first, one) == left(second, one)
+
+
+def test_scores_by_the_book() -> None:
+    logs = [pinball([q], 1000.0, [p]) for q, p in ((200, 0.1), (800, 0.5), (4000, 0.9))]
+    assert logs == pytest.approx([0.1609, 0.1116, 0.1386], abs=1e-4)
+
+    alpha, said = 0.2, []
+    for missed in (True, False, False, True, True):
+        alpha = adapt(alpha, missed, 0.05)
+        said.append(round(alpha, 6))
+    assert said == [0.16, 0.17, 0.18, 0.14, 0.10]
+
+    assert split_conformal([-0.5, -0.2, 0.1, 0.3, 0.4, 0.6, 0.9, 1.2, 2.0], 0.8) == 1.2
+
+
+@pytest.mark.parametrize(("failed", "chance"), [(5, 0.6711), (4, 0.56), (0, 0.1156)])
+def test_the_chance_to_fail_shrinks_towards_the_wider_group(failed: int, chance: float) -> None:
+    assert failure_chance(failed, 5, 0.26) == pytest.approx(chance, abs=1e-4)

@@ -1,0 +1,81 @@
+"""An agent's ear: runs a program as an agent would, and keeps what its watchers say."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.node.ranks.environment import watcher_variables
+from weft.wire.messages import Counted, from_rank
+
+LIMIT_S = 300.0
+
+
+@dataclass
+class Ran:
+    """How a program ended, what it printed, and what was counted in it."""
+
+    code: int
+    out: str
+    err: str
+    counted: list[Counted]
+
+    @property
+    def last(self) -> Counted:
+        """The last word."""
+        return self.counted[-1]
+
+
+def run(command: Sequence[str], env: Mapping[str, str] | None = None, *, watch: bool = True) -> Ran:
+    """The command to its end, with a listener where its agent would be."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder, "agent.sock"))
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(path)
+        listener.listen(64)
+        counted: list[Counted] = []
+        readers: list[threading.Thread] = []
+        threading.Thread(target=_accept, args=(listener, counted, readers), daemon=True).start()
+        who = {"WEFT_AGENT": path, "WEFT_JOB": "job", "WEFT_ATTEMPT": "3", "OMP_NUM_THREADS": "1"}
+        whole = {**os.environ, **who, **(env or {})}
+        if watch:
+            whole |= watcher_variables(whole.get("PYTHONPATH", ""))
+        ran = subprocess.run(
+            command, env=whole, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
+        for reader in readers:
+            reader.join(timeout=5.0)
+        listener.close()
+    return Ran(ran.returncode, ran.stdout, ran.stderr, counted)
+
+
+def run_python(code: str, *options: str, env: Mapping[str, str] | None = None) -> Ran:
+    """A program of this Python."""
+    return run([sys.executable, *options, "-c", code], env)
+
+
+def _accept(
+    listener: socket.socket, counted: list[Counted], readers: list[threading.Thread]
+) -> None:
+    while True:
+        try:
+            line, _ = listener.accept()
+        except OSError:
+            return
+        reader = threading.Thread(target=_read, args=(line, counted), daemon=True)
+        readers.append(reader)
+        reader.start()
+
+
+def _read(line: socket.socket, counted: list[Counted]) -> None:
+    words = from_rank()
+    with line:
+        while chunk := line.recv(65_536):
+            counted += [message for message in words.feed(chunk) if isinstance(message, Counted)]

@@ -10,14 +10,7 @@ import time
 from typing import Any
 
 from benchmarks.any_job.kinds import Job, read_loss, read_steps
-from benchmarks.any_job.ways import (
-    call,
-    one_at_a_time,
-    read_log,
-    service,
-    submit,
-    wait_for,
-)
+from benchmarks.any_job.ways import call, one_at_a_time, service, submit, wait_for
 
 HEAD_START_S = 5.0
 SLACK_S, PER_GB_S = 5.0, 0.6
@@ -36,7 +29,7 @@ def run(step_s: dict[str, float], *, seconds: float, flags: list[str], gpu: bool
         submitted = time.time()
         second = submit(port, short_job.command)
         wait_for(port, [first, second])
-        texts = [read_log(port, name) for name in (second, first)]
+        texts = [call(port, f"/jobs/{name}/logs?rank=0", text=True) for name in (second, first)]
         states = [call(port, f"/jobs/{name}")["state"] for name in (second, first)]
     steps = read_steps(texts[0])
     allowed = SLACK_S + start_up + PER_GB_S * (90.0 if gpu else 0.0)
@@ -57,7 +50,7 @@ def wait_for_steps(port: int, name: str, seconds: float) -> None:
     """Until the job has trained for a while."""
     until = time.time() + 180.0
     while time.time() < until:
-        points = read_steps(read_log(port, name))
+        points = read_steps(call(port, f"/jobs/{name}/logs?rank=0", text=True))
         if points and points[-1][0] - points[0][0] >= seconds:
             return
         time.sleep(0.5)

@@ -3,8 +3,9 @@
     python -m benchmarks.asleep.policies --jobs 300 [--sia FOLDER/workload.csv --profiles FOLDER]
 
 The same workload with every stop a restart, with freezing, with suspending and with both; average
-completion time as a part of the first, and in brackets restarts per job. Jobs hold a part of each GPU's memory that is drawn by their
-names, 37 % on average (`weft.sim.asleep`): what does not fit is stopped as before.
+completion time as a part of the first, and in brackets restarts per job. Jobs hold a part of each
+GPU's memory that is drawn by their names, 37 % on average (`weft.sim.asleep`): what does not fit is
+stopped as before.
 """
 
 from __future__ import annotations
@@ -41,10 +42,9 @@ def show(name: str, setup: Setup) -> None:
     lines = [f"| {name} | restart | freeze | suspend | both |", "|---|--:|--:|--:|--:|"]
     for policy in POLICIES:
         times = [measure(replace(setup, policy=policy, stops=stops)) for stops in STOPS]
-        parts = " | ".join(
-            f"{one.jct_h / times[0].jct_h:.3f} ({one.restarts:.2f})" for one in times
-        )
-        lines.append(f"| {policy} ({times[0].jct_h:.2f} h) | {parts} |")
+        first = times[0].jct_h
+        parts = " | ".join(f"{one.jct_h / first:.3f} ({one.restarts:.2f})" for one in times)
+        lines.append(f"| {policy} ({first:.2f} h) | {parts} |")
     sys.stdout.write("\n".join(lines) + "\n\n")
     sys.stdout.flush()
 

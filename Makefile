@@ -8,7 +8,7 @@ DEMO := $(VENV)/.demo
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3 / 2)
 unexport PYTHONDONTWRITEBYTECODE  # tests start many processes; each would compile everything anew
 
-.PHONY: help up compare test test-all test-engines lint bench docs clean
+.PHONY: help up compare test test-all test-engines lint lint-js bench docs clean
 
 help:            ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -s:
@@ -37,6 +37,10 @@ lint: $(READY)   ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+SCRIPTS := "src/weft/service/web/js/**/*.js" src/weft/report/page.js
+lint-js:         ## style of the web page's scripts; needs npx
+	npx --yes prettier@3.9.10 --check $(SCRIPTS)
 
 bench: $(READY)  ## speed and fidelity, ours beside baselines
 	$(BIN)/python -m benchmarks

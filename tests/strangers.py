@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from weft.core.events.actions import Start
 from weft.core.events.event import Event, Finished, Observed, Reported, Started, Submitted
 from weft.core.events.report import Report
@@ -44,13 +46,9 @@ class World:
                 self.scheduler.step(self.now, [Started(action.job.id, action.attempt)])
 
     def submit(self, name: str, script: str = "", **more: object) -> None:
-        job = Job(
-            JobId(name),
-            self.now,
-            preemptible=False,
-            launch=Launch(("python", *(script or f"{name}.py").split())),
-            **more,  # type: ignore[arg-type] # fields of a job, whichever a test names
-        )
+        launch = Launch(("python", *(script or f"{name}.py").split()))
+        fields: dict[str, Any] = {"preemptible": False, "launch": launch, **more}
+        job = Job(JobId(name), self.now, **fields)
         self.tell(Submitted(job))
 
     def report(self, name: str, mem_gb: float, steps: float = 50.0) -> None:

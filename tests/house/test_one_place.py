@@ -26,6 +26,8 @@ NAMED = {"jobs", "finished", "failed", "avg_jct_h", "avg_queue_h", "decisions"}
 WIRED = {
     ("weft.predictors", "app/serve/hinted_or_alike.py"),
     ("weft.predictors", "testing/check.py"),
+    ("weft.predictors", "testing/rules/play.py"),
+    ("weft.predictors", "app/prediction/evaluate.py"),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 SRC = Path(__file__).resolve().parents[2] / "src" / "weft"
+MOST_FILES = 17  # a folder with more has rooms that it does not show
 FORBIDDEN_NAMES = {"utils.py", "helpers.py", "common.py", "manager.py"}
 
 
@@ -13,6 +14,18 @@ def test_no_module_is_longer_than_400_lines() -> None:
 
     assert [path for path in modules if len(path.read_text().splitlines()) > 400] == []
     assert [path for path in modules if path.name in FORBIDDEN_NAMES] == []
+
+
+def test_no_folder_is_a_flat_room() -> None:
+    folders = {path.parent for path in SRC.rglob("*.py")}
+    crowded = {
+        folder.relative_to(SRC).as_posix(): count
+        for folder in folders
+        if (count := len(list(folder.glob("*.py")))) > MOST_FILES
+    }
+
+    assert not crowded, "give its subjects rooms of their own"
+    assert all((folder / "__init__.py").read_text().startswith('"""') for folder in folders)
 
 
 def test_no_two_test_files_have_the_same_name() -> None:

@@ -52,9 +52,10 @@ def test_pairs_are_formed_in_a_run_that_is_watched() -> None:
     assert {on.sharing.share for on in given if on is not None} == {0.5, 1.0}
 
 
+@pytest.mark.parametrize("policy", [SHARES, "weft:strangers=true"])
 @pytest.mark.parametrize("seed", range(2))
-def test_no_live_scenario_makes_it_fail_or_leaves_a_job_behind(seed: int) -> None:
-    assert play(draw(seed, [SHARES])) is None
+def test_no_live_scenario_makes_it_fail_or_leaves_a_job_behind(seed: int, policy: str) -> None:
+    assert play(draw(seed, [policy])) is None
 
 
 def test_a_live_service_puts_two_jobs_on_a_gpu_and_says_what_it_promised_them() -> None:

@@ -11,9 +11,11 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 
 from weft.app.serve.live import Live, Settings
 from weft.core.errors import InvalidConfig
@@ -31,6 +33,7 @@ from weft.service.context import Context
 from weft.service.http import problems
 from weft.service.http.answer_headers import NoSniff
 from weft.service.http.connections import protocol_of
+from weft.service.http.json_body import prepare_writers
 from weft.service.notify.mail import MailServer
 from weft.service.notify.webhooks import Hooks
 from weft.service.routes import API, ROOT
@@ -71,9 +74,11 @@ def create_app(settings: Settings) -> FastAPI:
         hooks.open(live.driver)
         app.state.context = service
         service.watchdog.open()
+        preparing = asyncio.create_task(service.read(partial(prepare_writers, _answers())))
         try:
             yield
         finally:
+            await preparing
             await service.watchdog.close()
             await service.timeline.close()
             await hooks.close()
@@ -97,6 +102,13 @@ def create_app(settings: Settings) -> FastAPI:
     for router in API:
         app.include_router(router, prefix=PREFIX)
     return app
+
+
+def _answers() -> list[Any]:
+    """The types of all answers."""
+    routes = [route for router in (*ROOT, *API) for route in router.routes]
+    found = [route.response_model for route in routes if isinstance(route, APIRoute)]
+    return [kind for kind in dict.fromkeys(found) if isinstance(kind, type)]
 
 
 def _guard(app: FastAPI, budget: Budget, buckets: Buckets, audit: AuditLog, asks: Asks) -> None:

@@ -68,7 +68,7 @@ def test_a_file_without_a_name_or_a_folder_has_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("a: [", r"job.yaml, line 1, column 5: not YAML"),
+        ("a: [", r"job.yaml, line \d, column \d: not YAML"),
         ("", "found nothing, expected fields"),
         ("- a", "found list, expected fields"),
         ('command: "\'"', "command: No closing quotation"),

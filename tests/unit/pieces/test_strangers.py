@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.strangers import World
 
+from weft.core.asleep.sleeping import Sleeping
 from weft.core.events.event import Failed
 from weft.core.model.job import Demand, JobId
+from weft.core.spec.registry import build
+from weft.core.stops import Rung
 
 
 def test_a_newcomer_joins_a_job_that_is_known_to_leave_memory() -> None:
@@ -132,3 +137,35 @@ def test_devices_are_filled_before_they_are_shared() -> None:
         world.report(name, mem_gb=2.0)
 
     assert world.shares() == {"a": 0.5, "b": 1.0, "c": 0.5}
+
+
+def test_who_would_be_stopped_for_another_stays_beside_it() -> None:
+    world = World()
+    world.submit("first", preemptible=True)
+    world.observe("first", 2.0)
+    world.now += 3_600.0  # it has run long enough to be ranked behind who is new
+
+    world.submit("second", preemptible=True)
+
+    assert world.started == ["first", "second"]
+    assert world.shares() == {"first": 0.5, "second": 0.5}
+
+
+def test_a_job_that_is_frozen_on_a_device_keeps_its_memory_there() -> None:
+    world = World()
+    world.submit("large", gpu_mem_gb=100.0)
+    world.submit("small", gpu_mem_gb=20.0)
+    view = world.scheduler.view(world.now)
+    on = view.holds(JobId("large"))
+    assert on is not None
+    asleep = {JobId("large"): Sleeping(JobId("large"), 1, Rung.FREEZE, on, 0.0, there=True)}
+    world.submit("other", gpu_mem_gb=30.0)
+    view = world.scheduler.view(world.now)
+    view.table.allocations[0] = None
+    view.free.give(on)
+
+    plan = build("policy", "weft:strangers=true").decide(replace(view, asleep=asleep))
+
+    after = view.after(plan)
+    assert JobId("other") not in after  # 100 GB are still held by who sleeps
+    assert after[JobId("large")].devices == on.devices

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.app.insight.expected_length import describe_length, warn_of_failure
 from weft.app.insight.predicted import predict_goodput, predict_pace, read_promise
 from weft.app.insight.present import BOUNDLESS, Estimate, Present
 from weft.app.insight.purse import Purse
@@ -100,6 +101,7 @@ def explain(
         "ahead_gpus": sum(one.gpus for one in ahead if not one.running),
         "held_by_running": sum(one.gpus for one in ahead if one.running),
         "waited_s": present.now - float(present.table.submitted[row]),
+        **_expected(present, row),
     }
     return Why(
         _waits(present, present.table.jobs[row], ahead, waits),
@@ -120,7 +122,9 @@ def plan(present: Present, job: Job, purse: Purse = BOUNDLESS) -> Trial:
         kind = there.cluster.kind_of(on)
         nodes = len(on.slices) if job.demand.nodes else 0
         what = asks_for(on.gpus, (kind,), on.sharing.share, nodes)
-        return Trial(on, displaced, f"starts at once on {what}", moves=_find_moved(there, decided))
+        warning = warn_of_failure(there.knowledge.predictor, job)
+        said = f"starts at once on {what}{warning and f'; {warning}'}"
+        return Trial(on, displaced, said, moves=_find_moved(there, decided))
     rejected = decided.rejected.get(job.id)
     if rejected:
         return Trial(None, (), f"would be rejected: {rejected}")
@@ -231,6 +235,14 @@ def _order(present: Present, until: JobId, purse: Purse) -> dict[JobId, int]:
     return order
 
 
+def _expected(present: Present, row: int) -> dict[str, str]:
+    """How long it may run, and whether it may fail, where that is known."""
+    predictor, job = present.knowledge.predictor, present.table.jobs[row]
+    length = describe_length(predictor, present.table, job.id, present.now)
+    known = {"runs for": length, "warning": warn_of_failure(predictor, job)}
+    return {name: words for name, words in known.items() if words}
+
+
 def _holding(present: Present, row: int, on: Allocation) -> Why:
     table = present.table
     held = float(table.service(present.now)[row])
@@ -259,6 +271,7 @@ def _holding(present: Present, row: int, on: Allocation) -> Why:
         **(read_promise(known, job) if beside else {}),
     }
     numbers |= {name: value for name, value in predicted.items() if value is not None}
+    numbers |= _expected(present, row)
     held_now = asks_for(on.gpus, (kind,), on.sharing.share)
     wanted = "" if job.demand.rigid else f"; it takes {job.demand.min} to {job.demand.max}"
     said = present.decide({job.id}).reasons.get(job.id, "")

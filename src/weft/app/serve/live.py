@@ -15,6 +15,7 @@ from weft.app.policy_file import check_machines
 from weft.app.serve.bad_nodes import BadNodes
 from weft.app.serve.configuration import Configuration
 from weft.app.serve.hinted_or_alike import HintedOrAlike
+from weft.app.serve.idle_beside import IdleBeside
 from weft.app.serve.limits import Limits
 from weft.app.serve.private_file import write_private
 from weft.app.serve.rules import Quotas, read_quotas, without_wrappers
@@ -154,6 +155,7 @@ class Live:
         self._watching: asyncio.Task[None] | None = None
         self._deadlines = Deadlines(self.driver)
         self.sharing = SharingGuard(self.driver)
+        self.idle_beside = IdleBeside(self.driver, lambda: self.quotas)
 
     @property
     def isolation(self) -> Literal["users", "none", ""]:
@@ -186,6 +188,7 @@ class Live:
             self._watching = asyncio.create_task(self._watch_nodes())
             self._deadlines.open()
             self.sharing.open()
+            self.idle_beside.open()
         except BaseException:
             self.store.close()
             raise
@@ -203,6 +206,7 @@ class Live:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
         await self._deadlines.close()
+        await self.idle_beside.close()
         await self.sharing.close()
         await self.retention.close()
         await self.driver.close()

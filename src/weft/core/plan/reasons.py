@@ -42,6 +42,7 @@ class Blocker(StrEnum):
     CPUS = "cpus"  # devices are free, the CPUs beside them are not
     CPU_JOBS = "cpu_jobs"  # it asks for no device, and others without any have its CPUs or memory
     MEMORY = "memory"  # devices are free, the host memory beside them is not
+    CLASS = "class"  # it fits, and would be in the way of a job of higher priority that waits
     ROUND = "round"  # it fits, and the policy decides at its next round
     FALLBACK = "fallback"  # it fits, and a safe order that stands in for the policy keeps it back
     TURN = "turn"  # it fits, and the policy keeps it back
@@ -96,6 +97,7 @@ WORDS: Mapping[Blocker, str] = {
     "are taken",
     Blocker.MEMORY: "waits for {asks} with {need:g} GB of host memory; GPUs are free, but the "
     "memory beside them is taken",
+    Blocker.CLASS: "waits behind {job}, which has a higher priority and waits for {asks}",
     Blocker.ROUND: "waits for the next round, in {seconds:.0f} s; {asks} {are} free for it",
     Blocker.FALLBACK: "waits its turn; {asks} {are} free for it, but the safe order that stands in "
     "for policy {policy!r} keeps it back ({trouble})",

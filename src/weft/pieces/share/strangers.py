@@ -11,7 +11,7 @@ were seen to do no more than turns, or to break a promise, are not made again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 
 import numpy as np
@@ -31,6 +31,7 @@ from weft.core.model.job import (
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
+from weft.core.stops import Rung
 
 RESIDENTS = 16  # on one device
 KEPT_FREE = 0.03  # of a device's memory: contexts, fragments, what the driver takes
@@ -43,16 +44,19 @@ Device = tuple[NodeId, int]
 
 @dataclass(slots=True)
 class _Residents:
-    """Rows on one device, in the order they came, with the memory that each is counted with."""
+    """Rows on one device, in the order they came, with the memory that each is counted with.
+
+    `asleep` are jobs that are frozen there, and hold their memory without running.
+    """
 
     kind: str
     room_gb: float
-    claims: dict[int, float]
-    unknown: set[int]
+    claims: dict[int, float] = field(default_factory=dict)
+    asleep: dict[JobId, float] = field(default_factory=dict)
 
     @property
     def left_gb(self) -> float:
-        return self.room_gb - sum(self.claims.values())
+        return self.room_gb - sum(self.claims.values()) - sum(self.asleep.values())
 
 
 def share_with_strangers(view: View, decide: Callable[[View], Plan]) -> Plan:
@@ -157,10 +161,19 @@ class _Search:
         if view.free.claimed(at, device[1]) - seen > 1e-6:
             return None  # others, who are not shown here, have a part of it
         room_gb = node.device_gb * (1.0 - KEPT_FREE)
-        residents = _Residents(node.kind, room_gb, {}, set())
+        residents = _Residents(node.kind, room_gb)
+        residents.asleep.update(self._find_frozen(device, residents))
         for row in sorted(rows):
-            residents.claims[row] = self._count(row, residents)
+            residents.claims[row] = self._count(row, self._after[row], residents)
         return residents
+
+    def _find_frozen(self, device: Device, residents: _Residents) -> Iterable[tuple[JobId, float]]:
+        """Jobs that are frozen on a device, with the memory that they keep there."""
+        for job, sleeping in self._view.asleep.items():
+            row = self._view.table.find(job)
+            if row is None or sleeping.rung is not Rung.FREEZE or self._home(row) != device:
+                continue
+            yield job, max(sleeping.device_gb, self._count(row, sleeping.on, residents))
 
     def _may_have_company(self, row: int) -> bool:
         job, on = self._view.job(row), self._after[row]
@@ -168,14 +181,13 @@ class _Search:
             return False
         return on.sharing.discipline is Discipline.NONE and _is_shareable(job)
 
-    def _count(self, row: int, residents: _Residents) -> float:
+    def _count(self, row: int, on: Allocation | None, residents: _Residents) -> float:
         """Memory that a resident is counted with: what it needs, else what it was given."""
-        job, on = self._view.job(row), self._after[row]
+        job = self._view.job(row)
         held_gb = self._programs.held_gb(job)
         need_gb = self._programs.need_gb(job, residents.kind)
         if need_gb is not None and not self._programs.must_be_alone(job, residents.kind):
             return max(need_gb, held_gb)
-        residents.unknown.add(row)
         if self._programs.must_be_alone(job, residents.kind):
             return residents.room_gb
         trial_gb = None if on is None else on.sharing.gpu_mem_gb
@@ -189,7 +201,8 @@ class _Search:
         may = [r for r, on in enumerate(self._after) if on is None and _is_shareable(view.job(r))]
         suspended = view.table.suspended
         may = [row for row in may if view.job(row).id not in suspended]
-        for row in sorted(may, key=lambda r: (-view.job(r).priority, view.job(r).submitted, r)):
+        # Who runs and was to leave for others stays beside them, if it can.
+        for row in sorted(may, key=lambda r: (self._home(r) is None, *_rank(view.job(r)), r)):
             if not self._is_patient(waiting) or not self._join(row):
                 waiting.append(row)
         return waiting
@@ -199,7 +212,9 @@ class _Search:
         return not any(waited[row] > PATIENCE_S for row in waiting)
 
     def _join(self, row: int) -> bool:
-        job, room = self._view.job(row), False
+        job, room, home = self._view.job(row), False, self._home(row)
+        if home is not None:
+            return self._stay(row, home)
         if self._is_hopeless(job):
             return False
         order = sorted(self._devices.items(), key=lambda one: (len(one[1].claims), one[0]))
@@ -213,6 +228,30 @@ class _Search:
         if not room and not self._must_be_alone(job):
             need_gb = self._least_need(job)
             self._full[job.demand.kinds] = min(need_gb, self._full.get(job.demand.kinds, inf))
+        return False
+
+    def _home(self, row: int) -> Device | None:
+        """The one device where a row runs or sleeps; None if it has none, or several."""
+        on, sleeping = self._view.allocation(row), self._view.asleep.get(self._view.job(row).id)
+        on = sleeping.on if on is None and sleeping is not None else on
+        if on is None or on.gpus != 1:
+            return None
+        part = next(part for part in on.slices if part.gpus)
+        return part.node, part.gpus[0]
+
+    def _stay(self, row: int, home: Device) -> bool:
+        """Let a row go on where it is, beside who was to take its place."""
+        residents = self._devices.get(home)
+        if residents is None or len(residents.claims) >= RESIDENTS:
+            return False
+        job, on = self._view.job(row), self._view.allocation(row)
+        kept_gb = residents.asleep.pop(job.id, 0.0)
+        now_gb = max(self._count(row, on, residents), kept_gb)
+        fits = now_gb <= residents.left_gb and self._gets_on(job, residents)
+        if fits and self._take(row, home, residents, now_gb):
+            return True
+        if kept_gb:
+            residents.asleep[job.id] = kept_gb
         return False
 
     def _must_be_alone(self, job: Job) -> bool:
@@ -280,8 +319,6 @@ class _Search:
         for other in residents.claims:
             self._after[other] = _keep_terms(self._after[other], made[other])
         residents.claims[row] = claim_gb
-        if self._programs.need_gb(self._view.job(row), residents.kind) is None:
-            residents.unknown.add(row)
         self._joined[self._view.job(row).id] = self._describe(row, device, residents)
         return True
 
@@ -329,6 +366,11 @@ class _Search:
                 found[job.id] = self._plan.reasons.get(job.id, "") or "waits for a GPU"
                 found[job.id] += "; no shared GPU has enough memory left for it"
         return found
+
+
+def _rank(job: Job) -> tuple[float, float]:
+    """Higher priority first, then who came first."""
+    return -job.priority, job.submitted
 
 
 def _is_shareable(job: Job) -> bool:

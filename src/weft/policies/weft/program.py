@@ -17,6 +17,7 @@ from weft.pieces.size.checkpoint_moves import Worth
 from weft.policies.weft.values import Values
 from weft.solve.multiple_choice import NONE, Answer, Problem, choose
 
+TRIES = 4
 GAP = 1e-3  # from the best program that is good enough
 
 
@@ -43,11 +44,22 @@ class Choice:
 
 
 def choose_alone(values: Values, held: Floats, start: Start) -> Choice:
-    """Every job on devices of its own."""
+    """Every job on devices of its own.
+
+    Who waits and finds no place for its size, since what is free is in pieces, leaves it to others.
+    """
     view, worth = values.view, values.of(held)
-    room = find_room(view, NO_PARTNERS)
-    answer = solve(values, worth.value, held, start.alone, room)
-    return Choice(worth, answer, place_configs(view, find_wanted(values.configs, answer)))
+    room, value = find_room(view, NO_PARTNERS), worth.value
+    for _ in range(TRIES):
+        answer = solve(values, value, held, start.alone, room)
+        wanted = find_wanted(values.configs, answer)
+        changes = place_configs(view, wanted)
+        homeless = [r for r in wanted if view.allocation(r) is None and changes.get(r) is None]
+        if not homeless:
+            break
+        value = value.copy()
+        value[homeless, answer.pick[homeless]] = -np.inf
+    return Choice(worth, answer, changes)
 
 
 def solve(

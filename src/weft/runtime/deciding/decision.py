@@ -19,6 +19,7 @@ from weft.core.errors import WeftError
 from weft.core.events.actions import Action, Start, Stop
 from weft.core.events.event import Event, PolicyChanged, Woken
 from weft.core.latency import Latency
+from weft.core.model.job import JobId
 from weft.core.plan.plan import Plan
 from weft.core.scheduler import Scheduler
 from weft.core.spec.part_spec import PartSpec
@@ -71,6 +72,7 @@ class Decisions:
         self.trouble = ""
         self.given_up = ""
         self.undecided = ""  # why nobody decides
+        self.doubted: frozenset[JobId] = frozenset()  # who could start, whatever was said of them
         self.failures = 0
         self.took = Latency()
         self.recent: dict[int, Worked] = {}  # by number, those of this process

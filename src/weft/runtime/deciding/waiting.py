@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from weft.core.plan.reasons import (
 )
 from weft.core.scheduler import Scheduler
 from weft.core.state.capacity import EPS, Capacity
-from weft.core.state.table import Column
+from weft.core.state.table import Column, Table
 from weft.runtime.deciding.live_policy import live_policy, stand_in
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.sleep_records import describe_sleep
@@ -43,7 +43,8 @@ class Waits:
     `nodes` are all machines, those that are away too, and `words` what is the matter with those.
     `trouble` is why nobody decides, empty if somebody does; `failing` what is wrong with the
     policy while a safe order stands in for it. `kept_back` are jobs
-    that no policy is asked about yet.
+    that no policy is asked about yet, `doubted` those who could start whatever was said of them,
+    and `first` is one of those that wait with the highest priority.
     """
 
     free: Capacity
@@ -56,6 +57,8 @@ class Waits:
     kept_back: frozenset[JobId] = frozenset()
     failing: str = ""
     words: Mapping[NodeId, str] = field(default_factory=dict)
+    doubted: frozenset[JobId] = frozenset()
+    first: Job | None = None
     _found: dict[Demand, Reason] = field(default_factory=dict, init=False, compare=False)
 
     def because(self, job: Job, said: str = "", blocker: Blocker = Blocker.SAID) -> Reason:
@@ -211,7 +214,19 @@ def waits_of(driver: Driver) -> Waits:
         frozenset(table.jobs[row].id for row in kept_back),
         failing,
         {node.id: word for node, word in found if word != "up"},
+        decisions.doubted,
+        _find_first(table, kept_back),
     )
+
+
+def _find_first(table: Table, kept_back: Iterable[int]) -> Job | None:
+    """A job of the highest priority among those that wait to be started."""
+    waits = table.held == 0.0
+    waits[list(kept_back)] = False
+    rows = waits.nonzero()[0]
+    if not len(rows):
+        return None
+    return table.jobs[int(rows[table.column(Column.PRIORITY)[rows].argmax()])]
 
 
 def why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason | None:
@@ -243,5 +258,17 @@ def _why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason 
     if left > 0.0:
         what = f" ({first})" if (first := record.reason.partition("\n")[0][:120]) else ""
         return Reason(Blocker.FAILED, {"what": what, "seconds": left})
-    said = "" if record.blocker is Blocker.MOVED else record.said  # why it was moved, once
-    return waits.because(job, said, record.blocker)
+    old = record.blocker is Blocker.MOVED or job.id in waits.doubted  # why it was moved, once
+    return _add_class(waits, job, waits.because(job, "" if old else record.said, record.blocker))
+
+
+def _add_class(waits: Waits, job: Job, why: Reason) -> Reason:
+    """Of a job that is kept back: behind whom, if that is why."""
+    first = waits.first
+    if why.blocker is not Blocker.TURN or first is None or first.priority <= job.priority:
+        return why
+    if Controls.TIER in waits.about.controls or waits.about.whole:
+        return why
+    demand = first.demand
+    asks = asks_for(demand.min, demand.kinds, demand.share, demand.nodes)
+    return Reason(Blocker.CLASS, {"job": first.id, "asks": asks})

@@ -18,6 +18,9 @@ from weft.service.http.refusals import Refused
 ENDLESS = re.compile(r".*/jobs/[^/]+/(terminal|shell|ports/\d+)")
 
 
+PIECE = 1 << 15  # bytes counted before others have their turn
+
+
 class Intake:
     """Reads a request's body within its budget, and hands it on whole.
 
@@ -80,7 +83,9 @@ class Intake:
                 self._waiting[asker.key] += len(part)
                 self._check_length(held, asker)
                 self._check_waiting(asker)
-                count.feed(part)
+                for start in range(0, len(part), PIECE):
+                    count.feed(part[start : start + PIECE])
+                    await asyncio.sleep(0.0)
                 parts.append(part)
                 if not message.get("more_body", False):
                     return b"".join(parts)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
-_OUTSIDE = re.compile(rb'["\[\]{},]')
+_OUTSIDE = re.compile(rb'["\[\]{}]')
 _INSIDE = re.compile(rb'(?:[^"\\]|\\.)*+', re.DOTALL)
-_OPEN, _CLOSE, _QUOTE, _BACKSLASH = b"[{", b"]}", b'"', 0x5C
+_CLOSE, _QUOTE, _BACKSLASH = b"]}", b'"', 0x5C
 
 
 class TooMuch(Exception):  # noqa: N818 - a verdict, not what broke
@@ -32,6 +32,7 @@ class JsonCount:
         """Count the next part."""
         at = self._skip_text(part, 0) if self._in_text else 0
         while (match := _OUTSIDE.search(part, at)) is not None:
+            self._add(part.count(b",", at, match.start()))
             at = match.end()
             char = match[0]
             if char == _QUOTE:
@@ -40,11 +41,12 @@ class JsonCount:
             elif char in _CLOSE:
                 self.depth -= 1
             else:
-                self._count(opens=char in _OPEN)
+                self.depth += 1
+                self._add(1)
+        self._add(part.count(b",", at))
 
-    def _count(self, *, opens: bool) -> None:
-        self.values += 1
-        self.depth += opens
+    def _add(self, values: int) -> None:
+        self.values += values
         if self._nesting and self.depth > self._nesting:
             raise TooMuch(f"the body is nested more than {self._nesting} levels deep")
         if self._most and self.values > self._most:

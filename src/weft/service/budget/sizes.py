@@ -11,7 +11,7 @@ from weft.service.requests.job_file import JobFile
 from weft.service.requests.sweeps import NAMED, combinations
 
 MOST_EXPANDED = 32 << 20  # characters of all jobs of a sweep
-MOST_MORE_NODES, MOST_MORE_GPUS = 4_096, 65_536  # of a what-if
+MOST_MORE_NODES, MOST_MORE_GPUS = 1_024, 16_384  # of a what-if
 
 
 def check_sweep(body: JobFile) -> None:

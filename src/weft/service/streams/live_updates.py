@@ -37,7 +37,8 @@ LATER_S = 4.0  # between looks at reports, reasons and machines
 REMEMBERED = 1_000  # messages that somebody who comes back is told of
 ENDED_SHOWN = 300  # of the jobs submitted last, those that have ended
 PART = 1_000  # rows of a snapshot's messages: who looks sees the first while the others come
-AT_ONCE = 250  # rows described before others are let in
+AT_ONCE = 50  # rows described before others are let in, for as long as that took
+SNAPSHOTS = 4  # written at a time: a crowd that comes at once does not keep a submit waiting
 ROWS_KEPT = 20_000
 
 
@@ -97,6 +98,7 @@ class LiveUpdates:
         self._told: dict[tuple[int, str], bytes] = {}
         self._trouble = ""
         self._watchers = 0
+        self._describing, self._writing = asyncio.Lock(), asyncio.Semaphore(SNAPSHOTS)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def follow(self, who: Caller, last: str = "") -> AsyncGenerator[bytes, None]:
@@ -193,14 +195,14 @@ class LiveUpdates:
     async def _describe(self, found: Iterable[JobStatus]) -> None:
         """Rows of jobs as they are now, with time for others in between."""
         driver = self._live.driver
-        describe = JobView(driver)
+        describe, began = JobView(driver), time.perf_counter()
         for count, status in enumerate(found, start=1):
             why = self._reasons.number(driver, describe, status)
             row = row_of(driver, status, why)
             self._rows[status.record.job.id] = Row(row.tenant, why, write_json(row))
             if count % AT_ONCE == 0:
-                await asyncio.sleep(0.0)
-                describe = JobView(driver)
+                await asyncio.sleep(time.perf_counter() - began)
+                describe, began = JobView(driver), time.perf_counter()
 
     def _renew_nodes(self) -> frozenset[str]:
         found = {one.id: one for one in node_answers(self._live)}
@@ -244,8 +246,11 @@ class LiveUpdates:
         size, kind = max(PART, len(first)), "snapshot"
         while len(left) > size:
             some, left = left[:size], left[size:]
-            await self._describe_missing(some)
-            yield self._text(kind, who, some, nodes, frozenset(), None)
+            async with self._writing:
+                await self._describe_missing(some)
+                part = self._text(kind, who, some, nodes, frozenset(), None)
+                await asyncio.sleep(0.0)
+            yield part
             size, kind, nodes = PART, "update", ()
         await self._describe_missing(left)
         shown = [*await self._describe_ended(), *left]
@@ -255,8 +260,9 @@ class LiveUpdates:
         """Rows of active jobs that have none yet."""
         driver, rows = self._live.driver, self._rows
         known, state = driver.ledger.jobs.live, driver.scheduler.state
-        missing = [one for one in jobs if one not in rows and one in known]
-        await self._describe(status_of(known[one], state) for one in missing)
+        async with self._describing:  # who comes at the same time finds them described
+            missing = [one for one in jobs if one not in rows and one in known]
+            await self._describe(status_of(known[one], state) for one in missing if one in known)
 
     async def _describe_ended(self) -> list[JobId]:
         """The last jobs that have ended, with a row each."""
@@ -264,8 +270,9 @@ class LiveUpdates:
         jobs = driver.ledger.jobs
         page = jobs.pager(ENDED_SHOWN, after=max(jobs.following - ENDED_SHOWN, 0) - 1)
         latest = [one for one in await asyncio.to_thread(page) if one.outcome]
-        missing = [one for one in latest if one.job.id not in self._rows]
-        await self._describe(status_of(one, driver.scheduler.state) for one in missing)
+        async with self._describing:
+            missing = [one for one in latest if one.job.id not in self._rows]
+            await self._describe(status_of(one, driver.scheduler.state) for one in missing)
         return [one.job.id for one in latest]
 
     def _message(self, kind: str, who: Caller, looks: list[Delta]) -> bytes:
@@ -299,7 +306,8 @@ class LiveUpdates:
         rows = [self._rows[one] for one in jobs if one in self._rows]
         if not who.everywhere:
             rows = [one for one in rows if one.tenant == who.tenant]
-            reasons &= {one.why for one in self._rows.values() if one.tenant == who.tenant}
+            if reasons:
+                reasons &= {one.why for one in self._rows.values() if one.tenant == who.tenant}
         numbers = sorted(reasons | {one.why for one in rows if one.why})
         body = b'{"cluster":%b,"nodes":%b,"reasons":%b,"jobs":[%b]}' % (
             write_json(self._pulse()),

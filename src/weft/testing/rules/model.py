@@ -48,7 +48,8 @@ class Undone:
 class Moment:
     """Who runs where and who waits, in order of submission; `sized` if the policy chooses sizes.
 
-    `whole` if it gives no part of a device to a second job, and puts gangs on one node.
+    `whole` if it gives no part of a device to a second job, and plans all sizes together: what it
+    meant for a gang that finds no place may idle.
     """
 
     now: float
@@ -106,7 +107,8 @@ class Moment:
                 continue
             idle = [kind for kind in kinds if room[kind] >= self.least(job) - SLACK]
             if idle:
-                if not all(self._owner_is_about_to_start(job, kind) for kind in idle):
+                owned = all(self._owner_is_about_to_start(job, kind) for kind in idle)
+                if not owned and not self.whole:
                     yield Undone(job, "idle", f"{job.id} waits, and {room} are idle for it")
             elif self._is_first_within_own(job):
                 leave = self._borrowed(job, aged=True)

@@ -88,6 +88,11 @@ def _lines(service: Context) -> Iterator[str]:
             "1 while a safe order decides for a policy that failed too often.",
             bool(driver.decisions.given_up),
         ),
+        "second_looks_total": (
+            "counter",
+            "Decisions asked for because a job waited beside what it could use.",
+            service.live.idle_beside.looks,
+        ),
         "dropped_messages_total": (
             "counter",
             "Messages of jobs that could not be used, wholly or in part.",
@@ -102,6 +107,13 @@ def _lines(service: Context) -> Iterator[str]:
     )
     yield from _metric(
         "streams", "gauge", "Open event streams and logs.", "tenant", service.streams.open
+    )
+    yield from _metric(
+        "jobs_beside_idle_gpus",
+        "gauge",
+        "Jobs that have waited for over a minute though they fit, by what they are told.",
+        "reason",
+        service.live.idle_beside.counts,
     )
     for name, (kind, text, value) in {**single, **_times(service)}.items():
         yield from _metric(name, kind, text, "", {"": value})

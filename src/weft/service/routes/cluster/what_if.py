@@ -30,7 +30,7 @@ router = APIRouter(tags=["why"], responses=PROBLEMS)
 LINES: dict[int | str, dict[str, Any]] = {
     200: {"model": WhatIfLine, "content": {"application/x-ndjson": {}}, "description": "A line."}
 }
-AHEAD_CPU_S = 60.0  # what is not simulated by then is left out
+AHEAD_CPU_S = 30.0  # what is not simulated by then is left out
 Prepare = Callable[[], Callable[[Report], Written]]  # reads beside the loop what is to be compared
 
 

@@ -16,11 +16,17 @@ export class Problem extends Error {
 let signedOut = () => {};
 
 /** Call `then` whenever the service says that nobody is signed in. */
-export function onSignedOut(then) { signedOut = then; }
+export function onSignedOut(then) {
+  signedOut = then;
+}
 
 async function refuse(answer) {
   let said = {};
-  try { said = await answer.json(); } catch { said = {}; }
+  try {
+    said = await answer.json();
+  } catch {
+    said = {};
+  }
   const problem = new Problem(answer.status, said);
   if (answer.status === 401) signedOut(problem);
   return problem;
@@ -30,22 +36,32 @@ async function send(method, path, { body, headers, signal } = {}) {
   let answer;
   try {
     answer = await fetch(BASE + path, {
-      method, signal, credentials: "same-origin",
-      headers: { ...HEADERS, ...(body === undefined ? {} : { "content-type": "application/json" }), ...headers },
+      method,
+      signal,
+      credentials: "same-origin",
+      headers: {
+        ...HEADERS,
+        ...(body === undefined ? {} : { "content-type": "application/json" }),
+        ...headers,
+      },
       body: body === undefined ? undefined : JSON.stringify(body),
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem(0, { error: "the service does not answer", hint: "it may be starting again; the page tries again by itself" });
+    throw new Problem(0, {
+      error: "the service does not answer",
+      hint: "it may be starting again; the page tries again by itself",
+    });
   }
   if (!answer.ok) throw await refuse(answer);
   return answer;
 }
 
 export const get = async (path, options) => (await send("GET", path, options)).json();
-export const post = async (path, body = {}, options = {}) => (await send("POST", path, { ...options, body })).json();
+export const post = async (path, body = {}, options = {}) =>
+  (await send("POST", path, { ...options, body })).json();
 export const put = async (path, body = {}) => (await send("PUT", path, { body })).json();
-export const remove = async path => (await send("DELETE", path)).json();
+export const remove = async (path) => (await send("DELETE", path)).json();
 export const patch = async (path, body = {}) => (await send("PATCH", path, { body })).json();
 
 /** A path from parts that people named. */
@@ -53,7 +69,9 @@ export const at = (...parts) => "/" + parts.map(encodeURIComponent).join("/");
 
 /** A query from fields; those that are empty are left out. */
 export function query(fields) {
-  const told = Object.entries(fields).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  const told = Object.entries(fields).filter(
+    ([, value]) => value !== "" && value !== null && value !== undefined,
+  );
   return told.length ? "?" + new URLSearchParams(told) : "";
 }
 
@@ -91,13 +109,19 @@ const SLOWEST_MS = 10_000;
  * Returns what ends it.
  */
 export function follow(path, heard, state) {
-  let last = "", pause = 500, over = false, abort = new AbortController();
+  let last = "",
+    pause = 500,
+    over = false,
+    abort = new AbortController();
   const run = async () => {
     while (!over) {
       abort = new AbortController();
       let silence = setTimeout(() => abort.abort(), SILENT_MS);
       try {
-        const answer = await send("GET", path, { signal: abort.signal, headers: last ? { "last-event-id": last } : {} });
+        const answer = await send("GET", path, {
+          signal: abort.signal,
+          headers: last ? { "last-event-id": last } : {},
+        });
         state("live");
         pause = 500;
         const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -119,21 +143,27 @@ export function follow(path, heard, state) {
           }
         }
       } catch (error) {
-        if (error instanceof Problem && error.status === 401) { over = true; return; }
+        if (error instanceof Problem && error.status === 401) {
+          over = true;
+          return;
+        }
         if (error instanceof Problem && error.status === 429) pause = SLOWEST_MS;
       } finally {
         clearTimeout(silence);
       }
       if (over) return;
       state("lost");
-      await new Promise(done => setTimeout(done, pause * (0.75 + Math.random() / 2)));
+      await new Promise((done) => setTimeout(done, pause * (0.75 + Math.random() / 2)));
       pause = Math.min(pause * 1.7, SLOWEST_MS);
       if (!over) state("connecting");
     }
   };
   state("connecting");
   run();
-  return () => { over = true; abort.abort(); };
+  return () => {
+    over = true;
+    abort.abort();
+  };
 }
 
 function readMessage(text) {

@@ -8,53 +8,146 @@ let loading = null;
 
 function loadPlot() {
   loading ??= new Promise((done, failed) => {
-    const script = Object.assign(document.createElement("script"), { src: "/web/vendor/uPlot.iife.min.js", onload: () => done(window.uPlot), onerror: () => failed(new Error("the charts could not be loaded")) });
+    const script = Object.assign(document.createElement("script"), {
+      src: "/web/vendor/uPlot.iife.min.js",
+      onload: () => done(window.uPlot),
+      onerror: () => failed(new Error("the charts could not be loaded")),
+    });
     document.head.append(script);
   });
   return loading;
 }
 
-const LINES = ["oklch(58% 0.15 262)", "oklch(64% 0.15 45)", "oklch(60% 0.13 155)", "oklch(60% 0.16 330)", "oklch(66% 0.12 90)", "oklch(60% 0.11 210)", "oklch(56% 0.15 20)", "oklch(55% 0.13 290)"];
+const LINES = [
+  "oklch(58% 0.15 262)",
+  "oklch(64% 0.15 45)",
+  "oklch(60% 0.13 155)",
+  "oklch(60% 0.16 330)",
+  "oklch(66% 0.12 90)",
+  "oklch(60% 0.11 210)",
+  "oklch(56% 0.15 20)",
+  "oklch(55% 0.13 290)",
+];
 const WHOLE = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096]; // of what comes in pieces, such as GPUs
-export const lineColour = i => LINES[i % LINES.length];
+export const lineColour = (i) => LINES[i % LINES.length];
 
 /**
  * One chart. `data` is uPlot's: x first, then a column a series; `series` are `{label, step, dash, scale, colour}`.
  * With `whole` the axis has whole numbers alone. `time` reads x as seconds since the epoch. `describe` says in words what is drawn.
  */
-export function Chart({ data, series, time = true, height = 190, describe, format = number, xLabel, range, whole = false }) {
-  const box = useRef(null), plot = useRef(null);
+export function Chart({
+  data,
+  series,
+  time = true,
+  height = 190,
+  describe,
+  format = number,
+  xLabel,
+  range,
+  whole = false,
+}) {
+  const box = useRef(null),
+    plot = useRef(null);
   const themed = useTheme();
   const [error, setError] = useState(null);
   const latest = useRef(data);
   latest.current = data; // more may have come by the time that the chart is loaded
   const early = time && data[0].length < 2; // of a single moment uPlot shows years
-  const shape = JSON.stringify([early, series.map(one => [one.label, one.step, one.dash, one.scale, one.colour]), time, height, xLabel, range, themed]);
+  const shape = JSON.stringify([
+    early,
+    series.map((one) => [one.label, one.step, one.dash, one.scale, one.colour]),
+    time,
+    height,
+    xLabel,
+    range,
+    themed,
+  ]);
   useEffect(() => {
     if (early) return undefined;
-    let over = false, watcher = null;
-    loadPlot().then(Plot => {
+    let over = false,
+      watcher = null;
+    loadPlot().then((Plot) => {
       if (over || !box.current) return;
-      const ink = token("dim"), grid = token("line");
-      const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { show: false }, font: "11px system-ui", size: 44, values: (_, all) => all.map(one => one == null ? "" : format(one)) };
+      const ink = token("dim"),
+        grid = token("line");
+      const axis = {
+        stroke: ink,
+        grid: { stroke: grid, width: 1 },
+        ticks: { show: false },
+        font: "11px system-ui",
+        size: 44,
+        values: (_, all) => all.map((one) => (one == null ? "" : format(one))),
+      };
       const options = {
-        width: Math.max(box.current.clientWidth, 120), height, padding: [8, 8, 0, 0], legend: { live: true }, cursor: { y: false, points: { size: 6 } },
+        width: Math.max(box.current.clientWidth, 120),
+        height,
+        padding: [8, 8, 0, 0],
+        legend: { live: true },
+        cursor: { y: false, points: { size: 6 } },
         scales: { x: { time }, ...(range ? { y: { range } } : {}) },
-        axes: [{ ...axis, size: 26, space: 80, values: time ? (_, all) => all.map(one => clock(one, { seconds: all.length > 1 && all[1] - all[0] < 60 })) : axis.values, label: xLabel, labelFont: "11px system-ui", labelSize: xLabel ? 16 : 0 }, whole ? { ...axis, incrs: WHOLE } : axis,
-          ...(series.some(one => one.scale) ? [{ ...axis, scale: series.find(one => one.scale).scale, side: 1, grid: { show: false } }] : [])],
-        series: [{ label: time ? "at" : xLabel || "x", value: (_, value) => value == null ? "–" : time ? clock(value) : format(value) }, ...series.map((one, i) => ({
-          label: one.label, stroke: one.colour || lineColour(i), width: 1.5, dash: one.dash, scale: one.scale || "y", spanGaps: Boolean(one.span),
-          fill: one.fill, points: { show: false }, paths: one.step ? Plot.paths.stepped({ align: 1 }) : undefined,
-          value: (_, value) => value == null ? "–" : format(value),
-        }))],
+        axes: [
+          {
+            ...axis,
+            size: 26,
+            space: 80,
+            values: time
+              ? (_, all) =>
+                  all.map((one) => clock(one, { seconds: all.length > 1 && all[1] - all[0] < 60 }))
+              : axis.values,
+            label: xLabel,
+            labelFont: "11px system-ui",
+            labelSize: xLabel ? 16 : 0,
+          },
+          whole ? { ...axis, incrs: WHOLE } : axis,
+          ...(series.some((one) => one.scale)
+            ? [
+                {
+                  ...axis,
+                  scale: series.find((one) => one.scale).scale,
+                  side: 1,
+                  grid: { show: false },
+                },
+              ]
+            : []),
+        ],
+        series: [
+          {
+            label: time ? "at" : xLabel || "x",
+            value: (_, value) => (value == null ? "–" : time ? clock(value) : format(value)),
+          },
+          ...series.map((one, i) => ({
+            label: one.label,
+            stroke: one.colour || lineColour(i),
+            width: 1.5,
+            dash: one.dash,
+            scale: one.scale || "y",
+            spanGaps: Boolean(one.span),
+            fill: one.fill,
+            points: { show: false },
+            paths: one.step ? Plot.paths.stepped({ align: 1 }) : undefined,
+            value: (_, value) => (value == null ? "–" : format(value)),
+          })),
+        ],
       };
       plot.current = new Plot(options, latest.current, box.current);
-      watcher = new ResizeObserver(([entry]) => plot.current?.setSize({ width: Math.max(Math.floor(entry.contentRect.width), 120), height }));
+      watcher = new ResizeObserver(([entry]) =>
+        plot.current?.setSize({
+          width: Math.max(Math.floor(entry.contentRect.width), 120),
+          height,
+        }),
+      );
       watcher.observe(box.current);
     }, setError);
-    return () => { over = true; watcher?.disconnect(); plot.current?.destroy(); plot.current = null; };
+    return () => {
+      over = true;
+      watcher?.disconnect();
+      plot.current?.destroy();
+      plot.current = null;
+    };
   }, [shape]);
-  useEffect(() => { plot.current?.setData(data); }, [data]);
+  useEffect(() => {
+    plot.current?.setData(data);
+  }, [data]);
   if (error) return html`<p class="dim">${error.message}</p>`;
   if (early) return html`<p class="dim">There is too little to draw yet.</p>`;
   return html`<div class="chart" ref=${box} role="img" aria-label=${describe}></div>`;

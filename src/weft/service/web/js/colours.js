@@ -15,7 +15,8 @@ export function colourOf(name) {
   let found = known.get(name);
   if (!found) {
     const value = hash(name);
-    const hue = (value % HUES) * (360 / HUES), light = [66, 74, 58][(value >>> 8) % 3];
+    const hue = (value % HUES) * (360 / HUES),
+      light = [66, 74, 58][(value >>> 8) % 3];
     found = `oklch(${light}% 0.115 ${hue})`;
     if (known.size > 50_000) known.clear();
     known.set(name, found);
@@ -34,7 +35,8 @@ export function token(name) {
 }
 const tokens = new Map();
 
-const PLAIN = "plain", KEY = "weft-theme";
+const PLAIN = "plain",
+  KEY = "weft-theme";
 
 /** The theme: what the person chose, else what the system says. A choice is no secret. */
 export function theme() {
@@ -49,7 +51,10 @@ let changes = 0;
 /** How often the theme has changed. */
 export const themeNumber = () => changes;
 
-export function onTheme(then) { watching.add(then); return () => watching.delete(then); }
+export function onTheme(then) {
+  watching.add(then);
+  return () => watching.delete(then);
+}
 
 export function applyTheme(chosen) {
   if (chosen) localStorage.setItem(KEY, chosen);

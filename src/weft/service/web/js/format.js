@@ -1,12 +1,20 @@
 // Numbers and times as people read them.
-const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+const UNITS = [
+  ["d", 86400],
+  ["h", 3600],
+  ["min", 60],
+  ["s", 1],
+];
 
 /** 4000 as "1 h 7 min". */
 export function duration(seconds) {
   if (seconds == null || !Number.isFinite(seconds)) return "";
   const sign = seconds < 0 ? "−" : "";
   let left = Math.abs(seconds);
-  if (left < 1) return left === 0 ? "0 s" : `${sign}${left < 0.01 ? (left * 1000).toPrecision(2) : Math.round(left * 1000)} ms`;
+  if (left < 1)
+    return left === 0
+      ? "0 s"
+      : `${sign}${left < 0.01 ? (left * 1000).toPrecision(2) : Math.round(left * 1000)} ms`;
   for (let i = 0; i < UNITS.length; i++) {
     const [name, size] = UNITS[i];
     if (left < size) continue;
@@ -30,8 +38,9 @@ export function number(value, digits = 3) {
   return Number(value.toPrecision(digits)).toLocaleString("en", { maximumFractionDigits: 6 });
 }
 
-export const percent = value => value == null ? "" : `${(100 * value).toFixed(value > 0 && value < 0.0995 ? 1 : 0)} %`;
-export const gpuHours = seconds => `${number(seconds / 3600)} GPU-h`;
+export const percent = (value) =>
+  value == null ? "" : `${(100 * value).toFixed(value > 0 && value < 0.0995 ? 1 : 0)} %`;
+export const gpuHours = (seconds) => `${number(seconds / 3600)} GPU-h`;
 export const count = (n, word, many = word + "s") => `${number(n)} ${n === 1 ? word : many}`;
 
 const DAY = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric", month: "short" });
@@ -39,7 +48,8 @@ const DAY = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric",
 /** A time of day; with the day where that is not today's. */
 export function clock(at, { seconds = true, day = false } = {}) {
   if (at == null) return "";
-  const date = new Date(at * 1000), pad = n => String(n).padStart(2, "0");
+  const date = new Date(at * 1000),
+    pad = (n) => String(n).padStart(2, "0");
   const time = `${pad(date.getHours())}:${pad(date.getMinutes())}${seconds ? ":" + pad(date.getSeconds()) : ""}`;
   const today = new Date().toDateString() === date.toDateString();
   return day || !today ? `${DAY.format(date)} ${time}` : time;

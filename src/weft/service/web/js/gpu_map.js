@@ -1,7 +1,9 @@
 // Every GPU as a cell, drawn on one canvas: 4 or 4,000 of them.
 import { token } from "./colours.js";
 
-const LABEL = 15, KIND = 26, NODE_GAP = 10;
+const LABEL = 15,
+  KIND = 26,
+  NODE_GAP = 10;
 
 /** Who is on which device: `node:gpu` to the jobs there. */
 export function occupants(jobs) {
@@ -11,7 +13,8 @@ export function occupants(jobs) {
       for (const gpu of part.gpus) {
         const key = `${part.node}:${gpu}`;
         const there = found.get(key);
-        if (there) there.push(job); else found.set(key, [job]);
+        if (there) there.push(job);
+        else found.set(key, [job]);
       }
     }
   }
@@ -27,7 +30,8 @@ export function byKind(nodes) {
     if (!kinds.has(node.kind)) kinds.set(node.kind, []);
     kinds.get(node.kind).push(node);
   }
-  for (const some of kinds.values()) some.sort((a, b) => natural.compare(a.rack, b.rack) || natural.compare(a.id, b.id));
+  for (const some of kinds.values())
+    some.sort((a, b) => natural.compare(a.rack, b.rack) || natural.compare(a.id, b.id));
   return new Map([...kinds].sort((a, b) => natural.compare(a[0], b[0])));
 }
 
@@ -36,22 +40,55 @@ export function layOut(nodes, width) {
   const kinds = byKind(nodes);
   let total = 0;
   for (const node of nodes.values()) total += node.gpus;
-  const size = total <= 16 ? 34 : total <= 64 ? 26 : total <= 320 ? 18 : total <= 1200 ? 13 : total <= 6000 ? 9 : 6;
-  const gap = size >= 13 ? 2 : 1, named = size >= 13;
-  const cells = [], labels = [], frames = [];
+  const size =
+    total <= 16
+      ? 34
+      : total <= 64
+        ? 26
+        : total <= 320
+          ? 18
+          : total <= 1200
+            ? 13
+            : total <= 6000
+              ? 9
+              : 6;
+  const gap = size >= 13 ? 2 : 1,
+    named = size >= 13;
+  const cells = [],
+    labels = [],
+    frames = [];
   let y = 0;
   for (const [kind, some] of kinds) {
-    labels.push({ x: 0, y: y + 15, text: kind, kind: true, count: some.length, gpus: some.reduce((sum, node) => sum + node.gpus, 0) });
+    labels.push({
+      x: 0,
+      y: y + 15,
+      text: kind,
+      kind: true,
+      count: some.length,
+      gpus: some.reduce((sum, node) => sum + node.gpus, 0),
+    });
     y += KIND;
-    let x = 0, tallest = 0;
+    let x = 0,
+      tallest = 0;
     for (const node of some) {
-      const across = Math.min(node.gpus || 1, 8), down = Math.ceil((node.gpus || 1) / 8);
-      const wide = across * (size + gap) - gap, high = down * (size + gap) - gap + (named ? LABEL : 0);
-      if (x && x + wide > width) { x = 0; y += tallest + NODE_GAP; tallest = 0; }
+      const across = Math.min(node.gpus || 1, 8),
+        down = Math.ceil((node.gpus || 1) / 8);
+      const wide = across * (size + gap) - gap,
+        high = down * (size + gap) - gap + (named ? LABEL : 0);
+      if (x && x + wide > width) {
+        x = 0;
+        y += tallest + NODE_GAP;
+        tallest = 0;
+      }
       if (named) labels.push({ x, y: y + 11, text: node.id, node, wide });
       frames.push({ x, y: y + (named ? LABEL : 0), wide, high: high - (named ? LABEL : 0), node });
       for (let gpu = 0; gpu < node.gpus; gpu++) {
-        cells.push({ x: x + (gpu % 8) * (size + gap), y: y + (named ? LABEL : 0) + Math.floor(gpu / 8) * (size + gap), node, gpu });
+        cells.push({
+          x: x + (gpu % 8) * (size + gap),
+          y: y + (named ? LABEL : 0) + Math.floor(gpu / 8) * (size + gap),
+          node,
+          gpu,
+        });
       }
       x += wide + (size >= 13 ? 16 : 8);
       tallest = Math.max(tallest, high);
@@ -64,7 +101,9 @@ export function layOut(nodes, width) {
 /** The cell at a point, or -1. */
 export function cellAt(plan, x, y) {
   const reach = plan.size + plan.gap;
-  return plan.cells.findIndex(cell => x >= cell.x && x < cell.x + reach && y >= cell.y && y < cell.y + reach);
+  return plan.cells.findIndex(
+    (cell) => x >= cell.x && x < cell.x + reach && y >= cell.y && y < cell.y + reach,
+  );
 }
 
 /** What is the matter with a device: "" where it can be used. */
@@ -92,7 +131,10 @@ function hatch(ctx, x, y, size, colour) {
 /** Draw the plan. `paint(job)` is a job's colour, `dimmed(job)` whether it is not what is looked for. */
 export function draw(canvas, plan, who, { width, paint, dimmed, chosen, chosenJob }) {
   const ratio = window.devicePixelRatio || 1;
-  if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(plan.height * ratio)) {
+  if (
+    canvas.width !== Math.round(width * ratio) ||
+    canvas.height !== Math.round(plan.height * ratio)
+  ) {
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(plan.height * ratio);
     canvas.style.height = `${plan.height}px`;
@@ -100,7 +142,17 @@ export function draw(canvas, plan, who, { width, paint, dimmed, chosen, chosenJo
   const ctx = canvas.getContext("2d");
   ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
   ctx.clearRect(0, 0, width, plan.height);
-  const ink = { idle: token("idle"), line: token("idle-line"), strong: token("line-strong"), other: token("other"), text: token("text"), dim: token("dim"), accent: token("accent"), mark: token("mark"), panel: token("panel") };
+  const ink = {
+    idle: token("idle"),
+    line: token("idle-line"),
+    strong: token("line-strong"),
+    other: token("other"),
+    text: token("text"),
+    dim: token("dim"),
+    accent: token("accent"),
+    mark: token("mark"),
+    panel: token("panel"),
+  };
   const font = token("font");
   for (const label of plan.labels) {
     if (label.kind) {
@@ -110,12 +162,17 @@ export function draw(canvas, plan, who, { width, paint, dimmed, chosen, chosenJo
       const wide = ctx.measureText(label.text || "any").width;
       ctx.font = `12px ${font}`;
       ctx.fillStyle = ink.dim;
-      ctx.fillText(`${label.gpus} GPUs on ${label.count} node${label.count === 1 ? "" : "s"}`, label.x + wide + 8, label.y);
+      ctx.fillText(
+        `${label.gpus} GPUs on ${label.count} node${label.count === 1 ? "" : "s"}`,
+        label.x + wide + 8,
+        label.y,
+      );
     } else {
       ctx.font = `11px ${font}`;
       ctx.fillStyle = ink.dim;
       let text = label.text;
-      while (text.length > 3 && ctx.measureText(text).width > label.wide + 8) text = text.slice(0, -2) + "…";
+      while (text.length > 3 && ctx.measureText(text).width > label.wide + 8)
+        text = text.slice(0, -2) + "…";
       ctx.fillText(text, label.x, label.y);
     }
   }
@@ -131,7 +188,7 @@ export function draw(canvas, plan, who, { width, paint, dimmed, chosen, chosenJo
       if (!foreign) {
         ctx.strokeStyle = ink.line;
         ctx.lineWidth = 1;
-        ctx.strokeRect(x + .5, y + .5, size - 1, size - 1);
+        ctx.strokeRect(x + 0.5, y + 0.5, size - 1, size - 1);
       }
     } else {
       const part = size / there.length;
@@ -139,15 +196,19 @@ export function draw(canvas, plan, who, { width, paint, dimmed, chosen, chosenJo
         ctx.globalAlpha = dimmed(job) ? 0.16 : job.state === "running" ? 1 : 0.5;
         ctx.fillStyle = paint(job);
         ctx.fillRect(x + n * part, y, Math.ceil(part), size);
-        if (n) { ctx.globalAlpha = 1; ctx.fillStyle = ink.panel; ctx.fillRect(x + n * part - .5, y, 1, size); }
+        if (n) {
+          ctx.globalAlpha = 1;
+          ctx.fillStyle = ink.panel;
+          ctx.fillRect(x + n * part - 0.5, y, 1, size);
+        }
       });
       ctx.globalAlpha = 1;
     }
     if (out) hatch(ctx, x, y, size, there.length ? ink.mark : ink.strong);
-    if (chosenJob && there.some(job => job.id === chosenJob)) {
+    if (chosenJob && there.some((job) => job.id === chosenJob)) {
       ctx.strokeStyle = ink.text;
       ctx.lineWidth = 1.5;
-      ctx.strokeRect(x + .75, y + .75, size - 1.5, size - 1.5);
+      ctx.strokeRect(x + 0.75, y + 0.75, size - 1.5, size - 1.5);
     }
     if (i === chosen) {
       ctx.strokeStyle = ink.accent;
@@ -156,4 +217,3 @@ export function draw(canvas, plan, who, { width, paint, dimmed, chosen, chosenJo
     }
   }
 }
-

@@ -13,7 +13,7 @@ import { JobsView } from "./views/jobs.js";
 import { SignIn } from "./views/sign_in.js";
 
 // Views that are not looked at first are loaded when somebody does.
-const later = (file, name) => () => import(file).then(found => found[name]);
+const later = (file, name) => () => import(file).then((found) => found[name]);
 const VIEWS = {
   __proto__: null, // the address names a view, and could name what every object has
   cluster: { title: "Cluster", view: ClusterView },
@@ -29,24 +29,38 @@ function Frame({ me, leave }) {
   const route = useRoute();
   const store = useStore();
   const chosen = VIEWS[route.view];
-  const main = useRef(null), first = useRef(true);
+  const main = useRef(null),
+    first = useRef(true);
   useEffect(() => {
     document.title = `${chosen ? chosen.title : "Not found"}${route.parts[0] ? " " + route.parts[0] : ""} · Weft`;
-    if (first.current) { first.current = false; return; }
+    if (first.current) {
+      first.current = false;
+      return;
+    }
     main.current?.focus();
     window.scrollTo(0, 0);
   }, [route.view, route.parts.join("/")]);
   const cluster = store.cluster;
   const lost = store.link !== "live";
   return html`
-    <a class="skip" href="#main" onClick=${event => { event.preventDefault(); main.current.focus(); }}>Skip to the view</a>
+    <a class="skip" href="#main" onClick=${(event) => {
+      event.preventDefault();
+      main.current.focus();
+    }}>Skip to the view</a>
     <header class="top">
       <a class="brand" href=${link("cluster")}><img src="/web/icon.svg" alt="" />weft</a>
-      <nav class="nav" aria-label="Views">${Object.entries(VIEWS).filter(([, one]) => !one.hidden && (!one.writes || me.role !== "viewer")).map(([name, one]) => html`
-        <a key=${name} href=${link(name)} aria-current=${name === route.view || chosen?.under === name ? "page" : null}>${one.title}</a>`)}</nav>
+      <nav class="nav" aria-label="Views">${Object.entries(VIEWS)
+        .filter(([, one]) => !one.hidden && (!one.writes || me.role !== "viewer"))
+        .map(
+          ([name, one]) => html`
+        <a key=${name} href=${link(name)} aria-current=${name === route.view || chosen?.under === name ? "page" : null}>${one.title}</a>`,
+        )}</nav>
       <div class="end">
-        ${cluster && html`<span class="pulse" title="GPUs in use, what decides">
-          <span><b>${number(cluster.held)}</b> / ${number(cluster.gpus)} GPUs<span class="wide">${`\u00a0· ${cluster.policy}`}</span></span></span>`}
+        ${
+          cluster &&
+          html`<span class="pulse" title="GPUs in use, what decides">
+          <span><b>${number(cluster.held)}</b> / ${number(cluster.gpus)} GPUs<span class="wide">${`\u00a0· ${cluster.policy}`}</span></span></span>`
+        }
         <span class="pulse" role="status"><span class="dot ${lost ? (store.link === "lost" ? "off" : "wait") : "live"}" aria-hidden="true"></span>
           <span class=${lost ? "" : "wide"}>${lost ? (store.ready ? "reconnecting" : "connecting") : "live"}</span></span>
         <${ThemeButton} />
@@ -56,9 +70,13 @@ function Frame({ me, leave }) {
     ${store.ready && lost && html`<div class="banner" role="status">The service does not answer. What is shown is ${count(Math.round((performance.now() - store.heardAt) / 1000), "second")} old; the page comes back by itself.</div>`}
     ${cluster?.trouble && html`<div class="banner bad" role="alert">${cluster.trouble}</div>`}
     <main id="main" tabindex="-1" ref=${main}>
-      ${!store.ready ? html`<${Loading} what=${store.link === "lost" ? "The service does not answer; trying again" : "Asking the service"} />`
-        : chosen ? html`<${Chosen} key=${route.view + "/" + route.parts.join("/")} name=${route.view} route=${route} me=${me} />`
-        : html`<${Empty} title="There is no such view">The address names ${route.view}; choose one above.<//>`}
+      ${
+        !store.ready
+          ? html`<${Loading} what=${store.link === "lost" ? "The service does not answer; trying again" : "Asking the service"} />`
+          : chosen
+            ? html`<${Chosen} key=${route.view + "/" + route.parts.join("/")} name=${route.view} route=${route} me=${me} />`
+            : html`<${Empty} title="There is no such view">The address names ${route.view}; choose one above.<//>`
+      }
     </main>`;
 }
 
@@ -68,7 +86,10 @@ function Chosen({ name, route, me }) {
   const [error, setError] = useState(null);
   useEffect(() => {
     if (found) return;
-    one.load().then(view => { one.view = view; setFound(() => view); }, setError);
+    one.load().then((view) => {
+      one.view = view;
+      setFound(() => view);
+    }, setError);
   }, []);
   if (error) return html`<${Trouble} error=${error} again=${() => location.reload()} />`;
   return found ? html`<${found} route=${route} me=${me} />` : html`<${Loading} />`;
@@ -76,7 +97,8 @@ function Chosen({ name, route, me }) {
 
 function ThemeButton() {
   useTheme();
-  const now = theme(), other = now === "dark" ? "light" : "dark";
+  const now = theme(),
+    other = now === "dark" ? "light" : "dark";
   return html`<button class="quiet" aria-label=${`Use the ${other} theme`} title=${`Use the ${other} theme`}
     onClick=${() => applyTheme(other)}><span aria-hidden="true">${now === "dark" ? "☀" : "☾"}</span></button>`;
 }
@@ -84,11 +106,23 @@ function ThemeButton() {
 function Page() {
   const [me, setMe] = useState(undefined);
   const [error, setError] = useState(null);
-  const ask = () => get("/me").then(found => { setError(null); setMe(found); watch(); }, problem => {
-    if (problem.status === 401) setMe(null); else setError(problem);
-  });
+  const ask = () =>
+    get("/me").then(
+      (found) => {
+        setError(null);
+        setMe(found);
+        watch();
+      },
+      (problem) => {
+        if (problem.status === 401) setMe(null);
+        else setError(problem);
+      },
+    );
   useEffect(() => {
-    onSignedOut(() => { unwatch(); setMe(null); });
+    onSignedOut(() => {
+      unwatch();
+      setMe(null);
+    });
     watch(); // at once: who asks is told at the same time
     ask();
   }, []);
@@ -97,11 +131,23 @@ function Page() {
     const timer = setTimeout(ask, 2000);
     return () => clearTimeout(timer);
   }, [error]);
-  const leave = async () => { await remove("/sign-in").catch(() => {}); unwatch(); setMe(null); };
-  return html`${error && me === undefined ? html`<div class="sign-in"><${Trouble} error=${error} /></div>`
-    : me === undefined ? html`<${Loading} />`
-    : me === null ? html`<${SignIn} done=${found => { setMe(found); watch(); }} />`
-    : html`<${Frame} me=${me} leave=${leave} />`}<${Notices} />`;
+  const leave = async () => {
+    await remove("/sign-in").catch(() => {});
+    unwatch();
+    setMe(null);
+  };
+  return html`${
+    error && me === undefined
+      ? html`<div class="sign-in"><${Trouble} error=${error} /></div>`
+      : me === undefined
+        ? html`<${Loading} />`
+        : me === null
+          ? html`<${SignIn} done=${(found) => {
+              setMe(found);
+              watch();
+            }} />`
+          : html`<${Frame} me=${me} leave=${leave} />`
+  }<${Notices} />`;
 }
 
 applyTheme();

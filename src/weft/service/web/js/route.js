@@ -4,8 +4,16 @@ import { useEffect, useState } from "./lib.js";
 export function readRoute() {
   const [path, asked = ""] = location.hash.replace(/^#/, "").split("?");
   let parts = [];
-  try { parts = path.split("/").filter(Boolean).map(decodeURIComponent); } catch { parts = []; }
-  return { view: parts[0] || "cluster", parts: parts.slice(1), query: Object.fromEntries(new URLSearchParams(asked)) };
+  try {
+    parts = path.split("/").filter(Boolean).map(decodeURIComponent);
+  } catch {
+    parts = [];
+  }
+  return {
+    view: parts[0] || "cluster",
+    parts: parts.slice(1),
+    query: Object.fromEntries(new URLSearchParams(asked)),
+  };
 }
 
 /** The address of a view; fields that are empty are left out. */
@@ -22,7 +30,9 @@ export function setQuery(changes) {
   window.dispatchEvent(new HashChangeEvent("hashchange"));
 }
 
-export const go = (view, parts, query) => { location.hash = link(view, parts, query); };
+export const go = (view, parts, query) => {
+  location.hash = link(view, parts, query);
+};
 
 export function useRoute() {
   const [route, setRoute] = useState(readRoute());

@@ -20,16 +20,20 @@ export const store = {
 };
 
 const listeners = new Set();
-let timer = 0, end = null;
+let timer = 0,
+  end = null;
 
 function changed(soon = false) {
   if (timer && !soon) return;
   clearTimeout(timer);
-  timer = setTimeout(() => {
-    timer = 0;
-    store.version += 1;
-    for (const listener of [...listeners]) listener();
-  }, soon ? 0 : coalesceMs());
+  timer = setTimeout(
+    () => {
+      timer = 0;
+      store.version += 1;
+      for (const listener of [...listeners]) listener();
+    },
+    soon ? 0 : coalesceMs(),
+  );
 }
 
 function heard(kind, told) {
@@ -42,7 +46,8 @@ function heard(kind, told) {
   store.cluster = told.cluster;
   store.heardAt = performance.now();
   for (const node of told.nodes) store.nodes.set(node.id, node);
-  for (const [number, text] of Object.entries(told.reasons)) store.reasons.set(Number(number), text);
+  for (const [number, text] of Object.entries(told.reasons))
+    store.reasons.set(Number(number), text);
   for (const job of told.jobs) store.jobs.set(job.id, job);
   if (told.jobs.length || kind === "snapshot") store.jobsVersion += 1;
   if (told.nodes.length || kind === "snapshot") store.nodesVersion += 1;
@@ -54,14 +59,25 @@ function heard(kind, told) {
 /** Begin to watch; once. */
 export function watch() {
   if (end) return;
-  end = follow("/watch", heard, word => { store.link = word; if (word === "live") store.lives += 1; changed(true); });
+  end = follow("/watch", heard, (word) => {
+    store.link = word;
+    if (word === "live") store.lives += 1;
+    changed(true);
+  });
 }
 
 /** Stop, and forget everything: somebody else may sign in. */
 export function unwatch() {
   end?.();
   end = null;
-  Object.assign(store, { ready: false, link: "connecting", cluster: null, jobs: new Map(), nodes: new Map(), reasons: new Map() });
+  Object.assign(store, {
+    ready: false,
+    link: "connecting",
+    cluster: null,
+    jobs: new Map(),
+    nodes: new Map(),
+    reasons: new Map(),
+  });
 }
 
 /** Draw the component again when something changed, at most four times a second. */
@@ -69,7 +85,7 @@ export function useStore() {
   const [, again] = useState(0);
   const drawn = store.version;
   useEffect(() => {
-    const listener = () => again(n => n + 1);
+    const listener = () => again((n) => n + 1);
     listeners.add(listener);
     if (store.version !== drawn) listener(); // a slow browser paints first: somebody may have spoken meanwhile
     return () => listeners.delete(listener);
@@ -80,17 +96,23 @@ export function useStore() {
 /** Cluster time now, in seconds since the epoch: ahead of the wall where the engine is faster. */
 export function clusterNow() {
   if (!store.cluster) return Date.now() / 1000;
-  return store.cluster.now + (performance.now() - store.heardAt) / 1000 * store.cluster.speed;
+  return store.cluster.now + ((performance.now() - store.heardAt) / 1000) * store.cluster.speed;
 }
 
 /** Why a job waits, in words. */
-export const reasonOf = job => job.reason ?? (store.reasons.get(job.why) || "");
+export const reasonOf = (job) => job.reason ?? (store.reasons.get(job.why) || "");
 
 /** Take in jobs of the past, which nobody watches any more. */
 export function remember(jobs) {
   for (const job of jobs) {
     if (store.jobs.has(job.id)) continue;
-    store.jobs.set(job.id, { ...job, why: 0, pace: null, share: 1, on: (job.allocation || []).map(part => ({ node: part.node, gpus: part.gpus })) });
+    store.jobs.set(job.id, {
+      ...job,
+      why: 0,
+      pace: null,
+      share: 1,
+      on: (job.allocation || []).map((part) => ({ node: part.node, gpus: part.gpus })),
+    });
   }
   store.jobsVersion += 1;
   changed(true);
@@ -100,4 +122,4 @@ export const ENDED = new Set(["succeeded", "failed", "cancelled"]);
 export const WAITING = new Set(["pending", "preempted"]);
 
 /** GPUs that a job holds. */
-export const held = job => job.on.reduce((sum, part) => sum + part.gpus.length, 0);
+export const held = (job) => job.on.reduce((sum, part) => sum + part.gpus.length, 0);

@@ -9,7 +9,13 @@ import { useTheme } from "./theme.js";
 import { Choice, Panel, Trouble } from "./ui.js";
 import { useWidth } from "./width.js";
 
-const SPANS = [["600", "10 min"], ["3600", "1 h"], ["21600", "6 h"], ["86400", "24 h"], ["604800", "7 d"]];
+const SPANS = [
+  ["600", "10 min"],
+  ["3600", "1 h"],
+  ["21600", "6 h"],
+  ["86400", "24 h"],
+  ["604800", "7 d"],
+];
 const AGAIN_MS = 3000;
 const TALLEST = 460;
 
@@ -22,17 +28,35 @@ function useSpans(since, until, live) {
   const key = live ? `live ${Math.round(until - since)}` : `${since} ${until}`;
   useEffect(() => {
     const abort = new AbortController();
-    let timer = 0, after = 0, from = since;
+    let timer = 0,
+      after = 0,
+      from = since;
     held.current = new Map();
     const ask = async () => {
       try {
         if (!document.hidden) {
-          const window_ = live ? { since: Math.max(0, clusterNow() - (until - since)), until: "" } : { since: from, until };
-          const found = await get("/timeline" + query({ ...window_, after: after || "" }), { signal: abort.signal });
-          for (const span of found.spans) held.current.set(`${span.job}|${span.attempt}|${span.start}|${span.on[0]?.node}:${span.on[0]?.gpus[0]}`, span);
-          if (live) for (const [name, span] of held.current) if (span.end !== null && span.end < window_.since) held.current.delete(name);
+          const window_ = live
+            ? { since: Math.max(0, clusterNow() - (until - since)), until: "" }
+            : { since: from, until };
+          const found = await get("/timeline" + query({ ...window_, after: after || "" }), {
+            signal: abort.signal,
+          });
+          for (const span of found.spans)
+            held.current.set(
+              `${span.job}|${span.attempt}|${span.start}|${span.on[0]?.node}:${span.on[0]?.gpus[0]}`,
+              span,
+            );
+          if (live)
+            for (const [name, span] of held.current)
+              if (span.end !== null && span.end < window_.since) held.current.delete(name);
           if (found.part_read > 0.999) after = found.seq;
-          if (found.spans.length || !after) setTold({ spans: [...held.current.values()], part: found.part_read, begun: found.begun, left: found.left_out });
+          if (found.spans.length || !after)
+            setTold({
+              spans: [...held.current.values()],
+              part: found.part_read,
+              begun: found.begun,
+              left: found.left_out,
+            });
           setError(null);
         }
       } catch (problem) {
@@ -42,29 +66,45 @@ function useSpans(since, until, live) {
       if (live || !after) timer = setTimeout(ask, AGAIN_MS);
     };
     ask();
-    return () => { abort.abort(); clearTimeout(timer); };
+    return () => {
+      abort.abort();
+      clearTimeout(timer);
+    };
   }, [key, lives]);
   return { ...told, error };
 }
 
 export function Stream({ route }) {
   const store = useStore();
-  const asked = SPANS.some(([one]) => one === route.query.span) ? route.query.span : store.cluster.speed > 30 ? "3600" : "600";
+  const asked = SPANS.some(([one]) => one === route.query.span)
+    ? route.query.span
+    : store.cluster.speed > 30
+      ? "3600"
+      : "600";
   const width = Number(asked);
   const fixed = route.query.at ? Number(route.query.at) : null;
   const live = fixed === null;
   const until = live ? clusterNow() : fixed;
   const { spans, part, begun, error, left } = useSpans(until - width, until, live);
   // A young log fills the width; nothing was there before it.
-  const since = live && begun !== null ? Math.max(until - width, Math.min(begun, until - 60)) : until - width;
-  const shift = by => setQuery({ at: Math.round(until + by * width) >= clusterNow() ? "" : Math.round(until + by * width) });
+  const since =
+    live && begun !== null ? Math.max(until - width, Math.min(begun, until - 60)) : until - width;
+  const shift = (by) =>
+    setQuery({
+      at: Math.round(until + by * width) >= clusterNow() ? "" : Math.round(until + by * width),
+    });
   return html`<${Panel} title="Stream" end=${html`
       <div class="group" role="group" aria-label="Go through time">
         <button onClick=${() => shift(-1)} disabled=${begun !== null && since <= begun} aria-label="Earlier">◀</button>
         <button onClick=${() => shift(1)} disabled=${live} aria-label="Later">▶</button>
         <button onClick=${() => setQuery({ at: "" })} aria-pressed=${String(live)}>Now</button></div>
-      <input type="datetime-local" aria-label="Show the time that ends here" value=${live ? "" : localTime(fixed)} onChange=${event => { const at = Date.parse(event.target.value) / 1000; setQuery({ at: Number.isFinite(at) && at < clusterNow() ? Math.round(at) : "" }); }} />
-      <${Choice} label="How long" value=${asked} options=${SPANS} choose=${span => setQuery({ span })} />`}>
+      <input type="datetime-local" aria-label="Show the time that ends here" value=${live ? "" : localTime(fixed)} onChange=${(
+        event,
+      ) => {
+        const at = Date.parse(event.target.value) / 1000;
+        setQuery({ at: Number.isFinite(at) && at < clusterNow() ? Math.round(at) : "" });
+      }} />
+      <${Choice} label="How long" value=${asked} options=${SPANS} choose=${(span) => setQuery({ span })} />`}>
     <${Trouble} error=${error} />
     ${part < 0.999 && html`<p class="dim" role="status">Reading the log: ${percent(part)}</p>`}
     <${StreamCanvas} nodes=${store.nodes} nodesVersion=${store.nodesVersion} spans=${spans} since=${since} until=${until} now=${clusterNow()} />
@@ -77,9 +117,21 @@ function localTime(at) {
 }
 
 /** The canvas with its scrolling, its tip and its keys; also for simulated results. */
-export function StreamCanvas({ nodes, nodesVersion = 0, layout, spans, since, until, now, zero, tallest = TALLEST, open = true }) {
+export function StreamCanvas({
+  nodes,
+  nodesVersion = 0,
+  layout,
+  spans,
+  since,
+  until,
+  now,
+  zero,
+  tallest = TALLEST,
+  open = true,
+}) {
   const [box, width] = useWidth();
-  const canvas = useRef(null), view = useRef(null);
+  const canvas = useRef(null),
+    view = useRef(null);
   const [top, setTop] = useState(0);
   const [over, setOver] = useState(null);
   const themed = useTheme();
@@ -88,23 +140,40 @@ export function StreamCanvas({ nodes, nodesVersion = 0, layout, spans, since, un
   const rowHeight = rows.length <= 24 ? 16 : rows.length <= 64 ? 9 : rows.length <= 256 ? 5 : 3;
   const height = Math.min(AXIS + rows.length * rowHeight, tallest);
   const frame = { width, height, top, rowHeight, rows, byRow, since, until, now, zero };
-  useEffect(() => { if (width && canvas.current) draw(canvas.current, { ...frame, chosen: over?.span?.job || "" }); },
-    [width, height, top, byRow, since, until, over?.span?.job, themed]);
-  const point = event => {
+  useEffect(() => {
+    if (width && canvas.current) draw(canvas.current, { ...frame, chosen: over?.span?.job || "" });
+  }, [width, height, top, byRow, since, until, over?.span?.job, themed]);
+  const point = (event) => {
     const area = canvas.current.getBoundingClientRect();
     const found = barAt(frame, event.clientX - area.left, event.clientY - area.top);
     setOver(found && { ...found, x: event.clientX - area.left, y: event.clientY - area.top });
   };
-  const busy = useMemo(() => [...byRow.values()].filter(bars => bars.some(({ span }) => span.end === null || span.end >= until - 1)).length, [byRow]);
+  const busy = useMemo(
+    () =>
+      [...byRow.values()].filter((bars) =>
+        bars.some(({ span }) => span.end === null || span.end >= until - 1),
+      ).length,
+    [byRow],
+  );
   return html`<div class="stream" ref=${box}>
     <div class="view" ref=${view} style=${{ height: `${height}px` }} tabindex="0" role="region" aria-label=${`Stream of ${rows.length} GPUs from ${zero === undefined ? clock(since) : duration(since - zero)} to ${zero === undefined ? clock(until) : duration(until - zero)}; ${busy} in use at its end.`}
-      onScroll=${event => { setTop(event.target.scrollTop); setOver(null); }}>
+      onScroll=${(event) => {
+        setTop(event.target.scrollTop);
+        setOver(null);
+      }}>
       <canvas ref=${canvas} onMouseMove=${point} onMouseLeave=${() => setOver(null)} onClick=${() => open && over?.span?.job && go("job", [over.span.job])}></canvas>
       <div aria-hidden="true" style=${{ height: `${Math.max(0, rows.length * rowHeight - height + AXIS)}px` }}></div>
     </div>
-    ${over && html`<div class="tip" style=${{ left: `${Math.max(0, Math.min(over.x + 12, width - 290))}px`, top: `${over.y + 14}px` }}>
+    ${
+      over &&
+      html`<div class="tip" style=${{ left: `${Math.max(0, Math.min(over.x + 12, width - 290))}px`, top: `${over.y + 14}px` }}>
       <div class="dim">${over.row.node} · GPU ${over.row.gpu} · ${zero === undefined ? clock(over.at) : duration(over.at - zero)}</div>
-      ${over.span ? html`<b>${over.span.name || "another tenant's job"}</b> ${over.span.tenant}
+      ${
+        over.span
+          ? html`<b>${over.span.name || "another tenant's job"}</b> ${over.span.tenant}
         <div>${duration((over.span.end ?? now) - over.span.start)} ${over.span.end === null ? "so far" : over.span.how}${over.span.share < 1 ? `, ${percent(over.span.share)} of the GPU` : ""}${over.span.attempt > 1 ? `, attempt ${over.span.attempt}` : ""}</div>
-        ${over.span.lost_gpu_s ? html`<div>${gpuHours(over.span.lost_gpu_s)} of work lost</div>` : null}` : html`<div>idle</div>`}</div>`}</div>`;
+        ${over.span.lost_gpu_s ? html`<div>${gpuHours(over.span.lost_gpu_s)} of work lost</div>` : null}`
+          : html`<div>idle</div>`
+      }</div>`
+    }</div>`;
 }

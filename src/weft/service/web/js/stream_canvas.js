@@ -3,11 +3,13 @@ import { colourOf, token } from "./colours.js";
 import { clock, duration } from "./format.js";
 import { byKind } from "./gpu_map.js";
 
-export const AXIS = 22, GUTTER = 96;
+export const AXIS = 22,
+  GUTTER = 96;
 
 /** Rows in the order of the map: `{rows, index}` with `index` from `node:gpu` to a row. */
 export function rowsOf(nodes) {
-  const rows = [], index = new Map();
+  const rows = [],
+    index = new Map();
   for (const some of byKind(nodes).values()) {
     for (const node of some) {
       for (let gpu = 0; gpu < node.gpus; gpu++) {
@@ -22,9 +24,15 @@ export function rowsOf(nodes) {
 /** Rows of a result that brings its own bars. */
 export function rowsOfSpans(spans) {
   const most = new Map();
-  for (const span of spans) for (const part of span.on) most.set(part.node, Math.max(most.get(part.node) ?? -1, ...part.gpus));
+  for (const span of spans)
+    for (const part of span.on)
+      most.set(part.node, Math.max(most.get(part.node) ?? -1, ...part.gpus));
   const natural = new Intl.Collator("en", { numeric: true });
-  const nodes = new Map([...most].sort((a, b) => natural.compare(a[0], b[0])).map(([id, last]) => [id, { id, kind: "", gpus: last + 1, rack: "" }]));
+  const nodes = new Map(
+    [...most]
+      .sort((a, b) => natural.compare(a[0], b[0]))
+      .map(([id, last]) => [id, { id, kind: "", gpus: last + 1, rack: "" }]),
+  );
   return rowsOf(nodes);
 }
 
@@ -50,11 +58,18 @@ function barsOf(byRow, row) {
   if (!bars || bars.laid) return bars || [];
   bars.laid = true;
   bars.sort((a, b) => a.span.start - b.span.start);
-  let crowd = [], free = [];
-  const settle = () => { for (const bar of crowd) bar.lanes = free.length; };
+  let crowd = [],
+    free = [];
+  const settle = () => {
+    for (const bar of crowd) bar.lanes = free.length;
+  };
   for (const bar of bars) {
-    if (free.every(end => end <= bar.span.start)) { settle(); crowd = []; free = []; }
-    let lane = free.findIndex(end => end <= bar.span.start);
+    if (free.every((end) => end <= bar.span.start)) {
+      settle();
+      crowd = [];
+      free = [];
+    }
+    let lane = free.findIndex((end) => end <= bar.span.start);
     if (lane < 0) lane = free.push(0) - 1;
     free[lane] = bar.span.end ?? Infinity;
     bar.lane = lane;
@@ -64,18 +79,24 @@ function barsOf(byRow, row) {
   return bars;
 }
 
-const STEPS = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800];
+const STEPS = [
+  1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800,
+];
 
 function ticks(since, until, width) {
-  const step = STEPS.find(one => (until - since) / one <= Math.max(width / 90, 2)) || 1209600;
+  const step = STEPS.find((one) => (until - since) / one <= Math.max(width / 90, 2)) || 1209600;
   const shift = new Date(since * 1000).getTimezoneOffset() * 60;
   const found = [];
-  for (let at = Math.ceil((since - shift) / step) * step + shift; at <= until; at += step) found.push(at);
+  for (let at = Math.ceil((since - shift) / step) * step + shift; at <= until; at += step)
+    found.push(at);
   return { step, found };
 }
 
 /** Draw what is visible; `top` is how far the rows are scrolled. Times are clocks, or counted from `zero`. */
-export function draw(canvas, { width, height, top, rowHeight, rows, byRow, since, until, now, chosen, zero }) {
+export function draw(
+  canvas,
+  { width, height, top, rowHeight, rows, byRow, since, until, now, chosen, zero },
+) {
   const ratio = window.devicePixelRatio || 1;
   if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
     canvas.width = Math.round(width * ratio);
@@ -85,13 +106,24 @@ export function draw(canvas, { width, height, top, rowHeight, rows, byRow, since
   const ctx = canvas.getContext("2d");
   ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
   ctx.clearRect(0, 0, width, height);
-  const gutter = width < 500 ? 56 : GUTTER, wide = width - gutter;
-  const ink = { idle: token("idle"), line: token("line"), text: token("text"), dim: token("dim"), other: token("other"), failed: token("failed"), mark: token("mark"), panel: token("panel") };
+  const gutter = width < 500 ? 56 : GUTTER,
+    wide = width - gutter;
+  const ink = {
+    idle: token("idle"),
+    line: token("line"),
+    text: token("text"),
+    dim: token("dim"),
+    other: token("other"),
+    failed: token("failed"),
+    mark: token("mark"),
+    panel: token("panel"),
+  };
   const font = token("font");
-  const x = at => gutter + (at - since) / (until - since) * wide;
+  const x = (at) => gutter + ((at - since) / (until - since)) * wide;
   ctx.fillStyle = ink.idle;
   ctx.fillRect(gutter, AXIS, wide, Math.min(height - AXIS, rows.length * rowHeight - top));
-  const first = Math.max(0, Math.floor(top / rowHeight)), last = Math.min(rows.length, Math.ceil((top + height - AXIS) / rowHeight));
+  const first = Math.max(0, Math.floor(top / rowHeight)),
+    last = Math.min(rows.length, Math.ceil((top + height - AXIS) / rowHeight));
   ctx.save();
   ctx.beginPath();
   ctx.rect(0, AXIS, width, height - AXIS);
@@ -102,11 +134,18 @@ export function draw(canvas, { width, height, top, rowHeight, rows, byRow, since
     for (const { span, lane, lanes } of barsOf(byRow, row)) {
       const end = span.end ?? now;
       if (end < since || span.start > until) continue;
-      const left = Math.max(x(span.start), gutter), right = Math.min(x(end), width);
-      const part = (rowHeight - gap) / lanes, at = y + lane * part;
+      const left = Math.max(x(span.start), gutter),
+        right = Math.min(x(end), width);
+      const part = (rowHeight - gap) / lanes,
+        at = y + lane * part;
       ctx.fillStyle = span.job ? colourOf(span.job) : ink.other;
       ctx.globalAlpha = chosen && span.job !== chosen ? 0.25 : 1;
-      ctx.fillRect(left, at, Math.max(right - left, 0.75), Math.max(part - (lanes > 1 ? .5 : 0), .75));
+      ctx.fillRect(
+        left,
+        at,
+        Math.max(right - left, 0.75),
+        Math.max(part - (lanes > 1 ? 0.5 : 0), 0.75),
+      );
       if (rowHeight >= 5 && span.attempt > 1 && span.start >= since) {
         ctx.fillStyle = ink.mark;
         ctx.fillRect(left, at, 1.5, part);
@@ -119,12 +158,13 @@ export function draw(canvas, { width, height, top, rowHeight, rows, byRow, since
     }
     if (rows[row].first) {
       ctx.fillStyle = ink.line;
-      ctx.fillRect(0, Math.round(y) - .5, width, 1);
+      ctx.fillRect(0, Math.round(y) - 0.5, width, 1);
       if (rowHeight * rows[row].gpus >= 10) {
         ctx.fillStyle = ink.dim;
         ctx.font = `11px ${font}`;
         let text = rows[row].node;
-        while (text.length > 3 && ctx.measureText(text).width > gutter - 8) text = text.slice(0, -2) + "…";
+        while (text.length > 3 && ctx.measureText(text).width > gutter - 8)
+          text = text.slice(0, -2) + "…";
         ctx.fillText(text, 0, y + Math.min(Math.max(rowHeight, 10), 12));
       }
     }
@@ -136,7 +176,7 @@ export function draw(canvas, { width, height, top, rowHeight, rows, byRow, since
   for (const at of marks.found) {
     const left = x(at);
     ctx.fillStyle = ink.line;
-    ctx.globalAlpha = .7;
+    ctx.globalAlpha = 0.7;
     ctx.fillRect(left, AXIS - 4, 1, height - AXIS + 4);
     ctx.globalAlpha = 1;
     const text = zero === undefined ? clock(at, { seconds: marks.step < 60 }) : duration(at - zero);
@@ -156,9 +196,11 @@ export function barAt({ width, top, rowHeight, rows, byRow, since, until, now },
   const gutter = width < 500 ? 56 : GUTTER;
   const row = Math.floor((py - AXIS + top) / rowHeight);
   if (py < AXIS || px < gutter || row < 0 || row >= rows.length) return null;
-  const at = since + (px - gutter) / (width - gutter) * (until - since);
+  const at = since + ((px - gutter) / (width - gutter)) * (until - since);
   const within = (py - AXIS + top - row * rowHeight) / rowHeight;
-  const found = barsOf(byRow, row).filter(({ span }) => span.start <= at && (span.end ?? now) >= at);
-  const bar = found.find(one => Math.floor(within * one.lanes) === one.lane) || found[0];
+  const found = barsOf(byRow, row).filter(
+    ({ span }) => span.start <= at && (span.end ?? now) >= at,
+  );
+  const bar = found.find((one) => Math.floor(within * one.lanes) === one.lane) || found[0];
   return { row: rows[row], at, span: bar?.span || null };
 }

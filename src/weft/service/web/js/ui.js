@@ -3,23 +3,50 @@ import { Problem } from "./api.js";
 import { html, useEffect, useRef, useState } from "./lib.js";
 
 const LOOKS = {
-  running: "running", pending: "waiting", preempted: "waiting", suspended: "waiting", starting: "moving", checkpointing: "moving",
-  failed: "failed", succeeded: "ended", cancelled: "ended",
+  running: "running",
+  pending: "waiting",
+  preempted: "waiting",
+  suspended: "waiting",
+  starting: "moving",
+  checkpointing: "moving",
+  failed: "failed",
+  succeeded: "ended",
+  cancelled: "ended",
 };
-const MARKS = { running: "▶", pending: "…", preempted: "↩", suspended: "‖", starting: "↑", checkpointing: "↓", failed: "✕", succeeded: "✓", cancelled: "–" };
+const MARKS = {
+  running: "▶",
+  pending: "…",
+  preempted: "↩",
+  suspended: "‖",
+  starting: "↑",
+  checkpointing: "↓",
+  failed: "✕",
+  succeeded: "✓",
+  cancelled: "–",
+};
 
 /** A state in a word; the mark tells it without colour. */
-export const State = ({ state }) => html`<span class="badge ${LOOKS[state] || ""}"><span aria-hidden="true">${MARKS[state]}</span>${state}</span>`;
+export const State = ({ state }) =>
+  html`<span class="badge ${LOOKS[state] || ""}"><span aria-hidden="true">${MARKS[state]}</span>${state}</span>`;
 
 export const Bar = ({ part, label }) => html`<div class="bar" role="img" aria-label=${label}>
   <i style=${{ width: `${Math.max(0, Math.min(1, part || 0)) * 100}%` }}></i></div>`;
 
-export const Panel = ({ title, end, flush, children, level = 2, id }) => html`<section class="panel" aria-label=${title} id=${id}>
+export const Panel = ({
+  title,
+  end,
+  flush,
+  children,
+  level = 2,
+  id,
+}) => html`<section class="panel" aria-label=${title} id=${id}>
   ${title || end ? html`<header>${level === 2 ? html`<h2>${title}</h2>` : html`<h1>${title}</h1>`}<div class="end">${end}</div></header>` : null}
   <div class="body ${flush ? "flush" : ""}">${children}</div></section>`;
 
-export const Empty = ({ title, children }) => html`<div class="empty"><h2>${title}</h2><p>${children}</p></div>`;
-export const Loading = ({ what = "Loading" }) => html`<p class="loading" role="status">${what} …</p>`;
+export const Empty = ({ title, children }) =>
+  html`<div class="empty"><h2>${title}</h2><p>${children}</p></div>`;
+export const Loading = ({ what = "Loading" }) =>
+  html`<p class="loading" role="status">${what} …</p>`;
 
 /** What went wrong, with what mends it. */
 export function Trouble({ error, again }) {
@@ -29,10 +56,16 @@ export function Trouble({ error, again }) {
     ${again ? html`<div><button onClick=${again}>Try again</button></div>` : null}</div>`;
 }
 
-export const Field = ({ label, children }) => html`<label class="field">${label}${children}</label>`;
+export const Field = ({ label, children }) =>
+  html`<label class="field">${label}${children}</label>`;
 
 /** Some choices of which one holds. */
-export const Choice = ({ label, value, options, choose }) => html`<div class="group" role="group" aria-label=${label}>
+export const Choice = ({
+  label,
+  value,
+  options,
+  choose,
+}) => html`<div class="group" role="group" aria-label=${label}>
   ${options.map(([key, text]) => html`<button type="button" key=${key} aria-pressed=${String(key === value)} onClick=${() => choose(key)}>${text}</button>`)}</div>`;
 
 /** What a question to the service came to: `{data, error, loading, again}`; asked anew when `key` changes. */
@@ -41,36 +74,46 @@ export function useAsk(ask, key, { every = 0 } = {}) {
   const [round, setRound] = useState(0);
   useEffect(() => {
     const abort = new AbortController();
-    let timer = 0, over = false;
+    let timer = 0,
+      over = false;
     const run = async () => {
       try {
         const data = await ask(abort.signal);
         if (!over) setFound({ data, loading: false, key });
       } catch (error) {
-        if (!over && error.name !== "AbortError") setFound(was => ({ ...was, error, loading: false }));
+        if (!over && error.name !== "AbortError")
+          setFound((was) => ({ ...was, error, loading: false }));
       }
       if (every && !over) timer = setTimeout(run, every);
     };
-    setFound(was => ({ data: was.key === key ? was.data : undefined, loading: true, key }));
+    setFound((was) => ({ data: was.key === key ? was.data : undefined, loading: true, key }));
     run();
-    return () => { over = true; clearTimeout(timer); abort.abort(); };
+    return () => {
+      over = true;
+      clearTimeout(timer);
+      abort.abort();
+    };
   }, [key, round]);
-  return { ...found, again: () => setRound(n => n + 1) };
+  return { ...found, again: () => setRound((n) => n + 1) };
 }
 
 // ---- questions and news
 
-let setAsked = () => {}, setToasts = () => {};
+let setAsked = () => {},
+  setToasts = () => {};
 
 /** Ask the person; `true` if it is to be done. `detail` is said below the question. */
 export function confirm(question, { detail = "", action = "Yes", danger = false } = {}) {
-  return new Promise(answer => setAsked({ question, detail, action, danger, answer }));
+  return new Promise((answer) => setAsked({ question, detail, action, danger, answer }));
 }
 
 export function toast(text, bad = false) {
   const one = { text, bad, id: Math.random() };
-  setToasts(all => [...all.slice(-3), one]);
-  setTimeout(() => setToasts(all => all.filter(other => other.id !== one.id)), bad ? 9000 : 5000);
+  setToasts((all) => [...all.slice(-3), one]);
+  setTimeout(
+    () => setToasts((all) => all.filter((other) => other.id !== one.id)),
+    bad ? 9000 : 5000,
+  );
 }
 
 /** Do something that the person asked for and say how it went; false if it failed. */
@@ -80,7 +123,12 @@ export async function attempt(work, done) {
     toast(typeof done === "function" ? done(answer) : done || answer?.done || "done");
     return answer ?? true;
   } catch (error) {
-    toast(error instanceof Problem ? `${error.message}${error.hint ? " – " + error.hint : ""}` : String(error), true);
+    toast(
+      error instanceof Problem
+        ? `${error.message}${error.hint ? " – " + error.hint : ""}`
+        : String(error),
+      true,
+    );
     return false;
   }
 }
@@ -92,15 +140,26 @@ export function Notices() {
   const box = useRef(null);
   setAsked = ask;
   setToasts = put;
-  useEffect(() => { if (asked && box.current && !box.current.open) box.current.showModal(); }, [asked]);
-  const answer = value => { asked.answer(value); ask(null); };
+  useEffect(() => {
+    if (asked && box.current && !box.current.open) box.current.showModal();
+  }, [asked]);
+  const answer = (value) => {
+    asked.answer(value);
+    ask(null);
+  };
   return html`
-    ${asked && html`<dialog ref=${box} aria-labelledby="question" onCancel=${() => answer(false)}>
-      <form method="dialog" onSubmit=${event => { event.preventDefault(); answer(true); }}>
+    ${
+      asked &&
+      html`<dialog ref=${box} aria-labelledby="question" onCancel=${() => answer(false)}>
+      <form method="dialog" onSubmit=${(event) => {
+        event.preventDefault();
+        answer(true);
+      }}>
         <h2 id="question">${asked.question}</h2>
         ${asked.detail && html`<p class="dim">${asked.detail}</p>`}
         <div class="actions"><button type="button" onClick=${() => answer(false)}>Keep as it is</button>
         <button class=${asked.danger ? "danger" : "main"} type="submit" autofocus>${asked.action}</button></div>
-      </form></dialog>`}
-    <div class="toasts" role="status" aria-live="polite">${toasts.map(one => html`<div key=${one.id} class="toast ${one.bad ? "bad" : ""}">${one.text}</div>`)}</div>`;
+      </form></dialog>`
+    }
+    <div class="toasts" role="status" aria-live="polite">${toasts.map((one) => html`<div key=${one.id} class="toast ${one.bad ? "bad" : ""}">${one.text}</div>`)}</div>`;
 }

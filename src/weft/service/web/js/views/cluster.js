@@ -12,7 +12,11 @@ import { Bar, Choice, Empty, Loading, Panel, State } from "../ui.js";
 import { useWidth } from "../width.js";
 
 const LOOKED_MS = 350;
-const PAINTS = [["job", "Job"], ["tenant", "Tenant"], ["speed", "Pace"]];
+const PAINTS = [
+  ["job", "Job"],
+  ["tenant", "Tenant"],
+  ["speed", "Pace"],
+];
 
 /** From red to green: what a job does of what it would do alone. */
 function paceColour(job) {
@@ -20,19 +24,23 @@ function paceColour(job) {
   return `oklch(70% 0.14 ${25 + 120 * Math.max(0, Math.min(1, job.pace))})`;
 }
 
-const paintOf = { job: job => colourOf(job.id), tenant: job => colourOf(`tenant ${job.tenant}`), speed: paceColour };
+const paintOf = {
+  job: (job) => colourOf(job.id),
+  tenant: (job) => colourOf(`tenant ${job.tenant}`),
+  speed: paceColour,
+};
 
 export function ClusterView({ route }) {
   const store = useStore();
   const paint = Object.hasOwn(paintOf, route.query.colour) ? route.query.colour : "job";
   const find = route.query.q || "";
-  const waiting = [...store.jobs.values()].filter(job => WAITING.has(job.state));
+  const waiting = [...store.jobs.values()].filter((job) => WAITING.has(job.state));
   return html`
     <div class="columns">
       <div class="stack">
         <${Panel} title="GPUs" level=1 end=${html`
-          <input type="search" aria-label="Find a job, tenant or node" placeholder="Find a job, tenant or node" value=${find} onInput=${event => setQuery({ q: event.target.value })} />
-          <${Choice} label="Colour by" value=${paint} options=${PAINTS} choose=${colour => setQuery({ colour: colour === "job" ? "" : colour })} />`}>
+          <input type="search" aria-label="Find a job, tenant or node" placeholder="Find a job, tenant or node" value=${find} onInput=${(event) => setQuery({ q: event.target.value })} />
+          <${Choice} label="Colour by" value=${paint} options=${PAINTS} choose=${(colour) => setQuery({ colour: colour === "job" ? "" : colour })} />`}>
           ${store.nodes.size ? html`<${GpuMap} store=${store} paint=${paint} find=${find} />` : html`<${Empty} title="No machine is known">The engine has told of none.<//>`}
           <${Legend} />
         <//>
@@ -50,17 +58,24 @@ const mapFirstMs = 60;
 /** What is not needed at once: the map is on the screen before it is begun. */
 function Later({ title, children }) {
   const [begun, setBegun] = useState(false);
-  useEffect(() => { const timer = setTimeout(() => setBegun(true), mapFirstMs); return () => clearTimeout(timer); }, []);
+  useEffect(() => {
+    const timer = setTimeout(() => setBegun(true), mapFirstMs);
+    return () => clearTimeout(timer);
+  }, []);
   return begun ? children : html`<${Panel} title=${title}><${Loading} /><//>`;
 }
 
-const Legend = () => html`<div class="legend"><span><i class="held"></i>held, a colour a job</span><span><i class="shared"></i>shared</span>
+const Legend =
+  () => html`<div class="legend"><span><i class="held"></i>held, a colour a job</span><span><i class="shared"></i>shared</span>
   <span><i class="other"></i>another tenant's</span><span><i></i>idle</span><span><i class="out"></i>draining, drained or down</span></div>`;
 
 function matches(job, find) {
   if (!find) return true;
   const wanted = find.toLowerCase();
-  return [job.name, job.id, job.tenant, job.user].some(text => text.toLowerCase().includes(wanted)) || job.on.some(part => part.node.toLowerCase().includes(wanted));
+  return (
+    [job.name, job.id, job.tenant, job.user].some((text) => text.toLowerCase().includes(wanted)) ||
+    job.on.some((part) => part.node.toLowerCase().includes(wanted))
+  );
 }
 
 function GpuMap({ store, paint, find }) {
@@ -68,25 +83,34 @@ function GpuMap({ store, paint, find }) {
   const canvas = useRef(null);
   const [over, setOver] = useState({ cell: -1, keyed: false });
   const themed = useTheme();
-  const plan = useMemo(() => layOut(store.nodes, Math.max(width, 200)), [store.nodesVersion, width]);
+  const plan = useMemo(
+    () => layOut(store.nodes, Math.max(width, 200)),
+    [store.nodesVersion, width],
+  );
   const who = useMemo(() => occupants(store.jobs), [store.jobsVersion]);
   const cell = plan.cells[over.cell];
   const there = cell ? who.get(`${cell.node.id}:${cell.gpu}`) || [] : [];
   useEffect(() => {
     if (!width) return;
-    draw(canvas.current, plan, who, { width, paint: paintOf[paint], dimmed: job => !matches(job, find), chosen: over.cell, chosenJob: there[0]?.id });
+    draw(canvas.current, plan, who, {
+      width,
+      paint: paintOf[paint],
+      dimmed: (job) => !matches(job, find),
+      chosen: over.cell,
+      chosenJob: there[0]?.id,
+    });
   }, [plan, who, width, paint, find, over.cell, themed]);
 
-  const point = event => {
+  const point = (event) => {
     const area = canvas.current.getBoundingClientRect();
     return cellAt(plan, event.clientX - area.left, event.clientY - area.top);
   };
-  const open = index => {
+  const open = (index) => {
     const found = plan.cells[index];
     const jobs = found ? who.get(`${found.node.id}:${found.gpu}`) : null;
     if (jobs) go("job", [jobs[0].id]);
   };
-  const keys = event => {
+  const keys = (event) => {
     const moves = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 8, ArrowUp: -8, Home: -1e9, End: 1e9 };
     if (event.key in moves) {
       event.preventDefault();
@@ -99,10 +123,13 @@ function GpuMap({ store, paint, find }) {
   return html`<div class="gpu-map" ref=${box}>
     <canvas ref=${canvas} tabindex="0" role="application" aria-roledescription="map of GPUs"
       aria-label=${`${plan.cells.length} GPUs, ${used} of them in use by jobs you see. Arrow keys go from one to the next, Enter opens its job.`}
-      onMouseMove=${event => { const at = point(event); if (at !== over.cell) setOver({ cell: at, keyed: false }); }}
-      onMouseLeave=${() => setOver({ cell: -1, keyed: false })} onClick=${event => open(point(event))}
+      onMouseMove=${(event) => {
+        const at = point(event);
+        if (at !== over.cell) setOver({ cell: at, keyed: false });
+      }}
+      onMouseLeave=${() => setOver({ cell: -1, keyed: false })} onClick=${(event) => open(point(event))}
       onKeyDown=${keys} onBlur=${() => setOver({ cell: -1, keyed: false })}></canvas>
-    <div class="visually-hidden" aria-live="polite">${over.keyed && cell ? `${cell.node.id} GPU ${cell.gpu}: ${there.map(job => `${job.name}, ${job.state}, tenant ${job.tenant}`).join("; ") || (cell.node.held_gpus.includes(cell.gpu) ? "another tenant's job" : "idle")}` : ""}</div>
+    <div class="visually-hidden" aria-live="polite">${over.keyed && cell ? `${cell.node.id} GPU ${cell.gpu}: ${there.map((job) => `${job.name}, ${job.state}, tenant ${job.tenant}`).join("; ") || (cell.node.held_gpus.includes(cell.gpu) ? "another tenant's job" : "idle")}` : ""}</div>
     ${cell && html`<${Tip} cell=${cell} jobs=${there} plan=${plan} width=${width} />`}</div>`;
 }
 
@@ -111,7 +138,7 @@ function Tip({ cell, jobs, plan, width }) {
   const out = outOfUse(cell.node, cell.gpu);
   return html`<div class="tip" style=${{ left: `${left}px`, top: `${cell.y + plan.size + 8}px` }}>
     <div class="dim">${cell.node.id} · GPU ${cell.gpu} · ${cell.node.kind}${cell.node.links ? ` · ${cell.node.links}` : ""}${out ? ` · ${out}` : ""}</div>
-    ${jobs.length ? jobs.map(job => html`<${JobFacts} key=${job.id} job=${job} />`) : html`<div>${cell.node.held_gpus.includes(cell.gpu) ? "another tenant's job" : out ? "not to be used" : "idle"}</div>`}</div>`;
+    ${jobs.length ? jobs.map((job) => html`<${JobFacts} key=${job.id} job=${job} />`) : html`<div>${cell.node.held_gpus.includes(cell.gpu) ? "another tenant's job" : out ? "not to be used" : "idle"}</div>`}</div>`;
 }
 
 /** What the service predicts of a job, asked once somebody has looked at it for a moment. */
@@ -121,19 +148,40 @@ function usePredicted(job) {
     setFound({});
     if (job.state !== "running") return undefined;
     const abort = new AbortController();
-    const timer = setTimeout(() => get(at("jobs", job.id, "explain"), { signal: abort.signal }).then(told => setFound(told.numbers), () => {}), LOOKED_MS);
-    return () => { clearTimeout(timer); abort.abort(); };
+    const timer = setTimeout(
+      () =>
+        get(at("jobs", job.id, "explain"), { signal: abort.signal }).then(
+          (told) => setFound(told.numbers),
+          () => {},
+        ),
+      LOOKED_MS,
+    );
+    return () => {
+      clearTimeout(timer);
+      abort.abort();
+    };
   }, [job.id, job.attempt]);
   return found;
 }
 
 function JobFacts({ job }) {
   const predicted = usePredicted(job);
-  const against = (value, told, write) => value == null && told == null ? "" : `${value == null ? "–" : write(value)}${told == null ? "" : ` (predicted ${write(told)})`}`;
+  const against = (value, told, write) =>
+    value == null && told == null
+      ? ""
+      : `${value == null ? "–" : write(value)}${told == null ? "" : ` (predicted ${write(told)})`}`;
   const facts = [
-    ["tenant", job.tenant], ["share", job.share < 1 ? number(job.share) : ""], ["GPUs", String(held(job))], ["batch", number(job.batch)],
-    ["speed", job.speed == null ? "" : `${number(job.speed)} samples/s`], ["goodput", against(job.goodput, predicted.predicted_goodput, value => `${number(value)} /s`)],
-    ["pace", against(job.pace, predicted.predicted_pace, percent)], ["done", percent(job.progress)],
+    ["tenant", job.tenant],
+    ["share", job.share < 1 ? number(job.share) : ""],
+    ["GPUs", String(held(job))],
+    ["batch", number(job.batch)],
+    ["speed", job.speed == null ? "" : `${number(job.speed)} samples/s`],
+    [
+      "goodput",
+      against(job.goodput, predicted.predicted_goodput, (value) => `${number(value)} /s`),
+    ],
+    ["pace", against(job.pace, predicted.predicted_pace, percent)],
+    ["done", percent(job.progress)],
     ["runs for", job.started ? duration(clusterNow() - job.started) : ""],
   ].filter(([, value]) => value);
   return html`<div><b>${job.name}</b> <${State} state=${job.state} /><dl class="facts">${facts.map(([key, value]) => html`<dt key=${key}>${key}</dt><dd>${value}</dd>`)}</dl></div>`;
@@ -141,12 +189,15 @@ function JobFacts({ job }) {
 
 function Figures({ store, waiting }) {
   const jobs = [...store.jobs.values()];
-  const running = jobs.filter(job => job.state === "running");
+  const running = jobs.filter((job) => job.state === "running");
   const goodput = running.reduce((sum, job) => sum + (job.goodput || 0), 0);
   const kinds = [...byKind(store.nodes)].map(([kind, nodes]) => {
     const gpus = nodes.reduce((sum, node) => sum + node.gpus, 0);
     const busy = nodes.reduce((sum, node) => sum + node.held_gpus.length, 0);
-    const out = nodes.reduce((sum, node) => sum + (node.state === "up" ? node.drained_gpus.length : node.gpus), 0);
+    const out = nodes.reduce(
+      (sum, node) => sum + (node.state === "up" ? node.drained_gpus.length : node.gpus),
+      0,
+    );
     return { kind, gpus, busy, out };
   });
   return html`<${Panel} title="In use">
@@ -156,8 +207,12 @@ function Figures({ store, waiting }) {
       <div><div class="big">${number(goodput) || "–"}</div><span class="dim small">useful samples/s</span></div>
       <div><div class="big">${number(store.cluster.decisions)}</div><span class="dim small">decisions</span></div>
     </div>
-    <div class="kinds">${kinds.map(one => html`<div key=${one.kind}><div class="line"><span>${one.kind}</span><span class="dim">${one.busy} of ${count(one.gpus, "GPU")}${one.out ? `, ${one.out} out of use` : ""}</span></div>
-      <${Bar} part=${one.busy / one.gpus} label=${`${one.busy} of ${one.gpus} ${one.kind} in use`} /></div>`)}</div><//>`;
+    <div class="kinds">${kinds.map(
+      (
+        one,
+      ) => html`<div key=${one.kind}><div class="line"><span>${one.kind}</span><span class="dim">${one.busy} of ${count(one.gpus, "GPU")}${one.out ? `, ${one.out} out of use` : ""}</span></div>
+      <${Bar} part=${one.busy / one.gpus} label=${`${one.busy} of ${one.gpus} ${one.kind} in use`} /></div>`,
+    )}</div><//>`;
 }
 
 function Waiting({ waiting }) {
@@ -167,7 +222,9 @@ function Waiting({ waiting }) {
     reasons.set(text, (reasons.get(text) || 0) + 1);
   }
   const most = [...reasons].sort((a, b) => b[1] - a[1]).slice(0, 8);
-  return html`<${Panel} title="Why jobs wait">${most.length
-    ? html`<ul class="why-list">${most.map(([text, n]) => html`<li key=${text}><span>${text}</span><b>${number(n)}</b></li>`)}</ul>`
-    : html`<p class="dim">Nobody waits.</p>`}<//>`;
+  return html`<${Panel} title="Why jobs wait">${
+    most.length
+      ? html`<ul class="why-list">${most.map(([text, n]) => html`<li key=${text}><span>${text}</span><b>${number(n)}</b></li>`)}</ul>`
+      : html`<p class="dim">Nobody waits.</p>`
+  }<//>`;
 }

@@ -15,11 +15,25 @@ function useJob(id) {
   const row = store.jobs.get(id);
   const [job, setJob] = useState(null);
   const [error, setError] = useState(null);
-  const mark = row ? `${row.state} ${row.attempt} ${row.progress} ${row.goodput} ${row.batch} ${row.on.length} ${row.priority} ${row.suspended} ${store.reasons.get(row.why)}` : "";
+  const mark = row
+    ? `${row.state} ${row.attempt} ${row.progress} ${row.goodput} ${row.batch} ${row.on.length} ${row.priority} ${row.suspended} ${store.reasons.get(row.why)}`
+    : "";
   useEffect(() => {
     let over = false;
-    get(at("jobs", id)).then(found => { if (!over) { setJob(found); setError(null); } }, problem => { if (!over) setError(problem); });
-    return () => { over = true; };
+    get(at("jobs", id)).then(
+      (found) => {
+        if (!over) {
+          setJob(found);
+          setError(null);
+        }
+      },
+      (problem) => {
+        if (!over) setError(problem);
+      },
+    );
+    return () => {
+      over = true;
+    };
   }, [id, mark, store.link]);
   return { job, row, error };
 }
@@ -27,12 +41,13 @@ function useJob(id) {
 export function JobView({ route, me }) {
   const id = route.parts[0] || "";
   const { job, row, error } = useJob(id);
-  if (error && !job) return html`<${Trouble} error=${error} /><p><a href=${link("jobs")}>All jobs</a></p>`;
+  if (error && !job)
+    return html`<${Trouble} error=${error} /><p><a href=${link("jobs")}>All jobs</a></p>`;
   if (!job) return html`<${Loading} what="Asking for the job" />`;
   return html`
     <div class="head"><h1>${job.name}</h1><${State} state=${job.state} /><span class="dim mono small">${job.id}</span>
       <div class="end"><${Actions} job=${job} me=${me} /></div></div>
-    ${job.notices.length > 0 && html`<div class="note">${job.notices.slice(-3).map(one => html`<div key=${one.at}>${one.text}</div>`)}</div>`}
+    ${job.notices.length > 0 && html`<div class="note">${job.notices.slice(-3).map((one) => html`<div key=${one.at}>${one.text}</div>`)}</div>`}
     <div class="halves">
       <div class="stack">
         <${Facts} job=${job} row=${row} />
@@ -45,44 +60,94 @@ export function JobView({ route, me }) {
 
 function Actions({ job, me }) {
   const again = async () => {
-    if (!await confirm(`Hand in ${job.name} again?`, { detail: "A new job with the same file, behind those that wait.", action: "Hand in again" })) return;
-    const made = await attempt(() => post(at("jobs", job.id, "again")), told => `handed in as ${told.id}`);
+    if (
+      !(await confirm(`Hand in ${job.name} again?`, {
+        detail: "A new job with the same file, behind those that wait.",
+        action: "Hand in again",
+      }))
+    )
+      return;
+    const made = await attempt(
+      () => post(at("jobs", job.id, "again")),
+      (told) => `handed in as ${told.id}`,
+    );
     if (made) go("job", [made.id]);
   };
   const copy = async () => {
-    const found = await get(at("jobs", job.id, "file")).catch(error => { toast(error.message, true); return null; });
+    const found = await get(at("jobs", job.id, "file")).catch((error) => {
+      toast(error.message, true);
+      return null;
+    });
     if (!found) return;
-    try { await navigator.clipboard.writeText(found.yaml); toast("the job file is in the clipboard"); }
-    catch { saveText(`${job.name}.yaml`, found.yaml); }
+    try {
+      await navigator.clipboard.writeText(found.yaml);
+      toast("the job file is in the clipboard");
+    } catch {
+      saveText(`${job.name}.yaml`, found.yaml);
+    }
   };
   return html`<button onClick=${copy}>Copy as job file</button>
     ${me.role !== "viewer" && html`<button onClick=${again}>Submit again …</button><${JobActions} jobs=${[job]} />`}`;
 }
 
 function saveText(name, text) {
-  const made = Object.assign(document.createElement("a"), { href: URL.createObjectURL(new Blob([text], { type: "text/plain" })), download: name });
+  const made = Object.assign(document.createElement("a"), {
+    href: URL.createObjectURL(new Blob([text], { type: "text/plain" })),
+    download: name,
+  });
   made.click();
   setTimeout(() => URL.revokeObjectURL(made.href), 10_000);
 }
 
 function Facts({ job, row }) {
   const now = clusterNow();
-  const held = job.allocation ? job.allocation.map(part => `${part.node}: GPU ${part.gpus.join(", ")} (${part.kind})`) : [];
+  const held = job.allocation
+    ? job.allocation.map((part) => `${part.node}: GPU ${part.gpus.join(", ")} (${part.kind})`)
+    : [];
   const wanted = asks({ gpus: job.gpus, share: row?.share ?? 1 });
   const facts = [
-    ["why", job.reason], ["tenant", job.tenant + (job.user ? ` · ${job.user}` : "")],
-    ["asks for", `${wanted} GPU${wanted === "1" ? "" : "s"}${job.kinds.length ? " of " + job.kinds.join(" or ") : ""}${job.nodes ? ` on ${job.nodes} nodes` : ""}`],
-    ["holds", held.length ? held.map(text => html`<div key=${text}>${text}</div>`) : ENDED.has(job.state) ? "" : "nothing"],
-    ["priority", job.priority === "normal" ? "" : job.priority], ["batch", number(job.batch)],
-    ["goodput", job.goodput == null ? "" : `${number(job.goodput)} useful samples/s`], ["speed", job.speed == null ? "" : `${number(job.speed)} samples/s`],
+    ["why", job.reason],
+    ["tenant", job.tenant + (job.user ? ` · ${job.user}` : "")],
+    [
+      "asks for",
+      `${wanted} GPU${wanted === "1" ? "" : "s"}${job.kinds.length ? " of " + job.kinds.join(" or ") : ""}${job.nodes ? ` on ${job.nodes} nodes` : ""}`,
+    ],
+    [
+      "holds",
+      held.length
+        ? held.map((text) => html`<div key=${text}>${text}</div>`)
+        : ENDED.has(job.state)
+          ? ""
+          : "nothing",
+    ],
+    ["priority", job.priority === "normal" ? "" : job.priority],
+    ["batch", number(job.batch)],
+    ["goodput", job.goodput == null ? "" : `${number(job.goodput)} useful samples/s`],
+    ["speed", job.speed == null ? "" : `${number(job.speed)} samples/s`],
     ...measuredFacts(job.measured, ENDED.has(job.state)),
     ["pace", row?.pace == null ? "" : `${percent(row.pace)} of what it does alone`],
-    ["handed in", clock(job.submitted)], ["started", job.started ? `${clock(job.started)}, after ${duration(job.started - job.submitted)}` : ""],
-    ["ended", job.ended ? `${clock(job.ended)}, after ${duration(job.ended - job.submitted)}` : ""], ["waits for", !job.started && !job.ended ? duration(now - job.submitted) : ""],
-    ["used", job.gpu_seconds ? gpuHours(job.gpu_seconds) : ""], ["restarts", job.restarts ? `${job.restarts}${job.failures ? `, ${job.failures} after failures` : ""}` : ""],
+    ["handed in", clock(job.submitted)],
+    [
+      "started",
+      job.started ? `${clock(job.started)}, after ${duration(job.started - job.submitted)}` : "",
+    ],
+    ["ended", job.ended ? `${clock(job.ended)}, after ${duration(job.ended - job.submitted)}` : ""],
+    ["waits for", !job.started && !job.ended ? duration(now - job.submitted) : ""],
+    ["used", job.gpu_seconds ? gpuHours(job.gpu_seconds) : ""],
+    [
+      "restarts",
+      job.restarts
+        ? `${job.restarts}${job.failures ? `, ${job.failures} after failures` : ""}`
+        : "",
+    ],
     ["may be stopped", job.preemptible ? "yes, it restarts from a checkpoint" : "no"],
-    ["checkpoint", job.saved_step == null ? "" : `step ${number(job.saved_step)}`], ["deadline", job.deadline ? `${clock(job.deadline)}${job.deadline_missed ? ", missed" : ""}` : ""],
-    ["app", job.app], ["command", job.command.length ? html`<code>${job.command.join(" ")}</code>` : ""],
+    ["checkpoint", job.saved_step == null ? "" : `step ${number(job.saved_step)}`],
+    [
+      "deadline",
+      job.deadline ? `${clock(job.deadline)}${job.deadline_missed ? ", missed" : ""}` : "",
+    ],
+    ["app", job.app],
+    ["command", job.command.length ? html`<code>${job.command.join(" ")}</code>` : ""],
   ].filter(([, value]) => value !== "" && value != null);
   return html`<${Panel} title="Now">
     ${job.progress != null && html`<div class="row"><span class="grow"><${Bar} part=${job.progress} label=${`${percent(job.progress)} done`} /></span><span class="small">${percent(job.progress)} done</span></div>`}
@@ -92,16 +157,23 @@ function Facts({ job, row }) {
 /** What is seen of any job, also of one that reports nothing. */
 function measuredFacts(seen, ended) {
   if (!seen) return [];
-  const steps = seen.steps == null ? "" : `${number(seen.steps)}${seen.total_steps ? ` of ${number(seen.total_steps)}` : ""}`;
+  const steps =
+    seen.steps == null
+      ? ""
+      : `${number(seen.steps)}${seen.total_steps ? ` of ${number(seen.total_steps)}` : ""}`;
   if (ended) return [["steps", steps]];
   const rate = seen.steps_per_s == null ? "" : `, ${number(seen.steps_per_s)} a second`;
   const left = seen.left_s == null ? "" : `, about ${duration(seen.left_s)} left`;
-  const peak = seen.gpu_mem_peak_gb == null ? "" : `, at most ${seen.gpu_mem_peak_gb.toFixed(1)} GB`;
+  const peak =
+    seen.gpu_mem_peak_gb == null ? "" : `, at most ${seen.gpu_mem_peak_gb.toFixed(1)} GB`;
   return [
     ["steps", steps && `${steps}${rate}${left}`],
     ["GPU memory", seen.gpu_mem_gb ? `${seen.gpu_mem_gb.toFixed(1)} GB${peak}` : ""],
     ["GPU busy", seen.gpu_busy == null ? "" : `${percent(seen.gpu_busy)} of the time`],
-    ["waits for data", seen.waits_for_data == null ? "" : `${percent(seen.waits_for_data)} of the time`],
+    [
+      "waits for data",
+      seen.waits_for_data == null ? "" : `${percent(seen.waits_for_data)} of the time`,
+    ],
   ];
 }
 
@@ -109,29 +181,59 @@ function measuredFacts(seen, ended) {
 
 function Why({ job, me }) {
   const waits = WAITING.has(job.state);
-  const { data, error, loading, again } = useAsk(signal => get(at("jobs", job.id, "explain"), { signal }), `${job.id} ${job.state} ${job.suspended_by}`);
+  const { data, error, loading, again } = useAsk(
+    (signal) => get(at("jobs", job.id, "explain"), { signal }),
+    `${job.id} ${job.state} ${job.suspended_by}`,
+  );
   const end = html`<button class="quiet" disabled=${loading} onClick=${again}>Look again</button>`;
   return html`<${Panel} title=${waits || job.suspended_by ? "Why it waits" : "Why it holds this"} end=${end}>
     ${loading && !data ? html`<${Loading} what=${waits ? "Simulating from the present state" : "Asking"} />` : null}
     <${Trouble} error=${error} again=${again} />
-    ${data && html`<p>${data.reason}</p>
+    ${
+      data &&
+      html`<p>${data.reason}</p>
       ${waits && html`<${When} start=${data.start} />`}
       ${!waits && !job.suspended_by && html`<${Speeds} job=${job} numbers=${data.numbers} />`}
       ${data.cheapest_change && html`<${Cheapest} job=${job} change=${data.cheapest_change} me=${me} />`}
       ${waits && !data.cheapest_change && !loading && html`<p class="dim">No single change to what it asks for would start it now.</p>`}
-      ${data.ahead.length > 0 && html`<${Ahead} ahead=${data.ahead} />`}`}<//>`;
+      ${data.ahead.length > 0 && html`<${Ahead} ahead=${data.ahead} />`}`
+    }<//>`;
 }
 
 /** What is predicted against what is measured: its goodput, and its pace beside those that share its GPUs. */
 function Speeds({ job, numbers }) {
-  const { predicted_goodput: goodput, predicted_pace: predicted, measured_pace: measured, promised_slowdown: promised, promise_broken_s: broken, beside } = numbers;
+  const {
+    predicted_goodput: goodput,
+    predicted_pace: predicted,
+    measured_pace: measured,
+    promised_slowdown: promised,
+    promise_broken_s: broken,
+    beside,
+  } = numbers;
   const rows = [
-    ["goodput", goodput == null ? "" : `${number(goodput)} predicted, ${job.goodput == null ? "not measured yet" : `${number(job.goodput)} measured`}`],
+    [
+      "goodput",
+      goodput == null
+        ? ""
+        : `${number(goodput)} predicted, ${job.goodput == null ? "not measured yet" : `${number(job.goodput)} measured`}`,
+    ],
     ["shares with", beside ? `${beside} job${beside === 1 ? "" : "s"}` : ""],
-    ["pace beside them", predicted == null && measured == null ? "" : `${predicted == null ? "nothing" : `${percent(predicted)} of alone`} predicted, ${measured == null ? "not measured yet" : `${percent(measured)} measured`}`],
-    ["promised", promised == null ? "" : `steps take at most ${number(promised)} times as long as alone${broken ? `, broken for ${duration(broken)} in all` : ""}`],
+    [
+      "pace beside them",
+      predicted == null && measured == null
+        ? ""
+        : `${predicted == null ? "nothing" : `${percent(predicted)} of alone`} predicted, ${measured == null ? "not measured yet" : `${percent(measured)} measured`}`,
+    ],
+    [
+      "promised",
+      promised == null
+        ? ""
+        : `steps take at most ${number(promised)} times as long as alone${broken ? `, broken for ${duration(broken)} in all` : ""}`,
+    ],
   ].filter(([, value]) => value);
-  return rows.length ? html`<dl class="facts">${rows.map(([key, value]) => html`<dt key=${key}>${key}</dt><dd>${value}</dd>`)}</dl>` : null;
+  return rows.length
+    ? html`<dl class="facts">${rows.map(([key, value]) => html`<dt key=${key}>${key}</dt><dd>${value}</dd>`)}</dl>`
+    : null;
 }
 
 function When({ start }) {
@@ -143,19 +245,24 @@ function When({ start }) {
 const SELF = new Set(["gpus", "kinds", "share", "nodes", "cpus", "mem_gb", "priority"]);
 
 function Cheapest({ job, change, me }) {
-  const own = Object.keys(change.fields).every(key => SELF.has(key));
+  const own = Object.keys(change.fields).every((key) => SELF.has(key));
   const node = change.fields.undrain;
   const inPlace = Object.keys(change.fields).join() === "priority";
   const apply = async () => {
     if (inPlace) {
       const detail = "As things are, it starts at once.";
-      if (await confirm(`Start now: ${change.text}?`, { detail, action: "Change and start" })) await attempt(() => put(at("jobs", job.id, "priority"), change.fields));
+      if (await confirm(`Start now: ${change.text}?`, { detail, action: "Change and start" }))
+        await attempt(() => put(at("jobs", job.id, "priority"), change.fields));
     } else if (own) {
       const detail = `${job.name} leaves the queue and is handed in anew with this change. As things are, it starts at once.`;
-      if (!await confirm(`Start now: ${change.text}?`, { detail, action: "Change and start" })) return;
-      const made = await attempt(() => post(at("jobs", job.id, "again"), { change: change.fields, replace: true }), told => `handed in as ${told.id}`);
+      if (!(await confirm(`Start now: ${change.text}?`, { detail, action: "Change and start" })))
+        return;
+      const made = await attempt(
+        () => post(at("jobs", job.id, "again"), { change: change.fields, replace: true }),
+        (told) => `handed in as ${told.id}`,
+      );
       if (made) go("job", [made.id]);
-    } else if (node && await confirm(`Use node ${node} again?`, { action: "Use it again" })) {
+    } else if (node && (await confirm(`Use node ${node} again?`, { action: "Use it again" }))) {
       attempt(() => post(at("nodes", node, "undrain")));
     }
   };
@@ -165,8 +272,15 @@ function Cheapest({ job, change, me }) {
 }
 
 function Ahead({ ahead }) {
-  const waiting = ahead.filter(one => one.state === "waiting"), running = ahead.filter(one => one.state === "running");
-  const list = some => some.slice(0, 6).map((one, i) => html`<li key=${i}>${one.id ? html`<a href=${link("job", [one.id])}>${one.name}</a>` : html`<span class="dim">${one.name}</span>`}<span class="dim">${number(one.gpus)} GPU${one.gpus === 1 ? "" : "s"}</span></li>`);
+  const waiting = ahead.filter((one) => one.state === "waiting"),
+    running = ahead.filter((one) => one.state === "running");
+  const list = (some) =>
+    some
+      .slice(0, 6)
+      .map(
+        (one, i) =>
+          html`<li key=${i}>${one.id ? html`<a href=${link("job", [one.id])}>${one.name}</a>` : html`<span class="dim">${one.name}</span>`}<span class="dim">${number(one.gpus)} GPU${one.gpus === 1 ? "" : "s"}</span></li>`,
+      );
   return html`<div class="halves">${waiting.length > 0 && html`<div><h3>In front of it</h3><ul class="why-list">${list(waiting)}</ul></div>`}
     ${running.length > 0 && html`<div><h3>Running on what it could use</h3><ul class="why-list">${list(running)}</ul></div>`}</div>`;
 }

@@ -8,24 +8,76 @@ import { Choice, Empty, Loading, Panel, Trouble, useAsk } from "../ui.js";
 import { readRoute, setQuery } from "../route.js";
 
 const MEASURES = [
-  { key: "goodput", label: "goodput", unit: "useful samples/s", series: [["goodput", report => usefulRate(report)], ["speed", report => rate(report)]] },
-  { key: "batch", label: "batch", unit: "samples", series: [["batch", report => report.batch], ["per GPU", report => report.per_gpu]] },
-  { key: "loss", label: "loss", unit: "", series: [["loss", report => report.loss]] },
-  { key: "stages", label: "stage times", unit: "s", series: [["step", report => report.step_s], ["gradients", report => report.grad_s], ["synchronising", report => report.sync_s], ["data", report => report.data_s], ["waiting its turn", report => report.token_s]] },
-  { key: "steps", label: "steps", unit: "steps/s", series: [["speed", report => (report.step_s ? 1 / report.step_s : null)]] },
-  { key: "device", label: "GPU memory", unit: "GB", series: [["held", report => report.held_gb], ["most", report => report.mem_gb]] },
-  { key: "pace", label: "beside others", unit: "of its speed alone", series: [["measured pace", report => report.pace]] },
-  { key: "progress", label: "progress", unit: "", series: [["done", report => report.progress]] },
+  {
+    key: "goodput",
+    label: "goodput",
+    unit: "useful samples/s",
+    series: [
+      ["goodput", (report) => usefulRate(report)],
+      ["speed", (report) => rate(report)],
+    ],
+  },
+  {
+    key: "batch",
+    label: "batch",
+    unit: "samples",
+    series: [
+      ["batch", (report) => report.batch],
+      ["per GPU", (report) => report.per_gpu],
+    ],
+  },
+  { key: "loss", label: "loss", unit: "", series: [["loss", (report) => report.loss]] },
+  {
+    key: "stages",
+    label: "stage times",
+    unit: "s",
+    series: [
+      ["step", (report) => report.step_s],
+      ["gradients", (report) => report.grad_s],
+      ["synchronising", (report) => report.sync_s],
+      ["data", (report) => report.data_s],
+      ["waiting its turn", (report) => report.token_s],
+    ],
+  },
+  {
+    key: "steps",
+    label: "steps",
+    unit: "steps/s",
+    series: [["speed", (report) => (report.step_s ? 1 / report.step_s : null)]],
+  },
+  {
+    key: "device",
+    label: "GPU memory",
+    unit: "GB",
+    series: [
+      ["held", (report) => report.held_gb],
+      ["most", (report) => report.mem_gb],
+    ],
+  },
+  {
+    key: "pace",
+    label: "beside others",
+    unit: "of its speed alone",
+    series: [["measured pace", (report) => report.pace]],
+  },
+  { key: "progress", label: "progress", unit: "", series: [["done", (report) => report.progress]] },
 ];
 
-const rate = report => (report.step_s && report.batch ? report.batch / report.step_s : report.updates_per_s ?? null);
+const rate = (report) =>
+  report.step_s && report.batch ? report.batch / report.step_s : (report.updates_per_s ?? null);
 // Steps worth of the initial batch, as the service counts it.
-const usefulRate = report => (report.step_s && report.gain && report.init ? report.gain * report.init / report.step_s : report.goodput ?? rate(report));
+const usefulRate = (report) =>
+  report.step_s && report.gain && report.init
+    ? (report.gain * report.init) / report.step_s
+    : (report.goodput ?? rate(report));
 
 export function History({ job, row }) {
   const key = `${job.id} ${job.state} ${job.attempt} ${row?.progress} ${row?.gpu_seconds}`;
-  const events = useAsk(signal => get(at("jobs", job.id, "events") + query({ limit: 1000 }), { signal }), key);
-  const spans = useAsk(signal => get("/timeline" + query({ job: job.id }), { signal }), key);
+  const events = useAsk(
+    (signal) => get(at("jobs", job.id, "events") + query({ limit: 1000 }), { signal }),
+    key,
+  );
+  const spans = useAsk((signal) => get("/timeline" + query({ job: job.id }), { signal }), key);
   return html`<${Allocations} job=${job} spans=${spans} />
     <div class="halves"><${Measures} events=${events} /><${Events} events=${events} /></div>`;
 }
@@ -34,51 +86,108 @@ export function History({ job, row }) {
 function Allocations({ job, spans }) {
   const found = spans.data?.spans || [];
   const chart = useMemo(() => {
-    const xs = [job.submitted], ys = [0];
+    const xs = [job.submitted],
+      ys = [0];
     for (const span of [...found].sort((a, b) => a.start - b.start)) {
       const gpus = span.on.reduce((sum, part) => sum + part.gpus.length, 0) * span.share;
       xs.push(span.start, span.end ?? Math.max(clusterNow(), span.start + 1));
       ys.push(gpus, 0);
     }
-    if (job.ended) { xs.push(job.ended); ys.push(0); }
+    if (job.ended) {
+      xs.push(job.ended);
+      ys.push(0);
+    }
     const order = xs.map((_, i) => i).sort((a, b) => xs[a] - xs[b] || a - b);
-    return [order.map(i => xs[i]), order.map(i => ys[i])];
+    return [order.map((i) => xs[i]), order.map((i) => ys[i])];
   }, [spans.data]);
   const lost = found.reduce((sum, span) => sum + (span.lost_gpu_s || 0), 0);
   return html`<${Panel} title="What it held" end=${lost ? html`<span class="dim small">${gpuHours(lost)} of work lost to stops</span>` : null}>
     <${Trouble} error=${spans.error} />
-    ${found.length ? html`<${Chart} data=${chart} series=${[{ label: "GPUs", step: true, fill: "oklch(58% 0.15 262 / 15%)" }]} height=${150} whole=${true} describe=${`GPUs held over time: ${found.length} spans`} />
+    ${
+      found.length
+        ? html`<${Chart} data=${chart} series=${[{ label: "GPUs", step: true, fill: "oklch(58% 0.15 262 / 15%)" }]} height=${150} whole=${true} describe=${`GPUs held over time: ${found.length} spans`} />
       <div class="scroll events" tabindex="0" role="region" aria-label="Spans"><table><thead><tr><th scope="col">From</th><th scope="col">To</th><th class="num" scope="col">For</th><th class="num" scope="col">Attempt</th><th scope="col">Where</th><th scope="col">Ended</th><th class="num" scope="col">Work lost</th></tr></thead>
-      <tbody>${[...found].reverse().slice(0, 100).map(span => html`<tr key=${span.start}><td class="nowrap">${clock(span.start)}</td><td class="nowrap">${span.end === null ? "now" : clock(span.end)}</td><td class="num nowrap">${duration((span.end ?? clusterNow()) - span.start)}</td><td class="num">${span.attempt}</td>
-        <td>${span.on.map(part => `${part.node}: ${part.gpus.join(", ")}`).join("; ")}${span.share < 1 ? `, ${number(span.share)} of each` : ""}</td><td>${span.how}</td><td class="num nowrap">${span.lost_gpu_s == null ? "" : gpuHours(span.lost_gpu_s)}</td></tr>`)}</tbody></table></div>`
-    : spans.loading ? html`<${Loading} />` : html`<p class="dim">It has held nothing yet.</p>`}<//>`;
+      <tbody>${[...found]
+        .reverse()
+        .slice(0, 100)
+        .map(
+          (
+            span,
+          ) => html`<tr key=${span.start}><td class="nowrap">${clock(span.start)}</td><td class="nowrap">${span.end === null ? "now" : clock(span.end)}</td><td class="num nowrap">${duration((span.end ?? clusterNow()) - span.start)}</td><td class="num">${span.attempt}</td>
+        <td>${span.on.map((part) => `${part.node}: ${part.gpus.join(", ")}`).join("; ")}${span.share < 1 ? `, ${number(span.share)} of each` : ""}</td><td>${span.how}</td><td class="num nowrap">${span.lost_gpu_s == null ? "" : gpuHours(span.lost_gpu_s)}</td></tr>`,
+        )}</tbody></table></div>`
+        : spans.loading
+          ? html`<${Loading} />`
+          : html`<p class="dim">It has held nothing yet.</p>`
+    }<//>`;
 }
 
 function Measures({ events }) {
   const reports = useMemo(() => {
     const all = events.data?.events || [];
-    const init = all.find(one => one.event === "Submitted")?.job.batch?.init;
-    return all.filter(one => one.event === "Reported").map(one => [one.at, { ...one.report, init }]);
+    const init = all.find((one) => one.event === "Submitted")?.job.batch?.init;
+    return all
+      .filter((one) => one.event === "Reported")
+      .map((one) => [one.at, { ...one.report, init }]);
   }, [events.data]);
-  const known = MEASURES.filter(one => one.series.some(([, read]) => reports.some(([, report]) => read(report) != null)));
+  const known = MEASURES.filter((one) =>
+    one.series.some(([, read]) => reports.some(([, report]) => read(report) != null)),
+  );
   const asked = readRoute().query.measure;
-  const chosen = known.find(one => one.key === asked) || known[0];
-  const data = useMemo(() => chosen ? [reports.map(([when]) => when), ...chosen.series.map(([, read]) => reports.map(([, report]) => read(report) ?? null))] : null, [reports, chosen?.key]);
-  const drawn = chosen ? chosen.series.map(([label], i) => ({ label, i })).filter(({ i }) => data[i + 1].some(value => value != null)) : [];
-  return html`<${Panel} title="What it measured" end=${known.length > 1 ? html`<${Choice} label="Measure" value=${chosen.key} options=${known.map(one => [one.key, one.label])} choose=${measure => setQuery({ measure })} />` : null}>
-    ${chosen ? html`<${Chart} key=${chosen.key} data=${[data[0], ...drawn.map(({ i }) => data[i + 1])]} series=${drawn.map(({ label }) => ({ label, span: true }))} height=${220} describe=${`${chosen.label} over time, ${reports.length} reports`} />
+  const chosen = known.find((one) => one.key === asked) || known[0];
+  const data = useMemo(
+    () =>
+      chosen
+        ? [
+            reports.map(([when]) => when),
+            ...chosen.series.map(([, read]) => reports.map(([, report]) => read(report) ?? null)),
+          ]
+        : null,
+    [reports, chosen?.key],
+  );
+  const drawn = chosen
+    ? chosen.series
+        .map(([label], i) => ({ label, i }))
+        .filter(({ i }) => data[i + 1].some((value) => value != null))
+    : [];
+  return html`<${Panel} title="What it measured" end=${known.length > 1 ? html`<${Choice} label="Measure" value=${chosen.key} options=${known.map((one) => [one.key, one.label])} choose=${(measure) => setQuery({ measure })} />` : null}>
+    ${
+      chosen
+        ? html`<${Chart} key=${chosen.key} data=${[data[0], ...drawn.map(({ i }) => data[i + 1])]} series=${drawn.map(({ label }) => ({ label, span: true }))} height=${220} describe=${`${chosen.label} over time, ${reports.length} reports`} />
       <p class="dim small">${chosen.label}${chosen.unit ? `, ${chosen.unit}` : ""}; as the job reported it</p>`
-    : events.loading ? html`<${Loading} />` : html`<${Empty} title="It has reported nothing">Jobs that use <code>weft.train</code> report batch, goodput, loss and stage times.<//>`}<//>`;
+        : events.loading
+          ? html`<${Loading} />`
+          : html`<${Empty} title="It has reported nothing">Jobs that use <code>weft.train</code> report batch, goodput, loss and stage times.<//>`
+    }<//>`;
 }
 
 const TELL = {
-  Submitted: () => "handed in", Started: one => `attempt ${one.attempt} runs`, Stopped: one => `attempt ${one.attempt} has left its devices`,
-  Finished: () => "finished", Failed: one => `attempt ${one.attempt} failed: ${one.reason || "no reason"}${one.retry ? "; it is tried again" : ""}`,
-  StartFailed: one => `could not start: ${one.reason || ""}`, Cancelled: one => `cancelled${one.reason ? `: ${one.reason}` : ""}`,
-  Suspended: one => `suspended by ${one.by || "its owner"}`, Resumed: () => "resumed", PriorityChanged: one => `priority ${one.priority > 0 ? "guaranteed" : one.priority < 0 ? "opportunistic" : "normal"} from here on`,
-  Saved: one => `checkpoint at step ${number(one.step ?? 0)}`, Noticed: one => one.text, DeadlineMissed: () => "its deadline has passed",
-  Resizable: () => "can be resized while it trains", Resized: one => `resized while it trained, a pause of ${duration(one.pause_s ?? 0)}`,
-  Observed: one => [one.peak_gb == null ? "" : `holds up to ${number(one.peak_gb)} GB of its GPU`, one.pace == null ? "" : `keeps ${Math.round(100 * one.pace)} % of its speed alone beside ${(one.beside ?? []).length} others`].filter(Boolean).join("; "),
+  Submitted: () => "handed in",
+  Started: (one) => `attempt ${one.attempt} runs`,
+  Stopped: (one) => `attempt ${one.attempt} has left its devices`,
+  Finished: () => "finished",
+  Failed: (one) =>
+    `attempt ${one.attempt} failed: ${one.reason || "no reason"}${one.retry ? "; it is tried again" : ""}`,
+  StartFailed: (one) => `could not start: ${one.reason || ""}`,
+  Cancelled: (one) => `cancelled${one.reason ? `: ${one.reason}` : ""}`,
+  Suspended: (one) => `suspended by ${one.by || "its owner"}`,
+  Resumed: () => "resumed",
+  PriorityChanged: (one) =>
+    `priority ${one.priority > 0 ? "guaranteed" : one.priority < 0 ? "opportunistic" : "normal"} from here on`,
+  Saved: (one) => `checkpoint at step ${number(one.step ?? 0)}`,
+  Noticed: (one) => one.text,
+  DeadlineMissed: () => "its deadline has passed",
+  Resizable: () => "can be resized while it trains",
+  Resized: (one) => `resized while it trained, a pause of ${duration(one.pause_s ?? 0)}`,
+  Observed: (one) =>
+    [
+      one.peak_gb == null ? "" : `holds up to ${number(one.peak_gb)} GB of its GPU`,
+      one.pace == null
+        ? ""
+        : `keeps ${Math.round(100 * one.pace)} % of its speed alone beside ${(one.beside ?? []).length} others`,
+    ]
+      .filter(Boolean)
+      .join("; "),
   ResizeFailed: () => "could not be resized while it trained",
 };
 
@@ -88,7 +197,7 @@ function tellDecision(one, job) {
   if (one.changes && job in one.changes) {
     const to = one.changes[job];
     if (to === null) return `decision ${one.number}: gives its devices back${why}`;
-    return `decision ${one.number}: gets ${to.slices.map(part => `${part.node}: GPU ${part.gpus.join(", ")}`).join("; ")}${why}`;
+    return `decision ${one.number}: gets ${to.slices.map((part) => `${part.node}: GPU ${part.gpus.join(", ")}`).join("; ")}${why}`;
   }
   return why ? `decision ${one.number}${why}` : "";
 }
@@ -96,10 +205,22 @@ function tellDecision(one, job) {
 function Events({ events }) {
   const all = events.data?.events || [];
   const id = readRoute().parts[0];
-  const told = all.filter(one => one.event !== "Reported").map(one => [one.seq, one.at, one.event === "Decided" ? tellDecision(one, id) : (TELL[one.event] || (() => one.event))(one)]).filter(([, , text]) => text).reverse();
+  const told = all
+    .filter((one) => one.event !== "Reported")
+    .map((one) => [
+      one.seq,
+      one.at,
+      one.event === "Decided" ? tellDecision(one, id) : (TELL[one.event] || (() => one.event))(one),
+    ])
+    .filter(([, , text]) => text)
+    .reverse();
   return html`<${Panel} title="Events" flush=${true} end=${html`<span class="dim small">${number(told.length)}</span>`}>
     <${Trouble} error=${events.error} />
-    ${told.length ? html`<div class="events scroll" tabindex="0" role="region" aria-label="Events of the job"><table><tbody>${told.map(([seq, when, text]) => html`<tr key=${seq}><td class="nowrap dim">${clock(when)}</td><td class="wrap">${text}</td></tr>`)}</tbody></table></div>`
-      : events.loading ? html`<${Loading} />` : html`<${Empty} title="No events">The log holds none of it.<//>`}<//>`;
+    ${
+      told.length
+        ? html`<div class="events scroll" tabindex="0" role="region" aria-label="Events of the job"><table><tbody>${told.map(([seq, when, text]) => html`<tr key=${seq}><td class="nowrap dim">${clock(when)}</td><td class="wrap">${text}</td></tr>`)}</tbody></table></div>`
+        : events.loading
+          ? html`<${Loading} />`
+          : html`<${Empty} title="No events">The log holds none of it.<//>`
+    }<//>`;
 }
-

@@ -8,7 +8,8 @@ import { Field, Panel, Trouble } from "../ui.js";
 const MOST = 400_000; // characters that are kept; the whole can be downloaded
 const AGAIN_MS = 1500;
 // Colours of terminals mean nothing here; other control characters would only confuse.
-const TERMINAL = /\u001b\[[0-9;?]*[ -/]*[@-~]|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[\u0000-\u0008\u000b-\u001a\u001c-\u001f]/g;
+const TERMINAL =
+  /\u001b\[[0-9;?]*[ -/]*[@-~]|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[\u0000-\u0008\u000b-\u001a\u001c-\u001f]/g;
 
 export function Logs({ job }) {
   const [rank, setRank] = useState(0);
@@ -27,11 +28,21 @@ export function Logs({ job }) {
     setError(null);
     if (!number_) return undefined;
     const abort = new AbortController();
-    let timer = 0, held = "", due = 0;
-    const show = () => { due = 0; const more = held; held = ""; setText(was => (was + more).slice(-MOST)); };
+    let timer = 0,
+      held = "",
+      due = 0;
+    const show = () => {
+      due = 0;
+      const more = held;
+      held = "";
+      setText((was) => (was + more).slice(-MOST));
+    };
     const read = async () => {
       try {
-        const { ranks: found } = await get(at("jobs", job.id, "logs", "ranks") + query({ attempt: number_ }), { signal: abort.signal });
+        const { ranks: found } = await get(
+          at("jobs", job.id, "logs", "ranks") + query({ attempt: number_ }),
+          { signal: abort.signal },
+        );
         setRanks(found);
         if (!found.includes(rank)) {
           if (!ended) timer = setTimeout(read, AGAIN_MS);
@@ -39,7 +50,10 @@ export function Logs({ job }) {
         }
         held = "";
         setText(""); // the stream begins at the beginning, also where one broke off
-        for await (const piece of streamText(at("jobs", job.id, "logs") + query({ rank, attempt: number_, follow: true }), { signal: abort.signal })) {
+        for await (const piece of streamText(
+          at("jobs", job.id, "logs") + query({ rank, attempt: number_, follow: true }),
+          { signal: abort.signal },
+        )) {
           held += piece.replace(/\r(?!\n)/g, "\n").replace(TERMINAL, "");
           if (!due) due = setTimeout(show, 150);
         }
@@ -50,25 +64,36 @@ export function Logs({ job }) {
       }
     };
     read();
-    return () => { abort.abort(); clearTimeout(timer); clearTimeout(due); };
+    return () => {
+      abort.abort();
+      clearTimeout(timer);
+      clearTimeout(due);
+    };
   }, [job.id, rank, number_, ended, lives]); // a service that is back begins at the beginning
-  useEffect(() => { if (stay && box.current) box.current.scrollTop = box.current.scrollHeight; }, [text, stay]);
+  useEffect(() => {
+    if (stay && box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [text, stay]);
   const attempts = Array.from({ length: job.attempt }, (_, i) => i + 1);
   const choices = ranks.includes(rank) ? ranks : [rank, ...ranks];
   const address = `/api/v1${at("jobs", job.id, "logs")}${query({ rank, attempt: number_ || "" })}`;
   const save = async () => {
     let whole = "";
     for await (const piece of streamText(address.replace("/api/v1", ""))) whole += piece;
-    const made = Object.assign(document.createElement("a"), { href: URL.createObjectURL(new Blob([whole], { type: "text/plain" })), download: `${job.id}-rank${rank}-attempt${number_}.log` });
+    const made = Object.assign(document.createElement("a"), {
+      href: URL.createObjectURL(new Blob([whole], { type: "text/plain" })),
+      download: `${job.id}-rank${rank}-attempt${number_}.log`,
+    });
     made.click();
     setTimeout(() => URL.revokeObjectURL(made.href), 10_000);
   };
-  const lines = find ? text.split("\n").filter(line => line.toLowerCase().includes(find.toLowerCase())) : null;
+  const lines = find
+    ? text.split("\n").filter((line) => line.toLowerCase().includes(find.toLowerCase()))
+    : null;
   return html`<${Panel} title="Log" end=${html`
-      <${Field} label="Rank"><select value=${rank} onChange=${event => setRank(Number(event.target.value))}>${choices.map(one => html`<option key=${one} value=${one}>${one}</option>`)}</select><//>
-      <${Field} label="Attempt"><select value=${number_} onChange=${event => setAttempt(Number(event.target.value))}>${attempts.length ? attempts.map(one => html`<option key=${one} value=${one}>${one}</option>`) : html`<option value="0">–</option>`}</select><//>`}>
-    <div class="row"><input type="search" aria-label="Find in the log" placeholder="Find in the log" value=${find} onInput=${event => setFind(event.target.value)} />
-      <label class="check small"><input type="checkbox" checked=${stay} onChange=${event => setStay(event.target.checked)} /> follow</label>
+      <${Field} label="Rank"><select value=${rank} onChange=${(event) => setRank(Number(event.target.value))}>${choices.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select><//>
+      <${Field} label="Attempt"><select value=${number_} onChange=${(event) => setAttempt(Number(event.target.value))}>${attempts.length ? attempts.map((one) => html`<option key=${one} value=${one}>${one}</option>`) : html`<option value="0">–</option>`}</select><//>`}>
+    <div class="row"><input type="search" aria-label="Find in the log" placeholder="Find in the log" value=${find} onInput=${(event) => setFind(event.target.value)} />
+      <label class="check small"><input type="checkbox" checked=${stay} onChange=${(event) => setStay(event.target.checked)} /> follow</label>
       <span class="dim small">${lines ? `${number(lines.length)} lines` : ""}</span>
       <button class="quiet" disabled=${!text} onClick=${save}>Download</button></div>
     <${Trouble} error=${error} />
@@ -76,7 +101,9 @@ export function Logs({ job }) {
 }
 
 function Marked({ line, find }) {
-  const parts = [], low = line.toLowerCase(), word = find.toLowerCase();
+  const parts = [],
+    low = line.toLowerCase(),
+    word = find.toLowerCase();
   let from = 0;
   for (let to; (to = low.indexOf(word, from)) >= 0; from = to + word.length) {
     parts.push(line.slice(from, to), html`<mark>${line.slice(to, to + word.length)}</mark>`);

@@ -7,30 +7,85 @@ import { link, setQuery } from "../route.js";
 import { clusterNow, ENDED, held, reasonOf, remember, useStore, WAITING } from "../store.js";
 import { Bar, Empty, State, toast } from "../ui.js";
 
-const ROW = 39, AROUND = 12;
-const STATES = ["active", "waiting", "running", "pending", "preempted", "starting", "checkpointing", "suspended", "succeeded", "failed", "cancelled", "all"];
-const ORDER = ["running", "starting", "checkpointing", "preempted", "pending", "suspended", "failed", "succeeded", "cancelled"];
+const ROW = 39,
+  AROUND = 12;
+const STATES = [
+  "active",
+  "waiting",
+  "running",
+  "pending",
+  "preempted",
+  "starting",
+  "checkpointing",
+  "suspended",
+  "succeeded",
+  "failed",
+  "cancelled",
+  "all",
+];
+const ORDER = [
+  "running",
+  "starting",
+  "checkpointing",
+  "preempted",
+  "pending",
+  "suspended",
+  "failed",
+  "succeeded",
+  "cancelled",
+];
 
 const COLUMNS = [
-  { key: "name", label: "Job", cls: "c-name", by: job => job.name.toLowerCase() },
-  { key: "state", label: "State", cls: "c-state", by: job => ORDER.indexOf(job.state) },
-  { key: "tenant", label: "Tenant", cls: "c-tenant", by: job => job.tenant },
-  { key: "gpus", label: "GPUs", cls: "c-gpus", num: true, by: job => held(job) || job.gpus.asked / 1000 },
-  { key: "start", label: "Starts in", cls: "c-start", num: true, by: (job, line) => line.get(job.id)?.place ?? 1e9 },
-  { key: "why", label: "Why", cls: "c-why", by: job => reasonOf(job) },
-  { key: "goodput", label: "Goodput", cls: "c-good", num: true, by: job => job.goodput ?? -1 },
-  { key: "progress", label: "Done", cls: "c-prog", by: job => job.progress ?? -1 },
-  { key: "restarts", label: "Restarts", cls: "c-rest", num: true, by: job => job.restarts },
-  { key: "age", label: "Age", cls: "c-age", num: true, by: job => -job.submitted },
+  { key: "name", label: "Job", cls: "c-name", by: (job) => job.name.toLowerCase() },
+  { key: "state", label: "State", cls: "c-state", by: (job) => ORDER.indexOf(job.state) },
+  { key: "tenant", label: "Tenant", cls: "c-tenant", by: (job) => job.tenant },
+  {
+    key: "gpus",
+    label: "GPUs",
+    cls: "c-gpus",
+    num: true,
+    by: (job) => held(job) || job.gpus.asked / 1000,
+  },
+  {
+    key: "start",
+    label: "Starts in",
+    cls: "c-start",
+    num: true,
+    by: (job, line) => line.get(job.id)?.place ?? 1e9,
+  },
+  { key: "why", label: "Why", cls: "c-why", by: (job) => reasonOf(job) },
+  { key: "goodput", label: "Goodput", cls: "c-good", num: true, by: (job) => job.goodput ?? -1 },
+  { key: "progress", label: "Done", cls: "c-prog", by: (job) => job.progress ?? -1 },
+  { key: "restarts", label: "Restarts", cls: "c-rest", num: true, by: (job) => job.restarts },
+  { key: "age", label: "Age", cls: "c-age", num: true, by: (job) => -job.submitted },
 ];
 
 function wanted(job, { q = "", state = "active", tenant = "", kind = "" }) {
-  if (state === "active" ? ENDED.has(job.state) : state === "waiting" ? !WAITING.has(job.state) : state !== "all" && job.state !== state) return false;
+  if (
+    state === "active"
+      ? ENDED.has(job.state)
+      : state === "waiting"
+        ? !WAITING.has(job.state)
+        : state !== "all" && job.state !== state
+  )
+    return false;
   if (tenant && job.tenant !== tenant) return false;
-  if (kind && !(job.kinds.includes(kind) || (!job.kinds.length && !job.on.length) || job.on.some(part => part.kind === kind))) return false;
+  if (
+    kind &&
+    !(
+      job.kinds.includes(kind) ||
+      (!job.kinds.length && !job.on.length) ||
+      job.on.some((part) => part.kind === kind)
+    )
+  )
+    return false;
   if (!q) return true;
-  const text = `${job.name}\n${job.id}\n${job.user}\n${job.tenant}\n${job.app}\n${reasonOf(job)}`.toLowerCase();
-  return q.toLowerCase().split(/\s+/).every(word => text.includes(word));
+  const text =
+    `${job.name}\n${job.id}\n${job.user}\n${job.tenant}\n${job.app}\n${reasonOf(job)}`.toLowerCase();
+  return q
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => text.includes(word));
 }
 
 export function JobsView({ route, me }) {
@@ -38,30 +93,36 @@ export function JobsView({ route, me }) {
   const { query } = route;
   const [chosen, setChosen] = useState(new Set());
   const line = useLine(store);
-  const nodeKinds = useMemo(() => new Map([...store.nodes.values()].map(node => [node.id, node.kind])), [store.nodesVersion]);
+  const nodeKinds = useMemo(
+    () => new Map([...store.nodes.values()].map((node) => [node.id, node.kind])),
+    [store.nodesVersion],
+  );
   const jobs = useMemo(() => {
-    const column = COLUMNS.find(one => one.key === (query.sort || "").replace("-", "")) || null;
+    const column = COLUMNS.find((one) => one.key === (query.sort || "").replace("-", "")) || null;
     const found = [];
     for (const job of store.jobs.values()) {
       for (const part of job.on) part.kind = nodeKinds.get(part.node);
       if (wanted(job, query)) found.push(job);
     }
-    if (!column) return found.sort((a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state) || b.submitted - a.submitted);
+    if (!column)
+      return found.sort(
+        (a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state) || b.submitted - a.submitted,
+      );
     const sign = query.sort.startsWith("-") ? -1 : 1;
-    const keyed = found.map(job => [column.by(job, line), job]);
+    const keyed = found.map((job) => [column.by(job, line), job]);
     keyed.sort(([a], [b]) => sign * (a < b ? -1 : a > b ? 1 : 0));
     return keyed.map(([, job]) => job);
   }, [store.jobsVersion, store.reasons, line, JSON.stringify(query)]);
-  const tenants = [...new Set([...store.jobs.values()].map(job => job.tenant))].sort();
+  const tenants = [...new Set([...store.jobs.values()].map((job) => job.tenant))].sort();
   const kinds = [...new Set(nodeKinds.values())].sort();
-  const picked = jobs.filter(job => chosen.has(job.id));
+  const picked = jobs.filter((job) => chosen.has(job.id));
   return html`<section class="panel" aria-label="Jobs">
     <header><h1>Jobs</h1><span class="dim" role="status">${count(jobs.length, "job")}</span>
       <div class="end filters">
-        <input type="search" aria-label="Filter by words" placeholder="Filter by name, user, reason" value=${query.q || ""} onInput=${event => setQuery({ q: event.target.value })} />
-        <select aria-label="State" value=${query.state || "active"} onChange=${event => setQuery({ state: event.target.value === "active" ? "" : event.target.value })}>${STATES.map(one => html`<option key=${one} value=${one}>${one}</option>`)}</select>
-        ${tenants.length > 1 && html`<select aria-label="Tenant" value=${query.tenant || ""} onChange=${event => setQuery({ tenant: event.target.value })}><option value="">all tenants</option>${tenants.map(one => html`<option key=${one} value=${one}>${one}</option>`)}</select>`}
-        ${kinds.length > 1 && html`<select aria-label="Kind of GPU" value=${query.kind || ""} onChange=${event => setQuery({ kind: event.target.value })}><option value="">all kinds</option>${kinds.map(one => html`<option key=${one} value=${one}>${one}</option>`)}</select>`}
+        <input type="search" aria-label="Filter by words" placeholder="Filter by name, user, reason" value=${query.q || ""} onInput=${(event) => setQuery({ q: event.target.value })} />
+        <select aria-label="State" value=${query.state || "active"} onChange=${(event) => setQuery({ state: event.target.value === "active" ? "" : event.target.value })}>${STATES.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>
+        ${tenants.length > 1 && html`<select aria-label="Tenant" value=${query.tenant || ""} onChange=${(event) => setQuery({ tenant: event.target.value })}><option value="">all tenants</option>${tenants.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>`}
+        ${kinds.length > 1 && html`<select aria-label="Kind of GPU" value=${query.kind || ""} onChange=${(event) => setQuery({ kind: event.target.value })}><option value="">all kinds</option>${kinds.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select>`}
       </div></header>
     ${picked.length > 0 && html`<${Actions} jobs=${picked} clear=${() => setChosen(new Set())} />`}
     ${ENDED.has(query.state) || query.state === "all" ? html`<${Older} state=${query.state} />` : null}
@@ -76,30 +137,48 @@ function Older({ state }) {
   const load = async () => {
     setBusy(true);
     try {
-      const told = await get("/jobs" + ask({ state: state === "all" ? "" : state, limit: 1000, after }));
+      const told = await get(
+        "/jobs" + ask({ state: state === "all" ? "" : state, limit: 1000, after }),
+      );
       remember(told.jobs);
       setAfter(told.next);
-    } catch (error) { toast(error.message, true); }
+    } catch (error) {
+      toast(error.message, true);
+    }
     setBusy(false);
   };
   useEffect(() => setAfter(""), [state]);
-  if (after === null) return html`<div class="chosen"><span class="dim">All there are.</span></div>`;
+  if (after === null)
+    return html`<div class="chosen"><span class="dim">All there are.</span></div>`;
   return html`<div class="chosen"><span class="dim">The last that ended.</span><button disabled=${busy} onClick=${load}>${busy ? "Reading …" : "Read older ones"}</button></div>`;
 }
 
 /** Who starts when, as the service simulates it from now on. */
 function useLine(store) {
   const [line, setLine] = useState(new Map());
-  const some = [...store.jobs.values()].some(job => WAITING.has(job.state));
+  const some = [...store.jobs.values()].some((job) => WAITING.has(job.state));
   useEffect(() => {
-    if (!some) { setLine(new Map()); return undefined; }
+    if (!some) {
+      setLine(new Map());
+      return undefined;
+    }
     const abort = new AbortController();
     let timer = 0;
-    const ask = () => get("/queue", { signal: abort.signal }).then(
-      told => { setLine(new Map(told.jobs.map(one => [one.id, one]))); timer = setTimeout(ask, Math.max(5, told.again_s) * 1000); },
-      error => { if (error.name !== "AbortError") timer = setTimeout(ask, 15_000); });
+    const ask = () =>
+      get("/queue", { signal: abort.signal }).then(
+        (told) => {
+          setLine(new Map(told.jobs.map((one) => [one.id, one])));
+          timer = setTimeout(ask, Math.max(5, told.again_s) * 1000);
+        },
+        (error) => {
+          if (error.name !== "AbortError") timer = setTimeout(ask, 15_000);
+        },
+      );
     ask();
-    return () => { abort.abort(); clearTimeout(timer); };
+    return () => {
+      abort.abort();
+      clearTimeout(timer);
+    };
   }, [some]);
   return line;
 }
@@ -117,7 +196,7 @@ function Table({ jobs, line, chosen, setChosen, query, viewer }) {
     const view = box.current;
     const first = Math.max(0, Math.floor(view.scrollTop / ROW) - AROUND);
     const last = Math.ceil((view.scrollTop + view.clientHeight) / ROW) + AROUND;
-    setRange(was => (was[0] === first && was[1] === last ? was : [first, last]));
+    setRange((was) => (was[0] === first && was[1] === last ? was : [first, last]));
   };
   useEffect(() => {
     const watcher = new ResizeObserver(look);
@@ -125,16 +204,29 @@ function Table({ jobs, line, chosen, setChosen, query, viewer }) {
     return () => watcher.disconnect();
   }, []);
   const shown = jobs.slice(range[0], range[1]);
-  const above = Math.min(range[0], jobs.length) * ROW, below = Math.max(0, jobs.length - range[1]) * ROW;
-  const all = jobs.length > 0 && jobs.every(job => chosen.has(job.id));
-  const pick = (id, on) => setChosen(was => { const next = new Set(was); if (on) next.add(id); else next.delete(id); return next; });
-  const sort = key => setQuery({ sort: query.sort === key ? `-${key}` : query.sort === `-${key}` ? "" : key });
-  if (!jobs.length) return html`<div class="jobs-view" ref=${box}><${Empty} title="No job is like that">${Object.keys(query).length ? "Change the filter, or choose all states." : html`Submit one here, or with <code>weft submit job.yaml</code>.`}<//></div>`;
+  const above = Math.min(range[0], jobs.length) * ROW,
+    below = Math.max(0, jobs.length - range[1]) * ROW;
+  const all = jobs.length > 0 && jobs.every((job) => chosen.has(job.id));
+  const pick = (id, on) =>
+    setChosen((was) => {
+      const next = new Set(was);
+      if (on) next.add(id);
+      else next.delete(id);
+      return next;
+    });
+  const sort = (key) =>
+    setQuery({ sort: query.sort === key ? `-${key}` : query.sort === `-${key}` ? "" : key });
+  if (!jobs.length)
+    return html`<div class="jobs-view" ref=${box}><${Empty} title="No job is like that">${Object.keys(query).length ? "Change the filter, or choose all states." : html`Submit one here, or with <code>weft submit job.yaml</code>.`}<//></div>`;
   return html`<div class="jobs-view" ref=${box} onScroll=${look} tabindex="0" role="region" aria-label="Table of jobs">
     <table aria-rowcount=${jobs.length + 1}>
-      <thead><tr>${!viewer && html`<th class="c-pick" scope="col"><input type="checkbox" aria-label="Choose all" checked=${all} onChange=${event => setChosen(event.target.checked ? new Set(jobs.map(job => job.id)) : new Set())} /></th>`}
-        ${COLUMNS.map(one => html`<th key=${one.key} scope="col" class="${one.cls} ${one.num ? "num" : ""}" aria-sort=${query.sort === one.key ? "ascending" : query.sort === `-${one.key}` ? "descending" : null}>
-          <button onClick=${() => sort(one.key)}>${one.label}<span aria-hidden="true">${query.sort === one.key ? "↑" : query.sort === `-${one.key}` ? "↓" : ""}</span></button></th>`)}</tr></thead>
+      <thead><tr>${!viewer && html`<th class="c-pick" scope="col"><input type="checkbox" aria-label="Choose all" checked=${all} onChange=${(event) => setChosen(event.target.checked ? new Set(jobs.map((job) => job.id)) : new Set())} /></th>`}
+        ${COLUMNS.map(
+          (
+            one,
+          ) => html`<th key=${one.key} scope="col" class="${one.cls} ${one.num ? "num" : ""}" aria-sort=${query.sort === one.key ? "ascending" : query.sort === `-${one.key}` ? "descending" : null}>
+          <button onClick=${() => sort(one.key)}>${one.label}<span aria-hidden="true">${query.sort === one.key ? "↑" : query.sort === `-${one.key}` ? "↓" : ""}</span></button></th>`,
+        )}</tr></thead>
       <tbody>
         ${above > 0 && html`<tr class="filler" aria-hidden="true"><td colspan="11" style=${{ height: `${above}px` }}></td></tr>`}
         ${shown.map((job, i) => html`<${Row} key=${job.id} job=${job} index=${range[0] + i} line=${line} chosen=${chosen.has(job.id)} pick=${viewer ? null : pick} />`)}
@@ -146,18 +238,23 @@ function Table({ jobs, line, chosen, setChosen, query, viewer }) {
 export function startText(entry) {
   if (!entry || entry.p50 == null) return { text: "", title: "" };
   const most = entry.p90 == null ? "no end in sight" : duration(entry.p90);
-  return { text: duration(entry.p50), title: `8 in 10 simulations: ${duration(entry.p10)} to ${most}` };
+  return {
+    text: duration(entry.p50),
+    title: `8 in 10 simulations: ${duration(entry.p10)} to ${most}`,
+  };
 }
 
 function Row({ job, index, line, chosen, pick }) {
-  const now = held(job), entry = WAITING.has(job.state) ? line.get(job.id) : null, start = startText(entry);
+  const now = held(job),
+    entry = WAITING.has(job.state) ? line.get(job.id) : null,
+    start = startText(entry);
   const why = reasonOf(job);
   return html`<tr aria-rowindex=${index + 2}>
-    ${pick && html`<td class="c-pick"><input type="checkbox" aria-label=${`Choose ${job.name}`} checked=${chosen} onChange=${event => pick(job.id, event.target.checked)} /></td>`}
+    ${pick && html`<td class="c-pick"><input type="checkbox" aria-label=${`Choose ${job.name}`} checked=${chosen} onChange=${(event) => pick(job.id, event.target.checked)} /></td>`}
     <td class="c-name" title=${job.id}><a class="name" href=${link("job", [job.id])}>${job.name}</a></td>
     <td class="c-state"><${State} state=${job.state} /></td>
     <td class="c-tenant">${job.tenant}</td>
-    <td class="c-gpus num" title=${job.on.map(part => `${part.node}: ${part.gpus.join(", ")}`).join("\n")}>${now ? html`${number(now * job.share)}<span class="dim"> / ${asks(job)}</span>` : asks(job)}</td>
+    <td class="c-gpus num" title=${job.on.map((part) => `${part.node}: ${part.gpus.join(", ")}`).join("\n")}>${now ? html`${number(now * job.share)}<span class="dim"> / ${asks(job)}</span>` : asks(job)}</td>
     <td class="c-start num" title=${start.title}>${entry ? html`${start.text}${entry.place ? html` <span class="dim">#${entry.place}</span>` : ""}` : ""}</td>
     <td class="c-why why" title=${why}>${why}</td>
     <td class="c-good num">${number(job.goodput)}</td>
@@ -165,4 +262,3 @@ function Row({ job, index, line, chosen, pick }) {
     <td class="c-rest num">${job.restarts || ""}</td>
     <td class="c-age num" title="since it was handed in">${duration((job.ended ?? clusterNow()) - job.submitted)}</td></tr>`;
 }
-

@@ -8,31 +8,55 @@ import { attempt, confirm, Empty, Field, Loading, Panel, Trouble, useAsk } from 
 
 export function PoliciesView({ route, me }) {
   const store = useStore();
-  const { data, error, loading, again } = useAsk(signal => get("/policies", { signal }), `policies ${store.cluster.policy}`);
+  const { data, error, loading, again } = useAsk(
+    (signal) => get("/policies", { signal }),
+    `policies ${store.cluster.policy}`,
+  );
   const find = (route.query.q || "").toLowerCase();
-  const shown = useMemo(() => (data?.policies || []).filter(one => `${one.name} ${one.summary} ${one.tags.join(" ")} ${Object.values(one.said).join(" ")}`.toLowerCase().includes(find)), [data, find]);
+  const shown = useMemo(
+    () =>
+      (data?.policies || []).filter((one) =>
+        `${one.name} ${one.summary} ${one.tags.join(" ")} ${Object.values(one.said).join(" ")}`
+          .toLowerCase()
+          .includes(find),
+      ),
+    [data, find],
+  );
   const active = store.cluster.policy;
-  const name = active.split(/[:|]/).at(-1) === active ? active : active.replace(/^.*\|/, "").split(":")[0];
+  const name =
+    active.split(/[:|]/).at(-1) === active ? active : active.replace(/^.*\|/, "").split(":")[0];
   return html`<div class="halves">
-    <${Panel} title="Policies" level=1 flush=${true} end=${html`<input type="search" aria-label="Find a policy" placeholder="Find: fair, sharing, deadline …" value=${route.query.q || ""} onInput=${event => setQuery({ q: event.target.value })} />`}>
+    <${Panel} title="Policies" level=1 flush=${true} end=${html`<input type="search" aria-label="Find a policy" placeholder="Find: fair, sharing, deadline …" value=${route.query.q || ""} onInput=${(event) => setQuery({ q: event.target.value })} />`}>
       ${loading && !data ? html`<${Loading} />` : null}<${Trouble} error=${error} again=${again} />
       ${me.role === "admin" && html`<${Switch} active=${active} known=${data?.policies || []} />`}
-      ${data && shown.map(one => html`<${Card} key=${one.name} policy=${one} active=${one.name === name} admin=${me.role === "admin"} />`)}
+      ${data && shown.map((one) => html`<${Card} key=${one.name} policy=${one} active=${one.name === name} admin=${me.role === "admin"} />`)}
       ${data && !shown.length && html`<${Empty} title="No policy is like that">Search for fewer words.<//>`}<//>
     <${Decisions} decisions=${store.cluster.decisions} /></div>`;
 }
 
 async function use(policy, detail) {
-  if (!await confirm(`Decide by ${policy} from now on?`, { detail: detail || "What runs stays until the new policy says otherwise.", action: "Switch the policy" })) return;
-  await attempt(() => put("/policy", { policy }), told => `${told.policy} decides from now on`);
+  if (
+    !(await confirm(`Decide by ${policy} from now on?`, {
+      detail: detail || "What runs stays until the new policy says otherwise.",
+      action: "Switch the policy",
+    }))
+  )
+    return;
+  await attempt(
+    () => put("/policy", { policy }),
+    (told) => `${told.policy} decides from now on`,
+  );
 }
 
 function Switch({ active, known }) {
   const [text, setText] = useState("");
-  return html`<form class="policy-card" onSubmit=${event => { event.preventDefault(); use(text.trim()); }}>
+  return html`<form class="policy-card" onSubmit=${(event) => {
+    event.preventDefault();
+    use(text.trim());
+  }}>
     <div class="row"><${Field} label="Decides now"><input readonly value=${active} /><//>
-      <${Field} label="Another, with parameters"><input list="policy-names" placeholder="las:by=time" value=${text} onInput=${event => setText(event.target.value)} /><//>
-      <datalist id="policy-names">${known.map(one => html`<option key=${one.name} value=${one.name}></option>`)}</datalist>
+      <${Field} label="Another, with parameters"><input list="policy-names" placeholder="las:by=time" value=${text} onInput=${(event) => setText(event.target.value)} /><//>
+      <datalist id="policy-names">${known.map((one) => html`<option key=${one.name} value=${one.name}></option>`)}</datalist>
       <button disabled=${!text.trim()}>Switch …</button></div></form>`;
 }
 
@@ -45,18 +69,21 @@ function Card({ policy, active, admin }) {
     ${policy.said.Objective && html`<div class="small"><span class="dim">optimises</span> ${policy.said.Objective}</div>`}
     ${policy.refused && html`<div class="small dim">Not here: ${policy.refused}</div>`}
     <details class="small"><summary class="dim">Paper, parameters, deviations</summary>
-      <dl class="facts">${["Paper", "Needs", "Controls", "Cost", "Deviations"].filter(key => policy.said[key]).map(key => html`<dt key=${key}>${key.toLowerCase()}</dt><dd>${policy.said[key]}</dd>`)}
+      <dl class="facts">${["Paper", "Needs", "Controls", "Cost", "Deviations"].filter((key) => policy.said[key]).map((key) => html`<dt key=${key}>${key.toLowerCase()}</dt><dd>${policy.said[key]}</dd>`)}
       ${settable.length > 0 && html`<dt>parameters</dt><dd>${settable.map(([key, value]) => html`<div key=${key}><code>${key}=${value}</code></div>`)}</dd>`}</dl></details></article>`;
 }
 
 function Decisions({ decisions }) {
-  const { data, error, loading } = useAsk(signal => get("/decisions?limit=60", { signal }), `decisions ${Math.floor(decisions / 3)}`);
+  const { data, error, loading } = useAsk(
+    (signal) => get("/decisions?limit=60", { signal }),
+    `decisions ${Math.floor(decisions / 3)}`,
+  );
   return html`<${Panel} title="Last decisions" flush=${true}>
     <${Trouble} error=${error} />
     ${loading && !data ? html`<${Loading} />` : null}
     ${data && data.part_read < 0.999 && html`<p class="loading" role="status">Reading the log: ${percent(data.part_read)}</p>`}
     ${data && !data.decisions.length && html`<${Empty} title="Nothing is decided yet">Decisions that change something appear here.<//>`}
-    ${data?.decisions.length > 0 && html`<div class="decisions" tabindex="0" role="region" aria-label="Last decisions">${data.decisions.map(one => html`<${DecisionCard} key=${one.number} decision=${one} />`)}</div>`}<//>`;
+    ${data?.decisions.length > 0 && html`<div class="decisions" tabindex="0" role="region" aria-label="Last decisions">${data.decisions.map((one) => html`<${DecisionCard} key=${one.number} decision=${one} />`)}</div>`}<//>`;
 }
 
 function DecisionCard({ decision }) {
@@ -69,7 +96,7 @@ function DecisionCard({ decision }) {
       ${gap != null && html`<span class="dim small">at most ${percent(gap)} from the best</span>`}
       ${decision.by && html`<span class="badge failed">decided by ${decision.by} instead</span>`}</div>
     ${prices.length > 0 && html`<div class="small dim">a GPU is worth ${prices.map(([key, value]) => `${number(value)} (${key.slice(6)})`).join(", ")}</div>`}
-    <ul class="small">${decision.moves.slice(0, 12).map(move => html`<li key=${move.job}><a href=${link("job", [move.job])}>${move.name}</a> ${tell(move)}${move.why ? html`<span class="dim"> – ${move.why}</span>` : ""}</li>`)}</ul>
+    <ul class="small">${decision.moves.slice(0, 12).map((move) => html`<li key=${move.job}><a href=${link("job", [move.job])}>${move.name}</a> ${tell(move)}${move.why ? html`<span class="dim"> – ${move.why}</span>` : ""}</li>`)}</ul>
     ${decision.more_moves + Math.max(decision.moves.length - 12, 0) > 0 && html`<div class="small dim">and ${number(decision.more_moves + Math.max(decision.moves.length - 12, 0))} more</div>`}
     ${decision.rejected > 0 && html`<div class="small">${number(decision.rejected)} rejected</div>`}</article>`;
 }

@@ -4,39 +4,64 @@ import { html, useEffect, useState } from "../lib.js";
 import { attempt, confirm, Field, Panel } from "../ui.js";
 
 const RULES = [
-  ["limits", "GPUs at most", "no limit"], ["weights", "Weight", "1"],
-  ["own", "GPUs of its own", "none"], ["guaranteed", "GPUs for guaranteed jobs", "none"],
+  ["limits", "GPUs at most", "no limit"],
+  ["weights", "Weight", "1"],
+  ["own", "GPUs of its own", "none"],
+  ["guaranteed", "GPUs for guaranteed jobs", "none"],
 ];
 const KEPT = ["limits", "weights", "guaranteed", "own", "parents", "half_life_s", "min_run_s"];
 
-const valuesOf = (quotas, tenant) => Object.fromEntries(RULES.map(([rule]) => [rule, quotas[rule][tenant] ?? ""]));
+const valuesOf = (quotas, tenant) =>
+  Object.fromEntries(RULES.map(([rule]) => [rule, quotas[rule][tenant] ?? ""]));
 
 /** The form for one tenant; `chosen` is whose row was opened. */
 export function Quotas({ quotas, tenants, chosen, saved }) {
   const [tenant, setTenant] = useState(chosen);
   const [typed, setTyped] = useState(valuesOf(quotas, chosen));
-  useEffect(() => { setTenant(chosen); setTyped(valuesOf(quotas, chosen)); }, [chosen]);
+  useEffect(() => {
+    setTenant(chosen);
+    setTyped(valuesOf(quotas, chosen));
+  }, [chosen]);
   const name = tenant.trim();
-  const changes = RULES.filter(([rule]) => String(typed[rule]) !== String(quotas[rule][name] ?? ""));
-  const save = async event => {
+  const changes = RULES.filter(
+    ([rule]) => String(typed[rule]) !== String(quotas[rule][name] ?? ""),
+  );
+  const save = async (event) => {
     event.preventDefault();
-    const told = changes.map(([rule, label, none]) => `${label}: ${quotas[rule][name] ?? none} → ${typed[rule] === "" ? none : typed[rule]}`).join("; ");
-    if (!await confirm(`Change the quota of ${name}?`, { detail: `${told}. Limits take nothing from what runs; owners take back their own.`, action: "Change the quota" })) return;
+    const told = changes
+      .map(
+        ([rule, label, none]) =>
+          `${label}: ${quotas[rule][name] ?? none} → ${typed[rule] === "" ? none : typed[rule]}`,
+      )
+      .join("; ");
+    if (
+      !(await confirm(`Change the quota of ${name}?`, {
+        detail: `${told}. Limits take nothing from what runs; owners take back their own.`,
+        action: "Change the quota",
+      }))
+    )
+      return;
     const done = await attempt(async () => {
       const now = await get("/quotas"); // others may have changed theirs meanwhile
-      const body = Object.fromEntries(KEPT.map(rule => [rule, now[rule]]));
+      const body = Object.fromEntries(KEPT.map((rule) => [rule, now[rule]]));
       for (const [rule] of changes) {
         body[rule] = { ...body[rule] };
-        if (typed[rule] === "") delete body[rule][name]; else body[rule][name] = Number(typed[rule]);
+        if (typed[rule] === "") delete body[rule][name];
+        else body[rule][name] = Number(typed[rule]);
       }
       return put("/quotas", body);
     }, `the quota of ${name} is changed`);
     if (done) saved();
   };
   return html`<${Panel} title="Quota" id="quota"><form class="form" onSubmit=${save}>
-    <div class="fields"><${Field} label="Of tenant"><input required maxlength="64" list="tenant-names" value=${tenant} onInput=${event => { setTenant(event.target.value); setTyped(valuesOf(quotas, event.target.value.trim())); }} /><//>
-      <datalist id="tenant-names">${tenants.map(one => html`<option key=${one} value=${one}></option>`)}</datalist>
-      ${RULES.map(([rule, label, none]) => html`<${Field} key=${rule} label=${label}><input type="number" min="0" step="any" placeholder=${none} value=${typed[rule]} onInput=${event => setTyped(was => ({ ...was, [rule]: event.target.value }))} /><//>`)}</div>
+    <div class="fields"><${Field} label="Of tenant"><input required maxlength="64" list="tenant-names" value=${tenant} onInput=${(
+      event,
+    ) => {
+      setTenant(event.target.value);
+      setTyped(valuesOf(quotas, event.target.value.trim()));
+    }} /><//>
+      <datalist id="tenant-names">${tenants.map((one) => html`<option key=${one} value=${one}></option>`)}</datalist>
+      ${RULES.map(([rule, label, none]) => html`<${Field} key=${rule} label=${label}><input type="number" min="0" step="any" placeholder=${none} value=${typed[rule]} onInput=${(event) => setTyped((was) => ({ ...was, [rule]: event.target.value }))} /><//>`)}</div>
     <div class="row"><button class="main" disabled=${!name || !changes.length}>Change …</button>
       <span class="dim small">Left empty there is no rule. Limits of one kind of GPU, groups and lending: <code>weft quota</code>.</span></div></form><//>`;
 }

@@ -7,7 +7,7 @@ export function SignIn({ done }) {
   const [secret, setSecret] = useState("");
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
-  const send = async event => {
+  const send = async (event) => {
     event.preventDefault();
     setBusy(true);
     setError(null);
@@ -21,7 +21,7 @@ export function SignIn({ done }) {
   return html`<main class="sign-in"><form onSubmit=${send}>
     <div><span class="brand"><img src="/web/icon.svg" alt="" />weft</span></div>
     <div><h1>Sign in</h1><p class="dim">With a token of this service. An admin makes one with <code>weft token create</code>.</p></div>
-    <${Field} label="Token"><input type="password" name="token" autocomplete="current-password" required autofocus value=${secret} onInput=${event => setSecret(event.target.value)} /><//>
+    <${Field} label="Token"><input type="password" name="token" autocomplete="current-password" required autofocus value=${secret} onInput=${(event) => setSecret(event.target.value)} /><//>
     <${Trouble} error=${error} />
     <button class="main" disabled=${busy || !secret.trim()}>${busy ? "Signing in …" : "Sign in"}</button>
   </form></main>`;

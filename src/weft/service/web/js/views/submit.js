@@ -16,16 +16,21 @@ batch: {init: 128, max: 4096}
 /** Words of a line as a shell would read them: quotes keep blanks together. */
 export function words(line) {
   const found = [];
-  let word = null, quote = "";
+  let word = null,
+    quote = "";
   for (let i = 0; i < line.length; i++) {
     const sign = line[i];
     if (quote) {
       if (sign === quote) quote = "";
       else if (sign === "\\" && quote === '"' && i + 1 < line.length) word += line[++i];
       else word += sign;
-    } else if (sign === "'" || sign === '"') { quote = sign; word ??= ""; }
-    else if (/\s/.test(sign)) { if (word !== null) found.push(word); word = null; }
-    else word = (word ?? "") + (sign === "\\" && i + 1 < line.length ? line[++i] : sign);
+    } else if (sign === "'" || sign === '"') {
+      quote = sign;
+      word ??= "";
+    } else if (/\s/.test(sign)) {
+      if (word !== null) found.push(word);
+      word = null;
+    } else word = (word ?? "") + (sign === "\\" && i + 1 < line.length ? line[++i] : sign);
   }
   if (word !== null) found.push(word);
   return found;
@@ -43,14 +48,36 @@ function bodyOf(form) {
   if (form.priority !== "normal") body.priority = form.priority;
   if (form.workdir.trim()) body.workdir = form.workdir.trim();
   if (form.tenant.trim()) body.tenant = form.tenant.trim();
-  if (form.batch) body.batch = { init: Number(form.batch), max: Number(form.batchMax || form.batch) };
+  if (form.batch)
+    body.batch = { init: Number(form.batch), max: Number(form.batchMax || form.batch) };
   if (form.duration) body.hints = { duration_s: Number(form.duration) * 60 };
-  const env = Object.fromEntries(form.env.split("\n").map(line => line.split(/=(.*)/s)).filter(([key]) => key.trim()).map(([key, value = ""]) => [key.trim(), value]));
+  const env = Object.fromEntries(
+    form.env
+      .split("\n")
+      .map((line) => line.split(/=(.*)/s))
+      .filter(([key]) => key.trim())
+      .map(([key, value = ""]) => [key.trim(), value]),
+  );
   if (Object.keys(env).length) body.env = env;
   return body;
 }
 
-const FRESH = { name: "", command: "python train.py", script: false, min: "1", max: "", kinds: [], share: "allowed", priority: "normal", workdir: "", tenant: "", batch: "", batchMax: "", duration: "", env: "" };
+const FRESH = {
+  name: "",
+  command: "python train.py",
+  script: false,
+  min: "1",
+  max: "",
+  kinds: [],
+  share: "allowed",
+  priority: "normal",
+  workdir: "",
+  tenant: "",
+  batch: "",
+  batchMax: "",
+  duration: "",
+  env: "",
+};
 
 export function SubmitView({ route, me }) {
   const way = route.query.way === "file" ? "file" : "form";
@@ -60,33 +87,57 @@ export function SubmitView({ route, me }) {
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
   const store = useStore();
-  const kinds = useMemo(() => [...new Set([...store.nodes.values()].map(node => node.kind))].sort(), [store.nodesVersion]);
+  const kinds = useMemo(
+    () => [...new Set([...store.nodes.values()].map((node) => node.kind))].sort(),
+    [store.nodesVersion],
+  );
   const body = way === "form" ? (form.command.trim() ? bodyOf(form) : null) : file.body;
   useEffect(() => {
     if (way !== "file") return undefined;
-    const timer = setTimeout(() => post("/job-file", { text }).then(found => setFile({ body: found.job, error: null }), problem => setFile({ body: null, error: problem })), PAUSE_MS);
+    const timer = setTimeout(
+      () =>
+        post("/job-file", { text }).then(
+          (found) => setFile({ body: found.job, error: null }),
+          (problem) => setFile({ body: null, error: problem }),
+        ),
+      PAUSE_MS,
+    );
     return () => clearTimeout(timer);
   }, [way, text]);
-  if (me.role === "viewer") return html`<${Trouble} error=${{ message: "a viewer may only look", hint: "sign in with a token of role user to submit jobs" }} />`;
-  const send = async event => {
+  if (me.role === "viewer")
+    return html`<${Trouble} error=${{ message: "a viewer may only look", hint: "sign in with a token of role user to submit jobs" }} />`;
+  const send = async (event) => {
     event.preventDefault();
     setBusy(true);
     setError(null);
     try {
       const made = await post("/jobs", body);
       await attempt(async () => made, `handed in as ${made.id}`);
-      if (made.jobs.length) go("jobs", [], { q: made.id, state: "all" }); else go("job", [made.id]);
-    } catch (problem) { setError(problem); }
+      if (made.jobs.length) go("jobs", [], { q: made.id, state: "all" });
+      else go("job", [made.id]);
+    } catch (problem) {
+      setError(problem);
+    }
     setBusy(false);
   };
-  const set = (key, value) => setForm(was => ({ ...was, [key]: value }));
-  const upload = async event => { const [one] = event.target.files; if (one) setText(await one.text()); };
-  return html`<div class="columns"><${Panel} title="Submit a job" level=1 end=${html`<${Choice} label="How" value=${way} options=${[["form", "Command"], ["file", "Job file"]]} choose=${to => go("submit", [], to === "file" ? { way: to } : {})} />`}>
+  const set = (key, value) => setForm((was) => ({ ...was, [key]: value }));
+  const upload = async (event) => {
+    const [one] = event.target.files;
+    if (one) setText(await one.text());
+  };
+  return html`<div class="columns"><${Panel} title="Submit a job" level=1 end=${html`<${Choice} label="How" value=${way} options=${[
+    ["form", "Command"],
+    ["file", "Job file"],
+  ]} choose=${(to) => go("submit", [], to === "file" ? { way: to } : {})} />`}>
       <form class="form" onSubmit=${send}>
-        ${way === "form" ? html`<${Form} form=${form} set=${set} kinds=${kinds} me=${me} />` : html`
-          <${Field} label="A job file, YAML or JSON"><textarea rows="16" spellcheck="false" value=${text} onInput=${event => setText(event.target.value)}></textarea><//>
+        ${
+          way === "form"
+            ? html`<${Form} form=${form} set=${set} kinds=${kinds} me=${me} />`
+            : html`
+          <${Field} label="A job file, YAML or JSON"><textarea rows="16" spellcheck="false" value=${text} onInput=${(event) => setText(event.target.value)}></textarea><//>
           <${Field} label="Or one of this machine"><input type="file" accept=".yaml,.yml,.json" onChange=${upload} /><//>
-          <${Trouble} error=${file.error} />`}
+          <${Trouble} error=${file.error} />`
+        }
         <${Trouble} error=${error} />
         <div class="row"><button class="main" type="submit" disabled=${busy || !body}>${busy ? "Handing in …" : "Submit"}</button>
           <span class="dim small">The same with the command line: <code>weft submit job.yaml</code></span></div>
@@ -95,18 +146,19 @@ export function SubmitView({ route, me }) {
 }
 
 function Form({ form, set, kinds, me }) {
-  const input = (key, more = {}) => html`<input value=${form[key]} onInput=${event => set(key, event.target.value)} ...${more} />`;
+  const input = (key, more = {}) =>
+    html`<input value=${form[key]} onInput=${(event) => set(key, event.target.value)} ...${more} />`;
   return html`
     <${Field} label="Name">${input("name", { placeholder: "resnet18", maxlength: 128 })}<//>
-    <${Field} label=${form.script ? "Script, read by bash" : "Command, read by no shell"}><textarea rows="3" spellcheck="false" required value=${form.command} onInput=${event => set("command", event.target.value)}></textarea><//>
-    <label class="check small"><input type="checkbox" checked=${form.script} onChange=${event => set("script", event.target.checked)} /> it is a script: pipes, variables, several lines</label>
+    <${Field} label=${form.script ? "Script, read by bash" : "Command, read by no shell"}><textarea rows="3" spellcheck="false" required value=${form.command} onInput=${(event) => set("command", event.target.value)}></textarea><//>
+    <label class="check small"><input type="checkbox" checked=${form.script} onChange=${(event) => set("script", event.target.checked)} /> it is a script: pipes, variables, several lines</label>
     <div class="fields">
       <${Field} label="GPUs">${input("min", { type: "number", min: 0, required: true })}<//>
       <${Field} label="and up to (elastic)">${input("max", { type: "number", min: form.min, placeholder: form.min })}<//>
-      <${Field} label="Share of a GPU"><select value=${form.share} onChange=${event => set("share", event.target.value)}><option value="allowed">a whole one, may share</option><option value="never">never shares</option><option value="0.5">half of one</option><option value="0.25">a quarter of one</option></select><//>
-      <${Field} label="Priority"><select value=${form.priority} onChange=${event => set("priority", event.target.value)}>${["normal", "guaranteed", "opportunistic"].map(one => html`<option key=${one} value=${one}>${one}</option>`)}</select><//>
+      <${Field} label="Share of a GPU"><select value=${form.share} onChange=${(event) => set("share", event.target.value)}><option value="allowed">a whole one, may share</option><option value="never">never shares</option><option value="0.5">half of one</option><option value="0.25">a quarter of one</option></select><//>
+      <${Field} label="Priority"><select value=${form.priority} onChange=${(event) => set("priority", event.target.value)}>${["normal", "guaranteed", "opportunistic"].map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select><//>
     </div>
-    ${kinds.length > 1 && html`<fieldset class="row kinds-choice"><legend class="small dim">Kinds of GPU; none chosen: any</legend>${kinds.map(kind => html`<label class="check" key=${kind}><input type="checkbox" checked=${form.kinds.includes(kind)} onChange=${event => set("kinds", event.target.checked ? [...form.kinds, kind] : form.kinds.filter(one => one !== kind))} />${kind}</label>`)}</fieldset>`}
+    ${kinds.length > 1 && html`<fieldset class="row kinds-choice"><legend class="small dim">Kinds of GPU; none chosen: any</legend>${kinds.map((kind) => html`<label class="check" key=${kind}><input type="checkbox" checked=${form.kinds.includes(kind)} onChange=${(event) => set("kinds", event.target.checked ? [...form.kinds, kind] : form.kinds.filter((one) => one !== kind))} />${kind}</label>`)}</fieldset>`}
     <div class="fields">
       <${Field} label="Initial batch (adaptive)">${input("batch", { type: "number", min: 1, placeholder: "fixed" })}<//>
       <${Field} label="Largest batch">${input("batchMax", { type: "number", min: form.batch || 1, disabled: !form.batch })}<//>
@@ -114,7 +166,7 @@ function Form({ form, set, kinds, me }) {
       <${Field} label="Working directory">${input("workdir", { placeholder: "." })}<//>
       ${me.everywhere && html`<${Field} label="Tenant">${input("tenant", { placeholder: "default" })}<//>`}
     </div>
-    <${Field} label="Variables, NAME=value a line"><textarea rows="2" spellcheck="false" value=${form.env} onInput=${event => set("env", event.target.value)}></textarea><//>`;
+    <${Field} label="Variables, NAME=value a line"><textarea rows="2" spellcheck="false" value=${form.env} onInput=${(event) => set("env", event.target.value)}></textarea><//>`;
 }
 
 /** What would happen to the job now; asked when it has not changed for a moment. */
@@ -122,20 +174,37 @@ function Plan({ body }) {
   const [found, setFound] = useState({ data: null, error: null, busy: false });
   const asked = body ? JSON.stringify(body) : "";
   useEffect(() => {
-    if (!asked) { setFound({ data: null, error: null, busy: false }); return undefined; }
+    if (!asked) {
+      setFound({ data: null, error: null, busy: false });
+      return undefined;
+    }
     const abort = new AbortController();
-    setFound(was => ({ ...was, busy: true }));
-    const timer = setTimeout(() => post("/plan", JSON.parse(asked), { signal: abort.signal }).then(
-      data => setFound({ data, error: null, busy: false }), error => { if (error.name !== "AbortError") setFound({ data: null, error, busy: false }); }), PAUSE_MS);
-    return () => { clearTimeout(timer); abort.abort(); };
+    setFound((was) => ({ ...was, busy: true }));
+    const timer = setTimeout(
+      () =>
+        post("/plan", JSON.parse(asked), { signal: abort.signal }).then(
+          (data) => setFound({ data, error: null, busy: false }),
+          (error) => {
+            if (error.name !== "AbortError") setFound({ data: null, error, busy: false });
+          },
+        ),
+      PAUSE_MS,
+    );
+    return () => {
+      clearTimeout(timer);
+      abort.abort();
+    };
   }, [asked]);
   const { data, error, busy } = found;
   return html`<${Panel} title="What would happen" end=${busy ? html`<span class="dim small" role="status">asking …</span>` : null}>
     ${!asked && html`<p class="dim">Fill in the form: the answer appears here before anything is sent.</p>`}
     <${Trouble} error=${error} />
-    ${data && html`<div class=${data.starts_now ? "good" : "note"} role="status"><b>${data.starts_now ? "Would start now" : "Would wait"}</b><small>${data.reason}</small></div>
+    ${
+      data &&
+      html`<div class=${data.starts_now ? "good" : "note"} role="status"><b>${data.starts_now ? "Would start now" : "Would wait"}</b><small>${data.reason}</small></div>
       ${data.allocation && html`<dl class="facts"><dt>on</dt><dd>${data.allocation.map((part, i) => html`<div key=${i}>${part.node}: GPU ${part.gpus.join(", ")} (${part.kind})</div>`)}</dd></dl>`}
       ${!data.starts_now && data.start && html`<div><span class="when">in ${duration(data.start.p50)}</span><div class="dim small">expected start · 8 in 10 simulations: ${duration(data.start.p10)} to ${data.start.p90 == null ? "no end in sight" : duration(data.start.p90)}</div></div>`}
       ${data.displaces.length > 0 && html`<div><h3>Would be stopped for it</h3><ul class="why-list">${data.displaces.map((one, i) => html`<li key=${i}>${one.id ? html`<a href=${link("job", [one.id])}>${one.name}</a>` : one.name}<span class="dim">${number(one.gpus)} GPUs</span></li>`)}</ul></div>`}
-      ${data.moves.length > 0 && html`<div><h3>Would move</h3><ul class="why-list">${data.moves.map((one, i) => html`<li key=${i}>${one.name}: ${one.text}</li>`)}</ul></div>`}`}<//>`;
+      ${data.moves.length > 0 && html`<div><h3>Would move</h3><ul class="why-list">${data.moves.map((one, i) => html`<li key=${i}>${one.name}: ${one.text}</li>`)}</ul></div>`}`
+    }<//>`;
 }

@@ -10,51 +10,93 @@ import { Quotas } from "./quotas.js";
 const EVERY_MS = 10_000;
 
 export function TenantsView({ route, me }) {
-  const shares = useAsk(signal => get("/accounting/shares", { signal }), "shares", { every: EVERY_MS });
-  const accounts = useAsk(signal => get("/accounting?limit=0", { signal }), "accounts", { every: EVERY_MS });
-  const quotas = useAsk(signal => me.role === "admin" ? get("/quotas", { signal }) : Promise.resolve(null), "quotas", { every: EVERY_MS });
+  const shares = useAsk((signal) => get("/accounting/shares", { signal }), "shares", {
+    every: EVERY_MS,
+  });
+  const accounts = useAsk((signal) => get("/accounting?limit=0", { signal }), "accounts", {
+    every: EVERY_MS,
+  });
+  const quotas = useAsk(
+    (signal) => (me.role === "admin" ? get("/quotas", { signal }) : Promise.resolve(null)),
+    "quotas",
+    { every: EVERY_MS },
+  );
   const [edited, setEdited] = useState("");
   const tenants = shares.data?.tenants || [];
-  const chosen = tenants.find(one => one.tenant === route.query.tenant) || null;
+  const chosen = tenants.find((one) => one.tenant === route.query.tenant) || null;
   return html`
-    <${Panel} title="Share received against entitlement" level=1 end=${tenants.length > 1 ? html`<${Choice} label="Tenant" value=${chosen ? chosen.tenant : ""} options=${[["", "all"], ...tenants.slice(0, 12).map(one => [one.tenant, one.tenant])]} choose=${tenant => setQuery({ tenant })} />` : null}>
+    <${Panel} title="Share received against entitlement" level=1 end=${tenants.length > 1 ? html`<${Choice} label="Tenant" value=${chosen ? chosen.tenant : ""} options=${[["", "all"], ...tenants.slice(0, 12).map((one) => [one.tenant, one.tenant])]} choose=${(tenant) => setQuery({ tenant })} />` : null}>
       <${Trouble} error=${shares.error} />
       ${shares.loading && !shares.data ? html`<${Loading} />` : null}
       ${tenants.length ? html`<${Shares} shares=${shares.data} chosen=${chosen} />` : shares.data ? html`<${Empty} title="Nobody has used anything yet">The chart begins with the first job.<//>` : null}<//>
-    <${Table} accounts=${accounts} quotas=${quotas.data} edit=${tenant => { setEdited(tenant); document.getElementById("quota")?.scrollIntoView({ block: "nearest" }); }} />
-    ${me.role === "admin" && quotas.data && html`<${Quotas} quotas=${quotas.data} tenants=${tenants.map(one => one.tenant)} chosen=${edited} saved=${quotas.again} />`}`;
+    <${Table} accounts=${accounts} quotas=${quotas.data} edit=${(tenant) => {
+      setEdited(tenant);
+      document.getElementById("quota")?.scrollIntoView({ block: "nearest" });
+    }} />
+    ${me.role === "admin" && quotas.data && html`<${Quotas} quotas=${quotas.data} tenants=${tenants.map((one) => one.tenant)} chosen=${edited} saved=${quotas.again} />`}`;
 }
 
 /** One tenant: received and entitled. All: what each received, stacked by lines. */
 function Shares({ shares, chosen }) {
-  const few = chosen ? [chosen] : [...shares.tenants].sort((a, b) => sum(b.used_gpus) - sum(a.used_gpus)).slice(0, 8);
-  const data = useMemo(() => [shares.at, ...few.flatMap(one => chosen ? [one.used_gpus, one.entitled_gpus] : [one.used_gpus])], [shares, chosen?.tenant]);
-  const series = few.flatMap((one, i) => chosen
-    ? [{ label: `${one.tenant} received`, step: true, colour: lineColour(0), fill: "oklch(58% 0.15 262 / 14%)" }, { label: "entitled to", step: true, dash: [5, 4], colour: lineColour(1) }]
-    : [{ label: one.tenant, step: true, colour: lineColour(i) }]);
-  return html`<${Chart} key=${chosen?.tenant || "all"} data=${data} series=${series} height=${260} describe=${`GPUs of ${few.map(one => one.tenant).join(", ")} over time`} />
+  const few = chosen
+    ? [chosen]
+    : [...shares.tenants].sort((a, b) => sum(b.used_gpus) - sum(a.used_gpus)).slice(0, 8);
+  const data = useMemo(
+    () => [
+      shares.at,
+      ...few.flatMap((one) => (chosen ? [one.used_gpus, one.entitled_gpus] : [one.used_gpus])),
+    ],
+    [shares, chosen?.tenant],
+  );
+  const series = few.flatMap((one, i) =>
+    chosen
+      ? [
+          {
+            label: `${one.tenant} received`,
+            step: true,
+            colour: lineColour(0),
+            fill: "oklch(58% 0.15 262 / 14%)",
+          },
+          { label: "entitled to", step: true, dash: [5, 4], colour: lineColour(1) },
+        ]
+      : [{ label: one.tenant, step: true, colour: lineColour(i) }],
+  );
+  return html`<${Chart} key=${chosen?.tenant || "all"} data=${data} series=${series} height=${260} describe=${`GPUs of ${few.map((one) => one.tenant).join(", ")} over time`} />
     <p class="dim small">GPUs on average in windows of ${duration(shares.window_s)}${chosen ? "; entitled: its part of the cluster by weight, no more than its jobs asked for" : ""}</p>`;
 }
 
-const sum = values => values.reduce((total, value) => total + value, 0);
+const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 function Table({ accounts, quotas, edit }) {
   const { data, error, loading } = accounts;
   return html`<${Panel} title="Accounting" flush=${true} end=${html`${data?.jain != null ? html`<span class="dim small" title="1: all received the same part of what was due to them">Jain's index ${data.jain.toFixed(2)}</span>` : null}<${Csv} />`}>
     <${Trouble} error=${error} />${loading && !data ? html`<${Loading} />` : null}
     ${data && !data.tenants.length && html`<${Empty} title="No tenant has used anything">The accounts begin with the first job.<//>`}
-    ${data?.tenants.length > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Accounting by tenant"><table><thead><tr><th scope="col">Tenant</th><th class="num" scope="col">Jobs</th><th class="num" scope="col">Used</th><th class="num" scope="col">Entitled to</th><th class="num" scope="col">Received</th><th class="num" scope="col">Weight</th>
+    ${
+      data?.tenants.length > 0 &&
+      html`<div class="scroll" tabindex="0" role="region" aria-label="Accounting by tenant"><table><thead><tr><th scope="col">Tenant</th><th class="num" scope="col">Jobs</th><th class="num" scope="col">Used</th><th class="num" scope="col">Entitled to</th><th class="num" scope="col">Received</th><th class="num" scope="col">Weight</th>
       ${quotas && html`<th class="num" scope="col">Holds now</th><th class="num" scope="col">Limit</th><th class="num" scope="col">Own</th><th class="num" scope="col">Guaranteed</th><th scope="col"><span class="visually-hidden">Quota</span></th>`}</tr></thead>
-      <tbody>${data.tenants.map(one => html`<tr key=${one.tenant}><td><a href=${link("jobs", [], { tenant: one.tenant, state: "all" })}>${one.tenant}</a></td><td class="num">${number(one.jobs)}</td><td class="num">${gpuHours(one.gpu_seconds)}</td><td class="num">${gpuHours(one.entitled_gpu_seconds)}</td>
+      <tbody>${data.tenants.map(
+        (
+          one,
+        ) => html`<tr key=${one.tenant}><td><a href=${link("jobs", [], { tenant: one.tenant, state: "all" })}>${one.tenant}</a></td><td class="num">${number(one.jobs)}</td><td class="num">${gpuHours(one.gpu_seconds)}</td><td class="num">${gpuHours(one.entitled_gpu_seconds)}</td>
         <td class="num">${one.received == null ? "–" : percent(one.received)}</td><td class="num">${number(one.weight)}</td>
-        ${quotas && html`<td class="num">${number(quotas.held[one.tenant] ?? 0)}</td><td class="num">${number(quotas.limits[one.tenant]) || "none"}</td><td class="num">${number(quotas.own[one.tenant]) || "–"}</td><td class="num">${number(quotas.guaranteed[one.tenant]) || "–"}</td><td><button class="quiet" aria-label=${`Change the quota of ${one.tenant}`} onClick=${() => edit(one.tenant)}>Change</button></td>`}</tr>`)}</tbody></table></div>`}<//>`;
+        ${quotas && html`<td class="num">${number(quotas.held[one.tenant] ?? 0)}</td><td class="num">${number(quotas.limits[one.tenant]) || "none"}</td><td class="num">${number(quotas.own[one.tenant]) || "–"}</td><td class="num">${number(quotas.guaranteed[one.tenant]) || "–"}</td><td><button class="quiet" aria-label=${`Change the quota of ${one.tenant}`} onClick=${() => edit(one.tenant)}>Change</button></td>`}</tr>`,
+      )}</tbody></table></div>`
+    }<//>`;
 }
 
 /** A link cannot send the header that a session needs, so the page asks and saves. */
 function Csv() {
   const save = async () => {
-    const answer = await fetch("/api/v1/accounting?format=csv", { headers: { "x-weft-page": "1" }, credentials: "same-origin" });
-    const made = Object.assign(document.createElement("a"), { href: URL.createObjectURL(await answer.blob()), download: "accounting.csv" });
+    const answer = await fetch("/api/v1/accounting?format=csv", {
+      headers: { "x-weft-page": "1" },
+      credentials: "same-origin",
+    });
+    const made = Object.assign(document.createElement("a"), {
+      href: URL.createObjectURL(await answer.blob()),
+      download: "accounting.csv",
+    });
     made.click();
     setTimeout(() => URL.revokeObjectURL(made.href), 10_000);
   };

@@ -16,7 +16,10 @@ function pairs(text, what) {
   const found = {};
   for (const one of text.split(/[\s,]+/).filter(Boolean)) {
     const [name, value] = one.split("=");
-    if (!name || !Number.isFinite(Number(value)) || value === "") throw Object.assign(new Error(`${what}: ${one} is not TENANT=NUMBER`), { hint: "such as vision=8, nlp=4" });
+    if (!name || !Number.isFinite(Number(value)) || value === "")
+      throw Object.assign(new Error(`${what}: ${one} is not TENANT=NUMBER`), {
+        hint: "such as vision=8, nlp=4",
+      });
     found[name] = Number(value);
   }
   return found;
@@ -34,15 +37,15 @@ function bodyOf(form) {
 
 export function WhatIfView({ me }) {
   const store = useStore();
-  const policies = useAsk(signal => get("/policies", { signal }), "policies");
+  const policies = useAsk((signal) => get("/policies", { signal }), "policies");
   const [form, setForm] = useState({ ...FRESH, start: me.everywhere ? "history" : "now" });
   const [progress, setProgress] = useState(null);
   const [error, setError] = useState(null);
   const [found, setFound] = useState(null);
   const abort = useRef(null);
   useEffect(() => () => abort.current?.abort(), []);
-  const set = key => event => setForm(was => ({ ...was, [key]: event.target.value }));
-  const run = async event => {
+  const set = (key) => (event) => setForm((was) => ({ ...was, [key]: event.target.value }));
+  const run = async (event) => {
     event.preventDefault();
     setError(null);
     setFound(null);
@@ -50,26 +53,39 @@ export function WhatIfView({ me }) {
     try {
       const body = bodyOf(form);
       setProgress({});
-      for await (const line of streamLines("/what-if/stream", body, { signal: abort.current.signal })) {
-        if (line.progress) setProgress(was => ({ ...was, [line.progress.label]: line.progress.part }));
-        if (line.problem) setError(Object.assign(new Error(line.problem.error), { hint: line.problem.hint }));
+      for await (const line of streamLines("/what-if/stream", body, {
+        signal: abort.current.signal,
+      })) {
+        if (line.progress)
+          setProgress((was) => ({ ...was, [line.progress.label]: line.progress.part }));
+        if (line.problem)
+          setError(Object.assign(new Error(line.problem.error), { hint: line.problem.hint }));
         if (line.result) setFound({ ...line.result, metrics: line.metrics, sides: line.sides });
       }
-    } catch (problem) { if (problem.name !== "AbortError") setError(problem); }
+    } catch (problem) {
+      if (problem.name !== "AbortError") setError(problem);
+    }
     setProgress(null);
   };
-  const open = async event => {
+  const open = async (event) => {
     const [file] = event.target.files;
     if (!file) return;
     setError(null);
-    try { setFound(readResult(JSON.parse(await file.text()), file.name)); }
-    catch (problem) { setError(Object.assign(new Error(`${file.name} is no result of weft compare`), { hint: `${problem.message}; \`weft compare … --json --per-job > result.json\` writes one` })); }
+    try {
+      setFound(readResult(JSON.parse(await file.text()), file.name));
+    } catch (problem) {
+      setError(
+        Object.assign(new Error(`${file.name} is no result of weft compare`), {
+          hint: `${problem.message}; \`weft compare … --json --per-job > result.json\` writes one`,
+        }),
+      );
+    }
   };
   const changed = form.policy || form.nodes || form.limits || form.weights;
   return html`
     <${Panel} title="What if" level=1>
       <form class="form" onSubmit=${run}>
-        <div class="row"><${Choice} label="From" value=${form.start} options=${[...(me.everywhere ? [["history", "Replay the past"]] : []), ["now", "From now on"]]} choose=${start => setForm(was => ({ ...was, start }))} />
+        <div class="row"><${Choice} label="From" value=${form.start} options=${[...(me.everywhere ? [["history", "Replay the past"]] : []), ["now", "From now on"]]} choose=${(start) => setForm((was) => ({ ...was, start }))} />
           <span class="dim small">${form.start === "history" ? "The log's jobs, simulated as they were decided and with the change." : "Everything that runs and waits now, simulated to its end both ways."}</span></div>
         <div class="fields">
           <${Field} label="Another policy"><input list="policies" placeholder=${store.cluster.policy} value=${form.policy} onInput=${set("policy")} /><//>
@@ -77,7 +93,7 @@ export function WhatIfView({ me }) {
           <${Field} label="Other limits of tenants"><input placeholder="vision=8, nlp=4" value=${form.limits} onInput=${set("limits")} /><//>
           <${Field} label="Other weights of tenants"><input placeholder="vision=2" value=${form.weights} onInput=${set("weights")} /><//>
           ${form.start === "history" && html`<${Field} label="Only the last hours"><input type="number" min="0.1" step="any" placeholder="all" value=${form.hours} onInput=${set("hours")} /><//>`}
-          <datalist id="policies">${(policies.data?.policies || []).map(one => html`<option key=${one.name} value=${one.name}>${one.summary}</option>`)}</datalist>
+          <datalist id="policies">${(policies.data?.policies || []).map((one) => html`<option key=${one.name} value=${one.name}>${one.summary}</option>`)}</datalist>
         </div>
         <div class="row"><button class="main" disabled=${Boolean(progress) || !changed}>${progress ? "Simulating …" : "Simulate both"}</button>
           ${progress && html`<button type="button" onClick=${() => abort.current.abort()}>Stop</button>`}
@@ -94,18 +110,57 @@ function readResult(told, name) {
   const sides = {};
   for (const [label, one] of Object.entries(told.policies)) {
     const rows = one.per_job || [];
-    const hours = (a, b) => rows.filter(row => row[a] != null && row[b] != null).map(row => (row[b] - row[a]) / 3600).sort((x, y) => x - y);
-    sides[label] = { jct_h: hours("submit_s", "end_s"), wait_h: hours("submit_s", "start_s"), spans: (one.timeline || []).map(bar => spanOf(bar, rows)), begun: 0 };
+    const hours = (a, b) =>
+      rows
+        .filter((row) => row[a] != null && row[b] != null)
+        .map((row) => (row[b] - row[a]) / 3600)
+        .sort((x, y) => x - y);
+    sides[label] = {
+      jct_h: hours("submit_s", "end_s"),
+      wait_h: hours("submit_s", "start_s"),
+      spans: (one.timeline || []).map((bar) => spanOf(bar, rows)),
+      begun: 0,
+    };
   }
-  const names = [...new Set(Object.values(told.policies).flatMap(one => Object.keys(one).filter(key => typeof one[key] === "number")))];
-  const metrics = names.map(key => ({ name: key, heading: key.replace(/_h$/, " (h)").replaceAll("_", " "), unit: "plain", better: /util|jain|finished|goodput/.test(key) ? "more" : "less" }));
-  return { policies: told.policies, jobs: Object.values(told.policies)[0]?.jobs, hours: 0, note: `${name}: ${told.workload} on ${told.cluster}`, file: true, outlook: [], metrics, sides };
+  const names = [
+    ...new Set(
+      Object.values(told.policies).flatMap((one) =>
+        Object.keys(one).filter((key) => typeof one[key] === "number"),
+      ),
+    ),
+  ];
+  const metrics = names.map((key) => ({
+    name: key,
+    heading: key.replace(/_h$/, " (h)").replaceAll("_", " "),
+    unit: "plain",
+    better: /util|jain|finished|goodput/.test(key) ? "more" : "less",
+  }));
+  return {
+    policies: told.policies,
+    jobs: Object.values(told.policies)[0]?.jobs,
+    hours: 0,
+    note: `${name}: ${told.workload} on ${told.cluster}`,
+    file: true,
+    outlook: [],
+    metrics,
+    sides,
+  };
 }
 
 /** A bar of a result, from the first submission on. */
 function spanOf(bar, rows) {
   const zero = rows[0]?.submit_s ?? 0;
-  return { job: bar.job, name: bar.job, tenant: "", attempt: 1, on: [{ node: bar.node, gpus: [bar.gpu] }], share: 1, start: bar.start_s - zero, end: bar.end_s - zero, how: "" };
+  return {
+    job: bar.job,
+    name: bar.job,
+    tenant: "",
+    attempt: 1,
+    on: [{ node: bar.node, gpus: [bar.gpu] }],
+    share: 1,
+    start: bar.start_s - zero,
+    end: bar.end_s - zero,
+    how: "",
+  };
 }
 
 function Result({ found }) {
@@ -116,56 +171,87 @@ function Result({ found }) {
     ${found.outlook.length > 0 && html`<${Outlook} outlook=${found.outlook} labels=${labels} />`}`;
 }
 
-const AHEAD = [{ name: "avg_start_h", heading: "mean start in", unit: "hours", better: "less" }, { name: "avg_end_h", heading: "mean end in", unit: "hours", better: "less" }];
+const AHEAD = [
+  { name: "avg_start_h", heading: "mean start in", unit: "hours", better: "less" },
+  { name: "avg_end_h", heading: "mean end in", unit: "hours", better: "less" },
+];
 
 function write(value, unit) {
   if (value == null) return "–";
-  return unit === "hours" ? duration(value * 3600) : unit === "percent" ? percent(value) : number(value);
+  return unit === "hours"
+    ? duration(value * 3600)
+    : unit === "percent"
+      ? percent(value)
+      : number(value);
 }
 
 function Table({ found, labels }) {
-  const rows = [...found.metrics, ...AHEAD].filter(one => labels.some(label => found.policies[label][one.name] != null));
+  const rows = [...found.metrics, ...AHEAD].filter((one) =>
+    labels.some((label) => found.policies[label][one.name] != null),
+  );
   const [first] = labels;
   const against = (row, label) => {
     const [was, is] = [found.policies[first][row.name], found.policies[label][row.name]];
     if (label === first || was == null || is == null || was === 0 || was === is) return null;
-    const part = is / was - 1, better = row.better === "more" ? part > 0 : part < 0;
+    const part = is / was - 1,
+      better = row.better === "more" ? part > 0 : part < 0;
     if (Math.abs(part) < 0.0005) return null;
     return html` <span class="small ${better ? "better" : "worse"}">${part > 0 ? "+" : "−"}${percent(Math.abs(part))}</span>`;
   };
   return html`<${Panel} title="Numbers" flush=${true}><div class="scroll" tabindex="0" role="region" aria-label="Numbers side by side"><table>
     <thead><tr><th scope="col">Metric</th>${labels.map((label, i) => html`<th key=${label} class="num" scope="col"><span class="key" style=${{ background: lineColour(i) }}></span>${label}</th>`)}</tr></thead>
-    <tbody>${rows.map(row => html`<tr key=${row.name}><td>${row.heading}</td>${labels.map(label => html`<td key=${label} class="num nowrap">${write(found.policies[label][row.name], row.unit)}${against(row, label)}</td>`)}</tr>`)}</tbody></table></div><//>`;
+    <tbody>${rows.map((row) => html`<tr key=${row.name}><td>${row.heading}</td>${labels.map((label) => html`<td key=${label} class="num nowrap">${write(found.policies[label][row.name], row.unit)}${against(row, label)}</td>`)}</tr>`)}</tbody></table></div><//>`;
 }
 
 function Distributions({ found, labels }) {
   const [what, setWhat] = useState("jct_h");
-  const data = useMemo(() => cdf(labels.map(label => found.sides[label]?.[what] || [])), [found, what]);
-  return html`<${Panel} title="Distributions" end=${html`<${Choice} label="Of what" value=${what} options=${[["jct_h", "Completion"], ["wait_h", "Waiting"]]} choose=${setWhat} />`}>
-    ${data[0].length > 1 ? html`<${Chart} key=${what} data=${data} series=${labels.map((label, i) => ({ label, colour: lineColour(i), span: true }))} time=${false} xLabel=${what === "jct_h" ? "hours to completion" : "hours of waiting"} height=${280} format=${value => number(value, 2)} range=${[0, 1]} describe=${`Part of the jobs done within so many hours, for ${labels.join(" and ")}`} />`
-      : html`<p class="dim">The result does not tell of single jobs.</p>`}<//>`;
+  const data = useMemo(
+    () => cdf(labels.map((label) => found.sides[label]?.[what] || [])),
+    [found, what],
+  );
+  return html`<${Panel} title="Distributions" end=${html`<${Choice} label="Of what" value=${what} options=${[
+    ["jct_h", "Completion"],
+    ["wait_h", "Waiting"],
+  ]} choose=${setWhat} />`}>
+    ${
+      data[0].length > 1
+        ? html`<${Chart} key=${what} data=${data} series=${labels.map((label, i) => ({ label, colour: lineColour(i), span: true }))} time=${false} xLabel=${what === "jct_h" ? "hours to completion" : "hours of waiting"} height=${280} format=${(value) => number(value, 2)} range=${[0, 1]} describe=${`Part of the jobs done within so many hours, for ${labels.join(" and ")}`} />`
+        : html`<p class="dim">The result does not tell of single jobs.</p>`
+    }<//>`;
 }
 
 /** Several sorted lists as columns over their common axis: the part that is no larger. */
 function cdf(lists) {
   const xs = [...new Set(lists.flat())].sort((a, b) => a - b);
-  return [xs, ...lists.map(list => {
-    let i = 0;
-    return xs.map(x => { while (i < list.length && list[i] <= x) i += 1; return list.length ? i / list.length : null; });
-  })];
+  return [
+    xs,
+    ...lists.map((list) => {
+      let i = 0;
+      return xs.map((x) => {
+        while (i < list.length && list[i] <= x) i += 1;
+        return list.length ? i / list.length : null;
+      });
+    }),
+  ];
 }
 
 function Streams({ found, labels }) {
-  const drawn = labels.filter(label => found.sides[label]?.spans.length);
-  const layout = useMemo(() => rowsOfSpans(drawn.flatMap(label => found.sides[label].spans)), [found]);
-  if (!drawn.length) return html`<${Panel} title="Streams"><p class="dim">${found.file ? "The file holds no streams: " : "There are no streams: "}they are kept of runs on at most 128 GPUs with at most 4,000 spans${found.file ? ", by weft compare … --json --per-job with one seed" : ""}.</p><//>`;
-  const end = Math.max(...drawn.flatMap(label => found.sides[label].spans.map(span => span.end)));
-  return html`<div class="halves">${drawn.map(label => html`<${Panel} key=${label} title=${label}><${StreamCanvas} layout=${layout} spans=${found.sides[label].spans} since=${0} until=${end} now=${end} zero=${0} tallest=${360} open=${!found.file} /><//>`)}</div>`;
+  const drawn = labels.filter((label) => found.sides[label]?.spans.length);
+  const layout = useMemo(
+    () => rowsOfSpans(drawn.flatMap((label) => found.sides[label].spans)),
+    [found],
+  );
+  if (!drawn.length)
+    return html`<${Panel} title="Streams"><p class="dim">${found.file ? "The file holds no streams: " : "There are no streams: "}they are kept of runs on at most 128 GPUs with at most 4,000 spans${found.file ? ", by weft compare … --json --per-job with one seed" : ""}.</p><//>`;
+  const end = Math.max(
+    ...drawn.flatMap((label) => found.sides[label].spans.map((span) => span.end)),
+  );
+  return html`<div class="halves">${drawn.map((label) => html`<${Panel} key=${label} title=${label}><${StreamCanvas} layout=${layout} spans=${found.sides[label].spans} since=${0} until=${end} now=${end} zero=${0} tallest=${360} open=${!found.file} /><//>`)}</div>`;
 }
 
 function Outlook({ outlook, labels }) {
-  const middle = start => start ? duration(start.p50) : "–";
+  const middle = (start) => (start ? duration(start.p50) : "–");
   return html`<${Panel} title="Jobs" flush=${true}><div class="scroll events" tabindex="0" role="region" aria-label="When jobs start and end"><table>
     <thead><tr><th scope="col">Job</th><th class="num" scope="col">Starts in, ${labels[0]}</th><th class="num" scope="col">${labels.at(-1)}</th><th class="num" scope="col">Ends in, ${labels[0]}</th><th class="num" scope="col">${labels.at(-1)}</th></tr></thead>
-    <tbody>${outlook.slice(0, 500).map(one => html`<tr key=${one.id}><td><a href=${link("job", [one.id])}>${one.name}</a></td><td class="num">${middle(one.start)}</td><td class="num">${middle(one.start_then)}</td><td class="num">${middle(one.end)}</td><td class="num">${middle(one.end_then)}</td></tr>`)}</tbody></table></div><//>`;
+    <tbody>${outlook.slice(0, 500).map((one) => html`<tr key=${one.id}><td><a href=${link("job", [one.id])}>${one.name}</a></td><td class="num">${middle(one.start)}</td><td class="num">${middle(one.start_then)}</td><td class="num">${middle(one.end)}</td><td class="num">${middle(one.end_then)}</td></tr>`)}</tbody></table></div><//>`;
 }

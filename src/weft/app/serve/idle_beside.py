@@ -1,0 +1,156 @@
+"""Jobs that wait although what they ask for idles: looked at again, counted, and told the truth.
+
+Whatever a policy and its rules decide, a job that fits on devices that are free and not kept from
+it, within its tenant's limits, starts within a minute or is told what really keeps it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from weft.app.serve.rules import Quotas
+from weft.core.events.event import Woken
+from weft.core.model.job import Allocation, Job, JobId, Slice
+from weft.core.plan.about import Controls
+from weft.core.plan.reasons import Blocker
+from weft.pieces.place.gangs import fewest_nodes
+from weft.pieces.wrap.tenants.windows import Window, read_window
+from weft.runtime.deciding.waiting import waits_of, why_waits
+from weft.runtime.loop.driver import Driver
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 15.0
+AGAIN_S, LATE_S = 30.0, 60.0  # until somebody decides again, and until it is counted
+# What can be checked; other reasons are the policy's own.
+CHECKED = (
+    *(Blocker.GPUS, Blocker.NODES, Blocker.AWAY, Blocker.RESERVED, Blocker.QUOTA),
+    *(Blocker.TURN, Blocker.FALLBACK),
+)
+
+
+@dataclass
+class IdleBeside:
+    """Since when jobs of a driver have waited beside what they could use.
+
+    `counts` are those beyond a minute, by what they are told; `looks` how often somebody was asked
+    to decide again.
+    """
+
+    driver: Driver
+    rules: Callable[[], Quotas]
+    counts: Mapping[str, int] = field(default_factory=dict)
+    looks: int = 0
+    _since: dict[JobId, float] = field(default_factory=dict)
+    _asked: set[JobId] = field(default_factory=set)
+    _task: asyncio.Task[None] | None = None
+
+    def open(self) -> None:
+        """Begin to look."""
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY_S)
+            if self.look():
+                self.driver.scheduler.put_off(self.driver.now)
+                await self.driver.write_down(Woken())
+
+    def look(self) -> bool:
+        """Count who waits beside idle devices; whether to decide again for somebody."""
+        driver, now = self.driver, self.driver.now
+        found = find_beside_idle(driver, self.rules())
+        self._since = {job: self._since.get(job, now) for job in found}
+        self._asked &= self._since.keys()
+        speed = driver.engine.speed
+        waited = {job: (now - since) / speed for job, since in self._since.items()}
+        late = {job: found[job] for job, seconds in waited.items() if seconds >= LATE_S}
+        for job in late.keys() - driver.decisions.doubted:
+            log.warning("job=%s waits beside what it could use: told %s", job, late[job].value)
+        driver.decisions.doubted = frozenset(late)
+        self.counts = Counter(blocker.value for blocker in late.values())
+        again = {job for job, seconds in waited.items() if seconds >= AGAIN_S} - self._asked
+        self._asked |= again
+        self.looks += bool(again)
+        return bool(again)
+
+
+def find_beside_idle(driver: Driver, rules: Quotas) -> dict[JobId, Blocker]:
+    """Waiting jobs that fit on what is free within their rules, by what they are told."""
+    state, waits = driver.scheduler.state, waits_of(driver)
+    table = state.table
+    room = _Room(driver, rules)
+    found: dict[JobId, Blocker] = {}
+    for job, on in zip(table.jobs, table.allocations, strict=True):
+        if on is not None or job.demand.max == 0 or state.vacating.is_leaving(job.id):
+            continue
+        why = why_waits(waits, driver.scheduler, driver.ledger.jobs[job.id])
+        if why is not None and why.blocker in CHECKED and room.is_there_for(job):
+            found[job.id] = why.blocker
+    return found
+
+
+class _Room:
+    """What is free at this instant, asked about many jobs."""
+
+    def __init__(self, driver: Driver, rules: Quotas) -> None:
+        self._state, self._now, self._rules = driver.scheduler.state, driver.now, rules
+        self._sized = Controls.COUNT in driver.scheduler.policy.about.controls
+        every = (read_window(name, text) for name, text in rules.windows.items())
+        self._windows = [one for one in every if self._now < one.end]
+        self._held = driver.scheduler.view(self._now).held_by_tenants() if rules.limits else {}
+        self._fits: dict[tuple[object, ...], bool] = {}
+
+    def is_there_for(self, job: Job) -> bool:
+        """Whether it fits, on a kind of which its tenant may hold more."""
+        kinds = job.demand.kinds or self._state.cluster.kinds
+        kinds = tuple(kind for kind in kinds if self._is_within(job, kind))
+        barred = tuple(one for one in self._windows if not one.admits(job, self._now))
+        key = (job.demand, kinds, tuple(one.name for one in barred))
+        if key not in self._fits:
+            self._fits[key] = bool(kinds) and self._place(job, kinds, barred)
+        return self._fits[key]
+
+    def _least(self, job: Job) -> int:
+        return job.demand.min if self._sized else job.demand.gpus
+
+    def _is_within(self, job: Job, kind: str) -> bool:
+        held: dict[str, float] = {"": 0.0, kind: 0.0}
+        for (tenant, of), gpus in self._held.items():
+            if tenant == job.tenant:
+                held[""] += gpus
+                held[kind] += gpus * (of == kind)
+        limits = {"": job.tenant, kind: f"{job.tenant}@{kind}"}
+        more = self._least(job) * job.demand.share
+        return all(
+            held[of] + more <= self._rules.limits.get(name, held[of] + more) + 1e-9
+            for of, name in limits.items()
+        )
+
+    def _place(self, job: Job, kinds: tuple[str, ...], barred: tuple[Window, ...]) -> bool:
+        free, cluster = self._state.free, self._state.cluster
+        mark = free.mark()
+        try:
+            for i, node in enumerate(cluster.nodes):
+                mask = 0
+                for window in barred:
+                    mask |= window.mask(node.id, node.gpus)
+                if mask := mask & free.idle_mask(i):
+                    gpus = tuple(gpu for gpu in range(node.gpus) if mask >> gpu & 1)
+                    free.take(Allocation((Slice(node.id, gpus),)))
+            least = self._least(job)
+            demand = replace(job.demand, gpus=least, min=least, kinds=kinds)
+            place = fewest_nodes(replace(job, demand=demand), free)
+            return place is not None and free.fits(place)
+        finally:
+            free.rollback(mark)

@@ -1,0 +1,114 @@
+"""No input keeps the service's loop for long, and no body can hold what nobody bounded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from benchmarks.loop_stalls import PREFIX, Service, Steps, routes, send
+from benchmarks.worst_requests import BODIES, worst_requests
+
+from weft.app.serve.live import Settings
+from weft.service.main import create_app
+
+UNTYPED = {"params", "change"}  # read by their own readers, of a counted body
+# What these simulate is done by processes with limits; here they would only take their time.
+SIMULATED = ("/what-if", "/explain", "/plan", "/queue")
+
+
+def spend_about_100_ms() -> float:
+    """CPU seconds of a fixed amount of work, as long as a step of the loop may take."""
+    began = time.thread_time()
+    total = 0
+    for number in range(1_500_000):
+        total += number & 3
+    return time.thread_time() - began
+
+
+@pytest.mark.slow
+def test_no_route_keeps_the_loop_at_its_worst_input() -> None:
+    measured: dict[str, float] = {}
+    service = Service(200, "fifo")
+    with Steps().measured() as steps:
+        client = service.begin()
+        ids = [one["id"] for one in client.get(f"{PREFIX}/jobs?limit=2").json()["jobs"]]
+        time.sleep(1.0)
+        steps.take()
+        for method, path in routes():
+            for request in worst_requests(method, path, ids):
+                simulates = method == "GET" or "heavy" in request.what
+                if request.endless or (path.endswith(SIMULATED) and simulates):
+                    continue
+                status = send(client, request)
+                assert status < 500, (method, path, request.what)
+                measured[f"{method} {path}: {request.what}"] = steps.take().cpu_s
+        client.close()
+    service.end()
+
+    allowed = 1.5 * max(spend_about_100_ms() for _ in range(3))
+    late = {name: cpu_s for name, cpu_s in measured.items() if cpu_s > allowed}
+    assert len(measured) > 150
+    assert not late, (late, allowed)
+
+
+def test_the_worst_inputs_are_of_routes_that_there_are() -> None:
+    known = {f"{method} {path.removeprefix(PREFIX)}" for method, path in routes()}
+
+    assert set(BODIES) <= known
+
+
+def bodies() -> dict[str, Any]:
+    schema = create_app(Settings(engine="simulated")).openapi()
+    asked = {
+        f"{method} {path}": operation["requestBody"]["content"]["application/json"]["schema"]
+        for path, methods in schema["paths"].items()
+        for method, operation in methods.items()
+        if "requestBody" in operation
+    }
+    return {"definitions": schema["components"]["schemas"], "asked": asked}
+
+
+def unbounded(schema: Any, definitions: Any, at: str, seen: frozenset[str]) -> Iterator[str]:
+    """Where a body may hold any number of things, or a text of any length."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        if name not in seen:
+            yield from unbounded(definitions[name], definitions, at, seen | {name})
+        return
+    for part in ("anyOf", "oneOf", "allOf"):
+        for one in schema.get(part, ()):
+            yield from unbounded(one, definitions, at, seen)
+    kind = schema.get("type")
+    if kind == "string" and not {"maxLength", "pattern", "enum", "const"} & set(schema):
+        yield at
+    if kind == "array":
+        if "maxItems" not in schema:
+            yield at
+        yield from unbounded(schema.get("items", {}), definitions, f"{at}[]", seen)
+    if kind == "object" and at.rpartition(".")[2] not in UNTYPED:
+        yield from _unbounded_table(schema, definitions, at, seen)
+
+
+def _unbounded_table(schema: Any, definitions: Any, at: str, seen: frozenset[str]) -> Iterator[str]:
+    inside = schema.get("additionalProperties")
+    if isinstance(inside, dict) or schema.get("patternProperties"):
+        if "maxProperties" not in schema:
+            yield at
+        yield from unbounded(inside or {}, definitions, f"{at}{{}}", seen)
+    for name, one in schema.get("properties", {}).items():
+        yield from unbounded(one, definitions, f"{at}.{name}", seen)
+
+
+def test_every_list_table_and_text_of_a_body_has_a_limit() -> None:
+    found = bodies()
+    assert len(found["asked"]) > 10
+
+    wrong = [
+        place
+        for name, schema in found["asked"].items()
+        for place in unbounded(schema, found["definitions"], name, frozenset())
+    ]
+
+    assert not wrong

@@ -1,0 +1,77 @@
+"""What people are told of a job's length and of its chance to fail."""
+
+from __future__ import annotations
+
+from weft.app.insight.expected_length import describe_length, in_words, warn_of_failure
+from weft.core.events.job_end import Ended, How
+from weft.core.model.job import Demand, Job, JobId
+from weft.core.model.launch import Launch
+from weft.core.state.table import Table
+from weft.predict.alike.predictor import Alike
+from weft.predict.none import NoPredictor
+
+TRAIN = Launch(("python", "train.py", "--lr", "0.1"))
+
+
+def job(name: str, gpus: int = 4) -> Job:
+    return Job(JobId(name), demand=Demand(gpus), tenant="t", user="ann", launch=TRAIN)
+
+
+def taught(how: How, *lengths: float, gpus: int = 4) -> Alike:
+    predictor = Alike()
+    for i, length in enumerate(lengths):
+        one = job(f"j{i}", gpus)
+        predictor.note_submitted(one, float(i))
+        done = how is How.COMPLETED
+        predictor.learn(Ended(one, length, length * gpus, done, how, at=float(i)))
+    return predictor
+
+
+def table_of(one: Job) -> Table:
+    table = Table()
+    table.add(one, 0)
+    return table
+
+
+def test_a_length_comes_with_a_range_and_what_it_is_from() -> None:
+    predictor = taught(How.COMPLETED, 1200, 1800, 2400, 2400, 3000, 2400)
+
+    said = describe_length(predictor, table_of(job("x")), JobId("x"), 0.0)
+
+    assert said.startswith("about 40 min (")
+    assert said.endswith("), from your last 6 runs of train.py with 4 GPUs")
+
+
+def test_how_often_ranges_were_right_is_told_once_enough_were_scored() -> None:
+    predictor = taught(How.COMPLETED, *[2400.0] * 30)
+
+    said = describe_length(predictor, table_of(job("x")), JobId("x"), 0.0)
+
+    assert said.endswith(" % of such ranges were right")
+
+
+def test_nothing_is_said_where_nothing_is_known() -> None:
+    table = table_of(job("x"))
+
+    assert describe_length(None, table, JobId("x"), 0.0) == ""
+    assert describe_length(Alike(), table, JobId("x"), 0.0) == ""
+    assert describe_length(NoPredictor(), table, JobId("x"), 0.0) == ""
+    assert warn_of_failure(None, job("x")) == ""
+    assert warn_of_failure(taught(How.COMPLETED, 9, 9, 9, 9, 9), job("x")) == ""
+
+
+def test_a_job_whose_like_failed_in_a_row_will_probably_fail() -> None:
+    predictor = taught(How.FAILED, 12, 12, 12, 12, 12)
+
+    warning = warn_of_failure(predictor, job("x"))
+
+    assert warning == (
+        "likely to fail: 5 in a row did of your last 5 runs of train.py with 4 GPUs, "
+        "after 12 s on average"
+    )
+    large = taught(How.FAILED, 12, 12, 12, 12, 12, gpus=16)
+    assert warn_of_failure(large, job("x", 16)).endswith("; try it on one GPU first")
+
+
+def test_times_are_said_as_people_say_them() -> None:
+    assert [in_words(s) for s in (40, 720, 10800, 432000)] == ["40 s", "12 min", "3 h", "5 days"]

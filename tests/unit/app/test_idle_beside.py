@@ -1,0 +1,104 @@
+"""Jobs that wait beside what they could use: looked at again, counted, told the truth."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from weft.app.serve.live import Live, Settings
+from weft.core.model.job import Demand, Job, JobId, Tier
+from weft.core.model.launch import Launch
+from weft.core.plan.reasons import Blocker, Reason
+from weft.runtime.deciding.waiting import waits_of, why_waits
+from weft.testing.virtual_time import run_virtually
+
+Seconds = Callable[[], float]
+
+
+def job(name: str, gpus: int, **fields: object) -> Job:
+    launch = Launch(("true",))
+    hints = {"duration_s": 30_000.0}
+    return Job(JobId(name), demand=Demand(gpus), hints=hints, launch=launch, **fields)  # type: ignore[arg-type]
+
+
+def told(live: Live, name: str) -> Reason | None:
+    driver = live.driver
+    return why_waits(waits_of(driver), driver.scheduler, driver.ledger.jobs[JobId(name)])
+
+
+def play(policy: str, people: Callable[[Live], object], cluster: str = "2x8:a100") -> None:
+    async def whole(seconds: Seconds) -> None:
+        engine = f"simulated:cluster={cluster},speed=1"
+        live = Live(Settings(engine=engine, policy=policy, decide_in="service"), seconds)
+        await live.open()
+        try:
+            await people(live)  # type: ignore[misc]
+        finally:
+            await live.close()
+
+    run_virtually(whole)
+
+
+def test_a_job_of_a_strict_queue_is_counted_and_told_that_the_policy_keeps_it_back() -> None:
+    async def people(live: Live) -> None:
+        for one in (job("hold", 1), job("big", 16), job("small", 1)):
+            await live.driver.submit(one)
+        await asyncio.sleep(20.0)
+        assert live.idle_beside.counts == {}
+        await asyncio.sleep(100.0)
+
+        why = told(live, "small")
+        assert live.idle_beside.counts == {"turn": 1}
+        assert live.idle_beside.looks == 1
+        assert why is not None
+        assert why.blocker is Blocker.TURN
+
+    play("fifo", people)
+
+
+def test_who_waits_behind_a_higher_class_is_told_behind_whom() -> None:
+    async def people(live: Live) -> None:
+        hold = job("hold", 1, preemptible=False)
+        for one in (hold, job("big", 16, priority=1.0), job("small", 1)):
+            await live.driver.submit(one)
+            await asyncio.sleep(2.0)
+        await asyncio.sleep(100.0)
+
+        why = told(live, "small")
+        assert why is not None
+        assert why.text == "waits behind big, which has a higher priority and waits for 16 GPUs"
+        assert live.idle_beside.counts == {}
+
+    play("srtf", people)
+
+
+def test_an_opportunistic_job_starts_beside_one_that_waits_for_more() -> None:
+    async def people(live: Live) -> None:
+        filler = job("opp", 1, priority=-1.0, tier=Tier.OPPORTUNISTIC)
+        for one in (job("hold", 1), job("big", 16), filler, job("norm", 1)):
+            await live.driver.submit(one)
+        await asyncio.sleep(5.0)
+
+        states = {one.record.job.id: one.state for one in live.driver.jobs()}
+        assert states == {"hold": "running", "big": "pending", "opp": "running", "norm": "running"}
+
+    for policy in ("weft", "srtf"):
+        play(policy, people)
+
+
+def test_a_job_on_a_drained_gpu_goes_on_beside_it() -> None:
+    async def people(live: Live) -> None:
+        elastic = Job(
+            JobId("e"), demand=Demand(4, 1, 4), launch=Launch(("true",)), hints={"duration_s": 9e4}
+        )
+        await live.driver.submit(elastic)
+        await asyncio.sleep(5.0)
+        await live.set_quotas(live.quotas.with_window("drain:v100-0:0", "v100-0:0"))
+        await asyncio.sleep(10.0)
+
+        (one,) = live.driver.jobs()
+        assert one.state == "running"
+        assert one.record.allocation is not None
+        assert 0 not in one.record.allocation.slices[0].gpus
+
+    play("weft", people, "1x4:v100")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -108,7 +109,7 @@ def by_weft(jobs: list[Job], flags: list[str]) -> list[Outcome]:
             outcome.ended = (answer.get("ended") or time.time()) - began
             outcome.ok = answer["state"] in ("succeeded", "finished")
             outcome.restarts = int(answer.get("restarts") or 0)
-            outcome.text = call(port, f"/jobs/{name}/logs?rank=0", text=True)
+            outcome.text = read_log(port, name)
             if not outcome.ok:
                 outcome.notes.append(str(answer.get("reason") or answer.get("error") or ""))
         return outcomes
@@ -163,6 +164,16 @@ def call(port: int, path: str, body: Any = None, *, text: bool = False) -> Any:
     with urllib.request.urlopen(request, timeout=30) as answer:
         content = answer.read().decode(errors="replace")
     return content if text else json.loads(content)
+
+
+def read_log(port: int, name: str) -> str:
+    """What a job has printed; nothing before it has begun."""
+    try:
+        return str(call(port, f"/jobs/{name}/logs?rank=0", text=True))
+    except urllib.error.HTTPError as error:
+        if error.code != 404:
+            raise
+        return ""
 
 
 def wait_ready(port: int, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -35,7 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "policy": {"core", "stack", "pieces"},
     "__main__": {"cli"},
     "app": {"core", "stack", "formulas", "policies", "engines", "runtime", "wire", *PARTS}
-    - {"report", "pieces"},
+    - {"report"},
     "service": {"app", "core", "pieces", "report", "runtime", "stack"},
     "cli": {"app", "core", "engines", "report", "runtime", "service", "sim", "traces", "wire"},
     "testing": {"app", "core", "stack", "perf", "predict", "sim", "pieces", "runtime"},

@@ -26,6 +26,7 @@ from weft.predict.oracle import Oracle
 from weft.sim.driver import Driver
 from weft.sim.faults import Faults
 from weft.sim.physics import Physics
+from weft.stack.eligible_jobs import EligibleJobs
 
 RESTART = 10.0
 
@@ -60,7 +61,7 @@ class Sim:
             trace, Replay(RESTART), checkpoint_s=checkpoint_s, checkpoint_every=checkpoint_every
         )
         scheduler = Scheduler(
-            policy or Fifo(),
+            EligibleJobs(policy or Fifo()),
             machines,
             knowledge=Knowledge(Oracle(self.physics.remaining)),
             journal=lambda at, event: self.log.append((at, event)),

@@ -46,16 +46,27 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Easy:
-    """Keep devices for the first job that cannot be stopped and has waited `patience_s` seconds."""
+    """Keep devices for the first job that cannot be stopped and has waited `patience_s` seconds.
+
+    They are taken to be free when the time left of their jobs has reached its quantile `reserve`;
+    another job may start there if its quantile `backfill` is before that: 0.8 is careful, 0.5 bold.
+    """
 
     inner: Policy = field(metadata={"settable": False})
     patience_s: float = 600.0
+    reserve: float = 0.5
+    backfill: float = 0.8
 
     adds = tax.Taxonomy(objective=tax.Objective.GUARANTEES)
 
     def __post_init__(self) -> None:
         if self.patience_s < 0.0:
             raise InvalidConfig(f"easy: patience_s={self.patience_s:g}", hint="it is 0 or more")
+        if not (0.0 < self.reserve < 1.0 and 0.0 < self.backfill < 1.0):
+            raise InvalidConfig(
+                f"easy: reserve={self.reserve:g}, backfill={self.backfill:g}",
+                hint="both are quantiles between 0 and 1",
+            )
 
     @property
     def about(self) -> About:
@@ -76,7 +87,7 @@ class Easy:
             return plan
         hidden = np.zeros(len(view.table), dtype=bool)
         for _ in range(TRIES):
-            in_the_way = _find_in_the_way(view, plan, kept)
+            in_the_way = _find_in_the_way(view, plan, kept, self.backfill)
             if not in_the_way.any():
                 return plan
             hidden |= in_the_way
@@ -90,7 +101,7 @@ class Easy:
         if not rows:
             return None
         job = view.job(rows[0])
-        nodes = sorted(_nodes_for(job, view))
+        nodes = sorted(_nodes_for(job, view, self.reserve))
         largest = max((len(gpus) for *_, gpus in nodes), default=1)
         chosen = nodes[: max(ceil(job.demand.min / largest), job.demand.nodes)]
         if sum(len(gpus) for *_, gpus in chosen) < job.demand.min:
@@ -100,9 +111,9 @@ class Easy:
         return Reservation(rows[0], devices, max(one[1] for one in chosen) if trusted else 0.0)
 
 
-def _nodes_for(job: Job, view: View) -> Iterator[tuple[int, float, NodeId, list[int]]]:
+def _nodes_for(job: Job, view: View, p: float) -> Iterator[tuple[int, float, NodeId, list[int]]]:
     """Nodes of its kinds: devices for it that are held, seconds until they are free, which."""
-    busy_s = _seconds_until_free(view)
+    busy_s = _seconds_until_free(view, p)
     for node in view.cluster.nodes:
         if node.kind not in (job.demand.kinds or view.cluster.kinds) or not node.gpus:
             continue
@@ -113,24 +124,30 @@ def _nodes_for(job: Job, view: View) -> Iterator[tuple[int, float, NodeId, list[
             yield held, ends[-1][0], node.id, [gpu for _, gpu in ends]
 
 
-def _seconds_until_free(view: View) -> dict[Device, float]:
+def _seconds_until_free(view: View, p: float) -> dict[Device, float]:
     """Of devices with somebody on them who cannot be stopped; inf of those out of sight."""
     found: dict[Device, float] = {}
     for i, node in enumerate(view.cluster.nodes):
         idle = view.free.idle_mask(i)
         found |= {(node.id, gpu): inf for gpu in range(node.gpus) if not idle >> gpu & 1}
-    left, firm = seconds_left(view), ~view.preemptible()
+    firm = ~view.preemptible()
+    left = np.where(
+        _tells(view), seconds_left(view), _quantile_left(view, view.running() & firm, p)
+    )
     for row, on in enumerate(view.table.allocations):
         if on is not None:
             found |= dict.fromkeys(devices_of(on), float(left[row]) if firm[row] else 0.0)
     return found
 
 
-def _find_in_the_way(view: View, plan: Plan, kept: Reservation) -> Bools:
+def _find_in_the_way(view: View, plan: Plan, kept: Reservation, p: float) -> Bools:
     """Waiting rows that the plan starts on kept devices, and that are not known to end in time."""
     found = np.zeros(len(view.table), dtype=bool)
-    lengths, behind = _lengths(view), _find_behind(view, kept)
-    for row, devices in _started(view, plan):
+    behind, started = _find_behind(view, kept), dict(_started(view, plan))
+    asked = np.zeros(len(view.table), dtype=bool)
+    asked[[*started]] = True
+    lengths = _quantile_left(view, asked & behind, p)
+    for row, devices in started.items():
         ends_in_time = lengths[row] <= kept.within_s
         found[row] = behind[row] and not ends_in_time and not kept.devices.isdisjoint(devices)
     return found
@@ -152,8 +169,26 @@ def _find_behind(view: View, kept: Reservation) -> Bools:
     return mask
 
 
-def _lengths(view: View) -> Floats:
-    """Predicted seconds of rows that have not run; inf where nobody predicts."""
-    if view.knowledge.predictor is None:
-        return np.full(len(view.table), inf)
-    return view.remaining()
+def _quantile_left(view: View, rows: Bools, p: float) -> Floats:
+    """A quantile of the predicted seconds left of some rows; inf of others and where unknown."""
+    left = np.full(len(view.table), inf)
+    if view.knowledge.predictor is not None and rows.any():
+        part = view.table.pick(rows)
+        known = np.isfinite(view.knowledge.predictor.remaining(part, view.now))
+        told = view.knowledge.predictor.quantiles(part, view.now, (p,))[:, 0]
+        left[rows] = np.where(known, told, inf)
+    return left
+
+
+def _tells(view: View) -> Bools:
+    """Rows whose own progress says how much is left, or of whom nothing is predicted."""
+    told = np.full(len(view.table), np.nan)
+    if view.knowledge.pooled is not None and len(view.table):
+        told = view.knowledge.pooled.work_left(view.table, view.now)
+    predictor = view.knowledge.predictor
+    blind = np.ones(len(view.table), dtype=bool)
+    if predictor is not None:
+        left = predictor.remaining(view.table, view.now)
+        blind = ~(np.isfinite(left) & (left > 0.0))
+    mask: Bools = np.isfinite(told) | blind
+    return mask

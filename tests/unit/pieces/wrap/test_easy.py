@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -11,7 +13,11 @@ from weft.app.simulate.wiring import wire
 from weft.app.simulate.world import build_replayed_world
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Started, Submitted
+from weft.core.events.job_end import Ended
 from weft.core.knowledge.knowledge import Knowledge
+from weft.core.knowledge.learning import NothingLearnt
+from weft.core.knowledge.prediction import INTERVAL, PointPredictor
+from weft.core.knowledge.predictor import Asks
 from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.model.trace import Trace, Truth
@@ -19,6 +25,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
 from weft.core.state.state import State
+from weft.core.state.table import Floats, Table
 from weft.pieces.wrap.easy import Easy
 from weft.policies.fifo import Fifo
 from weft.predict.hinted import Hinted
@@ -61,7 +68,7 @@ def test_who_came_later_and_may_stay_for_long_does_not_start_where_one_waits_for
 @pytest.mark.parametrize(
     ("small", "now"),
     [
-        (plain("small", 1, 100.0, 800.0), 700.0),  # it ends before the one that runs
+        (plain("small", 1, 100.0, 500.0), 700.0),  # it ends before the one that runs
         (Job(SMALL, 100.0, Demand(1)), 700.0),  # it can be stopped
         (plain("small", 1, 100.0), 300.0),  # nobody has waited for long yet
     ],
@@ -125,6 +132,55 @@ def waits(policy: Policy) -> float:
 def test_small_jobs_that_keep_coming_do_not_starve_a_large_one() -> None:
     assert waits(Easy(OVERTAKING)) < 0.3 * waits(OVERTAKING)
     assert waits(Easy(Fifo())) == waits(Fifo())
+
+
+class Spread(PointPredictor, NothingLearnt):
+    """Quantiles of each job by name, as a table says."""
+
+    label = "spread"
+    asks = Asks()
+    left: ClassVar = {
+        "a": {0.5: 100.0, 0.9: 400.0},
+        "b": {0.5: 200.0, 0.9: 300.0},
+        "small": {0.5: 150.0, 0.8: 300.0},
+        "large": {0.5: 1e4, 0.8: 1e4, 0.9: 1e4},
+    }
+
+    def remaining(self, table: Table, now: float) -> Floats:
+        return self.quantiles(table, now, (0.5,))[:, 0]
+
+    def quantiles(self, table: Table, now: float, p: Sequence[float] = INTERVAL) -> Floats:
+        return np.array([[self.left[job.id][one] for one in p] for job in table.jobs])
+
+    def learn(self, ended: Ended) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("reserve", "backfill", "starts"),
+    [(0.5, 0.5, True), (0.5, 0.8, False), (0.9, 0.8, True)],  # 150 <= 200 < 300 <= 400
+)
+def test_reservations_and_backfilling_go_by_quantiles(
+    reserve: float, backfill: float, starts: bool
+) -> None:
+    state = State(parse_cluster("1x10:v100"))
+    for i, (name, mask) in enumerate((("a", 0b1111), ("b", 0b11110000))):
+        state.fold(0.0, Submitted(plain(name, 4)))
+        on = Allocation((state.free.slice_of(0, mask),))
+        state.fold(0.0, Decided(i + 1, {JobId(name): on}))
+        state.fold(0.0, Started(JobId(name), 1))
+    state.fold(0.0, Submitted(plain("large", 10)))
+    state.fold(0.0, Submitted(plain("small", 2, 1.0)))
+    view = View(700.0, state.table, state.cluster, state.free, Knowledge(Spread()))
+
+    plan = Easy(OVERTAKING, reserve=reserve, backfill=backfill).decide(view)
+
+    assert started(plan) == ({SMALL} if starts else set())
+
+
+def test_quantiles_that_mean_nothing_are_refused() -> None:
+    with pytest.raises(InvalidConfig, match="quantiles between 0 and 1"):
+        Easy(OVERTAKING, reserve=1.0)
 
 
 def test_patience_below_nothing_is_refused() -> None:

@@ -7,7 +7,9 @@ device. The losses of both are those of undisturbed runs, to the last digit.
 from __future__ import annotations
 
 import time
+from http import HTTPStatus
 from typing import Any
+from urllib.error import HTTPError
 
 from benchmarks.any_job.kinds import Job, read_loss, read_steps
 from benchmarks.any_job.ways import call, one_at_a_time, service, submit, wait_for
@@ -46,11 +48,21 @@ def run(step_s: dict[str, float], *, seconds: float, flags: list[str], gpu: bool
     }
 
 
+def read_log(port: int, name: str) -> str:
+    """What it wrote so far; nothing before it runs."""
+    try:
+        return str(call(port, f"/jobs/{name}/logs?rank=0", text=True))
+    except HTTPError as error:
+        if error.code != HTTPStatus.NOT_FOUND:
+            raise
+        return ""
+
+
 def wait_for_steps(port: int, name: str, seconds: float) -> None:
     """Until the job has trained for a while."""
     until = time.time() + 180.0
     while time.time() < until:
-        points = read_steps(call(port, f"/jobs/{name}/logs?rank=0", text=True))
+        points = read_steps(read_log(port, name))
         if points and points[-1][0] - points[0][0] >= seconds:
             return
         time.sleep(0.5)

@@ -76,6 +76,7 @@ class Chaos:
 
     def begin(self) -> None:
         """Start a service, or another one on the same log."""
+        self._hang_up()
         command = [sys.executable, str(SERVICE), str(self.room), str(DRIVER), str(SLOTS)]
         self._service = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
@@ -100,6 +101,14 @@ class Chaos:
         assert self._service is not None
         self.ask("close")
         self._service.wait(LIMIT_S)
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._service is not None:
+            for pipe in (self._service.stdin, self._service.stdout):
+                if pipe is not None:
+                    with suppress(BrokenPipeError):
+                        pipe.close()
 
     # ---- what happens
 

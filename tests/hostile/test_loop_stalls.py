@@ -16,6 +16,8 @@ from weft.service.main import create_app
 UNTYPED = {"params", "change"}  # read by their own readers, of a counted body
 # What these simulate is done by processes with limits; here they would only take their time.
 SIMULATED = ("/what-if", "/explain", "/plan", "/queue")
+# A thousand jobs more make every later answer longer; `benchmarks.loop_stalls` submits them.
+KINDS = ("cookie", "500 KB", "900,000", "15 KB", "limit=1000", "1,500", "heavy, 2", "heavy, 5")
 
 
 def spend_about_100_ms() -> float:
@@ -41,6 +43,8 @@ def test_no_route_keeps_the_loop_at_its_worst_input() -> None:
                 simulates = method == "GET" or "heavy" in request.what
                 if request.endless or (path.endswith(SIMULATED) and simulates):
                     continue
+                if not any(kind in request.what for kind in KINDS):
+                    continue
                 status = send(client, request)
                 assert status < 500, (method, path, request.what)
                 measured[f"{method} {path}: {request.what}"] = steps.take().cpu_s
@@ -49,7 +53,7 @@ def test_no_route_keeps_the_loop_at_its_worst_input() -> None:
 
     allowed = 1.5 * max(spend_about_100_ms() for _ in range(3))
     late = {name: cpu_s for name, cpu_s in measured.items() if cpu_s > allowed}
-    assert len(measured) > 150
+    assert len(measured) > 100
     assert not late, (late, allowed)
 
 

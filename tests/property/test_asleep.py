@@ -40,6 +40,7 @@ from weft.core.state.saved_state import load_state, save_state
 from weft.core.state.wishes import wishes_of
 from weft.core.stops import SLEEPS, Rung
 from weft.pieces.pack import pack
+from weft.stack.eligible_jobs import EligibleJobs
 
 CLUSTER = parse_cluster("2x2:h200")
 Asked = Start | Stop | Sleep | Resume
@@ -132,7 +133,7 @@ def _key(action: Asked) -> tuple[JobId, int]:
 def make_scheduler(log: list[tuple[float, Event]] | None = None) -> Scheduler:
     rules = StopRules(frozenset(SLEEPS), memory=memory)
     journal = None if log is None else (lambda at, event: log.append((at, event)))
-    return Scheduler(Shuffled(), CLUSTER, stops=rules, journal=journal)
+    return Scheduler(EligibleJobs(Shuffled()), CLUSTER, stops=rules, journal=journal)
 
 
 def play(data: st.DataObject, steps: int) -> World:

@@ -49,7 +49,7 @@ def do_to_all(
                 for job in find_meant(client, text, verb, yes=yes):
                     answer = do(client, job)
                     done.append(job)
-                    said += [answer] if isinstance(answer, str) else []
+                    said += [answer] if isinstance(answer, str) and ": " in answer else []
         except Refused as error:
             if done:
                 error.what += f" ({', '.join(done)} {done_word} before)"

@@ -255,7 +255,7 @@ class Scheduler:
             self._weights,
             state.recalled,
             asleep=state.asleep.sleepers,
-            savers=state.asleep.savers,
+            savers=self._stops.savers(state),
         )
 
     def adopt(self, now: float, plan: Plan, by: PartSpec | None = None) -> list[Action]:

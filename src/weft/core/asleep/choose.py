@@ -6,7 +6,7 @@ way that frees what the plan gives to others.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from math import inf
 
 from weft.core.asleep.rules import UNKNOWN_HOST_GB, StopRules
@@ -32,6 +32,11 @@ class Stops:
 
     def __init__(self, rules: StopRules | None) -> None:
         self._rules = rules
+
+    def savers(self, state: State) -> Container[JobId]:
+        """Jobs that have a checkpoint."""
+        everybody = self._rules is not None and self._rules.all_save
+        return state.table if everybody else state.asleep.savers
 
     def choose(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -76,7 +76,7 @@ class View:
     asked: frozenset[JobId] = frozenset()
     out_of_sight: tuple[OutOfSight, ...] = ()
     asleep: Mapping[JobId, Sleeping] = field(default_factory=dict)
-    savers: Collection[JobId] = frozenset()
+    savers: Container[JobId] = frozenset()
 
     @cached_property
     def rng(self) -> np.random.Generator:

@@ -1,9 +1,9 @@
 """Philly's nodes under CES, without looking ahead: `python -m benchmarks.node_sleep`.
 
 Nodes in use in 10-minute bins (their maxima), 420 nodes, published parameters; 1 to 14 December
-2017, and the fortnight before, which nothing was chosen on. The forecast is the mean of the same
-time over the last 14 days, moved to begin at the present value, or that value (persistence); the
-truth bounds what any forecast could do.
+2017, and the fortnight before; the forecast's own parameter was chosen on both. The forecast is
+the mean of the same time over the last 14 days, moved to begin at the present value, or that value
+(persistence); the truth bounds what any forecast could do.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def predict(
     trace_option: o.TraceOption = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Replay a trace in time order: errors of predictors, and what they make of waiting."""
+    """Compare predictors on a trace: errors, ranges, completion times."""
     from weft.app.prediction.evaluate import PREDICTORS, evaluate
     from weft.app.prediction.trace import read_jobs
 

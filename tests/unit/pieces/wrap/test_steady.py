@@ -13,7 +13,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.events.actions import Start, Stop
 from weft.core.events.event import Cancelled, Decided, Event, Reported, Started, Stopped, Submitted
 from weft.core.events.job_end import Ended
-from weft.core.events.report import NO_REPORT, Report
+from weft.core.events.report import Report
 from weft.core.knowledge.costs import Attempt
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.knowledge.learning import NothingLearnt
@@ -159,7 +159,7 @@ def test_its_own_progress_tells_better_than_a_prediction(progress: float, grows:
 def live_view(state: State, now: float) -> View:
     """Jobs train, and were seen to change their devices live: ready in 0.4 s, paused for 0.1 s."""
     costs = LearntCosts()
-    state.fold(1.0, Reported(A, 1, NO_REPORT))
+    state.fold(1.0, Reported(A, 1, STEP))
     for name in (A, B):
         costs.observe_able(Job(name), 0.0)
         costs.observe_pause(Job(name), "v100", 0.1, 0.0, 0.4)

@@ -11,15 +11,18 @@ from typing import Any, Protocol
 from benchmarks.soak_jobs import HARMLESS_TO_ITSELF, MAY_BE_BELIEVED
 from benchmarks.soak_service import knowledge
 from weft.core.events.event import (
+    Awoke,
     Decided,
     Event,
     Failed,
     Finished,
     NodeDown,
+    Slept,
     Started,
     StartFailed,
     Stopped,
     Submitted,
+    Suspended,
 )
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import Allocation, JobId
@@ -156,14 +159,17 @@ class _Counted:
         self._holds: dict[str, Allocation | None] = {}
         self._promises: dict[str, list[Allocation]] = {}
         self._runs: dict[str, tuple[int, float, float]] = {}
+        self._asleep: dict[str, Allocation] = {}  # whose processes sleep, and on what
 
     def take(self, at: float, event: Event) -> None:
         match event:
             case Submitted(job=job):
                 self._tenant[job.id] = job.tenant
-            case Decided(changes=changes):
+            case Decided(changes=changes, sleeps=sleeps):
                 for name, to in changes.items():
-                    self._decided(at, name, to)
+                    self._decided(at, name, to, sleeps=name in sleeps)
+            case Suspended() | Slept() | Awoke():
+                self._take_sleep(at, event)
             case NodeDown():
                 self._holds.clear()  # there is but one node
             case Started(job, attempt):
@@ -177,13 +183,37 @@ class _Counted:
             ):
                 if len(self._promises.get(job, ())) == attempt:
                     self._holds[job] = None
+                    self._asleep.pop(job, None)
                 self._settle(at, job, attempt)
 
-    def _decided(self, at: float, name: str, to: Allocation | None) -> None:
+    def _take_sleep(self, at: float, event: Suspended | Slept | Awoke) -> None:
+        on = self._holds.get(event.job)
+        match event:
+            case Suspended(job):
+                self._lie_down(job)
+                self._holds[job] = None
+            case Slept(job, attempt):
+                self._settle(at, job, attempt)
+            case Awoke(job, attempt) if on is not None and job in self._asleep:
+                del self._asleep[job]
+                self._runs[job] = attempt, at, _width(on)
+
+    def _lie_down(self, job: str) -> None:
+        if (on := self._holds.get(job)) is not None:
+            self._asleep[job] = on
+
+    def _decided(self, at: float, name: str, to: Allocation | None, *, sleeps: bool) -> None:
+        if to is None and sleeps:
+            self._lie_down(name)
         was = self._holds.get(name)
         self._holds[name] = to
         if to is None:
             return
+        asleep = self._asleep.get(name)
+        if asleep is not None and asleep.devices == to.devices:
+            self._promises[name][-1] = to  # it goes on where it sleeps
+            return
+        self._asleep.pop(name, None)
         if was is None or was.devices != to.devices:
             self._promises.setdefault(name, []).append(to)
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any
 
 import httpx
@@ -34,6 +35,7 @@ CHECKS = [
     response_schema_conformance,
     negative_data_rejection,
 ]
+ANSWERED = CHECKS[:-1]  # what also holds for a body that is refused before it is read
 # Streams without end, and what would lock us out; they have tests of their own.
 LEFT_OUT = {"/api/v1/events", "/api/v1/watch", "/api/v1/tokens"}
 EXAMPLES = int(os.environ.get("WEFT_FUZZ", "6"))
@@ -91,7 +93,10 @@ def fire(operation: Any, mode: GenerationMode, client: httpx.Client) -> None:
         number = next(numbers)
         if "job_id" in case.path_parameters and number % 2:
             case.path_parameters["job_id"] = f"job{number % JOBS}"
-        case.call_and_validate(base_url=str(client.base_url), checks=CHECKS)
+        answer = case.call(base_url=str(client.base_url))
+        too_large = answer.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE  # a refusal as well
+        checks = [check for check in CHECKS if not too_large or check in ANSWERED]
+        case.validate_response(answer, checks=checks)
 
     once()
     assert next(numbers) > 0

@@ -190,9 +190,12 @@ class Report:
 
     @property
     def trains(self) -> bool:
-        """Whether it tells of the job's own work, not only of what is seen from outside."""
-        told = vars(self).items()
-        return any(value is not None for name, value in told if name not in _FROM_OUTSIDE)
+        """Whether it tells of the job's own work, not only of what is seen from outside.
+
+        One without any value is of a job that reports by itself and has nothing to say yet.
+        """
+        given = {name for name, value in vars(self).items() if value is not None}
+        return not given or bool(given - set(_FROM_OUTSIDE))
 
     def __repr__(self) -> str:
         return f"Report({', '.join(f'{name}={value!r}' for name, value in self.values().items())})"

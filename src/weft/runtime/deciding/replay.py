@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from weft.core.asleep.rules import rules_of
 from weft.core.events.event import Decided, Event, PolicyChanged, Woken
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.cluster import Cluster
 from weft.core.scheduler import Scheduler
+from weft.core.stops import Rung
 from weft.runtime.deciding.live_policy import live_policy, propose
 from weft.runtime.recovery.recover import FIFO, melt
 from weft.runtime.recovery.snapshot import thaw
@@ -37,12 +39,14 @@ def decide_again(
     came back late for a round decided it then. All else must be what the run had when it began.
     """
     noted: list[Event] = []
+    log = list(log)
     scheduler = Scheduler(
         live_policy(FIFO),
         Cluster(()),
         knowledge=knowledge,
         seed=seed,
         journal=lambda _, event: noted.append(event),
+        stops=rules_of(_find_rungs(log)),
     )
     if base is not None:
         scheduler.use(live_policy(melt(thaw(base), 0, scheduler).policy))
@@ -74,3 +78,9 @@ def _decide_as(scheduler: Scheduler, at: float, then: Decided) -> None:
 
 def _decision(events: Iterable[Event]) -> Decided | None:
     return next((event for event in events if isinstance(event, Decided)), None)
+
+
+def _find_rungs(log: Iterable[tuple[int, float, Event]]) -> frozenset[Rung]:
+    """By which rungs the run put jobs to sleep: as much as its engine could do, and was used."""
+    decided = (event for _, _, event in log if isinstance(event, Decided))
+    return frozenset(rung for event in decided for rung in event.sleeps.values())

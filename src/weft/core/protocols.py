@@ -21,7 +21,7 @@ from weft.core.events.event import Event
 from weft.core.events.report import Report
 from weft.core.knowledge.measured import Measured, Sees
 from weft.core.latency import Latency
-from weft.core.model.cluster import Node
+from weft.core.model.cluster import Node, OutOfUse
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.model.topology import Uplink
 from weft.core.model.trace import Truth
@@ -108,10 +108,14 @@ DeviceSharing = Literal["timeslicing", "mps"]
 
 @dataclass(frozen=True, slots=True)
 class EngineHealth:
-    """Whether an engine still hears of its jobs; `reason` says what is wrong where it is not."""
+    """Whether an engine still hears of its jobs; `reason` says what is wrong where it is not.
+
+    `out_of_use` are machines that their cluster gives no jobs, whether it is well or not.
+    """
 
     ok: bool = True
     reason: str = ""
+    out_of_use: tuple[OutOfUse, ...] = ()
 
 
 class Sessions(Protocol):

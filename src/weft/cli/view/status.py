@@ -118,6 +118,8 @@ def nodes_table(nodes: Iterable[NodeAnswer], jobs: Sequence[JobAnswer], width: i
     rows = list(nodes)
     if any(node.links for node in rows):
         columns.insert(3, Column("links", lambda node: words.plain(node.links), drop=2, most=24))
+    if any(node.reason for node in rows):
+        columns.append(Column("reason", lambda node: words.plain(node.reason), drop=4, most=60))
     return fit_columns(columns, rows, width)
 
 

@@ -84,6 +84,15 @@ class Node:
         return self.gpu_mem_gb or GPU_MEM_GB.get(self.kind, inf)
 
 
+@dataclass(frozen=True, slots=True)
+class OutOfUse:
+    """A machine that its cluster gives no jobs: `drained` by a person, or gone; and why."""
+
+    node: Node
+    drained: bool
+    reason: str
+
+
 @dataclass(frozen=True)
 class Cluster:
     """The machines there are. A change of nodes makes a new Cluster."""

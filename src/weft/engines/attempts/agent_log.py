@@ -33,6 +33,7 @@ from weft.wire.regular_files import open_regular
 AT_ONCE = 1 << 20  # bytes of a log that are read in one turn
 LONGEST_LINE = 1 << 20
 LONGEST_TEXT = 2_000
+REPEATED = ("report", "saved")  # each makes those before it old
 
 Line = dict[str, Any]
 
@@ -45,10 +46,21 @@ class AgentLog:
     more: bool = False
     offset: int = 0
     _rest: bytes = b""
+    _held: tuple[Line, ...] = ()
 
     def read(self) -> list[Line]:
         """The lines since the last call."""
         return [_parse(self.folder, line) for line in self._lines()]
+
+    def read_again(self) -> list[Line]:
+        """The same of a log that was read before a restart.
+
+        Of reports and of checkpoints it has the last alone, once it is read to its end.
+        """
+        lines = keep_latest([*self._held, *self.read()])
+        held = [line for line in lines if self.more and line["event"] in REPEATED]
+        self._held = tuple(held)
+        return [line for line in lines if line not in held]
 
     @contextmanager
     def again_after_trouble(self) -> Iterator[None]:
@@ -125,11 +137,14 @@ def read_end(job: JobId, attempt: int, line: Line) -> Finished | Stopped | Faile
     )
 
 
-def thin_reports(lines: list[Line]) -> list[Line]:
-    """Without reports but the last."""
-    reports = [i for i, line in enumerate(lines) if line["event"] == "report"]
-    old = set(reports[:-1])
-    return [line for i, line in enumerate(lines) if i not in old]
+def keep_latest(lines: list[Line]) -> list[Line]:
+    """Without reports and checkpoints but the last of each."""
+    latest = {line["event"]: i for i, line in enumerate(lines)}
+    return [
+        line
+        for i, line in enumerate(lines)
+        if line["event"] not in REPEATED or latest[line["event"]] == i
+    ]
 
 
 def _parse(folder: Path, line: bytes) -> Line:

@@ -34,7 +34,6 @@ from weft.engines.attempts.agent_log import (
     read_notice,
     read_report,
     read_resize,
-    thin_reports,
 )
 from weft.engines.attempts.clearing import Footprint, Process
 from weft.engines.machine.host_part import NOTHING_ASKED, Asked
@@ -63,7 +62,8 @@ RANK_LOG = re.compile(r"rank-(\d{1,7})\.log")
 class Watched:
     """An attempt whose end has not been told yet.
 
-    `again` is for one that was watched before a restart: only the last of its reports is told.
+    `again` is for one that was watched before a restart: only the last of its reports and of its
+    checkpoints is told.
     `silent` is for one of nobody: nothing of it is told. `ending` is what to tell once its last
     process is gone; `over` that it has been told. `trouble` is why it cannot be watched at all.
     """
@@ -135,11 +135,13 @@ class Watched:
         if self.trouble:
             return []
         with self._log.again_after_trouble():  # when files can be opened again
-            return self._events(self._log.read())
+            if not self.again:
+                return self._events(self._log.read())
+            lines = self._log.read_again()
+            self.again = self.more or not lines
+            return self._events(lines)
 
     def _events(self, lines: list[dict[str, Any]]) -> list[Event]:
-        if self.again and lines:
-            lines, self.again = thin_reports(lines), self.more
         told: list[Event] = []
         for line in lines:
             try:

@@ -17,7 +17,7 @@ from typing import Any
 
 from weft.core.errors import EngineError
 from weft.core.events.event import Event, NodeDown, NodeUp, Noticed
-from weft.core.model.cluster import Node
+from weft.core.model.cluster import Node, OutOfUse
 from weft.core.model.job import NodeId
 from weft.core.protocols import EngineHealth
 from weft.engines.attempts.listener import mark_of
@@ -65,7 +65,12 @@ class FleetLoop:
         if self._away is not None:
             since, why = self._away
             said.append(f"no word from {self.what} for {time.monotonic() - since:.0f} s: {why}")
-        return EngineHealth(not said, "; ".join(said))
+        out_of_use = [
+            OutOfUse(one.node, one.health is Health.DRAINING, one.reason)
+            for one in self.machines.values()
+            if one.health is not Health.UP
+        ]
+        return EngineHealth(not said, "; ".join(said), tuple(out_of_use))
 
     def up(self) -> list[Node]:
         """The nodes that jobs can be put on."""

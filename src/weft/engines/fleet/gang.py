@@ -16,13 +16,7 @@ from typing import Any
 
 from weft.core.events.event import Event, Failed, Finished, Saved, Started, StartFailed, Stopped
 from weft.core.model.job import NodeId
-from weft.engines.attempts.agent_log import (
-    AgentLog,
-    read_end,
-    read_notice,
-    read_report,
-    thin_reports,
-)
+from weft.engines.attempts.agent_log import AgentLog, read_end, read_notice, read_report
 from weft.engines.attempts.listener import EVERYBODYS as OF_THIS_MACHINE
 from weft.engines.fleet.port import Gang, Part
 from weft.wire.attempt import BEAT, CLAIM, EVENTS
@@ -84,7 +78,8 @@ class PartWatch:
 class GangWatch:
     """An attempt whose end has not been told yet.
 
-    `again` is for one that was watched before a restart: only the last of its reports is told.
+    `again` is for one that was watched before a restart: only the last of its reports and of its
+    checkpoints is told.
     """
 
     def __init__(self, gang: Gang, *, again: bool = False) -> None:
@@ -127,7 +122,8 @@ class GangWatch:
             try:
                 one.listen(now)
                 with one.log.again_after_trouble():
-                    told += self._take(one, one.log.read())
+                    lines = one.log.read_again() if self._again else one.log.read()
+                    told += self._take(one, lines)
             except (WireError, OSError) as error:
                 if isinstance(error, OSError) and error.errno in EVERYBODYS:
                     raise
@@ -143,7 +139,7 @@ class GangWatch:
 
     def _take(self, one: PartWatch, lines: list[dict[str, Any]]) -> list[Event]:
         told: list[Event] = []
-        for line in thin_reports(lines) if self._again else lines:
+        for line in lines:
             try:
                 told += self._told(one, line)
             except MALFORMED as error:

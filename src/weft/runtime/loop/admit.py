@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from math import inf
 from typing import assert_never
@@ -57,6 +57,7 @@ from weft.stack.cpu_jobs import place_on_host
 
 log = logging.getLogger(__name__)
 
+ENDS = (StartFailed, Stopped, Finished, Failed)
 AGENTS_LOST = 5  # in a row: more are the job's own doing
 STARTS_LOST = 10  # the same of starts of which nothing was heard, on whatever machines
 OF_ATTEMPT = (
@@ -176,11 +177,25 @@ def check_policy(policy: Policy, supports: Controls, predictor: Predictor | None
         )
 
 
-def admit_event(event: Event, state: State, ledger: Ledger) -> Event | None:
-    """The event as it goes into the log; None for what is old news.
+def admit_events(events: Iterable[Event], state: State, ledger: Ledger) -> list[Event]:
+    """The events as they go into the log, without old news.
 
-    An engine may tell again what it told before a restart.
+    An engine may tell again what it told before, after a restart and of an attempt that is asked
+    to stop just as it ends. What follows the end of an attempt is old, also before that is known.
     """
+    admitted: list[Event] = []
+    over: set[tuple[JobId, int]] = set()
+    for event in events:
+        if isinstance(event, OF_ATTEMPT) and (event.job, event.attempt) in over:
+            continue
+        if (told := _admit(event, state, ledger)) is not None:
+            admitted.append(told)
+        if isinstance(event, ENDS):
+            over.add((event.job, event.attempt))
+    return admitted
+
+
+def _admit(event: Event, state: State, ledger: Ledger) -> Event | None:
     if isinstance(event, OF_ATTEMPT) and not state.expects(event.job, event.attempt):
         return None
     if _is_old(event, state, ledger):
@@ -212,6 +227,8 @@ def _is_old(event: Event, state: State, ledger: Ledger) -> bool:  # noqa: PLR091
     match event:
         case Started(job, attempt):
             return ledger.jobs[job].running == attempt
+        case Saved(job, _, step):  # 0 says nothing of steps
+            return step > 0 and ledger.jobs[job].saved == step
         case Noticed(job):
             return _said(event, ledger.jobs[job])
         case Resized(job, attempt, epoch) | ResizeFailed(job, attempt, epoch):

@@ -43,7 +43,7 @@ from weft.core.spec.registry import Described
 from weft.runtime.deciding.decider import Decider, InProcess
 from weft.runtime.deciding.decision import Decisions
 from weft.runtime.deciding.live_policy import live_policy
-from weft.runtime.loop.admit import admit_event, admit_policy, check_new
+from weft.runtime.loop.admit import admit_events, admit_policy, check_new
 from weft.runtime.loop.clock import Clock, Seconds
 from weft.runtime.loop.inbox import Asked, answer_all, fail_all
 from weft.runtime.loop.log_failure import Unwritten, append, read_again
@@ -311,10 +311,8 @@ class Driver:
 
     async def _turn(self, now: float, events: list[Event], asked: Asked) -> None:
         """Fold, decide, write down, act."""
-        state, ledger, sifted = self.scheduler.state, self.ledger, self.messages.sift(events)
-        events = [
-            told for event in sifted if (told := admit_event(event, state, ledger)) is not None
-        ]
+        sifted = self.messages.sift(events)
+        events = admit_events(sifted, self.scheduler.state, self.ledger)
         if not events:
             return
         for event in events:

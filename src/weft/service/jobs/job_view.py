@@ -126,7 +126,9 @@ def state_word(status: JobStatus) -> StateWord:
     return cast(StateWord, status.state)
 
 
-def node_answer(node: Node, state: str, held: set[int], kept: Sequence[Window] = ()) -> NodeAnswer:
+def node_answer(
+    node: Node, state: str, held: set[int], kept: Sequence[Window] = (), reason: str = ""
+) -> NodeAnswer:
     """One machine; `kept` are the windows that are in force."""
     mask, why = 0, ""
     for one in kept:
@@ -148,6 +150,7 @@ def node_answer(node: Node, state: str, held: set[int], kept: Sequence[Window] =
         held_gpus=sorted(held),
         drained_gpus=drained,
         links="" if node.topology is None else node.topology.summary,
+        reason=reason,
     )
 
 
@@ -160,7 +163,17 @@ def node_answers(live: Live) -> list[NodeAnswer]:
             held[part.node].update(part.gpus)
     windows = (read_window(name, text) for name, text in live.quotas.windows.items())
     kept = [one for one in windows if one.holds(driver.now)]
-    return [node_answer(node, word, held[node.id], kept) for node, word in driver.nodes()]
+    out_of_use = {one.node.id: one for one in driver.engine.health.out_of_use}
+    nodes = driver.nodes()
+    absent = out_of_use.keys() - {node.id for node, _ in nodes}
+    nodes += [(out_of_use[name].node, "down") for name in sorted(absent)]
+    answers = []
+    for node, word in nodes:
+        why = out_of_use.get(node.id) if word != "up" else None
+        state = "drained" if why is not None and why.drained else word
+        reason = "" if why is None else why.reason
+        answers.append(node_answer(node, state, held[node.id], kept, reason))
+    return answers
 
 
 def progress_of(record: JobRecord, state: str | None) -> float | None:

@@ -228,7 +228,8 @@ class Explanation:
 class NodeAnswer:
     """One machine; `held_gpus` are in use, by whoever, and `drained_gpus` are not to be used.
 
-    `links` is how its GPUs are joined, in a word; empty where nobody knows.
+    `links` is how its GPUs are joined, in a word; empty where nobody knows. `reason` is why its
+    cluster gives it no jobs, in the words of whoever drained it; empty where it gives it some.
     """
 
     id: str
@@ -242,6 +243,7 @@ class NodeAnswer:
     held_gpus: list[int] = field(default_factory=list)
     drained_gpus: list[int] = field(default_factory=list)
     links: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

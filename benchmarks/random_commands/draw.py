@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.random_commands.files import HOSTILE, draw_file
+from benchmarks.random_commands.files import FILES, HOSTILE, draw_file
 
 # What a shell cannot pass on: no argument holds a NUL, and bytes that are no text look so.
 POSSIBLE = str.maketrans({"\x00": None, "\ud800": "\udcff"})
@@ -38,6 +38,9 @@ USUAL: dict[str, tuple[str, ...]] = {
     "--columns": ("main", "fairness"),
     "--engine": ("local", "simulated:cluster=1x1", "local:slots=-1", "slurm", "kubernetes:x"),
     "--limit": ("rate=50", "jobs=nan", "gpus=-1", "rate", "vision=4"),
+    "--weight": ("vision=2", "a=nan", "a=0"),
+    "--job": ("gpus=2", "a=1", "gpus=nan"),
+    "--hours": ("1", "0", "nan", "1e999"),
     "--own": ("a=4", "a=-1", "a=x"),
     "--parent": ("a=b", "a=a", "b="),
     "--env": ("A=1", "A", "=1", "A B=2"),
@@ -62,11 +65,12 @@ USUAL: dict[str, tuple[str, ...]] = {
     "job": ("@last", "job-1", "a/b", "a?b#c"),
 }  # fmt: skip
 FILE_OF = {
-    "what": "", "workload": "", "--replay": "", "--config": "ml", "--env-file": ".env",
+    "what": ".yaml", "workload": "", "--replay": "", "--config": "ml", "--env-file": ".env",
     "--pairs": ".json", "--profiles": ".json", "--policy": ".yaml", "--cluster": ".yaml",
     "--users": ".toml", "--token-file": "token", "--tls-cert": "token", "--tls-key": "token",
     "--events": "", "--workdir": "", "--checkpoint": "", "--loan": ".csv",
 }  # fmt: skip
+NEEDED = {"predict": "--replay", "what-if": "--policy"}
 NUMBERS = ("1", "2", "0", "0.5", "3", "8")
 SMALL = {
     "--jobs": ("3", "5", "60"),
@@ -126,15 +130,16 @@ def draw_line(rng: random.Random, lines: list[Line], folder: Path) -> list[str]:
         words.append(rng.choice(option.opts))
         if not option.is_flag:
             words.append(draw_value(rng, option.opts[0], folder))
-    if "--replay" not in words and line.words == ("predict",):
-        words += ["--replay", draw_value(rng, "--replay", folder)]
+    for command, needed in NEEDED.items():
+        if line.words == (command,) and needed not in words:
+            words += [needed, draw_value(rng, needed, folder)]
     given: list[str] = []
     for argument in arguments:
         count = 1 if argument.nargs == 1 else rng.choice((1, 1, 2, 3))
         given += [draw_value(rng, argument.opts[0], folder) for _ in range(count)]
     if rng.random() < 0.03:
         given = given[:-1] if rng.random() < 0.5 else [*given, rng.choice(HOSTILE)]
-    if line.words[0] in ("simulate", "compare") and "--jobs" not in words:
+    if line.words[0] in ("simulate", "compare") and not {"--jobs", *FILES} & {*words, *given}:
         words += ["--jobs", "4"]
     if line.words == ("compare",):
         words += ["--processes", "1"]

@@ -92,6 +92,6 @@ def damage(rng: random.Random, text: str) -> bytes:
 def draw_file(rng: random.Random, folder: Path, suffix: str = "") -> str:
     """The name of a file in `folder` that was just written; sometimes of another kind."""
     fitting = [name for name in FILES if name.endswith(suffix)]
-    name = rng.choice(fitting if fitting and rng.random() < 0.9 else list(FILES))
+    name = rng.choice(fitting if fitting and rng.random() < 0.8 else list(FILES))
     (folder / name).write_bytes(damage(rng, FILES[name]))
     return name

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,12 +17,14 @@ import pytest
 
 from tests.clusters.ray import ThrowAwayRay, why_not
 from tests.engines.elastic_scenario import Service, running_where, submit, wait_until
-from weft.engines.ray.head import find_head
+from weft.engines.ray.head import find_head, need_head
+from weft.engines.ray.starting import NodeSetup
 from weft.service.responses.answers import Done
-from weft.wire.processes import start_time
+from weft.wire.processes import descendants, start_time
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 PORT = 26401
+STANDS_STILL_S = 11.0  # more than Ray takes to start here, less than it waits for a head
 HEAD = f"ray:ip=127.0.0.1,port={PORT},name=h1,files=carried"
 
 
@@ -92,3 +96,38 @@ def test_a_machine_joins_trains_without_a_shared_folder_and_leaves_in_good_order
     finally:
         service.end()
         end_head(state)
+
+
+@pytest.mark.usefixtures("network")
+def test_a_machine_is_called_a_node_only_when_the_cluster_lists_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    setup = NodeSetup("h1", slots=1, cpus=1, ip="127.0.0.1", port=PORT)
+    head = asyncio.run(need_head(tmp_path, setup))
+    (controller,) = [pid for pid in descendants(head.pid) if program_of(pid) == "gcs_server"]
+    try:
+        os.kill(controller, signal.SIGSTOP)  # it answers nobody: it can list nobody
+        with joined(head.token, tmp_path) as node:
+            time.sleep(STANDS_STILL_S)
+            assert node.poll() is None
+            assert "is a node" not in (tmp_path / "join.log").read_text()
+
+            os.kill(controller, signal.SIGCONT)
+            wait_until(
+                lambda: (
+                    node.poll() is not None
+                    or f"n2 is a node of 127.0.0.1:{PORT}" in (tmp_path / "join.log").read_text()
+                ),
+                "it says that it is a node",
+            )
+            assert node.poll() is None
+            node.send_signal(signal.SIGTERM)
+            assert node.wait(120) == 0
+    finally:
+        os.kill(controller, signal.SIGCONT)
+        end_head(tmp_path)
+
+
+def program_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0].rpartition("/")[2]

@@ -231,7 +231,7 @@ def read_throughputs(path: Path, *, restart_cost: float | None = 0.0) -> Through
         content = json.loads(path.read_text())
     except OSError as error:
         raise InvalidConfig(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidConfig(f"{path} is not JSON: {error}") from error
     alone: dict[str, dict[Key, float]] = {}
     together: dict[str, dict[tuple[Key, Key], tuple[float, float]]] = {}

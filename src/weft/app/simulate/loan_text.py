@@ -58,6 +58,8 @@ def read_needed(path: Path) -> Recorded:
             rows = list(csv.DictReader(file))
     except OSError as error:
         raise InvalidConfig(f"cannot read the loan trace {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InvalidConfig(f"the loan trace {path} is not CSV in UTF-8: {error}") from error
     points = []
     for number, row in enumerate(rows, 2):
         try:

@@ -26,6 +26,7 @@ DEFAULT_URL = "http://127.0.0.1:7878"
 TIMEOUT_S = 60.0
 PATIENCE_S = 120.0  # with a service that says we ask too often
 SOON_S = 10.0
+ANY_TEXT = "surrogatepass"  # what was typed may be no text at all; the service then knows no such
 ANSWERS = {
     401: "set WEFT_TOKEN to a token of this service; an admin makes one with `weft token create`",
     403: "the token in WEFT_TOKEN may not do this; ask an admin",
@@ -131,7 +132,7 @@ class Client:
         told = {name: value for name, value in query.items() if value is not None}
         where = f"{self.url}{'/api/v1' if api else ''}{path}"
         request = urllib.request.Request(  # noqa: S310 - the scheme was checked
-            where + (f"?{urlencode(told)}" if told else ""),
+            where + (f"?{urlencode(told, errors=ANY_TEXT)}" if told else ""),
             method=method,
             data=None if body is None else json.dumps(body).encode(),
             headers={"Accept": "*/*", "Content-Type": "application/json"},
@@ -181,7 +182,7 @@ def seconds(text: str) -> float:
 
 def at(*parts: str) -> str:
     """A path of these parts, whatever characters they have."""
-    return "".join(f"/{quote(part, safe='')}" for part in parts)
+    return "".join(f"/{quote(part, safe='', errors=ANY_TEXT)}" for part in parts)
 
 
 def check_address(url: str) -> str:

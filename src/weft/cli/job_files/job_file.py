@@ -18,6 +18,7 @@ from typing import Any
 
 from weft.cli.job_files import sbatch, skypilot
 from weft.cli.job_files.sweep_flags import sweep_of
+from weft.cli.job_files.whole_numbers import is_whole
 from weft.core.codec.yaml_text import parse_yaml
 from weft.core.errors import InvalidConfig
 
@@ -267,9 +268,10 @@ def name_of(command: Sequence[str]) -> str:
 def gpus_of(text: str) -> int | dict[str, int]:
     """`2`, or `1-4` and `1..4` for an elastic job."""
     parts = text.replace("..", "-").split("-")
-    if len(parts) > 2 or not all(part.strip().isdigit() for part in parts):
+    if len(parts) > 2 or not all(is_whole(part.strip()) for part in parts):
         raise InvalidConfig(
-            f"--gpus {text!r} is not a number or a range", hint="--gpus 2, or --gpus 1-4: elastic"
+            f"--gpus {text[:60]!r} is not a number or a range",
+            hint="--gpus 2, or --gpus 1-4: elastic",
         )
     if len(parts) == 1:
         return int(text)
@@ -281,9 +283,9 @@ def batch_of(text: str) -> dict[str, int]:
     sizes, colon, most = text.partition(":")
     parts = sizes.replace("..", "-").split("-")
     numbers = [*parts, *([most] if colon else ())]
-    if len(parts) != 2 or not all(part.strip().isdigit() for part in numbers):
+    if len(parts) != 2 or not all(is_whole(part.strip()) for part in numbers):
         raise InvalidConfig(
-            f"--batch {text!r} is not FIRST-LARGEST",
+            f"--batch {text[:60]!r} is not FIRST-LARGEST",
             hint="--batch 128-4096, or --batch 128-4096:1024 with the most that fits on one GPU",
         )
     said = {"init": int(parts[0]), "max": int(parts[1])}

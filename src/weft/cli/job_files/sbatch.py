@@ -15,6 +15,7 @@ from pathlib import Path, PurePath
 from typing import Any, NoReturn
 
 from weft.cli.job_files.sweep_flags import read_array
+from weft.cli.job_files.whole_numbers import is_whole
 from weft.core.errors import InvalidConfig
 
 SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
@@ -105,7 +106,7 @@ def read_sbatch(path: Path, arguments: Sequence[str] = ()) -> tuple[dict[str, An
     if said.time:
         body["time_limit_s"] = read_slurm_time(said.time, path)
     if said.array:
-        swept = read_array(said.array, f"{path}: --array={said.array}")
+        swept = read_array(said.array, f"{path}: --array={said.array[:60]}")
         body = {**body, **swept, "env": {**body["env"], **swept["env"]}}
     if said.dependency:
         body["after"] = read_dependency(said.dependency, path)
@@ -125,8 +126,8 @@ def read_slurm_time(text: str, path: Path) -> float:
     """Seconds of minutes, minutes:seconds, hours:minutes:seconds, or days-hours[:...]."""
     days, dash, clock = text.rpartition("-")
     parts = clock.split(":")
-    numbers = [float(part) for part in parts] if all(part.isdigit() for part in parts) else []
-    if not numbers or len(numbers) > 3 or (dash and not days.isdigit()):
+    numbers = [float(part) for part in parts] if all(map(is_whole, parts)) else []
+    if not numbers or len(numbers) > 3 or (dash and not is_whole(days)):
         raise InvalidConfig(f"{path}: --time={text} is not a time of Slurm's")
     if dash:
         hours, minutes, seconds = [*numbers, 0.0, 0.0][:3]
@@ -181,7 +182,7 @@ def _parser(path: Path) -> argparse.ArgumentParser:
 def _count_nodes(text: str, path: Path) -> int:
     """The least of `N` or `N-M`."""
     least = text.partition("-")[0]
-    if not (least.isascii() and least.isdigit() and 0 < int(least) <= MOST_NODES):
+    if not (is_whole(least) and 0 < int(least) <= MOST_NODES):
         raise InvalidConfig(f"{path}: --nodes={text[:60]} is not a number of nodes")
     return int(least)
 

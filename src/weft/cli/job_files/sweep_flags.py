@@ -6,9 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from weft.cli.job_files.whole_numbers import is_whole
 from weft.core.errors import InvalidConfig
 
-_RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?::([0-9]{1,18}))?)?")
+MOST_TASKS = 100_000  # far more than any service takes; it says how many that is
 
 
 def sweep_of(sweep: Sequence[str], array: str | None) -> dict[str, Any]:
@@ -18,7 +20,7 @@ def sweep_of(sweep: Sequence[str], array: str | None) -> dict[str, Any]:
             "--sweep and --array are both given", hint="an array is a sweep; choose"
         )
     if array is not None:
-        return read_array(array, f"--array {array}")
+        return read_array(array, f"--array {array[:60]}")
     if not sweep:
         return {}
     grid: dict[str, list[str]] = {}
@@ -41,9 +43,12 @@ def read_array(text: str, where: str) -> dict[str, Any]:
         if match is None or int(match[3] or 1) < 1:
             break
         first = int(match[1])
-        tasks += range(first, int(match[2] or first) + 1, int(match[3] or 1))
+        more = range(first, int(match[2] or first) + 1, int(match[3] or 1))
+        if more.stop - more.start > MOST_TASKS * more.step or len(tasks) > MOST_TASKS:
+            raise InvalidConfig(f"{where} has more than {MOST_TASKS} tasks")
+        tasks += more
     else:
-        if tasks and (not percent or (most.isdigit() and int(most) > 0)):
+        if tasks and (not percent or (is_whole(most) and int(most) > 0)):
             limit = {"max_parallel": int(most)} if percent else {}
             return {"sweep": {"list": [{"task": n} for n in tasks]}, "env": _env(tasks), **limit}
     raise InvalidConfig(f"{where} is not an array of tasks", hint="0-9, 1,3,5, 0-9:3 or 0-9%4")

@@ -7,14 +7,20 @@ from contextlib import contextmanager
 
 import typer
 
-from weft.core.errors import EngineError, PlanError, WeftError
+from weft.core.errors import EngineError, InvalidConfig, PlanError, WeftError
+
+LONGEST_NAME = 200  # of a file, as an error shows it
 
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Turn an error raised on purpose into one line, a hint, and an exit code."""
+    """Turn an error raised on purpose into one line, a hint, and an exit code.
+
+    So with one of the system about a file that was named: whoever named it can mend it.
+    """
     try:
-        yield
+        with named_files():
+            yield
     except WeftError as error:
         from rich.console import Console
 
@@ -25,3 +31,16 @@ def user_errors() -> Iterator[None]:
             console.print(f"  hint: {error.hint}", markup=False)
         ours = isinstance(error, (PlanError, EngineError))
         raise typer.Exit(1 if ours else 2) from error
+
+
+@contextmanager
+def named_files() -> Iterator[None]:
+    """What the system says of a file is a mistake of whoever named it; other errors stay."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or error.strerror is None:
+            raise
+        name = str(error.filename)
+        shown = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
+        raise InvalidConfig(f"cannot use {shown!r}: {error.strerror}") from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import socket
 import time
 from dataclasses import dataclass, replace
@@ -23,10 +24,11 @@ from weft.engines.ray.starting import (
     ray_environment,
 )
 from weft.wire.attempt import read_json, write_whole
-from weft.wire.processes import alive, start_time
+from weft.wire.processes import alive, find_tagged, kill_all, start_time
 
 HEAD, TOKEN, LOG = "ray-head.json", "ray-token", "ray-head.log"
-BEGIN_S = 120.0
+TAG = "WEFT_RAY_HEAD"  # in the environment of all its processes
+BEGIN_S, END_S = 120.0, 10.0
 PAUSE_S = 0.2
 
 
@@ -60,12 +62,13 @@ async def need_head(state: Path, setup: NodeSetup) -> Head:
         )
     log = state / LOG
     env = {**os.environ, **ray_environment(token, setup)}
-    pid = spawn_command(head_command(setup), log, env)
-    until = time.monotonic() + BEGIN_S
-    while not _answers(address):
-        if reap(pid) or time.monotonic() > until:
-            raise EngineError(f"the head of Ray did not begin: {_tail(log)}", hint=f"see {log}")
-        await asyncio.sleep(PAUSE_S)
+    tag = secrets.token_hex(8)
+    pid = spawn_command(head_command(setup), log, {**env, TAG: tag})
+    try:
+        await _wait_for(address, pid, log)
+    except BaseException:  # also if nobody waits for it any more: it would hold the port
+        _end(pid, tag)
+        raise
     write_whole(state / HEAD, {"address": address, "pid": pid, "began": start_time(pid)})
     return Head(address, pid, token)
 
@@ -76,6 +79,28 @@ def find_head(state: Path) -> Head | None:
     if body is None or not alive(int(body["pid"]), int(body["began"])):
         return None
     return Head(str(body["address"]), int(body["pid"]), state / TOKEN)
+
+
+async def _wait_for(address: str, pid: int, log: Path) -> None:
+    until = time.monotonic() + BEGIN_S
+    while not _answers(address):
+        ended = reap(pid)
+        if ended or time.monotonic() > until:
+            how = "ended" if ended else f"did not begin within {BEGIN_S:g} s"
+            raise EngineError(
+                f"the head of Ray {how}, and said last: {_tail(log)}; its log is {log}",
+                hint="is --engine ray:ip=ADDRESS one of this machine, and its port free?",
+            )
+        await asyncio.sleep(PAUSE_S)
+
+
+def _end(pid: int, tag: str) -> None:
+    """End a head that did not begin, with whatever it started, also if it is gone itself."""
+    until = time.monotonic() + END_S
+    while (left := [*find_tagged(TAG, tag)]) and time.monotonic() < until:
+        kill_all(left)
+        reap(pid)
+        time.sleep(PAUSE_S / 10)
 
 
 def _answers(address: str) -> bool:

@@ -6,8 +6,10 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from weft.engines.ray.starting import NodeSetup, ray_environment, worker_command
 from weft.wire.processes import die_with_parent
 
 UNIT = "weft-join.service"
-STEADY_S = 8.0  # Ray says within this time if it cannot join
+LOOK_S = 0.2  # between two looks whether the cluster lists it
 MORE_S = 30.0  # beyond the time to leave, before a service manager ends it
 Say = Callable[[str], None]
 
@@ -57,7 +59,11 @@ def join(setup: NodeSetup, address: str, token: Path, say: Say) -> Joined:
             preexec_fn=lambda: die_with_parent(signal.SIGTERM),  # there are no other threads
         )
         leaving = _pass_signals_on(process, setup, say)
-        code = _wait(process, setup, address, say, leaving)
+        with _asking(setup, address, token) as asking:
+            code = _wait(process, asking)
+            if code is None and not leaving:
+                say(_describe(setup, address, listed=asking.returncode == 0))
+        code = process.wait() if code is None else code
         log.seek(0)
         said = log.read().decode(errors="replace")
     if leaving:
@@ -66,19 +72,39 @@ def join(setup: NodeSetup, address: str, token: Path, say: Say) -> Joined:
     return Joined(code or 1, _why(said))
 
 
-def _wait(
-    process: subprocess.Popen[bytes],
-    setup: NodeSetup,
-    address: str,
-    say: Say,
-    leaving: Sequence[int],
-) -> int:
+def _describe(setup: NodeSetup, address: str, *, listed: bool) -> str:
+    if listed:
+        return f"{setup.name} is a node of {address}; Ctrl-C makes it leave"
+    return f"{setup.name} has started, but {address} does not say whether it is a node there"
+
+
+@contextmanager
+def _asking(setup: NodeSetup, address: str, token: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that ends well once the cluster lists this node."""
+    process = subprocess.Popen(  # noqa: S603 - a module of ours
+        [sys.executable, "-P", "-m", "weft.engines.ray.listed", address, setup.name],
+        env={**os.environ, **ray_environment(token)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=lambda: die_with_parent(signal.SIGKILL),  # there are no other threads
+    )
     try:
-        return process.wait(STEADY_S)
-    except subprocess.TimeoutExpired:
-        if not leaving:
-            say(f"{setup.name} is a node of {address}; Ctrl-C makes it leave")
-    return process.wait()
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], asking: subprocess.Popen[bytes]) -> int | None:
+    """The exit code of a node that ended before it was known whether it is one, else None."""
+    while asking.poll() is None:
+        try:
+            return process.wait(LOOK_S)
+        except subprocess.TimeoutExpired:
+            continue
+    return None
 
 
 def _pass_signals_on(process: subprocess.Popen[bytes], setup: NodeSetup, say: Say) -> list[int]:

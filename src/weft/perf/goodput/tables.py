@@ -171,7 +171,7 @@ def read_tables(
     facts_file = folder.parent / "models.json"
     try:
         facts = json.loads(facts_file.read_text())["models"]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, RecursionError) as error:
         raise InvalidConfig(
             f"cannot read {facts_file}: {error}",
             hint="--profiles names a folder of measured profiles with models.json beside it",

@@ -112,7 +112,7 @@ def parse(text: str) -> Interference:
         laws = {name: _law(law) for name, law in held["laws"].items()}
         known = {name: Features(**facts) for name, facts in held["known"].items()}
         return Interference(laws, known, held["errors"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise InvalidConfig(
             f"not an interference model: {error!r}",
             hint="`python -m benchmarks.interference_ship` writes one",

@@ -37,7 +37,7 @@ def read_measured(path: Path) -> Pairs:
         return _pairs(_rows(json.loads(path.read_text(encoding="utf-8"))))
     except OSError as error:
         raise InvalidConfig(f"cannot read pairs from {path}: {error.strerror}") from error
-    except (ValueError, KeyError, IndexError, TypeError) as error:
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
         raise InvalidConfig(
             f"{path} is not a table of pairs: {error!r}",
             hint="`weft profile --beside COMMAND --out FILE -- COMMAND` writes one",

@@ -37,7 +37,7 @@ def is_events(sample: Sample) -> bool:
         return False
     try:
         record = json.loads(sample.lines[0])
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(record, dict) and "at" in record and record.get("event") in FIRST
 

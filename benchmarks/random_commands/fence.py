@@ -1,0 +1,128 @@
+"""Where commands are tried: a folder of their own, no network, nothing that goes on for long."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+from unittest import mock
+
+from typer.testing import CliRunner
+
+from benchmarks.random_commands.draw import command_lines, draw_line
+from weft.cli.main import cli
+from weft.core.errors import EngineError
+
+LONGEST_S = 20.0  # of CPU time
+
+
+class TooLong(BaseException):
+    """A command goes on for longer than anybody waits for an answer to a mistake."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """How commands ended, and those that ended in a traceback or did not end."""
+
+    codes: dict[int, int] = field(default_factory=dict)
+    tracebacks: list[str] = field(default_factory=list)
+    too_long: list[str] = field(default_factory=list)
+
+
+def refuse(*_: Any, **__: Any) -> NoReturn:
+    """Stands for whoever is not there."""
+    raise ConnectionRefusedError(111, "Connection refused")
+
+
+def keep_back(*_: Any, **__: Any) -> NoReturn:
+    """Stands for what starts a service or somebody's program."""
+    raise EngineError("kept from starting")
+
+
+def check_and_keep_back(settings: Any, **_: Any) -> NoReturn:
+    """A service that is made but not started."""
+    from weft.service.main import create_app
+
+    create_app(settings)
+    keep_back()
+
+
+def stop(*_: object) -> NoReturn:
+    """For the clock."""
+    raise TooLong
+
+
+@contextlib.contextmanager
+def fenced() -> Iterator[Path]:
+    """A folder to try commands in, below others that may be written to."""
+    with contextlib.ExitStack() as stack:
+        top = Path(stack.enter_context(tempfile.TemporaryDirectory())).resolve()
+        here = top / "a" / "b" / "c"
+        here.mkdir(parents=True)
+        stack.enter_context(contextlib.chdir(here))
+        own = {"HOME": str(top), "WEFT_URL": "http://127.0.0.1:9", "WEFT_TOKEN": "", "SHELL": "sh"}
+        stack.enter_context(mock.patch.dict(os.environ, own))
+        stack.enter_context(mock.patch.object(socket.socket, "connect", refuse))
+        stack.enter_context(mock.patch.object(socket, "getaddrinfo", refuse))
+        for name, stand_in in {
+            "weft.service.main.serve": check_and_keep_back,
+            "weft.cli.connect.own_service.own_service": keep_back,
+            "weft.app.measure.script.profile": keep_back,
+            "weft.app.measure.pairs.beside": keep_back,
+            "weft.app.join.join": keep_back,
+            "weft.app.join.write_unit": keep_back,
+            "weft.app.simulate.run.spread": keep_back,
+        }.items():
+            stack.enter_context(mock.patch(name, stand_in))
+        before: Any = signal.signal(signal.SIGVTALRM, stop)
+        stack.callback(signal.signal, signal.SIGVTALRM, before)
+        yield here
+
+
+def try_commands(count: int, seed: int, report: Callable[[str], None] = lambda _: None) -> Findings:
+    """Draw command lines and run each here; findings are reported as they come."""
+    rng, lines, found = random.Random(seed), command_lines(), Findings()
+    with fenced() as folder:
+        for number in range(count):
+            words = draw_line(rng, lines, folder)
+            line = f"{number}: weft {' '.join(map(ascii, words))}"[:1500]
+            files = {name: (folder / name).read_bytes() for name in words if is_file(folder, name)}
+            inputs = "".join(f"\n  {name}: {data!r:.1500}" for name, data in files.items())
+            try:
+                signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_S)
+                code, trace = try_one(words)
+            except TooLong:
+                found.too_long.append(line + inputs)
+                report(f"--- does not end\n{line}{inputs}")
+                continue
+            finally:
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            found.codes[code] = found.codes.get(code, 0) + 1
+            if trace:
+                found.tracebacks.append(f"{line}{inputs}\n{trace}")
+                report(f"--- traceback\n{line}{inputs}\n{trace}")
+    return found
+
+
+def try_one(words: list[str]) -> tuple[int, str]:
+    """The exit code of one command, and the end of its traceback if it has one."""
+    result = CliRunner().invoke(cli, words, input="", prog_name="weft")
+    if result.exception is None or isinstance(result.exception, SystemExit):
+        return result.exit_code, ""
+    return result.exit_code, "".join(traceback.format_exception(result.exception)[-4:])
+
+
+def is_file(folder: Path, name: str) -> bool:
+    """Whether a word is the name of a small file there."""
+    try:
+        return "/" not in name and (folder / name).is_file()
+    except (OSError, ValueError):
+        return False

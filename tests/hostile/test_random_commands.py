@@ -1,0 +1,81 @@
+"""Whatever is typed after `weft`, no command ends in a traceback."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import pytest
+from benchmarks.random_commands.fence import fenced, try_commands, try_one
+
+from weft.core.errors import InvalidConfig
+from weft.perf.sharing.measured_pairs import read_measured
+
+COUNT = 300
+LONG = "x" * 3000
+WRONG = (
+    ["state", "accept-loss", "--state", LONG],
+    ["predict", "--replay", LONG],
+    ["submit", "--", LONG],
+    ["join", "h:1", "--token-file", LONG],
+    ["simulate", "tiny-20", "--policy", f"{LONG}.yaml"],
+    ["job", "a\udcff"],
+    ["jobs", "--tenant", "\udcff"],
+    ["run", "--array", "0-999999999999", "--", "true"],
+    ["run", "--array", f"0-{'9' * 5000}", "--", "true"],
+    ["run", "--array", "1%²", "--", "true"],
+    ["run", "--gpus", "²", "--", "true"],
+    ["run", "--gpus", "9" * 5000, "--", "true"],
+    ["run", "--batch", "1-²", "--", "true"],
+)
+
+
+@pytest.mark.parametrize(
+    "words", WRONG, ids=lambda words: " ".join(words)[:40].encode("ascii", "replace").decode()
+)
+def test_a_mistake_is_answered_in_words(words: list[str]) -> None:
+    with fenced():
+        code, trace = try_one(words)
+
+    assert not trace
+    assert code == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "content"),
+    [
+        ("--profiles", b"[" * 100_000),
+        ("--profiles", b"9" * 5000),
+        ("--loan", b"time_s,needed\n\xb2,1\n"),
+    ],
+    ids=["deep profiles", "long number", "no text"],
+)
+def test_a_file_that_cannot_be_read_is_named(option: str, content: bytes) -> None:
+    with fenced() as folder:
+        (folder / "damaged.json").write_bytes(content)
+        value = "1x8:v100,trace=damaged.json" if option == "--loan" else "damaged.json"
+        code, trace = try_one(["simulate", "tiny-20", "--jobs", "4", option, value])
+
+    assert not trace
+    assert code == 2
+
+
+def test_a_table_of_pairs_that_is_too_deep_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.json"
+    path.write_bytes(b"[" * 100_000)
+
+    with pytest.raises(InvalidConfig, match=r"pairs\.json is not a table of pairs"):
+        read_measured(path)
+
+
+# A trace with an error in it is closed when the error is forgotten, not before.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_random_commands_end_without_a_traceback() -> None:
+    found = try_commands(COUNT, seed=5)
+    gc.collect()
+
+    assert not found.tracebacks
+    assert not found.too_long
+    assert sum(found.codes.values()) == COUNT
+    assert {0, 2} <= set(found.codes)

@@ -14,6 +14,7 @@ from weft.perf.sharing.measured_pairs import read_measured
 COUNT = 300
 LONG = "x" * 3000
 WRONG = (
+    ["simulate", "tiny-20", "--events", "."],
     ["state", "accept-loss", "--state", LONG],
     ["predict", "--replay", LONG],
     ["submit", "--", LONG],

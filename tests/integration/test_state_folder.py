@@ -231,7 +231,7 @@ def test_a_backup_taken_while_the_service_runs_is_brought_back(tmp_path: Path) -
     made, files = restore_backup(copy, back)
 
     assert made.last == last
-    assert files == ["events.db"]
+    assert files == ["configuration.json", "events.db"]
     assert start(back) == ["a"]
     assert not errors(check_state(back))
     assert not open_to_others(copy)

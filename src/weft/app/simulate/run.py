@@ -204,6 +204,8 @@ def _journal(path: Path | None) -> Iterator[Journal | None]:
     if path is None:
         yield None
         return
+    if path.is_dir():  # also `.` and `/`, which have no name
+        raise InvalidConfig(f"cannot write events to {path}: it is a folder", hint="name a file")
     partial = path.with_name(path.name + ".partial")
     try:
         out: TextIO = partial.open("w", encoding="utf-8", buffering=io.DEFAULT_BUFFER_SIZE * 16)

@@ -16,7 +16,7 @@ from pathlib import Path
 from weft.core.errors import InvalidConfig
 
 LOG, JOBS, LIVE = "events.db", "jobs", "live"
-SETTINGS = ("tokens.json", "quotas.json", "webhooks.json")
+SETTINGS = ("tokens.json", "quotas.json", "webhooks.json", "configuration.json")
 OURS = frozenset((LOG, JOBS, LIVE, *SETTINGS))
 PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
 

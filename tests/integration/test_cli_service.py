@@ -76,6 +76,13 @@ def until(job: str, *states: str, seconds: float = 30.0) -> dict[str, object]:
     return found
 
 
+def until_named(pid: object, name: str, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while (found := Path(f"/proc/{pid}/comm").read_text()) != f"{name}\n":
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+
+
 def test_run_shows_the_output_of_a_job_in_this_folder_and_leaves_with_its_code(
     known: Client,
 ) -> None:
@@ -432,6 +439,7 @@ def test_processes_have_the_jobs_name_and_their_pids_are_shown(known: Client) ->
         assert isinstance(found, list)
         (pid,) = found
 
-        assert Path(f"/proc/{pid}/comm").read_text() == f"{name}\n"
+        # A process is told of before it takes the name of its job.
+        until_named(pid, name)
         assert f"pids       {pid}" in weft("job", job).stdout
         weft("cancel", job)

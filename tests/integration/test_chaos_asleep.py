@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from benchmarks.asleep.chaos import run
 
 
+@pytest.mark.slow
 def test_random_freezes_suspends_and_kills_lose_nothing(tmp_path: Path) -> None:
     result = run(tmp_path / "room", rounds=20, seed=5)
 

@@ -54,9 +54,9 @@ $(BIN)/python:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
 # What running Weft needs; the tools of its developers are not among it.
-$(DEMO): pyproject.toml | $(BIN)/python
+$(DEMO): pyproject.toml tests/constraints.txt | $(BIN)/python
 	@echo "installing Weft with its service, reports and PyTorch into $(VENV); PyTorch is the largest part"
-	$(BIN)/python -m pip install --editable '.[report,serve,train]'
+	$(BIN)/python -m pip install --editable '.[report,serve,train]' --constraint tests/constraints.txt
 	@touch $@
 
 $(READY): pyproject.toml tests/constraints.txt | $(BIN)/python

@@ -22,7 +22,8 @@ import yaml
 from tests.integration.serving import API, get, serving, submit
 from tests.integration.test_local_details import LIMIT_S, job
 from weft.app.serve.limits import Limits
-from weft.cli.job_files.job_file import Flags, from_file, from_sbatch
+from weft.cli.job_files.job_file import from_file, from_sbatch
+from weft.cli.job_files.job_options import Flags
 from weft.core.errors import WeftError
 from weft.core.events.event import Event, Failed, Finished, StartFailed, Stopped
 from weft.core.model.job import Allocation, JobId, Slice

@@ -5,15 +5,9 @@ from typing import Any
 
 import pytest
 
-from weft.cli.job_files.job_file import (
-    Flags,
-    batch_of,
-    from_command,
-    from_file,
-    gpus_of,
-    pair_of,
-    seconds_of,
-)
+from weft.cli.job_files.flag_values import batch_of, gpus_of, pair_of, seconds_of
+from weft.cli.job_files.job_file import from_command, from_file
+from weft.cli.job_files.job_options import Flags
 from weft.core.errors import InvalidConfig
 
 FILE = """\

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from weft.cli.job_files.job_file import Flags, from_sbatch
+from weft.cli.job_files.job_file import from_sbatch
+from weft.cli.job_files.job_options import Flags
 from weft.cli.job_files.sbatch import is_sbatch, read_slurm_time
 from weft.core.errors import InvalidConfig
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.cli.job_files.job_file import Flags, from_file
+from weft.cli.job_files.job_file import from_file
+from weft.cli.job_files.job_options import Flags
 from weft.core.errors import InvalidConfig
 
 TASK = """\

@@ -16,37 +16,31 @@ from weft.core.errors import InvalidConfig
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from weft.cli.options.shared import Columns
+    from weft.cli.options.simulation import OutputOptions
     from weft.sim.result import Result
 
 
 NOBODY_WAITS_S = 60.0  # waiting less than this on average is no queue
 
 
-def check_output(*, as_json: bool, per_job: bool, timing: bool) -> None:
+def check_output(output: OutputOptions) -> None:
     """Refuse options that would change nothing."""
-    if (per_job or timing) and not as_json:
-        what = "--per-job" if per_job else "--timing"
+    if (output.per_job or output.timing) and not output.as_json:
+        what = "--per-job" if output.per_job else "--timing"
         raise InvalidConfig(f"{what} is about JSON", hint=f"add --json, or leave {what} out")
 
 
-def show_result(
-    result: Result,
-    *,
-    as_json: bool,
-    per_job: bool,
-    timing: bool,
-    report: Path | None,
-    columns: Columns = "main",
-) -> None:
+def show_result(result: Result, output: OutputOptions) -> None:
     """A table, or one JSON object; and a report if one was asked for."""
+    report = output.report
     if report is not None:
         from weft.report.html import write_report
 
         with user_errors():
             write_report(result, report, command=shlex.join(["weft", *sys.argv[1:]]))
-    if as_json:
-        typer.echo(json.dumps(result.as_dict(per_job=per_job, timing=timing), indent=1))
+    if output.as_json:
+        values = result.as_dict(per_job=output.per_job, timing=output.timing)
+        typer.echo(json.dumps(values, indent=1))
         return
     from rich.console import Console
 
@@ -54,7 +48,7 @@ def show_result(
 
     console = Console(highlight=False)
     console.print(_headline(result))
-    console.print(*result_tables(result.outcomes, console.width, columns), sep="\n")
+    console.print(*result_tables(result.outcomes, console.width, output.columns), sep="\n")
     for remark in _remarks(result):
         console.print(remark, style="yellow", markup=False)
     if report is not None:

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.options import keep
+from weft.cli.options.from_fields import options_from_fields
+from weft.cli.options.serve import ServeOptions
 from weft.cli.view.errors import user_errors
 
 USERS = "weft.users"  # a table of users in the file of --config
@@ -31,7 +32,9 @@ def read_config(context: typer.Context, path: Path | None) -> Path | None:
     return path
 
 
+@options_from_fields
 def serve(
+    *,
     context: typer.Context,
     config: Annotated[  # noqa: ARG001 - read before all others
         Path | None,
@@ -42,111 +45,7 @@ def serve(
             is_eager=True,
         ),
     ] = None,
-    engine: Annotated[
-        str,
-        typer.Option(help="What runs the jobs (`weft list engine`): NAME or NAME:KEY=VALUE,..."),
-    ] = "local",
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            "--policy", "-p", help="The policy; default: the last one used, at first weft."
-        ),
-    ] = None,
-    state: Annotated[
-        Path, typer.Option(help="Folder of everything that survives a restart.")
-    ] = Path("weft-state"),
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)] = 7878,
-    slots: Annotated[
-        int, typer.Option(help="CPU slots where there are no GPUs; 0: one per core.", min=0)
-    ] = 0,
-    predictor: Annotated[str, typer.Option(help="Where policies get remaining times from.")] = "",
-    pairs: Annotated[
-        Path | None,
-        typer.Option(
-            help="Speeds of jobs beside each other, as `weft profile --beside` wrote it.",
-            metavar="FILE",
-        ),
-    ] = None,
-    pass_env: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Variable of this environment that jobs get beside the usual ones; repeatable.",
-            metavar="NAME",
-        ),
-    ] = None,
-    users: Annotated[
-        Path | None,
-        typer.Option(
-            help="Which users of this machine tenants' jobs run as: a file; needs root.",
-            metavar="FILE",
-        ),
-    ] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option(help="Serve HTTPS with this certificate (PEM).", metavar="FILE")
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(help="The certificate's key (PEM).", metavar="FILE")
-    ] = None,
-    smtp: Annotated[
-        str,
-        typer.Option(
-            help="Mail server for notifications: smtp://[USER@]HOST[:PORT], or smtps://.",
-            metavar="URL",
-        ),
-    ] = "",
-    mail_from: Annotated[
-        str, typer.Option(help="Address that mail of the service comes from.", metavar="ADDRESS")
-    ] = "",
-    end_unknown: Annotated[
-        bool,
-        typer.Option(
-            "--end-unknown",
-            help="Stop running jobs that the log does not know, as after a restore.",
-        ),
-    ] = False,
-    keep_days: keep.Days = 90.0,
-    keep_jobs: keep.Jobs = 100_000,
-    keep_gb: keep.Gigabytes = 0.0,
-    keep_events: keep.Events = 5_000_000,
-    limit: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="What each tenant may ask for, such as rate=50 or jobs=10000; repeatable.",
-            metavar="NAME=NUMBER",
-        ),
-    ] = None,
-    own: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="GPUs of a tenant's or group's own, lent while idle; repeatable.",
-            metavar="TENANT=GPUS",
-        ),
-    ] = None,
-    parent: Annotated[
-        list[str] | None,
-        typer.Option(help="The group that a tenant is in; repeatable.", metavar="TENANT=GROUP"),
-    ] = None,
-    half_life_h: Annotated[
-        float | None,
-        typer.Option(help="Hours after which GPU time that was used counts half.", min=0.01),
-    ] = None,
-    min_run: Annotated[
-        float | None,
-        typer.Option(help="Seconds a job runs before it has to give way to an owner.", min=0.0),
-    ] = None,
-    decide_limit: Annotated[
-        float,
-        typer.Option(help="Seconds a decision may take before a safe order stands in.", min=0.1),
-    ] = 20.0,
-    slowdown: Annotated[
-        float | None,
-        typer.Option(
-            help="How many times as long steps may take beside others, of jobs that do not say.",
-            min=1.0,
-            max=100.0,
-        ),
-    ] = None,
+    options: ServeOptions,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log decisions.")] = False,
     print_config: Annotated[
         bool,
@@ -157,7 +56,7 @@ def serve(
 
     Jobs go on when it ends, and are taken up again when it starts with the same --state.
     """
-    table = context.meta.get(USERS) if users is None else None
+    table = context.meta.get(USERS) if options.users is None else None
     if print_config:
         from weft.cli.options.config_file import NOT_HERE, as_toml
 
@@ -179,39 +78,9 @@ def serve(
             raise InvalidConfig(
                 f"the service needs {error.name}", hint="pip install 'weft[serve]'"
             ) from error
-        from weft.app.policy_file import read_policy_to_send
-        from weft.app.serve.limits import read_limits
-        from weft.app.serve.live import DEFAULT_POLICY, Settings
-        from weft.app.serve.rules import read_lending
-        from weft.runtime.recovery.retention import Keep
-
         level = logging.INFO if verbose else logging.WARNING
         logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-        passed = tuple(pass_env or ())
-        named = None if policy is None else read_policy_to_send(policy)
-        settings = Settings(
-            engine,
-            state,
-            host,
-            port,
-            named,
-            slots,
-            predictor,
-            str(pairs or ""),
-            passed,
-            users or table,
-            tls_cert,
-            tls_key,
-            smtp=smtp,
-            mail_from=mail_from,
-            end_unknown=end_unknown,
-            keep=Keep(keep_days, keep_jobs, keep_gb, keep_events),
-            limits=read_limits(limit or ()),
-            decide_limit_s=decide_limit,
-            lending=read_lending(own or (), parent or (), half_life_h, min_run),
-            default=DEFAULT_POLICY,
-            slowdown=slowdown,
-        )
+        settings = options.settings(table)
         run(settings, ready=lambda url: announce(url, settings.state), invite=announce_joining)
 
 

@@ -32,15 +32,11 @@ Weights = Annotated[
         rich_help_panel=CHANGE,
     ),
 ]
-MoreNodes = Annotated[
-    str,
-    typer.Option(
-        "--nodes",
-        help="More machines, written as a cluster.",
-        metavar="NODESxGPUS:KIND",
-        rich_help_panel=CHANGE,
-    ),
-]
+MORE_NODES: Any = {
+    "help": "More machines, written as a cluster.",
+    "metavar": "NODESxGPUS:KIND",
+    "rich_help_panel": CHANGE,
+}
 
 
 def what_if(
@@ -55,7 +51,7 @@ def what_if(
     ] = None,
     limit: Limits = None,
     weight: Weights = None,
-    nodes: MoreNodes = "",
+    nodes: Annotated[str, typer.Option("--add-nodes", "--nodes", **MORE_NODES)] = "",
     job: Annotated[
         list[str] | None,
         typer.Option(

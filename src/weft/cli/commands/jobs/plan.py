@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weft.cli.commands.cluster.what_if import CHANGE, Limits, MoreNodes, Weights
+from weft.cli.commands.cluster.what_if import CHANGE, MORE_NODES, Limits, Weights
 from weft.cli.commands.jobs.submit import What, bodies, send
-from weft.cli.job_files.job_file import Flags
-from weft.cli.job_files.job_options import takes_flags
+from weft.cli.job_files.job_options import Flags
 from weft.cli.options import shared as o
+from weft.cli.options.from_fields import options_from_fields
 from weft.cli.view.errors import user_errors
 from weft.service.responses.plan import Planned
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weft.cli.connect.client import Client
 
 
-@takes_flags
+@options_from_fields
 def plan(
     what: What,
     flags: Flags,
@@ -34,13 +34,13 @@ def plan(
     ] = None,
     if_limit: Limits = None,
     if_weight: Weights = None,
-    if_nodes: MoreNodes = "",
+    add_nodes: Annotated[str, typer.Option("--add-nodes", **MORE_NODES)] = "",
     as_json: o.AsJson = False,
 ) -> None:
     """Show what would happen to a job now.
 
     Nothing is queued. Takes what `weft submit` takes, and what might be different: `--gpus 2`
-    for this job at another size, `--policy`, `--limit`, `--weight` or `--nodes` for the cluster.
+    for this job at another size; `--policy`, `--limit`, `--weight`, `--add-nodes` for the cluster.
     """
     from weft.cli.connect.client import Client
     from weft.cli.options.changes import read_changes
@@ -48,7 +48,7 @@ def plan(
 
     with user_errors():
         client = Client()
-        change = read_changes(if_policy, if_limit, if_weight, if_nodes)
+        change = read_changes(if_policy, if_limit, if_weight, add_nodes)
         jobs = bodies(what, flags)
         answers = [_ask(client, path, body, change) for path, body in jobs]
     if as_json:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from weft.cli.job_files.job_file import Flags
-from weft.cli.job_files.job_options import takes_flags
+from weft.cli.job_files.job_options import Flags
+from weft.cli.options.from_fields import options_from_fields
 from weft.cli.view.errors import user_errors
 from weft.core.errors import InvalidConfig
 from weft.service.responses.answers import Made
@@ -20,7 +20,7 @@ INTERRUPTED = 130
 GRACE_S = 5.0  # what a terminal's process gets to leave: a shell has nothing to save
 
 
-@takes_flags
+@options_from_fields
 def run(
     command: Annotated[
         list[str], typer.Argument(help="What to run, after `--`.", metavar="COMMAND...")

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.job_files.job_file import Flags
-from weft.cli.job_files.job_options import takes_flags
+from weft.cli.job_files.job_options import Flags
+from weft.cli.options.from_fields import options_from_fields
 from weft.cli.view.errors import user_errors
 from weft.service.responses.answers import JobAnswer
 
 
-@takes_flags
+@options_from_fields
 def shell(
     flags: Flags,
     job: Annotated[

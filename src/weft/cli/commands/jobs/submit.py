@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from weft.cli.job_files.job_file import Flags
-from weft.cli.job_files.job_options import takes_flags
+from weft.cli.job_files.job_options import Flags
 from weft.cli.options import shared as o
+from weft.cli.options.from_fields import options_from_fields
 from weft.cli.view.errors import user_errors
 from weft.service.responses.answers import Made
 
@@ -27,7 +27,7 @@ What = Annotated[
 ]
 
 
-@takes_flags
+@options_from_fields
 def submit(
     what: What,
     flags: Flags,

@@ -1,0 +1,158 @@
+"""Options of `weft serve`, on the command line and in its file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weft.cli.options import keep
+
+if TYPE_CHECKING:
+    from weft.app.serve.live import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """The fields of `Settings`, as typed."""
+
+    engine: Annotated[
+        str,
+        typer.Option(help="What runs the jobs (`weft list engine`): NAME or NAME:KEY=VALUE,..."),
+    ] = "local"
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy", "-p", help="The policy; default: the last one used, at first weft."
+        ),
+    ] = None
+    state: Annotated[Path, typer.Option(help="Folder of everything that survives a restart.")] = (
+        Path("weft-state")
+    )
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)] = 7878
+    slots: Annotated[
+        int, typer.Option(help="CPU slots where there are no GPUs; 0: one per core.", min=0)
+    ] = 0
+    predictor: Annotated[str, typer.Option(help="Where policies get remaining times from.")] = ""
+    pairs: Annotated[
+        Path | None,
+        typer.Option(
+            help="Speeds of jobs beside each other, as `weft profile --beside` wrote it.",
+            metavar="FILE",
+        ),
+    ] = None
+    pass_env: Annotated[
+        Sequence[str],
+        typer.Option(
+            help="Variable of this environment that jobs get beside the usual ones; repeatable.",
+            metavar="NAME",
+        ),
+    ] = ()
+    users: Annotated[
+        Path | None,
+        typer.Option(
+            help="Which users of this machine tenants' jobs run as: a file; needs root.",
+            metavar="FILE",
+        ),
+    ] = None
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Serve HTTPS with this certificate (PEM).", metavar="FILE")
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option(help="The certificate's key (PEM).", metavar="FILE")
+    ] = None
+    smtp: Annotated[
+        str,
+        typer.Option(
+            help="Mail server for notifications: smtp://[USER@]HOST[:PORT], or smtps://.",
+            metavar="URL",
+        ),
+    ] = ""
+    mail_from: Annotated[
+        str, typer.Option(help="Address that mail of the service comes from.", metavar="ADDRESS")
+    ] = ""
+    end_unknown: Annotated[
+        bool,
+        typer.Option(
+            "--end-unknown",
+            help="Stop running jobs that the log does not know, as after a restore.",
+        ),
+    ] = False
+    keep_days: keep.Days = 90.0
+    keep_jobs: keep.Jobs = 100_000
+    keep_gb: keep.Gigabytes = 0.0
+    keep_events: keep.Events = 5_000_000
+    limit: Annotated[
+        Sequence[str],
+        typer.Option(
+            help="What each tenant may ask for, such as rate=50 or jobs=10000; repeatable.",
+            metavar="NAME=NUMBER",
+        ),
+    ] = ()
+    own: Annotated[
+        Sequence[str],
+        typer.Option(
+            help="GPUs of a tenant's or group's own, lent while idle; repeatable.",
+            metavar="TENANT=GPUS",
+        ),
+    ] = ()
+    parent: Annotated[
+        Sequence[str],
+        typer.Option(help="The group that a tenant is in; repeatable.", metavar="TENANT=GROUP"),
+    ] = ()
+    half_life_h: Annotated[
+        float | None,
+        typer.Option(help="Hours after which GPU time that was used counts half.", min=0.01),
+    ] = None
+    min_run: Annotated[
+        float | None,
+        typer.Option(help="Seconds a job runs before it has to give way to an owner.", min=0.0),
+    ] = None
+    decide_limit: Annotated[
+        float,
+        typer.Option(help="Seconds a decision may take before a safe order stands in.", min=0.1),
+    ] = 20.0
+    slowdown: Annotated[
+        float | None,
+        typer.Option(
+            help="How many times as long steps may take beside others, of jobs that do not say.",
+            min=1.0,
+            max=100.0,
+        ),
+    ] = None
+
+    def settings(self, users: Mapping[str, Any] | None = None) -> Settings:
+        """Settings of a service; `users` is a table from a file where no other file is named."""
+        from weft.app.policy_file import read_policy_to_send
+        from weft.app.serve.limits import read_limits
+        from weft.app.serve.live import DEFAULT_POLICY, Settings
+        from weft.app.serve.rules import read_lending
+        from weft.runtime.recovery.retention import Keep
+
+        return Settings(
+            engine=self.engine,
+            state=self.state,
+            host=self.host,
+            port=self.port,
+            policy=None if self.policy is None else read_policy_to_send(self.policy),
+            slots=self.slots,
+            predictor=self.predictor,
+            pairs=str(self.pairs or ""),
+            pass_env=tuple(self.pass_env),
+            users=self.users or users,
+            tls_cert=self.tls_cert,
+            tls_key=self.tls_key,
+            smtp=self.smtp,
+            mail_from=self.mail_from,
+            end_unknown=self.end_unknown,
+            keep=Keep(self.keep_days, self.keep_jobs, self.keep_gb, self.keep_events),
+            limits=read_limits(self.limit),
+            decide_limit_s=self.decide_limit,
+            lending=read_lending(self.own, self.parent, self.half_life_h, self.min_run),
+            default=DEFAULT_POLICY,
+            slowdown=self.slowdown,
+        )

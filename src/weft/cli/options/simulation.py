@@ -1,0 +1,249 @@
+"""Options of a simulation, and of what its result is shown as."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weft.cli.options import shared as o
+
+if TYPE_CHECKING:
+    from weft.app.simulate.setup import Setup
+    from weft.core.spec.registry import Described
+
+SIM = "Simulation"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationOptions:
+    """What `weft simulate` and `weft compare` take: the fields of a `Setup`, as typed."""
+
+    workload: Annotated[
+        str,
+        typer.Argument(
+            help="A built-in workload (`weft list trace`) or a trace file, any known format."
+        ),
+    ]
+    cluster: o.Cluster = ""
+    seed: o.Seed = 0
+    jobs: Annotated[
+        int | None, typer.Option(help="How many jobs to draw (built-in workloads).", min=1)
+    ] = None
+    load: Annotated[
+        float | None,
+        typer.Option(help="Offered load on the cluster (built-in workloads; most default to 0.8)."),
+    ] = None
+    predictor: Annotated[
+        str,
+        typer.Option(
+            help="Where policies get remaining times from: oracle (the default), noisy:sigma=0.5, "
+            "hinted, alike, history.",
+            rich_help_panel=SIM,
+        ),
+    ] = ""
+    profiles: Annotated[
+        str,
+        typer.Option(
+            help="Measured speeds as the truth: a folder of profiles with models.json beside it, "
+            "or a Gavel throughput file (.json). By default what ships with the package.",
+            rich_help_panel=SIM,
+        ),
+    ] = ""
+    perf: Annotated[
+        str,
+        typer.Option(
+            help="Another truth about speeds (`weft list perf`): muri counts as Muri's simulator "
+            "does.",
+            rich_help_panel=SIM,
+        ),
+    ] = ""
+    sharing: Annotated[
+        str,
+        typer.Option(
+            "--sharing",
+            help="How a GPU serves jobs that share it: timeslicing (the driver's) or mps.",
+            rich_help_panel=SIM,
+        ),
+    ] = "timeslicing"
+    pairs: Annotated[
+        str,
+        typer.Option(
+            "--pairs",
+            help="Measured speeds of jobs beside each other: what `weft profile --beside` wrote.",
+            metavar="FILE",
+            rich_help_panel=SIM,
+        ),
+    ] = ""
+    restart_cost: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds a stop and restart costs; 0 makes preemption free. By default the job's "
+            "model says.",
+            min=0.0,
+            rich_help_panel=SIM,
+        ),
+    ] = None
+    free_moves: Annotated[
+        bool,
+        typer.Option(
+            "--free-moves",
+            help="A job that changes nodes but keeps its shape pays no restart.",
+            rich_help_panel=SIM,
+        ),
+    ] = False
+    checkpoint_cost: Annotated[
+        float,
+        typer.Option(help="Seconds a job needs to leave its GPUs.", min=0.0, rich_help_panel=SIM),
+    ] = 0.0
+    weights: Annotated[
+        str,
+        typer.Option(
+            "--weights",
+            help="What users and tenants are entitled to against each other: vision=3/nlp=1. Who "
+            "is not named has 1.",
+            metavar="NAME=NUMBER/...",
+            rich_help_panel=SIM,
+        ),
+    ] = ""
+    loan: Annotated[
+        str,
+        typer.Option(
+            "--loan",
+            help="Machines that come and go: 8x8:v100,low=0.3,high=0.95 are lent while their "
+            "owner, with a day's rhythm, does not need them; 8x8:v100,trace=FILE tells when.",
+            metavar="NODESxGPUS:KIND,KEY=VALUE...",
+            rich_help_panel=SIM,
+        ),
+    ] = ""
+    resize: Annotated[
+        str,
+        typer.Option(
+            "--resize",
+            help="How running jobs change their GPUs: restart, from a checkpoint; or live, with "
+            "one pause and new processes started beside training: "
+            "live:pause_s=0.05,pause_gb_s=0.7, and prepare_s unless that is as long as a restart; "
+            "restart_s and restart_gb_s unless stopped jobs come back as slowly as published.",
+            metavar="restart|live",
+            rich_help_panel=SIM,
+        ),
+    ] = "restart"
+    stops: Annotated[
+        str,
+        typer.Option(
+            "--stops",
+            help="How running jobs can be put to sleep besides being stopped: freeze, suspend or "
+            "both. They go on where they were; what does not fit in device or host memory is "
+            "stopped.",
+            metavar="freeze,suspend",
+            rich_help_panel=SIM,
+        ),
+    ] = ""
+    node_mtbf_h: Annotated[
+        float,
+        typer.Option(
+            help="Mean hours between failures of one node; 0: never.", min=0.0, rich_help_panel=SIM
+        ),
+    ] = 0.0
+    repair_h: Annotated[
+        float,
+        typer.Option(help="Mean hours a failed node is away.", min=0.001, rich_help_panel=SIM),
+    ] = 1.0
+    job_mtbf_h: Annotated[
+        float,
+        typer.Option(
+            help="Mean hours a job runs before it dies and is retried; 0: never.",
+            min=0.0,
+            rich_help_panel=SIM,
+        ),
+    ] = 0.0
+    max_gpus: Annotated[
+        int | None,
+        typer.Option(help="Leave out jobs that ask for more GPUs.", min=1, rich_help_panel=o.FILE),
+    ] = None
+    sample: Annotated[
+        int | None,
+        typer.Option(help="Keep this many jobs, at random.", min=1, rich_help_panel=o.FILE),
+    ] = None
+    window: Annotated[
+        str,
+        typer.Option(help="Keep jobs submitted in START:END seconds.", rich_help_panel=o.FILE),
+    ] = ""
+    trace_option: o.TraceOption = None
+
+    def setup(self, policy: Described, **more: Any) -> Setup:
+        """The simulation under a policy; InvalidConfig says what was typed wrongly."""
+        from weft.app.simulate.loan_text import read_loans
+        from weft.app.simulate.setup import Setup
+        from weft.sim.faults import Faults
+
+        return Setup(
+            workload=self.workload,
+            policy=policy,
+            cluster=self.cluster,
+            seed=self.seed,
+            predictor=self.predictor,
+            jobs=self.jobs,
+            load=self.load,
+            restart_cost=self.restart_cost,
+            checkpoint_s=self.checkpoint_cost,
+            faults=Faults(self.node_mtbf_h, self.repair_h, self.job_mtbf_h),
+            options=o.trace_options(self.max_gpus, self.sample, self.window, self.trace_option),
+            profiles=self.profiles,
+            free_moves=self.free_moves,
+            perf=self.perf,
+            sharing=self.sharing,
+            pairs=self.pairs,
+            weights=read_weights(self.weights),
+            loans=read_loans(self.loan),
+            resize=self.resize,
+            stops=self.stops,
+            **more,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """How a result is shown."""
+
+    as_json: o.AsJson = False
+    per_job: Annotated[
+        bool, typer.Option("--per-job", help="With --json: one row per job.", rich_help_panel=o.OUT)
+    ] = False
+    timing: Annotated[
+        bool,
+        typer.Option(
+            "--timing",
+            help="With --json: decision and wall times, which differ from run to run.",
+            rich_help_panel=o.OUT,
+        ),
+    ] = False
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", help="Write an HTML report here.", rich_help_panel=o.OUT),
+    ] = None
+    columns: Annotated[
+        o.Columns,
+        typer.Option("--columns", help="Which numbers the table has.", rich_help_panel=o.OUT),
+    ] = "main"
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No progress bar.", rich_help_panel=o.OUT)
+    ] = False
+
+
+def read_weights(text: str) -> dict[str, float]:
+    """Weights by name, from what was typed."""
+    from weft.core.errors import InvalidConfig
+
+    found: dict[str, float] = {}
+    for pair in filter(None, text.split("/")):
+        name, equals, number = pair.rpartition("=")
+        try:
+            found[name] = float(number if equals and name else "no name")
+        except ValueError as error:
+            raise InvalidConfig(
+                f"--weights: {pair!r} is not NAME=NUMBER", hint="for example vision=3/nlp=1"
+            ) from error
+    return found

@@ -32,7 +32,6 @@ from weft.node.guard.enclosure import Enclosure
 from weft.node.guard.identity import hand_over
 from weft.node.guard.locks import hold_all
 from weft.node.guard.time_limit import TimeLimit
-from weft.node.live_resize import Resizer
 from weft.node.measuring.measurer import Measurer
 from weft.node.ranks.command_plan import CommandPlan, place_of, plan_command, plan_setup
 from weft.node.ranks.conversation import Line, first_code, tell_terms, tell_to_leave, verdict
@@ -40,6 +39,7 @@ from weft.node.ranks.frozen import FrozenRanks
 from weft.node.ranks.logs import RankLog
 from weft.node.ranks.process import Home, start_process
 from weft.node.ranks.rank import Rank, pids_of
+from weft.node.resizer import Resizer
 from weft.node.sessions.conversations import Conversations
 from weft.node.sessions.shells import Shells
 from weft.node.sessions.terminal import Terminal

@@ -11,7 +11,7 @@ import numpy as np
 from weft.core.state.table import Floats
 from weft.report.durations import axis_unit
 from weft.report.figures import Figure, choose_telling, line_of, plain
-from weft.report.shapes import Outcomes, UserShareLike
+from weft.sim.result import Outcomes, UserShare
 
 MOST_USERS = 8
 COLUMNS = 2
@@ -111,7 +111,7 @@ def _users(outcomes: Outcomes) -> list[str]:
     return []
 
 
-def _name(shares: Sequence[UserShareLike], user: str) -> str:
+def _name(shares: Sequence[UserShare], user: str) -> str:
     weight = next(share.weight for share in shares if share.user == user)
     name = escape(user) or "nobody named"
     return name if weight == 1.0 else f"{name}, weight {weight:g}"

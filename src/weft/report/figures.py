@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.core.state.table import Floats, Rows
 from weft.report.durations import axis_unit, human, log_ticks
-from weft.report.shapes import OutcomeLike, Outcomes
+from weft.sim.result import Outcome, Outcomes
 
 Figure = dict[str, Any]
 
@@ -171,7 +171,7 @@ def jct_by_size(outcomes: Outcomes) -> Figure | None:
     return {"data": traces, "layout": layout}
 
 
-def _completion_times(each: Sequence[OutcomeLike]) -> tuple[Floats, int]:
+def _completion_times(each: Sequence[Outcome]) -> tuple[Floats, int]:
     """Sorted completion times over all seeds, and how many jobs there were."""
     jct = np.concatenate([o.per_job.end_s - o.per_job.submit_s for o in each])
     return np.sort(np.maximum(jct[~np.isnan(jct)], SHORTEST_S)), len(jct)
@@ -189,7 +189,7 @@ def choose_telling(count: int) -> Rows:
     return np.unique(np.concatenate([even, tail]).astype(np.intp).clip(0, max(count - 1, 0)))
 
 
-def _by_size(each: Sequence[OutcomeLike]) -> list[tuple[float, int]]:
+def _by_size(each: Sequence[Outcome]) -> list[tuple[float, int]]:
     """Mean completion time and number of finished jobs in each class of sizes."""
     jct = np.concatenate([o.per_job.end_s - o.per_job.submit_s for o in each])
     of = np.where(np.isnan(jct), -1, _size_class(each))
@@ -197,7 +197,7 @@ def _by_size(each: Sequence[OutcomeLike]) -> list[tuple[float, int]]:
     return [(float(c.mean()) if len(c) else 0.0, len(c)) for c in classes]
 
 
-def _size_class(each: Sequence[OutcomeLike]) -> Rows:
+def _size_class(each: Sequence[Outcome]) -> Rows:
     """Which of SIZES each job of all seeds is in."""
     need = np.concatenate([outcome.per_job.gpus for outcome in each])
     return np.searchsorted([float(most) for most, _ in SIZES], need)
@@ -207,11 +207,11 @@ def _count(number: str, noun: str) -> str:
     return f"{number} {noun}" if number == "1" else f"{number} {noun}s"
 
 
-def _begin(outcome: OutcomeLike) -> float:
+def _begin(outcome: Outcome) -> float:
     return float(outcome.series.time_s[0])
 
 
-def _ran(each: Sequence[OutcomeLike]) -> bool:
+def _ran(each: Sequence[Outcome]) -> bool:
     return bool(len(each) and len(each[0].series.time_s))
 
 

@@ -15,7 +15,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.spec.part_spec import parse
 from weft.formulas.metrics import METRICS, Metric
 from weft.report.durations import fix_digits, human
-from weft.report.shapes import OutcomeLike, Outcomes
+from weft.sim.result import Outcome, Outcomes
 
 MOST_AXES = 3
 SHOWN = 3  # metrics, the first of those that policies are compared by
@@ -112,7 +112,7 @@ def _cell(number: float | None, best: float, metric: Metric) -> str:
     return f'<td style="--heat:{heat:.2f}">{star}{escape(text)}<small>{more}</small></td>'
 
 
-def _mean(each: Sequence[OutcomeLike], metric: Metric) -> float | None:
+def _mean(each: Sequence[Outcome], metric: Metric) -> float | None:
     values = [one.metrics[metric.name] for one in each if metric.name in one.metrics]
     found = [value for value in values if value is not None and math.isfinite(value)]
     return fmean(found) if found else None

@@ -10,7 +10,7 @@ from statistics import fmean
 from weft.formulas.metrics import METRICS, Metric
 from weft.report.durations import human
 from weft.report.paired import differs, interval
-from weft.report.shapes import OutcomeLike, Outcomes
+from weft.sim.result import Outcome, Outcomes
 
 SAME = 0.005  # relative differences below are no differences
 
@@ -68,7 +68,7 @@ def against_first(outcomes: Outcomes) -> str:
     )
 
 
-def _difference(base: Sequence[OutcomeLike], own: Sequence[OutcomeLike], metric: Metric) -> str:
+def _difference(base: Sequence[Outcome], own: Sequence[Outcome], metric: Metric) -> str:
     first, other = _values(base, metric.name), _values(own, metric.name)
     if not first or not other or not fmean(first):
         return "<td>—</td>"
@@ -87,7 +87,7 @@ def _alone(known: dict[str, list[float]]) -> str:
     return f"Under {_name(policy)} a job takes {human(3600.0 * fmean(values))} on average."
 
 
-def _values(each: Sequence[OutcomeLike], name: str) -> list[float]:
+def _values(each: Sequence[Outcome], name: str) -> list[float]:
     done = [one.metrics for one in each if one.metrics.get("finished", 1)]
     found = [float(metrics[name]) for metrics in done if name in metrics]
     return found if len(found) == len(each) and not any(map(math.isnan, found)) else []

@@ -16,8 +16,8 @@ from weft.report.grid import heat_maps
 from weft.report.headline import against_first, headline
 from weft.report.packed import pack
 from weft.report.scores import table
-from weft.report.shapes import Outcomes, ResultLike
 from weft.report.timeline import MOST_BARS, MOST_GPUS, timelines
+from weft.sim.result import Outcomes, Result
 
 Figures = dict[str, Figure]
 PLAIN_MOST = 60_000  # characters of figures that need no packing
@@ -52,7 +52,7 @@ last end. It falls when a few long jobs run on alone at the end.</dd>
 
 
 def write_report(
-    result: ResultLike, path: Path, *, title: str | None = None, command: str = ""
+    result: Result, path: Path, *, title: str | None = None, command: str = ""
 ) -> None:
     """Write the comparison of `result` to `path`; the same result gives the same bytes.
 
@@ -65,7 +65,7 @@ def write_report(
         raise InvalidConfig(f"cannot write the report to {path}: {error.strerror}") from error
 
 
-def render(result: ResultLike, library: str, *, title: str | None = None, command: str = "") -> str:
+def render(result: Result, library: str, *, title: str | None = None, command: str = "") -> str:
     """The page as text, with `library` (plotly.js) inside."""
     outcomes = result.outcomes
     name = escape(title or f"{_short(result.workload)} on {_short(result.cluster)}")
@@ -100,7 +100,7 @@ def _made_by(command: str) -> str:
     return f'<p class="note">Made by <code>{escape(command)}</code></p>' if command else ""
 
 
-def _against(result: ResultLike) -> Iterable[str]:
+def _against(result: Result) -> Iterable[str]:
     first = escape(next(iter(result.outcomes), ""))
     if found := against_first(result.outcomes):
         several = len(result.seeds) > 1
@@ -112,7 +112,7 @@ def _against(result: ResultLike) -> Iterable[str]:
         yield _section(f"Against {first}", found, note)
 
 
-def _grid(result: ResultLike) -> Iterable[str]:
+def _grid(result: Result) -> Iterable[str]:
     if maps := heat_maps(result.outcomes):
         yield _section(
             "Combinations",
@@ -140,7 +140,7 @@ def _plotly() -> str:
     return str(get_plotlyjs())
 
 
-def _header(result: ResultLike) -> str:
+def _header(result: Result) -> str:
     facts = result.facts
     jobs = {int(o.metrics.get("jobs", 0)) for each in result.outcomes.values() for o in each}
     known = [
@@ -181,7 +181,7 @@ def _describe_predictor(label: str) -> str:
     return f"predictor <b>{escape(label)}</b>" + (f", {means}" if means else "")
 
 
-def _table_note(result: ResultLike) -> str:
+def _table_note(result: Result) -> str:
     spread = ""
     if len(result.seeds) > 1:
         spread = f" Mean ± standard deviation over {len(result.seeds)} seeds."
@@ -191,7 +191,7 @@ def _table_note(result: ResultLike) -> str:
     return f"{star}{spread} Point at a heading for its meaning."
 
 
-def _charts(result: ResultLike, drawn: Figures) -> Iterable[str]:
+def _charts(result: Result, drawn: Figures) -> Iterable[str]:
     outcomes = result.outcomes
     several = len(result.seeds) > 1
     legend = LEGEND_PX * max(len(outcomes) - 4, 0)
@@ -221,7 +221,7 @@ def _charts(result: ResultLike, drawn: Figures) -> Iterable[str]:
     )
 
 
-def _fairness_charts(result: ResultLike, drawn: Figures) -> Iterable[str]:
+def _fairness_charts(result: Result, drawn: Figures) -> Iterable[str]:
     outcomes = result.outcomes
     legend = LEGEND_PX * max(len(outcomes) - 4, 0)
     yield _chart(
@@ -243,7 +243,7 @@ def _fairness_charts(result: ResultLike, drawn: Figures) -> Iterable[str]:
     )
 
 
-def _first_seed(result: ResultLike) -> str:
+def _first_seed(result: Result) -> str:
     return f" Seed {result.seeds[0]}." if len(result.seeds) > 1 else ""
 
 
@@ -258,7 +258,7 @@ def _chart(
     return _section(heading, _plot(name, height, heading), note)
 
 
-def _timeline_section(result: ResultLike, drawn: Figures) -> str:
+def _timeline_section(result: Result, drawn: Figures) -> str:
     outcomes, heading = result.outcomes, "GPU timeline"
     figures = timelines(outcomes)
     missing = [policy for policy in outcomes if policy not in figures]

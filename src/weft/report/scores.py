@@ -12,7 +12,7 @@ from weft.formulas.metrics import METRICS, Better, Columns, Metric, Unit
 from weft.report.durations import HOUR, fix_digits, unit_for
 from weft.report.figures import line_of
 from weft.report.paired import differs
-from weft.report.shapes import OutcomeLike, Outcomes
+from weft.sim.result import Outcome, Outcomes
 
 DECIDE = "p50"  # of `Outcome.decide_ms`
 
@@ -35,7 +35,7 @@ def table(outcomes: Outcomes, which: Columns = "main") -> str:
     )
 
 
-def _policy(index: int, policy: str, each: Sequence[OutcomeLike]) -> str:
+def _policy(index: int, policy: str, each: Sequence[Outcome]) -> str:
     left = sum(outcome.metrics.get("failed", 0) for outcome in each)
     jobs = sum(outcome.metrics.get("jobs", 0) for outcome in each)
     note = f'<small class="warn">{left:,.0f} of {jobs:,.0f} jobs unfinished</small>' if left else ""
@@ -94,7 +94,7 @@ def _against_first(outcomes: Outcomes) -> tuple[str, str, list[str]]:
     return "vs first", meaning, cells
 
 
-def _value(key: str, outcome: OutcomeLike) -> float:
+def _value(key: str, outcome: Outcome) -> float:
     """NaN when nothing finished: the zeros in such an outcome are no measurements."""
     if not outcome.metrics.get("finished", 1):
         return math.nan

@@ -10,7 +10,7 @@ from typing import Any
 
 from weft.report.durations import Unit, axis_unit, human
 from weft.report.figures import Figure, plain
-from weft.report.shapes import BarLike, OutcomeLike, Outcomes
+from weft.sim.result import Bar, Outcome, Outcomes
 
 # What the simulator keeps; a larger run has no timeline, and the page says so.
 MOST_GPUS = 128
@@ -43,10 +43,10 @@ def timelines(outcomes: Outcomes) -> dict[str, Figure]:
     }
 
 
-def _stops(outcome: OutcomeLike, rows: dict[Gpu, int], unit: Unit) -> list[dict[str, Any]]:
+def _stops(outcome: Outcome, rows: dict[Gpu, int], unit: Unit) -> list[dict[str, Any]]:
     """A cross where a job goes on after it was stopped."""
     zero, begun = _origin(outcome), dict[str, float]()
-    again: dict[tuple[str, float], BarLike] = {}
+    again: dict[tuple[str, float], Bar] = {}
     for bar in sorted(outcome.timeline, key=lambda b: (b.start_s, b.node, b.gpu)):
         if bar.start_s > begun.setdefault(bar.job, bar.start_s):
             again.setdefault((bar.job, bar.start_s), bar)
@@ -66,7 +66,7 @@ def _stops(outcome: OutcomeLike, rows: dict[Gpu, int], unit: Unit) -> list[dict[
     ]
 
 
-def _queue(outcome: OutcomeLike, unit: Unit) -> dict[str, Any]:
+def _queue(outcome: Outcome, unit: Unit) -> dict[str, Any]:
     """Jobs that wait, above the devices."""
     series, zero = outcome.series, _origin(outcome)
     return {
@@ -82,12 +82,12 @@ def _queue(outcome: OutcomeLike, unit: Unit) -> dict[str, Any]:
     }
 
 
-def _origin(outcome: OutcomeLike) -> float:
+def _origin(outcome: Outcome) -> float:
     """Time zero: the first submission."""
     return float(outcome.per_job.submit_s.min())
 
 
-def _rows(bars: Iterable[BarLike]) -> dict[Gpu, int]:
+def _rows(bars: Iterable[Bar]) -> dict[Gpu, int]:
     """Every GPU's row, node by node, idle ones below a used one included."""
     most: dict[str, int] = defaultdict(int)
     for bar in bars:
@@ -101,7 +101,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
-def _trace(outcome: OutcomeLike, rows: dict[Gpu, int], unit: Unit) -> dict[str, Any]:
+def _trace(outcome: Outcome, rows: dict[Gpu, int], unit: Unit) -> dict[str, Any]:
     """One trace of all bars: thousands of them draw at once, where shapes would not."""
     zero = _origin(outcome)
     number = {job: i for i, job in enumerate(outcome.per_job.id)}
@@ -121,7 +121,7 @@ def _trace(outcome: OutcomeLike, rows: dict[Gpu, int], unit: Unit) -> dict[str, 
     }
 
 
-def _describe_bar(bar: BarLike, zero: float) -> list[str]:
+def _describe_bar(bar: Bar, zero: float) -> list[str]:
     times = (bar.start_s - zero, bar.end_s - zero, bar.end_s - bar.start_s)
     return [escape(bar.job), f"{escape(bar.node)} GPU {bar.gpu}", *map(human, times)]
 
@@ -130,14 +130,14 @@ def _middle(row: int, lane: int, of: int) -> float:
     return round(row - 0.46 + 0.92 * (lane + 0.5) / of, 3)
 
 
-def _with_lanes(bars: Sequence[BarLike]) -> list[tuple[BarLike, tuple[int, int]]]:
+def _with_lanes(bars: Sequence[Bar]) -> list[tuple[Bar, tuple[int, int]]]:
     """Each bar with its lane and their number: jobs that share a GPU lie beside each other."""
-    by_gpu: dict[Gpu, list[BarLike]] = defaultdict(list)
+    by_gpu: dict[Gpu, list[Bar]] = defaultdict(list)
     for bar in bars:
         by_gpu[bar.node, bar.gpu].append(bar)
-    placed: list[tuple[BarLike, tuple[int, int]]] = []
+    placed: list[tuple[Bar, tuple[int, int]]] = []
     for held in by_gpu.values():
-        crowd: list[tuple[BarLike, int]] = []
+        crowd: list[tuple[Bar, int]] = []
         free_at: list[float] = []  # by lane of the present crowd
         for bar in sorted(held, key=lambda b: (b.start_s, b.end_s, b.job)):
             if bar.start_s >= max(free_at, default=bar.start_s):

@@ -49,10 +49,10 @@ from weft.core.scheduler import Scheduler
 from weft.core.state.live_changes import join
 from weft.sim.asleep import Nights
 from weft.sim.faults import Faults
-from weft.sim.live_resize import CostsOf, Switches
 from weft.sim.loans import LoanCounts, Loans
 from weft.sim.physics import DEATH, NEVER, REVIEW, Milestone, Physics
 from weft.sim.stall import stall_error
+from weft.sim.switches import CostsOf, Switches
 
 Progress = Callable[[int, int], None]
 IDLE_DECISIONS = 100_000

@@ -123,6 +123,9 @@ class Outcome:
             }
 
 
+Outcomes = Mapping[str, tuple[Outcome, ...]]  # by policy, one a seed
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Result(Mapping[str, Any]):
     """Outcomes of policies on one workload and cluster; reads like the JSON object it prints.
@@ -134,7 +137,7 @@ class Result(Mapping[str, Any]):
     workload: str
     cluster: str
     seeds: tuple[int, ...]
-    outcomes: Mapping[str, tuple[Outcome, ...]]
+    outcomes: Outcomes
     facts: Mapping[str, float] = field(default_factory=dict)
 
     def as_dict(self, *, per_job: bool = False, timing: bool = True) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from weft.node.attempt_log import Journal
-from weft.node.live_resize import Resizer
 from weft.node.ranks.rank import Rank
+from weft.node.resizer import Resizer
 from weft.wire.attempt import EVENTS, RESIZE, AttemptSpec, write_whole
 from weft.wire.messages import Adopted, Built, CanResize, Drop, Dropped, Form, FromAgent, Leaving
 

@@ -286,10 +286,10 @@ def test_the_headline_says_who_is_fastest_and_whether_that_holds() -> None:
     slow, fast = outcome("fifo", 4.0, 8.0), outcome("srtf", 1.0, 2.0)
     times = {"finished": 2.0, "avg_jct_h": 4.0}
 
-    def told(*hours: float) -> list[Any]:
-        return [replace(fast, metrics={**times, "avg_jct_h": h}) for h in hours]
+    def told(*hours: float) -> tuple[Outcome, ...]:
+        return tuple(replace(fast, metrics={**times, "avg_jct_h": h}) for h in hours)
 
-    base = [replace(slow, metrics=times)] * 3
+    base = (replace(slow, metrics=times),) * 3
     sure = headline({"fifo": base, "srtf": told(1.0, 1.1, 0.9)})
     chance = headline({"fifo": base, "srtf": told(1.0, 9.0, 1.0)})
 

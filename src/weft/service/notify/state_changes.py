@@ -7,25 +7,26 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from weft.core.events import event as facts
-from weft.core.model.job import JobId, name_of
+from weft.core.model.job import JobId
 from weft.runtime.loop.driver import Driver
 from weft.service.access.redaction import mask, secrets_of
+from weft.service.jobs.job_view import name_fields
+from weft.service.responses.job_row import JobName
+from weft.service.responses.json_values import plain
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """A job is in another state than before."""
 
-    job: str
-    name: str
-    tenant: str
+    job: JobName
     state: str
     event: str
     reason: str = ""
 
     def body(self) -> dict[str, Any]:
         """As it is told."""
-        job = {"id": self.job, "name": self.name, "tenant": self.tenant}
+        job = plain(self.job)
         return {"event": self.event, "state": self.state, "reason": self.reason, "job": job}
 
 
@@ -40,7 +41,7 @@ def changes_of(driver: Driver, event: facts.Event) -> Iterator[Change]:
                 state = "suspended"
             state = state or driver.job(job).state
             told = mask(reason, secrets_of(record.job))
-            yield Change(job, name_of(record.job), record.job.tenant, state, kind, told)
+            yield Change(JobName(**name_fields(record.job)), state, kind, told)
 
 
 def _states(event: facts.Event) -> Iterator[tuple[JobId, str, str]]:  # noqa: C901, PLR0912 - one case an event

@@ -46,15 +46,13 @@ from weft.policies.gandiva_fair.trading import trade_all
 
 EPS = 1e-6
 TINY = 1e-3  # tickets of a job whose user is entitled to nothing there: it runs on leftovers
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.FAIRNESS,
-    knowledge=tax.Knowledge.SPEEDS,
+WHERE = tax.classify(
+    tax.Objective.FAIRNESS,
+    tax.Knowledge.SPEEDS,
+    tax.Preemption.SUSPENDS | tax.Preemption.MOVES,
     heterogeneity=tax.Heterogeneity.SPEEDS,
-    elasticity=tax.Elasticity.RIGID,
     sharing=tax.Sharing.TURNS,
-    topology=tax.Topology.FEW_NODES,
     fairness=tax.Fairness.USERS,
-    preemption=tax.Preemption.SUSPENDS | tax.Preemption.MOVES,
 )
 
 

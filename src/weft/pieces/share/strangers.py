@@ -37,6 +37,8 @@ RESIDENTS = 16  # on one device
 KEPT_FREE = 0.03  # of a device's memory: contexts, fragments, what the driver takes
 LEAST_TRIAL = 1 / 16  # of a device's memory: with less, a program never seen is not started
 WORTH = 1.05  # sum of speeds, each as a part of that alone: with turns it is 1
+BROKEN_S = 3.0  # of a promise that was asked for: somebody has to leave
+AGAIN_S = 1.0  # until a place is looked for, for who had to leave
 PATIENCE_S = 300.0  # of who fits nowhere: then nobody who came later joins in front of it
 
 Device = tuple[NodeId, int]
@@ -102,6 +104,9 @@ class _Search:
         for job, on in plan.changes.items():
             self._after[view.table.row(job)] = on
         self._joined: dict[JobId, str] = {}
+        self._parted: dict[JobId, str] = {}
+        for device, rows in together.items():
+            self._part(device, rows)
         self._devices = self._find_devices(together)
         self._kinds = {one.kind: one.room_gb for one in self._devices.values()}
         self._full: dict[tuple[str, ...], float] = {}  # needs for which there is no room
@@ -113,24 +118,56 @@ class _Search:
         try:
             self._apply_plan()
             waiting = self._join_all()
-            changes = {**self._plan.changes, **self._put_right()}
+            changes = {
+                **self._plan.changes,
+                **dict.fromkeys(self._parted, None),
+                **self._put_right(),
+            }
         finally:
             view.free.rollback(mark)
         reasons = {job: text for job, text in self._plan.reasons.items() if job not in self._joined}
+        wakes = [self._plan.wake_at, view.now + AGAIN_S if self._parted else None]
         return replace(
             self._plan,
             changes=changes,
-            reasons={**reasons, **self._joined, **self._explain(waiting)},
+            wake_at=min((at for at in wakes if at is not None), default=None),
+            reasons={**reasons, **self._joined, **self._explain(waiting), **self._parted},
         )
 
     def _apply_plan(self) -> None:
         free, table = self._view.free, self._view.table
-        for job in self._plan.changes:
+        for job in (*self._plan.changes, *self._parted):
             if (was := table.allocations[table.row(job)]) is not None:
                 free.give(was)
         for on in self._plan.changes.values():
             if on is not None:
                 free.take(on)
+
+    # ---- who leaves
+
+    def _part(self, device: Device, rows: Sequence[int]) -> None:
+        """Let the last who came leave a job whose promise it breaks although it was slowed."""
+        view, kind = self._view, self._view.cluster.nodes[self._view.cluster.index[device[0]]].kind
+        for row in rows:
+            job = view.job(row)
+            others = [other for other in rows if other != row and self._can_leave(other)]
+            if job.slowdown is None or not others or self._programs.broken_s(job) < BROKEN_S:
+                continue
+            beside = [view.job(other) for other in rows if other != row]
+            slowdown = self._programs.slowdown(job, kind, beside)
+            if slowdown is not None and slowdown > job.slowdown:
+                last = max(others)
+                self._after[last] = None
+                self._parted[view.job(last).id] = (
+                    f"waits for another GPU: beside it {job.id} took {slowdown:.2f} times as long "
+                    f"as alone, and was promised {job.slowdown:g}"
+                )
+                return
+
+    def _can_leave(self, row: int) -> bool:
+        """Whether a job may be stopped, and was promised nothing itself."""
+        job = self._view.job(row)
+        return job.preemptible and job.slowdown is None
 
     # ---- who is where
 
@@ -199,8 +236,8 @@ class _Search:
         """Let rows join, those of higher priority and who came first before others; who waits."""
         view, waiting = self._view, list[int]()
         may = [r for r, on in enumerate(self._after) if on is None and _is_shareable(view.job(r))]
-        suspended = view.table.suspended
-        may = [row for row in may if view.job(row).id not in suspended]
+        left_out = view.table.suspended | self._parted.keys()
+        may = [row for row in may if view.job(row).id not in left_out]
         # Who runs and was to leave for others stays beside them, if it can.
         for row in sorted(may, key=lambda r: (self._home(r) is None, *_rank(view.job(r)), r)):
             if not self._is_patient(waiting) or not self._join(row):
@@ -213,8 +250,8 @@ class _Search:
 
     def _join(self, row: int) -> bool:
         job, room, home = self._view.job(row), False, self._home(row)
-        if home is not None:
-            return self._stay(row, home)
+        if home is not None and (self._stay(row, home) or job.id not in self._view.savers):
+            return self._after[row] is not None  # elsewhere it would lose its work
         if self._is_hopeless(job):
             return False
         order = sorted(self._devices.items(), key=lambda one: (len(one[1].claims), one[0]))

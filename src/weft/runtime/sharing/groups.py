@@ -97,10 +97,14 @@ class Groups:
             return group
         # Whoever is hardly slowed by many is likely to slow others little.
         able = [job for job in untried if protected.get(job, True)]
-        job = max(able, key=lambda job: (speeds.best_pace(job), -order.index(job)), default=None)
-        if job is None or can_run(group | {job}, working, speeds, protected) is False:
+        if not able:
             return group
-        return group | {job}
+        best = max(able, key=lambda job: (speeds.best_pace(job), -order.index(job)))
+        return (
+            group
+            if can_run(group | {best}, working, speeds, protected) is False
+            else group | {best}
+        )
 
     def _rank(
         self, now: float, one: Resident, speeds: Speeds, protected: Protected

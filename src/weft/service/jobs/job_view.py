@@ -38,17 +38,15 @@ class JobView:
         """One job."""
         record, job = status.record, status.record.job
         running = status.state == "running"
-        silent = silent_s(record, self._now, self._speed) if running else None
-        waits = self.waits_for(status)
+        silent = self._silent_s(status)
         secrets = secrets_of(job)
-        reason = _no_word(silent) or (record.reason if waits is None else waits.text)
         return JobAnswer(
             id=job.id,
             name=name_of(job),
             tenant=job.tenant,
             user=job.user,
             state=state_word(status),
-            reason=mask(reason, secrets),
+            reason=self.reason(status),
             allocation=self.allocation(record.allocation),
             restarts=record.restarts,
             attempt=record.attempt,
@@ -100,6 +98,16 @@ class JobView:
             )
             for part in on.slices
         ]
+
+    def reason(self, status: JobStatus) -> str:
+        """Why a job waits, or what is the matter with it: the words that everybody is told."""
+        record, waits = status.record, self.waits_for(status)
+        said = _no_word(self._silent_s(status)) or (record.reason if waits is None else waits.text)
+        return mask(said, secrets_of(record.job))
+
+    def _silent_s(self, status: JobStatus) -> float | None:
+        running = status.state == "running"
+        return silent_s(status.record, self._now, self._speed) if running else None
 
     def waits_for(self, status: JobStatus) -> Reason | None:
         """Why a job waits; None for one that does not."""

@@ -169,7 +169,7 @@ class Waits:
             return None
         each = demand.per_node
         sizes = {kind: range(each, self.free.cluster.node_size(kind) + 1) for kind in kinds}
-        counts = (sum(len(self.free.nodes_with(k, n)) for n in sizes[k]) for k in kinds)
+        counts = (sum(self.free.count_nodes_with(k, n) for n in sizes[k]) for k in kinds)
         said = say_nodes_free(max(counts, default=0), each, several_kinds=len(kinds) > 1)
         return Reason(Blocker.NODES, {"asks": self._asks(demand), "free": said, "held": ""})
 

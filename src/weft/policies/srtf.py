@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
@@ -35,6 +36,8 @@ class Srtf:
     """
 
     place: str = "packed"
+
+    rests: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         placer("srtf", self.place)

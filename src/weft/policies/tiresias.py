@@ -27,15 +27,11 @@ from weft.pieces.order.attained import QueuedService
 from weft.pieces.parts import run_order
 from weft.pieces.place.skew import by_skew
 
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.COMPLETION_TIME,
-    knowledge=tax.Knowledge.MODELS,
-    heterogeneity=tax.Heterogeneity.ALIKE,
-    elasticity=tax.Elasticity.RIGID,
-    sharing=tax.Sharing.EXCLUSIVE,
+WHERE = tax.classify(
+    tax.Objective.COMPLETION_TIME,
+    tax.Knowledge.MODELS,
+    tax.Preemption.STOPS,
     topology=tax.Topology.CONSOLIDATED,
-    fairness=tax.Fairness.NONE,
-    preemption=tax.Preemption.STOPS,
 )
 
 

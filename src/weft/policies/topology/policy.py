@@ -57,15 +57,11 @@ class Topology:
         "Amaral et al. 2017",
         starves="overtaking",
         ties=Ties.NONE,
-        taxonomy=tax.Taxonomy(
-            objective=tax.Objective.COMPLETION_TIME,
-            knowledge=tax.Knowledge.TRAFFIC,
-            heterogeneity=tax.Heterogeneity.ALIKE,
-            elasticity=tax.Elasticity.RIGID,
-            sharing=tax.Sharing.EXCLUSIVE,
+        taxonomy=tax.classify(
+            tax.Objective.COMPLETION_TIME,
+            tax.Knowledge.TRAFFIC,
+            tax.Preemption.NEVER,
             topology=tax.Topology.LINKS,
-            fairness=tax.Fairness.NONE,
-            preemption=tax.Preemption.NEVER,
         ),
     )
 

@@ -51,15 +51,14 @@ from weft.policies.weft.sharing import choose_shared
 from weft.policies.weft.values import Gains, Values, find_goodputs
 from weft.solve.multiple_choice import NONE
 
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.COMPLETION_TIME | tax.Objective.THROUGHPUT,
-    knowledge=tax.Knowledge.SPEEDS | tax.Knowledge.MODELS | tax.Knowledge.PAST_JOBS,
+WHERE = tax.classify(
+    tax.Objective.COMPLETION_TIME | tax.Objective.THROUGHPUT,
+    tax.Knowledge.SPEEDS | tax.Knowledge.MODELS | tax.Knowledge.PAST_JOBS,
+    tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
     heterogeneity=tax.Heterogeneity.SPEEDS,
     elasticity=tax.Elasticity.GPUS | tax.Elasticity.BATCH,
-    sharing=tax.Sharing.EXCLUSIVE,
     topology=tax.Topology.CONSOLIDATED,
     fairness=tax.Fairness.FINISH_TIME,
-    preemption=tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
 )
 
 

@@ -5,22 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from weft.core.model.job import JobId, Slice, name_of
+from weft.core.model.job import JobId, Slice
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.status import JobStatus
 from weft.service.access.redaction import mask, secrets_of
-from weft.service.jobs.job_view import (
-    JobView,
-    batch_of,
-    goodput_of,
-    progress_of,
-    silent_s,
-    speed_of,
-    state_word,
-)
-from weft.service.requests.job_file import priority_word
-from weft.service.responses.answers import GpuRange
+from weft.service.jobs.job_view import JobView, row_fields, silence_words, silent_s
 from weft.service.responses.watch import Place, WatchedJob
 
 WAITING = ("pending", "preempted", "suspended")
@@ -78,7 +68,7 @@ def _reason(driver: Driver, describe: JobView, status: JobStatus) -> tuple[str, 
         if status.state == "running" and (
             silent := silent_s(record, driver.now, driver.engine.speed)
         ):
-            return f"no heartbeat for {silent:.0f} s", ("silent", record.job.id)
+            return silence_words(silent), ("silent", record.job.id)
         return mask(record.reason, secrets_of(record.job)), record.reason
     waits = describe.waits_for(status)
     text = "" if waits is None else mask(waits.text, secrets_of(record.job))
@@ -93,32 +83,13 @@ def _reason(driver: Driver, describe: JobView, status: JobStatus) -> tuple[str, 
 
 def row_of(driver: Driver, status: JobStatus, why: int) -> WatchedJob:
     """One job in short."""
-    record, job = status.record, status.record.job
-    running, on = status.state == "running", record.allocation
+    record, job, on = status.record, status.record.job, status.record.allocation
     return WatchedJob(
-        id=job.id,
-        name=name_of(job),
-        tenant=job.tenant,
-        user=job.user,
-        state=state_word(status),
+        **row_fields(status, driver.now),
         why=why,
-        priority=priority_word(job),
-        gpus=GpuRange(asked=job.demand.gpus, min=job.demand.min, max=job.demand.max),
-        kinds=list(job.demand.kinds),
-        submitted=record.submitted,
-        started=record.started,
-        ended=record.ended,
-        restarts=record.restarts,
-        attempt=record.attempt,
-        progress=progress_of(record, status.state),
-        batch=batch_of(record),
-        goodput=goodput_of(record) if running else None,
-        speed=speed_of(record) if running else None,
-        pace=record.report.pace if running else None,
+        pace=record.report.pace if status.state == "running" else None,
         share=job.demand.share if on is None else on.sharing.share,
-        gpu_seconds=record.gpu_s.at(driver.now),
         on=[Place(node=part.node, gpus=list(part.gpus)) for part in _slices(driver, record)],
-        app=job.app,
         suspended=record.suspended is not None,
     )
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
@@ -37,6 +38,8 @@ class Fifo:
 
     backfill: bool = False
     place: str = "packed"
+
+    rests: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         placer("fifo", self.place)

@@ -64,6 +64,11 @@ class Tiresias:
     def __post_init__(self) -> None:
         self._order()
 
+    @property
+    def rests(self) -> bool:
+        """Who waited too long is promoted also while everybody runs."""
+        return self.knob is None
+
     def decide(self, view: View) -> Plan:
         """Scan the queues, first fit, each job where its skew lets it be."""
         return run_order(view, self._order(), Preempt(), by_skew(self.pack_limit))

@@ -278,6 +278,9 @@ class Watched:
             "or keeps something outside Plan.memory"
         )
         self._check_busy(view, plan)
+        if getattr(self.inner, "rests", False) and view.table.held.all():
+            rest = plan == Plan(memory=view.memory)
+            assert rest, f"{name} says that it rests, but acts although every job holds devices"
         return plan
 
     def _check_busy(self, view: View, plan: Plan) -> None:

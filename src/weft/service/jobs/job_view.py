@@ -84,7 +84,8 @@ class JobView:
     def reason(self, status: JobStatus) -> str:
         """Why a job waits, or what is the matter with it: the words that everybody is told."""
         record, waits = status.record, self.waits_for(status)
-        said = silence_words(self._silent_s(status)) or (record.reason if waits is None else waits.text)
+        said = record.reason if waits is None else waits.text
+        said = silence_words(self._silent_s(status)) or said
         return mask(said, secrets_of(record.job))
 
     def _silent_s(self, status: JobStatus) -> float | None:

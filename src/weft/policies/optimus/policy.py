@@ -70,6 +70,7 @@ class Optimus:
             needs=Needs.REMAINING,
             controls=Controls.COUNT | Controls.HOST,
             every=self.interval,
+            idles="nobody gets GPUs that it is not believed to gain by",
             taxonomy=WHERE,
         )
 

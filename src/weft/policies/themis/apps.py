@@ -83,7 +83,7 @@ class App:
 
     def wants(self, offer: int) -> bool:
         """Whether a job of it could run, or grow, on so many GPUs."""
-        return any([member.more and member.more[0] <= offer for member in self.members])
+        return any(member.more and member.more[0] <= offer for member in self.members)
 
     def useful(self, offer: int) -> list[int]:
         """Numbers of GPUs up to `offer` that its jobs can make use of, whole gangs each."""

@@ -79,6 +79,16 @@ class SplitsGangs:
 
 
 @dataclass(frozen=True)
+class NeverRests:
+    about = ABOUT
+    rests = True
+
+    def decide(self, view: View) -> Plan:
+        """Says that it rests, and wants to be asked again and again."""
+        return replace(sound(view), wake_at=view.now + 3600.0)
+
+
+@dataclass(frozen=True)
 class IgnoresKinds:
     about = ABOUT
 
@@ -324,6 +334,7 @@ class Fails:
         (TunesBatches(), "sets the batch of .* without declaring Controls.BATCH"),
         (StarvesHosts(), "sets the host part of .* without declaring Controls.HOST"),
         (WakesInThePast(), "asked at .* to be woken at"),
+        (NeverRests(), "says that it rests, but acts"),
         (Sleeper(), "leaves a lone job waiting"),
         (Hoards(), r"leaves GPUs idle and does not say why: \w+ waits although it could start"),
         (NeverGrows(), r"leaves GPUs idle and does not say why: \w+ holds \d+ of \d+"),

@@ -42,15 +42,11 @@ from weft.solve.assignment import line_up
 
 UNKNOWN_S = 3600.0  # length of a job that nothing is known of
 EPS = 1e-9
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.COMPLETION_TIME,
-    knowledge=tax.Knowledge.DURATIONS | tax.Knowledge.SPEEDS,
+WHERE = tax.classify(
+    tax.Objective.COMPLETION_TIME,
+    tax.Knowledge.DURATIONS | tax.Knowledge.SPEEDS,
+    tax.Preemption.NEVER,
     heterogeneity=tax.Heterogeneity.SPEEDS,
-    elasticity=tax.Elasticity.RIGID,
-    sharing=tax.Sharing.EXCLUSIVE,
-    topology=tax.Topology.FEW_NODES,
-    fairness=tax.Fairness.NONE,
-    preemption=tax.Preemption.NEVER,
 )
 
 

@@ -29,15 +29,11 @@ from weft.pieces.admit.starting import BEHIND
 from weft.pieces.pack import backfill, in_turn
 from weft.pieces.place.matching import Rule, match
 
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.COMPLETION_TIME,
-    knowledge=tax.Knowledge.TRAFFIC,
-    heterogeneity=tax.Heterogeneity.ALIKE,
-    elasticity=tax.Elasticity.RIGID,
-    sharing=tax.Sharing.EXCLUSIVE,
+WHERE = tax.classify(
+    tax.Objective.COMPLETION_TIME,
+    tax.Knowledge.TRAFFIC,
+    tax.Preemption.NEVER,
     topology=tax.Topology.LINKS,
-    fairness=tax.Fairness.NONE,
-    preemption=tax.Preemption.NEVER,
 )
 
 

@@ -28,15 +28,11 @@ from weft.pieces.parts import run_order
 from weft.pieces.place.parts import Skewed
 from weft.pieces.place.skew import by_skew
 
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.COMPLETION_TIME,
-    knowledge=tax.Knowledge.MODELS,
-    heterogeneity=tax.Heterogeneity.ALIKE,
-    elasticity=tax.Elasticity.RIGID,
-    sharing=tax.Sharing.EXCLUSIVE,
+WHERE = tax.classify(
+    tax.Objective.COMPLETION_TIME,
+    tax.Knowledge.MODELS,
+    tax.Preemption.STOPS,
     topology=tax.Topology.CONSOLIDATED,
-    fairness=tax.Fairness.NONE,
-    preemption=tax.Preemption.STOPS,
 )
 
 
@@ -69,6 +65,11 @@ class Tiresias:
 
     def __post_init__(self) -> None:
         self._order()
+
+    @property
+    def rests(self) -> bool:
+        """Who waited too long is promoted also while everybody runs."""
+        return self.knob is None
 
     def decide(self, view: View) -> Plan:
         """Scan the queues, first fit, each job where its skew lets it be."""

@@ -282,6 +282,9 @@ class Watched:
         self._check_busy(view, plan)
         if not self.about.idles and (idle := find_idle(view, plan, self.about.controls)):
             raise AssertionError(f"{name} leaves GPUs idle and does not say why: {idle}")
+        if getattr(self.inner, "rests", False) and view.table.held.all():
+            rest = plan == Plan(memory=view.memory)
+            assert rest, f"{name} says that it rests, but acts although every job holds devices"
         return plan
 
     def _check_busy(self, view: View, plan: Plan) -> None:

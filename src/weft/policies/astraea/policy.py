@@ -53,15 +53,11 @@ from weft.policies.astraea.tenants import SLACK, Tenant, grant_quotas
 
 EPS = 1e-6
 SETTLED_S = 120.0  # a job in its first lease is left alone before it ran for so long
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.FAIRNESS,
-    knowledge=tax.Knowledge.NOTHING,
-    heterogeneity=tax.Heterogeneity.ALIKE,
-    elasticity=tax.Elasticity.RIGID,
-    sharing=tax.Sharing.EXCLUSIVE,
-    topology=tax.Topology.FEW_NODES,
+WHERE = tax.classify(
+    tax.Objective.FAIRNESS,
+    tax.Knowledge.NOTHING,
+    tax.Preemption.STOPS,
     fairness=tax.Fairness.JOBS | tax.Fairness.USERS,
-    preemption=tax.Preemption.STOPS,
 )
 
 

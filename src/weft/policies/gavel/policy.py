@@ -87,15 +87,12 @@ PREFER = {
 }
 ARTIFACT_RESET_S = 1920.0
 PRICES = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.FAIRNESS,
-    knowledge=tax.Knowledge.SPEEDS,
+WHERE = tax.classify(
+    tax.Objective.FAIRNESS,
+    tax.Knowledge.SPEEDS,
+    tax.Preemption.STOPS,
     heterogeneity=tax.Heterogeneity.SPEEDS,
-    elasticity=tax.Elasticity.RIGID,
-    sharing=tax.Sharing.EXCLUSIVE,
-    topology=tax.Topology.FEW_NODES,
     fairness=tax.Fairness.JOBS,
-    preemption=tax.Preemption.STOPS,
 )
 
 

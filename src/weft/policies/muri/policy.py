@@ -29,15 +29,12 @@ from weft.pieces.place.parts import WAITS
 from weft.policies.muri.order import TwoDimensional
 from weft.policies.muri.share import Groups
 
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.COMPLETION_TIME,
-    knowledge=tax.Knowledge.DURATIONS | tax.Knowledge.PROFILES,
-    heterogeneity=tax.Heterogeneity.ALIKE,
-    elasticity=tax.Elasticity.RIGID,
+WHERE = tax.classify(
+    tax.Objective.COMPLETION_TIME,
+    tax.Knowledge.DURATIONS | tax.Knowledge.PROFILES,
+    tax.Preemption.STOPS,
     sharing=tax.Sharing.INTERLEAVED,
     topology=tax.Topology.CONSOLIDATED,
-    fairness=tax.Fairness.NONE,
-    preemption=tax.Preemption.STOPS,
 )
 
 

@@ -48,15 +48,11 @@ from weft.policies.shockwave.welfare import HEAVIEST, Window, choose_counts
 # The authors' regulariser and exponent by GPUs, and those of their example.
 ARTIFACT = {32: (1e-3, 12.0), 64: (10.0, 5.0), 128: (1e-3, 15.0), 256: (1e5, 5.0)}
 EXAMPLE = (10.0, 5.0)
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.FAIRNESS | tax.Objective.MAKESPAN,
-    knowledge=tax.Knowledge.DURATIONS,
-    heterogeneity=tax.Heterogeneity.ALIKE,
-    elasticity=tax.Elasticity.RIGID,
-    sharing=tax.Sharing.EXCLUSIVE,
-    topology=tax.Topology.FEW_NODES,
+WHERE = tax.classify(
+    tax.Objective.FAIRNESS | tax.Objective.MAKESPAN,
+    tax.Knowledge.DURATIONS,
+    tax.Preemption.STOPS,
     fairness=tax.Fairness.FINISH_TIME,
-    preemption=tax.Preemption.STOPS,
 )
 
 

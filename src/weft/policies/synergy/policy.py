@@ -36,15 +36,11 @@ from weft.policies.synergy.servers import Grant, Parts, Rack, Server, Want
 from weft.policies.synergy.tune import fill, greedy, proportional, tune
 
 MECHANISMS = {"proportional": proportional, "greedy": greedy, "tune": tune, "opt": optimal}
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.COMPLETION_TIME | tax.Objective.THROUGHPUT,
-    knowledge=tax.Knowledge.MODELS | tax.Knowledge.PROFILES,
+WHERE = tax.classify(
+    tax.Objective.COMPLETION_TIME | tax.Objective.THROUGHPUT,
+    tax.Knowledge.MODELS | tax.Knowledge.PROFILES,
+    tax.Preemption.STOPS,
     heterogeneity=tax.Heterogeneity.HOSTS,
-    elasticity=tax.Elasticity.RIGID,
-    sharing=tax.Sharing.EXCLUSIVE,
-    topology=tax.Topology.FEW_NODES,
-    fairness=tax.Fairness.NONE,
-    preemption=tax.Preemption.STOPS,
 )
 
 

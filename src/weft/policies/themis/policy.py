@@ -35,15 +35,12 @@ from weft.policies.themis.apps import UNKNOWN_S, App, Crowd, Member
 from weft.policies.themis.auction import count_participants, divide, keep
 
 EPS = 1e-6
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.FAIRNESS,
-    knowledge=tax.Knowledge.DURATIONS,
-    heterogeneity=tax.Heterogeneity.ALIKE,
+WHERE = tax.classify(
+    tax.Objective.FAIRNESS,
+    tax.Knowledge.DURATIONS,
+    tax.Preemption.STOPS,
     elasticity=tax.Elasticity.GPUS,
-    sharing=tax.Sharing.EXCLUSIVE,
-    topology=tax.Topology.FEW_NODES,
     fairness=tax.Fairness.FINISH_TIME,
-    preemption=tax.Preemption.STOPS,
 )
 
 

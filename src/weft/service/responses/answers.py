@@ -189,7 +189,8 @@ class Change:
 class Explanation:
     """Why a job waits, or holds what it holds; `blocked_by` is the one thing in a word.
 
-    `decided_by` is the policy, or the layer around it, that keeps the job waiting.
+    `decided_by` is the policy, or the layer around it, that keeps the job waiting. `left_out` is
+    what there was no time to find out, in words.
     """
 
     id: str
@@ -202,6 +203,7 @@ class Explanation:
     cheapest_change: Change | None = None
     start: Start | None = None
     holds: list[Part] | None = None
+    left_out: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,6 +119,7 @@ class Weft:
             needs=Needs.MODEL,
             controls=Controls.COUNT | Controls.BATCH | shares,
             starves="the longest, while shorter ones keep coming",
+            idles="nobody gets GPUs that it is not believed to gain by",
             taxonomy=replace(WHERE, sharing=side),
             pools=self.pooled,
         )

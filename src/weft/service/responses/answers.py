@@ -79,6 +79,13 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MadeAll:
+    """The ids of the jobs of a batch that are on disk, in the order of the request."""
+
+    jobs: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """Devices of one node."""
 

@@ -20,7 +20,7 @@ from weft.pieces.pack import backfill
 from weft.policies.fifo import Fifo
 from weft.testing import check_policy
 
-ABOUT = About("bad", "test")
+ABOUT = About("bad", "test", idles="for the sake of the test")
 
 
 def sound(view: View) -> Plan:
@@ -262,6 +262,24 @@ class Sleeper:
         return Plan()
 
 
+@dataclass(frozen=True)
+class Hoards:
+    about = About("bad", "test")
+
+    def decide(self, view: View) -> Plan:
+        """Keeps the last job waiting while anybody runs."""
+        rows = np.arange(len(view.table))
+        return backfill(view, rows[:-1] if view.running().any() else rows)
+
+
+@dataclass(frozen=True)
+class NeverGrows:
+    about = About("bad", "test", controls=Controls.COUNT)
+
+    def decide(self, view: View) -> Plan:
+        return sound(view)
+
+
 @dataclass
 class Thawed:
     about = ABOUT
@@ -318,6 +336,8 @@ class Fails:
         (WakesInThePast(), "asked at .* to be woken at"),
         (NeverRests(), "says that it rests, but acts"),
         (Sleeper(), "leaves a lone job waiting"),
+        (Hoards(), r"leaves GPUs idle and does not say why: \w+ waits although it could start"),
+        (NeverGrows(), r"leaves GPUs idle and does not say why: \w+ holds \d+ of \d+"),
         (Thawed(), "is not frozen"),
         (Plain(), "is not a dataclass"),
         (Nameless(), "a policy needs a name"),

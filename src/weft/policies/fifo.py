@@ -58,5 +58,6 @@ class Fifo:
 @cache
 def _about(place: str, *, backfill: bool) -> About:
     starves = Backfill.about.starves if backfill else ""
-    about = About("fifo", "baseline", starves=starves, taxonomy=WHERE)
+    idles = "" if backfill else IN_TURN.about.idles
+    about = About("fifo", "baseline", starves=starves, taxonomy=WHERE, idles=idles)
     return add_place(about, place, overtaking=backfill)

@@ -20,6 +20,7 @@ import numpy as np
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Job, NodeId
 from weft.core.plan import taxonomy as tax
+from weft.core.plan.about import About, may_idle
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.core.state.releasing import devices_of
@@ -65,6 +66,11 @@ class Easy(Wrapper):
                 f"easy: reserve={self.reserve:g}, backfill={self.backfill:g}",
                 hint="both are quantiles between 0 and 1",
             )
+
+    @property
+    def about(self) -> About:
+        """The inner policy's."""
+        return may_idle(self.inner.about, "GPUs are kept for a job that has waited long")
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision, without jobs that would be in the way for long."""

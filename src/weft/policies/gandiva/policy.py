@@ -80,6 +80,7 @@ class Gandiva:
             "Xiao et al. 2018",
             controls=controls,
             resume_s=self.hand_over,
+            idles="jobs take turns where they live, and who finds no home keeps others waiting",
             ties=Ties.NONE,
             taxonomy=WHERE,
         )

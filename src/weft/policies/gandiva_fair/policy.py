@@ -102,6 +102,7 @@ class GandivaFair:
             "Chaudhary et al. 2020",
             resume_s=self.hand_over,
             weighs=True,
+            idles="jobs take turns where they live",
             ties=Ties.NONE,
             taxonomy=WHERE,
         )

@@ -84,6 +84,7 @@ class Lucid:
         needs=Needs.REMAINING,
         controls=Controls.SHARE,
         starves="a stream of shorter jobs",
+        idles="a gang waits for nodes of its own, and profiling has nodes of its own",
         ties=Ties.NONE,
         taxonomy=WHERE,
     )

@@ -127,6 +127,9 @@ class Shockwave:
         waiting = [row for row, job in enumerate(view.table.jobs) if job.id not in given]
         more = fill(view.free.room(), standing.gangs, standing.left_s, waiting)
         given.update(_place(view, more, held))
+        for row in sorted(waiting, key=lambda row: -standing.left_s[row]):
+            if view.job(row).id not in given:  # kinds, and gangs on nodes, may leave a gap
+                given.update(_place(view, [row], held))
         plan = Plan.target(view, given)
         return Plan(plan.changes, memory=memory)
 

@@ -18,7 +18,7 @@ import numpy as np
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, JobId, Slice
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import Controls
+from weft.core.plan.about import About, Controls, may_idle
 from weft.core.plan.plan import Plan
 from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.view import View
@@ -71,6 +71,13 @@ class Lend(Wrapper):
                 f"lend: half_life_s {self.half_life_s:g}, min_run_s {self.min_run_s:g}",
                 hint="half_life_s is above 0, min_run_s not below it",
             )
+
+    @property
+    def about(self) -> About:
+        """The inner policy's."""
+        if not (self.own):
+            return self.inner.about
+        return may_idle(self.inner.about, "a tenant is at its limit")
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision, for the most entitled first."""

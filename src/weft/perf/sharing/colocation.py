@@ -28,6 +28,7 @@ from weft.formulas.sharing.turns import (
 from weft.formulas.training.tunable_batch import TunableBatch
 from weft.perf.sharing.batching import Batching, batch_size, untuned
 from weft.perf.sharing.hinted_profile import read_hinted
+from weft.perf.sharing.measured_batching import MeasuredBatching
 from weft.perf.sharing.seen_profile import Seen, read_cpu_part
 
 Interfering = Callable[[Sequence[Profile]], Sequence[float]]
@@ -54,7 +55,8 @@ class Colocated:
 
     `profiles` says what a job does alone; `interfering` the speeds of a group that nobody
     orders; `contention` stretches interleaved stages by size of group. `sensitivity` says what
-    CPU cores and host memory do for a job, `batching` what its batch size does.
+    CPU cores and host memory do for a job, `batching` what its batch size does; where nobody knows
+    that, it is what jobs show as they run.
     """
 
     profiles: Callable[[Job], Profile]
@@ -66,6 +68,7 @@ class Colocated:
     _paces: dict[JobId, float] = field(default_factory=dict)
     _cpu_parts: dict[JobId, float] = field(default_factory=dict)
     _seen: dict[JobId, Seen] = field(default_factory=dict)
+    _batches: MeasuredBatching = field(default_factory=MeasuredBatching)
     _programs: dict[str, Seen] = field(default_factory=dict)  # what their last runs did
     _known: dict[JobId, Profile] = field(default_factory=dict)
     _groups: dict[tuple[Discipline, tuple[Profile, ...]], Sequence[float]] = field(
@@ -121,7 +124,7 @@ class Colocated:
     def tunable(self, job: Job) -> TunableBatch | None:
         """What is known of a job whose batch size may be changed."""
         batching = self.batching(job)
-        return None if batching is None else batching.known
+        return self._batches.known(job) if batching is None else batching.known
 
     def host(self, job: Job) -> Sensitivity | None:
         """What CPU cores and host memory do for a job; None where nobody knows."""
@@ -169,6 +172,7 @@ class Colocated:
         """
         if report.pace is not None:
             self._paces[job.id] = report.pace
+        self._batches.observe(job, report)
         if report.mem_gb is not None or report.steps:
             self._see(job, report)
         part = read_cpu_part(report)
@@ -194,14 +198,16 @@ class Colocated:
         )
 
     def pace(self, job: Job) -> float | None:
-        """What a job last measured of its speed beside its neighbours."""
-        return self._paces.get(job.id)
+        """What a job last measured of its progress beside its neighbours."""
+        progress = None if self.batching(job) is not None else self._batches.pace(job)
+        return self._paces.get(job.id) if progress is None else progress
 
     def save(self) -> Any:
         """What running jobs measured; the rest of their profiles follows from the jobs."""
         return {
             "paces": dict(self._paces),
             "cpu_parts": dict(self._cpu_parts),
+            "batches": self._batches.save(),
             "seen": {job: list(seen) for job, seen in self._seen.items()},
             "programs": {program: list(seen) for program, seen in self._programs.items()},
         }
@@ -219,6 +225,7 @@ class Colocated:
         """Nothing more will be asked of it."""
         self._paces.pop(job.id, None)
         self._cpu_parts.pop(job.id, None)
+        self._batches.forget(job)
         seen = self._seen.pop(job.id, None)
         if seen is not None and seen.use is not None and job.launch is not None:
             self._programs.pop(program_of(job), None)

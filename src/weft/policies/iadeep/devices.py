@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from weft.core.knowledge.knowledge import Tunable
+from weft.core.knowledge.programs import program_of
 from weft.core.model.job import Allocation, Batch, Job, JobId, Sharing
 from weft.core.plan.view import View
 
@@ -86,9 +87,8 @@ class Devices:
         self._enter(job, device, None)
 
     def set(self, job: JobId, size: int, device: Device) -> None:
-        """Another batch for a job."""
-        known = self.tunable(job)
-        self.batch[job] = None if known is not None and size == known.init else size
+        """Another batch for a job; a real one that is given none chooses for itself."""
+        self.batch[job] = size
         self._claimed.pop(device, None)
 
     def changes(self) -> Iterator[tuple[JobId, Allocation]]:
@@ -131,4 +131,4 @@ def shareable(job: Job) -> bool:
 
 def of_types(jobs: Mapping[JobId, Job], names: list[JobId]) -> str:
     """The kinds of jobs on a device, as the table of past co-locations knows them."""
-    return "+".join(sorted(jobs[name].model for name in names))
+    return "+".join(sorted(jobs[name].model or program_of(jobs[name]) for name in names))

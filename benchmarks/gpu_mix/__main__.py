@@ -93,7 +93,8 @@ Spec = tuple[str, int, float]
 
 def run(way: Way, jobs: Sequence[Spec], seconds: float) -> dict[str, Any]:
     """One service, the jobs, and what became of them."""
-    with service(["--engine", way.engine, "--policy", way.policy]) as port:
+    engine = f"{way.engine},slots=1"  # where there is no GPU
+    with service(["--engine", engine, "--policy", way.policy]) as port:
         if way.plain:
             for job in jobs:
                 wait_for(port, [submit(port, way, job, SEEN_S)])

@@ -41,7 +41,8 @@ class JobView:
         silent = silent_s(record, self._now, self._speed) if running else None
         waits = self.waits_for(status)
         secrets = secrets_of(job)
-        reason = _no_word(silent) or (record.reason if waits is None else waits.text)
+        said = record.reason or (record.said if running else "")  # what a search for it tries now
+        reason = _no_word(silent) or (said if waits is None else waits.text)
         return JobAnswer(
             id=job.id,
             name=name_of(job),

@@ -125,15 +125,16 @@ def test_after_that_when_it_has_run_for_the_next_doubling_of_a_minute() -> None:
     assert Weft().decide(view).wake_at == pytest.approx(NOW + 40.0)
 
 
-def test_who_starts_and_who_waits_are_told_why() -> None:
+def test_what_was_said_before_is_taken_back_once_and_figures_are_for_who_asks() -> None:
     view = view_of_ran(("short", 1, 60.0, 0.0), ("long", 2, 9000.0, 0.0), gpus=2)
 
     plan = Weft().decide(view)
 
-    assert plan.reasons[JobId("short")] == "starts: 60 GPU-seconds are thought to be left"
-    assert plan.reasons[JobId("long")].startswith("waits for 2 GPUs: 18,000 GPU-seconds")
+    assert plan.reasons == {JobId("long"): ""}
     again = Weft().decide(replace(view, memory=plan.memory))
     assert JobId("long") not in again.reasons
+    figures = Weft().decide(replace(view, asked=frozenset({JobId("long")}))).reasons
+    assert figures[JobId("long")].startswith("18,000 GPU-seconds are thought to be left, at most")
 
 
 def test_plain_jobs_beside_elastic_ones_weigh_as_much_together_as_before() -> None:

@@ -216,10 +216,10 @@ class Colocated:
         """Take up what `save` gave."""
         self._paces.update({JobId(job): pace for job, pace in saved["paces"].items()})
         self._cpu_parts.update({JobId(job): part for job, part in saved["cpu_parts"].items()})
-        self._seen.update({JobId(job): Seen(*seen) for job, seen in saved.get("seen", {}).items()})
-        self._programs.update(
-            {name: Seen(*seen) for name, seen in saved.get("programs", {}).items()}
-        )
+        self._batches.load(saved.get("batches", {}))
+        seen, programs = saved.get("seen", {}), saved.get("programs", {})
+        self._seen.update({JobId(job): Seen(*values) for job, values in seen.items()})
+        self._programs.update({name: Seen(*values) for name, values in programs.items()})
 
     def forget(self, job: Job) -> None:
         """Nothing more will be asked of it."""

@@ -87,7 +87,7 @@ class Devices:
         self._enter(job, device, None)
 
     def set(self, job: JobId, size: int, device: Device) -> None:
-        """Another batch for a job; a real one that is given none chooses for itself."""
+        """Another batch for a job."""
         self.batch[job] = size
         self._claimed.pop(device, None)
 
@@ -99,14 +99,17 @@ class Devices:
             for job in jobs:
                 # One job alone is taken to fit, whatever is said of its memory.
                 mem = min(self.mem_gb(job), self.device_gb(device))
-                size = self.batch[job]
-                wanted = Allocation(
-                    (part,),
-                    Sharing(share=share, gpu_mem_gb=mem or None),
-                    None if size is None else Batch(size),
-                )
+                terms = Sharing(share=share, gpu_mem_gb=mem or None)
+                wanted = Allocation((part,), terms, self._batch(job))
                 if self._held.get(job) != wanted:
                     yield job, wanted
+
+    def _batch(self, job: JobId) -> Batch | None:
+        """What a job is told: as it was submitted, unless tuned; a real one else chooses itself."""
+        size, asked = self.batch[job], self.jobs[job].batch
+        if size is None and asked is not None and asked.init <= asked.max_per_gpu:
+            size = asked.init
+        return None if size is None else Batch(size)
 
     def _reserve(self) -> None:
         """Keep what leavers left of shared devices from jobs that ask for a part of one."""

@@ -6,7 +6,7 @@ and what was found is kept until the next end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
@@ -15,10 +15,10 @@ from weft.core.model.job import Job
 from weft.core.state.table import Bools, Floats, Table
 from weft.predict.alike.blend import Blend
 from weft.predict.alike.lookup import Ids, Lookup
-from weft.predict.alike.mixture import Sample
+from weft.predict.alike.mixture import Block, Sample
 from weft.predict.alike.rings import Rings
 from weft.predict.alike.rows import Groups, Rows
-from weft.predict.traits import Key
+from weft.predict.traits import Key, Level
 
 Ask = Callable[[Blend], Floats]
 FEW = 32  # rows that are sooner asked for than compared
@@ -73,6 +73,13 @@ class Many:
         index = found.reshape(len(asked), -1)[where]
         # By its time limit a job ends.
         return np.maximum(index, 1.0 / np.maximum(groups.limits_s[:, None] - attained, LEAST_S))
+
+    def blocks(self, levels: Sequence[Level]) -> list[Block]:
+        """The samples of some groups, in order."""
+        for level in levels:
+            self._lookup.number(level.key)
+        self._lookup.refresh(self._rings.changed, self._sample)
+        return [self._lookup.block(level.key) for level in levels]
 
     def _groups_of(self, table: Table) -> Groups:
         groups = self._rows.of(table)

@@ -35,6 +35,14 @@ class Sample(NamedTuple):
     w: Floats
 
 
+class Block(NamedTuple):
+    """Lengths in order, with the sums of weights and of their squares up to each; 0 at first."""
+
+    x: Floats
+    w: Floats
+    w2: Floats
+
+
 def prior(attained: float) -> Sample:
     """What is thought of a job that nobody is like: log-normal at first, then "as long again"."""
     totals = LOG_NORMAL if attained <= 0.0 else attained + max(attained, PARETO_LEAST_S) * PARETO
@@ -84,40 +92,22 @@ def mix(
     ), parts
 
 
-def mix_ages(levels: Sequence[Sample], ages: Floats, k: float) -> tuple[Sample, Floats]:
-    """`mix` with the prior once a job has executed for so long: ages x lengths in order.
-
-    Each level's part is ages x levels.
-    """
-    a = ages[:, None]
-    last = np.where(a > 0.0, a + np.maximum(a, PARETO_LEAST_S) * PARETO, LOG_NORMAL)
-    parts, left = np.zeros((len(ages), len(levels))), np.ones((len(ages), 1))
-    there = [i for i, sample in enumerate(levels) if len(sample.x)]
-    x, w = np.zeros((len(ages), 0)), np.zeros((len(ages), 0))
-    if there:
-        sizes = [len(levels[i].x) for i in there]
-        starts = np.cumsum([0, *sizes[:-1]])
-        x = np.concatenate([levels[i].x for i in there])
-        w = np.where(x > a, np.concatenate([levels[i].w for i in there]), 0.0)
-        total = np.add.reduceat(w, starts, axis=1)
-        n = total * total / np.maximum(np.add.reduceat(w * w, starts, axis=1), 1e-300)
-        share = np.where(n > 0.0, n / np.maximum(n + k, EPS), 0.0)
-        rest = np.cumprod(np.concatenate([left, 1.0 - share], axis=1), axis=1)
-        parts[:, there] = own = share * rest[:, :-1]
-        w = w * np.repeat(own / np.where(total > 0.0, total, 1.0), sizes, axis=1)
-        x, left = np.broadcast_to(x, w.shape), rest[:, -1:]
-    x = np.concatenate([x, last], axis=1)
-    w = np.concatenate([w, np.broadcast_to(left / last.shape[1], last.shape)], axis=1)
-    order = np.argsort(x, axis=1, kind="stable")
-    return Sample(np.take_along_axis(x, order, 1), np.take_along_axis(w, order, 1)), parts
-
-
-def quantiles_of_ages(sample: Sample, p: Floats) -> Floats:
-    """Of `mix_ages`, ages x p: the smallest x whose cumulative weight is at least that part."""
-    total = np.cumsum(sample.w, axis=1)
-    wanted = p * total[:, -1:] * (1.0 - EPS)
-    at = (total[:, None, :] < wanted[:, :, None]).sum(axis=2)
-    return np.take_along_axis(sample.x, np.minimum(at, sample.x.shape[1] - 1), 1)
+def mix_sorted(blocks: Sequence[Block], attained: float, k: float) -> tuple[Sample, list[float]]:
+    """`mix` with the prior, of levels that are in order and summed up already."""
+    left, parts, x, w = 1.0, [], [], []
+    for block in blocks:
+        at = int(block.x.searchsorted(attained, side="right"))
+        part = 0.0
+        if at < len(block.x):
+            total = float(block.w[-1] - block.w[at - 1])
+            n = total * total / max(float(block.w2[-1] - block.w2[at - 1]), 1e-300)
+            part = left * n / (n + k)
+            x.append(block.x[at:])
+            w.append((block.w[at:] - block.w[at - 1 : -1]) * (part / total))
+        parts.append(part)
+        left -= part
+    last = prior(attained)
+    return Sample(np.concatenate([*x, last.x]), np.concatenate([*w, last.w * left])), parts
 
 
 def quantile(sample: Sample, p: Sequence[float]) -> Floats:

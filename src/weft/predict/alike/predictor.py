@@ -140,7 +140,9 @@ class Alike:
     def note_submitted(self, job: Job, now: float) -> None:  # noqa: ARG002 - of the protocol
         """Keep what is predicted now, to be scored when the job ends."""
         if self._rings.ends:
-            [self._noted[job.id]] = self._single.predict(levels_of(job), (0.0,))
+            levels = levels_of(job)
+            blocks = self._many.blocks(levels)
+            self._noted[job.id] = self._single.predict(levels, blocks, 0.0)
 
     def learn(self, ended: Ended) -> None:
         """An end of whatever kind; one that was not the job's own says nothing of its length."""
@@ -182,7 +184,8 @@ class Alike:
         Ages are scored by what is known when the job ends, short of its own end.
         """
         ages = [a for a in LANDMARKS_S if 0.0 < a < length]
-        predicted = dict(zip(ages, self._single.predict(levels, ages), strict=True)) if ages else {}
+        blocks = self._many.blocks(levels) if ages else ()
+        predicted = {age: self._single.predict(levels, blocks, age) for age in ages}
         if noted is not None:
             predicted = {0.0: noted, **predicted}
         for age, said in predicted.items():

@@ -8,14 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.core.knowledge.prediction import INTERVAL, LEAST_S, Basis, Risk
-from weft.predict.alike.mixture import (
-    Sample,
-    effective,
-    mix,
-    mix_ages,
-    prior,
-    quantiles_of_ages,
-)
+from weft.predict.alike.mixture import Block, Sample, effective, mix, mix_sorted, prior, quantile
 from weft.predict.alike.rings import NO_ENDS, Rings, is_of
 from weft.predict.calibration import Scoreboard, age_class
 from weft.predict.traits import GROUPS, Key, Level
@@ -54,20 +47,20 @@ class Single:
         drifts = any(is_of(key, tenant) for tenant in self._scores.drifting)
         return ring.sample(self._half / 2.0 if drifts else self._half)
 
-    def predict(self, levels: Sequence[Level], ages: Sequence[float]) -> list[Predicted]:
-        """Quantiles and range of the time left of a job when it has executed for so many s."""
-        attained = np.array(ages)
-        samples = [self.sample(level.key) or NOTHING for level in levels]
-        blended, parts = mix_ages(samples, attained, self._shrink)
-        positions = [levels[most].position for most in np.argmax(parts, axis=1).tolist()]
-        names = [class_name(*one) for one in zip(positions, map(age_class, ages), strict=True)]
-        alpha = [self._scores.alpha(name) for name in names]
-        p = np.array([(*INTERVAL, one / 2.0, 1.0 - one / 2.0) for one in alpha])
-        left = np.maximum(quantiles_of_ages(blended, p) - attained[:, None], LEAST_S).tolist()
-        return [
-            Predicted(name, quantiles, low if low > LEAST_S else 0.0, high)
-            for name, (*quantiles, low, high) in zip(names, left, strict=True)
-        ]
+    def predict(
+        self, levels: Sequence[Level], blocks: Sequence[Block], attained: float
+    ) -> Predicted:
+        """Quantiles and range of the time left of a job that has executed for `attained` s.
+
+        `blocks` are the samples of its levels.
+        """
+        blended, parts = mix_sorted(blocks, attained, self._shrink)
+        name = class_name(levels[parts.index(max(parts))].position, age_class(attained))
+        alpha = self._scores.alpha(name)
+        p = (*INTERVAL, alpha / 2.0, 1.0 - alpha / 2.0)
+        left = np.maximum(quantile(blended, p) - attained, LEAST_S)
+        *quantiles, low, high = left.tolist()
+        return Predicted(name, quantiles, low if low > LEAST_S else 0.0, high)
 
     def basis(self, levels: Sequence[Level]) -> Basis:
         """The group that says most."""

@@ -14,7 +14,7 @@ from weft.core.knowledge.prediction import LEAST_S
 from weft.core.model.job import Job
 from weft.core.state.table import Bools, Floats, Table
 from weft.predict.alike.blend import Blend
-from weft.predict.alike.lookup import Ids, Lookup
+from weft.predict.alike.lookup import NOBODY, Ids, Lookup
 from weft.predict.alike.mixture import Block, Sample
 from weft.predict.alike.rings import Rings
 from weft.predict.alike.rows import Groups, Rows
@@ -68,7 +68,9 @@ class Many:
         where: Ids = np.arange(len(table))
         if len(table) > FEW:  # rows that are alike are asked for once
             asked, where = np.unique(asked, axis=0, return_inverse=True)
-        ids = np.repeat(groups.chains[asked[:, 0].astype(np.intp)], attained.shape[1], axis=0)
+        chains = groups.chains[asked[:, 0].astype(np.intp)]
+        chains = chains[:, (chains != NOBODY).any(axis=0)]
+        ids = np.repeat(chains, attained.shape[1], axis=0)
         found = Blend(self._lookup, ids, asked[:, 1:].ravel(), self._shrink).index()
         index = found.reshape(len(asked), -1)[where]
         # By its time limit a job ends.

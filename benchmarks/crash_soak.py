@@ -1,13 +1,15 @@
 """Do everything bad to a service and its jobs at random moments; nothing may be lost.
 
-    python -m benchmarks.crash_soak --faults 200
+    python -m benchmarks.crash_soak --faults 200 [--engine slurm]
 
-A child process (`benchmarks.soak_service`) runs the driver on the local engine and takes requests
-over pipes. It, its agents and their ranks are killed and frozen, its disk is filled, its files are
-used up, its machine is drained, and jobs spoil their own files, hide processes and report garbage,
-while elastic and shared jobs are resized, suspended and moved by policies that change. Each job
-counts to its goal in a file, and each of its ranks holds a lock that another rank of the same
-number would find taken. At the end every promise is checked (`benchmarks.soak_check`).
+A child process (`benchmarks.soak_service`) runs the driver on an engine, by default the local one,
+and takes requests over pipes. It, its agents and their ranks are killed and frozen, its disk is
+filled, its files are used up, its machines are drained, and jobs spoil their own files, hide
+processes and report garbage, while elastic and shared jobs and arrays are resized, suspended and
+moved by policies that change. With another engine than the local one a throw-away cluster is made,
+whose controller and nodes go away at times. Each job counts to its goal in a file, and each of its
+ranks holds a lock that another rank of the same number would find taken. At the end every promise
+is checked (`benchmarks.soak_check`).
 """
 
 from __future__ import annotations
@@ -29,14 +31,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.clusters.testbed import TESTBEDS, Testbed
+
 from benchmarks.soak_check import check
-from benchmarks.soak_jobs import COUNTS, HARM
+from benchmarks.soak_jobs import COUNTS, HARM, ids_of
 from weft.stack.backoff import LONGEST_S
 from weft.wire.processes import alive
 
+LOCAL = Testbed("local:slots=4,warm=false,cpu=true,name=soak")
 OPTIMUS = "optimus:interval=0.25"
 PREEMPTING = "srtf"
 POLICIES = (*[OPTIMUS] * 9, *[PREEMPTING] * 3, "fifo", "las", "tiresias", "gandiva", "muri")
+CANCELS = 0.03  # of all that is asked: more, and few jobs live to be harmed
 JOBS_A_FAULT = 0.4  # so few that those there are can grow
 DISK_KB = 160 * 1024
 MANY = 500  # faults: then each of them, and everything jobs can live through, has happened
@@ -54,7 +60,10 @@ WEIGHTS = {
     "files used up": 6,
     "harmful job": 12,
     "policy changed": 7,
+    "controller away": 6,
+    "node away": 4,
 }
+NODE_AWAY_S = 30.0  # at most: a cluster misses a node after 20
 
 
 @dataclass
@@ -64,7 +73,9 @@ class Soak:
     folder: Path
     rng: random.Random
     longest: int = 40
+    bed: Testbed = LOCAL
     disk: bool = False
+    nodes: list[str] = field(default_factory=list)
     submitted: list[str] = field(default_factory=list)
     cancelled: set[str] = field(default_factory=set)
     harmful: dict[str, str] = field(default_factory=dict)
@@ -95,7 +106,7 @@ class Soak:
         """A service that is ready."""
         with (self.folder / "service.log").open("a") as errors:
             self.child = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.soak_service", str(self.state)],
+                [sys.executable, "-m", "benchmarks.soak_service", str(self.state), self.bed.engine],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -104,8 +115,7 @@ class Soak:
                 cwd=Path(__file__).resolve().parents[1],
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
-        if "ready" not in self._answer():
-            raise RuntimeError((self.folder / "service.log").read_text()[-3000:])
+        self.nodes = self._answer()["ready"]
 
     def live(self, seconds: float) -> None:
         """Ask for things until the time is up."""
@@ -130,7 +140,7 @@ class Soak:
         if "refused" in answer:
             self.refused += 1
         elif request["do"] == "submit":
-            self.submitted.append(request["job"])
+            self.submitted += ids_of(request)
         elif request["do"] == "cancel":
             self.cancelled.add(request["job"])
 
@@ -150,7 +160,7 @@ class Soak:
     def request(self) -> dict[str, Any]:
         """Something to ask for; mostly jobs, as long as there are not too many."""
         roll = self.rng.random()
-        if roll < 0.1 and self.submitted:
+        if roll < CANCELS and self.submitted:
             return {"do": "cancel", "job": self.rng.choice(self.submitted[-10:])}
         if len(self.submitted) > 4 + JOBS_A_FAULT * sum(self.faults.values()):
             return {"do": "nothing"}
@@ -160,12 +170,14 @@ class Soak:
         """A job: elastic, or on a part of a device, or one that does harm."""
         self.asked += 1
         goal = goal or self.rng.randint(2, self.longest)
-        shared = not harm and not gpus and self.rng.random() < 0.25
+        array = 3 * (not harm and not gpus and self.rng.random() < 0.25)
+        shared = self.bed is LOCAL and not harm and not gpus and self.rng.random() < 0.25
         least = gpus or (1 if shared or harm else self.rng.choice((1, 1, 1, 2)))
         return {
             "do": "submit",
             "job": f"job-{self.asked}",
             "harm": harm,
+            "array": array,
             "folder": str(self.folder),
             "tenant": self.rng.choice(("red", "blue")),
             "min": least,
@@ -179,7 +191,7 @@ class Soak:
 
     def fault(self) -> None:
         """One of them, by chance; it counts if there was something to do it to."""
-        kinds = {k: w for k, w in WEIGHTS.items() if k != "disk full" or self.disk}
+        kinds = {kind: WEIGHTS[kind] for kind in self.possible()}
         kind = self.rng.choices([*kinds], [*kinds.values()])[0]
         does: dict[str, Callable[[], bool]] = {
             "service killed": self._kill_service,
@@ -193,8 +205,36 @@ class Soak:
             "files used up": self._use_up_files,
             "harmful job": self._do_harm,
             "policy changed": self._change_policy,
+            "controller away": self._take_controller,
+            "node away": self._take_node,
         }
         self.faults[kind] += does[kind]()
+
+    def possible(self) -> list[str]:
+        """The kinds of faults that can be done here."""
+        cannot = {
+            "disk full": not self.disk,
+            "controller away": self.bed.stop_controller is None,
+            "node away": self.bed.kill_node is None,
+        }
+        return [kind for kind in WEIGHTS if not cannot.get(kind)]
+
+    def _take_controller(self) -> bool:
+        assert self.bed.stop_controller
+        assert self.bed.start_controller
+        self.bed.stop_controller()
+        self.live(self.rng.uniform(0.1, 3.0))
+        self.bed.start_controller()
+        return True
+
+    def _take_node(self) -> bool:
+        assert self.bed.kill_node
+        assert self.bed.restore_node
+        node = self.rng.choice(self.nodes)
+        self.bed.kill_node(node)
+        self.live(self.rng.uniform(0.1, NODE_AWAY_S))
+        self.bed.restore_node(node)
+        return True
 
     def _kill_service(self) -> bool:
         assert self.child is not None
@@ -223,9 +263,10 @@ class Soak:
         return _send(pid, began, signal.SIGCONT)
 
     def _drain(self) -> bool:
-        self.ask({"do": "drain"})
+        node = self.rng.choice(self.nodes)
+        self.ask({"do": "drain", "node": node})
         time.sleep(self.rng.uniform(0.0, 0.3))
-        self.ask({"do": "undrain"})
+        self.ask({"do": "undrain", "node": node})
         return True
 
     def _fill_disk(self) -> bool:
@@ -274,10 +315,12 @@ class Soak:
 
 def _named(folder: Path, victim: str) -> Iterable[tuple[int, int]]:
     if victim == "agent":
-        claim = json.loads(_text(folder / "claim.json"))
-        yield claim["pid"], claim["began"]
+        for path in folder.rglob("claim.json"):  # one of each node
+            claim = json.loads(_text(path))
+            yield claim["pid"], claim["began"]
         return
-    for line in _text(folder / "events.jsonl").splitlines():
+    logs = [_text(path) for path in folder.rglob("events.jsonl")]
+    for line in "".join(logs).splitlines():
         if line.endswith("}") and '"event":"started"' in line:
             yield from map(tuple, json.loads(line)["ranks"].values())
 
@@ -305,13 +348,18 @@ def _mounted(folder: Path) -> bool:
 
 
 def soak(
-    folder: Path, faults: int, seed: int = 0, pause_s: float = 1.0, longest: int = 40
+    folder: Path,
+    faults: int,
+    seed: int = 0,
+    pause_s: float = 1.0,
+    longest: int = 40,
+    bed: Testbed = LOCAL,
 ) -> dict[str, Any]:
     """Do `faults` bad things, let everything end, and check; what was seen.
 
     Between two of them pass up to `pause_s` seconds; a job takes up to `longest` ticks.
     """
-    it = Soak(folder, random.Random(seed), longest)
+    it = Soak(folder, random.Random(seed), longest, bed)
     began = time.monotonic()
     with it.prepared():
         it.start()
@@ -321,7 +369,8 @@ def soak(
                 it.live(it.rng.uniform(0.0, pause_s))
                 it.fault()
             it.ask({"do": "policy", "policy": "fifo"})
-            it.ask({"do": "undrain"})  # a kill may have come before it
+            for node in it.nodes:
+                it.ask({"do": "undrain", "node": node})  # a kill may have come before it
             it.ask({"do": "wait"})
         finally:
             assert it.child is not None
@@ -336,10 +385,9 @@ def soak(
 
 def _check_everything_happened(it: Soak, seen: dict[str, Any]) -> None:
     """Raise AssertionError if a long soak lacked something that it is there to show."""
-    kinds = [kind for kind in it.faults if kind != "disk full" or it.disk]
-    missing = [kind for kind in kinds if not it.faults[kind]]
+    missing = [kind for kind in it.possible() if not it.faults[kind]]
     missing += [
-        what for what in ("resizes", "suspensions", "shared", "cancelled") if not seen[what]
+        what for what in ("resizes", "suspensions", "of arrays", "cancelled") if not seen[what]
     ]
     assert not missing, f"never happened: {missing}"
 
@@ -348,13 +396,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--engine", choices=sorted(TESTBEDS), default="local")
     parser.add_argument("--keep", type=Path, help="folder to keep everything in")
     args = parser.parse_args()
-    if args.keep is not None:
-        print(json.dumps(soak(args.keep, args.faults, args.seed)))
-    else:
-        with tempfile.TemporaryDirectory(prefix="weft-soak-") as folder:
-            print(json.dumps(soak(Path(folder) / "soak", args.faults, args.seed)))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # clusters are torn down all the same
+    with contextlib.ExitStack() as stack:
+        bed = LOCAL if args.engine == "local" else stack.enter_context(TESTBEDS[args.engine]())
+        temporary = tempfile.TemporaryDirectory(prefix="weft-soak-")
+        folder = args.keep or Path(stack.enter_context(temporary)) / "soak"
+        print(json.dumps(soak(folder, args.faults, args.seed, bed=bed)))
 
 
 if __name__ == "__main__":

@@ -89,6 +89,7 @@ def main() -> None:
     asked = parser.parse_args()
     service = Service(50, "fifo")
     client = service.begin()
+    service.fill(client)
     seen, wrong = fire(client, asked.count, asked.seed)
     client.close()
     service.end()

@@ -93,6 +93,7 @@ def _check(it: Promised, store: SqliteStore) -> dict[str, Any]:
         "starts": sum(record.starts for record in jobs.values()),
         "resizes": resizes(log),
         "suspensions": suspensions(log),
+        "of arrays": sum(record.job.max_parallel > 0 for record in jobs.values()),
         "shared": sum(record.job.demand.share < 1.0 for record in jobs.values()),
         "gpu_s": round(sum(used.values()), 1),
     }
@@ -170,8 +171,8 @@ class _Counted:
                     self._decided(at, name, to, sleeps=name in sleeps)
             case Suspended() | Slept() | Awoke():
                 self._take_sleep(at, event)
-            case NodeDown():
-                self._holds.clear()  # there is but one node
+            case NodeDown(node):
+                self._holds = {job: _off(on, node) for job, on in self._holds.items()}
             case Started(job, attempt):
                 if job not in self._runs:
                     self._runs[job] = attempt, at, _width(self._promises[job][attempt - 1])
@@ -238,6 +239,11 @@ def gpu_seconds(log: Iterable[tuple[int, float, Event]]) -> dict[str, float]:
     for _, at, event in log:
         counted.take(at, event)
     return counted.total
+
+
+def _off(on: Allocation | None, node: str) -> Allocation | None:
+    """What a job holds after a node is gone: all of it, or nothing if it was there."""
+    return None if on is None or any(part.node == node for part in on.slices) else on
 
 
 def _width(on: Allocation) -> float:

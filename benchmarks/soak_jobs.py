@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 from weft.core.model.job import Demand, Job, JobId
@@ -68,8 +69,23 @@ MAY_BE_BELIEVED = ("says that it ended",)
 HARMLESS_TO_ITSELF = ("leaves a process behind", "reports garbage")
 
 
-def job_of(request: dict[str, Any]) -> Job:
-    """The job that a request describes."""
+def jobs_of(request: dict[str, Any]) -> list[Job]:
+    """The jobs that a request describes: one, or the members of an array."""
+    job, names = _job(request), ids_of(request)
+    if names == [job.id]:
+        return [job]
+    return [replace(job, id=JobId(name), app=job.id, max_parallel=2) for name in names]
+
+
+def ids_of(request: dict[str, Any]) -> list[str]:
+    """What these are called: members as the service calls those of a tenant's array."""
+    if not request["array"]:
+        return [request["job"]]
+    whole = f"{request['tenant']}:{request['job']}"
+    return [f"{whole}.{number}" for number in range(request["array"])]
+
+
+def _job(request: dict[str, Any]) -> Job:
     least, most, goal = request["min"], request["max"], request["goal"]
     harm = request["harm"]
     command = (sys.executable, "-S", "-E", *request["command"])

@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.soak_jobs import job_of
+from benchmarks.soak_jobs import jobs_of
+from weft.app.engine import build_engine
 from weft.core.errors import WeftError
 from weft.core.knowledge.knowledge import Knowledge
 from weft.core.model.job import JobId, NodeId
-from weft.engines.local import LocalEngine
 from weft.perf.linear import LinearBeliefs
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of
@@ -23,8 +23,6 @@ from weft.predict.hinted import Hinted
 from weft.runtime.loop.driver import Driver
 from weft.store.sqlite import SqliteStore
 
-NODE = "soak"
-SLOTS = 4
 OPEN_FILES = 512
 GONE_S = 60.0  # for the last agents
 
@@ -34,15 +32,16 @@ def knowledge() -> Knowledge:
     return Knowledge(Hinted(), LinearBeliefs(), Colocated(profile_of, Unordered("timeslicing")))
 
 
-async def serve(state: Path) -> None:
+async def serve(state: Path, engine: str) -> None:
     """Until there are no more requests."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, hard))
-    engine = LocalEngine(state, slots=SLOTS, warm=False, cpu=True, name=NODE)
     store = SqliteStore(state / "events.db")
-    driver = Driver(engine, store, knowledge=knowledge, snapshot_every=100)
+    driver = Driver(
+        build_engine(engine, state=state), store, knowledge=knowledge, snapshot_every=100
+    )
     await driver.open()
-    _say({"ready": True})
+    _say({"ready": [node.id for node, _ in driver.nodes()]})
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -61,15 +60,15 @@ async def serve(state: Path) -> None:
 async def _do(driver: Driver, state: Path, request: dict[str, Any]) -> None:
     match request["do"]:
         case "submit":
-            await driver.submit(job_of(request))
+            await driver.submit(*jobs_of(request))
         case "cancel":
             await driver.cancel(JobId(request["job"]))
         case "policy":
             await driver.set_policy(request["policy"])
         case "drain":
-            await driver.drain(NodeId(NODE))
+            await driver.drain(NodeId(request["node"]))
         case "undrain":
-            await driver.undrain(NodeId(NODE))
+            await driver.undrain(NodeId(request["node"]))
         case "files":
             await _use_up_files(request["seconds"])
         case "wait":
@@ -97,4 +96,4 @@ def _say(what: object) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(Path(sys.argv[1])))
+    asyncio.run(serve(Path(sys.argv[1]), sys.argv[2]))

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.random_commands.files import FILES, HOSTILE, draw_file
+from benchmarks.random_commands.files import FILES, HOSTILE, damage, draw_file
 
 # What a shell cannot pass on: no argument holds a NUL, and bytes that are no text look so.
 POSSIBLE = str.maketrans({"\x00": None, "\ud800": "\udcff"})
@@ -70,6 +70,67 @@ FILE_OF = {
     "--users": ".toml", "--token-file": "token", "--tls-cert": "token", "--tls-key": "token",
     "--events": "", "--workdir": "", "--checkpoint": "", "--loan": ".csv",
 }  # fmt: skip
+# Values that are right, where the first of the usual ones is not, or would take long.
+RIGHT: dict[str, tuple[str, ...]] = {
+    "workload": ("tiny-20", "weft.csv", "philly.csv", "tiresias.csv", "sia.csv", "gavel.trace"),
+    "--replay": ("tiny-20",),
+    "--policy": ("fifo", "srtf", "las:by=time", "tiresias", "compose:order=las", "themis"),
+    "what": ("job.yaml", "plain.yaml", "job.json", "sky.yaml", "job.sh"),
+    "--profiles": ("models.json",),
+    "--pairs": ("pairs.json",),
+    "--config": ("serve.toml", "serve.yaml"),
+    "--env-file": ("vars.env",),
+    "--users": ("users.toml",),
+    "--token-file": ("token",),
+    "--trace-option": ("scale_arrivals=2",),
+    "--add-nodes": ("2x8:a100",),
+    "--engine": ("local", "simulated:cluster=1x1"),
+    "--state": ("weft-state", "running"),
+    "--gpus": ("1", "2", "1-4"),
+    "--array": ("0-3%2",),
+    "--after-ok": ("job0",),
+    "--after-any": ("job1",),
+    "--after-not-ok": ("job2",),
+    "--role": ("user", "viewer"),
+    "--format": ("slack", "json"),
+    "--where": ("offline", "live"),
+    "--min-run": ("5m",),
+    "--half-life": ("2d",),
+    "--deadline": ("2d",),
+    "--idle-timeout": ("1h",),
+    "--priority": ("low", "normal", "high"),
+    "--workdir": (".",),
+    "--checkpoint": ("ckpt",),
+    "--kinds": ("a100",),
+    "--name": ("run-1",),
+    "--tenant": ("vision",),
+    "--parent": ("a=b",),
+    "--host": ("127.0.0.1",),
+    "--id": ("own-1", "own-2", "own-3"),
+    "--share": ("0.5",),
+    "--batch": ("32-512",),
+    "--load": ("0.5",),
+    "--on": ("cluster", "2x4:v100"),
+    "--window": ("0:100",),
+    "--expires": ("2d",),
+    "--overlap": ("1h",),
+    "job": ("job0", "job1", "@last"),
+    "jobs": ("job0", "job1"),
+    "app": ("job0",),
+    "to": ("low", "high"),
+    "node": ("a100-0", "a100-1:0", "a100-1:0-3"),
+    "nodes": ("a100-2", "a100-2:1"),
+    "name": ("fifo", "srtf", "mine"),
+    "tenant": ("vision",),
+    "url": ("http://127.0.0.1:9/x",),
+    "port": ("8080",),
+    "address": ("127.0.0.1:6379",),
+}
+# With a service these wait for something that does not come, or take it away from us.
+ALONE = ("token", "forward", "shell", "demo", "join", "profile", "state", "serve")
+DEAR = ("plan", "what-if", "explain")  # simulated in a process, for a while
+ENDLESS = {"--follow", "--watch"}
+AT_ONCE = {"run": "--detach", "top": "--once", "cancel": "--yes", "suspend": "--yes"}
 NEEDED = {"predict": "--replay", "what-if": "--policy"}
 NUMBERS = ("1", "2", "0", "0.5", "3", "8")
 SMALL = {
@@ -98,6 +159,55 @@ def command_lines() -> list[Line]:
         if not group:
             found.append(Line((name,), tuple(command.params)))
     return found
+
+
+def draw_right(rng: random.Random, name: str, folder: Path) -> str:
+    """A value that an option or argument takes, of a file just written as it should be."""
+    value = rng.choice(RIGHT.get(name) or USUAL.get(name, NUMBERS[:2])[:1])
+    if value in FILES:
+        (folder / value).write_text(FILES[value])
+    return value
+
+
+def draw_nearly_right(rng: random.Random, lines: list[Line], folder: Path) -> list[str]:
+    """The words of a command that is right, but for one value in most of them."""
+    line = rng.choice(lines)
+    while line.words[0] in DEAR and rng.random() > 0.05:
+        line = rng.choice(lines)
+    options = [one for one in line.parameters if one.opts[0].startswith("-")]
+    options = [one for one in options if one.opts[0] not in ENDLESS]
+    chosen = rng.sample(options, min(len(options), rng.choice((0, 1, 1, 2, 3))))
+    needed = {"--jobs"} if line.words[0] in ("simulate", "compare") else set()
+    needed |= {NEEDED.get(line.words[0], ""), "--processes" if line.words[0] == "compare" else ""}
+    chosen += [one for one in options if one.opts[0] in needed and one not in chosen]
+    words = [*line.words, *([AT_ONCE[line.words[0]]] if line.words[0] in AT_ONCE else [])]
+    values: list[tuple[int, str]] = []  # where they are, and of what
+    for one in sorted(chosen, key=options.index):
+        words.append(rng.choice(one.opts))
+        if not one.is_flag:
+            values.append((len(words), one.opts[0]))
+            words.append(draw_right(rng, one.opts[0], folder))
+    for one in line.parameters:
+        if one.opts[0].startswith("-") or not (one.required or rng.random() < 0.5):
+            continue
+        for _ in range(1 if one.nargs == 1 else rng.choice((1, 1, 2))):
+            values.append((len(words), one.opts[0]))
+            words.append(draw_right(rng, one.opts[0], folder))
+    if values and rng.random() < 0.8:
+        at, name = rng.choice(values)
+        words[at] = draw_damaged(rng, words[at], name, folder)
+    return [word.translate(POSSIBLE) for word in words]
+
+
+def draw_damaged(rng: random.Random, word: str, name: str, folder: Path) -> str:
+    """A value made wrong: inside its file, in some of its characters, or another one."""
+    if word in FILES and rng.random() < 0.8:
+        (folder / word).write_bytes(damage(rng, FILES[word]))
+        return word
+    if rng.random() < 0.5:
+        return draw_value(rng, name, folder)
+    at = rng.randrange(len(word) + 1)
+    return word[:at] + rng.choice(HOSTILE) + word[at + rng.randrange(2) :]
 
 
 def draw_value(rng: random.Random, name: str, folder: Path) -> str:

@@ -1,4 +1,7 @@
-"""Where commands are tried: a folder of their own, no network, nothing that goes on for long."""
+"""Where commands are tried: a folder of their own, no network but to one service of ours.
+
+Nothing goes on for long, and commands are built once: building them took most of the time.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,25 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
 
 from typer.testing import CliRunner
 
-from benchmarks.random_commands.draw import command_lines, draw_line
-from weft.cli.main import cli
+from benchmarks.loop_stalls import Service
+from benchmarks.random_commands.draw import ALONE, command_lines, draw_line, draw_nearly_right
+from weft.cli.lazy import Entry
+from weft.cli.main import cli, commands
 from weft.core.errors import EngineError
 
 LONGEST_S = 20.0  # of CPU time
+WAIT_S = 120.0  # that pass: nobody waits that long for an answer, however busy the machine
+NOBODY = "http://127.0.0.1:9"
+NEARLY_RIGHT = 0.7  # of all that is tried
+JOBS = 3
+ENGINE = "simulated:cluster=4x8:a100,speed=1000"
 
 
 class TooLong(BaseException):
@@ -40,6 +51,20 @@ class Findings:
 def refuse(*_: Any, **__: Any) -> NoReturn:
     """Stands for whoever is not there."""
     raise ConnectionRefusedError(111, "Connection refused")
+
+
+def known_only(usual: Any, *known: object) -> Any:
+    """As usual where it is about one of these, and refused otherwise."""
+
+    def ask(*told: Any, **options: Any) -> Any:
+        return usual(*told, **options) if set(known) & set(_flat(told)) else refuse()
+
+    return ask
+
+
+def _flat(told: Any) -> Iterator[object]:
+    for one in told:
+        yield from one if isinstance(one, tuple) else [one]
 
 
 def keep_back(*_: Any, **__: Any) -> NoReturn:
@@ -61,17 +86,43 @@ def stop(*_: object) -> NoReturn:
 
 
 @contextlib.contextmanager
-def fenced() -> Iterator[Path]:
-    """A folder to try commands in, below others that may be written to."""
+def served() -> Iterator[str]:
+    """The address of a service with a few jobs, on a cluster where they soon end."""
+    service = Service(0, "fifo", ENGINE)
+    client = service.begin()
+    for number in range(JOBS):
+        body = {"id": f"job{number}", "gpus": 1, "hints": {"duration_s": 1e9}}
+        client.post("/api/v1/jobs", json=body).raise_for_status()
+    client.close()
+    yield service.address
+    service.end()
+
+
+@contextlib.contextmanager
+def fenced(address: str = "") -> Iterator[Path]:
+    """A folder to try commands in, below others that may be written to.
+
+    With an `address` the service there can be reached, and nobody else.
+    """
     with contextlib.ExitStack() as stack:
         top = Path(stack.enter_context(tempfile.TemporaryDirectory())).resolve()
         here = top / "a" / "b" / "c"
         here.mkdir(parents=True)
         stack.enter_context(contextlib.chdir(here))
-        own = {"HOME": str(top), "WEFT_URL": "http://127.0.0.1:9", "WEFT_TOKEN": "", "SHELL": "sh"}
+        own = {"HOME": str(top), "WEFT_URL": NOBODY, "WEFT_TOKEN": "", "SHELL": "sh"}
         stack.enter_context(mock.patch.dict(os.environ, own))
-        stack.enter_context(mock.patch.object(socket.socket, "connect", refuse))
-        stack.enter_context(mock.patch.object(socket, "getaddrinfo", refuse))
+        port = int(address.rpartition(":")[2] or 0)
+        for where, name in ((socket.socket, "connect"), (socket, "getaddrinfo")):
+            usual = getattr(where, name)
+            stand_in: Any = known_only(usual, port, str(port)) if port else refuse
+            stack.enter_context(mock.patch.object(where, name, stand_in))
+        once, built = cache(commands), dict[str, Any]()
+
+        def load(entry: Entry, usual: Any = Entry.load) -> Any:
+            return built.get(entry.name) or built.setdefault(entry.name, usual(entry))
+
+        stack.enter_context(mock.patch("typer.testing._get_command", lambda _: once()))
+        stack.enter_context(mock.patch.object(Entry, "load", load))
         for name, stand_in in {
             "weft.service.main.serve": check_and_keep_back,
             "weft.cli.connect.own_service.own_service": keep_back,
@@ -82,22 +133,27 @@ def fenced() -> Iterator[Path]:
             "weft.app.simulate.run.spread": keep_back,
         }.items():
             stack.enter_context(mock.patch(name, stand_in))
-        before: Any = signal.signal(signal.SIGVTALRM, stop)
-        stack.callback(signal.signal, signal.SIGVTALRM, before)
+        for clock in (signal.SIGVTALRM, signal.SIGALRM):
+            before: Any = signal.signal(clock, stop)
+            stack.callback(signal.signal, clock, before)
         yield here
 
 
 def try_commands(count: int, seed: int, report: Callable[[str], None] = lambda _: None) -> Findings:
     """Draw command lines and run each here; findings are reported as they come."""
     rng, lines, found = random.Random(seed), command_lines(), Findings()
-    with fenced() as folder:
+    with served() as address, fenced(address) as folder:
         for number in range(count):
-            words = draw_line(rng, lines, folder)
+            drawn = draw_nearly_right if rng.random() < NEARLY_RIGHT else draw_line
+            words = drawn(rng, lines, folder)
+            asks = drawn is draw_nearly_right and words[0] not in ALONE
+            os.environ["WEFT_URL"] = address if asks else NOBODY
             line = f"{number}: weft {' '.join(map(ascii, words))}"[:1500]
             files = {name: (folder / name).read_bytes() for name in words if is_file(folder, name)}
             inputs = "".join(f"\n  {name}: {data!r:.1500}" for name, data in files.items())
             try:
                 signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_S)
+                signal.setitimer(signal.ITIMER_REAL, WAIT_S)
                 code, trace = try_one(words)
             except TooLong:
                 found.too_long.append(line + inputs)
@@ -105,6 +161,7 @@ def try_commands(count: int, seed: int, report: Callable[[str], None] = lambda _
                 continue
             finally:
                 signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+                signal.setitimer(signal.ITIMER_REAL, 0)
             found.codes[code] = found.codes.get(code, 0) + 1
             if trace:
                 found.tracebacks.append(f"{line}{inputs}\n{trace}")

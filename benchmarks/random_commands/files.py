@@ -59,6 +59,7 @@ FILES = {
     "needed.csv": "time_s,nodes\n0,1\n60,2\n",
     "pairs.json": '{"pairs": [{"models": ["a", "b"], "speeds": [0.6, 0.7]}], "gpus": 1}',
     "models.json": '{"a": {"v100": {"1": 3.5}}}',
+    "users.toml": '[users]\nvision = "nobody"\n',
     "token": "abc123\n",
 }  # fmt: skip
 WORDS = re.compile(r"[^\s,:=\[\]{}\"']+")

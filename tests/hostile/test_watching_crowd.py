@@ -54,4 +54,4 @@ def test_rows_are_described_once_however_many_come(monkeypatch: pytest.MonkeyPat
 
     assert rows == [JOBS] * WATCHERS
     assert described <= 2 * JOBS
-    assert turns >= JOBS // live_updates.AT_ONCE
+    assert turns > WATCHERS  # others were let in

@@ -12,7 +12,7 @@ from weft.core.spec.registry import ROLES, find, names
 
 ROOT = Path(__file__).resolve().parents[2]
 DECLARE = (
-    "say where it stands: taxonomy=Taxonomy(objective=..., knowledge=...) in its About, for a "
+    "say where it stands: taxonomy=classify(objective, knowledge, ...) in its About, for a "
     "wrapper `adds = Taxonomy(...)` in its class; questions without an answer: "
 )
 FIELDS = ("Paper", "Objective", "Needs", "Controls", "Cost", "Deviations")

@@ -101,7 +101,7 @@ def readings(free: Capacity) -> Readings:
         free.idle_by_kind(),
         round(free.room(), 9),
         [[free.best_fit(k, c) for c in range(1, 9)] for k in kinds],
-        [[free.nodes_with(k, c) for c in range(free.cluster.node_size(k))] for k in kinds],
+        [[list(free.nodes_with(k, c)) for c in range(free.cluster.node_size(k))] for k in kinds],
         [free.with_room(k, share) for k in kinds for share in SHARES[:-1]],
     )
 

@@ -49,6 +49,23 @@ def in_turn(view: View, order: Rows, place: Placer = fewest_nodes) -> Plan:
     return Plan(draft.changes)
 
 
+def start_newcomer(view: View, place: Placer = fewest_nodes) -> Plan | None:
+    """The plan where at most one job waits and finds room: what it is does not depend on an order.
+
+    None where several wait, or one has to, or kinds of GPU are to choose from.
+    """
+    waiting = np.flatnonzero(view.table.held == 0.0)
+    if not waiting.size:
+        return Plan()
+    if waiting.size > 1 or len(view.cluster.kinds) > 1:
+        return None
+    row = int(waiting[0])
+    if view.table.need[row] > view.free.room():
+        return None
+    on = place(view.job(row), view.free)
+    return None if on is None else Plan({view.job(row).id: on})
+
+
 def start_all(view: View, place: Placer = fewest_nodes) -> Plan | None:
     """Start every waiting job beside those that run; None if somebody would have to wait."""
     waiting = np.flatnonzero(view.table.held == 0.0)

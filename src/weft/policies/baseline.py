@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
+from typing import ClassVar
 
 from weft.core.errors import InvalidConfig
-from weft.core.plan.about import About
-from weft.core.plan.taxonomy import (
-    Elasticity,
-    Fairness,
-    Heterogeneity,
-    Knowledge,
-    Objective,
-    Preemption,
-    Sharing,
-    Taxonomy,
-    Topology,
-)
+from weft.core.plan.about import About, may_idle
+from weft.core.plan.taxonomy import Knowledge
 from weft.core.spec.registry import get_part
 from weft.pieces.parts import Place
 from weft.pieces.place.gangs import Placer
 
 
-def stand(objective: Objective, knowledge: Knowledge, preemption: Preemption) -> Taxonomy:
-    """Where baselines stand: rigid jobs on devices of their own, kinds alike."""
-    return Taxonomy(
-        objective=objective,
-        knowledge=knowledge,
-        heterogeneity=Heterogeneity.ALIKE,
-        elasticity=Elasticity.RIGID,
-        sharing=Sharing.EXCLUSIVE,
-        topology=Topology.FEW_NODES,
-        fairness=Fairness.NONE,
-        preemption=preemption,
-    )
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """One order of jobs, and a place by name; a policy says which order, in `packed` and `decide`.
+
+    `packed` is what it is without another place.
+    """
+
+    place: str = "packed"
+    packed: ClassVar[About]
+
+    def __post_init__(self) -> None:
+        placer(self.packed.name, self.place)
+
+    @property
+    def about(self) -> About:
+        """A place may need to know more."""
+        return add_place(self.packed, self.place)
 
 
 @cache
@@ -49,6 +45,7 @@ def placer(who: str, name: str) -> Placer:
     return part.place
 
 
+@cache
 def add_place(about: About, name: str, *, overtaking: bool = True) -> About:
     """The same with jobs placed so; who may be overtaken may wait for its place for ever."""
     if name == "packed":
@@ -59,7 +56,7 @@ def add_place(about: About, name: str, *, overtaking: bool = True) -> About:
     knowledge = (about.taxonomy.knowledge or nothing) | (brought.knowledge or nothing)
     topology = about.taxonomy.topology if brought.topology is None else brought.topology
     return replace(
-        about,
+        may_idle(about, part.about.idles),
         needs=about.needs | part.about.needs,
         ties=part.about.ties,
         starves=about.starves or (part.about.starves if overtaking else ""),

@@ -14,18 +14,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge, Objective, Preemption
+from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.pieces.admit.starting import Backfill, InTurn
 from weft.pieces.order.keys import Arrival
 from weft.pieces.parts import run_order
-from weft.policies.baseline import add_place, placer, stand
+from weft.policies.baseline import add_place, placer
 
 ARRIVAL, BACKFILL, IN_TURN = Arrival(), Backfill(), InTurn()
-WHERE = stand(Objective.IN_ORDER, Knowledge.NOTHING, Preemption.NEVER)
+WHERE = classify(Objective.IN_ORDER, Knowledge.NOTHING, Preemption.NEVER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class Fifo:
 
     backfill: bool = False
     place: str = "packed"
+
+    rests: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         placer("fifo", self.place)
@@ -55,5 +58,6 @@ class Fifo:
 @cache
 def _about(place: str, *, backfill: bool) -> About:
     starves = Backfill.about.starves if backfill else ""
-    about = About("fifo", "baseline", starves=starves, taxonomy=WHERE)
+    idles = "" if backfill else IN_TURN.about.idles
+    about = About("fifo", "baseline", starves=starves, taxonomy=WHERE, idles=idles)
     return add_place(about, place, overtaking=backfill)

@@ -16,19 +16,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import ClassVar, Literal
 
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge, Objective, Preemption
+from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.attained import AttainedService
 from weft.pieces.parts import run_order
-from weft.policies.baseline import add_place, placer, stand
+from weft.policies.baseline import add_place, placer
 
 PREEMPT = Preempt()
-WHERE = stand(Objective.COMPLETION_TIME, Knowledge.NOTHING, Preemption.STOPS)
+WHERE = classify(Objective.COMPLETION_TIME, Knowledge.NOTHING, Preemption.STOPS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,8 @@ class Las:
     rule: Literal["sticky", "start"] = "sticky"
     quantum: float = 360.0
     place: str = "packed"
+
+    rests: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         placer("las", self.place)

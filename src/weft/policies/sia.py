@@ -39,15 +39,14 @@ from weft.solve.multiple_choice import NONE, Problem, choose
 
 INVALID = 1e-4
 HEAVIEST = 3000.0
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.THROUGHPUT | tax.Objective.FAIRNESS,
-    knowledge=tax.Knowledge.SPEEDS,
+WHERE = tax.classify(
+    tax.Objective.THROUGHPUT | tax.Objective.FAIRNESS,
+    tax.Knowledge.SPEEDS,
+    tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
     heterogeneity=tax.Heterogeneity.SPEEDS,
     elasticity=tax.Elasticity.GPUS,
-    sharing=tax.Sharing.EXCLUSIVE,
     topology=tax.Topology.CONSOLIDATED,
     fairness=tax.Fairness.JOBS,
-    preemption=tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
 )
 
 
@@ -94,6 +93,7 @@ class Sia:
             "Jayaram Subramanya et al. 2023",
             controls=Controls.COUNT,
             every=self.interval,
+            idles="nobody gets GPUs that it is not believed to gain by",
             assumes=Assumes.BATCH_CAP if self.artifact else Assumes.NOTHING,
             taxonomy=WHERE,
             pools=self.pooled,

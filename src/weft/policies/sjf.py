@@ -13,44 +13,31 @@ Deviations  length is the configured predictor's, not the trace's truth; a gang 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from typing import ClassVar
 
 from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge, Objective, Preemption
+from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.pieces.admit.starting import Backfill
 from weft.pieces.order.keys import JobLength
 from weft.pieces.parts import run_order
-from weft.policies.baseline import add_place, placer, stand
+from weft.policies.baseline import Baseline, placer
 
-WHERE = stand(Objective.COMPLETION_TIME, Knowledge.DURATIONS, Preemption.NEVER)
+WHERE = classify(Objective.COMPLETION_TIME, Knowledge.DURATIONS, Preemption.NEVER)
 
 
 @dataclass(frozen=True, slots=True)
-class Sjf:
+class Sjf(Baseline):
     """Start the shortest waiting jobs; stop nobody.
 
     `place` is where: `weft list part` shows all places.
     """
 
-    place: str = "packed"
-
-    def __post_init__(self) -> None:
-        placer("sjf", self.place)
-
-    @property
-    def about(self) -> About:
-        """A place may need to know more."""
-        return _about(self.place)
+    packed: ClassVar = About(
+        "sjf", "Smith 1956", Needs.REMAINING, starves="a stream of shorter jobs", taxonomy=WHERE
+    )
 
     def decide(self, view: View) -> Plan:
         """Rank the waiting by estimated length, then start what fits."""
         return run_order(view, JobLength(), Backfill(), placer("sjf", self.place))
-
-
-@cache
-def _about(place: str) -> About:
-    starves = "a stream of shorter jobs"
-    about = About("sjf", "Smith 1956", Needs.REMAINING, starves=starves, taxonomy=WHERE)
-    return add_place(about, place)

@@ -34,15 +34,11 @@ from weft.pieces.place.resize import resize_all
 from weft.pieces.size.kinds import choose_kinds
 
 FLAT = 1e-9
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.QUALITY,
-    knowledge=tax.Knowledge.LOSSES,
-    heterogeneity=tax.Heterogeneity.ALIKE,
+WHERE = tax.classify(
+    tax.Objective.QUALITY,
+    tax.Knowledge.LOSSES,
+    tax.Preemption.STOPS | tax.Preemption.RESIZES,
     elasticity=tax.Elasticity.GPUS,
-    sharing=tax.Sharing.EXCLUSIVE,
-    topology=tax.Topology.FEW_NODES,
-    fairness=tax.Fairness.NONE,
-    preemption=tax.Preemption.STOPS | tax.Preemption.RESIZES,
 )
 
 
@@ -65,6 +61,7 @@ class Slaq:
             controls=Controls.COUNT,
             every=self.epoch,
             starves="more jobs than GPUs, and others' losses fall faster",
+            idles="nobody gets GPUs that it is not believed to gain by",
             taxonomy=WHERE,
         )
 

@@ -13,44 +13,33 @@ Deviations  remaining time is the configured predictor's, not the trace's truth;
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from typing import ClassVar
 
 from weft.core.plan.about import About, Needs
 from weft.core.plan.plan import Plan
-from weft.core.plan.taxonomy import Knowledge, Objective, Preemption
+from weft.core.plan.taxonomy import Knowledge, Objective, Preemption, classify
 from weft.core.plan.view import View
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.keys import RemainingTime
 from weft.pieces.parts import run_order
-from weft.policies.baseline import add_place, placer, stand
+from weft.policies.baseline import Baseline, placer
 
-WHERE = stand(Objective.COMPLETION_TIME, Knowledge.DURATIONS, Preemption.STOPS)
+WHERE = classify(Objective.COMPLETION_TIME, Knowledge.DURATIONS, Preemption.STOPS)
 
 
 @dataclass(frozen=True, slots=True)
-class Srtf:
+class Srtf(Baseline):
     """Run the jobs that are closest to their end.
 
     `place` is where: `weft list part` shows all places.
     """
 
-    place: str = "packed"
+    packed: ClassVar = About(
+        "srtf", "Schrage 1968", Needs.REMAINING, starves="a stream of shorter jobs", taxonomy=WHERE
+    )
 
-    def __post_init__(self) -> None:
-        placer("srtf", self.place)
-
-    @property
-    def about(self) -> About:
-        """A place may need to know more."""
-        return _about(self.place)
+    rests: ClassVar[bool] = True
 
     def decide(self, view: View) -> Plan:
         """Rank by estimated remaining time, then pack."""
         return run_order(view, RemainingTime(), Preempt(), placer("srtf", self.place))
-
-
-@cache
-def _about(place: str) -> About:
-    starves = "a stream of shorter jobs"
-    about = About("srtf", "Schrage 1968", Needs.REMAINING, starves=starves, taxonomy=WHERE)
-    return add_place(about, place)

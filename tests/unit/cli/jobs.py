@@ -8,13 +8,13 @@ from typing import Any
 
 from weft.service.responses.answers import (
     ClusterAnswer,
-    GpuRange,
     JobAnswer,
     JobList,
     NodeAnswer,
     Nodes,
     Part,
 )
+from weft.service.responses.job_row import GpuRange
 from weft.service.responses.state_words import StateWord
 
 NOW = 1_000_000.0

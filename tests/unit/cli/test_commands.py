@@ -225,11 +225,11 @@ def test_explain_reads_as_sentences(service: StandIn) -> None:
         ),
     )
 
-    out = weft("explain", "first").stdout
+    out = weft("explain", "first", "--verbose").stdout
 
     assert "first is pending" in out
     assert "right (1 GPU), left (2 GPUs, running)" in " ".join(out.split())
-    assert "in about 3.33 min, 8 of 10 times 60 s to 15 min" in out
+    assert "likely in 3.33 min (60 s to 15 min)" in out
     assert "ask for 1 GPU: it would start now" in out
 
 

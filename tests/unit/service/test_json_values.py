@@ -15,13 +15,13 @@ from weft.service.http.json_body import Json
 from weft.service.responses.answers import (
     Counts,
     Events,
-    GpuRange,
     JobAnswer,
     JobList,
     Made,
     Notice,
     Part,
 )
+from weft.service.responses.job_row import GpuRange
 from weft.service.responses.json_values import plain, read_as
 
 JOB = JobAnswer(

@@ -49,9 +49,13 @@ BOUNDLESS = Purse()
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Seconds until a start in each simulation; None where it was not reached."""
+    """Seconds until a start in each simulation; None where it was not reached.
+
+    `counted`: GPUs were only counted, as nothing could be simulated in the time there was.
+    """
 
     after: tuple[float | None, ...]
+    counted: bool = False
 
     def quantile(self, q: float) -> float | None:
         """The waiting time that a part `q` of the simulations stay within; None: not reached."""

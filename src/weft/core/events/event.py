@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
 from weft.core.events.report import NO_REPORT, Report
 from weft.core.model.cluster import Node
@@ -309,35 +310,6 @@ class Decided:
     sleeps: Mapping[JobId, Rung] = field(default_factory=dict)
 
 
-Event = (
-    Submitted
-    | Cancelled
-    | Suspended
-    | Resumed
-    | PriorityChanged
-    | Started
-    | StartFailed
-    | Stopped
-    | Finished
-    | Failed
-    | Reported
-    | Observed
-    | Saved
-    | Resizable
-    | Resized
-    | ResizeFailed
-    | Slept
-    | SleepFailed
-    | Awoke
-    | Noticed
-    | DeadlineMissed
-    | NodeUp
-    | NodeDown
-    | LoanRecalled
-    | Woken
-    | PolicyChanged
-    | Decided
-)
 OfJob = (
     Cancelled
     | Suspended
@@ -360,35 +332,8 @@ OfJob = (
     | Noticed
     | DeadlineMissed
 )
-EVENTS: tuple[type[Event], ...] = (
-    Submitted,
-    Cancelled,
-    Suspended,
-    Resumed,
-    PriorityChanged,
-    Started,
-    StartFailed,
-    Stopped,
-    Finished,
-    Failed,
-    Reported,
-    Observed,
-    Saved,
-    Resizable,
-    Resized,
-    ResizeFailed,
-    Slept,
-    SleepFailed,
-    Awoke,
-    Noticed,
-    DeadlineMissed,
-    NodeUp,
-    NodeDown,
-    LoanRecalled,
-    Woken,
-    PolicyChanged,
-    Decided,
-)
+Event = Submitted | OfJob | NodeUp | NodeDown | LoanRecalled | Woken | PolicyChanged | Decided
+EVENTS: tuple[type[Event], ...] = get_args(Event)
 
 
 def names(event: Event, job: JobId) -> bool:

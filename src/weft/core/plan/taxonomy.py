@@ -132,6 +132,30 @@ class Taxonomy:
         return tuple(name for name in QUESTIONS if name not in self.answers())
 
 
+def classify(
+    objective: Objective,
+    knowledge: Knowledge,
+    preemption: Preemption,
+    *,
+    heterogeneity: Heterogeneity = Heterogeneity.ALIKE,
+    elasticity: Elasticity = Elasticity.RIGID,
+    sharing: Sharing = Sharing.EXCLUSIVE,
+    topology: Topology = Topology.FEW_NODES,
+    fairness: Fairness = Fairness.NONE,
+) -> Taxonomy:
+    """Where a whole policy stands; by default with rigid jobs on devices of their own."""
+    return Taxonomy(
+        objective=objective,
+        knowledge=knowledge,
+        heterogeneity=heterogeneity,
+        elasticity=elasticity,
+        sharing=sharing,
+        topology=topology,
+        fairness=fairness,
+        preemption=preemption,
+    )
+
+
 QUESTIONS = tuple(f.name for f in fields(Taxonomy))
 # What an answer of nothing is called, and what any other is called beside its own words.
 NOTHING = {

@@ -7,8 +7,9 @@ what you like, `rollback`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
+from struct import Struct
 
 from weft.core.errors import InvalidConfig, PlanError
 from weft.core.model.cluster import Cluster
@@ -20,6 +21,7 @@ RESIDENTS = 4  # opportunistic jobs on one device at most
 # restores exactly what was there, and a ledger read from the log equals the one that wrote it.
 WHOLE = 10**12
 SLACK = round(EPS * WHOLE)
+WORDS = Struct("<Q")  # bit sets are walked in words of 64 bits
 
 
 class Capacity:
@@ -104,15 +106,19 @@ class Capacity:
                 return (bits[free] & -bits[free]).bit_length() - 1
         return None
 
-    def nodes_with(self, kind: str, free: int) -> list[int]:
-        """The nodes with exactly `free` free devices, in order."""
+    def nodes_with(self, kind: str, free: int) -> Iterator[int]:
+        """The nodes with exactly `free` free devices now, in order; costs what is walked."""
         bits = self._bits[self.kinds.index(kind)][free]
-        found = []
-        while bits:
-            low = bits & -bits
-            found.append(low.bit_length() - 1)
-            bits ^= low
-        return found
+        size = (bits.bit_length() + 63) // 64 * 8
+        for at, (word,) in enumerate(WORDS.iter_unpack(bits.to_bytes(size, "little"))):
+            while word:
+                low = word & -word
+                yield at * 64 + low.bit_length() - 1
+                word ^= low
+
+    def count_nodes_with(self, kind: str, free: int) -> int:
+        """How many nodes have exactly `free` free devices."""
+        return self._bits[self.kinds.index(kind)][free].bit_count()
 
     def with_room(self, kind: str, share: float) -> list[tuple[int, int]]:
         """Partly claimed (node, device) pairs that have room for `share`, fullest first."""
@@ -165,7 +171,7 @@ class Capacity:
 
     def fits(self, allocation: Allocation) -> bool:
         """Whether all of an allocation could be promised now."""
-        return not self._objection(allocation)
+        return not self.objection(allocation)
 
     # ---- building
 
@@ -201,7 +207,7 @@ class Capacity:
 
     def take(self, allocation: Allocation) -> None:
         """Promise an allocation; PlanError if any of it is not there."""
-        if objection := self._objection(allocation):
+        if objection := self.objection(allocation):
             raise PlanError(objection)
         self._move(allocation, taking=True)
         self._undo.append((True, allocation))
@@ -228,7 +234,8 @@ class Capacity:
 
     # ---- inside
 
-    def _objection(self, allocation: Allocation) -> str:
+    def objection(self, allocation: Allocation) -> str:
+        """What keeps an allocation from being promised now; empty where nothing does."""
         slices, sharing = allocation.slices, allocation.sharing
         if not slices:
             return "an allocation without slices"

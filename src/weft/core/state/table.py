@@ -23,6 +23,9 @@ Bools = NDArray[np.bool_]
 Rows = NDArray[np.intp]
 
 ColumnNumber = NewType("ColumnNumber", int)
+# Rows to move from which it is quicker column by column: numpy copies an overlapping matrix
+# aside first, an overlapping row of it not.
+LONG_MOVE = 2000
 
 
 class Column:
@@ -191,7 +194,10 @@ class Table:
     def remove(self, row: int) -> None:
         """Close the gap that a job leaves."""
         n = self.size
-        if row < n - 1:
+        if n - row > LONG_MOVE:
+            for column in self._cells:
+                column[row : n - 1] = column[row + 1 : n]
+        elif row < n - 1:
             self._cells[:, row : n - 1] = self._cells[:, row + 1 : n]
         job = self.jobs[row]
         self.suspended.discard(job.id)

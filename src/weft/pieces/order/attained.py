@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -23,7 +23,7 @@ from weft.pieces.order.gittins import (
 )
 from weft.pieces.order.keys import Resting
 from weft.pieces.order.queues import Queues, Standing
-from weft.pieces.pack import start_all
+from weft.pieces.pack import start_all, start_newcomer
 from weft.pieces.parts import Later, Ranking
 from weft.pieces.place.gangs import Placer
 
@@ -55,7 +55,8 @@ class AttainedService:
         """Nothing to do where nobody waits; with queues, where all fit beside each other."""
         if self.thresholds:
             return settle_queues(view, self._queues, place)
-        return None if view.waiting().any() else Plan()
+        plan = start_newcomer(view, place)
+        return plan and replace(plan, wake_at=view.now + self.quantum if plan.changes else None)
 
     def rank(self, view: View) -> Ranking:
         """By attained service, looked at again in a quantum; or by queue."""

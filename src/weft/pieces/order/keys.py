@@ -11,6 +11,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.taxonomy import Fairness, Knowledge, Objective, Taxonomy
 from weft.core.plan.view import View
 from weft.core.state.table import Column, Floats
+from weft.pieces.pack import start_newcomer
 from weft.pieces.parts import Ranking
 from weft.pieces.place.gangs import Placer
 
@@ -26,6 +27,16 @@ class Resting:
     def settle(self, view: View, _place: Placer) -> Plan | None:
         """Nothing to do where nobody waits."""
         return None if view.waiting().any() else Plan()
+
+
+class Keyed:
+    """An order by one number that remembers nothing: who fits beside all others is not ranked."""
+
+    __slots__ = ()
+
+    def settle(self, view: View, place: Placer) -> Plan | None:
+        """Nothing to do where nobody waits; a lone newcomer that fits starts."""
+        return start_newcomer(view, place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +56,11 @@ class Anybody:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(Keyed):
     """Jobs in the order they came."""
 
     about = About("fifo", "baseline", taxonomy=Taxonomy(objective=Objective.IN_ORDER))
     admits = "in-turn"
-
-    def settle(self, _view: View, _place: Placer) -> Plan | None:
-        """Its order costs nothing: no need to ask who waits."""
-        return None
 
     def rank(self, view: View) -> Ranking:
         """Rows are in order of submission already."""
@@ -61,7 +68,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class RemainingTime(Resting):
+class RemainingTime(Keyed):
     """The least predicted time left first."""
 
     about = About("srtf", "Schrage 1968", needs=Needs.REMAINING, starves=SHORTER, taxonomy=SHORT)
@@ -82,7 +89,7 @@ class JobLength(RemainingTime):
 
 
 @dataclass(frozen=True, slots=True)
-class RemainingService(Resting):
+class RemainingService(Keyed):
     """The fewest predicted GPU-seconds left first."""
 
     about = About(
@@ -101,7 +108,7 @@ class RemainingService(Resting):
 
 
 @dataclass(frozen=True, slots=True)
-class Lateness(Resting):
+class Lateness(Keyed):
     """The job first whose completion would be latest against running alone all the time."""
 
     about = About(
@@ -123,7 +130,7 @@ class Lateness(Resting):
 
 
 @dataclass(frozen=True, slots=True)
-class Urgency(Resting):
+class Urgency(Keyed):
     """The highest priority that submitters gave first."""
 
     about = About("priority", "baseline", starves="a stream of jobs of higher priority")

@@ -20,7 +20,7 @@ import numpy as np
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Job, NodeId
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About
+from weft.core.plan.about import About, may_idle
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
@@ -71,7 +71,7 @@ class Easy:
     @property
     def about(self) -> About:
         """The inner policy's."""
-        return self.inner.about
+        return may_idle(self.inner.about, "GPUs are kept for a job that has waited long")
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision, without jobs that would be in the way for long."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from weft.core.model.job import Allocation, JobId, Tier
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About, Controls
+from weft.core.plan.about import About, Controls, may_idle
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
@@ -23,6 +23,8 @@ from weft.core.state.table import Bools, Column
 from weft.pieces.wrap.fits import carry_out
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
+
+BEHIND = "lower priorities wait behind a job of a higher one that does not fit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Priority:
     @property
     def about(self) -> About:
         """The inner policy's."""
-        return self.inner.about
+        return may_idle(self.inner.about, BEHIND)
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision, class by class."""

@@ -31,15 +31,11 @@ from weft.core.state.table import Bools
 from weft.policies.antman.artifact import as_in_muri
 from weft.policies.antman.fair import Round, Terms
 
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.UTILIZATION | tax.Objective.GUARANTEES,
-    knowledge=tax.Knowledge.PROFILES,
-    heterogeneity=tax.Heterogeneity.ALIKE,
-    elasticity=tax.Elasticity.RIGID,
+WHERE = tax.classify(
+    tax.Objective.UTILIZATION | tax.Objective.GUARANTEES,
+    tax.Knowledge.PROFILES,
+    tax.Preemption.NEVER,
     sharing=tax.Sharing.OPPORTUNISTIC,
-    topology=tax.Topology.FEW_NODES,
-    fairness=tax.Fairness.NONE,
-    preemption=tax.Preemption.NEVER,
 )
 
 
@@ -69,6 +65,7 @@ class Antman:
         "Xiao et al. 2020",
         controls=Controls.SHARE | Controls.TIER,
         starves="opportunistic jobs get what is left",
+        idles="free devices gather for the first gang that can use them",
         ties=Ties.NONE,
         taxonomy=WHERE,
     )

@@ -53,15 +53,11 @@ from weft.policies.astraea.tenants import SLACK, Tenant, grant_quotas
 
 EPS = 1e-6
 SETTLED_S = 120.0  # a job in its first lease is left alone before it ran for so long
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.FAIRNESS,
-    knowledge=tax.Knowledge.NOTHING,
-    heterogeneity=tax.Heterogeneity.ALIKE,
-    elasticity=tax.Elasticity.RIGID,
-    sharing=tax.Sharing.EXCLUSIVE,
-    topology=tax.Topology.FEW_NODES,
+WHERE = tax.classify(
+    tax.Objective.FAIRNESS,
+    tax.Knowledge.NOTHING,
+    tax.Preemption.STOPS,
     fairness=tax.Fairness.JOBS | tax.Fairness.USERS,
-    preemption=tax.Preemption.STOPS,
 )
 
 
@@ -101,7 +97,14 @@ class Astraea:
     def about(self) -> About:
         """The authors' jobs are saved when a lease ends, and only then."""
         saves = self._whole_lease if self.artifact else None
-        return About("astraea", "Ye et al. 2022", saves_every=saves, weighs=True, taxonomy=WHERE)
+        return About(
+            "astraea",
+            "Ye et al. 2022",
+            saves_every=saves,
+            weighs=True,
+            idles="the jobs of a tenant wait behind the first that does not fit",
+            taxonomy=WHERE,
+        )
 
     @property
     def _whole_lease(self) -> float:

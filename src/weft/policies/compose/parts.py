@@ -6,18 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from weft.core.errors import MakesNoSense
+from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Assumes, Controls, Needs, Ties
-from weft.core.plan.taxonomy import (
-    Elasticity,
-    Fairness,
-    Heterogeneity,
-    Knowledge,
-    Objective,
-    Preemption,
-    Sharing,
-    Taxonomy,
-    Topology,
-)
 from weft.core.spec.registry import get_part
 from weft.pieces.parts import Admit, Order, Part, Place, Share, Size
 
@@ -113,6 +103,7 @@ def _about(order: Order, size: Size, place: Place, admit: Admit, share: Share) -
         every=size.about.every,
         starves=_starves(order, size, place, admit),
         assumes=assumes,
+        idles="; ".join(dict.fromkeys(p.about.idles for p in every if p.about.idles)),
         ties=Ties.NONE if exact else Ties.NODES,
         taxonomy=_taxonomy(order, size, place, admit, share),
     )
@@ -126,21 +117,21 @@ def _starves(order: Order, size: Size, place: Place, admit: Admit) -> str:
     return next((reason for reason in reasons if reason), "")
 
 
-def _taxonomy(order: Order, size: Size, place: Place, admit: Admit, share: Share) -> Taxonomy:
+def _taxonomy(order: Order, size: Size, place: Place, admit: Admit, share: Share) -> tax.Taxonomy:
     """Each question is answered by the part that decides it; knowledge is everybody's."""
     who, how, where = order.about.taxonomy, size.about.taxonomy, place.about.taxonomy
-    known, preempts = Knowledge.NOTHING, Preemption.NEVER
+    known, preempts = tax.Knowledge.NOTHING, tax.Preemption.NEVER
     for part in (order, size, place, admit, share):
-        known |= part.about.taxonomy.knowledge or Knowledge.NOTHING
+        known |= part.about.taxonomy.knowledge or tax.Knowledge.NOTHING
     for part in (size, place, admit):
-        preempts |= part.about.taxonomy.preemption or Preemption.NEVER
-    return Taxonomy(
-        objective=who.objective or how.objective or Objective.IN_ORDER,
-        knowledge=known,
-        heterogeneity=how.heterogeneity or Heterogeneity.ALIKE,
-        elasticity=how.elasticity or Elasticity.RIGID,
-        sharing=share.about.taxonomy.sharing or Sharing.EXCLUSIVE,
-        topology=where.topology or Topology.ANY_NODES,
-        fairness=who.fairness or how.fairness or Fairness.NONE,
-        preemption=preempts,
+        preempts |= part.about.taxonomy.preemption or tax.Preemption.NEVER
+    return tax.classify(
+        who.objective or how.objective or tax.Objective.IN_ORDER,
+        known,
+        preempts,
+        heterogeneity=how.heterogeneity or tax.Heterogeneity.ALIKE,
+        elasticity=how.elasticity or tax.Elasticity.RIGID,
+        sharing=share.about.taxonomy.sharing or tax.Sharing.EXCLUSIVE,
+        topology=where.topology or tax.Topology.ANY_NODES,
+        fairness=who.fairness or how.fairness or tax.Fairness.NONE,
     )

@@ -37,15 +37,11 @@ from weft.policies.gandiva.place import place
 from weft.policies.gandiva.slices import fill_slice, known, next_turn
 
 EPS = 1e-9
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.FEEDBACK | tax.Objective.UTILIZATION,
-    knowledge=tax.Knowledge.NOTHING,
-    heterogeneity=tax.Heterogeneity.ALIKE,
-    elasticity=tax.Elasticity.RIGID,
+WHERE = tax.classify(
+    tax.Objective.FEEDBACK | tax.Objective.UTILIZATION,
+    tax.Knowledge.NOTHING,
+    tax.Preemption.SUSPENDS | tax.Preemption.MOVES,
     sharing=tax.Sharing.SIDE_BY_SIDE | tax.Sharing.TURNS,
-    topology=tax.Topology.FEW_NODES,
-    fairness=tax.Fairness.NONE,
-    preemption=tax.Preemption.SUSPENDS | tax.Preemption.MOVES,
 )
 
 
@@ -83,6 +79,7 @@ class Gandiva:
             "Xiao et al. 2018",
             controls=controls,
             resume_s=self.hand_over,
+            idles="jobs take turns where they live, and who finds no home keeps others waiting",
             ties=Ties.NONE,
             taxonomy=WHERE,
         )

@@ -13,6 +13,7 @@ Deviations  the paper gives no code; where it is silent: the stride of a gang is
             seconds of that interval, and large gangs go before servers of equal pass. Passes
             grow by GPU time really attained, so that a quantum cut short is not charged.
             A user's jobs live on kinds in proportion to what the user is entitled to there.
+            Jobs that sleep are bound to their GPUs, so tickets are balanced over these too.
             Elastic jobs are rigid; whoever asks for part of a device gets one of its own.
 """
 
@@ -23,29 +24,35 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from weft.core.asleep.align import can_leave
 from weft.core.errors import InvalidConfig
-from weft.core.model.job import Allocation, Job, JobId, NodeId, Sharing
+from weft.core.model.job import Job, JobId, NodeId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Ties
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.formulas.fairness.weights import check_weights
 from weft.pieces.users import demands_of, entitle, weights_in
+from weft.policies.gandiva_fair.devices import (
+    Bindings,
+    allocate,
+    find_bindings,
+    free_one,
+    is_at_home,
+)
 from weft.policies.gandiva_fair.homes import Home, Homes
 from weft.policies.gandiva_fair.stride import Gang, choose_split
 from weft.policies.gandiva_fair.trading import trade_all
 
 EPS = 1e-6
 TINY = 1e-3  # tickets of a job whose user is entitled to nothing there: it runs on leftovers
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.FAIRNESS,
-    knowledge=tax.Knowledge.SPEEDS,
+WHERE = tax.classify(
+    tax.Objective.FAIRNESS,
+    tax.Knowledge.SPEEDS,
+    tax.Preemption.SUSPENDS | tax.Preemption.MOVES,
     heterogeneity=tax.Heterogeneity.SPEEDS,
-    elasticity=tax.Elasticity.RIGID,
     sharing=tax.Sharing.TURNS,
-    topology=tax.Topology.FEW_NODES,
     fairness=tax.Fairness.USERS,
-    preemption=tax.Preemption.SUSPENDS | tax.Preemption.MOVES,
 )
 
 
@@ -94,6 +101,7 @@ class GandivaFair:
             "Chaudhary et al. 2020",
             resume_s=self.hand_over,
             weighs=True,
+            idles="jobs take turns where they live",
             ties=Ties.NONE,
             taxonomy=WHERE,
         )
@@ -111,15 +119,16 @@ class GandivaFair:
         moved = {job: at for job, at in kept.moved.items() if job in jobs}
         self._settle(view, homes, jobs, due)
         homes.set_tickets(_tickets(homes, jobs, due))
+        bound = find_bindings(view, homes)
         if self.balance:
-            self._rebalance(view, homes, jobs, moved)
+            self._rebalance(view, homes, jobs, moved, bound)
         service = dict(zip(jobs, view.service().tolist(), strict=True))
         passed, servers = self._passes(kept, homes, service)
         over = view.now >= kept.ends - EPS
-        chosen = self._choose(view, homes, passed, servers, over=over)
+        chosen = self._choose(view, homes, bound, passed, servers, over=over)
         ends = view.now + self.quantum if over else kept.ends
         memory = Memory(homes.home, passed, servers, service, moved, ends)
-        target = _allocate(view, homes, chosen)
+        target = allocate(view, homes, bound, chosen)
         plan = Plan.target(view, target)
         waiting = len(target) < len(jobs)
         return Plan(plan.changes, wake_at=ends if waiting else None, memory=memory)
@@ -148,23 +157,36 @@ class GandivaFair:
                     break
 
     def _rebalance(
-        self, view: View, homes: Homes, jobs: Mapping[JobId, Job], moved: dict[JobId, float]
+        self,
+        view: View,
+        homes: Homes,
+        jobs: Mapping[JobId, Job],
+        moved: dict[JobId, float],
+        bound: Bindings,
     ) -> None:
-        """Move jobs off servers that are loaded above the average, one a server and decision."""
-        held = view.held()
+        """Move jobs off servers that are loaded above the average, one a server and decision.
+
+        Inside a server off GPUs that are, one a decision.
+        """
+        held, least_gain = view.held(), self.migration / self.interval
         rested = {
             job: view.now - moved.get(job, -np.inf) >= self.interval
             and (job not in held or jobs[job].preemptible)
+            and (job not in view.asleep or can_leave(view, view.asleep[job]))
             for job in homes.home
         }
         for kind in view.cluster.kinds:
             for _ in range(len(homes.nodes)):
-                found = homes.best_move(kind, rested, self.migration / self.interval)
+                found = homes.best_move(kind, rested, least_gain)
                 if found is None:
                     break
                 job, to = found
                 homes.settle(job, {to: sum(homes.home[job].values())}, homes.tickets[job])
                 moved[job], rested[job] = view.now, False
+                if job in bound.on:
+                    bound.release(job, homes.tickets[job])
+        if (freed := free_one(view, homes, bound, rested, least_gain)) is not None:
+            moved[freed] = view.now
 
     def _passes(
         self, kept: Memory, homes: Homes, service: Mapping[JobId, float]
@@ -203,6 +225,7 @@ class GandivaFair:
         self,
         view: View,
         homes: Homes,
+        bound: Bindings,
         passed: Mapping[JobId, float],
         servers: Mapping[NodeId, float],
         *,
@@ -218,7 +241,8 @@ class GandivaFair:
                 order[job],
                 pinned=job in held
                 and (not over or not view.job(order[job]).preemptible)
-                and _at_home(held[job], home),
+                and is_at_home(held[job], home),
+                devices=bound.devices(job),
             )
             for job, home in homes.home.items()
         ]
@@ -333,30 +357,3 @@ def _tickets(
         for job, user, size in living:
             tickets[job] = max(given[user] * size / wanted[user], TINY)
     return tickets
-
-
-def _at_home(on: Allocation, home: Home) -> bool:
-    return {part.node: len(part.gpus) for part in on.slices} == home
-
-
-def _allocate(view: View, homes: Homes, chosen: Sequence[JobId]) -> dict[JobId, Allocation]:
-    """Devices for those who run: the same as before at home, else any of the server's."""
-    held, free, index = view.held(), view.free, view.cluster.index
-    for on in held.values():
-        free.give(on)
-    target: dict[JobId, Allocation] = {}
-    for job in chosen:
-        before = held.get(job)
-        if before is not None and _at_home(before, homes.home[job]) and free.fits(before):
-            free.take(before)
-            target[job] = before
-    for job in chosen:
-        if job in target or any(free.on(index[n]) < g for n, g in homes.home[job].items()):
-            continue
-        share = view.job(view.table.row(job)).demand.share
-        slices = tuple(free.slice(index[n], g, share) for n, g in homes.home[job].items())
-        on = Allocation(slices, Sharing(share=share))
-        if free.fits(on):
-            free.take(on)
-            target[job] = on
-    return target

@@ -37,15 +37,13 @@ from weft.policies.iadeep.place import place
 from weft.policies.iadeep.tuning import Session, Tuner
 
 EPS = 1e-6
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.COMPLETION_TIME | tax.Objective.MAKESPAN,
-    knowledge=tax.Knowledge.PROFILES,
-    heterogeneity=tax.Heterogeneity.ALIKE,
+WHERE = tax.classify(
+    tax.Objective.COMPLETION_TIME | tax.Objective.MAKESPAN,
+    tax.Knowledge.PROFILES,
+    tax.Preemption.NEVER,
     elasticity=tax.Elasticity.BATCH,
     sharing=tax.Sharing.SIDE_BY_SIDE,
     topology=tax.Topology.ANY_NODES,
-    fairness=tax.Fairness.NONE,
-    preemption=tax.Preemption.NEVER,
 )
 
 

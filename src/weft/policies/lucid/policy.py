@@ -39,15 +39,12 @@ from weft.policies.lucid.queue import Main
 
 EPS = 1e-6
 VENUS_GPUS = 1080
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.COMPLETION_TIME,
-    knowledge=tax.Knowledge.DURATIONS | tax.Knowledge.PROFILES,
-    heterogeneity=tax.Heterogeneity.ALIKE,
-    elasticity=tax.Elasticity.RIGID,
+WHERE = tax.classify(
+    tax.Objective.COMPLETION_TIME,
+    tax.Knowledge.DURATIONS | tax.Knowledge.PROFILES,
+    tax.Preemption.NEVER,
     sharing=tax.Sharing.SIDE_BY_SIDE,
     topology=tax.Topology.CONSOLIDATED,
-    fairness=tax.Fairness.NONE,
-    preemption=tax.Preemption.NEVER,
 )
 
 
@@ -86,6 +83,7 @@ class Lucid:
         needs=Needs.REMAINING,
         controls=Controls.SHARE,
         starves="a stream of shorter jobs",
+        idles="a gang waits for nodes of its own, and profiling has nodes of its own",
         ties=Ties.NONE,
         taxonomy=WHERE,
     )

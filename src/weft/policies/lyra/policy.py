@@ -31,15 +31,11 @@ from weft.core.plan.view import View
 from weft.pieces.reclaim import Rule
 from weft.policies.lyra.allocator import Allocator
 
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.COMPLETION_TIME | tax.Objective.UTILIZATION,
-    knowledge=tax.Knowledge.DURATIONS | tax.Knowledge.SPEEDS,
-    heterogeneity=tax.Heterogeneity.ALIKE,
+WHERE = tax.classify(
+    tax.Objective.COMPLETION_TIME | tax.Objective.UTILIZATION,
+    tax.Knowledge.DURATIONS | tax.Knowledge.SPEEDS,
+    tax.Preemption.RESIZES | tax.Preemption.STOPS,
     elasticity=tax.Elasticity.GPUS,
-    sharing=tax.Sharing.EXCLUSIVE,
-    topology=tax.Topology.FEW_NODES,
-    fairness=tax.Fairness.NONE,
-    preemption=tax.Preemption.RESIZES | tax.Preemption.STOPS,
 )
 
 

@@ -25,18 +25,16 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.place.gangs import consolidate
+from weft.pieces.place.parts import WAITS
 from weft.policies.muri.order import TwoDimensional
 from weft.policies.muri.share import Groups
 
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.COMPLETION_TIME,
-    knowledge=tax.Knowledge.DURATIONS | tax.Knowledge.PROFILES,
-    heterogeneity=tax.Heterogeneity.ALIKE,
-    elasticity=tax.Elasticity.RIGID,
+WHERE = tax.classify(
+    tax.Objective.COMPLETION_TIME,
+    tax.Knowledge.DURATIONS | tax.Knowledge.PROFILES,
+    tax.Preemption.STOPS,
     sharing=tax.Sharing.INTERLEAVED,
     topology=tax.Topology.CONSOLIDATED,
-    fairness=tax.Fairness.NONE,
-    preemption=tax.Preemption.STOPS,
 )
 
 
@@ -67,6 +65,7 @@ class Muri:
             needs=Needs.REMAINING if self.known else Needs.NOTHING,
             controls=Controls.SHARE | Controls.PHASE,
             starves="" if not self.known else "short jobs may keep long ones waiting",
+            idles=WAITS,
             taxonomy=WHERE,
         )
 

@@ -39,15 +39,11 @@ from weft.pieces.place.parts import assign_each
 from weft.pieces.size.marginal import Growth, grow
 from weft.policies.optimus.served import find_served_rows, resize_served
 
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.COMPLETION_TIME,
-    knowledge=tax.Knowledge.DURATIONS | tax.Knowledge.SPEEDS | tax.Knowledge.LOSSES,
-    heterogeneity=tax.Heterogeneity.ALIKE,
+WHERE = tax.classify(
+    tax.Objective.COMPLETION_TIME,
+    tax.Knowledge.DURATIONS | tax.Knowledge.SPEEDS | tax.Knowledge.LOSSES,
+    tax.Preemption.STOPS | tax.Preemption.RESIZES,
     elasticity=tax.Elasticity.GPUS | tax.Elasticity.SERVERS,
-    sharing=tax.Sharing.EXCLUSIVE,
-    topology=tax.Topology.FEW_NODES,
-    fairness=tax.Fairness.NONE,
-    preemption=tax.Preemption.STOPS | tax.Preemption.RESIZES,
 )
 
 
@@ -70,6 +66,7 @@ class Optimus:
             needs=Needs.REMAINING,
             controls=Controls.COUNT | Controls.HOST,
             every=self.interval,
+            idles="nobody gets GPUs that it is not believed to gain by",
             taxonomy=WHERE,
         )
 

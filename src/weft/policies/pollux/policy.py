@@ -41,15 +41,12 @@ from weft.policies.pollux.speedups import TIE, Speedups, restart_factor, speedup
 from weft.solve.genetic import Counts, Matrix, evolve
 
 FASTEST_FIRST = ("a100", "v100", "quad", "rtx", "t4")
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.THROUGHPUT | tax.Objective.FAIRNESS,
-    knowledge=tax.Knowledge.SPEEDS,
-    heterogeneity=tax.Heterogeneity.ALIKE,
+WHERE = tax.classify(
+    tax.Objective.THROUGHPUT | tax.Objective.FAIRNESS,
+    tax.Knowledge.SPEEDS,
+    tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
     elasticity=tax.Elasticity.GPUS,
-    sharing=tax.Sharing.EXCLUSIVE,
-    topology=tax.Topology.FEW_NODES,
     fairness=tax.Fairness.JOBS,
-    preemption=tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
 )
 
 
@@ -93,6 +90,7 @@ class Pollux:
             controls=Controls.COUNT,
             every=self.interval,
             starves="a gang waits while its GPUs are worth more to several smaller jobs",
+            idles="nobody gets GPUs that it is not believed to gain by",
             assumes=Assumes.ONE_KIND if self.artifact else Assumes.NOTHING,
             taxonomy=WHERE,
             pools=self.pooled,

@@ -48,15 +48,11 @@ from weft.policies.shockwave.welfare import HEAVIEST, Window, choose_counts
 # The authors' regulariser and exponent by GPUs, and those of their example.
 ARTIFACT = {32: (1e-3, 12.0), 64: (10.0, 5.0), 128: (1e-3, 15.0), 256: (1e5, 5.0)}
 EXAMPLE = (10.0, 5.0)
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.FAIRNESS | tax.Objective.MAKESPAN,
-    knowledge=tax.Knowledge.DURATIONS,
-    heterogeneity=tax.Heterogeneity.ALIKE,
-    elasticity=tax.Elasticity.RIGID,
-    sharing=tax.Sharing.EXCLUSIVE,
-    topology=tax.Topology.FEW_NODES,
+WHERE = tax.classify(
+    tax.Objective.FAIRNESS | tax.Objective.MAKESPAN,
+    tax.Knowledge.DURATIONS,
+    tax.Preemption.STOPS,
     fairness=tax.Fairness.FINISH_TIME,
-    preemption=tax.Preemption.STOPS,
 )
 
 
@@ -131,6 +127,9 @@ class Shockwave:
         waiting = [row for row, job in enumerate(view.table.jobs) if job.id not in given]
         more = fill(view.free.room(), standing.gangs, standing.left_s, waiting)
         given.update(_place(view, more, held))
+        for row in sorted(waiting, key=lambda row: -standing.left_s[row]):
+            if view.job(row).id not in given:  # kinds, and gangs on nodes, may leave a gap
+                given.update(_place(view, [row], held))
         plan = Plan.target(view, given)
         return Plan(plan.changes, memory=memory)
 

@@ -37,15 +37,11 @@ from weft.pieces.place.gangs import acceptable
 from weft.policies.singularity.place import Placing, Price, forget
 from weft.policies.singularity.sizes import Claim, Tier, choose_sizes, tier_of
 
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.GUARANTEES | tax.Objective.UTILIZATION,
-    knowledge=tax.Knowledge.NOTHING,
-    heterogeneity=tax.Heterogeneity.ALIKE,
+WHERE = tax.classify(
+    tax.Objective.GUARANTEES | tax.Objective.UTILIZATION,
+    tax.Knowledge.NOTHING,
+    tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
     elasticity=tax.Elasticity.GPUS,
-    sharing=tax.Sharing.EXCLUSIVE,
-    topology=tax.Topology.FEW_NODES,
-    fairness=tax.Fairness.NONE,
-    preemption=tax.Preemption.STOPS | tax.Preemption.RESIZES | tax.Preemption.MOVES,
 )
 NEAR, CURED = 0.1, 0.3  # so far above its target a standard job is safe, and well off again
 
@@ -79,6 +75,7 @@ class Singularity:
         "Shukla et al. 2022",
         controls=Controls.COUNT,
         starves="a basic job waits while jobs of higher tiers want every device",
+        idles="sizes divide what a job asked for",
         ties=Ties.NONE,
         taxonomy=WHERE,
     )

@@ -34,15 +34,11 @@ from weft.pieces.place.tasks import Room, evenly, shrink
 from weft.policies.smd.offers import Found, Ladder, Size, offers_of
 from weft.solve.knapsack import BUDGET, choose
 
-WHERE = tax.Taxonomy(
-    objective=tax.Objective.QUALITY,
-    knowledge=tax.Knowledge.DURATIONS | tax.Knowledge.WORTH,
-    heterogeneity=tax.Heterogeneity.ALIKE,
+WHERE = tax.classify(
+    tax.Objective.QUALITY,
+    tax.Knowledge.DURATIONS | tax.Knowledge.WORTH,
+    tax.Preemption.NEVER,
     elasticity=tax.Elasticity.GPUS | tax.Elasticity.SERVERS,
-    sharing=tax.Sharing.EXCLUSIVE,
-    topology=tax.Topology.FEW_NODES,
-    fairness=tax.Fairness.NONE,
-    preemption=tax.Preemption.NEVER,
 )
 
 
@@ -75,6 +71,7 @@ class Smd:
             controls=Controls.COUNT | Controls.HOST,
             every=self.interval,
             starves="others are worth more for what they take",
+            idles="nobody gets GPUs that it is not believed to gain by",
             taxonomy=WHERE,
         )
 

@@ -56,16 +56,13 @@ class Topology:
         "topology",
         "Amaral et al. 2017",
         starves="overtaking",
+        idles="a job waits for a place that is good enough for it",
         ties=Ties.NONE,
-        taxonomy=tax.Taxonomy(
-            objective=tax.Objective.COMPLETION_TIME,
-            knowledge=tax.Knowledge.TRAFFIC,
-            heterogeneity=tax.Heterogeneity.ALIKE,
-            elasticity=tax.Elasticity.RIGID,
-            sharing=tax.Sharing.EXCLUSIVE,
+        taxonomy=tax.classify(
+            tax.Objective.COMPLETION_TIME,
+            tax.Knowledge.TRAFFIC,
+            tax.Preemption.NEVER,
             topology=tax.Topology.LINKS,
-            fairness=tax.Fairness.NONE,
-            preemption=tax.Preemption.NEVER,
         ),
     )
 

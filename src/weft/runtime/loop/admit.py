@@ -9,36 +9,7 @@ from math import inf
 from typing import assert_never
 
 from weft.core.errors import InvalidConfig
-from weft.core.events.event import (
-    Awoke,
-    Cancelled,
-    DeadlineMissed,
-    Decided,
-    Event,
-    Failed,
-    Finished,
-    LoanRecalled,
-    NodeDown,
-    NodeUp,
-    Noticed,
-    Observed,
-    PolicyChanged,
-    PriorityChanged,
-    Reported,
-    Resizable,
-    Resized,
-    ResizeFailed,
-    Resumed,
-    Saved,
-    SleepFailed,
-    Slept,
-    Started,
-    StartFailed,
-    Stopped,
-    Submitted,
-    Suspended,
-    Woken,
-)
+from weft.core.events import event as facts
 from weft.core.knowledge.predictor import Predictor
 from weft.core.model.cluster import Cluster
 from weft.core.model.dependencies import explain_in_vain
@@ -57,12 +28,29 @@ from weft.stack.cpu_jobs import place_on_host
 
 log = logging.getLogger(__name__)
 
-ENDS = (StartFailed, Stopped, Finished, Failed)
+ENDS = (facts.StartFailed, facts.Stopped, facts.Finished, facts.Failed)
 AGENTS_LOST = 5  # in a row: more are the job's own doing
 STARTS_LOST = 10  # the same of starts of which nothing was heard, on whatever machines
 OF_ATTEMPT = (
-    *(Started, StartFailed, Stopped, Finished, Failed, Reported, Saved, Noticed),
-    *(Resizable, Resized, ResizeFailed, Slept, SleepFailed, Awoke, Observed),
+    *(
+        facts.Started,
+        facts.StartFailed,
+        facts.Stopped,
+        facts.Finished,
+        facts.Failed,
+        facts.Reported,
+        facts.Saved,
+        facts.Noticed,
+    ),
+    *(
+        facts.Resizable,
+        facts.Resized,
+        facts.ResizeFailed,
+        facts.Slept,
+        facts.SleepFailed,
+        facts.Awoke,
+        facts.Observed,
+    ),
 )
 
 
@@ -177,13 +165,13 @@ def check_policy(policy: Policy, supports: Controls, predictor: Predictor | None
         )
 
 
-def admit_events(events: Iterable[Event], state: State, ledger: Ledger) -> list[Event]:
+def admit_events(events: Iterable[facts.Event], state: State, ledger: Ledger) -> list[facts.Event]:
     """The events as they go into the log, without old news.
 
     An engine may tell again what it told before, after a restart and of an attempt that is asked
     to stop just as it ends. What follows the end of an attempt is old, also before that is known.
     """
-    admitted: list[Event] = []
+    admitted: list[facts.Event] = []
     over: set[tuple[JobId, int]] = set()
     for event in events:
         if isinstance(event, OF_ATTEMPT) and (event.job, event.attempt) in over:
@@ -195,66 +183,88 @@ def admit_events(events: Iterable[Event], state: State, ledger: Ledger) -> list[
     return admitted
 
 
-def _admit(event: Event, state: State, ledger: Ledger) -> Event | None:
+def _admit(event: facts.Event, state: State, ledger: Ledger) -> facts.Event | None:
     if isinstance(event, OF_ATTEMPT) and not state.expects(event.job, event.attempt):
         return None
     if _is_old(event, state, ledger):
         return None
     match event:
-        case Stopped(job, attempt):
+        case facts.Stopped(job, attempt):
             why = "it was stopped, but not by the scheduler"
-            told = Failed(job, attempt, why)
+            told = facts.Failed(job, attempt, why)
             return event if state.leaving(job, attempt) else _judge(told, state, ledger)
-        case Failed() | StartFailed():
+        case facts.Failed() | facts.StartFailed():
             return _judge(event, state, ledger)
-        case Started() | Noticed() | Resizable() | Resized() | ResizeFailed():
+        case (
+            facts.Started()
+            | facts.Noticed()
+            | facts.Resizable()
+            | facts.Resized()
+            | facts.ResizeFailed()
+        ):
             pass
-        case Slept() | SleepFailed() | Awoke():
+        case facts.Slept() | facts.SleepFailed() | facts.Awoke():
             pass
-        case Finished() | Reported() | Saved() | Submitted() | Cancelled() | Decided():
+        case (
+            facts.Finished()
+            | facts.Reported()
+            | facts.Saved()
+            | facts.Submitted()
+            | facts.Cancelled()
+            | facts.Decided()
+        ):
             pass
-        case Suspended() | Resumed() | PriorityChanged() | Observed():
+        case facts.Suspended() | facts.Resumed() | facts.PriorityChanged() | facts.Observed():
             pass
-        case NodeUp() | NodeDown() | LoanRecalled() | Woken() | PolicyChanged() | DeadlineMissed():
+        case (
+            facts.NodeUp()
+            | facts.NodeDown()
+            | facts.LoanRecalled()
+            | facts.Woken()
+            | facts.PolicyChanged()
+            | facts.DeadlineMissed()
+        ):
             pass
         case _:
             assert_never(event)
     return event
 
 
-def _is_old(event: Event, state: State, ledger: Ledger) -> bool:  # noqa: PLR0911 - one return a case
+def _is_old(event: facts.Event, state: State, ledger: Ledger) -> bool:  # noqa: PLR0911 - one return a case
     """Whether this was told before."""
     match event:
-        case Started(job, attempt):
+        case facts.Started(job, attempt):
             return ledger.jobs[job].running == attempt
-        case Saved(job, _, step):  # 0 says nothing of steps
+        case facts.Saved(job, _, step):  # 0 says nothing of steps
             return step > 0 and ledger.jobs[job].saved == step
-        case Noticed(job):
+        case facts.Noticed(job):
             return _said(event, ledger.jobs[job])
-        case Resized(job, attempt, epoch) | ResizeFailed(job, attempt, epoch):
+        case facts.Resized(job, attempt, epoch) | facts.ResizeFailed(job, attempt, epoch):
             return not state.live.awaits(job, attempt, epoch)
-        case Resizable(job, attempt):
+        case facts.Resizable(job, attempt):
             return state.live.can(job, attempt)
-        case Slept(job) | SleepFailed(job) | Awoke(job):
-            return state.asleep.is_there(job) is not isinstance(event, Awoke)
-        case Suspended() | Resumed() | PriorityChanged():
+        case facts.Slept(job) | facts.SleepFailed(job) | facts.Awoke(job):
+            return state.asleep.is_there(job) is not isinstance(event, facts.Awoke)
+        case facts.Suspended() | facts.Resumed() | facts.PriorityChanged():
             return _is_so(event, state)
         case _:
             return False
 
 
-def _is_so(event: Suspended | Resumed | PriorityChanged, state: State) -> bool:
+def _is_so(event: facts.Suspended | facts.Resumed | facts.PriorityChanged, state: State) -> bool:
     """Whether what somebody asked of a job is so already, or the job has ended."""
     row = state.table.find(event.job)
     if row is None:
         return True
-    if isinstance(event, PriorityChanged):
+    if isinstance(event, facts.PriorityChanged):
         job = state.table.jobs[row]
         return (job.priority, job.tier) == (event.priority, event.tier)
-    return (event.job in state.table.suspended) == isinstance(event, Suspended)
+    return (event.job in state.table.suspended) == isinstance(event, facts.Suspended)
 
 
-def _judge(event: Failed | StartFailed, state: State, ledger: Ledger) -> Failed | StartFailed:
+def _judge(
+    event: facts.Failed | facts.StartFailed, state: State, ledger: Ledger
+) -> facts.Failed | facts.StartFailed:
     """Whether the job is tried again; one that has left need not be told."""
     row = state.table.find(event.job)
     if row is None:
@@ -262,9 +272,11 @@ def _judge(event: Failed | StartFailed, state: State, ledger: Ledger) -> Failed 
     return judge_failure(_blame(event, state.table.allocations[row]), ledger.jobs[event.job])
 
 
-def _blame(event: Failed | StartFailed, on: Allocation | None) -> Failed | StartFailed:
+def _blame(
+    event: facts.Failed | facts.StartFailed, on: Allocation | None
+) -> facts.Failed | facts.StartFailed:
     """A job that ran out of the memory that it was given beside others did nothing wrong."""
-    if not isinstance(event, Failed) or not event.out_of_memory or on is None:
+    if not isinstance(event, facts.Failed) or not event.out_of_memory or on is None:
         return event
     if on.sharing.gpu_mem_gb is None and on.sharing.share == 1.0:
         return event
@@ -272,23 +284,23 @@ def _blame(event: Failed | StartFailed, on: Allocation | None) -> Failed | Start
     return replace(event, reason=f"{why}: {event.reason}", lost=True, final=False)
 
 
-def _said(event: Noticed, record: JobRecord) -> bool:
+def _said(event: facts.Noticed, record: JobRecord) -> bool:
     """Whether a job's notices have this one already."""
     return (event.level, event.text) in {(level, text) for _, level, text in record.notices}
 
 
-def judge_failure(event: Failed | StartFailed, record: JobRecord) -> Failed:
+def judge_failure(event: facts.Failed | facts.StartFailed, record: JobRecord) -> facts.Failed:
     """A failure with whether the job is tried again.
 
     It is if it was lost without its own doing, or has tries left since it last got on. Whoever
     loses one agent after the other, or one start, is taken to end them itself.
     """
     launch = record.job.launch
-    agent_died = event.agent_died if isinstance(event, Failed) else event.lost
-    most = AGENTS_LOST if isinstance(event, Failed) else STARTS_LOST
+    agent_died = event.agent_died if isinstance(event, facts.Failed) else event.lost
+    most = AGENTS_LOST if isinstance(event, facts.Failed) else STARTS_LOST
     lost = event.lost and not (agent_died and record.agents_lost >= most)
     tries = launch.retries if launch is not None else 0
-    code, final = (event.code, event.final) if isinstance(event, Failed) else (None, False)
+    code, final = (event.code, event.final) if isinstance(event, facts.Failed) else (None, False)
     wanted = launch is None or not launch.retry_on or code in launch.retry_on
     retry = lost or (record.failures < tries and wanted and not final)
     log.warning(
@@ -297,5 +309,7 @@ def judge_failure(event: Failed | StartFailed, record: JobRecord) -> Failed:
     reason = event.reason
     if event.lost and not lost:
         reason += f"; so did {record.agents_lost} before it, so this counts as its own failure"
-    full = isinstance(event, Failed) and event.out_of_memory
-    return Failed(event.job, event.attempt, reason, retry, lost, code, final, agent_died, full)
+    full = isinstance(event, facts.Failed) and event.out_of_memory
+    return facts.Failed(
+        event.job, event.attempt, reason, retry, lost, code, final, agent_died, full
+    )

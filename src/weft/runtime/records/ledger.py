@@ -12,36 +12,7 @@ from math import inf
 from types import MappingProxyType
 from typing import assert_never
 
-from weft.core.events.event import (
-    Awoke,
-    Cancelled,
-    DeadlineMissed,
-    Decided,
-    Event,
-    Failed,
-    Finished,
-    LoanRecalled,
-    NodeDown,
-    NodeUp,
-    Noticed,
-    Observed,
-    PolicyChanged,
-    PriorityChanged,
-    Reported,
-    Resizable,
-    Resized,
-    ResizeFailed,
-    Resumed,
-    Saved,
-    SleepFailed,
-    Slept,
-    Started,
-    StartFailed,
-    Stopped,
-    Submitted,
-    Suspended,
-    Woken,
-)
+from weft.core.events import event as facts
 from weft.core.events.report import NO_REPORT
 from weft.core.model.job import Allocation, Job, JobId, Meter, NodeId
 from weft.core.plan.reasons import Blocker
@@ -89,42 +60,49 @@ class Ledger:
         # already have been replaced by the next.
         self._on: dict[tuple[JobId, int], Allocation] = dict(promised)
 
-    def fold(self, at: float, event: Event) -> None:  # noqa: C901, PLR0912 - one case an event
+    def fold(self, at: float, event: facts.Event) -> None:  # noqa: C901, PLR0912 - one case an event
         """Take in one event of the log."""
         match event:
-            case Submitted(job):
+            case facts.Submitted(job):
                 self.jobs.add(job, at)
                 self._want(job, 1.0)
                 self.usage.submitted(job.tenant, at)
-            case Started(job, attempt):
+            case facts.Started(job, attempt):
                 self._started(at, job, attempt)
-            case Reported() | Saved() | Noticed():
+            case facts.Reported() | facts.Saved() | facts.Noticed():
                 self._said(at, event)
-            case Stopped(job, attempt):
+            case facts.Stopped(job, attempt):
                 self._stopped(at, job, attempt)
-            case Finished(job, attempt):
+            case facts.Finished(job, attempt):
                 self._left(at, job, attempt, SUCCEEDED, "")
-            case Failed():
+            case facts.Failed():
                 self._failed(at, event)
-            case StartFailed(job, attempt, reason, lost):
+            case facts.StartFailed(job, attempt, reason, lost):
                 self._left(at, job, attempt, "", reason, own=not lost)
-            case Cancelled(job, reason):
+            case facts.Cancelled(job, reason):
                 self._end(at, job, CANCELLED, reason or "cancelled")
-            case DeadlineMissed(job):
+            case facts.DeadlineMissed(job):
                 self._missed(at, job)
-            case Suspended() | Resumed() | PriorityChanged():
+            case facts.Suspended() | facts.Resumed() | facts.PriorityChanged():
                 self._commanded(event)
-            case NodeDown(node):
+            case facts.NodeDown(node):
                 self._lost(node)
-            case Decided():
+            case facts.Decided():
                 self._decided(at, event)
-            case Slept() | SleepFailed() | Awoke():
+            case facts.Slept() | facts.SleepFailed() | facts.Awoke():
                 self._slept_or_woke(at, event)
-            case Resized(job, attempt, epoch):
+            case facts.Resized(job, attempt, epoch):
                 self._resized(at, job, attempt, epoch)
-            case ResizeFailed(job, attempt, epoch):
+            case facts.ResizeFailed(job, attempt, epoch):
                 self._not_resized(at, job, attempt, epoch)
-            case NodeUp() | LoanRecalled() | Woken() | PolicyChanged() | Resizable() | Observed():
+            case (
+                facts.NodeUp()
+                | facts.LoanRecalled()
+                | facts.Woken()
+                | facts.PolicyChanged()
+                | facts.Resizable()
+                | facts.Observed()
+            ):
                 pass  # nothing that is kept of any job
             case _:
                 assert_never(event)
@@ -179,25 +157,25 @@ class Ledger:
 
     # ---- one method an event
 
-    def _said(self, at: float, event: Reported | Saved | Noticed) -> None:
+    def _said(self, at: float, event: facts.Reported | facts.Saved | facts.Noticed) -> None:
         one = self.jobs.live.get(event.job)
         if one is None:
             return
         match event:
-            case Reported(job, _, report):
+            case facts.Reported(job, _, report):
                 self._set(job, report=report, heard=(at, at - one.heard[0] if one.heard else 0.0))
-            case Saved(job, _, step):
+            case facts.Saved(job, _, step):
                 further = step > (one.saved or 0)
                 self.tallies.saved(job, at)
                 self._set(job, saved=step)
                 if further:
                     self._set(job, failures=0, agents_lost=0)
-            case Noticed(job, _, level, text):
+            case facts.Noticed(job, _, level, text):
                 self._set(job, notices=(*one.notices, (at, level, text))[-NOTICES_KEPT:])
             case _:
                 assert_never(event)
 
-    def _decided(self, at: float, decided: Decided) -> None:
+    def _decided(self, at: float, decided: facts.Decided) -> None:
         for job, said in decided.reasons.items():
             if job in self.jobs.live:
                 word = decided.blockers.get(job, Blocker.SAID)
@@ -230,7 +208,9 @@ class Ledger:
         else:
             self._next_attempt(one, to, reason="", said="", sleeps=None)
 
-    def _slept_or_woke(self, at: float, event: Slept | SleepFailed | Awoke) -> None:
+    def _slept_or_woke(
+        self, at: float, event: facts.Slept | facts.SleepFailed | facts.Awoke
+    ) -> None:
         one = self.jobs.live.get(event.job)
         changed = None if one is None else sleep_after(one, at, event)
         if one is not None and changed is not None:
@@ -295,7 +275,7 @@ class Ledger:
         if job in self.jobs.live:
             self._set(job, agents_lost=0)
 
-    def _failed(self, at: float, event: Failed) -> None:
+    def _failed(self, at: float, event: facts.Failed) -> None:
         job, one = event.job, self.jobs.live.get(event.job)
         if one is not None and event.agent_died:
             self._set(job, agents_lost=one.agents_lost + 1)
@@ -336,22 +316,22 @@ class Ledger:
             if one.suspended is None:
                 self._want(one.job, -1.0)
 
-    def _commanded(self, event: Suspended | Resumed | PriorityChanged) -> None:
+    def _commanded(self, event: facts.Suspended | facts.Resumed | facts.PriorityChanged) -> None:
         """What its owner or an admin did to a job; one that is suspended wants no GPUs."""
         one = self.jobs.live.get(event.job)
         if one is None or one.outcome:
             return
         match event:
-            case Suspended(_, by, rung):
+            case facts.Suspended(_, by, rung):
                 if one.suspended is None:
                     self._want(one.job, -1.0)
                 gone = {"allocation": None, "sleeps": lies_down(one, rung), "said": ""}
                 self._set(one.job.id, suspended=by, **gone)
-            case Resumed(job):
+            case facts.Resumed(job):
                 if one.suspended is not None:
                     self._want(one.job, 1.0)
                 self._set(job, suspended=None)
-            case PriorityChanged(job, priority, tier):
+            case facts.PriorityChanged(job, priority, tier):
                 first = one.first_priority or (one.job.priority, one.job.tier)
                 changed = replace(one.job, priority=priority, tier=tier)
                 self._set(job, job=changed, first_priority=first)

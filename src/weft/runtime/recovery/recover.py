@@ -9,37 +9,8 @@ from typing import Any, assert_never
 
 from weft.core.codec.plain_values import decode, encode
 from weft.core.errors import InvalidConfig, WeftError
+from weft.core.events import event as facts
 from weft.core.events.actions import Resize, Resume, Sleep, Stop
-from weft.core.events.event import (
-    Awoke,
-    Cancelled,
-    DeadlineMissed,
-    Decided,
-    Event,
-    Failed,
-    Finished,
-    LoanRecalled,
-    NodeDown,
-    NodeUp,
-    Noticed,
-    Observed,
-    PolicyChanged,
-    PriorityChanged,
-    Reported,
-    Resizable,
-    Resized,
-    ResizeFailed,
-    Resumed,
-    Saved,
-    SleepFailed,
-    Slept,
-    Started,
-    StartFailed,
-    Stopped,
-    Submitted,
-    Suspended,
-    Woken,
-)
 from weft.core.model.cluster import Node
 from weft.core.model.job import JobId, NodeId, Stage
 from weft.core.protocols import Store
@@ -69,8 +40,15 @@ FIFO = PartSpec("fifo")  # decides until a log or a person names another
 
 # After these tenants may ask for more or less, or there is more or less to divide.
 DEMANDS = (
-    *(Submitted, Finished, Failed, Cancelled, Suspended, Resumed),
-    *(NodeUp, NodeDown, PolicyChanged),
+    *(
+        facts.Submitted,
+        facts.Finished,
+        facts.Failed,
+        facts.Cancelled,
+        facts.Suspended,
+        facts.Resumed,
+    ),
+    *(facts.NodeUp, facts.NodeDown, facts.PolicyChanged),
 )
 
 
@@ -82,50 +60,70 @@ class Recovered:
     ledger: Ledger = field(default_factory=Ledger)
     drained: set[NodeId] = field(default_factory=set)
     policy: PartSpec = FIFO
-    given_up: PolicyChanged | None = None
+    given_up: facts.PolicyChanged | None = None
     seq: int = 0
     at: float = 0.0
 
-    def fold(self, seq: int, at: float, event: Event) -> None:
+    def fold(self, seq: int, at: float, event: facts.Event) -> None:
         """Take in the next event of the log."""
         self.scheduler.recall(at, event)
         self.note(seq, at, event)
 
-    def note(self, seq: int, at: float, event: Event) -> None:  # noqa: C901 - one case an event
+    def note(self, seq: int, at: float, event: facts.Event) -> None:  # noqa: C901 - one case an event
         """The same for an event that the scheduler has taken in already."""
         self.ledger.fold(at, event)
-        if isinstance(event, DEMANDS) or (isinstance(event, Decided) and event.rejected):
+        if isinstance(event, DEMANDS) or (isinstance(event, facts.Decided) and event.rejected):
             self.ledger.entitle(at, float(self.scheduler.state.cluster.gpus))
         if self.ledger.jobs.leaving:
             self.ledger.settle(self.scheduler.state.vacating.is_leaving)
         match event:
-            case PolicyChanged(policy, instead_of):
+            case facts.PolicyChanged(policy, instead_of):
                 self.policy = policy
                 self.given_up = event if instead_of else None
-            case NodeDown(node, drained):
+            case facts.NodeDown(node, drained):
                 if drained:
                     self.drained.add(node)
-            case NodeUp(node):
+            case facts.NodeUp(node):
                 self.drained.discard(node.id)
-            case Submitted() | Decided() | Woken() | LoanRecalled():
+            case facts.Submitted() | facts.Decided() | facts.Woken() | facts.LoanRecalled():
                 pass  # the scheduler and the ledger keep all that these say
-            case Suspended() | Resumed() | PriorityChanged():
+            case facts.Suspended() | facts.Resumed() | facts.PriorityChanged():
                 pass
-            case Cancelled() | Started() | StartFailed() | Stopped() | Finished() | Failed():
+            case (
+                facts.Cancelled()
+                | facts.Started()
+                | facts.StartFailed()
+                | facts.Stopped()
+                | facts.Finished()
+                | facts.Failed()
+            ):
                 pass
-            case Reported() | Saved() | Noticed() | DeadlineMissed() | Resizable():
+            case (
+                facts.Reported()
+                | facts.Saved()
+                | facts.Noticed()
+                | facts.DeadlineMissed()
+                | facts.Resizable()
+            ):
                 pass
-            case Resized() | ResizeFailed() | Slept() | SleepFailed() | Awoke() | Observed():
+            case (
+                facts.Resized()
+                | facts.ResizeFailed()
+                | facts.Slept()
+                | facts.SleepFailed()
+                | facts.Awoke()
+                | facts.Observed()
+            ):
                 pass
             case _:
                 assert_never(event)
         self.seq, self.at = seq, at
 
-    def begins(self, policy: PartSpec | None) -> PolicyChanged:
+    def begins(self, policy: PartSpec | None) -> facts.PolicyChanged:
         """How to go on: with `policy`, or as before if that is None."""
         if policy is None and self.given_up is not None:
             return self.given_up
-        return PolicyChanged(policy or self.policy)
+        return facts.PolicyChanged(policy or self.policy)
 
     def node_words(self) -> dict[NodeId, str]:
         """`up` or `drained` of every node that is either."""
@@ -285,7 +283,9 @@ def melt(
     drained = {NodeId(node) for node in head["drained"]}
     policy: PartSpec = decode(PartSpec, head["policy"])
     told = head["given_up"]
-    given_up: PolicyChanged | None = None if told is None else decode(PolicyChanged, told)
+    given_up: facts.PolicyChanged | None = (
+        None if told is None else decode(facts.PolicyChanged, told)
+    )
     following = head.get("jobs", 0)
     ledger = Ledger(records.values(), promised, tables["usage"], ended=ended, following=following)
     if "entitled" in head:
@@ -298,28 +298,30 @@ def melt(
 
 def reconcile(
     back: Recovered, nodes: Sequence[Node], known: Collection[Attempt]
-) -> tuple[list[Event], list[Wish]]:
+) -> tuple[list[facts.Event], list[Wish]]:
     """What must have happened while nobody looked, and what to ask the engine again."""
     state = back.scheduler.state
-    events: list[Event] = []
+    events: list[facts.Event] = []
     there = {node.id for node in nodes}
-    events += [NodeDown(node.id) for node in state.cluster.nodes if node.id not in there]
+    events += [facts.NodeDown(node.id) for node in state.cluster.nodes if node.id not in there]
     for node in nodes:
         at = state.cluster.index.get(node.id)
         if node.id not in back.drained and (at is None or state.cluster.nodes[at] != node):
-            events.append(NodeUp(node))
+            events.append(facts.NodeUp(node))
     table = state.table
     for row, job in enumerate(table.jobs):
         attempt = int(table.get(row, Column.ATTEMPT))
         if table.get(row, Column.STAGE) == Stage.RUNNING and (job.id, attempt) not in known:
-            events.append(Failed(job.id, attempt, "lost while the service was away", lost=True))
+            events.append(
+                facts.Failed(job.id, attempt, "lost while the service was away", lost=True)
+            )
     wishes: list[Wish] = []
     for wish in wishes_of(state):
         if isinstance(wish, (Sleep, Resume)) and _attempt(wish) not in known:
             why = "lost while the service was away"
-            events.append(Failed(*_attempt(wish), why, lost=True))
+            events.append(facts.Failed(*_attempt(wish), why, lost=True))
         elif isinstance(wish, Stop) and (wish.job, wish.attempt) not in known:
-            events.append(Stopped(wish.job, wish.attempt))
+            events.append(facts.Stopped(wish.job, wish.attempt))
         elif isinstance(wish, Resize) and (wish.job.id, wish.attempt) not in known:
             continue  # it is lost, and begins anew where it was to go
         else:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from weft.app.serve.live import ASIDE, Live
 from weft.core.codec.plain_values import encode
 from weft.core.model.cluster import Node
-from weft.core.model.job import Allocation, name_of
+from weft.core.model.job import Allocation, Job, name_of
 from weft.core.plan.reasons import Reason
 from weft.pieces.wrap.tenants.windows import Window, read_window
 from weft.runtime.deciding.waiting import waits_of, why_waits
@@ -18,7 +18,8 @@ from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.status import JobStatus
 from weft.service.access.redaction import mask, mask_all, secrets_of
 from weft.service.requests.job_file import priority_word
-from weft.service.responses.answers import GpuRange, JobAnswer, NodeAnswer, Notice, Part
+from weft.service.responses.answers import JobAnswer, NodeAnswer, Notice, Part
+from weft.service.responses.job_row import GpuRange
 from weft.service.responses.measurements import measurements_of
 from weft.service.responses.state_words import NodeWord, StateWord
 
@@ -37,37 +38,17 @@ class JobView:
     def job(self, status: JobStatus) -> JobAnswer:
         """One job."""
         record, job = status.record, status.record.job
-        running = status.state == "running"
-        silent = silent_s(record, self._now, self._speed) if running else None
-        waits = self.waits_for(status)
+        silent = self._silent_s(status)
         secrets = secrets_of(job)
-        reason = _no_word(silent) or (record.reason if waits is None else waits.text)
         return JobAnswer(
-            id=job.id,
-            name=name_of(job),
-            tenant=job.tenant,
-            user=job.user,
-            state=state_word(status),
-            reason=mask(reason, secrets),
+            **row_fields(status, self._now),
+            reason=self.reason(status),
             allocation=self.allocation(record.allocation),
-            restarts=record.restarts,
-            attempt=record.attempt,
             failures=record.failures,
-            submitted=record.submitted,
-            started=record.started,
-            ended=record.ended,
-            gpu_seconds=record.gpu_s.at(self._now),
-            progress=progress_of(record, status.state),
-            batch=batch_of(record),
-            goodput=goodput_of(record) if running else None,
-            speed=speed_of(record) if running else None,
-            gpus=GpuRange(asked=job.demand.gpus, min=job.demand.min, max=job.demand.max),
             nodes=job.demand.nodes or None,
             pty=job.launch is not None and job.launch.pty,
-            kinds=list(job.demand.kinds),
             model=job.model,
             preemptible=job.preemptible,
-            priority=priority_word(job),
             command=[mask(word, secrets) for word in job.launch.command] if job.launch else [],
             saved_step=record.saved,
             silent_s=silent,
@@ -76,7 +57,6 @@ class JobView:
             deadline_missed=record.missed,
             cpus=job.cpus,
             mem_gb=job.mem_gb,
-            app=job.app,
             parameters=mask_all(dict(job.launch.parameters), secrets) if job.launch else {},
             suspended_by=record.suspended,
             measured=measurements_of(record.report),
@@ -101,11 +81,52 @@ class JobView:
             for part in on.slices
         ]
 
+    def reason(self, status: JobStatus) -> str:
+        """Why a job waits, or what is the matter with it: the words that everybody is told."""
+        record, waits = status.record, self.waits_for(status)
+        said = record.reason if waits is None else waits.text
+        said = silence_words(self._silent_s(status)) or said
+        return mask(said, secrets_of(record.job))
+
+    def _silent_s(self, status: JobStatus) -> float | None:
+        running = status.state == "running"
+        return silent_s(status.record, self._now, self._speed) if running else None
+
     def waits_for(self, status: JobStatus) -> Reason | None:
         """Why a job waits; None for one that does not."""
         if status.state not in ("pending", "preempted") and status.record.suspended is None:
             return None
         return why_waits(self._waits, self._driver.scheduler, status.record)
+
+
+def name_fields(job: Job) -> dict[str, Any]:
+    """Which job it is: the fields of a `JobName`."""
+    return {"id": job.id, "name": name_of(job), "tenant": job.tenant}
+
+
+def row_fields(status: JobStatus, now: float) -> dict[str, Any]:
+    """What every description of a job has: the fields of a `JobRow`."""
+    record, job = status.record, status.record.job
+    running = status.state == "running"
+    return {
+        **name_fields(job),
+        "user": job.user,
+        "state": state_word(status),
+        "priority": priority_word(job),
+        "gpus": GpuRange(asked=job.demand.gpus, min=job.demand.min, max=job.demand.max),
+        "kinds": list(job.demand.kinds),
+        "submitted": record.submitted,
+        "started": record.started,
+        "ended": record.ended,
+        "restarts": record.restarts,
+        "attempt": record.attempt,
+        "progress": progress_of(record, status.state),
+        "batch": batch_of(record),
+        "goodput": goodput_of(record) if running else None,
+        "speed": speed_of(record) if running else None,
+        "gpu_seconds": record.gpu_s.at(now),
+        "app": job.app,
+    }
 
 
 def silent_s(record: JobRecord, now: float, speed: float = 1.0) -> float | None:
@@ -117,7 +138,8 @@ def silent_s(record: JobRecord, now: float, speed: float = 1.0) -> float | None:
     return silence if silence > max(SILENT_S, SILENT_GAPS * usual) else None
 
 
-def _no_word(silent: float | None) -> str:
+def silence_words(silent: float | None) -> str:
+    """What is said of a job that is silent; nothing of one that is not."""
     return "" if silent is None else f"no heartbeat for {silent:.0f} s"
 
 

@@ -24,26 +24,31 @@ def as_json(seq: int, at: float, change: Change) -> bytes:
 def as_slack(change: Change) -> bytes:
     """One line, as Slack, Mattermost and others take it."""
     sign = SIGNS.get(change.state, ":information_source:")
-    name = f"*{_escape(change.name)}* is {change.state}"
+    name = f"*{_escape(change.job.name)}* is {change.state}"
     reason = f": {_escape(change.reason)}" if change.reason else ""
-    text = f"{sign} {name}{reason} (`{_escape(change.job)}`, {_escape(change.tenant)})"
+    text = f"{sign} {name}{reason} (`{_escape(change.job.id)}`, {_escape(change.job.tenant)})"
     return json.dumps({"text": text[:LONGEST]}).encode()
 
 
 def as_mail(seq: int, at: float, change: Change, sender: str, to: list[str]) -> EmailMessage:
     """A short mail; the same change is the same message, however often it is sent."""
     mail = EmailMessage()
-    subject = f"[weft] {change.name} is {change.state}"
+    subject = f"[weft] {change.job.name} is {change.state}"
     mail["Subject"] = " ".join(subject.split())[:SUBJECT]
     mail["From"], mail["To"] = sender, ", ".join(to)
     mail["Message-ID"] = f"<weft-{seq}-{int(at)}@{sender.rpartition('@')[2].strip('>')}>"
     mail["Auto-Submitted"] = "auto-generated"
     when = datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds")
-    lines = [f"Job      {change.job}", f"Name     {change.name}", f"Tenant   {change.tenant}"]
+    lines = [
+        f"Job      {change.job.id}",
+        f"Name     {change.job.name}",
+        f"Tenant   {change.job.tenant}",
+    ]
     lines += [f"State    {change.state}", f"At       {when}"]
     lines += [f"Reason   {change.reason}"] if change.reason else []
-    tell = f"`weft job {change.job} --events` says more, `weft logs {change.job}` what it printed."
-    mail.set_content("\n".join([*lines, "", tell, ""]))
+    job = change.job.id
+    more = f"`weft job {job} --events` says more, `weft logs {job}` what it printed."
+    mail.set_content("\n".join([*lines, "", more, ""]))
     return mail
 
 

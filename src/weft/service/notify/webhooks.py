@@ -175,7 +175,7 @@ class Hooks:
 
 def wanted(hook: Hook, change: Change) -> bool:
     """Whether a hook asked for this change."""
-    if hook.tenant and change.tenant != hook.tenant:
+    if hook.tenant and change.job.tenant != hook.tenant:
         return False
     return not hook.states or change.state in hook.states
 

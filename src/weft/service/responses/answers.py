@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from weft.core.spec.part_spec import PartSpec
+from weft.service.responses.job_row import JobRow
 from weft.service.responses.measurements import Measurements
-from weft.service.responses.state_words import NodeWord, PriorityWord, RoleWord, StateWord
+from weft.service.responses.state_words import NodeWord, RoleWord, StateWord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,13 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MadeAll:
+    """The ids of the jobs of a batch that are on disk, in the order of the request."""
+
+    jobs: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """Devices of one node."""
 
@@ -86,15 +94,6 @@ class Part:
     kind: str
     share: float
     cpus: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuRange:
-    """What a job asks for."""
-
-    asked: int
-    min: int
-    max: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +106,7 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobAnswer:
+class JobAnswer(JobRow):
     """One job; times in seconds since the epoch.
 
     `silent_s` is for how long a running job that used to report has not, if that is remarkable:
@@ -117,29 +116,11 @@ class JobAnswer:
     who suspended it, from then until it is resumed: it may still have to leave its devices.
     """
 
-    id: str
-    name: str
-    tenant: str
-    user: str
-    state: StateWord
     reason: str
     allocation: list[Part] | None
-    restarts: int
-    attempt: int
     failures: int
-    submitted: float
-    started: float | None
-    ended: float | None
-    gpu_seconds: float
-    progress: float | None
-    batch: float | None
-    goodput: float | None
-    speed: float | None
-    gpus: GpuRange
-    kinds: list[str]
     model: str
     preemptible: bool
-    priority: PriorityWord
     command: list[str]
     saved_step: int | None
     silent_s: float | None = None
@@ -152,7 +133,6 @@ class JobAnswer:
     deadline_missed: bool = False
     cpus: float | None = None
     mem_gb: float | None = None
-    app: str = ""
     parameters: dict[str, str] = field(default_factory=dict)
     suspended_by: str | None = None
     measured: Measurements | None = None
@@ -209,7 +189,8 @@ class Change:
 class Explanation:
     """Why a job waits, or holds what it holds; `blocked_by` is the one thing in a word.
 
-    `decided_by` is the policy, or the layer around it, that keeps the job waiting.
+    `decided_by` is the policy, or the layer around it, that keeps the job waiting. `left_out` is
+    what there was no time to find out, in words.
     """
 
     id: str
@@ -222,6 +203,7 @@ class Explanation:
     cheapest_change: Change | None = None
     start: Start | None = None
     holds: list[Part] | None = None
+    left_out: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.service.responses.answers import GpuRange, NodeAnswer
-from weft.service.responses.state_words import PriorityWord, StateWord
+from weft.service.responses.answers import NodeAnswer
+from weft.service.responses.job_row import JobRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedJob:
+class WatchedJob(JobRow):
     """One job in short; times in seconds since the epoch. `GET /jobs/ID` tells more.
 
     `why` is the number of its reason in `reasons`, 0 for none. `on` is where it runs, is about
@@ -27,29 +27,10 @@ class WatchedJob:
     be until it is resumed.
     """
 
-    id: str
-    name: str
-    tenant: str
-    user: str
-    state: StateWord
     why: int
-    priority: PriorityWord
-    gpus: GpuRange
-    kinds: list[str]
-    submitted: float
-    started: float | None
-    ended: float | None
-    restarts: int
-    attempt: int
-    progress: float | None
-    batch: float | None
-    goodput: float | None
-    speed: float | None
     pace: float | None
     share: float
-    gpu_seconds: float
     on: list[Place]
-    app: str
     suspended: bool = False
 
 

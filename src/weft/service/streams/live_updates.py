@@ -37,7 +37,7 @@ LATER_S = 4.0  # between looks at reports, reasons and machines
 REMEMBERED = 1_000  # messages that somebody who comes back is told of
 ENDED_SHOWN = 300  # of the jobs submitted last, those that have ended
 PART = 1_000  # rows of a snapshot's messages: who looks sees the first while the others come
-AT_ONCE = 50  # rows described before others are let in, for as long as that took
+AT_ONCE_S = 0.01  # rows are described before others are let in, for as long as that took
 SNAPSHOTS = 4  # written at a time: a crowd that comes at once does not keep a submit waiting
 ROWS_KEPT = 20_000
 
@@ -196,12 +196,12 @@ class LiveUpdates:
         """Rows of jobs as they are now, with time for others in between."""
         driver = self._live.driver
         describe, began = JobView(driver), time.perf_counter()
-        for count, status in enumerate(found, start=1):
+        for status in found:
             why = self._reasons.number(driver, describe, status)
             row = row_of(driver, status, why)
             self._rows[status.record.job.id] = Row(row.tenant, why, write_json(row))
-            if count % AT_ONCE == 0:
-                await asyncio.sleep(time.perf_counter() - began)
+            if (took_s := time.perf_counter() - began) > AT_ONCE_S:
+                await asyncio.sleep(took_s)
                 describe, began = JobView(driver), time.perf_counter()
 
     def _renew_nodes(self) -> frozenset[str]:

@@ -5,22 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from weft.core.model.job import JobId, Slice, name_of
+from weft.core.model.job import JobId, Slice
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.status import JobStatus
-from weft.service.access.redaction import mask, secrets_of
-from weft.service.jobs.job_view import (
-    JobView,
-    batch_of,
-    goodput_of,
-    progress_of,
-    silent_s,
-    speed_of,
-    state_word,
-)
-from weft.service.requests.job_file import priority_word
-from weft.service.responses.answers import GpuRange
+from weft.service.jobs.job_view import JobView, row_fields, silent_s
 from weft.service.responses.watch import Place, WatchedJob
 
 WAITING = ("pending", "preempted", "suspended")
@@ -69,56 +58,31 @@ class Reasons:
         return len(self._numbers) > MOST_REASONS
 
 
-def _reason(driver: Driver, describe: JobView, status: JobStatus) -> tuple[str, Hashable]:  # noqa: PLR0911 - one return a kind
+def _reason(driver: Driver, describe: JobView, status: JobStatus) -> tuple[str, Hashable]:
     """A job's reason and what it follows from: jobs with the same have the same text."""
     record = status.record
+    text = describe.reason(status)
     if record.suspended is not None and record.sleeps is None:
-        return f"suspended by {record.suspended}", ("suspended", record.suspended)
+        return text, ("suspended", record.suspended)
     if status.state not in WAITING and record.suspended is None:
-        if status.state == "running" and (
-            silent := silent_s(record, driver.now, driver.engine.speed)
-        ):
-            return f"no heartbeat for {silent:.0f} s", ("silent", record.job.id)
-        return mask(record.reason, secrets_of(record.job)), record.reason
-    waits = describe.waits_for(status)
-    text = "" if waits is None else mask(waits.text, secrets_of(record.job))
+        silent = status.state == "running" and silent_s(record, driver.now, driver.engine.speed)
+        return text, ("silent", record.job.id) if silent else record.reason
     if record.sleeps is not None:
         return text, ("asleep", record.job.id)
-    if record.said:
-        return text, record.said
     if record.failures or record.job.conditional:
         return text, ("job", record.job.id)
-    return text, record.job.demand
+    return text, (record.said, record.job.demand, record.job.tenant, record.blocker)
 
 
 def row_of(driver: Driver, status: JobStatus, why: int) -> WatchedJob:
     """One job in short."""
-    record, job = status.record, status.record.job
-    running, on = status.state == "running", record.allocation
+    record, job, on = status.record, status.record.job, status.record.allocation
     return WatchedJob(
-        id=job.id,
-        name=name_of(job),
-        tenant=job.tenant,
-        user=job.user,
-        state=state_word(status),
+        **row_fields(status, driver.now),
         why=why,
-        priority=priority_word(job),
-        gpus=GpuRange(asked=job.demand.gpus, min=job.demand.min, max=job.demand.max),
-        kinds=list(job.demand.kinds),
-        submitted=record.submitted,
-        started=record.started,
-        ended=record.ended,
-        restarts=record.restarts,
-        attempt=record.attempt,
-        progress=progress_of(record, status.state),
-        batch=batch_of(record),
-        goodput=goodput_of(record) if running else None,
-        speed=speed_of(record) if running else None,
-        pace=record.report.pace if running else None,
+        pace=record.report.pace if status.state == "running" else None,
         share=job.demand.share if on is None else on.sharing.share,
-        gpu_seconds=record.gpu_s.at(driver.now),
         on=[Place(node=part.node, gpus=list(part.gpus)) for part in _slices(driver, record)],
-        app=job.app,
         suspended=record.suspended is not None,
     )
 

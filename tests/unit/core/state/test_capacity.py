@@ -62,9 +62,9 @@ def test_nodes_are_listed_by_how_many_devices_they_have_free() -> None:
     free = ledger()
     free.take(on("v100-0", 1))
 
-    assert free.nodes_with("v100", 4) == [1, 2]
-    assert free.nodes_with("v100", 3) == [0]
-    assert free.nodes_with("v100", 2) == []
+    assert list(free.nodes_with("v100", 4)) == [1, 2]
+    assert list(free.nodes_with("v100", 3)) == [0]
+    assert list(free.nodes_with("v100", 2)) == []
 
 
 def test_opening_prefers_one_node_and_else_the_emptiest() -> None:

@@ -23,7 +23,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.model.cluster import Cluster
 from weft.core.model.job import JobId
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About, Ties
+from weft.core.plan.about import About, Ties, may_idle
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.view import View
@@ -93,7 +93,13 @@ class Hived:
         if not self.cells and not self.pinned:
             return inner
         starves = "; ".join(filter(None, (inner.starves, STARVES)))
-        return replace(inner, starves=starves, whole=True, objection=self.object_to, ties=Ties.NONE)
+        return replace(
+            may_idle(inner, "cells are kept whole for the tenants they belong to"),
+            starves=starves,
+            whole=True,
+            objection=self.object_to,
+            ties=Ties.NONE,
+        )
 
     def object_to(self, cluster: Cluster) -> str:
         """Why these machines cannot hold the virtual clusters; empty if they can."""

@@ -18,7 +18,7 @@ import numpy as np
 from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, JobId, Slice
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About, Controls
+from weft.core.plan.about import About, Controls, may_idle
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import Blocker, Reason, asks_for
@@ -79,7 +79,9 @@ class Lend:
     @property
     def about(self) -> About:
         """The inner policy's."""
-        return self.inner.about
+        if not (self.own):
+            return self.inner.about
+        return may_idle(self.inner.about, "a tenant is at its limit")
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision, for the most entitled first."""

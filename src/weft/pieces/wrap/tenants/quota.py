@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.core.model.job import Allocation, Job
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About, Controls
+from weft.core.plan.about import About, Controls, may_idle
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import Blocker, Reason
@@ -91,7 +91,9 @@ class Quota:
     @property
     def about(self) -> About:
         """The inner policy's."""
-        return self.inner.about
+        if not (self.limits or self.weights):
+            return self.inner.about
+        return may_idle(self.inner.about, "a tenant is at its limit")
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision within the rules."""

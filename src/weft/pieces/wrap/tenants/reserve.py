@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.core.model.job import Allocation, Demand, Job, JobId, Sharing, Slice
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About, Controls, Ties
+from weft.core.plan.about import About, Controls, Ties, may_idle
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import Blocker, Reason, asks_for
@@ -58,7 +58,9 @@ class Reserve:
     def about(self) -> About:
         """The inner policy's; which nodes it starts jobs on matters while some are kept."""
         inner = self.inner.about
-        return replace(inner, ties=Ties.NONE) if self.windows else inner
+        if not self.windows:
+            return inner
+        return replace(may_idle(inner, "GPUs are reserved for others"), ties=Ties.NONE)
 
     def _read(self) -> tuple[Window, ...]:
         return tuple(read_window(name, text) for name, text in self.windows.items())

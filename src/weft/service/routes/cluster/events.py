@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Header, Query
@@ -21,6 +21,7 @@ STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
 }
 PACE_S = 0.002
+PART = 64 * 1024  # of text that is written before others are let in
 T = TypeVar("T")
 Row = tuple[int, float, Event]
 
@@ -54,14 +55,29 @@ async def stream(service: Context, who: Caller, start: int, *, follow: bool) -> 
         if rows is None:
             yield ": still here\n\n"
             continue
-        if text := "".join(service.rendered.text(service.driver, who, row) for row in rows):
-            yield text
+        for part in parts_of(service.rendered.text(service.driver, who, row) for row in rows):
+            yield part
+            await asyncio.sleep(0.0)  # others in between: a past of long events took 137 ms
         if not follow and rows[-1][0] >= last:
             return
         # The more there are, the less often each is served: what came meanwhile goes at once.
         await asyncio.sleep(PACE_S * service.streams.open.total())
     if not service.tokens.allows(who):
         yield ": the token is no longer valid\n\n"
+
+
+def parts_of(texts: Iterable[str]) -> Iterator[str]:
+    """Texts joined until they are long enough to be sent."""
+    part: list[str] = []
+    long = 0
+    for text in texts:
+        part.append(text)
+        long += len(text)
+        if long >= PART:
+            yield "".join(part)
+            part, long = [], 0
+    if long:
+        yield "".join(part)
 
 
 async def while_allowed(

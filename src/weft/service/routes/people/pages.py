@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
+from weft.service.context import Service
+from weft.service.http.json_body import write_json
 from weft.service.http.page_files import HEADERS, INDEX, find_file
 
 router = APIRouter(include_in_schema=False)
@@ -19,6 +21,13 @@ async def index(request: Request) -> Response:
 async def api_page(request: Request) -> Response:
     """The API, read from its schema in the browser."""
     return _send(request, "api.html")
+
+
+@router.get("/openapi.json")
+async def api_schema(request: Request, service: Service) -> Response:
+    """The API's schema; made beside the loop, which would stand still for a quarter of a second."""
+    body = await service.read(lambda: write_json(request.app.openapi()))
+    return Response(body, media_type="application/json")
 
 
 @router.get("/web/{name:path}")

@@ -1,0 +1,47 @@
+"""A job as lists, those who watch, and notifications all tell of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.service.responses.state_words import PriorityWord, StateWord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobName:
+    """Which job it is, and whose."""
+
+    id: str
+    name: str
+    tenant: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRange:
+    """What a job asks for."""
+
+    asked: int
+    min: int
+    max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow(JobName):
+    """What every description of a job has; times in seconds since the epoch."""
+
+    user: str
+    state: StateWord
+    priority: PriorityWord
+    gpus: GpuRange
+    kinds: list[str]
+    submitted: float
+    started: float | None
+    ended: float | None
+    restarts: int
+    attempt: int
+    progress: float | None
+    batch: float | None
+    goodput: float | None
+    speed: float | None
+    gpu_seconds: float
+    app: str = ""

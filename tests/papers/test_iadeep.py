@@ -17,7 +17,7 @@ from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Finished
 from weft.core.knowledge.profile import Profile
 from weft.core.model.cluster import parse_cluster
-from weft.core.model.job import Allocation, BatchRange, Demand, Discipline, Job, JobId
+from weft.core.model.job import Allocation, Batch, BatchRange, Demand, Discipline, Job, JobId
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
@@ -293,7 +293,7 @@ def test_a_job_left_alone_goes_back_to_its_own_batch() -> None:
 
     batches = [r.on.batch for r in done.physics.runs if r.seq == 0]
     assert any(b is not None for b in batches)
-    assert batches[-1] is None
+    assert batches[-1] == Batch(512)
 
 
 def test_tuning_makes_a_pair_faster_than_leaving_it_alone() -> None:

@@ -111,7 +111,8 @@ class IADeep:
         changes.update(devices.changes())
         wakes = [session.until for session in book.sessions.values()]
         memory = IADeepMemory(book.sessions, book.tuned, book.records)
-        return Plan(changes, wake_at=min(wakes, default=None), memory=memory)
+        reasons = book.explain()
+        return Plan(changes, wake_at=min(wakes, default=None), memory=memory, reasons=reasons)
 
 
 class _Book:
@@ -125,6 +126,7 @@ class _Book:
         self.records = dict(kept.records)
         self.tuned = {key: jobs for key, jobs in kept.tuned.items() if now.get(key) == jobs}
         self.sessions = {key: s for key, s in kept.sessions.items() if key in self.tuned}
+        self._over: list[Session] = []
 
     def measure(self) -> None:
         """Take up results that are due, and go on to the next measurement or to the best."""
@@ -171,10 +173,22 @@ class _Book:
         onward = self._tuner.onward(told, *self._limits(device, told), now) if told.jobs else None
         if onward is None:
             del self.sessions[key]
+            self._over += [told] if told.jobs and self._policy.tune else []
             self._set(device, told.jobs, told.best)
         else:
             self.sessions[key] = onward
             self._set(device, onward.jobs, onward.asked)
+
+    def explain(self) -> dict[JobId, str]:
+        """How far the search for batch sizes has come, for each job whose batch is looked for."""
+        most = self._policy.probes
+        over = {job: one.summarise(at) for one in self._over for at, job in enumerate(one.jobs)}
+        return over | {
+            job: session.describe(at, most)
+            for session in self.sessions.values()
+            if self._policy.tune
+            for at, job in enumerate(session.jobs)
+        }
 
     def _set(self, device: Device, jobs: tuple[JobId, ...], sizes: tuple[int, ...]) -> None:
         for job, size in zip(jobs, sizes, strict=True):

@@ -29,15 +29,16 @@ from weft.core.model.job import (
     Tier,
 )
 from weft.core.plan.plan import Plan
+from weft.core.plan.reasons import Blocker
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.core.stops import Rung
+from weft.pieces.share.parting import find_parted
 
 RESIDENTS = 16  # on one device
 KEPT_FREE = 0.03  # of a device's memory: contexts, fragments, what the driver takes
 LEAST_TRIAL = 1 / 16  # of a device's memory: with less, a program never seen is not started
 WORTH = 1.05  # sum of speeds, each as a part of that alone: with turns it is 1
-BROKEN_S = 3.0  # of a promise that was asked for: somebody has to leave
 AGAIN_S = 1.0  # until a place is looked for, for who had to leave
 PATIENCE_S = 300.0  # of who fits nowhere: then nobody who came later joins in front of it
 
@@ -104,9 +105,9 @@ class _Search:
         for job, on in plan.changes.items():
             self._after[view.table.row(job)] = on
         self._joined: dict[JobId, str] = {}
-        self._parted: dict[JobId, str] = {}
-        for device, rows in together.items():
-            self._part(device, rows)
+        self._parted = find_parted(view, programs, together)
+        for parted in self._parted:
+            self._after[view.table.row(parted)] = None
         self._devices = self._find_devices(together)
         self._kinds = {one.kind: one.room_gb for one in self._devices.values()}
         self._full: dict[tuple[str, ...], float] = {}  # needs for which there is no room
@@ -126,12 +127,14 @@ class _Search:
         finally:
             view.free.rollback(mark)
         reasons = {job: text for job, text in self._plan.reasons.items() if job not in self._joined}
+        why = self._explain(waiting)
         wakes = [self._plan.wake_at, view.now + AGAIN_S if self._parted else None]
         return replace(
             self._plan,
             changes=changes,
             wake_at=min((at for at in wakes if at is not None), default=None),
-            reasons={**reasons, **self._joined, **self._explain(waiting), **self._parted},
+            reasons={**reasons, **self._joined, **why, **self._parted},
+            blockers={**self._plan.blockers, **dict.fromkeys(why, Blocker.NO_ROOM)},
         )
 
     def _apply_plan(self) -> None:
@@ -142,32 +145,6 @@ class _Search:
         for on in self._plan.changes.values():
             if on is not None:
                 free.take(on)
-
-    # ---- who leaves
-
-    def _part(self, device: Device, rows: Sequence[int]) -> None:
-        """Let the last who came leave a job whose promise it breaks although it was slowed."""
-        view, kind = self._view, self._view.cluster.nodes[self._view.cluster.index[device[0]]].kind
-        for row in rows:
-            job = view.job(row)
-            others = [other for other in rows if other != row and self._can_leave(other)]
-            if job.slowdown is None or not others or self._programs.broken_s(job) < BROKEN_S:
-                continue
-            beside = [view.job(other) for other in rows if other != row]
-            slowdown = self._programs.slowdown(job, kind, beside)
-            if slowdown is not None and slowdown > job.slowdown:
-                last = max(others)
-                self._after[last] = None
-                self._parted[view.job(last).id] = (
-                    f"waits for another GPU: beside it {job.id} took {slowdown:.2f} times as long "
-                    f"as alone, and was promised {job.slowdown:g}"
-                )
-                return
-
-    def _can_leave(self, row: int) -> bool:
-        """Whether a job may be stopped, and was promised nothing itself."""
-        job = self._view.job(row)
-        return job.preemptible and job.slowdown is None
 
     # ---- who is where
 
@@ -396,12 +373,9 @@ class _Search:
                 continue
             kinds = {residents.kind for residents in self._devices.values()}
             if any(self._programs.must_be_alone(job, kind) for kind in kinds):
-                found[job.id] = (
-                    "waits for a GPU of its own: it ran out of GPU memory beside other jobs"
-                )
+                found[job.id] = "it needs one of its own, as it ran out of memory beside others"
             elif kinds:
-                found[job.id] = self._plan.reasons.get(job.id, "") or "waits for a GPU"
-                found[job.id] += "; no shared GPU has enough memory left for it"
+                found[job.id] = "no shared GPU has enough memory left for it"
         return found
 
 

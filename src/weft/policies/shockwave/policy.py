@@ -57,7 +57,7 @@ WHERE = tax.classify(
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ShockwaveMemory:
     """The plan from round `since` on, whom it is for, and the targets of jobs."""
 
     since: int
@@ -135,9 +135,9 @@ class Shockwave:
 
     # ---- the plan
 
-    def _renew(self, view: View, standing: Standing, now: int) -> Memory:
+    def _renew(self, view: View, standing: Standing, now: int) -> ShockwaveMemory:
         """The memory as it was, or with a new plan: jobs came or left, or its time is over."""
-        old = view.memory if isinstance(view.memory, Memory) else None
+        old = view.memory if isinstance(view.memory, ShockwaveMemory) else None
         jobs = tuple(job.id for job in view.table.jobs)
         same = old is not None and old.jobs == jobs
         if old is not None and same and now % self.replan and now - old.since < len(old.rounds):
@@ -151,7 +151,7 @@ class Shockwave:
         rounds = tuple(
             tuple(jobs[row] for row in np.flatnonzero(column).tolist()) for column in runs.T
         )
-        return Memory(now, rounds, jobs, targets)
+        return ShockwaveMemory(now, rounds, jobs, targets)
 
     def _plan_rounds(self, at: Standing, goals: Floats, now: int, gpus: float) -> Bools:
         """Jobs x rounds of the window."""

@@ -66,7 +66,8 @@ def _reason(driver: Driver, describe: JobView, status: JobStatus) -> tuple[str, 
         return text, ("suspended", record.suspended)
     if status.state not in WAITING and record.suspended is None:
         silent = status.state == "running" and silent_s(record, driver.now, driver.engine.speed)
-        return text, ("silent", record.job.id) if silent else record.reason
+        told = (record.reason, record.said)
+        return text, ("silent", record.job.id) if silent else told
     if record.sleeps is not None:
         return text, ("asleep", record.job.id)
     if record.failures or record.job.conditional:

@@ -128,8 +128,15 @@ async def cancel(job_id: str, request: Request, service: Service, who: Writer) -
     if not who.commands(status.record.job):
         raise Refused(403, "this job is another tenant's", "ask an admin")
     job = request.state.about = status.record.job.id
+    if status.record.outcome:
+        said = f"job {job} {_ended_word(status)}: there is nothing to cancel"
+        return Json(Done(done=said, changed=False), status_code=202)
     await service.driver.cancel(job)
     return Json(Done(done=f"job {job} is cancelled"), status_code=202)
+
+
+def _ended_word(status: JobStatus) -> str:
+    return "was cancelled before" if status.state == "cancelled" else f"has {status.state}"
 
 
 @router.get("/jobs/{job_id}/events", response_model=Events)

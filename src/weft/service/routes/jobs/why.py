@@ -86,9 +86,7 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
         return Json(answer)
     if record.suspended is not None:
         by = _decided_by(service, Blocker.SUSPENDED)
-        change = Change(text=f"let it go on (`weft resume {record.job.id}`)", fields={})
-        blocked = Blocker.SUSPENDED.value
-        return Json(replace(answer, blocked_by=blocked, decided_by=by, cheapest_change=change))
+        return Json(replace(answer, blocked_by=Blocker.SUSPENDED.value, decided_by=by))
     present = Present.of(service.driver.scheduler, service.driver.now)
     waits = job_view.waits_for(status)
     more = _others_changes(service, record.job, waits)

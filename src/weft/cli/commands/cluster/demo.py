@@ -169,9 +169,8 @@ class Show:
 
     def _tell_changes(self, jobs: list[JobAnswer]) -> None:
         """A line for every job that changed, where nobody looks at a screen."""
-        from weft.cli.view import words
-
         from weft.cli.connect.follow import state_line
+        from weft.cli.view import words
 
         for job in jobs:
             name, text = job.id, state_line(job)

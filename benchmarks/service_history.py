@@ -199,7 +199,7 @@ def polled(it: Service, seconds: float) -> Iterator[None]:
         thread.join()
 
 
-def read_snapshot(it: Service, seconds: float) -> dict[str, str]:
+def look_at(it: Service, seconds: float) -> dict[str, str]:
     """What one service answers, and how fast, with ten clients that poll."""
     found: dict[str, str] = {}
     month = f"/accounting?since={time.time() - MONTH_S:.0f}&limit=100"
@@ -318,7 +318,7 @@ def report(ended: int, policy: str, seconds: float) -> None:
         found: dict[str, dict[str, str]] = {}
         for name, state in (("no past", empty), ("long past", full)):
             with service(state, policy) as it:
-                found[name] = {"first start": f"{it.started_s:7.1f} s", **read_snapshot(it, seconds)}
+                found[name] = {"first start": f"{it.started_s:7.1f} s", **look_at(it, seconds)}
             found[name] |= restart(state, policy)
             with service(state, policy) as it:
                 found[name] |= flood(it, seconds)

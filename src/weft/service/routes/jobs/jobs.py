@@ -103,8 +103,8 @@ async def list_jobs(
     parts: list[bytes] = []
     for start in range(0, min(limit, len(found)), PART):
         began = time.perf_counter()
-        describe = JobView(service.driver)
-        some = [describe.job(one) for one in found[start : min(start + PART, limit)]]
+        job_view = JobView(service.driver)
+        some = [job_view.job(one) for one in found[start : min(start + PART, limit)]]
         parts.append(write_json(some)[1:-1])
         # As long as it took for others, once it is a long page.
         await asyncio.sleep(time.perf_counter() - began if start >= SHORT else 0.0)

@@ -269,8 +269,7 @@ class _Search:
         return False
 
     def _must_be_alone(self, job: Job) -> bool:
-        kinds = {residents.kind for residents in self._devices.values()}
-        return any(self._programs.must_be_alone(job, kind) for kind in kinds)
+        return any(self._programs.must_be_alone(job, kind) for kind in self._kinds)
 
     def _is_hopeless(self, job: Job) -> bool:
         """Whether somebody who needs no more found no room: who joins only takes some."""
@@ -371,10 +370,9 @@ class _Search:
             job = self._view.job(row)
             if job.id not in self._plan.reasons and job.id not in self._view.asked:
                 continue
-            kinds = {residents.kind for residents in self._devices.values()}
-            if any(self._programs.must_be_alone(job, kind) for kind in kinds):
+            if self._must_be_alone(job):
                 found[job.id] = "it needs one of its own, as it ran out of memory beside others"
-            elif kinds:
+            elif self._kinds:
                 found[job.id] = "no shared GPU has enough memory left for it"
         return found
 

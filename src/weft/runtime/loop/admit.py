@@ -25,8 +25,10 @@ from weft.core.state.state import State
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.ledger import SUCCEEDED, Ledger, failure_class
 from weft.stack.cpu_jobs import place_on_host
+from weft.wire.gpu_faults import is_fault, is_of_others
 
 log = logging.getLogger(__name__)
+FAULT_S = 10.0  # in which all clients of a GPU notice the fault of one
 
 ENDS = (facts.StartFailed, facts.Stopped, facts.Finished, facts.Failed)
 AGENTS_LOST = 5  # in a row: more are the job's own doing
@@ -277,18 +279,38 @@ def _judge(
     row = state.table.find(event.job)
     if row is None:
         return event
-    return judge_failure(_blame(event, state.table.allocations[row]), ledger.jobs[event.job])
+    blamed = _blame(event, state.table.allocations[row], after_fault=_follows_fault(state))
+    return judge_failure(blamed, ledger.jobs[event.job])
+
+
+def _follows_fault(state: State) -> bool:
+    """Whether the fault of a GPU ended somebody a moment ago, who shared it."""
+    told = state.story.events
+    return any(
+        isinstance(event, facts.Failed) and event.lost and is_fault(event.reason)
+        for at, event in told
+        if at >= told[-1][0] - FAULT_S
+    )
 
 
 def _blame(
-    event: facts.Failed | facts.StartFailed, on: Allocation | None
+    event: facts.Failed | facts.StartFailed, on: Allocation | None, *, after_fault: bool
 ) -> facts.Failed | facts.StartFailed:
-    """A job that ran out of the memory that it was given beside others did nothing wrong."""
-    if not isinstance(event, facts.Failed) or not event.out_of_memory or on is None:
+    """A job that ran out of the memory that it was given beside others did nothing wrong.
+
+    Nor need one that a GPU's fault ended beside others: under MPS it ends all of them.
+    """
+    if not isinstance(event, facts.Failed) or on is None:
         return event
-    if on.sharing.gpu_mem_gb is None and on.sharing.share == 1.0:
+    capped = on.sharing.gpu_mem_gb is not None or on.sharing.share < 1.0
+    fault = is_fault(event.reason) and (on.sharing.share < 1.0 or after_fault)
+    if not fault and not (event.out_of_memory and capped):
         return event
     why = "ran out of GPU memory beside other jobs, so it starts again alone"
+    if fault:
+        own = not is_of_others(event.reason)
+        why = "a fault of the GPU that it shares ended it, so it starts again" + " alone" * own
+        event = replace(event, gpu_fault=own)
     return replace(event, reason=f"{why}: {event.reason}", lost=True, final=False)
 
 
@@ -334,6 +356,7 @@ def judge_failure(event: facts.Failed | facts.StartFailed, record: JobRecord) ->
         final or bool(repeats),
         agent_died,
         full,
+        isinstance(event, facts.Failed) and event.gpu_fault,
     )
 
 

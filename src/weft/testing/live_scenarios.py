@@ -171,10 +171,8 @@ class _Play:
     async def _submit(self, driver: Driver, job: Job) -> None:
         try:
             await driver.submit(job)
-        except InvalidConfig as error:
-            # The one before it has ended the other way, or was refused itself.
-            in_vain = "could never start" in error.what
-            if not in_vain and self._refused.isdisjoint(job.after.jobs):
+        except InvalidConfig:
+            if self._refused.isdisjoint(job.after.jobs):  # the one before it was refused itself
                 raise
             self._refused.add(job.id)
 

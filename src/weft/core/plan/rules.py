@@ -42,14 +42,14 @@ class _Check:
         for job in plan.changes:
             if (was := table.allocations[table.row(job)]) is not None:
                 free.give(was)
-        last = next(reversed(plan.changes), None)
-        for job, to in plan.changes.items():
+        last = len(plan.changes)
+        for number, (job, to) in enumerate(plan.changes.items(), start=1):
             if to is not None:
                 self._one(table.jobs[table.row(job)], to)
                 if problem := free.objection(to):
                     what = f"gives {job!r} what is not there: {problem}"
                     raise self._wrong(what, job) from PlanError(problem)
-                if job != last:
+                if number < last:
                     free.take(to)
 
     def _check_names(self, plan: Plan) -> None:

@@ -60,7 +60,7 @@ WHERE = tax.classify(
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ShockwaveMemory:
     """The plan from round `since` on, whom it is for, and the targets of jobs.
 
     `gap` is what the plan is worth less than one that need not be packed, at most.
@@ -142,9 +142,9 @@ class Shockwave:
 
     # ---- the plan
 
-    def _renew(self, view: View, standing: Standing, now: int) -> Memory:
+    def _renew(self, view: View, standing: Standing, now: int) -> ShockwaveMemory:
         """The memory as it was, or with a new plan: jobs came or left, or its time is over."""
-        old = view.memory if isinstance(view.memory, Memory) else None
+        old = view.memory if isinstance(view.memory, ShockwaveMemory) else None
         jobs = tuple(job.id for job in view.table.jobs)
         same = old is not None and old.jobs == jobs
         if old is not None and same and now - old.since < min(self.replan, len(old.rounds)):
@@ -158,7 +158,7 @@ class Shockwave:
         rounds = tuple(
             tuple(jobs[row] for row in np.flatnonzero(column).tolist()) for column in plan.runs.T
         )
-        return Memory(now, rounds, jobs, targets, plan.gap)
+        return ShockwaveMemory(now, rounds, jobs, targets, plan.gap)
 
     def _plan_rounds(self, at: Standing, goals: Floats, now: int, gpus: float) -> Packed:
         """Who runs in which round of the window."""

@@ -84,7 +84,9 @@ class JobView:
     def reason(self, status: JobStatus) -> str:
         """Why a job waits, or what is the matter with it: the words that everybody is told."""
         record, waits = status.record, self.waits_for(status)
-        said = record.reason if waits is None else waits.text
+        said = waits.text if waits is not None else record.reason
+        if not said and status.state == "running":
+            said = record.said  # such as what a search for its batch tries now
         said = silence_words(self._silent_s(status)) or said
         return mask(said, secrets_of(record.job))
 

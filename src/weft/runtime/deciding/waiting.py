@@ -29,11 +29,13 @@ from weft.runtime.records.sleep_records import describe_sleep
 from weft.stack.backoff import pause_s
 from weft.stack.cpu_jobs import place_on_host
 from weft.stack.eligible_jobs import awaited_by, find_kept_back
+from weft.stack.windows import Window, find_windows, kept_away
 
 if TYPE_CHECKING:
     from weft.runtime.loop.driver import Driver
 
 DOWN = "down"
+FITS = (Blocker.TURN, Blocker.ROUND, Blocker.FALLBACK)  # said of jobs that what is free is for
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,8 @@ class Waits:
     `trouble` is why nobody decides, empty if somebody does; `failing` what is wrong with the
     policy while a safe order stands in for it. `kept_back` are jobs
     that no policy is asked about yet, `doubted` those who could start whatever was said of them,
-    and `first` is one of those that wait with the highest priority.
+    and `first` is one of those that wait with the highest priority. `windows` are devices that
+    are kept for somebody or for nobody.
     """
 
     free: Capacity
@@ -59,7 +62,10 @@ class Waits:
     words: Mapping[NodeId, str] = field(default_factory=dict)
     doubted: frozenset[JobId] = frozenset()
     first: Job | None = None
-    _found: dict[Demand, Reason] = field(default_factory=dict, init=False, compare=False)
+    windows: Sequence[Window] = ()
+    _found: dict[tuple[Demand, tuple[str, ...]], Reason] = field(
+        default_factory=dict, init=False, compare=False
+    )
 
     def because(self, job: Job, said: str = "", blocker: Blocker = Blocker.SAID) -> Reason:
         """The one thing that keeps a job waiting; `said` is what the last decision told it."""
@@ -69,9 +75,26 @@ class Waits:
             return Reason(Blocker.NOBODY, {"trouble": self.trouble})
         if job.demand.max == 0:
             return self._without_devices(job)
-        if job.demand not in self._found:  # many ask for the same; 500 nodes took 1 ms each
-            self._found[job.demand] = self._because(job.demand)
-        return self._found[job.demand]
+        barred = [one for one in self.windows if not one.admits(job, self.now)]
+        key = job.demand, tuple(one.name for one in barred)
+        if key not in self._found:  # many ask for the same; 500 nodes took 1 ms each
+            self._found[key] = self._beside(job.demand, barred)
+        return self._found[key]
+
+    def _beside(self, demand: Demand, barred: Sequence[Window]) -> Reason:
+        """Why a job of this demand waits, beside devices that are kept from it."""
+        found = self._because(demand)
+        if found.blocker not in FITS or not barred:
+            return found
+        with kept_away(self.free, barred):
+            if self._because(demand).blocker in FITS:
+                return found
+        near = [
+            one.name for one in barred if any(n in self.free.cluster.index for n in one.devices)
+        ]
+        return Reason(
+            Blocker.RESERVED, {"asks": self._asks(demand), "kept": ", ".join(sorted(near))}
+        )
 
     def _because(self, demand: Demand) -> Reason:
         if found := self._away(demand) or self._taken(demand):
@@ -216,6 +239,7 @@ def waits_of(driver: Driver) -> Waits:
         {node.id: word for node, word in found if word != "up"},
         decisions.doubted,
         _find_first(table, kept_back),
+        [one for one in find_windows(driver.policy) if driver.now < one.end],
     )
 
 
@@ -258,7 +282,8 @@ def _why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason 
     if left > 0.0:
         what = f" ({first})" if (first := record.reason.partition("\n")[0][:120]) else ""
         return Reason(Blocker.FAILED, {"what": what, "seconds": left})
-    old = record.blocker is Blocker.MOVED or job.id in waits.doubted  # why it was moved, once
+    # Why it was moved, once; what is kept from it may be so no more.
+    old = record.blocker in (Blocker.MOVED, Blocker.RESERVED) or job.id in waits.doubted
     return _add_class(waits, job, waits.because(job, "" if old else record.said, record.blocker))
 
 

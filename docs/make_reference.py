@@ -115,7 +115,17 @@ def policy_index() -> str:
         "\nReads: `remaining` is an estimate of remaining time, see",
         "[choose a predictor](../../how-to/choose-a-predictor.md); `history` is the GPU-seconds of",
         "finished jobs; `model` is the name of the model a job trains.",
+        "\n## GPUs left idle\n",
+        "No GPU is idle while a job in the cluster could use it, under every policy but these in",
+        "their default form; `weft.testing.check_policy` holds each to it. Wrappers that keep",
+        "GPUs for somebody else add theirs: `easy`, `hived`, `lend`, `priority`, `quota` and",
+        "`reserve`. Policies with rounds start nobody between them.\n",
+        "| policy | why a GPU may be idle that a job could use |",
+        "|---|---|",
     ]
+    for name in names("policy"):
+        if why := find("policy", name)().about.idles:
+            lines.append(f"| [{name}]({name}.md) | {why} |")
     return "\n".join(lines) + "\n"
 
 
@@ -133,6 +143,8 @@ def policy_page(name: str) -> str:
         f"| Declares | needs {flags(about.needs) or 'nothing'};"
         f" controls {flags(about.controls) or 'nothing beyond whole devices'} |",
         f"| May starve a job | {f'yes: {about.starves}' if about.starves else 'no'} |",
+        f"| May leave a GPU idle that a job could use | "
+        f"{f'yes: {about.idles}' if about.idles else 'no'} |",
         "\n## Parameters\n",
     ]
     lines += list(parameter_rows(parameters(part))) or ["None."]

@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import random
+import selectors
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from weft.wire.processes import descendants, find_tagged, is_frozen
+from weft.wire.sleep import read_request, read_state
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIVER = ROOT / "tests" / "integration" / "pretend_driver.py"
@@ -36,7 +38,7 @@ WAYS = (
     *("suspend", "resume") * 2,
     *("kill service", "kill service", "kill agent", "kill job", "cancel"),
 )
-LIMIT_S = 600.0
+LIMIT_S = 240.0  # for an answer, and for everybody to end
 
 TRAINING = """
 import hashlib, json, os, pathlib, sys, time
@@ -91,6 +93,9 @@ class Chaos:
         assert service.stdout is not None
         service.stdin.write(json.dumps({"what": what, **values}) + "\n")
         service.stdin.flush()
+        with selectors.DefaultSelector() as select:
+            select.register(service.stdout, selectors.EVENT_READ)
+            assert select.select(LIMIT_S), f"no answer to {what!r}; {self.describe()}"
         line = service.stdout.readline()
         assert line, "the service has died"
         answer: dict[str, object] = json.loads(line)
@@ -160,6 +165,16 @@ class Chaos:
                 with suppress(ProcessLookupError):
                     os.kill(victim, signal.SIGKILL)
 
+    def describe(self) -> str:
+        """What was asked of every attempt that has an agent, and what it answered."""
+        folders = sorted((self.state / "jobs").glob("*/[0-9]*"))
+        told = [
+            f"{folder}: {read_request(folder)}, {read_state(folder)}"
+            for folder in folders
+            if (folder / "agent.sock").exists()
+        ]
+        return "\n".join(told)
+
     # ---- what must be so
 
     def settle(self) -> None:
@@ -169,7 +184,7 @@ class Chaos:
         while left := self.active():
             for job in left:
                 self.ask("resume", name=job)
-            assert time.monotonic() < until, f"{left} never end"
+            assert time.monotonic() < until, f"{left} never end; {self.describe()}"
             time.sleep(0.2)
 
     def check(self) -> dict[str, object]:

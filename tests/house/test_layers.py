@@ -18,8 +18,9 @@ PROJECT = SRC.parents[1] / "pyproject.toml"
 PARTS = {"perf", "predict", "pieces", "traces", "store", "sim", "report"}
 ALLOWED: dict[str, set[str]] = {
     "version": set(),
-    "core": set(),
-    "wire": set(),
+    "typed": set(),
+    "core": {"typed"},
+    "wire": {"typed"},
     "stack": {"core"},
     "formulas": {"core"},
     "solve": {"core"},
@@ -37,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
     "app": {"core", "stack", "formulas", "policies", "engines", "runtime", "wire", *PARTS}
     - {"report"},
-    "service": {"app", "core", "report", "runtime", "stack"},
+    "service": {"app", "core", "report", "runtime", "stack", "typed"},
     "cli": {"app", "core", "engines", "report", "runtime", "service", "sim", "traces", "wire"},
     "testing": {"app", "core", "stack", "perf", "predict", "sim", "pieces", "runtime"},
 }

@@ -8,9 +8,13 @@ import pytest
 from benchmarks.asleep.chaos import run
 
 
-@pytest.mark.slow
-def test_random_freezes_suspends_and_kills_lose_nothing(tmp_path: Path) -> None:
-    result = run(tmp_path / "room", rounds=20, seed=5)
+@pytest.mark.parametrize(
+    ("rounds", "seed"), [(30, 5), pytest.param(300, 1, marks=pytest.mark.slow)]
+)
+def test_random_freezes_suspends_and_kills_lose_nothing(
+    tmp_path: Path, rounds: int, seed: int
+) -> None:
+    result = run(tmp_path / "room", rounds=rounds, seed=seed)
 
     assert not result["wrong"]
     assert not result["frozen"]

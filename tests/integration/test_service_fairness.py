@@ -15,8 +15,6 @@ from tests.integration.serving import API, get, serving, submit
 pytest.importorskip("fastapi")
 
 TWO = "local:slots=2,warm=false,cpu=true,name=here"
-# Jobs that sleep go on only where they sleep, so that two of one tenant may share a slot for long.
-TWO_AWAKE = f"{TWO},sleep=false"
 LIMIT_S = 180.0
 TURN_S = 1.0
 ENDLESS: dict[str, Any] = {"command": ["sleep", "10000"], "preemptible": True}
@@ -41,9 +39,7 @@ def is_close(had: dict[str, float]) -> bool:
 def test_gandiva_fair_gives_real_jobs_gpu_time_by_the_weight_of_their_tenants(
     tmp_path: Path,
 ) -> None:
-    with serving(
-        TWO_AWAKE, tmp_path / "state", policy=f"gandiva_fair:quantum={TURN_S:g}"
-    ) as client:
+    with serving(TWO, tmp_path / "state", policy=f"gandiva_fair:quantum={TURN_S:g}") as client:
         client.put(f"{API}/quotas", json={"weights": {"ada": 3.0, "bob": 1.0}})
         for i in range(2):
             for tenant in ("ada", "bob"):

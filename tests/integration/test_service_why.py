@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
@@ -16,12 +17,66 @@ def wait_for(client: httpx.Client, job: str, state: str) -> None:
 
 
 def one_reason(client: httpx.Client, job: str) -> str:
-    """The reason by the job and by its explanation, which begins with it."""
+    """The reason by the job, its explanation, the list and what the page is sent."""
     told: str = get(client, f"/jobs/{job}")["reason"]
-    assert get(client, f"/jobs/{job}/explain")["reason"].startswith(told)
+    assert get(client, f"/jobs/{job}/explain")["reason"] == told
+    assert watched_reason(client, job) == told
     listed = {one["id"]: one["reason"] for one in get(client, "/jobs")["jobs"]}
     assert listed[job] == told
     return told
+
+
+def watched_reason(client: httpx.Client, job: str) -> str:
+    """What the page shows: the first message of the stream that it follows."""
+    with client.stream("GET", f"{API}/watch") as stream:
+        line = next(line for line in stream.iter_lines() if line.startswith("data:"))
+    told = json.loads(line.removeprefix("data:"))
+    row = next(one for one in told["jobs"] if one["id"] == job)
+    return str(told["reasons"].get(str(row["why"]), ""))
+
+
+def test_jobs_page_and_explanation_never_differ_and_name_who_holds_what_is_needed() -> None:
+    with serving(STILL, policy="weft") as client:
+        client.put(f"{API}/quotas", json={"limits": {"poor": 1}})
+        long = {"hints": {"duration_s": 9000}, "preemptible": False, "share": "never"}
+        big = submit(client, name="big-train", gpus=8, kinds=["a100"], **long)
+        wait_for(client, big, "running")
+        sizes: list[dict[str, Any]] = [
+            {"gpus": 8, "kinds": ["a100"], "nodes": 2},
+            {"gpus": {"min": 4, "max": 8}, "kinds": ["a100"]},
+            {"gpus": 2, "kinds": ["t4"], "tenant": "poor"},
+            {"gpus": 1, "kinds": ["a100"], "tenant": "stranger"},
+            {"gpus": 1, "after": {"ok": [big]}},
+        ]
+        jobs = [submit(client, **one) for one in sizes]
+        held = submit(client, gpus=8, kinds=["a100"])
+        client.post(f"{API}/jobs/{held}/suspend", json={"restart": True})
+
+        until(lambda: get(client, f"/jobs/{jobs[2]}")["reason"].startswith("over quota"))
+        told = [one_reason(client, job) for job in (*jobs, held)]
+
+        assert told[0] == (
+            "waits for 8 a100 GPUs on 2 nodes; none is free: big-train (8) holds them"
+        )
+        assert told[1] == "waits for 4 a100 GPUs; none is free: big-train (8) holds them"
+        assert told[3] == (
+            "waits for 1 a100 GPU; none is free: 1 job of other tenants (8) holds them"
+        )
+        assert told[5].startswith("suspended by")
+        assert not any(word in " ".join(told) for word in ("worth", "price", "e-0"))
+
+
+def test_an_explanation_says_what_it_left_out_and_its_figures_only_apart() -> None:
+    with serving("simulated:cluster=8x8:a100,speed=0.001", policy="weft") as client:
+        for number in range(300):
+            submit(client, gpus=(1, 2, 4, 8)[number % 4], hints={"duration_s": 900 + number})
+        last = submit(client, name="last", gpus={"min": 16, "max": 64})
+
+        why = get(client, f"/jobs/{last}/explain")
+
+        assert why["reason"].startswith("waits for 16 GPUs; none is free: ")
+        assert why["start"]["p50"] > 0.0
+        assert any("counted" in words for words in why["left_out"])
 
 
 def test_a_drained_machine_is_the_reason_and_using_it_again_the_cheapest_change() -> None:
@@ -52,7 +107,7 @@ def test_a_quota_is_the_reason_in_a_word_and_raising_it_the_cheapest_change() ->
 
         why = get(client, f"/jobs/{second}/explain")
 
-        assert one_reason(client, second).startswith("over quota: with its 1 GPUs tenant 'a'")
+        assert one_reason(client, second).startswith("over quota: with its 1 GPU tenant 'a'")
         assert why["blocked_by"] == "quota"
         assert why["decided_by"].startswith("quota, which keeps tenants")
         assert why["cheapest_change"]["fields"] == {"limits": {"a": 2.0}}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import permutations, product
 
 import numpy as np
@@ -15,7 +17,8 @@ from weft.core.events.event import Decided, Submitted
 from weft.core.model.job import Demand, Job, JobId
 from weft.core.plan.view import View
 from weft.core.state.state import State
-from weft.core.state.table import Floats
+from weft.core.state.table import Floats, Table
+from weft.perf.linear import LinearBeliefs
 from weft.policies.allox import Allox, lengths_by_kind, shares, worst_off
 from weft.solve.assignment import Lines, line_up
 from weft.testing import view_of
@@ -164,3 +167,31 @@ def test_lengths_are_infinite_on_kinds_a_job_does_not_accept() -> None:
     lengths = lengths_by_kind(view_of("1x1:v100+1x1:k80", job))
 
     assert np.isinf(lengths[0]).tolist() == [True, False]
+
+
+def test_a_job_waits_for_a_fast_gpu_where_the_slow_one_takes_ten_times_as_long() -> None:
+    # 100 s on the v100 that is busy for 100 s more, or 1,000 s on the idle k80: nobody is forced
+    # to start; where the v100 is busy for 2,000 s the k80 is the sooner.
+    started = {}
+    for busy_s in (100.0, 2000.0):
+        first = Job(JobId("first"), demand=Demand(1, kinds=("v100",)), hints={"duration_s": busy_s})
+        next_one = Job(JobId("next"), hints={"duration_s": 100.0})
+        view = view_of("1x1:v100+1x1:k80", first, next_one)
+        ran = view.after(Allox().decide(view_of("1x1:v100+1x1:k80", first)))
+        state = State(view.cluster)
+        for job in (first, next_one):
+            state.fold(0.0, Submitted(job))
+        state.fold(0.0, Decided(1, dict(ran)))
+        known = replace(view.knowledge, beliefs=TenTimes())
+        seen = View(0.0, state.table, view.cluster, state.free, known)
+        started[busy_s] = "next" in seen.after(Allox().decide(seen))
+
+    assert started == {100.0: False, 2000.0: True}
+
+
+class TenTimes(LinearBeliefs):
+    """Every job is ten times as fast on a v100."""
+
+    def rates(self, table: Table, kinds: Sequence[str]) -> Floats:
+        fast = [1.0 if kind == "v100" else 0.1 for kind in kinds]
+        return np.tile(fast, (len(table), 1))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cheap import check_contract
+from weft.core.asleep.rules import StopRules
 from weft.core.errors import InvalidConfig
 from weft.core.events.event import Decided, Event
 from weft.core.knowledge.knowledge import Knowledge
@@ -17,12 +18,14 @@ from weft.core.model.cluster import parse_cluster
 from weft.core.model.job import Demand, Job, JobId, NodeId
 from weft.core.model.trace import Trace, Truth
 from weft.core.scheduler import Scheduler
+from weft.core.stops import SLEEPS
 from weft.formulas.fairness.shares import share_fairly
 from weft.perf.replay import Replay
 from weft.policies.gandiva_fair.homes import Homes
 from weft.policies.gandiva_fair.policy import GandivaFair
 from weft.policies.gandiva_fair.stride import Gang, choose, choose_split
 from weft.policies.gandiva_fair.trading import trade, trade_all
+from weft.sim.asleep import Nights
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics
 
@@ -198,7 +201,11 @@ def test_a_weight_of_nothing_is_refused() -> None:
 
 
 def gpu_seconds(
-    policy: GandivaFair, cluster: str, jobs: list[Job], until: float
+    policy: GandivaFair,
+    cluster: str,
+    jobs: list[Job],
+    until: float,
+    stops: StopRules | None = None,
 ) -> dict[str, float]:
     """GPU time that each user had before `until`, under jobs of twice that length."""
     machines = parse_cluster(cluster)
@@ -216,8 +223,9 @@ def gpu_seconds(
             if on is not None:
                 since[job] = at, on.gpus
 
-    scheduler = Scheduler(policy, machines, knowledge=Knowledge(), journal=account)
-    Driver(scheduler, Physics(trace, Replay(0.0), resume_s=0.0), machines).run()
+    scheduler = Scheduler(policy, machines, knowledge=Knowledge(), journal=account, stops=stops)
+    nights = None if stops is None or stops.memory is None else Nights(stops.memory)
+    Driver(scheduler, Physics(trace, Replay(0.0), resume_s=0.0), machines, nights=nights).run()
     for job, (start, gpus) in since.items():
         got[user[job]] += (until - start) * gpus
     return got
@@ -237,6 +245,28 @@ def test_users_get_gpu_time_by_weight_whatever_their_gangs() -> None:
 
     total = sum(got.values())
     assert total == pytest.approx(8 * 4 * 3600.0, rel=0.02)
+    assert got["three"] / total == pytest.approx(0.75, rel=0.05)
+
+
+@pytest.mark.parametrize("saves", [False, True])
+@pytest.mark.parametrize("cluster", ["1x2:h200", "2x4:h200"])
+def test_jobs_that_sleep_where_they_ran_get_their_shares_as_well(
+    cluster: str, *, saves: bool
+) -> None:
+    gpus = parse_cluster(cluster).gpus
+    jobs = [
+        job
+        for pair in zip(
+            users_jobs("three", *[1] * gpus), users_jobs("one", *[1] * gpus), strict=True
+        )
+        for job in pair
+    ]
+    stops = StopRules(frozenset(SLEEPS), all_save=saves, memory=lambda *_: 10.0)
+
+    got = gpu_seconds(GandivaFair(weights={"three": 3.0}), cluster, jobs, 4 * 3600.0, stops)
+
+    total = sum(got.values())
+    assert total == pytest.approx(gpus * 4 * 3600.0, rel=0.02)
     assert got["three"] / total == pytest.approx(0.75, rel=0.05)
 
 

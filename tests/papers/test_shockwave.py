@@ -19,7 +19,7 @@ from weft.core.plan.plan import Plan
 from weft.core.state.table import Bools, Floats
 from weft.formulas.training.regimes import EpochsSeen, Regimes, past_seconds, predict_remaining
 from weft.perf.training.learner import Learner
-from weft.policies.shockwave.policy import ARTIFACT, Memory, Shockwave
+from weft.policies.shockwave.policy import ARTIFACT, Shockwave, ShockwaveMemory
 from weft.policies.shockwave.rounds import fill, mean_rounds, order_early, place_rounds
 from weft.policies.shockwave.targets import Series, share, target
 from weft.policies.shockwave.welfare import (
@@ -301,9 +301,9 @@ def test_a_plan_is_followed_until_somebody_comes() -> None:
     again = decide_at(120.0, first.memory, 600.0, 600.0)
     new = decide_at(120.0, first.memory, 600.0, 600.0, 9.0)
 
-    assert isinstance(first.memory, Memory)
+    assert isinstance(first.memory, ShockwaveMemory)
     assert again.memory is first.memory
-    assert isinstance(new.memory, Memory)
+    assert isinstance(new.memory, ShockwaveMemory)
     assert (new.memory.since, new.memory.jobs) == (2, ("a", "b", "c"))
 
 
@@ -314,7 +314,7 @@ def test_a_plan_is_made_again_after_some_rounds() -> None:
     new = decide_at(8 * 60.0, first.memory, 6000.0, 6000.0)
 
     assert kept.memory is first.memory
-    assert isinstance(new.memory, Memory)
+    assert isinstance(new.memory, ShockwaveMemory)
     assert new.memory.since == 8
 
 
@@ -343,8 +343,8 @@ def test_the_longest_job_is_never_left_behind() -> None:
     fair = Shockwave(kappa=1e-9).decide(view_of(2, *jobs))
     regularised = Shockwave(kappa=1.0).decide(view_of(2, *jobs))
 
-    assert isinstance(fair.memory, Memory)
-    assert isinstance(regularised.memory, Memory)
+    assert isinstance(fair.memory, ShockwaveMemory)
+    assert isinstance(regularised.memory, ShockwaveMemory)
     assert all(JobId("long") in jobs for jobs in regularised.memory.rounds)
     assert not all(JobId("long") in jobs for jobs in fair.memory.rounds)
 
@@ -392,7 +392,7 @@ def test_a_job_that_goes_on_after_its_last_epoch_is_not_forgotten(
 
     plan_ = Shockwave(artifact=artifact).decide(with_knowledge(view, training=training))
 
-    assert isinstance(plan_.memory, Memory)
+    assert isinstance(plan_.memory, ShockwaveMemory)
     assert any(JobId("a") in jobs for jobs in plan_.memory.rounds) is planned
 
 

@@ -175,3 +175,33 @@ def test_the_jobs_of_an_app_share_its_fairness() -> None:
     lone = sum(ends[f"l{i}"] for i in range(8)) / 8
     search = sum(ends[f"s{i}"] for i in range(8)) / 8
     assert lone < search
+
+
+def ends_of(jobs: list[tuple[Job, Truth]], policy: Themis) -> dict[str, float]:
+    result = weft.simulate(Trace("apps", tuple(jobs)), policy, "1x8:v100")
+    (outcome,) = result.outcomes["themis"]
+    return dict(zip(outcome.per_job.id, outcome.per_job.end_s.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("f", [0.0, 0.8])
+def test_who_is_left_alone_gets_every_gpu_that_it_can_use(f: float) -> None:
+    # Eight apps on 1 to 8 of 8 GPUs; the long one is 144,000 s on one GPU, 18,000 s on eight.
+    demand = Demand(8, min=1, max=8)
+    jobs = [(Job(JobId(f"short{i}"), demand=demand), Truth(100.0)) for i in range(7)]
+    jobs.insert(0, (Job(JobId("long"), demand=demand), Truth(18_000.0)))
+
+    ends = ends_of(jobs, Themis(f=f))
+
+    assert ends["long"] < 1.3 * (18_000.0 + 7 * 100.0)
+
+
+def test_a_running_app_bids_for_what_it_could_use_beside_what_it_holds() -> None:
+    job = Job(JobId("a"), demand=Demand(4, min=2, max=6))
+    held = App("a", (Member(job, 100.0, holds=4),), 0.0, 2.0)
+    firm = Job(JobId("b"), demand=Demand(4, min=2, max=6), preemptible=False)
+
+    assert held.useful(8) == [0, 1, 2]
+    assert held.split(2) == {"a": 6}
+    assert held.bids(8, CLUSTER, 50.0).keys() == {1, 2}
+    assert held.wants(1)
+    assert not App("b", (Member(firm, 100.0, holds=4),), 0.0, 2.0).wants(8)

@@ -114,26 +114,46 @@ def test_nobody_is_looked_at_again_while_everybody_runs() -> None:
 
 
 def test_who_waits_is_looked_at_again_when_an_estimate_turns_out_wrong() -> None:
-    view = view_of_ran(("a", 1, 600.0, 100.0), ("b", 1, 900.0, 0.0), gpus=1)
+    view = view_of_ran(("a", 1, 600.0, 100.0), ("b", 1, 800.0, 0.0), gpus=1)
 
     assert Weft().decide(view).wake_at == pytest.approx(NOW + 500.0)
 
 
 def test_after_that_when_it_has_run_for_the_next_doubling_of_a_minute() -> None:
-    view = view_of_ran(("a", 1, 60.0, 200.0), ("b", 1, 900.0, 0.0), gpus=1)
+    view = view_of_ran(("a", 1, 60.0, 200.0), ("b", 1, 300.0, 0.0), gpus=1)
 
     assert Weft().decide(view).wake_at == pytest.approx(NOW + 40.0)
 
 
-def test_who_starts_and_who_waits_are_told_why() -> None:
+def test_nobody_looks_before_the_one_that_waits_would_run() -> None:
+    view = view_of_ran(("a", 1, 60.0, 200.0), ("b", 1, 900.0, 0.0), gpus=1)
+
+    woken = Weft().decide(view).wake_at  # after 960 s it is thought to need 1,920 more
+
+    assert woken == pytest.approx(NOW + 760.0)
+    view.table.set(0, Column.RAN_BASE, 961.0)
+    assert running(view) == {"b"}
+
+
+def test_where_there_is_room_for_all_nobody_is_predicted() -> None:
+    view = view_of_ran(("a", 1, 600.0, 100.0), ("b", 1, 800.0, 0.0), gpus=2)
+
+    plan = Weft().decide(replace(view, knowledge=Knowledge()))
+
+    assert {*plan.changes} == {JobId("b")}
+    assert plan.wake_at is None
+
+
+def test_what_was_said_before_is_taken_back_once_and_figures_are_for_who_asks() -> None:
     view = view_of_ran(("short", 1, 60.0, 0.0), ("long", 2, 9000.0, 0.0), gpus=2)
 
     plan = Weft().decide(view)
 
-    assert plan.reasons[JobId("short")] == "starts: 60 GPU-seconds are thought to be left"
-    assert plan.reasons[JobId("long")].startswith("waits for 2 GPUs: 18,000 GPU-seconds")
+    assert plan.reasons == {JobId("long"): ""}
     again = Weft().decide(replace(view, memory=plan.memory))
     assert JobId("long") not in again.reasons
+    figures = Weft().decide(replace(view, asked=frozenset({JobId("long")}))).reasons
+    assert figures[JobId("long")].startswith("18,000 GPU-seconds are thought to be left, at most")
 
 
 def test_plain_jobs_beside_elastic_ones_weigh_as_much_together_as_before() -> None:

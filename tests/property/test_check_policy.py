@@ -20,7 +20,7 @@ from weft.pieces.pack import backfill
 from weft.policies.fifo import Fifo
 from weft.testing import check_policy
 
-ABOUT = About("bad", "test")
+ABOUT = About("bad", "test", idles="for the sake of the test")
 
 
 def sound(view: View) -> Plan:
@@ -76,6 +76,16 @@ class SplitsGangs:
             return replace(on, slices=(replace(part, gpus=half),))
 
         return changed(view, first_node)
+
+
+@dataclass(frozen=True)
+class NeverRests:
+    about = ABOUT
+    rests = True
+
+    def decide(self, view: View) -> Plan:
+        """Says that it rests, and wants to be asked again and again."""
+        return replace(sound(view), wake_at=view.now + 3600.0)
 
 
 @dataclass(frozen=True)
@@ -252,6 +262,24 @@ class Sleeper:
         return Plan()
 
 
+@dataclass(frozen=True)
+class Hoards:
+    about = About("bad", "test")
+
+    def decide(self, view: View) -> Plan:
+        """Keeps the last job waiting while anybody runs."""
+        rows = np.arange(len(view.table))
+        return backfill(view, rows[:-1] if view.running().any() else rows)
+
+
+@dataclass(frozen=True)
+class NeverGrows:
+    about = About("bad", "test", controls=Controls.COUNT)
+
+    def decide(self, view: View) -> Plan:
+        return sound(view)
+
+
 @dataclass
 class Thawed:
     about = ABOUT
@@ -306,7 +334,10 @@ class Fails:
         (TunesBatches(), "sets the batch of .* without declaring Controls.BATCH"),
         (StarvesHosts(), "sets the host part of .* without declaring Controls.HOST"),
         (WakesInThePast(), "asked at .* to be woken at"),
+        (NeverRests(), "says that it rests, but acts"),
         (Sleeper(), "leaves a lone job waiting"),
+        (Hoards(), r"leaves GPUs idle and does not say why: \w+ waits although it could start"),
+        (NeverGrows(), r"leaves GPUs idle and does not say why: \w+ holds \d+ of \d+"),
         (Thawed(), "is not frozen"),
         (Plain(), "is not a dataclass"),
         (Nameless(), "a policy needs a name"),

@@ -12,7 +12,7 @@ from weft.app.insight.explain import cheapest_change, explain, plan
 from weft.app.insight.present import Present
 from weft.app.serve.live import Live, Settings
 from weft.core.model.job import Demand, Job, JobId, Tier
-from weft.core.spec.registry import names
+from weft.core.spec.registry import build, names
 from weft.testing.drawn_scenarios import draw
 from weft.testing.live_scenarios import play
 from weft.testing.virtual_time import run_virtually
@@ -29,6 +29,17 @@ def test_no_scenario_makes_a_policy_fail_or_leaves_a_job_behind(policy: str, see
     problem = play(draw(seed, [policy]))
 
     assert problem is None
+
+
+BUSY = [name for name in names("policy") if not build("policy", name).about.idles]
+
+
+@pytest.mark.parametrize("policy", BUSY)
+@pytest.mark.parametrize("wrapper", ["", "firm|", "steady|"])
+def test_nobody_waits_beside_gpus_that_it_could_use(policy: str, wrapper: str) -> None:
+    problems = [play(draw(seed, [policy], [wrapper])) for seed in range(2)]
+
+    assert problems == [None, None]
 
 
 def test_a_policy_that_counts_machines_decides_beside_firm_and_filling_jobs() -> None:

@@ -89,7 +89,8 @@ class Scheduler:
         self.state.story = EventHistory(remembered)
         self.memory: object = None
         self.timed: Callable[[Callable[[View], Plan], View], Plan] | None = None
-        self._about = policy.about
+        self.rested: Callable[[], None] | None = None
+        self._about, self._rests = policy.about, _may_rest(policy)
         self._seed, self._weights = seed, dict(weights or {})
         self._journal, self._stops = journal, Stops(stops)
         self._history = _Growing()
@@ -189,7 +190,7 @@ class Scheduler:
         """Decide by another policy from now on; it starts without memory."""
         self.policy = policy
         self.memory = None
-        self._about = policy.about
+        self._about, self._rests = policy.about, _may_rest(policy)
 
     # ---- when
 
@@ -223,7 +224,19 @@ class Scheduler:
 
     def decide(self, now: float) -> list[Action]:
         """The second half of a step: ask the policy, check its plan, turn it into actions."""
+        if self._rests and self._journal is None and self.state.table.held.all():
+            return self._rest(now)
         return self.adopt(now, self.propose(now))
+
+    def _rest(self, now: float) -> list[Action]:
+        """Count a decision that changes nothing, without asking for it."""
+        self._decided_at = now
+        self.state.decisions += 1
+        self.state.wake_at = None
+        self.state.free.commit()
+        if self.rested is not None:
+            self.rested()
+        return []
 
     def propose(self, now: float, policy: Policy | None = None) -> Plan:
         """What the policy, or another one without memory, wishes: checked, and nothing is done."""
@@ -377,6 +390,11 @@ class Scheduler:
         if len(ended) > 2 * ENDED_KEPT:
             del ended[:-ENDED_KEPT]
         self._learned = len(ended)
+
+
+def _may_rest(policy: Policy) -> bool:
+    """Whether a policy says that it changes nothing, at no time, while every job holds devices."""
+    return bool(getattr(policy, "rests", False)) and policy.about.every is None
 
 
 class _Growing:

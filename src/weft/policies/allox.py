@@ -14,8 +14,8 @@ Deviations  the paper's jobs hold one machine; here a gang counts as its length 
             the gang fits. That, and `preempt`, are extensions: with single GPUs and the
             defaults the paper's matching is solved as it is. Estimates come from the
             predictor, not from sample runs that take resources. The authors' simulator keeps
-            50 candidates, ours `cap`, the shortest on each kind in turn. Where the matching
-            would have everybody wait for a busy GPU, the shortest job starts on a free one.
+            50 candidates, ours `cap`, the shortest on each kind in turn. Where a gang at the
+            head of a line does not fit, others start that were matched to its kind.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class Allox:
         "Le et al. 2020",
         needs=Needs.REMAINING,
         starves="a stream of shorter jobs",
+        idles="a job waits for a kind on which it would still end sooner",
         taxonomy=WHERE,
     )
 
@@ -93,7 +94,7 @@ class Allox:
             rows = self._candidates(view, waiting, lengths, alpha)
             changes = _start_heads(view, rows, lengths)
             if changes or alpha >= 1.0:
-                return Plan(changes or _start_shortest(view, rows, lengths))
+                return Plan(changes)
             alpha = min(2.0 * alpha, 1.0)
 
     def _candidates(self, view: View, eligible: Bools, lengths: Floats, alpha: float) -> Rows:
@@ -267,6 +268,13 @@ def _place_heads(
         on = _place(view, row, view.cluster.kinds[kind_of[machine]], keep)
         if on is not None:
             yield view.job(row).id, on
+    # A gang that does not fit leaves its GPUs to others that were matched to their kind.
+    for index in np.argsort(area[np.arange(len(rows)), lines.machine], kind="stable").tolist():
+        row, machine = int(rows[index]), int(lines.machine[index])
+        if row not in seen and np.isfinite(area[index, machine]) and view.free.idle():
+            on = _place(view, row, view.cluster.kinds[kind_of[machine]], keep)
+            if on is not None:
+                yield view.job(row).id, on
 
 
 def _machines(view: View, lengths: Floats) -> tuple[Rows, Floats]:
@@ -297,17 +305,6 @@ def _place(view: View, row: int, kind: str, keep: Mapping[JobId, Allocation]) ->
     if on is not None:
         view.free.take(on)
     return on
-
-
-def _start_shortest(view: View, rows: Rows, lengths: Floats) -> dict[JobId, Allocation | None]:
-    """Where everybody would wait for a busy GPU: the shortest that a free one can run."""
-    for row in rows[np.argsort(lengths[rows].min(axis=1), kind="stable")].tolist():
-        for kind in np.argsort(lengths[row], kind="stable").tolist():
-            if np.isfinite(lengths[row, kind]):
-                on = _place(view, row, view.cluster.kinds[kind], {})
-                if on is not None:
-                    return {view.job(row).id: on}
-    return {}
 
 
 def _fill(

@@ -7,7 +7,7 @@ from functools import cache
 from typing import ClassVar
 
 from weft.core.errors import InvalidConfig
-from weft.core.plan.about import About
+from weft.core.plan.about import About, may_idle
 from weft.core.plan.taxonomy import Knowledge
 from weft.core.spec.registry import get_part
 from weft.pieces.parts import Place
@@ -56,7 +56,7 @@ def add_place(about: About, name: str, *, overtaking: bool = True) -> About:
     knowledge = (about.taxonomy.knowledge or nothing) | (brought.knowledge or nothing)
     topology = about.taxonomy.topology if brought.topology is None else brought.topology
     return replace(
-        about,
+        may_idle(about, part.about.idles),
         needs=about.needs | part.about.needs,
         ties=part.about.ties,
         starves=about.starves or (part.about.starves if overtaking else ""),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
@@ -38,6 +39,8 @@ class Fifo:
     backfill: bool = False
     place: str = "packed"
 
+    rests: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         placer("fifo", self.place)
 
@@ -55,5 +58,6 @@ class Fifo:
 @cache
 def _about(place: str, *, backfill: bool) -> About:
     starves = Backfill.about.starves if backfill else ""
-    about = About("fifo", "baseline", starves=starves, taxonomy=WHERE)
+    idles = "" if backfill else IN_TURN.about.idles
+    about = About("fifo", "baseline", starves=starves, taxonomy=WHERE, idles=idles)
     return add_place(about, place, overtaking=backfill)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import ClassVar, Literal
 
 from weft.core.plan.about import About
 from weft.core.plan.plan import Plan
@@ -45,6 +45,8 @@ class Las:
     rule: Literal["sticky", "start"] = "sticky"
     quantum: float = 360.0
     place: str = "packed"
+
+    rests: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         placer("las", self.place)

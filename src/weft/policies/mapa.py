@@ -25,6 +25,7 @@ from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Ties
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
+from weft.pieces.admit.starting import BEHIND
 from weft.pieces.pack import backfill, in_turn
 from weft.pieces.place.matching import Rule, match
 
@@ -48,7 +49,12 @@ class Mapa:
         """Strict order starves nobody; with backfill large jobs may be overtaken for ever."""
         starves = "overtaking" if self.backfill else ""
         return About(
-            "mapa", "Ranganath et al. 2021", starves=starves, ties=Ties.NONE, taxonomy=WHERE
+            "mapa",
+            "Ranganath et al. 2021",
+            starves=starves,
+            idles="" if self.backfill else BEHIND,
+            ties=Ties.NONE,
+            taxonomy=WHERE,
         )
 
     def decide(self, view: View) -> Plan:

@@ -42,6 +42,8 @@ class Srsf(Baseline):
         taxonomy=WHERE,
     )
 
+    rests: ClassVar[bool] = True
+
     def decide(self, view: View) -> Plan:
         """Rank by estimated remaining GPU-seconds, then pack."""
         return run_order(view, RemainingService(), Preempt(), placer("srsf", self.place))

@@ -38,6 +38,8 @@ class Srtf(Baseline):
         "srtf", "Schrage 1968", Needs.REMAINING, starves="a stream of shorter jobs", taxonomy=WHERE
     )
 
+    rests: ClassVar[bool] = True
+
     def decide(self, view: View) -> Plan:
         """Rank by estimated remaining time, then pack."""
         return run_order(view, RemainingTime(), Preempt(), placer("srtf", self.place))

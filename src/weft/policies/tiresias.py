@@ -25,6 +25,7 @@ from weft.core.plan.view import View
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.order.attained import QueuedService
 from weft.pieces.parts import run_order
+from weft.pieces.place.parts import Skewed
 from weft.pieces.place.skew import by_skew
 
 WHERE = tax.classify(
@@ -58,11 +59,17 @@ class Tiresias:
             "Gu et al. 2019",
             needs=Needs.MODEL | self._order().about.needs,
             starves=self._order().about.starves,
+            idles=Skewed.about.idles,
             taxonomy=WHERE,
         )
 
     def __post_init__(self) -> None:
         self._order()
+
+    @property
+    def rests(self) -> bool:
+        """Who waited too long is promoted also while everybody runs."""
+        return self.knob is None
 
     def decide(self, view: View) -> Plan:
         """Scan the queues, first fit, each job where its skew lets it be."""

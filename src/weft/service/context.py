@@ -86,7 +86,7 @@ class Context:
         self.streams = Streams(self.limits.streams)
         self.watchdog = Watchdog(self.live)
         self.watching = LiveUpdates(self.live)
-        self.forecast = Forecast(self.work.simulate)
+        self.forecast = Forecast(self.work.forecast)
         self.timeline = TimelineReader(self.live.driver)
 
     @property

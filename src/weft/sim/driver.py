@@ -114,7 +114,7 @@ class Driver:
         self._arrived = 0
         self._left = len(physics.trace)
         self._idle = 0
-        scheduler.timed = self._time_decision
+        scheduler.timed, scheduler.rested = self._time_decision, self._count_rest
 
     def run(self) -> None:
         """Until every job has left."""
@@ -132,6 +132,11 @@ class Driver:
             self.counts.loans.close(now)
         if self._progress is not None:
             self._progress(total, total)
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """As it stands."""
+        return self._scheduler
 
     # ---- time
 
@@ -391,9 +396,14 @@ class Driver:
         began = perf_counter()
         plan = decide(view)
         self.counts.decide_s.append(perf_counter() - began)
+        self._count(idle=not plan.changes and not self._attempt and not plan.rejected)
+        return plan
+
+    def _count_rest(self) -> None:
+        self._count(idle=not self._attempt)
+
+    def _count(self, *, idle: bool) -> None:
         self.counts.decisions += 1
-        idle = not plan.changes and not self._attempt and not plan.rejected
         self._idle = self._idle + 1 if idle else 0
         if self._idle > IDLE_DECISIONS:
             raise stall_error(self._scheduler)
-        return plan

@@ -19,6 +19,11 @@ from weft.stack.wrapper import Wrapper
 class EligibleJobs(Wrapper):
     """Hide from `inner` the jobs that wait for something other than devices."""
 
+    @property
+    def rests(self) -> bool:
+        """Nobody waits for anything where all hold devices."""
+        return bool(getattr(self.inner, "rests", False))
+
     def decide(self, view: View) -> Plan:
         """What the policy decides about jobs that may start; the others wait unseen."""
         table = view.table

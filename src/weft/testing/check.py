@@ -2,7 +2,8 @@
 
 Pure and deterministic; nothing promised twice; gangs whole, on kinds they accept and on as many
 nodes as they ask for; the view left as it was; memory and plan survive JSON; empty cluster, empty
-queue, one job, a thousand; and every fitting job runs in the end, or the policy says why not.
+queue, one job, a thousand; every fitting job runs in the end, and no GPU is idle that a waiting or
+growing job could use, or the policy says why not.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from weft.sim.faults import Faults
 from weft.sim.physics import Physics
 from weft.stack.eligible_jobs import EligibleJobs
 from weft.testing.build import view_of
+from weft.testing.idle import find_idle
 from weft.testing.saved_memory import alike, reread
 
 STEPS = 20_000
@@ -278,6 +280,11 @@ class Watched:
             "or keeps something outside Plan.memory"
         )
         self._check_busy(view, plan)
+        if not self.about.idles and (idle := find_idle(view, plan, self.about.controls)):
+            raise AssertionError(f"{name} leaves GPUs idle and does not say why: {idle}")
+        if getattr(self.inner, "rests", False) and view.table.held.all():
+            rest = plan == Plan(memory=view.memory)
+            assert rest, f"{name} says that it rests, but acts although every job holds devices"
         return plan
 
     def _check_busy(self, view: View, plan: Plan) -> None:

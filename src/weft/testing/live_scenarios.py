@@ -151,10 +151,8 @@ class _Play:
     async def _submit(self, driver: Driver, job: Job) -> None:
         try:
             await driver.submit(job)
-        except InvalidConfig as error:
-            # The one before it has ended the other way, or was refused itself.
-            in_vain = "could never start" in error.what
-            if not in_vain and self._refused.isdisjoint(job.after.jobs):
+        except InvalidConfig:
+            if self._refused.isdisjoint(job.after.jobs):  # the one before it was refused itself
                 raise
             self._refused.add(job.id)
 
@@ -206,7 +204,8 @@ def _true(driver: Driver, record: JobRecord, why: Reason) -> bool:
     holds = {
         Blocker.GPUS: place is None,
         Blocker.NODES: place is None and job.demand.nodes > 0,
-        Blocker.TURN: fits,
+        # Nobody waits beside GPUs that it could use, unless the policy says that this may be.
+        Blocker.TURN: fits and bool(driver.scheduler.policy.about.idles),
         Blocker.ROUND: fits,
         Blocker.CPUS: not fits,
         Blocker.MEMORY: not fits,

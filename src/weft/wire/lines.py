@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import fields
 from typing import Any, Generic, TypeVar
 
+from weft.typed import LEAVES, Reader
 from weft.wire.errors import WireError
 
 LONGEST = 1 << 20  # bytes of a line; a longer one is a stream of something else
@@ -45,9 +46,10 @@ class Vocabulary(Generic[M]):
         if kind is None:
             return None
         try:
-            return kind(**{f.name: _value(f, body) for f in fields(kind) if _told(f, body)})  # type: ignore[arg-type]
+            message: M = _READER.of(kind)(body)
         except (TypeError, ValueError) as error:
             raise WireError(f"bad {body['type']!r} message: {error}: {_quote(line)}") from error
+        return message
 
 
 class Splitter(Generic[M]):
@@ -67,74 +69,11 @@ class Splitter(Generic[M]):
                 yield message
 
 
-def _told(field: Field[Any], body: Mapping[str, Any]) -> bool:
-    if field.name in body:
-        return True
-    if field.default is MISSING and field.default_factory is MISSING:
-        raise ValueError(f"no field {field.name!r}")
-    return False
+def _missing(kind: type, name: str) -> ValueError:  # noqa: ARG001 - the line names it
+    return ValueError(f"no field {name!r}")
 
 
-def _value(field: Field[Any], body: Mapping[str, Any]) -> Any:
-    """A field by its annotation; the few types that messages use."""
-    found = body[field.name]
-    try:
-        return _READ[str(field.type)](found)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{field.name} is {found!r:.200}, expected {field.type}") from error
-
-
-def _text(found: Any) -> str:
-    if not isinstance(found, str):
-        raise TypeError
-    return found
-
-
-def _whole(found: Any) -> int:
-    if isinstance(found, bool) or not isinstance(found, int):
-        raise TypeError
-    return found
-
-
-def _number(found: Any) -> float:
-    if isinstance(found, bool):
-        raise TypeError
-    return float(found)
-
-
-def _truth(found: Any) -> bool:
-    if not isinstance(found, bool):
-        raise TypeError
-    return found
-
-
-def _numbers(found: Any) -> dict[str, float]:
-    if not isinstance(found, (dict, type(None))):
-        raise TypeError
-    return {_text(key): _number(value) for key, value in found.items()} if found else {}
-
-
-def _texts(found: Any) -> tuple[str, ...]:
-    if not isinstance(found, list):
-        raise TypeError
-    return tuple(_text(item) for item in found)
-
-
-def _wholes(found: Any) -> tuple[int, ...]:
-    if not isinstance(found, list):
-        raise TypeError
-    return tuple(_whole(item) for item in found)
-
-
-_READ = {
-    "str": _text,
-    "int": _whole,
-    "float": _number,
-    "bool": _truth,
-    "Mapping[str, float]": _numbers,
-    "tuple[str, ...]": _texts,
-    "tuple[int, ...]": _wholes,
-}
+_READER = Reader(LEAVES, missing=_missing)
 
 
 def _plain(value: Any) -> Any:

@@ -49,7 +49,9 @@ def test_a_waiting_job_is_told_numbers_who_is_in_front_and_when() -> None:
 
     why = explain(present, JobId("mine"))
 
-    assert why.reason == ("waits for 2 GPUs; none is free; 1 waiting job is in front, for 2 GPUs")
+    assert why.reason == "waits for 2 GPUs; none is free: runs (4) holds them"
+    assert why.numbers["ahead_waiting"] == 1
+    assert why.numbers["ahead_gpus"] == 2.0
     assert [(one.job.id, one.gpus, one.running) for one in why.ahead] == [
         ("ahead", 2.0, False),
         ("runs", 4.0, True),
@@ -130,7 +132,7 @@ def test_a_plan_for_a_job_that_must_wait_has_an_estimate() -> None:
     trial = plan(present, job("next", 4))
 
     assert trial.allocation is None
-    assert trial.reason == "waits for 4 GPUs; none is free"
+    assert trial.reason == "waits for 4 GPUs; none is free: runs (4) holds them"
     assert trial.start is not None
     assert all(after is not None and after > 0.0 for after in trial.start.after)
 

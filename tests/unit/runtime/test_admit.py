@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from weft.core.errors import InvalidConfig
@@ -115,6 +117,21 @@ def test_a_job_whose_starts_are_lost_one_after_the_other_is_not_tried_for_ever()
 
     assert tried == [True] * STARTS_LOST + [False]
     assert ledger.jobs[A].reason.startswith("its batch script failed; so did 10 before it")
+
+
+@pytest.mark.parametrize(("code", "words"), [(126, "cannot be run"), (127, "is not found")])
+def test_a_command_that_is_not_there_is_not_tried_again(code: int, words: str) -> None:
+    failed = Failed(A, 1, f"rank 0 ended with exit code {code}", code=code)
+
+    judged = judge_failure(failed, submitted(retries=3).jobs[A])
+
+    assert not judged.retry
+    assert judged.reason.startswith(f"its command {words}, so it is not tried again: rank 0 ended")
+    assert judge_failure(replace(failed, code=1), submitted(retries=3).jobs[A]).retry
+    wished = Job(A, launch=Launch(("x",), retries=3, retry_on=(code,)))
+    ledger = Ledger()
+    ledger.fold(0.0, Submitted(wished))
+    assert judge_failure(failed, ledger.jobs[A]).retry
 
 
 def test_what_was_lost_otherwise_is_always_tried_again() -> None:

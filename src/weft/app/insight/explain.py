@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.app.insight.counted_start import count_start
 from weft.app.insight.expected_length import describe_length, warn_of_failure
 from weft.app.insight.predicted import predict_goodput, predict_pace, read_promise
 from weft.app.insight.present import BOUNDLESS, Estimate, Present
@@ -26,6 +27,8 @@ AHEAD_SHOWN = 20
 FEW = 16
 ROUNDS = 50
 URGENT = 1.0
+ORDER, CHANGES, SIMULATED = 0.25, 0.5, 0.7  # parts of what is left each time
+FEW_SIMULATIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +56,17 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """An explanation in parts; `advice` and `start` only for a job that waits."""
+    """An explanation in parts; `advice` and `start` only for a job that waits.
+
+    `left_out` says what there was no time for.
+    """
 
     reason: str
     numbers: Mapping[str, Any]
     ahead: tuple[Front, ...] = ()
     advice: Advice | None = None
     start: Estimate | None = None
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +99,11 @@ def explain(
     free = present.free()
     demand = present.table.jobs[row].demand
     idle = {kind: free.idle(kind) for kind in free.kinds}
-    ahead = in_front(present, row, purse)
+    ordering = purse.part(ORDER)
+    ahead = in_front(present, row, ordering)
+    changing = purse.part(CHANGES)
+    advice = cheapest_change(present, present.table.jobs[row], more, changing)
+    start = _estimate(present, job, ahead, purse)
     numbers = {
         "asks_for": _asks(demand),
         "free_by_kind": idle,
@@ -102,13 +113,20 @@ def explain(
         "held_by_running": sum(one.gpus for one in ahead if one.running),
         "waited_s": present.now - float(present.table.submitted[row]),
         **_expected(present, row),
+        **_figures(present, job, purse),
+    }
+    left_out = {
+        "who is in front is by submission where it was too far to look": ordering.empty,
+        "not every change was tried": advice is None and changing.empty,
+        "the start is counted from what is in front, not simulated": start.counted,
     }
     return Why(
-        _waits(present, present.table.jobs[row], ahead, waits),
+        _waits(present, present.table.jobs[row], waits),
         numbers,
         tuple(ahead[:AHEAD_SHOWN]),
-        cheapest_change(present, present.table.jobs[row], more, purse),
-        _estimate(present, job, ahead, purse),
+        advice,
+        start,
+        tuple(words for words, so in left_out.items() if so),
     )
 
 
@@ -133,7 +151,7 @@ def plan(present: Present, job: Job, purse: Purse = BOUNDLESS) -> Trial:
     word = decided.blockers.get(job.id, Blocker.SAID)
     told = Reason(word, {"text": said}, said) if said else None
     start = _estimate(there, job.id, ahead, purse)
-    return Trial(None, (), _waits(there, job, ahead, told), start)
+    return Trial(None, (), _waits(there, job, told), start)
 
 
 def in_front(present: Present, row: int, purse: Purse = BOUNDLESS) -> list[Front]:
@@ -174,8 +192,15 @@ def cheapest_change(
 
 
 def _estimate(present: Present, job: JobId, ahead: Collection[Front], purse: Purse) -> Estimate:
+    """By simulation; counted, where that would take too long."""
     before = present.without_behind(job, {one.job.id for one in ahead})
-    return before.estimate(job, purse=purse)
+    found = before.estimate(job, purse=purse.part(SIMULATED))
+    enough = len(found.after) >= FEW_SIMULATIONS or not purse.empty
+    if any(one is not None for one in found.after) and enough:
+        return found
+    order = [one.job.id for one in ahead if not one.running]
+    counted = count_start(before, [*order, job])
+    return counted if counted is not None else found
 
 
 def _alternatives(present: Present, job: Job) -> Iterator[Advice]:
@@ -235,6 +260,12 @@ def _order(present: Present, until: JobId, purse: Purse) -> dict[JobId, int]:
     return order
 
 
+def _figures(present: Present, job: JobId, purse: Purse) -> dict[str, str]:
+    """What the policy reckoned with, in its own numbers, where it tells any."""
+    said = "" if purse.empty else present.decide({job}).reasons.get(job, "")
+    return {"figures": said} if said else {}
+
+
 def _expected(present: Present, row: int) -> dict[str, str]:
     """How long it may run, and whether it may fail, where that is known."""
     predictor, job = present.knowledge.predictor, present.table.jobs[row]
@@ -272,10 +303,10 @@ def _holding(present: Present, row: int, on: Allocation) -> Why:
     }
     numbers |= {name: value for name, value in predicted.items() if value is not None}
     numbers |= _expected(present, row)
+    numbers |= _figures(present, job.id, BOUNDLESS)
     held_now = asks_for(on.gpus, (kind,), on.sharing.share)
     wanted = "" if job.demand.rigid else f"; it takes {job.demand.min} to {job.demand.max}"
-    said = present.decide({job.id}).reasons.get(job.id, "")
-    return Why(f"holds {held_now}{wanted}{said and f'; {said}'}", numbers)
+    return Why(f"holds {held_now}{wanted}", numbers)
 
 
 def _asks(demand: Demand) -> str:
@@ -286,17 +317,13 @@ def _asks(demand: Demand) -> str:
     return count + share + kinds + nodes
 
 
-def _waits(present: Present, job: Job, ahead: list[Front], why: Reason | None) -> str:
-    """The one thing that blocks, and how many are in front."""
-    if why is None:
-        about = present.policy.about
-        here = present.cluster.nodes
-        why = Waits(present.free(), here, about, about.name, present.now).because(job)
-    queue = [one for one in ahead if not one.running]
-    if not queue:
+def _waits(present: Present, job: Job, why: Reason | None) -> str:
+    """The one thing that blocks."""
+    if why is not None:
         return why.text
-    what = f"{len(queue)} waiting job{'s are' if len(queue) > 1 else ' is'} in front"
-    return f"{why.text}; {what}, for {sum(one.gpus for one in queue):g} GPUs"
+    about, here, table = present.policy.about, present.cluster.nodes, present.table
+    waits = Waits(present.free(), here, about, about.name, present.now, table=table)
+    return waits.because(job).text
 
 
 def _blocks(present: Present, idle: Mapping[str, int]) -> dict[str, int]:

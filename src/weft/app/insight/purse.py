@@ -13,6 +13,10 @@ class Purse:
     cpu_s: float = float("inf")
     _began: float = field(default_factory=time.thread_time)
 
+    def part(self, share: float) -> Purse:
+        """A share of what is left, for one of several questions."""
+        return Purse(share * max(self.cpu_s - (time.thread_time() - self._began), 0.0))
+
     @property
     def empty(self) -> bool:
         """Whether all is spent: what was not begun by then is left out."""

@@ -55,7 +55,10 @@ class Run:
         """Let it run to its end; `name` is what results call the policy."""
         began = perf_counter()
         self.driver.run()
-        wall_s = perf_counter() - began
+        return self.collect(name, perf_counter() - began)
+
+    def collect(self, name: str, wall_s: float = 0.0) -> Outcome:
+        """What has come of it so far."""
         reads = Needs.REMAINING in self.policy.about.needs
         label = self.predictor.label if reads else "none"
         counts, weights = self.driver.counts, self.weights

@@ -6,7 +6,7 @@ from a checkpoint, or from nothing, elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -44,7 +44,8 @@ def align(view: View, plan: Plan, about: About) -> Plan:
 def decide_beside_sleepers(policy: Policy, view: View) -> Plan:
     """What a policy decides, with jobs that sleep back on their own devices.
 
-    One that would lose its work elsewhere waits, and somebody else gets what it would have held.
+    One that would lose its work elsewhere waits until it has waited for as long as it had run, and
+    somebody else gets what it would have held. Where nobody does, it goes on at once.
     """
     mark = view.free.mark()
     plan = align(view, policy.decide(view), policy.about)
@@ -56,7 +57,48 @@ def decide_beside_sleepers(policy: Policy, view: View) -> Plan:
     hidden[[view.table.row(job) for job in stranded]] = True
     again = align(view, policy.decide(view.without(hidden)), policy.about)
     view.free.rollback(mark)
-    return again.explained({job: _explain_stranded(view.asleep[job]) for job in stranded})
+    at_home = _find_room_at_home(view, again, stranded)
+    view.free.rollback(mark)
+    left = [job for job in stranded if job not in at_home]
+    wakes = [again.wake_at, *(_leaves_at(view, view.asleep[job]) for job in left)]
+    again = replace(
+        again,
+        changes={**again.changes, **at_home},
+        wake_at=min((at for at in wakes if at is not None), default=None),
+    )
+    return again.explained({job: _explain_stranded(view.asleep[job]) for job in left})
+
+
+def can_leave(view: View, sleeping: Sleeping) -> bool:
+    """Whether a job loses no more by starting elsewhere than by waiting for where it sleeps."""
+    if sleeping.job in view.savers:
+        return True
+    at = _leaves_at(view, sleeping)
+    return at is not None and view.now >= at
+
+
+def _leaves_at(view: View, sleeping: Sleeping) -> float | None:
+    """When a job has slept for as long as it had run; None before it sleeps."""
+    if not sleeping.there:
+        return None
+    return sleeping.since + view.table.ran(view.now).item(view.table.row(sleeping.job))
+
+
+def _find_room_at_home(view: View, plan: Plan, jobs: Sequence[JobId]) -> dict[JobId, Allocation]:
+    """Which of these jobs can go on where they sleep beside what a plan gives; takes it."""
+    for job in plan.changes:
+        if (was := view.holds(job)) is not None:
+            view.free.give(was)
+    for to in plan.changes.values():
+        if to is not None:
+            view.free.take(to)
+    found = {}
+    for job in jobs:
+        home = view.asleep[job].on
+        if _is_up(view, home) and view.free.fits(home):
+            view.free.take(home)
+            found[job] = home
+    return found
 
 
 def _explain_stranded(sleeping: Sleeping) -> Reason:
@@ -65,17 +107,13 @@ def _explain_stranded(sleeping: Sleeping) -> Reason:
 
 
 def find_stranded(view: View, plan: Plan) -> list[JobId]:
-    """Sleepers that a plan would start elsewhere, and that lose more by it than by waiting.
-
-    One that has no checkpoint waits for its own devices for as long as it had run.
-    """
+    """Sleepers that a plan would start elsewhere, and that lose more by it than by waiting."""
     found = []
     for job, sleeping in view.asleep.items():
         to, row = plan.changes.get(job), view.table.find(job)
         if to is None or row is None or to.devices == sleeping.on.devices:
             continue
-        waited = view.now - sleeping.since if sleeping.there else 0.0
-        if job not in view.savers and waited < view.table.ran(view.now).item(row):
+        if not can_leave(view, sleeping):
             found.append(job)
     return found
 
@@ -124,9 +162,10 @@ def _go_home(
         return
     (other,) = others
     given = changes.get(other)
-    starts = given is not None and view.holds(other) is None and other not in view.asleep
-    if not starts or given is None or given.sharing.share < 1.0:
+    if given is None or view.holds(other) is not None or given.sharing.share < 1.0:
         return
+    if other in view.asleep and view.asleep[other].on.devices == given.devices:
+        return  # it sleeps there as well
     same_node = {node for node, _ in theirs} == {node for node, _ in ours}
     if given.devices == home.devices:
         changes[other], changes[job] = (

@@ -6,20 +6,19 @@ and looking at type hints each time took ten times as long. Fields at their defa
 
 from __future__ import annotations
 
-import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from math import isfinite
-from typing import Any, NewType, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_origin
 
 import numpy as np
 
 from weft.core.events.report import Report
 from weft.core.spec.part_spec import PartSpec, read_plain
+from weft.typed import LEAVES, Reader, Step, as_it_is, read_whole
 
-Step = Callable[[Any], Any]
 AS_THEY_ARE = frozenset({str, int, bool, type(None)})
 
 
@@ -31,7 +30,7 @@ def encode(value: Any) -> Any:
 
 def decode(kind: Any, data: Any) -> Any:
     """A value of type `kind` from what `encode` made of it."""
-    return _reader(kind)(data)
+    return _READER.of(kind)(data)
 
 
 # ---- writing
@@ -53,7 +52,7 @@ def _writer(kind: Any) -> Step:  # noqa: PLR0911 - one return a type
         return lambda value: value if isfinite(value) else str(value)
     if issubclass(kind, Mapping):
         return _write_table
-    return _write_items if issubclass(kind, (tuple, list)) else _same
+    return _write_items if issubclass(kind, (tuple, list)) else as_it_is
 
 
 def _fields_writer(kind: Any) -> Step:
@@ -78,10 +77,6 @@ def _write_items(value: Any) -> list[Any]:
     return [encode(item) for item in value]
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
     pairs = []
     for f in fields(kind):
@@ -101,92 +96,18 @@ def _is_default(held: Any, default: Any) -> bool:
 # ---- reading
 
 
-@cache
-def _reader(kind: Any) -> Step:  # noqa: PLR0911 - one return a type
-    if isinstance(kind, NewType):
-        return _reader(kind.__supertype__)
+def _also(kind: Any) -> Step | None:
     if kind is PartSpec:
         return read_plain
-    origin, args = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        return _or_none(_reader(next(a for a in args if a is not type(None))))
     if kind is Report:
         return Report.read
-    if is_dataclass(kind) and isinstance(kind, type):
-        return _fields_reader(kind)
-    if origin is np.ndarray:
+    if get_origin(kind) is np.ndarray:
         return lambda data: np.array(data, dtype=float)
-    if origin in (tuple, list):
-        return _items_reader(origin, args)
-    if origin in (dict, Mapping):
-        return _table_reader(*args)
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return kind
-    return {float: _read_float, int: _read_int, str: _read_text, bool: _read_truth}.get(kind, _same)
+    return None
 
 
-def _or_none(read: Step) -> Step:
-    return lambda data: None if data is None else read(data)
+def _read_whole(data: Any) -> int:
+    return int(data) if isinstance(data, float) and data.is_integer() else read_whole(data)
 
 
-def _fields_reader(kind: Any) -> Step:
-    readers: dict[str, Step] = {}  # filled as fields are met: a type may hold itself
-
-    def read(data: Any) -> Any:
-        made = {}
-        for name, item in data.items():
-            if name not in readers:
-                readers[name] = _reader(get_type_hints(kind)[name])
-            made[name] = readers[name](item)
-        return kind(**made)
-
-    return read
-
-
-def _items_reader(origin: Any, args: tuple[Any, ...]) -> Step:
-    if len(args) > 1 and args[1] is not Ellipsis:
-        each = [_reader(one) for one in args]
-        return lambda data: origin(read(one) for read, one in zip(each, data, strict=True))
-    read_all = _reader(args[0])
-    return lambda data: origin(map(read_all, _listed(data)))
-
-
-def _listed(data: Any) -> Iterator[Any]:
-    if not isinstance(data, (list, tuple)):
-        raise TypeError(f"{data!r:.60} is not a list")
-    return iter(data)
-
-
-def _table_reader(key: Any, value: Any) -> Step:
-    read = _reader(value)
-    if key in (int, float):  # JSON knows texts only
-        return lambda data: {key(name): read(item) for name, item in data.items()}
-    return lambda data: {name: read(item) for name, item in data.items()}
-
-
-def _read_float(data: Any) -> float:
-    if type(data) is float:
-        return data
-    if isinstance(data, bool):
-        raise TypeError(f"{data!r} is not of type float")
-    return float(data)
-
-
-def _read_int(data: Any) -> int:
-    if type(data) is int:
-        return data
-    if isinstance(data, float) and data.is_integer():
-        return int(data)
-    raise TypeError(f"{data!r} is not of type int")
-
-
-def _read_text(data: Any) -> str:
-    if type(data) is str:
-        return data
-    raise TypeError(f"{data!r} is not of type str")
-
-
-def _read_truth(data: Any) -> bool:
-    if type(data) is bool:
-        return data
-    raise TypeError(f"{data!r} is not of type bool")
+_READER = Reader({**LEAVES, int: _read_whole}, also=_also)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, Flag, auto
 
 from weft.core.model.cluster import Cluster
@@ -84,7 +84,9 @@ class About:
     a job that keeps some of its devices; None: a restart. `whole` says that it ranks classes of
     jobs itself and must be shown all of them with its memory: wrappers that ask about some at a
     time leave it alone. `pools` says that it reads what all jobs of a model reported together.
-    `objection` says in a line why it cannot be used on a cluster. A wrapper passes all of it on.
+    `idles` names the reason a GPU may be idle although a job could use it, or is empty where that
+    never happens. `objection` says in a line why it cannot be used on a cluster. A wrapper passes
+    all of it on.
     """
 
     name: str
@@ -102,4 +104,10 @@ class About:
     resize_s: float | None = None
     whole: bool = False
     pools: bool = False
+    idles: str = ""
     objection: Callable[[Cluster], str] = field(default=accept_any, compare=False)
+
+
+def may_idle(about: About, why: str) -> About:
+    """The same, with one reason more why a GPU may be idle although a job could use it."""
+    return replace(about, idles="; ".join(filter(None, (about.idles, why))))

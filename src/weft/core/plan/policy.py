@@ -16,6 +16,9 @@ class Policy(Protocol):
     work. `decide` reads the view and returns a plan. It does no I/O, reads no clock, draws
     no global random numbers and keeps nothing between calls: what it wants to remember goes
     into `Plan.memory` and comes back in the next `View.memory`. Same view, same plan.
+
+    A policy with a true attribute `rests` changes nothing, asks for nothing and keeps its memory
+    while every job holds devices; simulations then do not ask it.
     """
 
     @property

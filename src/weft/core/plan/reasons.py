@@ -6,6 +6,7 @@ becomes a sentence.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,6 +14,7 @@ from enum import StrEnum
 from weft.core.model.cluster import CPU
 from weft.core.model.job import Job
 
+ONE = re.compile(r"((?<![\d.,])1 (?:\S+ )?GPU)s\b")  # `1 GPUs`
 NAMED = 3  # jobs that a reason names before it counts
 
 
@@ -31,6 +33,8 @@ class Blocker(StrEnum):
     RESERVED = "reserved"  # what is free is kept for somebody else, or for maintenance
     CELLS = "cells"  # its virtual cluster has no room for it
     IDLE_CELLS = "idle_cells"  # it runs only in cells that nobody needs, and there are too few
+    GAVE_WAY = "gave_way"  # it was stopped for others; why it waits after that is looked at anew
+    NO_ROOM = "no_room"  # it may share a GPU, and none that is shared has room for it
     MOVED = "moved"  # it runs elsewhere than before, so that somebody could start
     FAILED = "failed"  # it failed, and is tried again after a pause
     SPARED = "spared"  # the policy fails with it
@@ -62,7 +66,7 @@ class Reason:
     @property
     def text(self) -> str:
         """One sentence without a full stop."""
-        return self.said or WORDS[self.blocker].format(**self.values)
+        return self.said or ONE.sub(r"\1", WORDS[self.blocker].format(**self.values))
 
 
 WORDS: Mapping[Blocker, str] = {
@@ -83,6 +87,8 @@ WORDS: Mapping[Blocker, str] = {
     Blocker.CELLS: "waits for {asks} in the virtual cluster of tenant {tenant!r}: {held:g} of its "
     "{own:g} GPUs are in use{away}",
     Blocker.IDLE_CELLS: "waits for {asks} in cells of virtual clusters that nobody needs now",
+    Blocker.GAVE_WAY: "{text}",
+    Blocker.NO_ROOM: "{text}",
     Blocker.MOVED: "moved from {origin} to {target} so that {starts} could start: {lost:.2f} "
     "GPU-hours lost, {gained:.2f} gained",
     Blocker.FAILED: "failed before{what}; tried again in {seconds:.0f} s",
@@ -91,8 +97,8 @@ WORDS: Mapping[Blocker, str] = {
     "{seconds:g} s after they start or change",
     Blocker.NOBODY: "nothing is decided: {trouble}",
     Blocker.AWAY: "waits for {asks}; {which} that could run it {are} {states}",
-    Blocker.GPUS: "waits for {asks}; {free}",
-    Blocker.NODES: "waits for {asks}; {free}",
+    Blocker.GPUS: "waits for {asks}; {free}{held}",
+    Blocker.NODES: "waits for {asks}; {free}{held}",
     Blocker.CPUS: "waits for {asks} with {need:g} CPUs; GPUs are free, but the CPUs beside them "
     "are taken",
     Blocker.MEMORY: "waits for {asks} with {need:g} GB of host memory; GPUs are free, but the "
@@ -125,6 +131,30 @@ def name_some(jobs: Sequence[str]) -> str:
     """`a, b and c`, or `a, b and 7 more`."""
     names = list(jobs) if len(jobs) <= NAMED else [*jobs[: NAMED - 1], f"{len(jobs) - 2} more"]
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def say_held(
+    held: Sequence[tuple[str, float]], others: tuple[int, float], *, all_taken: bool
+) -> str:
+    """`: a (8), b (4) and 3 more jobs (6) hold them`: who has what is not free.
+
+    `held` are jobs that may be named with what they hold, `others` how many may not, and what those
+    hold together.
+    """
+    most = sorted(held, key=lambda one: -one[1])
+    shown = most if len(most) <= NAMED else most[: NAMED - 1]
+    rest = most[len(shown) :]
+    parts = [f"{name} ({gpus:g})" for name, gpus in shown]
+    if rest:
+        parts.append(f"{len(rest)} more jobs ({sum(gpus for _, gpus in rest):g})")
+    if others[0]:
+        parts.append(f"{others[0]} job{'s' * (others[0] > 1)} of other tenants ({others[1]:g})")
+    if not parts:
+        return ""
+    one = len(most) + others[0] == 1
+    words = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+    what = "them" if all_taken else "the others"
+    return f"{':' if all_taken else ';'} {words} {'holds' if one else 'hold'} {what}"
 
 
 def say_away(away: int, nodes: int) -> str:

@@ -42,14 +42,15 @@ class _Check:
         for job in plan.changes:
             if (was := table.allocations[table.row(job)]) is not None:
                 free.give(was)
-        for job, to in plan.changes.items():
+        last = len(plan.changes)
+        for number, (job, to) in enumerate(plan.changes.items(), start=1):
             if to is not None:
                 self._one(table.jobs[table.row(job)], to)
-                try:
+                if problem := free.objection(to):
+                    what = f"gives {job!r} what is not there: {problem}"
+                    raise self._wrong(what, job) from PlanError(problem)
+                if number < last:
                     free.take(to)
-                except PlanError as error:
-                    what = f"gives {job!r} what is not there: {error.what}"
-                    raise self._wrong(what, job) from error
 
     def _check_names(self, plan: Plan) -> None:
         table = self.view.table

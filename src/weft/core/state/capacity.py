@@ -171,7 +171,7 @@ class Capacity:
 
     def fits(self, allocation: Allocation) -> bool:
         """Whether all of an allocation could be promised now."""
-        return not self._objection(allocation)
+        return not self.objection(allocation)
 
     # ---- building
 
@@ -207,7 +207,7 @@ class Capacity:
 
     def take(self, allocation: Allocation) -> None:
         """Promise an allocation; PlanError if any of it is not there."""
-        if objection := self._objection(allocation):
+        if objection := self.objection(allocation):
             raise PlanError(objection)
         self._move(allocation, taking=True)
         self._undo.append((True, allocation))
@@ -234,7 +234,8 @@ class Capacity:
 
     # ---- inside
 
-    def _objection(self, allocation: Allocation) -> str:
+    def objection(self, allocation: Allocation) -> str:
+        """What keeps an allocation from being promised now; empty where nothing does."""
         slices, sharing = allocation.slices, allocation.sharing
         if not slices:
             return "an allocation without slices"

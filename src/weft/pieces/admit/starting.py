@@ -23,6 +23,7 @@ from weft.pieces.place.gangs import Placer
 Counted = Literal["least", "asked"]
 NEVER = Taxonomy(preemption=Preemption.NEVER)
 OVERTAKEN = "overtaking"
+BEHIND = "who does not fit keeps those behind it waiting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class InTurn:
 
     by: Counted = "least"
 
-    about = About("in-turn", "baseline", taxonomy=NEVER)
+    about = About("in-turn", "baseline", taxonomy=NEVER, idles=BEHIND)
     stops = False
     overtakes = False
 

@@ -74,7 +74,7 @@ class Gaps(OneByOne):
 class Consolidated(OneByOne):
     """On the least number of nodes an empty cluster would need, or not at all."""
 
-    about = About("consolidated", "Zhao et al. 2022", starves=WAITS, taxonomy=TOGETHER)
+    about = About("consolidated", "Zhao et al. 2022", starves=WAITS, idles=WAITS, taxonomy=TOGETHER)
 
     def place(self, job: Job, free: Capacity) -> Allocation | None:
         """Gangs wait for nodes of their own."""
@@ -92,6 +92,7 @@ class Skewed(OneByOne):
         "Gu et al. 2019",
         needs=Needs.MODEL,
         starves=WAITS,
+        idles=WAITS,
         taxonomy=Taxonomy(topology=Topology.CONSOLIDATED, knowledge=Knowledge.MODELS),
     )
 

@@ -29,6 +29,7 @@ from weft.core.model.job import (
     Tier,
 )
 from weft.core.plan.plan import Plan
+from weft.core.plan.reasons import Blocker
 from weft.core.plan.view import View
 from weft.core.state.capacity import Capacity
 from weft.core.stops import Rung
@@ -117,10 +118,12 @@ class _Search:
         finally:
             view.free.rollback(mark)
         reasons = {job: text for job, text in self._plan.reasons.items() if job not in self._joined}
+        why = self._explain(waiting)
         return replace(
             self._plan,
             changes=changes,
-            reasons={**reasons, **self._joined, **self._explain(waiting)},
+            reasons={**reasons, **self._joined, **why},
+            blockers={**self._plan.blockers, **dict.fromkeys(why, Blocker.NO_ROOM)},
         )
 
     def _apply_plan(self) -> None:
@@ -359,12 +362,9 @@ class _Search:
                 continue
             kinds = {residents.kind for residents in self._devices.values()}
             if any(self._programs.must_be_alone(job, kind) for kind in kinds):
-                found[job.id] = (
-                    "waits for a GPU of its own: it ran out of GPU memory beside other jobs"
-                )
+                found[job.id] = "it needs one of its own, as it ran out of memory beside others"
             elif kinds:
-                found[job.id] = self._plan.reasons.get(job.id, "") or "waits for a GPU"
-                found[job.id] += "; no shared GPU has enough memory left for it"
+                found[job.id] = "no shared GPU has enough memory left for it"
         return found
 
 

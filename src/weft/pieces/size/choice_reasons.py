@@ -1,33 +1,88 @@
-"""Why a program gave a job what it gave: its worth, the next best, and what GPUs cost."""
+"""Why a program gave a job what it gave: in words, and in its own figures for who asks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 import numpy as np
 
-from weft.core.model.job import Config, JobId
-from weft.core.plan.reasons import asks_for
+from weft.core.model.job import Allocation, Config, JobId
+from weft.core.plan.reasons import Blocker, asks_for, name_some
 from weft.core.plan.view import View
 from weft.core.state.table import Floats
 from weft.solve.multiple_choice import Answer
 
+BEST = 0.995  # of its best speed: as good as the best
 
-def explain_choices(
-    view: View, configs: tuple[Config, ...], value: Floats, answer: Answer, rows: Iterable[int]
+
+def explain_changes(
+    view: View,
+    configs: tuple[Config, ...],
+    speed: Floats,
+    answer: Answer,
+    changes: Mapping[int, Allocation | None],
 ) -> dict[JobId, str]:
-    """A sentence for each of these rows; values compare within one decision."""
+    """A sentence for each row that starts, stops or changes its size."""
+    return {
+        view.job(row).id: say_gave_way(view, row, changes)
+        if to is None
+        else _takes(view, row, configs, speed[row], int(answer.pick[row]))
+        for row, to in changes.items()
+    }
+
+
+def gave_way(view: View, changes: Mapping[int, Allocation | None]) -> dict[JobId, Blocker]:
+    """That is why whoever stops does so; why it waits from then on is another matter."""
+    return {view.job(row).id: Blocker.GAVE_WAY for row, to in changes.items() if to is None}
+
+
+def show_figures(
+    view: View, configs: tuple[Config, ...], value: Floats, answer: Answer
+) -> dict[JobId, str]:
+    """What sizes are worth to the jobs that are asked about; values compare within a decision."""
+    rows = [row for row, job in enumerate(view.table.jobs) if job.id in view.asked]
     kinds = view.cluster.kinds
     each = answer.prices[[kinds.index(config.kind) for config in configs]]
     each = each * np.array([float(config.gpus) for config in configs])
     bill = ", ".join(f"{k} {p:.2g}" for k, p in zip(kinds, answer.prices, strict=True))
     return {
-        view.job(row).id: _explain(configs, value[row], each, int(answer.pick[row]), bill)
+        view.job(row).id: _figures(configs, value[row], each, int(answer.pick[row]), bill)
         for row in rows
     }
 
 
-def _explain(
+def _takes(view: View, row: int, configs: tuple[Config, ...], speed: Floats, pick: int) -> str:
+    """`starts on 2 a100 GPUs, at 60 % of its best speed`; the best is among the sizes it takes."""
+    was, size = view.allocation(row), _size(configs[pick])
+    fast = float(speed[pick])
+    best = _size(configs[int(speed.argmax())])
+    how = "" if fast >= BEST else f", at {fast:.0%} of the speed it has with {best}"
+    if was is None:
+        return f"starts on {size}{how}"
+    if was.gpus == configs[pick].gpus:
+        return f"moves to {size}{how}"
+    word = "grows" if configs[pick].gpus > was.gpus else "shrinks"
+    return f"{word} from {was.gpus} to {size}{how}"
+
+
+def say_gave_way(view: View, row: int, changes: Mapping[int, Allocation | None]) -> str:
+    """To whom its devices went."""
+    was = view.allocation(row)
+    assert was is not None
+    mine = {(part.node, gpu) for part in was.slices for gpu in part.gpus}
+    takers = [
+        view.job(other).id
+        for other, to in changes.items()
+        if to is not None
+        and other != row
+        and any((part.node, gpu) in mine for part in to.slices for gpu in part.gpus)
+    ]
+    size = asks_for(was.gpus, (view.cluster.kind_of(was),), was.sharing.share)
+    whom = name_some(takers) if takers else "jobs that gain more by them"
+    return f"gave way: its {size} went to {whom}; it goes on when there is room"
+
+
+def _figures(
     configs: tuple[Config, ...], value: Floats, price: Floats, pick: int, bill: str
 ) -> str:
     """What it got or could have got, and the best of the rest."""
@@ -38,22 +93,17 @@ def _explain(
     best = int(others.argmax())
     any_other = bool(np.isfinite(others[best]))
     prices = f"prices a GPU: {bill}"
+    if pick < 0 and not any_other:
+        return f"no size that it takes is there; {prices}"
     if pick < 0:
-        if not any_other:
-            return f"no size that it takes is there; {prices}"
-        return f"waits for {_size(configs[best])}: {_worth(value, net, best)}; {prices}"
+        return f"best {_describe(configs, value, net, best)}; {prices}"
     rest = f"; next {_describe(configs, value, net, best)}" if any_other else ""
     return f"{_describe(configs, value, net, pick)}{rest}; {prices}"
 
 
 def _describe(configs: tuple[Config, ...], value: Floats, net: Floats, at: int) -> str:
-    verb = "is" if configs[at].gpus == 1 else "are"
-    return f"{_size(configs[at])} {verb} {_worth(value, net, at)}"
+    return f"{_size(configs[at])}: worth {value[at]:.3g}, {net[at]:.3g} after the price"
 
 
 def _size(config: Config) -> str:
     return asks_for(config.gpus, (config.kind,))
-
-
-def _worth(value: Floats, net: Floats, at: int) -> str:
-    return f"worth {value[at]:.3g}, {net[at]:.3g} after the price"

@@ -32,6 +32,7 @@ class Least:
         "least",
         "baseline",
         controls=Controls.COUNT,
+        idles="nobody gets more than the least it can do with",
         taxonomy=Taxonomy(elasticity=Elasticity.GPUS),
     )
     stops = False

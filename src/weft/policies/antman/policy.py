@@ -65,6 +65,7 @@ class Antman:
         "Xiao et al. 2020",
         controls=Controls.SHARE | Controls.TIER,
         starves="opportunistic jobs get what is left",
+        idles="free devices gather for the first gang that can use them",
         ties=Ties.NONE,
         taxonomy=WHERE,
     )

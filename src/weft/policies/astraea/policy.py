@@ -97,7 +97,14 @@ class Astraea:
     def about(self) -> About:
         """The authors' jobs are saved when a lease ends, and only then."""
         saves = self._whole_lease if self.artifact else None
-        return About("astraea", "Ye et al. 2022", saves_every=saves, weighs=True, taxonomy=WHERE)
+        return About(
+            "astraea",
+            "Ye et al. 2022",
+            saves_every=saves,
+            weighs=True,
+            idles="the jobs of a tenant wait behind the first that does not fit",
+            taxonomy=WHERE,
+        )
 
     @property
     def _whole_lease(self) -> float:

@@ -103,6 +103,7 @@ def _about(order: Order, size: Size, place: Place, admit: Admit, share: Share) -
         every=size.about.every,
         starves=_starves(order, size, place, admit),
         assumes=assumes,
+        idles="; ".join(dict.fromkeys(p.about.idles for p in every if p.about.idles)),
         ties=Ties.NONE if exact else Ties.NODES,
         taxonomy=_taxonomy(order, size, place, admit, share),
     )

@@ -13,6 +13,7 @@ Deviations  the paper gives no code; where it is silent: the stride of a gang is
             seconds of that interval, and large gangs go before servers of equal pass. Passes
             grow by GPU time really attained, so that a quantum cut short is not charged.
             A user's jobs live on kinds in proportion to what the user is entitled to there.
+            Jobs that sleep are bound to their GPUs, so tickets are balanced over these too.
             Elastic jobs are rigid; whoever asks for part of a device gets one of its own.
 """
 
@@ -23,14 +24,23 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from weft.core.asleep.align import can_leave
 from weft.core.errors import InvalidConfig
-from weft.core.model.job import Allocation, Job, JobId, NodeId, Sharing
+from weft.core.model.job import Job, JobId, NodeId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Ties
+from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.formulas.fairness.weights import check_weights
 from weft.pieces.users import demands_of, entitle, weights_in
+from weft.policies.gandiva_fair.devices import (
+    Bindings,
+    allocate,
+    find_bindings,
+    free_one,
+    is_at_home,
+)
 from weft.policies.gandiva_fair.homes import Home, Homes
 from weft.policies.gandiva_fair.stride import Gang, choose_split
 from weft.policies.gandiva_fair.trading import trade_all
@@ -48,7 +58,7 @@ WHERE = tax.classify(
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class GandivaFairMemory:
     """Homes, passes of jobs and servers, GPU time charged so far, and when jobs last moved."""
 
     home: dict[JobId, Home] = field(default_factory=dict)
@@ -92,16 +102,17 @@ class GandivaFair:
             "Chaudhary et al. 2020",
             resume_s=self.hand_over,
             weighs=True,
+            idles="jobs take turns where they live",
             ties=Ties.NONE,
             taxonomy=WHERE,
         )
 
     def decide(self, view: View) -> Plan:
         """Charge the past, entitle users, find homes, balance them, choose who runs."""
-        kept = view.memory if isinstance(view.memory, Memory) else Memory()
+        kept = recall(view, GandivaFairMemory)
         jobs = {job.id: job for job in view.table.jobs}
         if not jobs or not view.cluster.nodes:
-            return Plan(memory=Memory())
+            return Plan(memory=GandivaFairMemory())
         homes = _homes(view, kept, jobs)
         due = _entitlements(view, jobs, weights_in(view, self.weights))
         if self.trading:
@@ -109,15 +120,16 @@ class GandivaFair:
         moved = {job: at for job, at in kept.moved.items() if job in jobs}
         self._settle(view, homes, jobs, due)
         homes.set_tickets(_tickets(homes, jobs, due))
+        bound = find_bindings(view, homes)
         if self.balance:
-            self._rebalance(view, homes, jobs, moved)
+            self._rebalance(view, homes, jobs, moved, bound)
         service = dict(zip(jobs, view.service().tolist(), strict=True))
         passed, servers = self._passes(kept, homes, service)
         over = view.now >= kept.ends - EPS
-        chosen = self._choose(view, homes, passed, servers, over=over)
+        chosen = self._choose(view, homes, bound, passed, servers, over=over)
         ends = view.now + self.quantum if over else kept.ends
-        memory = Memory(homes.home, passed, servers, service, moved, ends)
-        target = _allocate(view, homes, chosen)
+        memory = GandivaFairMemory(homes.home, passed, servers, service, moved, ends)
+        target = allocate(view, homes, bound, chosen)
         plan = Plan.target(view, target)
         waiting = len(target) < len(jobs)
         return Plan(plan.changes, wake_at=ends if waiting else None, memory=memory)
@@ -146,26 +158,39 @@ class GandivaFair:
                     break
 
     def _rebalance(
-        self, view: View, homes: Homes, jobs: Mapping[JobId, Job], moved: dict[JobId, float]
+        self,
+        view: View,
+        homes: Homes,
+        jobs: Mapping[JobId, Job],
+        moved: dict[JobId, float],
+        bound: Bindings,
     ) -> None:
-        """Move jobs off servers that are loaded above the average, one a server and decision."""
-        held = view.held()
+        """Move jobs off servers that are loaded above the average, one a server and decision.
+
+        Inside a server off GPUs that are, one a decision.
+        """
+        held, least_gain = view.held(), self.migration / self.interval
         rested = {
             job: view.now - moved.get(job, -np.inf) >= self.interval
             and (job not in held or jobs[job].preemptible)
+            and (job not in view.asleep or can_leave(view, view.asleep[job]))
             for job in homes.home
         }
         for kind in view.cluster.kinds:
             for _ in range(len(homes.nodes)):
-                found = homes.best_move(kind, rested, self.migration / self.interval)
+                found = homes.best_move(kind, rested, least_gain)
                 if found is None:
                     break
                 job, to = found
                 homes.settle(job, {to: sum(homes.home[job].values())}, homes.tickets[job])
                 moved[job], rested[job] = view.now, False
+                if job in bound.on:
+                    bound.release(job, homes.tickets[job])
+        if (freed := free_one(view, homes, bound, rested, least_gain)) is not None:
+            moved[freed] = view.now
 
     def _passes(
-        self, kept: Memory, homes: Homes, service: Mapping[JobId, float]
+        self, kept: GandivaFairMemory, homes: Homes, service: Mapping[JobId, float]
     ) -> tuple[dict[JobId, float], dict[NodeId, float]]:
         """Passes after what was attained since; newcomers start at the least one."""
         passed: dict[JobId, float] = {}
@@ -184,7 +209,7 @@ class GandivaFair:
         return passed, servers
 
     def _server_passes(
-        self, kept: Memory, homes: Homes, used: Mapping[NodeId, float]
+        self, kept: GandivaFairMemory, homes: Homes, used: Mapping[NodeId, float]
     ) -> dict[NodeId, float]:
         small: dict[NodeId, float] = {}
         for job, home in homes.home.items():
@@ -201,6 +226,7 @@ class GandivaFair:
         self,
         view: View,
         homes: Homes,
+        bound: Bindings,
         passed: Mapping[JobId, float],
         servers: Mapping[NodeId, float],
         *,
@@ -216,7 +242,8 @@ class GandivaFair:
                 order[job],
                 pinned=job in held
                 and (not over or not view.job(order[job]).preemptible)
-                and _at_home(held[job], home),
+                and is_at_home(held[job], home),
+                devices=bound.devices(job),
             )
             for job, home in homes.home.items()
         ]
@@ -259,7 +286,7 @@ def _begin(homes: Homes, passed: dict[JobId, float], first: float) -> None:
         passed[job] = beside[node]
 
 
-def _homes(view: View, kept: Memory, jobs: Mapping[JobId, Job]) -> Homes:
+def _homes(view: View, kept: GandivaFairMemory, jobs: Mapping[JobId, Job]) -> Homes:
     """Homes so far; what runs is at home where it runs."""
     homes = Homes(view.cluster.nodes)
     held = view.held()
@@ -331,30 +358,3 @@ def _tickets(
         for job, user, size in living:
             tickets[job] = max(given[user] * size / wanted[user], TINY)
     return tickets
-
-
-def _at_home(on: Allocation, home: Home) -> bool:
-    return {part.node: len(part.gpus) for part in on.slices} == home
-
-
-def _allocate(view: View, homes: Homes, chosen: Sequence[JobId]) -> dict[JobId, Allocation]:
-    """Devices for those who run: the same as before at home, else any of the server's."""
-    held, free, index = view.held(), view.free, view.cluster.index
-    for on in held.values():
-        free.give(on)
-    target: dict[JobId, Allocation] = {}
-    for job in chosen:
-        before = held.get(job)
-        if before is not None and _at_home(before, homes.home[job]) and free.fits(before):
-            free.take(before)
-            target[job] = before
-    for job in chosen:
-        if job in target or any(free.on(index[n]) < g for n, g in homes.home[job].items()):
-            continue
-        share = view.job(view.table.row(job)).demand.share
-        slices = tuple(free.slice(index[n], g, share) for n, g in homes.home[job].items())
-        on = Allocation(slices, Sharing(share=share))
-        if free.fits(on):
-            free.take(on)
-            target[job] = on
-    return target

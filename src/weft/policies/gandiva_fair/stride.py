@@ -7,21 +7,27 @@ stands first, when all GPUs are free (sections 3 and 4 of the paper).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from weft.core.model.job import JobId, NodeId
 
+Device = tuple[str, int]
+
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """A job in line: its GPUs on each of its servers, its pass, and when it came."""
+    """A job in line: its GPUs on each of its servers, its pass, and when it came.
+
+    It goes on only on its `devices` if it has any.
+    """
 
     id: JobId
     on: Mapping[NodeId, int]
     passed: float
     arrived: float
     pinned: bool = False
+    devices: frozenset[Device] = frozenset()
 
     @property
     def large(self) -> bool:
@@ -29,14 +35,18 @@ class Gang:
         return len(self.on) > 1
 
 
-def choose(gangs: Iterable[Gang], gpus: int) -> list[Gang]:
-    """Whom a server with so many free GPUs runs: the least pass first, whoever fits."""
-    chosen = []
+def choose(gangs: Iterable[Gang], gpus: int, used: Collection[Device] = ()) -> list[Gang]:
+    """Whom a server with so many free GPUs runs: the least pass first, whoever fits.
+
+    None of them goes on where others `used` a device.
+    """
+    chosen, taken = [], {*used}
     for gang in sorted(gangs, key=lambda g: (not g.pinned, g.passed, g.arrived)):
         (size,) = gang.on.values()
-        if size <= gpus:
+        if size <= gpus and taken.isdisjoint(gang.devices):
             chosen.append(gang)
             gpus -= size
+            taken |= gang.devices
     return chosen
 
 
@@ -48,7 +58,7 @@ def choose_split(
     `servers` has the pass of each server's small gangs together. A large gang takes the GPUs it
     needs if no server before it in the line needs them.
     """
-    left, closed = dict(free), set[NodeId]()
+    left, closed, used = dict(free), set[NodeId](), set[Device]()
     chosen: list[Gang] = []
     large = [gang for gang in gangs if gang.large]
     line: list[tuple[bool, float, int, float, Gang | NodeId]] = [
@@ -58,8 +68,11 @@ def choose_split(
     for *_, entity in sorted(line, key=lambda entry: entry[:4]):
         if not isinstance(entity, Gang):
             closed.add(entity)
-        elif all(left[n] >= size and n not in closed for n, size in entity.on.items()):
+        elif all(
+            left[n] >= size and n not in closed for n, size in entity.on.items()
+        ) and used.isdisjoint(entity.devices):
             chosen.append(entity)
+            used |= entity.devices
             for node, size in entity.on.items():
                 left[node] -= size
     local: dict[NodeId, list[Gang]] = {node: [] for node in free}
@@ -67,5 +80,5 @@ def choose_split(
         if not gang.large:
             local[next(iter(gang.on))].append(gang)
     for node, here in local.items():
-        chosen += choose(here, left[node])
+        chosen += choose(here, left[node], used)
     return chosen

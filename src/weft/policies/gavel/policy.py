@@ -27,7 +27,7 @@ Deviations  shares are solved again at the first round with news; the authors' c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -62,6 +62,7 @@ from weft.policies.gavel.rounds import (
     by_kind,
     choose_turns,
     due_first,
+    fill_turns,
     place_turns,
     rank_units,
 )
@@ -128,6 +129,7 @@ class Gavel:
             controls=Controls.SHARE if self.packed else Controls.NOTHING,
             every=None if self.artifact else self.round,
             starves=PREFER.get(self.objective, ""),
+            idles="the authors' code leaves gaps in a round" if self.artifact else "",
             taxonomy=WHERE,
         )
 
@@ -218,21 +220,25 @@ class Gavel:
 
     def _turns(self, book: Accounts, problem: Problem, view: View) -> list[Turn]:
         gangs, runs = units_of(book, problem)
-        priority = rank_units(book, runs)
-        order = self._order(view, problem)
-        if self.queue == "all":
-            queue = all_at_once(priority, order)
-        elif self.artifact:
-            queue = by_kind(book, priority, order)
-        else:
-            queue = due_first(book, priority, order)
-        if self.artifact and self.objective == "fifo":
-            queue = ((unit, kind) for unit, kind in queue if priority[unit, kind] > 0.0)
-        turns = choose_turns(book, gangs, runs, problem.gpus, queue)
+        turns = choose_turns(book, gangs, runs, problem.gpus, self._queue(book, problem, view))
         # The authors' code lets a job that arrived since the last solution take a turn, then
         # drops it when devices are given out.
         solved = set(book.solved)
         return [turn for turn in turns if solved.issuperset(book.units[turn.unit])]
+
+    def _queue(self, book: Accounts, problem: Problem, view: View) -> Iterable[tuple[int, int]]:
+        """Units and kinds, who is served first first."""
+        _, runs = units_of(book, problem)
+        priority = rank_units(book, runs)
+        order = self._order(view, problem)
+        if self.queue == "all":
+            return all_at_once(priority, order)
+        if not self.artifact:
+            return due_first(book, priority, order)
+        queue = by_kind(book, priority, order)
+        if self.objective != "fifo":
+            return queue
+        return ((unit, kind) for unit, kind in queue if priority[unit, kind] > 0.0)
 
     def _order(self, view: View, problem: Problem) -> Sequence[int]:
         if not self.aware:
@@ -240,8 +246,10 @@ class Gavel:
         return fastest_first(view.cluster.kinds, problem)
 
     def _plan(self, view: View, book: Accounts, problem: Problem, turns: list[Turn]) -> Plan:
-        gangs, _ = units_of(book, problem)
+        gangs, runs = units_of(book, problem)
         given = place_turns(view, turns, gangs, book.kinds)
+        if not self.artifact and view.free.idle():
+            fill_turns(view, book, runs, self._queue(book, problem, view), given)
         everything = {job: on for part in given.values() for job, on in part.items()}
         where = {turn.unit: turn.kind for turn in given}
         on = tuple(where.get(unit, -1) for unit in range(len(book.units)))

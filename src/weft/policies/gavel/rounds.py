@@ -98,6 +98,26 @@ def place_turns(
     return done
 
 
+def fill_turns(
+    view: View,
+    book: Accounts,
+    runs: Bools,
+    queue: Iterable[tuple[int, int]],
+    given: dict[Turn, dict[JobId, Allocation]],
+) -> None:
+    """Who finds devices among those that gangs without a place leave; `given` grows."""
+    row = {unit[0]: i for i, unit in enumerate(book.units) if len(unit) == 1}
+    taken: set[str] = {job for part in given.values() for job in part}
+    for unit, kind in queue:
+        jobs = book.units[unit]
+        if not view.free.idle() or not runs[unit, kind] or not taken.isdisjoint(jobs):
+            continue
+        turn = Turn(unit, tuple(row[job] for job in jobs), kind)
+        if found := _find(view, turn, book.kinds[kind]):
+            given[turn] = found
+            taken.update(jobs)
+
+
 def _best_first(book: Accounts, priority: Floats, kind: int) -> Rows:
     """By priority, deficit, share; ties to the earlier job."""
     keys = (-book.share[:, kind], -book.deficit[:, kind], -priority[:, kind])

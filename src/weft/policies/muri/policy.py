@@ -25,6 +25,7 @@ from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.pieces.admit.starting import Preempt
 from weft.pieces.place.gangs import consolidate
+from weft.pieces.place.parts import WAITS
 from weft.policies.muri.order import TwoDimensional
 from weft.policies.muri.share import Groups
 
@@ -64,6 +65,7 @@ class Muri:
             needs=Needs.REMAINING if self.known else Needs.NOTHING,
             controls=Controls.SHARE | Controls.PHASE,
             starves="" if not self.known else "short jobs may keep long ones waiting",
+            idles=WAITS,
             taxonomy=WHERE,
         )
 

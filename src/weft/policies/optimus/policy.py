@@ -66,6 +66,7 @@ class Optimus:
             needs=Needs.REMAINING,
             controls=Controls.COUNT | Controls.HOST,
             every=self.interval,
+            idles="nobody gets GPUs that it is not believed to gain by",
             taxonomy=WHERE,
         )
 

@@ -57,7 +57,7 @@ WHERE = tax.classify(
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ShockwaveMemory:
     """The plan from round `since` on, whom it is for, and the targets of jobs."""
 
     since: int
@@ -127,14 +127,17 @@ class Shockwave:
         waiting = [row for row, job in enumerate(view.table.jobs) if job.id not in given]
         more = fill(view.free.room(), standing.gangs, standing.left_s, waiting)
         given.update(_place(view, more, held))
+        for row in sorted(waiting, key=lambda row: -standing.left_s[row]):
+            if view.job(row).id not in given:  # kinds, and gangs on nodes, may leave a gap
+                given.update(_place(view, [row], held))
         plan = Plan.target(view, given)
         return Plan(plan.changes, memory=memory)
 
     # ---- the plan
 
-    def _renew(self, view: View, standing: Standing, now: int) -> Memory:
+    def _renew(self, view: View, standing: Standing, now: int) -> ShockwaveMemory:
         """The memory as it was, or with a new plan: jobs came or left, or its time is over."""
-        old = view.memory if isinstance(view.memory, Memory) else None
+        old = view.memory if isinstance(view.memory, ShockwaveMemory) else None
         jobs = tuple(job.id for job in view.table.jobs)
         same = old is not None and old.jobs == jobs
         if old is not None and same and now % self.replan and now - old.since < len(old.rounds):
@@ -148,7 +151,7 @@ class Shockwave:
         rounds = tuple(
             tuple(jobs[row] for row in np.flatnonzero(column).tolist()) for column in runs.T
         )
-        return Memory(now, rounds, jobs, targets)
+        return ShockwaveMemory(now, rounds, jobs, targets)
 
     def _plan_rounds(self, at: Standing, goals: Floats, now: int, gpus: float) -> Bools:
         """Jobs x rounds of the window."""

@@ -71,6 +71,7 @@ class Smd:
             controls=Controls.COUNT | Controls.HOST,
             every=self.interval,
             starves="others are worth more for what they take",
+            idles="nobody gets GPUs that it is not believed to gain by",
             taxonomy=WHERE,
         )
 

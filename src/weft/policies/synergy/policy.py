@@ -109,7 +109,7 @@ class Synergy:
 
 
 def _admit(view: View, order: Rows) -> dict[str, list[int]]:
-    """The first of the order whose GPUs fit together, by kind; a running job stays on its kind.
+    """The first of the order whose GPUs fit together, by kind; a running job stays where it can.
 
     Jobs that may not be stopped come first.
     """
@@ -123,7 +123,10 @@ def _admit(view: View, order: Rows) -> dict[str, list[int]]:
     rows = [*np.flatnonzero(firm).tolist(), *(int(row) for row in order if not firm[row])]
     for row in rows:
         on, demand = table.allocations[row], table.jobs[row].demand
-        kinds = demand.kinds or cluster.kinds if on is None else (cluster.kind_of(on),)
+        kinds = demand.kinds or cluster.kinds
+        if on is not None:
+            own = cluster.kind_of(on)
+            kinds = (own, *(k for k in kinds if k != own)) if not firm[row] else (own,)
         for kind in kinds:
             if demand.gpus <= room.get(kind, 0):
                 room[kind] -= demand.gpus
@@ -155,7 +158,7 @@ class _Floor:
         sharing = view.sharing()
         wants = []
         for row in rows:
-            on, job = view.allocation(row), view.job(row)
+            on, job = self._held(row), view.job(row)
             keeps = on is not None and (stay or not job.preemptible)
             parts = tuple((number[s], c) for s, c in self._parts(on)) if keeps and on else ()
             wants.append(Want(job.demand.gpus, sharing.host(job), parts))
@@ -167,7 +170,7 @@ class _Floor:
         moved = []
         for number, grant in sorted(self.rack.grants.items()):
             row = self._rows[number]
-            on = self._view.allocation(row)
+            on = self._held(row)
             if on is not None and self._parts(on) == self._real(grant.parts):
                 for part in on.slices:
                     devices = self._devices[self._at[part.node]]
@@ -179,6 +182,11 @@ class _Floor:
         for row, grant in moved:
             found[self._view.job(row).id] = self._place(row, grant)
         return found
+
+    def _held(self, row: int) -> Allocation | None:
+        """What a row holds here; nothing where it comes from another kind."""
+        on = self._view.allocation(row)
+        return on if on is not None and on.slices[0].node in self._at else None
 
     def _place(self, row: int, grant: Grant) -> Allocation:
         slices = []

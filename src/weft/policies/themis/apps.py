@@ -25,6 +25,14 @@ class Member:
         """GPU-seconds left."""
         return self.left_s * self.job.demand.gpus
 
+    @property
+    def more(self) -> range:
+        """Numbers of GPUs that it could use beside what it holds."""
+        demand = self.job.demand
+        if not self.holds:
+            return range(demand.min, demand.max + 1)
+        return range(1, demand.max - self.holds + 1 if self.job.preemptible else 1)
+
 
 @dataclass(frozen=True, slots=True)
 class App:
@@ -74,22 +82,18 @@ class App:
         return {n: 1.0 / self.rho(held + n, cluster, now) for n in useful if n}
 
     def wants(self, offer: int) -> bool:
-        """Whether a job of it waits that could run on so many GPUs."""
-        waiting = [member.job.demand.min for member in self.members if not member.holds]
-        return bool(waiting) and min(waiting) <= offer
+        """Whether a job of it could run, or grow, on so many GPUs."""
+        return any(member.more and member.more[0] <= offer for member in self.members)
 
     def useful(self, offer: int) -> list[int]:
         """Numbers of GPUs up to `offer` that its jobs can make use of, whole gangs each."""
         sizes = {0}
         for member in self._in_order():
-            if not member.holds:
-                demand = member.job.demand
-                more = range(demand.min, demand.max + 1)
-                sizes |= {n + m for n in sizes for m in more if n + m <= offer}
+            sizes |= {n + m for n in sizes for m in member.more if n + m <= offer}
         return sorted(sizes)
 
     def split(self, gpus: int) -> dict[JobId, int]:
-        """What each waiting job gets of so many GPUs: all gangs first, then what is left over."""
+        """What its jobs hold with so many GPUs more: all gangs first, then what is left over."""
         given: dict[JobId, int] = {}
         for member in self._in_order():
             least = member.job.demand.min
@@ -97,9 +101,10 @@ class App:
                 given[member.job.id] = least
                 gpus -= least
         for member in self._in_order():
-            if member.job.id in given:
-                more = min(gpus, member.job.demand.max - member.job.demand.min)
-                given[member.job.id] += more
+            has = given.get(member.job.id, member.holds)
+            more = min(gpus, member.more.stop - 1 + member.holds - has)
+            if has and more > 0:
+                given[member.job.id] = has + more
                 gpus -= more
         return given
 

@@ -44,7 +44,7 @@ class Unfairest(Resting):
         crowd = kept.advance(view.now, list(dict.fromkeys(names)))
         rho = {
             app.name: app.rho(app.holds, view.cluster.gpus, view.now)
-            for app in read_apps(view, names, crowd, gone=set())
+            for app in read_apps(view, names, crowd)
         }
         key = -np.array([rho[name] for name in names])
         return Ranking(view.ranked(key), later=Later(view.now + self.lease, crowd))

@@ -17,7 +17,7 @@ Deviations  the paper has no public code. Bids are for numbers of GPUs, not for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -27,9 +27,11 @@ from weft.core.errors import InvalidConfig
 from weft.core.model.job import Allocation, Job, JobId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls, Needs
+from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.pieces.place.gangs import fewest_nodes
+from weft.pieces.place.resize import resize
 from weft.policies.themis.apps import UNKNOWN_S, App, Crowd, Member
 from weft.policies.themis.auction import count_participants, divide, keep
 
@@ -44,7 +46,7 @@ WHERE = tax.classify(
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ThemisMemory:
     """When each job's lease ends, work done of apps by their ended jobs, and the crowd so far."""
 
     ends: Mapping[JobId, float] = field(default_factory=dict)
@@ -77,12 +79,13 @@ class Themis:
 
     def decide(self, view: View) -> Plan:
         """Take back what leases ended on, if anybody else wants it; auction what is free."""
-        kept = view.memory if isinstance(view.memory, Memory) else Memory()
+        kept = recall(view, ThemisMemory)
         names = list(map(name_app, view.table.jobs))
         crowd = kept.crowd.advance(view.now, list(dict.fromkeys(names)))
         held = view.held()
         ends = {job: kept.ends.get(job, view.now + self.lease) for job in held}
-        expired = self._expired(view, ends) if view.waiting().any() else []
+        wanted = any(map(_wants, view.table.jobs, view.table.allocations))
+        expired = self._expired(view, ends) if wanted else []
         for job in expired:
             view.free.give(held[job])
         apps = read_apps(view, names, crowd, gone=set(expired))
@@ -90,19 +93,19 @@ class Themis:
         cluster = view.cluster.gpus
         unfair = {app.name: app.rho(app.holds, cluster, view.now) for app in apps}
         ranked = sorted(apps, key=lambda app: (-unfair[app.name], app.arrived))
-        given = self._auction(view, ranked)
-        won = _place(view, given, held)
-        leftovers = (app for app in self._others(view, ranked) if app.wants(cluster))
+        won = _place(view, self._auction(view, ranked), target, held)
+        leftovers = [app for app in self._others(view, ranked) if app.wants(cluster)]
         won |= _hand_out(view, leftovers, won, held)
-        target |= won
         lease = view.now + self.lease
-        ends = {job: lease if job in won else ends[job] for job in target}
-        waiting = len(target) < len(view.table)
+        ends |= {job: lease for job in won if job not in target}
+        target |= won
+        _grow(view, leftovers, target, held)
         # The leases of jobs that may not be stopped have ended without an end.
-        later = [end for end in ends.values() if end > view.now + EPS]
-        wake = min(later, default=None) if waiting else None
+        later = [end for job, end in ends.items() if job in target and end > view.now + EPS]
+        wake = min(later, default=None) if wanted else None
         plan = Plan.target(view, target)
-        return replace(plan, wake_at=wake, memory=Memory(ends, crowd))
+        ends = {job: ends[job] for job in target}
+        return replace(plan, wake_at=wake, memory=ThemisMemory(ends, crowd))
 
     def _expired(self, view: View, ends: Mapping[JobId, float]) -> list[JobId]:
         rows = view.table
@@ -135,7 +138,14 @@ class Themis:
         return [*(outside[i] for i in order), *ranked[:inside]]
 
 
-def read_apps(view: View, names: Sequence[str], crowd: Crowd, gone: set[JobId]) -> list[App]:
+def _wants(job: Job, on: Allocation | None) -> bool:
+    """Whether a job waits, or could use more than it holds."""
+    return on is None or (on.gpus < job.demand.max and job.preemptible)
+
+
+def read_apps(
+    view: View, names: Sequence[str], crowd: Crowd, gone: Container[JobId] = ()
+) -> list[App]:
     """The apps that jobs belong to by `names`, with what they hold, leases that ended apart."""
     table = view.table
     left = np.maximum(np.nan_to_num(view.remaining(), posinf=UNKNOWN_S), 1.0).tolist()
@@ -162,24 +172,29 @@ def name_app(job: Job) -> str:
 
 
 def _place(
-    view: View, given: Mapping[JobId, int], held: Mapping[JobId, Allocation]
+    view: View,
+    given: Mapping[JobId, int],
+    target: Mapping[JobId, Allocation],
+    held: Mapping[JobId, Allocation],
 ) -> dict[JobId, Allocation]:
-    """Devices for the winners: those they had where the number is the same, else a new place."""
-    target: dict[JobId, Allocation] = {}
-    for job, gpus in given.items():
-        before = held.get(job)
-        if before is not None and before.gpus == gpus and view.free.fits(before):
-            view.free.take(before)
-            target[job] = before
-    for job in sorted(given, key=lambda job: -given[job]):
-        if job not in target and (on := _find(view, job, given[job])) is not None:
+    """Devices for the winners, beside those they have in `target`, or had."""
+    placed: dict[JobId, Allocation] = {}
+    before = {job: on.gpus for job, on in held.items()}
+    for job in sorted(given, key=lambda job: (before.get(job) != given[job], -given[job])):
+        if job in target:
+            view.free.give(target[job])
+        on = _find(view, job, given[job], held.get(job)) or target.get(job)
+        if on is not None:
             view.free.take(on)
-            target[job] = on
-    return target
+            placed[job] = on
+    return placed
 
 
-def _find(view: View, job: JobId, gpus: int) -> Allocation | None:
+def _find(view: View, job: JobId, gpus: int, before: Allocation | None) -> Allocation | None:
+    """So many devices, those it had before among them if they are free."""
     asked = view.table.jobs[view.table.row(job)]
+    if before is not None and view.free.fits(before):
+        return before if before.gpus == gpus else resize(before, gpus, view.free)
     if asked.demand.gpus != gpus:
         asked = replace(asked, demand=replace(asked.demand, gpus=gpus))
     return fewest_nodes(asked, view.free)
@@ -187,7 +202,7 @@ def _find(view: View, job: JobId, gpus: int) -> Allocation | None:
 
 def _hand_out(
     view: View,
-    apps: Iterable[App],
+    apps: Sequence[App],
     won: Mapping[JobId, Allocation],
     held: Mapping[JobId, Allocation],
 ) -> dict[JobId, Allocation]:
@@ -202,5 +217,38 @@ def _hand_out(
                 return more
             job = line.pop(0) if line else None
             if job is not None and job.demand.min <= view.free.room() + EPS:
-                more |= _place(view, {job.id: job.demand.min}, held)
+                more |= _place(view, {job.id: job.demand.min}, {}, held)
     return more
+
+
+def _grow(
+    view: View,
+    apps: Sequence[App],
+    target: dict[JobId, Allocation],
+    held: Mapping[JobId, Allocation],
+) -> None:
+    """What no waiting job can use, one GPU at a time to each app in turn; `target` changes."""
+    lines = [[m.job for m in app.members if m.job.id in target and len(m.more) > 0] for app in apps]
+    while any(lines) and view.free.idle():
+        for line in lines:
+            while line and not _add_one(view, line[0], target, held):
+                del line[0]
+
+
+def _add_one(
+    view: View,
+    job: Job,
+    target: dict[JobId, Allocation],
+    held: Mapping[JobId, Allocation],
+) -> bool:
+    """Whether a job can use another GPU, and has it now."""
+    on = target[job.id]
+    if on.gpus >= job.demand.max or not view.free.idle():
+        return False
+    view.free.give(on)
+    before = held.get(job.id)
+    again = before is not None and before.gpus == on.gpus + 1 and view.free.fits(before)
+    place = before if again else resize(on, on.gpus + 1, view.free)
+    view.free.take(place or on)
+    target[job.id] = place or on
+    return place is not None

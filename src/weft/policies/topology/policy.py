@@ -56,6 +56,7 @@ class Topology:
         "topology",
         "Amaral et al. 2017",
         starves="overtaking",
+        idles="a job waits for a place that is good enough for it",
         ties=Ties.NONE,
         taxonomy=tax.classify(
             tax.Objective.COMPLETION_TIME,

@@ -14,14 +14,14 @@ import numpy as np
 
 from weft.core.model.job import JobId
 from weft.core.plan.plan import Plan
-from weft.core.plan.reasons import asks_for
 from weft.core.plan.view import View
 from weft.core.state.table import Bools, Floats
 from weft.pieces.order.gangs_first import raise_gang
 from weft.pieces.order.plain_jobs import charged_service, find_plain
-from weft.pieces.order.plain_left import Estimates, plain_left
-from weft.pieces.pack import pack, running_after
+from weft.pieces.order.plain_left import Estimates, PlainLeft, next_rise, plain_left
+from weft.pieces.pack import pack, running_after, start_all
 from weft.pieces.size.change_seconds import read_costs
+from weft.pieces.size.choice_reasons import gave_way, say_gave_way
 from weft.pieces.size.configs import rigid_configs
 from weft.policies.weft.values import find_goodputs
 
@@ -36,10 +36,12 @@ def decide_plain(
 ) -> tuple[Plan, Estimates]:
     """Those that end soonest for the GPUs they take run; who may not be stopped stays.
 
-    `told` are jobs that know why they wait. The plan has no memory; estimates are to be kept.
+    `told` are jobs that waited before. The plan has no memory; estimates are to be kept.
     """
     if not view.waiting().any():
         return Plan(), before
+    if not view.asked and (plan := start_all(view)) is not None:
+        return plan, before
     left = plain_left(view, _known_seconds(view, pooled=pooled), before)
     service = charged_service(view, left.seconds, read_costs(view))
     bound = view.running() & ~view.preemptible()
@@ -48,8 +50,10 @@ def decide_plain(
     plan = pack(view, raise_gang(view, order, rate, int(bound.sum())))
     after = running_after(view, plan)
     reasons = _explain(view, plan, after, left.seconds * view.table.need, told)
-    wake_at = _next_look(view, after, left.lasts)
-    return replace(plan, wake_at=wake_at, reasons=reasons), left.estimates
+    wake_at = _next_look(view, after, service, left)
+    rows = {view.table.row(name): to for name, to in plan.changes.items()}
+    plan = replace(plan, wake_at=wake_at, reasons=reasons, blockers=gave_way(view, rows))
+    return plan, left.estimates
 
 
 def find_waiting(view: View, plan: Plan) -> tuple[JobId, ...]:
@@ -70,29 +74,27 @@ def _known_seconds(view: View, *, pooled: bool) -> Floats:
     return seconds
 
 
-def _next_look(view: View, running: Bools, lasts: Floats) -> float | None:
-    """When the first estimate of a running job no longer holds; None if nobody waits for that."""
-    soonest = float(lasts[running].min(initial=np.inf))
-    if running.all() or not np.isfinite(soonest):
+def _next_look(view: View, running: Bools, service: Floats, left: PlainLeft) -> float | None:
+    """When the first running job is thought to need more than one that waits; None if never."""
+    if running.all():
         return None
-    return view.now + max(soonest, 1e-6)
+    above = float(service[~running].min()) / np.maximum(view.table.need, 1e-9)
+    soonest = next_rise(view, left, running & view.preemptible(), above)
+    return view.now + max(soonest, 1e-6) if np.isfinite(soonest) else None
 
 
 def _explain(
     view: View, plan: Plan, after: Bools, service: Floats, told: Collection[JobId]
 ) -> dict[JobId, str]:
-    """A sentence for whoever starts or stops, has begun to wait, or is asked about."""
+    """Who takes the devices of whoever stops; and figures for who is asked about."""
+    rows = {view.table.row(name): to for name, to in plan.changes.items()}
     waiting = (view.job(row).id for row in np.flatnonzero(~after).tolist())
-    names = {*waiting} - {*told} | {*plan.changes, *view.asked}
-    rows = sorted(row for name in names if (row := view.table.find(name)) is not None)
+    found = {name: "" for name in waiting if name not in told}
+    stopped = [row for row, to in rows.items() if to is None]
+    found |= {view.job(row).id: say_gave_way(view, row, rows) for row in stopped}
     most = float(service[after].max(initial=0.0))
-    return {view.job(row).id: _say(view, row, bool(after[row]), service, most) for row in rows}
-
-
-def _say(view: View, row: int, runs: bool, service: Floats, most: float) -> str:
-    left = f"{service[row]:,.0f} GPU-seconds are thought to be left"
-    if runs:
-        return f"{'runs' if view.table.held[row] else 'starts'}: {left}"
-    demand = view.job(row).demand
-    size = asks_for(demand.gpus, share=demand.share, nodes=demand.nodes)
-    return f"waits for {size}: {left}, at most {most:,.0f} of those that run"
+    for name in view.asked:
+        if (row := view.table.find(name)) is not None:
+            left = f"{service[row]:,.0f} GPU-seconds are thought to be left"
+            found[name] = left if after[row] else f"{left}, at most {most:,.0f} of those that run"
+    return found

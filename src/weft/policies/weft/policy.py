@@ -42,7 +42,7 @@ from weft.pieces.share.pair_choices import explain_pairs
 from weft.pieces.share.strangers import share_with_strangers
 from weft.pieces.size.change_seconds import read_costs
 from weft.pieces.size.checkpoint_moves import find_hurried
-from weft.pieces.size.choice_reasons import explain_choices
+from weft.pieces.size.choice_reasons import explain_changes, gave_way, show_figures
 from weft.pieces.size.configs import find_held, rigid_configs, valid_configs
 from weft.pieces.size.hold_times import HoldTimes, key_of
 from weft.policies.weft.plain import decide_plain, find_waiting, is_all_plain
@@ -119,6 +119,7 @@ class Weft:
             needs=Needs.MODEL,
             controls=Controls.COUNT | Controls.BATCH | shares,
             starves="the longest, while shorter ones keep coming",
+            idles="nobody gets GPUs that it is not believed to gain by",
             taxonomy=replace(WHERE, sharing=side),
             pools=self.pooled,
         )
@@ -206,15 +207,16 @@ class Weft:
         waiting = np.flatnonzero(answer.pick < 0).tolist()
         names = tuple(view.job(row).id for row in waiting)
         known = () if last is None else last.waiting
-        told = {*changes, *(r for r, name in zip(waiting, names, strict=True) if name not in known)}
-        told |= {r for r, job in enumerate(view.table.jobs) if job.id in view.asked}
         return Plan(
             self._with_batches(values, choice),
             wake_at=float((np.floor(view.now / self.wake) + 1.0) * self.wake),
             reasons={
-                **explain_choices(view, configs, choice.worth.value, answer, sorted(told)),
-                **explain_pairs(view, pairs, told),
+                **dict.fromkeys((name for name in names if name not in known), ""),
+                **explain_changes(view, configs, choice.worth.speed, answer, changes),
+                **explain_pairs(view, pairs, changes),
+                **show_figures(view, configs, choice.worth.value, answer),
             },
+            blockers=gave_way(view, changes),
             memory=LastDecision(
                 answer.prices, holds.lose(_find_lost(values, held, choice)), names, choice.alone
             ),

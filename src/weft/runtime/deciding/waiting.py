@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from weft.core.model.cluster import Node
 from weft.core.model.gang_nodes import count_large_nodes, place_on_nodes
-from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing
+from weft.core.model.job import Allocation, Demand, Job, JobId, NodeId, Sharing, name_of
 from weft.core.plan.about import About, Controls
 from weft.core.plan.reasons import (
     Blocker,
@@ -18,6 +18,7 @@ from weft.core.plan.reasons import (
     name_some,
     say_away,
     say_free,
+    say_held,
     say_nodes_free,
 )
 from weft.core.scheduler import Scheduler
@@ -62,41 +63,73 @@ class Waits:
     words: Mapping[NodeId, str] = field(default_factory=dict)
     doubted: frozenset[JobId] = frozenset()
     first: Job | None = None
+    table: Table | None = None
     windows: Sequence[Window] = ()
-    _found: dict[tuple[Demand, tuple[str, ...]], Reason] = field(
+    _found: dict[tuple[Demand, str, tuple[str, ...]], Reason] = field(
         default_factory=dict, init=False, compare=False
     )
+    _held: list[tuple[str, Job, float]] = field(default_factory=list, init=False, compare=False)
 
     def because(self, job: Job, said: str = "", blocker: Blocker = Blocker.SAID) -> Reason:
         """The one thing that keeps a job waiting; `said` is what the last decision told it."""
-        if said:
+        if said and blocker is not Blocker.NO_ROOM:
             return Reason(blocker, {"text": said}, said)
         if self.trouble:
             return Reason(Blocker.NOBODY, {"trouble": self.trouble})
         if job.demand.max == 0:
             return self._without_devices(job)
         barred = [one for one in self.windows if not one.admits(job, self.now)]
-        key = job.demand, tuple(one.name for one in barred)
+        key = job.demand, job.tenant, tuple(one.name for one in barred)
         if key not in self._found:  # many ask for the same; 500 nodes took 1 ms each
-            self._found[key] = self._beside(job.demand, barred)
-        return self._found[key]
+            self._found[key] = self._beside(job.demand, job.tenant, barred)
+        why = self._found[key]
+        return Reason(why.blocker, why.values, f"{why.text}; {said}") if said else why
 
-    def _beside(self, demand: Demand, barred: Sequence[Window]) -> Reason:
+    def _beside(self, demand: Demand, tenant: str, barred: Sequence[Window]) -> Reason:
         """Why a job of this demand waits, beside devices that are kept from it."""
-        found = self._because(demand)
+        found = self._because(demand, tenant)
         if found.blocker not in FITS or not barred:
             return found
         with kept_away(self.free, barred):
-            if self._because(demand).blocker in FITS:
+            if self._look(demand).blocker in FITS:
                 return found
-        near = [
-            one.name for one in barred if any(n in self.free.cluster.index for n in one.devices)
-        ]
-        return Reason(
-            Blocker.RESERVED, {"asks": self._asks(demand), "kept": ", ".join(sorted(near))}
-        )
+        up = self.free.cluster.index
+        near = sorted(one.name for one in barred if any(node in up for node in one.devices))
+        return Reason(Blocker.RESERVED, {"asks": self._asks(demand), "kept": ", ".join(near)})
 
-    def _because(self, demand: Demand) -> Reason:
+    def _because(self, demand: Demand, tenant: str) -> Reason:
+        why = self._look(demand)
+        if why.blocker in (Blocker.GPUS, Blocker.NODES):
+            all_taken = str(why.values["free"]).startswith("no")
+            held = self._say_held(demand, tenant, all_taken=all_taken)
+            return Reason(why.blocker, {**why.values, "held": held})
+        return why
+
+    def _say_held(self, demand: Demand, tenant: str, *, all_taken: bool) -> str:
+        """Who holds what it could use; other tenants' jobs are not named."""
+        named: list[tuple[str, float]] = []
+        count, theirs = 0, 0.0
+        for kind, job, gpus in self._holders():
+            if demand.kinds and kind not in demand.kinds:
+                continue
+            if job.tenant == tenant:
+                named.append((name_of(job), gpus))
+            else:
+                count, theirs = count + 1, theirs + gpus
+        return say_held(named, (count, theirs), all_taken=all_taken)
+
+    def _holders(self) -> list[tuple[str, Job, float]]:
+        if not self._held and self.table is not None:
+            pairs = zip(self.table.jobs, self.table.allocations, strict=True)
+            kinds = {node.id: node.kind for node in self.nodes}  # those that drain as well
+            self._held.extend(
+                (kinds.get(on.slices[0].node, ""), job, on.gpus * on.sharing.share)
+                for job, on in pairs
+                if on is not None and on.gpus
+            )
+        return self._held
+
+    def _look(self, demand: Demand) -> Reason:
         if found := self._away(demand) or self._taken(demand):
             return found
         one = self._least(demand) == 1 or demand.share < 1.0
@@ -140,7 +173,7 @@ class Waits:
         most = max(free.values(), default=0.0)
         if most + EPS < self._least(demand) and not shares:
             said = say_free(most, several_kinds=len(kinds) > 1)
-            return Reason(Blocker.GPUS, {"asks": self._asks(demand), "free": said})
+            return Reason(Blocker.GPUS, {"asks": self._asks(demand), "free": said, "held": ""})
         if demand.nodes and (found := self._too_few_nodes(kinds, demand)):
             return found
         if any(self._hosted(kind, demand) for kind in kinds):
@@ -155,7 +188,7 @@ class Waits:
         sizes = {kind: range(each, self.free.cluster.node_size(kind) + 1) for kind in kinds}
         counts = (sum(self.free.count_nodes_with(k, n) for n in sizes[k]) for k in kinds)
         said = say_nodes_free(max(counts, default=0), each, several_kinds=len(kinds) > 1)
-        return Reason(Blocker.NODES, {"asks": self._asks(demand), "free": said})
+        return Reason(Blocker.NODES, {"asks": self._asks(demand), "free": said, "held": ""})
 
     def _hosted(self, kind: str, demand: Demand) -> bool:
         """Whether enough free devices of a kind have their part of the host beside them."""
@@ -239,6 +272,7 @@ def waits_of(driver: Driver) -> Waits:
         {node.id: word for node, word in found if word != "up"},
         decisions.doubted,
         _find_first(table, kept_back),
+        table,
         [one for one in find_windows(driver.policy) if driver.now < one.end],
     )
 
@@ -282,8 +316,9 @@ def _why_waits(waits: Waits, scheduler: Scheduler, record: JobRecord) -> Reason 
     if left > 0.0:
         what = f" ({first})" if (first := record.reason.partition("\n")[0][:120]) else ""
         return Reason(Blocker.FAILED, {"what": what, "seconds": left})
-    # Why it was moved, once; what is kept from it may be so no more.
-    old = record.blocker in (Blocker.MOVED, Blocker.RESERVED) or job.id in waits.doubted
+    # Why it was moved, once; what was kept from it may be so no more.
+    past = record.blocker in (Blocker.MOVED, Blocker.GAVE_WAY, Blocker.RESERVED)
+    old = past or job.id in waits.doubted
     return _add_class(waits, job, waits.because(job, "" if old else record.said, record.blocker))
 
 

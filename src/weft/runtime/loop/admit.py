@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 ENDS = (facts.StartFailed, facts.Stopped, facts.Finished, facts.Failed)
 AGENTS_LOST = 5  # in a row: more are the job's own doing
+NO_COMMAND = {126: "its command cannot be run", 127: "its command is not found"}
 STARTS_LOST = 10  # the same of starts of which nothing was heard, on whatever machines
 OF_ATTEMPT = (
     *(
@@ -89,7 +90,7 @@ def check_job(job: Job, cluster: Cluster) -> None:
 
 
 def check_after(job: Job, ledger: Ledger) -> None:
-    """Raise InvalidConfig for a job that waits for one that is not known, or waits in vain."""
+    """Raise InvalidConfig for a job that waits for one that is not known."""
     for other in job.after.jobs:
         record = ledger.jobs.get(other)
         if record is None:
@@ -97,10 +98,16 @@ def check_after(job: Job, ledger: Ledger) -> None:
                 f"job {job.id!r} is to run after {other!r}, and there is no such job",
                 hint="submit that one first; `weft jobs --all` shows all that are known",
             )
-        finished = record.outcome == SUCCEEDED
-        if record.outcome and job.after.is_in_vain(other, finished=finished):
-            why = explain_in_vain(other, finished=finished)
-            raise InvalidConfig(f"job {job.id!r} could never start: {why}")
+
+
+def find_in_vain(job: Job, ledger: Ledger) -> str:
+    """Why a job can never start, as one that it waits for has ended otherwise; or nothing."""
+    for other in job.after.jobs:
+        outcome = ledger.jobs[other].outcome
+        finished = outcome == SUCCEEDED
+        if outcome and job.after.is_in_vain(other, finished=finished):
+            return explain_in_vain(other, finished=finished)
+    return ""
 
 
 def _check_host(job: Job, cluster: Cluster) -> None:
@@ -301,12 +308,15 @@ def judge_failure(event: facts.Failed | facts.StartFailed, record: JobRecord) ->
     lost = event.lost and not (agent_died and record.agents_lost >= most)
     tries = launch.retries if launch is not None else 0
     code, final = (event.code, event.final) if isinstance(event, facts.Failed) else (None, False)
-    wanted = launch is None or not launch.retry_on or code in launch.retry_on
+    chosen = launch is not None and code in launch.retry_on
+    wanted = chosen or ((launch is None or not launch.retry_on) and code not in NO_COMMAND)
     retry = lost or (record.failures < tries and wanted and not final)
     log.warning(
         "job=%s attempt=%d failed retry=%s: %s", event.job, event.attempt, retry, event.reason
     )
     reason = event.reason
+    if code in NO_COMMAND and not retry:
+        reason = f"{NO_COMMAND[code]}, so it is not tried again: {reason}"
     if event.lost and not lost:
         reason += f"; so did {record.agents_lost} before it, so this counts as its own failure"
     full = isinstance(event, facts.Failed) and event.out_of_memory

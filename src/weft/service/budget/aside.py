@@ -60,14 +60,15 @@ class Aside:
 
 
 class Work:
-    """The processes of a service: for texts, for questions, and for long simulations."""
+    """The processes of a service: for texts, questions, simulations and the queue's forecast."""
 
     def __init__(self) -> None:
         self.parse = Aside("parse", cpu_s=2.0, memory_gb=1.0)
         self.answer = Aside("answer", cpu_s=40.0, memory_gb=4.0)
         self.simulate = Aside("simulate", cpu_s=120.0, memory_gb=4.0)
+        self.forecast = Aside("forecast", cpu_s=40.0, memory_gb=4.0)  # nobody waits behind it
 
     def close(self) -> None:
         """End all."""
-        for one in (self.parse, self.answer, self.simulate):
+        for one in (self.parse, self.answer, self.simulate, self.forecast):
             one.close()

@@ -38,14 +38,11 @@ class JobView:
     def job(self, status: JobStatus) -> JobAnswer:
         """One job."""
         record, job = status.record, status.record.job
-        running = status.state == "running"
-        silent = silent_s(record, self._now, self._speed) if running else None
-        waits = self.waits_for(status)
+        silent = self._silent_s(status)
         secrets = secrets_of(job)
-        reason = silence_words(silent) or (record.reason if waits is None else waits.text)
         return JobAnswer(
             **row_fields(status, self._now),
-            reason=mask(reason, secrets),
+            reason=self.reason(status),
             allocation=self.allocation(record.allocation),
             failures=record.failures,
             nodes=job.demand.nodes or None,
@@ -83,6 +80,19 @@ class JobView:
             )
             for part in on.slices
         ]
+
+    def reason(self, status: JobStatus) -> str:
+        """Why a job waits, or what is the matter with it: the words that everybody is told."""
+        record, waits = status.record, self.waits_for(status)
+        said = waits.text if waits is not None else record.reason
+        if not said and status.state == "running":
+            said = record.said  # such as what a search for its batch tries now
+        said = silence_words(self._silent_s(status)) or said
+        return mask(said, secrets_of(record.job))
+
+    def _silent_s(self, status: JobStatus) -> float | None:
+        running = status.state == "running"
+        return silent_s(status.record, self._now, self._speed) if running else None
 
     def waits_for(self, status: JobStatus) -> Reason | None:
         """Why a job waits; None for one that does not."""

@@ -79,6 +79,13 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MadeAll:
+    """The ids of the jobs of a batch that are on disk, in the order of the request."""
+
+    jobs: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """Devices of one node."""
 
@@ -182,7 +189,8 @@ class Change:
 class Explanation:
     """Why a job waits, or holds what it holds; `blocked_by` is the one thing in a word.
 
-    `decided_by` is the policy, or the layer around it, that keeps the job waiting.
+    `decided_by` is the policy, or the layer around it, that keeps the job waiting. `left_out` is
+    what there was no time to find out, in words.
     """
 
     id: str
@@ -195,6 +203,7 @@ class Explanation:
     cheapest_change: Change | None = None
     start: Start | None = None
     holds: list[Part] | None = None
+    left_out: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,9 +237,10 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """It was done."""
+    """What was done; `changed` is false where all was so before."""
 
     done: str
+    changed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,10 +294,20 @@ class Outlook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NeverStarts:
+    """So many jobs never start, for this reason; `jobs` are the first of them."""
+
+    count: int
+    because: str
+    jobs: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """Jobs simulated as things are and with a change; metrics as in `docs/reference/result.md`.
 
-    `outlook` is of the caller's jobs, where it was simulated from now on.
+    `outlook` is of the caller's jobs, where it was simulated from now on; `never` are those that
+    a side leaves waiting for ever.
     """
 
     policies: dict[str, dict[str, float | None]]
@@ -295,6 +315,7 @@ class Comparison:
     hours: float
     note: str
     outlook: list[Outlook] = field(default_factory=list)
+    never: dict[str, list[NeverStarts]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,12 +14,22 @@ from weft.service.routes.cluster import (
     watch,
     what_if,
 )
-from weft.service.routes.jobs import job_commands, job_files, jobs, logs, queue, sessions, why
+from weft.service.routes.jobs import (
+    batches,
+    job_commands,
+    job_files,
+    jobs,
+    logs,
+    queue,
+    sessions,
+    why,
+)
 from weft.service.routes.people import accounting, admin, audit, pages, reservations, sign_in
 
 # Below the API's prefix, in the order in which they are documented.
 API: tuple[APIRouter, ...] = (
     jobs.router,
+    batches.router,
     job_commands.router,
     job_files.router,
     why.router,

@@ -9,8 +9,7 @@ from weft.core.model.job import JobId, Slice
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.status import JobStatus
-from weft.service.access.redaction import mask, secrets_of
-from weft.service.jobs.job_view import JobView, row_fields, silence_words, silent_s
+from weft.service.jobs.job_view import JobView, row_fields, silent_s
 from weft.service.responses.watch import Place, WatchedJob
 
 WAITING = ("pending", "preempted", "suspended")
@@ -59,26 +58,21 @@ class Reasons:
         return len(self._numbers) > MOST_REASONS
 
 
-def _reason(driver: Driver, describe: JobView, status: JobStatus) -> tuple[str, Hashable]:  # noqa: PLR0911 - one return a kind
+def _reason(driver: Driver, describe: JobView, status: JobStatus) -> tuple[str, Hashable]:
     """A job's reason and what it follows from: jobs with the same have the same text."""
     record = status.record
+    text = describe.reason(status)
     if record.suspended is not None and record.sleeps is None:
-        return f"suspended by {record.suspended}", ("suspended", record.suspended)
+        return text, ("suspended", record.suspended)
     if status.state not in WAITING and record.suspended is None:
-        if status.state == "running" and (
-            silent := silent_s(record, driver.now, driver.engine.speed)
-        ):
-            return silence_words(silent), ("silent", record.job.id)
-        return mask(record.reason, secrets_of(record.job)), record.reason
-    waits = describe.waits_for(status)
-    text = "" if waits is None else mask(waits.text, secrets_of(record.job))
+        silent = status.state == "running" and silent_s(record, driver.now, driver.engine.speed)
+        told = (record.reason, record.said)
+        return text, ("silent", record.job.id) if silent else told
     if record.sleeps is not None:
         return text, ("asleep", record.job.id)
-    if record.said:
-        return text, record.said
     if record.failures or record.job.conditional:
         return text, ("job", record.job.id)
-    return text, record.job.demand
+    return text, (record.said, record.job.demand, record.job.tenant, record.blocker)
 
 
 def row_of(driver: Driver, status: JobStatus, why: int) -> WatchedJob:

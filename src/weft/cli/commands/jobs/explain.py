@@ -19,11 +19,17 @@ JobId = Annotated[
 ]
 
 
-def explain(job: JobId, as_json: o.AsJson = False) -> None:
+def explain(
+    job: JobId,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also the numbers that were reckoned with.")
+    ] = False,
+    as_json: o.AsJson = False,
+) -> None:
     """Show why a job waits, or why it holds what it holds.
 
-    With the numbers behind it, who is in front, the cheapest change that would start it, and an
-    estimate of its start.
+    With who is in front, when it will probably start, and the cheapest change that would start it
+    now.
     """
     from weft.cli.connect.client import Client, at
     from weft.cli.view.screen import console, print_json
@@ -33,10 +39,14 @@ def explain(job: JobId, as_json: o.AsJson = False) -> None:
     if as_json:
         print_json(answer)
         return
-    console().print(render_explanation(answer))
+    console().print(render_explanation(answer, verbose=verbose))
 
 
-def render_explanation(answer: Explanation) -> Any:
+SHOWN = 3
+TOLD = ("runs for", "warning")  # of the numbers, what is in words
+
+
+def render_explanation(answer: Explanation, *, verbose: bool = False) -> Any:
     """The answer as a person reads it."""
     from rich.console import Group
     from rich.text import Text
@@ -48,18 +58,32 @@ def render_explanation(answer: Explanation) -> Any:
     title.append_text(words.state(answer.state))
     held = f"{words.gpus(answer.holds)} ({words.where(answer.holds)})" if answer.holds else ""
     change = answer.cheapest_change
+    numbers = {k: v for k, v in answer.numbers.items() if verbose or k in TOLD}
     told = details(
         [
             ("why", answer.reason),
-            ("decided by", answer.decided_by),
-            ("holds", held),
-            *((name.replace("_", " "), value(one)) for name, one in answer.numbers.items()),
-            ("in front", ", ".join(in_front(one) for one in answer.ahead)),
             ("starts", interval(answer.start)),
-            ("would start", change.text if change else ""),
+            ("would start now", change.text if change else ""),
+            ("goes on", f"`weft resume {answer.id}`" if answer.blocked_by == "suspended" else ""),
+            ("holds", held),
+            ("in front", _queue(answer, verbose=verbose)),
+            ("decided by", answer.decided_by if verbose else ""),
+            *((name.replace("_", " "), value(one)) for name, one in numbers.items()),
+            ("left out", "; ".join(answer.left_out)),
         ]
     )
     return Group(title, told)
+
+
+def _queue(answer: Explanation, *, verbose: bool) -> str:
+    """How many wait in front and for how much; their names too, if asked for."""
+    waiting = int(answer.numbers.get("ahead_waiting", 0))
+    if verbose or not waiting:
+        return ", ".join(in_front(one) for one in answer.ahead if verbose)
+    gpus = answer.numbers.get("ahead_gpus", 0.0)
+    names = [one.name or one.id for one in answer.ahead if one.state == "waiting"][:SHOWN]
+    more = f" and {waiting - len(names)} more" if waiting > len(names) else ""
+    return f"{', '.join(names)}{more}, for {gpus:g} GPU{'s' * (gpus != 1)}"
 
 
 def value(one: Any) -> str:
@@ -86,12 +110,13 @@ def in_front(one: Ahead) -> str:
 
 
 def interval(start: Start | None) -> str:
-    """`in about 5 min (10 %: 2 min, 90 %: 20 min)` from seconds from now."""
+    """`likely in 3 h (1 h to 6 h)` from seconds from now."""
     from weft.cli.view import words
 
     if start is None or start.p50 is None:
         return ""
-    text = f"in about {words.seconds(start.p50)}"
+    text = f"likely in {words.seconds(start.p50)}"
     if start.p10 is not None and start.p90 is not None:
-        text += f", 8 of 10 times {words.seconds(start.p10)} to {words.seconds(start.p90)}"
+        low, high = words.seconds(start.p10), words.seconds(start.p90)
+        text += f" ({low} to {high})" if low != high else ""
     return text

@@ -16,36 +16,34 @@ import numpy as np
 
 from weft.core.model.job import Allocation, Demand, Job, JobId
 from weft.core.plan import taxonomy as tax
-from weft.core.plan.about import About, Controls, Ties
+from weft.core.plan.about import About, Controls, Ties, may_idle
+from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.policy import Policy
 from weft.core.plan.reasons import Blocker, Reason, asks_for
 from weft.core.plan.view import View
 from weft.core.state.table import Bools
 from weft.pieces.wrap.fits import carry_out
-from weft.pieces.wrap.reason_news import Memory as Told
 from weft.pieces.wrap.reason_news import tell_news
 from weft.pieces.wrap.sub_cluster import decide_among
 from weft.stack.ask_policy import ask
 from weft.stack.windows import Window, read_window, take_away
+from weft.stack.wrapper import Wrapper, WrapperMemory
 
 Names = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ReserveMemory(WrapperMemory):
     """The inner policy's memory, that for jobs kept from other windows, and what jobs were told."""
 
-    inner: object = None
     groups: Mapping[str, object] = field(default_factory=dict)
-    told: Mapping[JobId, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Reserve:
+class Reserve(Wrapper):
     """Keep devices for tenants or for maintenance; `windows` are written by name."""
 
-    inner: Policy = field(metadata={"settable": False})
     windows: Mapping[str, str] = field(default_factory=dict)
 
     adds = tax.Taxonomy(objective=tax.Objective.GUARANTEES, preemption=tax.Preemption.STOPS)
@@ -57,14 +55,16 @@ class Reserve:
     def about(self) -> About:
         """The inner policy's; which nodes it starts jobs on matters while some are kept."""
         inner = self.inner.about
-        return replace(inner, ties=Ties.NONE) if self.windows else inner
+        if not self.windows:
+            return inner
+        return replace(may_idle(inner, "GPUs are reserved for others"), ties=Ties.NONE)
 
     def _read(self) -> tuple[Window, ...]:
         return tuple(read_window(name, text) for name, text in self.windows.items())
 
     def decide(self, view: View) -> Plan:
         """The inner policy's decision beside what is kept."""
-        kept = view.memory if isinstance(view.memory, Memory) else Memory()
+        kept = recall(view, ReserveMemory)
         windows = [one for one in self._read() if view.now < one.end]
         if not windows:
             plan = ask(self.inner, replace(view, memory=kept.inner))
@@ -84,7 +84,9 @@ class Reserve:
 class _Turn:
     """One decision: who must leave, then who may start where."""
 
-    def __init__(self, inner: Policy, view: View, windows: list[Window], kept: Memory) -> None:
+    def __init__(
+        self, inner: Policy, view: View, windows: list[Window], kept: ReserveMemory
+    ) -> None:
         self._inner, self._first = inner, kept.inner
         names = {one.name for one in windows}
         self.memories = {
@@ -284,12 +286,10 @@ def _remember(
     view: View,
     plan: Plan,
     why: Mapping[JobId, Reason],
-    kept: Memory,
+    kept: ReserveMemory,
     groups: Mapping[str, object],
 ) -> Plan:
-    told = tell_news(view, plan, why, Told(plan.memory, kept.told))
-    texts = {job: one.text for job, one in why.items()}
-    return replace(told, memory=Memory(plan.memory, groups, texts))
+    return tell_news(view, plan, why, replace(kept, groups=groups))
 
 
 def _key(barred: Names) -> str:

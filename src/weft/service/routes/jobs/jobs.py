@@ -64,7 +64,7 @@ async def hand_in(body: JobFile, request: Request, service: Context, who: Caller
         if len(jobs) % PART == 0:
             await asyncio.sleep(0.0)  # a sweep of a thousand takes 60 ms
     request.state.about = jobs[0].id if body.sweep is None else jobs[0].app  # for the audit log
-    fresh = [job for job in jobs if not _is_known(job, service, who)]
+    fresh = [job for job in jobs if not is_known(job, service, who)]
     check_guaranteed(fresh, service, who)
     check_jobs(service.limits, fresh, active_of(service.driver, jobs[0].tenant), who)
     for job in fresh:
@@ -76,7 +76,7 @@ async def hand_in(body: JobFile, request: Request, service: Context, who: Caller
     return Json(Made(id=jobs[0].app, jobs=[job.id for job in jobs]), status_code=201)
 
 
-def _is_known(job: Job, service: Context, who: Caller) -> bool:
+def is_known(job: Job, service: Context, who: Caller) -> bool:
     """Whether this very job was submitted before; refused if another one has its id."""
     known = service.driver.ledger.jobs.get(job.id)
     if known is None:
@@ -128,8 +128,15 @@ async def cancel(job_id: str, request: Request, service: Service, who: Writer) -
     if not who.commands(status.record.job):
         raise Refused(403, "this job is another tenant's", "ask an admin")
     job = request.state.about = status.record.job.id
+    if status.record.outcome:
+        said = f"job {job} {_ended_word(status)}: there is nothing to cancel"
+        return Json(Done(done=said, changed=False), status_code=202)
     await service.driver.cancel(job)
     return Json(Done(done=f"job {job} is cancelled"), status_code=202)
+
+
+def _ended_word(status: JobStatus) -> str:
+    return "was cancelled before" if status.state == "cancelled" else f"has {status.state}"
 
 
 @router.get("/jobs/{job_id}/events", response_model=Events)

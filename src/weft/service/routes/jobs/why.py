@@ -20,8 +20,6 @@ from weft.core.model.job import Job, name_of
 from weft.core.plan.reasons import Blocker, Reason
 from weft.core.spec.registry import read_spec
 from weft.runtime.loop.admit import check_job
-from weft.runtime.records.job_records import JobRecord
-from weft.runtime.records.sleep_records import describe_sleep
 from weft.service.access.tokens import Caller
 from weft.service.budget.sizes import check_machines, check_sweep
 from weft.service.context import PROBLEMS, Anyone, Context, Service, Writer, find_job
@@ -44,7 +42,7 @@ from weft.stack.layers import decided_by
 
 router = APIRouter(tags=["why"], responses=PROBLEMS)
 
-ANSWER_CPU_S = 10.0  # what is not simulated by then is left out of an answer
+ANSWER_CPU_S = 1.2  # what is not simulated by then is left out of an answer
 OVER_QUOTA = (Blocker.QUOTA, Blocker.TOO_LARGE, Blocker.SHARE, Blocker.GUARANTEE)
 
 
@@ -81,17 +79,14 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
     answer = Explanation(
         id=record.job.id,
         state=state_word(status),
-        reason=record.reason or f"it has {status.state}",
+        reason=describe.reason(status) or f"it has {status.state}",
         holds=describe.allocation(record.allocation),
     )
     if record.outcome or record.job.id not in service.driver.scheduler.state.table:
         return Json(answer)
     if record.suspended is not None:
-        sleeps = describe_sleep(service.driver.scheduler.state, record.job.id)
-        said = f"suspended by {record.suspended}{f', {sleeps}' if sleeps else ''}"
-        said += f"; `weft resume {record.job.id}` lets it go on"
         by = _decided_by(service, Blocker.SUSPENDED)
-        return Json(replace(answer, reason=said, blocked_by=Blocker.SUSPENDED.value, decided_by=by))
+        return Json(replace(answer, blocked_by=Blocker.SUSPENDED.value, decided_by=by))
     present = Present.of(service.driver.scheduler, service.driver.now)
     waits = describe.waits_for(status)
     more = _others_changes(service, record.job, waits)
@@ -101,12 +96,13 @@ async def explain_job(job_id: str, service: Service, who: Anyone) -> Json:
     advice = why.advice
     answer = replace(
         answer,
-        reason="; ".join(filter(None, (why.reason, _why_moved(record)))),
+        reason=answer.reason if record.reason or waits is not None else why.reason,
         blocked_by="" if waits is None else waits.blocker.value,
         decided_by="" if waits is None else _decided_by(service, waits.blocker),
         numbers=dict(why.numbers),
         ahead=[_ahead(who, one) for one in why.ahead],
         start=start_of(why.start),
+        left_out=list(why.left_out),
         cheapest_change=None
         if advice is None
         else Change(text=advice.text, fields=dict(advice.fields)),
@@ -202,12 +198,6 @@ def _ahead(who: Caller, one: Front) -> Ahead:
         state="running" if one.running else "waiting",
         gpus=one.gpus,
     )
-
-
-def _why_moved(record: JobRecord) -> str:
-    """Why a job that runs is not where it was."""
-    moved = record.allocation is not None and record.blocker is Blocker.MOVED
-    return record.said if moved else ""
 
 
 def _moved(who: Caller, job: Job, text: str) -> Moved:

@@ -191,12 +191,14 @@ function Why({ job, me }) {
     <${Trouble} error=${error} again=${again} />
     ${
       data &&
-      html`<p>${data.reason}</p>
+      html`<p>${data.reason}${job.suspended_by ? "; Resume lets it go on" : ""}</p>
       ${waits && html`<${When} start=${data.start} />`}
       ${!waits && !job.suspended_by && html`<${Speeds} job=${job} numbers=${data.numbers} />`}
       ${data.cheapest_change && html`<${Cheapest} job=${job} change=${data.cheapest_change} me=${me} />`}
       ${waits && !data.cheapest_change && !loading && html`<p class="dim">No single change to what it asks for would start it now.</p>`}
-      ${data.ahead.length > 0 && html`<${Ahead} ahead=${data.ahead} />`}`
+      ${data.left_out.length > 0 && html`<p class="small dim">Left out: ${data.left_out.join("; ")}.</p>`}
+      ${data.ahead.length > 0 && html`<${Ahead} ahead=${data.ahead} />`}
+      ${data.numbers.figures && html`<details class="small dim"><summary>numbers of the policy</summary>${data.numbers.figures}</details>`}`
     }<//>`;
 }
 

@@ -95,7 +95,7 @@ function DecisionCard({ decision }) {
       ${decision.took_s != null && html`<span class="dim small">took ${duration(decision.took_s)}</span>`}
       ${gap != null && html`<span class="dim small">at most ${percent(gap)} from the best</span>`}
       ${decision.by && html`<span class="badge failed">decided by ${decision.by} instead</span>`}</div>
-    ${prices.length > 0 && html`<div class="small dim">a GPU is worth ${prices.map(([key, value]) => `${number(value)} (${key.slice(6)})`).join(", ")}</div>`}
+    ${prices.length > 0 && html`<details class="small dim"><summary>numbers of the policy</summary>a GPU is worth ${prices.map(([key, value]) => `${number(value)} (${key.slice(6)})`).join(", ")}</details>`}
     <ul class="small">${decision.moves.slice(0, 12).map((move) => html`<li key=${move.job}><a href=${link("job", [move.job])}>${move.name}</a> ${tell(move)}${move.why ? html`<span class="dim"> – ${move.why}</span>` : ""}</li>`)}</ul>
     ${decision.more_moves + Math.max(decision.moves.length - 12, 0) > 0 && html`<div class="small dim">and ${number(decision.more_moves + Math.max(decision.moves.length - 12, 0))} more</div>`}
     ${decision.rejected > 0 && html`<div class="small">${number(decision.rejected)} rejected</div>`}</article>`;

@@ -1,0 +1,85 @@
+"""Many jobs in one request: all of them are taken, or none."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import groupby
+from operator import attrgetter
+from typing import Annotated
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+
+from weft.core.errors import InvalidConfig
+from weft.core.model.job import Job
+from weft.service.access.rate_limit import check_jobs
+from weft.service.access.tokens import Caller
+from weft.service.context import PROBLEMS, Context, Service, Writer
+from weft.service.http.json_body import Json
+from weft.service.http.refusals import Refused
+from weft.service.requests.job_file import GUARANTEED, JobFile, priority_word
+from weft.service.requests.request_base import RequestBody
+from weft.service.responses.answers import MadeAll
+from weft.service.routes.jobs.jobs import (
+    active_of,
+    check_guaranteed,
+    check_user_known,
+    is_known,
+    read_jobs,
+)
+
+router = APIRouter(tags=["jobs"], responses=PROBLEMS)
+
+MOST = 500
+PART = 25  # jobs that are read before others have their turn: some 2 ms
+
+
+class JobBatch(RequestBody):
+    """Jobs that have nothing to do with each other; for parameters of one job there are sweeps."""
+
+    jobs: Annotated[list[JobFile], Field(min_length=1, max_length=MOST)]
+
+
+@router.post("/jobs/batch", status_code=201, response_model=MadeAll)
+async def submit_batch(body: JobBatch, request: Request, service: Service, who: Writer) -> Json:
+    """Submit up to 500 jobs at once. All are on disk when this answers, or none was taken.
+
+    A job that was submitted before, with the same id and body, is not submitted again.
+    """
+    check_user_known(service)
+    for number, asked in enumerate(body.jobs):
+        if asked.sweep is not None:
+            raise Refused(422, "a sweep in a batch", "submit it by itself", f"jobs.{number}.sweep")
+    jobs: list[Job] = []
+    fresh: list[Job] = []
+    for number, asked in enumerate(body.jobs):
+        job, known = _read(asked, number, service, who)
+        jobs.append(job)
+        fresh += [] if known else [job]
+        if len(jobs) % PART == 0:
+            await asyncio.sleep(0.0)
+    request.state.about = f"{len(jobs)} jobs"  # for the audit log
+    by_tenant = attrgetter("tenant")
+    for tenant, group in groupby(sorted(fresh, key=by_tenant), by_tenant):
+        theirs = list(group)
+        first = [job for job in theirs if priority_word(job) == GUARANTEED]
+        check_guaranteed(first, service, who)
+        check_jobs(service.limits, theirs, active_of(service.driver, tenant), who)
+    if fresh:
+        await service.driver.submit(*fresh)
+    return Json(MadeAll(jobs=[job.id for job in jobs]), status_code=201)
+
+
+def _read(asked: JobFile, number: int, service: Context, who: Caller) -> tuple[Job, bool]:
+    """One job of a batch, and whether it was submitted before; a refusal says which it is."""
+    try:
+        [job] = read_jobs(asked, service, who)
+        known = is_known(job, service, who)
+        if not known:
+            service.live.check(job)
+    except Refused as error:
+        error.field = ".".join(filter(None, ("jobs", str(number), error.field)))
+        raise
+    except InvalidConfig as error:
+        raise Refused(422, error.what, error.hint, f"jobs.{number}") from error
+    return job, known

@@ -1,0 +1,85 @@
+"""Many jobs in one request: all or none, each as if it had been submitted by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.serving import STILL, bearer, serving, token
+
+BATCH = "/api/v1/jobs/batch"
+
+
+@pytest.fixture
+def client() -> Iterator[httpx.Client]:
+    with serving(STILL) as client:
+        yield client
+
+
+def job(name: str, **more: object) -> dict[str, Any]:
+    return {"id": name, "command": ["x"], **more}
+
+
+def known(client: httpx.Client, headers: dict[str, str] | None = None) -> list[str]:
+    answer = client.get("/api/v1/jobs", headers=headers)
+    return [one["id"] for one in answer.json()["jobs"]]
+
+
+def test_all_jobs_are_taken_in_order(client: httpx.Client) -> None:
+    names = [f"j{number}" for number in range(120)]
+    answer = client.post(BATCH, json={"jobs": [job(name) for name in names]})
+    assert answer.status_code == 201
+    assert answer.json()["jobs"] == names
+    listed = client.get("/api/v1/jobs", params={"limit": 200}).json()["jobs"]
+    assert [one["id"] for one in listed] == names
+
+
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
+        (job("b", gpus=-1), "jobs.1.gpus"),
+        (job("b", gpus=4000), "jobs.1"),
+        (job("b", sweep={"grid": {"lr": [1, 2]}}), "jobs.1.sweep"),
+        (job("b", after={"ok": ["nobody"]}), "jobs.1.after"),
+    ],
+)
+def test_one_bad_job_is_named_and_none_is_taken(
+    client: httpx.Client, bad: dict[str, Any], field: str
+) -> None:
+    answer = client.post(BATCH, json={"jobs": [job("a"), bad, job("c")]})
+    assert answer.status_code == 422
+    assert field in answer.text
+    assert known(client) == []
+
+
+def test_the_same_id_twice_is_refused(client: httpx.Client) -> None:
+    answer = client.post(BATCH, json={"jobs": [job("a"), job("a", command=["y"])]})
+    assert answer.status_code in {409, 422}
+    assert known(client) == []
+
+
+def test_a_batch_sent_again_is_submitted_once(client: httpx.Client) -> None:
+    body = {"jobs": [job("a"), job("b")]}
+    assert client.post(BATCH, json=body).status_code == 201
+    body["jobs"].append(job("c"))
+    assert client.post(BATCH, json=body).json()["jobs"] == ["a", "b", "c"]
+    assert known(client) == ["a", "b", "c"]
+
+
+def test_too_many_jobs_or_none_are_refused(client: httpx.Client) -> None:
+    for jobs in ([], [job(f"j{number}") for number in range(501)]):
+        assert client.post(BATCH, json={"jobs": jobs}).status_code == 422
+    assert known(client) == []
+
+
+def test_tenants_stay_apart_and_nobody_grants_himself_a_guarantee(client: httpx.Client) -> None:
+    admin = token(client, "admin")
+    ann = bearer(token(client, "user", "a", admin))
+    other = client.post(BATCH, json={"jobs": [job("x"), job("y", tenant="b")]}, headers=ann)
+    first = job("y", priority="guaranteed")
+    granted = client.post(BATCH, json={"jobs": [job("x"), first]}, headers=ann)
+    assert (other.status_code, granted.status_code) == (403, 403)
+    assert known(client, ann) == []

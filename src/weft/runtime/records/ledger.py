@@ -96,11 +96,13 @@ class Ledger:
                 self._resized(at, job, attempt, epoch)
             case facts.ResizeFailed(job, attempt, epoch):
                 self._not_resized(at, job, attempt, epoch)
+            case facts.PolicyChanged():
+                for one in [one for one in self.jobs.live.values() if one.said]:
+                    self._set(one.job.id, said="")  # who decides now has its own reasons
             case (
                 facts.NodeUp()
                 | facts.LoanRecalled()
                 | facts.Woken()
-                | facts.PolicyChanged()
                 | facts.Resizable()
                 | facts.Observed()
             ):

@@ -57,6 +57,8 @@ QUOTA_FILE = "quotas.json"
 DEFAULT_POLICY = ("weft:strangers=true", "weft")
 DRAIN, ASIDE = "drain:", "aside:"  # names of windows that no person wrote
 
+SLOWDOWN = 1.3  # that jobs may have beside others while they run, unless they ask for another
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -74,8 +76,9 @@ class Settings:
     mail server and `mail_from` that of who sends. With `end_unknown` running jobs that the log
     knows nothing of are ended; without it the service does not start beside them. `keep` says for
     how long ended jobs and events are kept. `lending` are rules of `Quotas` that take the place of
-    those on disk. `slowdown` is promised to jobs that ask for none, None promises them nothing.
-    Jobs that do not use their GPUs for `stop_idle_s` seconds are stopped; None stops none.
+    those on disk. `slowdown` is promised to jobs that ask for none while they run, None promises
+    them nothing. Jobs that do not use their GPUs for `stop_idle_s` seconds are stopped; None stops
+    none.
     """
 
     engine: str = "local"
@@ -98,7 +101,7 @@ class Settings:
     decide_in: Literal["worker", "service"] = "worker"
     decide_limit_s: float = LIMIT_S
     lending: Mapping[str, Any] = field(default_factory=dict)
-    slowdown: float | None = None
+    slowdown: float | None = SLOWDOWN
     stop_idle_s: float | None = None
     default: Described | tuple[Described, ...] = "fifo"
 
@@ -147,7 +150,7 @@ class Live:
                 Learner(),
                 costs=LearntCosts(),
                 pooled=PooledBeliefs(),
-                programs=LearntPrograms(),
+                programs=LearntPrograms(settings.slowdown),
             ),
             seconds=seconds,
             end_unknown=settings.end_unknown,

@@ -126,6 +126,13 @@ class ServeOptions:
         ),
     ] = 1.3
 
+    stop_idle_h: Annotated[
+        float | None,
+        typer.Option(
+            help="Stop jobs that do not use their GPUs for so many hours; default: never.", min=0.01
+        ),
+    ] = None
+
     def settings(self, users: Mapping[str, Any] | None = None) -> Settings:
         """Settings of a service; `users` is a table from a file where no other file is named."""
         from weft.app.policy_file import read_policy_to_send
@@ -156,4 +163,5 @@ class ServeOptions:
             lending=read_lending(self.own, self.parent, self.half_life_h, self.min_run),
             default=DEFAULT_POLICY,
             slowdown=self.slowdown,
+            stop_idle_s=None if self.stop_idle_h is None else self.stop_idle_h * 3600.0,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 from math import inf
 from typing import assert_never
@@ -103,14 +103,16 @@ def check_after(job: Job, ledger: Ledger) -> None:
             )
 
 
-def find_in_vain(job: Job, ledger: Ledger) -> str:
-    """Why a job can never start, as one that it waits for has ended otherwise; or nothing."""
-    for other in job.after.jobs:
-        outcome = ledger.jobs[other].outcome
-        finished = outcome == SUCCEEDED
-        if outcome and job.after.is_in_vain(other, finished=finished):
-            return explain_in_vain(other, finished=finished)
-    return ""
+def find_in_vain(jobs: Iterable[Job], ledger: Ledger) -> Iterator[facts.Cancelled]:
+    """Ends of jobs that can never start, as one that they wait for has ended otherwise."""
+    for job in jobs:
+        for other in job.after.jobs:
+            outcome = ledger.jobs[other].outcome
+            finished = outcome == SUCCEEDED
+            left = ledger.jobs[job.id].outcome  # as a decision may have found before
+            if outcome and not left and job.after.is_in_vain(other, finished=finished):
+                yield facts.Cancelled(job.id, explain_in_vain(other, finished=finished))
+                break
 
 
 def _check_host(job: Job, cluster: Cluster) -> None:

@@ -19,6 +19,7 @@ from weft.core.plan.reasons import Blocker
 from weft.core.state.ended_jobs import EndedJobs
 from weft.core.state.live_changes import join
 from weft.runtime.records.entitlement import Entitlement
+from weft.runtime.records.idle_jobs import IdleJobs
 from weft.runtime.records.job_records import JobRecord, JobRecords
 from weft.runtime.records.share_windows import ShareWindows
 from weft.runtime.records.sleep_records import goes_on, lies_down, sleep_after
@@ -45,6 +46,7 @@ class Ledger:
     ) -> None:
         self.jobs = JobRecords(records, ended, following)
         self.usage = Usage(days)
+        self.idle = IdleJobs()
         self.tallies = Tallies(
             one.started - one.submitted
             for one in self.jobs.live.values()
@@ -96,11 +98,13 @@ class Ledger:
                 self._resized(at, job, attempt, epoch)
             case facts.ResizeFailed(job, attempt, epoch):
                 self._not_resized(at, job, attempt, epoch)
+            case facts.PolicyChanged():
+                for one in [one for one in self.jobs.live.values() if one.said]:
+                    self._set(one.job.id, said="")  # who decides now has its own reasons
             case (
                 facts.NodeUp()
                 | facts.LoanRecalled()
                 | facts.Woken()
-                | facts.PolicyChanged()
                 | facts.Resizable()
                 | facts.Observed()
             ):

@@ -189,6 +189,13 @@ class Report:
         return cls.parse(found), tuple(wrong)
 
     @property
+    def left_s(self) -> float | None:
+        """Seconds to the end of the training at its pace; None where steps do not tell."""
+        if not self.step_s or self.total_steps is None or self.steps is None:
+            return None
+        return max(self.total_steps - self.steps, 0.0) * self.step_s
+
+    @property
     def trains(self) -> bool:
         """Whether it tells of the job's own work, not only of what is seen from outside.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from weft.core.errors import InvalidConfig
@@ -22,7 +22,7 @@ from weft.core.knowledge.learning import Learning
 from weft.core.knowledge.predictor import Predictor
 from weft.core.knowledge.profile import Profile, Sensitivity
 from weft.core.knowledge.programs import Programs
-from weft.core.model.job import Batch, Config, Discipline, Job
+from weft.core.model.job import Batch, Config, Discipline, Job, JobId
 from weft.core.state.table import Floats, Rows, Table
 
 
@@ -32,7 +32,8 @@ class Knowledge:
 
     It changes by `observe`, `learn` and `forget` alone, so that the same events lead to the same
     knowledge. `save` gives plain values that `load` takes up again, in one of the same parts. `bus`
-    is a table that was measured: it learns nothing.
+    is a table that was measured: it learns nothing. `counted` are the seconds that running jobs
+    counted to their end, with how long they had run then; it is told again, and not saved.
     """
 
     predictor: Predictor | None = None
@@ -43,9 +44,13 @@ class Knowledge:
     costs: ChangeCosts | None = None
     pooled: Pooled | None = None
     programs: Programs | None = None
+    counted: dict[JobId, tuple[float, float]] = field(default_factory=dict)
 
     def observe(self, job: Job, kind: str, report: Report, attempt: Attempt | None = None) -> None:
         """A running job, on GPUs of `kind`, reported."""
+        left_s = report.left_s
+        if left_s is not None and attempt is not None:
+            self.counted[job.id] = left_s, attempt.ran
         for part in (self.beliefs, self.colocation, self.training):
             if part is not None:
                 part.observe(job, kind, report)
@@ -58,6 +63,7 @@ class Knowledge:
 
     def forget(self, job: Job) -> None:
         """A job has left: nothing more will be asked of it."""
+        self.counted.pop(job.id, None)
         learnt = (self.beliefs, self.colocation, self.training, self.pooled, self.costs)
         for part in (*learnt, self.programs):
             if part is not None:

@@ -27,6 +27,7 @@ from weft.core.plan.plan import Plan
 from weft.core.state.capacity import Capacity
 from weft.core.state.table import Bools, Column, Floats, Rows, Table
 
+LEAST_LEFT_S = 1.0  # of a job that counts to its end, and is a little late
 NOTHING: Mapping[JobId, Allocation | None] = MappingProxyType({})
 
 
@@ -97,8 +98,16 @@ class View:
         return mask
 
     def remaining(self) -> Floats:
-        """Estimated seconds left of each row, from the configured predictor."""
-        return self.predictor().remaining(self.table, self.now)
+        """Estimated seconds left of each row: as its steps count, else from the predictor."""
+        left = self.predictor().remaining(self.table, self.now)
+        counted = self.knowledge.counted
+        if not counted:
+            return left
+        left, ran = left.copy(), self.ran()
+        for job, (left_s, had_run) in counted.items():
+            if (row := self.table.find(job)) is not None:
+                left[row] = max(left_s - (ran[row] - had_run), LEAST_LEFT_S)
+        return left
 
     def predictor(self) -> Predictor:
         """The configured predictor, for policies that read distributions."""

@@ -30,9 +30,6 @@ class Measurements:
 
 def measurements_of(report: Report) -> Measurements | None:
     """What a report tells of that; None if nothing."""
-    left = None
-    if report.step_s and report.total_steps is not None and report.steps is not None:
-        left = max(report.total_steps - report.steps, 0.0) * report.step_s
     waits = None
     if report.step_s and report.data_s is not None:
         waits = min(report.data_s / report.step_s, 1.0)
@@ -40,7 +37,7 @@ def measurements_of(report: Report) -> Measurements | None:
         steps=report.steps,
         total_steps=report.total_steps,
         steps_per_s=1.0 / report.step_s if report.step_s else None,
-        left_s=left,
+        left_s=report.left_s,
         waits_for_data=waits,
         gpu_mem_gb=report.held_gb,
         gpu_mem_peak_gb=report.mem_gb,

@@ -46,7 +46,7 @@ class Bars:
         if counter is not None:
             self._live()
             del self._bars[: max(len(self._bars) - MOST_BARS + 1, 0)]
-            self._bars.append(Bar(owner, read, counter.steps))
+            self._bars.append(Bar(owner, read, counter.done))
 
     def moved(self, units: float) -> None:
         """Where no framework is that has optimizers to count, its units are the steps."""

@@ -18,6 +18,8 @@ from typing import Any, Callable
 EVERY_S = 0.25  # at least between two messages
 MEMORY_S = 1.0  # at least between two looks at the framework's memory
 AGAIN_S = 5.0  # at least between two attempts to connect
+MOST_QUICK = 8  # steps of an optimizer that are counted before anything else is done
+QUICK_S = 0.05  # and at most about so long
 MANY_REPLAYS = 64  # of CUDA graphs since the last step of an optimizer: they are the steps
 
 COUNTER: Counter | None = None
@@ -65,6 +67,7 @@ class Counter:
         self.totals: list[Callable[[float], float | None]] = []
         self.memory: Callable[[], Any] = lambda: (0.0, 0.0)
         self._socket: socket.socket | None = None
+        self.quick = [0, 1]  # steps that are not counted yet, and how many there may be
         self.begin_again()
 
     def begin_again(self) -> None:
@@ -77,16 +80,26 @@ class Counter:
         self._replays, self._next, self._connect_at, self._memory_at = 0, 0.0, 0.0, 0.0
         self._held_gb = self._peak_gb = 0.0
         self._told, self._total_known = -1, 0.0
+        self.quick[:] = 0, 1
+
+    @property
+    def done(self) -> float:
+        """Steps so far, with those that are not counted yet."""
+        return self.steps + self.quick[0]
 
     def step(self) -> None:
-        """An optimizer has stepped."""
+        """An optimizer has stepped, as often as `quick` counted."""
+        steps, self.quick[0] = self.quick[0], 0
         if self.unit != "step":
             if self.unit == "graph" and self._replays > 1:
                 self._replays = 0  # a single step between replays is a part of capturing
                 return
             self._begin_unit("step")
         self._replays = 0
-        self._add(1)
+        before = self.at
+        self._add(steps)
+        each_s = max((self.at - before) / steps, 1e-6)
+        self.quick[1] = min(max(int(QUICK_S / each_s), 1), MOST_QUICK)
 
     def replay(self) -> None:
         """A CUDA graph was replayed: a step itself, where no optimizer steps beside."""
@@ -94,6 +107,8 @@ class Counter:
             self._replays += 1
             self._add(1)
             return
+        if self.quick[0]:
+            self.step()
         self._replays += 1
         if self._replays > MANY_REPLAYS:
             self._begin_unit("graph")
@@ -119,6 +134,8 @@ class Counter:
 
     def finish(self) -> None:
         """The program is about to end: the last word."""
+        if self.quick[0]:
+            self.step()
         if self.at and self.steps != self._told:
             self._tell(self.at)
 

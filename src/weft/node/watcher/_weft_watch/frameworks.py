@@ -19,11 +19,14 @@ def on_torch_optimizers(module: Any) -> None:
     counter = counting.COUNTER
     if counter is None:
         return
-    step = counter.step
-    compiling = _compiling()
+    compiling, count, step = _compiling(), counter.quick, counter.step
 
     def after_step(*_: Any) -> None:
-        if not compiling():  # a compiled step is traced, and we would be part of the graph
+        # Between two large kernels nothing of this is in a cache, so it does as little as it can.
+        if compiling():  # a compiled step is traced, and we would be part of the graph
+            return
+        count[0] += 1
+        if count[0] >= count[1]:
             step()
 
     module.register_optimizer_step_post_hook(after_step)
@@ -107,7 +110,7 @@ def on_transformers(module: Any) -> None:
 
     def note(state: Any) -> None:
         if state.max_steps > 0:
-            known["total"] = counter.steps + state.max_steps - state.global_step
+            known["total"] = counter.done + state.max_steps - state.global_step
 
     handler.on_train_begin = on_train_begin
     counter.totals.insert(0, lambda _: known.get("total"))
@@ -125,7 +128,7 @@ def on_lightning(module: Any) -> None:
     @functools.wraps(fit)
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
         running["trainer"] = weakref.ref(self)
-        running["before"] = counter.steps - self.global_step
+        running["before"] = counter.done - self.global_step
         try:
             return fit(self, *args, **kwargs)
         finally:
@@ -168,7 +171,7 @@ def on_keras(module: Any) -> None:
         told = getattr(callback_list, "params", None) or getattr(callback_list, "_params", None)
         epochs, steps = (told or {}).get("epochs"), (told or {}).get("steps")
         if epochs and steps:
-            before = counter.steps if counter.unit == "batch" else 0
+            before = counter.done if counter.unit == "batch" else 0
             known["total"] = before + epochs * steps
 
     callbacks.on_train_batch_end, callbacks.on_train_begin = on_train_batch_end, on_train_begin

@@ -124,6 +124,10 @@ class ServeOptions:
             max=100.0,
         ),
     ] = None
+    start_ahead: Annotated[
+        bool,
+        typer.Option(help="Start the next in line before its turn, and freeze it until then."),
+    ] = True
 
     def settings(self, users: Mapping[str, Any] | None = None) -> Settings:
         """Settings of a service; `users` is a table from a file where no other file is named."""
@@ -155,4 +159,5 @@ class ServeOptions:
             lending=read_lending(self.own, self.parent, self.half_life_h, self.min_run),
             default=DEFAULT_POLICY,
             slowdown=self.slowdown,
+            start_ahead=self.start_ahead,
         )

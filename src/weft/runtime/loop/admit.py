@@ -22,6 +22,7 @@ from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described, build, read_spec
 from weft.core.state.capacity import EPS, Capacity
 from weft.core.state.state import State
+from weft.core.state.table import Column
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.ledger import SUCCEEDED, Ledger
 from weft.stack.cpu_jobs import place_on_host
@@ -197,6 +198,7 @@ def _admit(event: facts.Event, state: State, ledger: Ledger) -> facts.Event | No
             return _judge(event, state, ledger)
         case (
             facts.Started()
+            | facts.StartedAhead()
             | facts.Noticed()
             | facts.Resizable()
             | facts.Resized()
@@ -233,8 +235,9 @@ def _admit(event: facts.Event, state: State, ledger: Ledger) -> facts.Event | No
 def _is_old(event: facts.Event, state: State, ledger: Ledger) -> bool:  # noqa: PLR0911 - one return a case
     """Whether this was told before."""
     match event:
-        case facts.Started(job, attempt):
-            return ledger.jobs[job].running == attempt
+        case facts.Started(job, attempt):  # one that was started ahead sleeps before it runs
+            ahead = state.asleep.find(job, attempt) is not None
+            return ahead or ledger.jobs[job].running == attempt
         case facts.Saved(job, _, step):  # 0 says nothing of steps
             return step > 0 and ledger.jobs[job].saved == step
         case facts.Noticed(job):
@@ -243,12 +246,23 @@ def _is_old(event: facts.Event, state: State, ledger: Ledger) -> bool:  # noqa: 
             return not state.live.awaits(job, attempt, epoch)
         case facts.Resizable(job, attempt):
             return state.live.can(job, attempt)
+        case facts.StartedAhead(job, attempt):
+            return not _may_start_ahead(state, job, attempt)
         case facts.Slept(job) | facts.SleepFailed(job) | facts.Awoke(job):
             return state.asleep.is_there(job) is not isinstance(event, facts.Awoke)
         case facts.Suspended() | facts.Resumed() | facts.PriorityChanged():
             return _is_so(event, state)
         case _:
             return False
+
+
+def _may_start_ahead(state: State, job: JobId, attempt: int) -> bool:
+    """Whether a job still waits, and nothing of it runs or sleeps."""
+    row = state.table.find(job)
+    if row is None or state.table.allocations[row] is not None or job in state.table.suspended:
+        return False
+    gone = state.asleep.find(job) is None and not state.vacating.is_leaving(job)
+    return gone and state.table.get(row, Column.ATTEMPT) + 1 == attempt
 
 
 def _is_so(event: facts.Suspended | facts.Resumed | facts.PriorityChanged, state: State) -> bool:
@@ -269,7 +283,9 @@ def _judge(
     row = state.table.find(event.job)
     if row is None:
         return event
-    return judge_failure(_blame(event, state.table.allocations[row]), ledger.jobs[event.job])
+    sleeping = state.asleep.find(event.job, event.attempt)
+    on = state.table.allocations[row] or (None if sleeping is None else sleeping.on)
+    return judge_failure(_blame(event, on), ledger.jobs[event.job])
 
 
 def _blame(

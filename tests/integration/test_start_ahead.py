@@ -74,3 +74,34 @@ def test_the_gap_between_two_jobs_shrinks_when_the_next_is_started_ahead(tmp_pat
             assert charged < START_UP_S  # of GPU time: its start-up is not in it
 
     assert gaps[True] < 0.5 * gaps[False]
+
+
+def test_one_that_was_started_ahead_is_found_again_by_the_next_service(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(SCRIPT)
+    settings = Settings(ENGINE, tmp_path / "state", policy="fifo", decide_in="service")
+
+    async def first() -> None:
+        live = Live(settings)
+        await live.open()
+        for name, steps in (("first", 1000), ("second", 20)):
+            await live.driver.submit(job(tmp_path, name, steps))
+        async with asyncio.timeout(LIMIT_S):
+            while not live.driver.scheduler.state.asleep.is_there(JobId("second")):
+                await asyncio.sleep(0.05)
+        assert live.driver.job(JobId("second")).state == "pending"
+        await live.close()
+
+    async def second() -> list[str]:
+        live = Live(settings)
+        await live.open()
+        try:
+            ended = [await live.driver.ended(JobId(name)) for name in ("first", "second")]
+            assert ended[1].record.attempt == 1
+            return [one.state for one in ended]
+        finally:
+            await live.close()
+
+    asyncio.run(first())
+
+    assert asyncio.run(second()) == ["succeeded", "succeeded"]
+    assert len(json.loads((tmp_path / "second.json").read_text())) == 20

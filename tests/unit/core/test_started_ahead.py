@@ -132,3 +132,13 @@ def test_one_that_fails_ahead_waits_again_and_is_started_in_its_turn() -> None:
     assert found is None or found.job != NEXT  # it is not tried ahead again
     assert line.shares() == {"next": 1.0}
     assert line.attempt("next") == 2
+
+
+def test_nobody_is_started_beside_one_that_must_be_alone() -> None:
+    line = Line()
+    runs = JobId("runs")
+    line.scheduler.step(
+        line.now, [Failed(runs, 1, "out of memory", retry=True, lost=True, out_of_memory=True)]
+    )
+
+    assert line.find() is None

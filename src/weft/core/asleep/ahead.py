@@ -13,11 +13,12 @@ from math import inf
 
 import numpy as np
 
-from weft.core.asleep.choose import StopChoice
+from weft.core.asleep.choose import MARGIN, StopChoice
 from weft.core.asleep.rules import StopRules
 from weft.core.asleep.sleeping import Sleeping
 from weft.core.events.event import StartedAhead
 from weft.core.knowledge.knowledge import Knowledge
+from weft.core.knowledge.programs import Programs
 from weft.core.model.job import Allocation, Job, NodeId, Sharing, Stage
 from weft.core.state.releasing import devices_of
 from weft.core.state.state import State
@@ -35,7 +36,8 @@ def find_next(
     The line is by priority and time of submission: which of them a policy takes next is its own
     to say. One job at a time is started ahead, and at most one sleeps ahead on a device.
     """
-    if Rung.FREEZE not in rules.rungs or knowledge.programs is None:
+    programs = knowledge.programs
+    if Rung.FREEZE not in rules.rungs or programs is None:
         return None
     if any(not one.there for one in state.asleep.sleepers.values()):
         return None
@@ -45,15 +47,22 @@ def find_next(
     row, job = first
     choice = StopChoice(rules, state, {}, knowledge, now)
     attempt = int(state.table.get(row, Column.ATTEMPT)) + 1
-    for device in _devices(state, job):
-        kind = state.cluster.nodes[state.cluster.index[device[0]]].kind
-        need_gb = knowledge.programs.need_gb(job, kind)
-        if need_gb is None or knowledge.programs.must_be_alone(job, kind):
+    for device, resident in _devices(state, job):
+        node = state.cluster.nodes[state.cluster.index[device[0]]]
+        needs = [_need_gb(programs, one, node.kind) for one in (job, resident)]
+        if sum(needs) > MARGIN * node.device_gb:
             continue
-        on = _place(state, device, need_gb)
+        on = _place(state, device, needs[0])
         if choice.has_room(Sleeping(job.id, attempt, Rung.FREEZE, on, now)):
             return StartedAhead(job.id, attempt, on)
     return None
+
+
+def _need_gb(programs: Programs, job: Job, kind: str) -> float:
+    """Infinite where nobody knows, or where it must not have company."""
+    need_gb = programs.need_gb(job, kind)
+    alone = need_gb is None or programs.must_be_alone(job, kind) or not job.shareable
+    return inf if alone or need_gb is None else need_gb
 
 
 def is_ahead(state: State, one: Sleeping) -> bool:
@@ -77,8 +86,11 @@ def _first_in_line(state: State) -> tuple[int, Job] | None:
     return None
 
 
-def _devices(state: State, job: Job) -> Iterator[Device]:
-    """Devices of its kinds where somebody runs and nobody sleeps ahead; none while one is idle."""
+def _devices(state: State, job: Job) -> Iterator[tuple[Device, Job]]:
+    """Devices of its kinds, with who runs there; not where one sleeps ahead.
+
+    None at all while one is idle.
+    """
     kinds = job.demand.kinds or state.cluster.kinds
     index, nodes = state.cluster.index, state.cluster.nodes
     if any(state.free.on(at) for at, node in enumerate(nodes) if node.kind in kinds):
@@ -90,7 +102,7 @@ def _devices(state: State, job: Job) -> Iterator[Device]:
             continue
         for node, gpu in devices_of(on):
             if nodes[index[NodeId(node)]].kind in kinds and (node, gpu) not in taken:
-                yield NodeId(node), gpu
+                yield (NodeId(node), gpu), state.table.jobs[row]
 
 
 def _place(state: State, device: Device, need_gb: float) -> Allocation:

@@ -21,8 +21,10 @@ from weft.core.plan.reasons import describe_host
 from weft.core.spec.part_spec import PartSpec
 from weft.core.spec.registry import Described, build, read_spec
 from weft.core.state.capacity import EPS, Capacity
+from weft.core.state.releasing import devices_of
 from weft.core.state.state import State
 from weft.core.state.table import Column
+from weft.core.stops import Rung
 from weft.runtime.records.job_records import JobRecord
 from weft.runtime.records.ledger import SUCCEEDED, Ledger
 from weft.stack.cpu_jobs import place_on_host
@@ -285,16 +287,26 @@ def _judge(
         return event
     sleeping = state.asleep.find(event.job, event.attempt)
     on = state.table.allocations[row] or (None if sleeping is None else sleeping.on)
-    return judge_failure(_blame(event, on), ledger.jobs[event.job])
+    beside = on is not None and _is_beside_sleepers(state, event.job, on)
+    return judge_failure(_blame(event, on, beside=beside), ledger.jobs[event.job])
+
+
+def _is_beside_sleepers(state: State, job: JobId, on: Allocation) -> bool:
+    """Whether others that are frozen hold memory of the same devices."""
+    others = [one for one in state.asleep.sleepers.values() if one.job != job]
+    devices = {*devices_of(on)}
+    return any(
+        one.rung is Rung.FREEZE and not devices.isdisjoint(devices_of(one.on)) for one in others
+    )
 
 
 def _blame(
-    event: facts.Failed | facts.StartFailed, on: Allocation | None
+    event: facts.Failed | facts.StartFailed, on: Allocation | None, *, beside: bool
 ) -> facts.Failed | facts.StartFailed:
     """A job that ran out of the memory that it was given beside others did nothing wrong."""
     if not isinstance(event, facts.Failed) or not event.out_of_memory or on is None:
         return event
-    if on.sharing.gpu_mem_gb is None and on.sharing.share == 1.0:
+    if on.sharing.gpu_mem_gb is None and on.sharing.share == 1.0 and not beside:
         return event
     why = "ran out of GPU memory beside other jobs, so it starts again alone"
     return replace(event, reason=f"{why}: {event.reason}", lost=True, final=False)

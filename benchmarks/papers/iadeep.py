@@ -35,7 +35,7 @@ from weft.perf.replay import Replay
 from weft.perf.sharing.batching import find_batching
 from weft.perf.sharing.colocation import Colocated
 from weft.perf.sharing.device_models import Unordered, profile_of
-from weft.policies.iadeep.policy import Memory
+from weft.policies.iadeep.policy import IADeepMemory
 from weft.predict.none import NoPredictor
 from weft.sim.driver import Driver
 from weft.sim.physics import Physics
@@ -127,7 +127,7 @@ class Watched:
         """Decide, and take notes."""
         plan = self.inner.decide(view)
         self._weigh(view, plan)
-        if isinstance(plan.memory, Memory):
+        if isinstance(plan.memory, IADeepMemory):
             for key, session in plan.memory.sessions.items():
                 if self._began.get(key, ((), 0.0))[0] != session.jobs:
                     self._began[key] = session.jobs, view.now

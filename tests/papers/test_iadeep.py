@@ -33,7 +33,7 @@ from weft.policies.iadeep.degradation import (
     interference,
     noise_scale,
 )
-from weft.policies.iadeep.policy import IADeep, Memory
+from weft.policies.iadeep.policy import IADeep, IADeepMemory
 from weft.policies.iadeep.tuning import Session, Tuner, fits
 from weft.testing import view_of, with_knowledge
 
@@ -156,7 +156,7 @@ def test_beside_whom_it_disturbs_least() -> None:
 
 def test_a_record_is_believed_before_the_model() -> None:
     jobs = [task("heavy", "resnet50"), task("light", "ad-gcl"), task("new", "bert")]
-    memory = Memory(records={"bert+resnet50": 0.01, "ad-gcl+bert": 0.02})
+    memory = IADeepMemory(records={"bert+resnet50": 0.01, "ad-gcl+bert": 0.02})
     view = replace(with_knowledge(view_of("1x2:rtx3090", *jobs), colocation=truth()), memory=memory)
 
     where = placed(view)
@@ -169,7 +169,7 @@ class Notes:
 
     def __init__(self, inner: IADeep) -> None:
         self.inner = inner
-        self.last = Memory()
+        self.last = IADeepMemory()
 
     @property
     def about(self) -> About:
@@ -177,7 +177,7 @@ class Notes:
 
     def decide(self, view: View) -> Plan:
         plan = self.inner.decide(view)
-        assert isinstance(plan.memory, Memory)
+        assert isinstance(plan.memory, IADeepMemory)
         self.last = plan.memory
         return plan
 

@@ -57,6 +57,8 @@ QUOTA_FILE = "quotas.json"
 DEFAULT_POLICY = ("weft:strangers=true", "weft")
 DRAIN, ASIDE = "drain:", "aside:"  # names of windows that no person wrote
 
+SLOWDOWN = 1.3  # that jobs may have beside others while they run, unless they ask for another
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -75,7 +77,8 @@ class Settings:
     knows nothing of are ended; without it the service does not start beside them. `keep` says for
     how long ended jobs and events are kept. `lending` are rules of `Quotas` that take the place of
     those on disk. With `start_ahead` the next in line is started before its turn where that can be
-    done. `slowdown` is promised to jobs that ask for none, None promises them nothing.
+    done. `slowdown` is promised to jobs that ask for none while they run, None promises them
+    nothing.
     """
 
     engine: str = "local"
@@ -98,7 +101,7 @@ class Settings:
     decide_in: Literal["worker", "service"] = "worker"
     decide_limit_s: float = LIMIT_S
     lending: Mapping[str, Any] = field(default_factory=dict)
-    slowdown: float | None = None
+    slowdown: float | None = SLOWDOWN
     start_ahead: bool = True
     default: Described | tuple[Described, ...] = "fifo"
 
@@ -147,7 +150,7 @@ class Live:
                 Learner(),
                 costs=LearntCosts(),
                 pooled=PooledBeliefs(),
-                programs=LearntPrograms(),
+                programs=LearntPrograms(settings.slowdown),
             ),
             seconds=seconds,
             end_unknown=settings.end_unknown,

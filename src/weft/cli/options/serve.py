@@ -117,13 +117,14 @@ class ServeOptions:
         typer.Option(help="Seconds a decision may take before a safe order stands in.", min=0.1),
     ] = 20.0
     slowdown: Annotated[
-        float | None,
+        float,
         typer.Option(
-            help="How many times as long steps may take beside others, of jobs that do not say.",
+            help="How many times as long steps may take beside others while a job runs, of jobs "
+            "that do not say; 100 lets all run at once.",
             min=1.0,
             max=100.0,
         ),
-    ] = None
+    ] = 1.3
     start_ahead: Annotated[
         bool,
         typer.Option(help="Start the next in line before its turn, and freeze it until then."),

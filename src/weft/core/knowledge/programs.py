@@ -48,6 +48,10 @@ class Programs(Protocol):
         """How many times as long a step takes beside these; None where that was never seen."""
         ...
 
+    def promise(self, job: Job) -> float | None:
+        """How many times as long as alone its steps may take beside others; None for any."""
+        ...
+
     def observe(self, job: Job, kind: str, report: Report, attempt: Attempt) -> None:
         """A running job reported."""
         ...

@@ -37,9 +37,10 @@ class LearntPrograms:
     """By program and kind: peaks of memory, who must be alone, and slowdowns beside others.
 
     A slowdown beside several is the sum of what each adds, so that groups tell of pairs and pairs
-    of groups.
+    of groups. `promised` is the slowdown that jobs may have which ask for none.
     """
 
+    promised: float | None = None
     _running: dict[JobId, _Running] = field(default_factory=dict)
     _peaks: dict[str, float] = field(default_factory=dict)
     _alone: dict[str, bool] = field(default_factory=dict)  # whether also once it is known
@@ -83,6 +84,10 @@ class LearntPrograms:
         """As it was last told."""
         own = self._running.get(job.id)
         return 0.0 if own is None else own.broken_s
+
+    def promise(self, job: Job) -> float | None:
+        """What it asked for, else what everybody is promised."""
+        return self.promised if job.slowdown is None else job.slowdown
 
     def slowdown(self, job: Job, kind: str, beside: Sequence[Job]) -> float | None:
         """One and what each neighbour was seen to add."""

@@ -29,6 +29,7 @@ from weft.core.knowledge.knowledge import Tunable
 from weft.core.model.job import Allocation, JobId
 from weft.core.plan import taxonomy as tax
 from weft.core.plan.about import About, Controls
+from weft.core.plan.memory import recall
 from weft.core.plan.plan import Plan
 from weft.core.plan.view import View
 from weft.policies.iadeep.degradation import interference
@@ -48,7 +49,7 @@ WHERE = tax.classify(
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class IADeepMemory:
     """Devices being tuned, residents each was last tuned for, and past co-locations.
 
     `records` has the interference measured of kinds of jobs that were on a device together.
@@ -93,7 +94,7 @@ class IADeep:
 
     def decide(self, view: View) -> Plan:
         """Take in what was measured, place newcomers, and see to groups that changed."""
-        kept = view.memory if isinstance(view.memory, Memory) else Memory()
+        kept = recall(view, IADeepMemory)
         devices = Devices(view)
         book = _Book(self, devices, kept)
         book.measure()
@@ -109,7 +110,7 @@ class IADeep:
         book.begin()
         changes.update(devices.changes())
         wakes = [session.until for session in book.sessions.values()]
-        memory = Memory(book.sessions, book.tuned, book.records)
+        memory = IADeepMemory(book.sessions, book.tuned, book.records)
         reasons = book.explain()
         return Plan(changes, wake_at=min(wakes, default=None), memory=memory, reasons=reasons)
 
@@ -117,7 +118,7 @@ class IADeep:
 class _Book:
     """Sessions, and what is on record, during one decision."""
 
-    def __init__(self, policy: IADeep, devices: Devices, kept: Memory) -> None:
+    def __init__(self, policy: IADeep, devices: Devices, kept: IADeepMemory) -> None:
         self._policy = policy
         self._devices = devices
         self._tuner = Tuner(policy.probes if policy.tune else 1, policy.patience, policy.probe_s)

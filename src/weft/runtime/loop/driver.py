@@ -43,7 +43,7 @@ from weft.core.spec.registry import Described
 from weft.runtime.deciding.decider import Decider, InProcess
 from weft.runtime.deciding.decision import Decisions
 from weft.runtime.deciding.live_policy import live_policy
-from weft.runtime.loop.admit import admit_events, admit_policy, check_new
+from weft.runtime.loop.admit import admit_events, admit_policy, check_new, find_in_vain
 from weft.runtime.loop.clock import Clock, Seconds
 from weft.runtime.loop.inbox import Asked, answer_all, fail_all
 from weft.runtime.loop.log_failure import Unwritten, append, read_again
@@ -165,7 +165,8 @@ class Driver:
         """Submit jobs; they are on disk on return. Their time of submission is set here.
 
         They are `incoming` before anything else happens: who counts what a tenant has sees them.
-        Raises InvalidConfig for one that is there already, can never run here or waits in vain.
+        One that waits in vain, for a job that has ended otherwise, is cancelled at once. Raises
+        InvalidConfig for one that is there already or can never run here.
         """
         coming: list[Job] = []
         try:
@@ -174,7 +175,11 @@ class Driver:
                 check_new(one, self._nodes.whole, self.ledger, self.incoming)
                 self.incoming[one.id] = one
                 coming.append(replace(one, submitted=self.now))
+            vain = {one.id: why for one in coming if (why := find_in_vain(one, self.ledger))}
             await asyncio.gather(*(self.write_down(Submitted(one)) for one in coming))
+            for name, why in vain.items():
+                if not self.ledger.jobs[name].outcome:  # a decision has not done so before
+                    await self.write_down(Cancelled(name, why))
         finally:
             for one in coming:
                 self.incoming.pop(one.id, None)

@@ -11,7 +11,6 @@ from weft.core.codec.plain_values import encode
 from weft.core.model.cluster import Node
 from weft.core.model.job import Allocation, Job, name_of
 from weft.core.plan.reasons import Reason
-from weft.pieces.wrap.tenants.windows import Window, read_window
 from weft.runtime.deciding.waiting import waits_of, why_waits
 from weft.runtime.loop.driver import Driver
 from weft.runtime.records.job_records import JobRecord
@@ -22,6 +21,7 @@ from weft.service.responses.answers import JobAnswer, NodeAnswer, Notice, Part
 from weft.service.responses.job_row import GpuRange
 from weft.service.responses.measurements import measurements_of
 from weft.service.responses.state_words import NodeWord, StateWord
+from weft.stack.windows import Window, read_window
 
 SILENT_S, SILENT_GAPS = 30.0, 3.0  # some jobs report once an epoch
 

@@ -169,11 +169,11 @@ class Show:
 
     def _tell_changes(self, jobs: list[JobAnswer]) -> None:
         """A line for every job that changed, where nobody looks at a screen."""
-        from weft.cli.connect.follow import story
+        from weft.cli.connect.follow import state_line
         from weft.cli.view import words
 
         for job in jobs:
-            name, text = job.id, story(job)
+            name, text = job.id, state_line(job)
             if self._stories.get(name) != text:
                 self._stories[name] = text
                 extra = [words.percent_done(job), words.batch(job), words.goodput(job)]

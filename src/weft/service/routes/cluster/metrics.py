@@ -138,10 +138,10 @@ def _work(service: Context, again: Mapping[str, float]) -> Iterator[str]:
 
 def _queue(service: Context) -> Iterator[str]:
     """Waiting jobs by tenant and by the one thing that each waits for."""
-    describe, driver = JobView(service.driver), service.driver
+    job_view, driver = JobView(service.driver), service.driver
     counts: Counter[tuple[str, str]] = Counter()
     for job, record in driver.ledger.jobs.live.items():
-        why = None if record.outcome else describe.waits_for(driver.job(job))
+        why = None if record.outcome else job_view.waits_for(driver.job(job))
         if why is not None:
             counts[record.job.tenant, why.blocker.value] += 1
     yield "# HELP weft_queue_jobs Waiting jobs by tenant and by what each waits for."

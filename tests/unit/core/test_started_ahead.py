@@ -18,7 +18,7 @@ from weft.core.events.event import (
     StartedAhead,
 )
 from weft.core.events.report import Report
-from weft.core.model.job import JobId, Stage
+from weft.core.model.job import After, JobId, Stage
 from weft.core.state.table import Column
 from weft.core.stops import Rung
 
@@ -36,7 +36,7 @@ class Line(World):
         self.observe("known", gb)
         self.finish("known")
         for name in ("runs", "next", "last"):
-            self.submit(name, script="a.py", preemptible=True)
+            self.submit(name, script="a.py", preemptible=True, after=After())
         self.tell(Reported(JobId("runs"), 1, Report(mem_gb=gb, steps=9.0)))
 
     def find(self) -> StartedAhead | None:

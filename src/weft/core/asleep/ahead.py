@@ -79,8 +79,8 @@ def _first_in_line(state: State) -> tuple[int, Job] | None:
     rows = np.flatnonzero(waits & new & (table.gpus == 1.0))
     for row in rows[np.argsort(-table.column(Column.PRIORITY)[rows], kind="stable")].tolist():
         job = table.jobs[row]
-        free = job.id not in table.suspended and not job.conditional and not job.max_parallel
-        plain = job.demand.share == 1.0 and job.launch is not None
+        free = job.id not in table.suspended and not job.after.jobs and not job.max_parallel
+        plain = job.demand.share == 1.0 and not job.demand.nodes and job.launch is not None
         if free and plain and job.id not in state.asleep.sleepers:
             return row, job
     return None
